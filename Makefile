@@ -1,0 +1,75 @@
+# `make` alone lists what there is. Needs make and Python 3.11 or newer; everything else is installed into .venv.
+
+PYTHON ?= python3
+STUDY ?= configs/miniature.yaml
+
+VENV := .venv
+RUN := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+
+# With either of these set, Jupyter may prefer another installation's kernel to the one in .venv.
+unexport JUPYTER_PATH JUPYTER_PREFER_ENV_PATH
+
+.PHONY: help figures test lab bench clean force
+
+help:
+	@echo "make figures [STUDY=configs/miniature.yaml] [CORES=n]"
+	@echo "             train, evaluate and draw every figure and table of a study; only what is stale"
+	@echo "make test    run the tests                            (ARGS=... goes to pytest)"
+	@echo "make lab     open the notebooks in JupyterLab         (ARGS=... goes to JupyterLab)"
+	@echo "make bench   time the clustering against a direct implementation"
+	@echo "make clean   delete what runs have made, except data, and tables and figures kept in git"
+	@echo
+	@echo "The first of them installs everything into $(VENV), which takes some minutes. PYTHON=python3.12 chooses"
+	@echo "the Python to install with."
+
+# `exec` and the parent's number: when make is killed, even outright, what it started ends too.
+figures: $(STAMP)
+	@exec $(RUN) -m tcnaps.batch study --parent $$PPID $(if $(CORES),--cores $(CORES)) "$(STUDY)"
+
+# Two processes, with one thread each (tests/conftest.py): each of them loads PyTorch.
+test: $(STAMP)
+	@exec $(RUN) -m pytest -n 2 --dist loadfile $(ARGS)
+
+lab: $(STAMP)
+	@exec $(RUN) -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(ARGS)
+
+bench: $(STAMP)
+	@exec $(RUN) benchmarks/clustering.py $(ARGS)
+
+clean:
+	rm -rf .snakemake .pytest_cache .ruff_cache .hypothesis build tcnaps.egg-info
+	for made in checkpoints rows notebooks meta-training .data-ready .lock; do rm -rf results/*/$$made; done
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
+	if [ -d figures ]; then find figures -name '*.pdf' -type f -exec rm -f {} +; fi
+
+# The stamp holds the folder that was installed from: after a move, install again.
+ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
+$(STAMP): force
+endif
+
+WHOLE_PYTHON = -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
+MEGABYTES = awk '/^ *Downloading .* [MG]B\)/ { sub(/^ */, "  "); print; fflush() } \
+                 /^Installing collected/ { print "  Unpacking"; fflush() }'
+
+$(STAMP): pyproject.toml constraints.txt
+	@rm -f $(STAMP) $(STAMP).new
+	@$(RUN) $(WHOLE_PYTHON) || { \
+	  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	    echo "tcnaps needs Python 3.11 or newer, and '$(PYTHON)' is `$(PYTHON) --version 2>&1 || echo missing`." >&2; \
+	    echo "Install a newer one and name it, for instance: make $(or $(MAKECMDGOALS),figures) PYTHON=python3.12" >&2; \
+	    exit 1; }; \
+	  echo "Creating $(VENV) with `$(PYTHON) --version`"; \
+	  $(PYTHON) -m venv --clear $(VENV) && $(RUN) $(WHOLE_PYTHON) || { \
+	    rm -rf $(VENV); \
+	    echo "'$(PYTHON)' cannot make a virtual environment with pip in it. On Debian and Ubuntu install python3-venv" >&2; \
+	    echo "(apt-get install python3-venv), or name another Python: make $(or $(MAKECMDGOALS),figures) PYTHON=..." >&2; \
+	    exit 1; }; }
+	@echo "Installing into $(VENV): some minutes and about 7 GB (all messages: $(VENV)/install.log)"
+	@{ $(RUN) -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[test]' 2>&1 \
+	  && echo "$(CURDIR)" > $(STAMP).new; } | tee $(VENV)/install.log | $(MEGABYTES)
+	@test -e $(STAMP).new || { \
+	  tail -n 20 $(VENV)/install.log >&2; \
+	  echo "The installation failed: the reason stands above. Once it is gone, the same command tries again." >&2; \
+	  exit 1; }
+	@mv $(STAMP).new $(STAMP)

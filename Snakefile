@@ -1,0 +1,218 @@
+# Every figure and table of a study, from its YAML:
+#
+#   make figures STUDY=configs/miniature.yaml
+#   snakemake --cores 2 --config study=configs/miniature.yaml      (the same, without make)
+#
+# prepare ─► 02-pretrain ─► 03-meta-train (one a training) ─► 04-evaluate (one a training) ─► 05 … 10, the figures
+#                                        └─► 01-soft-k-means
+#
+# A job is stale when its inputs changed, when code that it runs changed (not comments, not prose, not outputs saved
+# by JupyterLab), or when a value of the YAML that it reads changed. So the notebooks are `ancient` inputs, and code
+# and values are one string in `params`: Snakemake compares params as a set, in which swapped values go unnoticed.
+
+import json
+import sys
+from itertools import combinations
+
+from snakemake.exceptions import WorkflowError
+
+from tcnaps.config import ConfigError, load_study
+from tcnaps.fingerprint import SourceError, code_fingerprint
+from tcnaps.variants import TRAININGS
+
+STUDY = config.get("study", "configs/miniature.yaml")
+PYTHON = sys.executable
+try:
+    study = load_study(STUDY)
+except ConfigError as error:
+    raise WorkflowError(str(error)) from None
+VALUES = study.model_dump(mode="json")
+RESULTS, FIGURES = f"results/{study.name}", f"figures/{study.name}"
+BACKBONE = f"{RESULTS}/checkpoints/backbone.safetensors"
+RUN = ("exec {PYTHON:q} -m tcnaps.batch notebook --quiet --parent $PPID {input.notebook:q} {log.notebook:q} "
+       "-p study {STUDY:q}")
+RUN_TRAINING = RUN + " -p training {params.training}"
+
+
+def notebook(name):
+    return ancient(f"notebooks/{name}.ipynb")
+
+
+def executed(name):
+    return f"{RESULTS}/notebooks/{name}.ipynb"
+
+
+def figures(*names):
+    return [f"{FIGURES}/{name}.{suffix}" for name in names for suffix in ("png", "pdf")]
+
+
+def reads(path, *sections, datasets=(), without=(), **values):
+    """What a job depends on besides its input files: its code, some of the study's values, and more values."""
+    try:
+        values["code"] = code_fingerprint([path], without)
+    except SourceError as error:
+        raise WorkflowError(str(error)) from None
+    values["datasets"] = [(name, VALUES["datasets"][name]) for name in datasets]
+    return json.dumps(values | {section: VALUES[section] for section in sections}, sort_keys=True)
+
+
+def evaluations_of(training):
+    return {name: evaluation.model_dump(mode="json", exclude={"trainings"})
+            for name, evaluation in study.evaluations.items() if training in evaluation.trainings}
+
+
+def datasets_of(*evaluations):
+    return [name for name in study.datasets if any(name in evaluation["datasets"] for evaluation in evaluations)]
+
+
+PICTURES = ("tcnaps.figures", "tcnaps.tables", "tcnaps.widgets")    # a new line colour needs no new training
+EVALUATED = [training for training in study.trainings if evaluations_of(training)]
+FIXED = [e.protocol for e in study.evaluations.values() if e.protocol.kind == "fixed"]
+
+# Which figure notebooks a study has something to show in, and what each of them writes.
+SHOWN = {"05-accuracy": (["accuracy", "gain"],
+                         ["accuracy.csv", "fixed-way-and-shot.csv", "gain-at-1-shot.csv", "headline.json"])}
+if set(EVALUATED) == set(TRAININGS):
+    SHOWN["06-ablations"] = (["ablations"], ["ablations.csv"])
+SHOWN["07-class-recall"] = (["class-recall"], ["class-recall.csv"])
+SHOWN["08-refinement-steps"] = (["refinement-steps"], ["refinement-steps.csv", "refinement-table.csv"])
+if any(a.queries_per_class != b.queries_per_class and (a.way, a.shot) == (b.way, b.shot)
+       for a, b in combinations(FIXED, 2)):
+    SHOWN["09-number-of-queries"] = (["number-of-queries"], ["number-of-queries.csv"])
+if any(evaluation.protocol.kind == "variable" for evaluation in study.evaluations.values()):
+    SHOWN["10-ways-and-shots"] = (["ways-and-shots"], ["ways.csv", "shots.csv"])
+TOY = figures("soft-k-means-toy", "soft-k-means-episode", "softmax-scale") if "feot" in study.trainings else []
+
+
+rule all:
+    input:
+        [figures(*drawn) for drawn, _ in SHOWN.values()],
+        [f"{RESULTS}/{table}" for _, tables in SHOWN.values() for table in tables],
+        TOY,
+
+
+rule prepare:
+    output:
+        f"{RESULTS}/.data-ready",
+    params:
+        reads=reads("tcnaps/datasets/__init__.py", "image_size", datasets=study.datasets),
+    shell:
+        "exec {PYTHON:q} -m tcnaps.datasets {STUDY:q} > {output:q}"
+
+
+rule pretrain:
+    input:
+        data=rules.prepare.output,
+        notebook=notebook("02-pretrain"),
+    output:
+        BACKBONE,
+        f"{RESULTS}/pretraining.csv",
+        figures("pretraining"),
+    params:
+        reads=reads("notebooks/02-pretrain.ipynb", "seed", "image_size", "precision", "pretraining",
+                    datasets=study.pretraining.datasets, without=PICTURES),
+    log:
+        notebook=executed("02-pretrain"),
+    threads: 2
+    resources:
+        mem_mb=4000,
+    shell:
+        RUN
+
+
+for training in study.trainings:
+    rule:
+        name:
+            f"meta_train_{training}"
+        input:
+            data=rules.prepare.output,
+            backbone=BACKBONE,
+            notebook=notebook("03-meta-train"),
+        output:
+            f"{RESULTS}/checkpoints/{training}.safetensors",
+            f"{RESULTS}/meta-training/{training}.csv",
+            figures(f"meta-training/{training}"),
+        params:
+            reads=reads("notebooks/03-meta-train.ipynb", "seed", "image_size", "precision", "clustering",
+                        "meta_training", without=PICTURES,
+                        datasets=sorted({*study.meta_training.datasets, *study.meta_training.validation_datasets}),
+                        # The others never see the refinement loop before they are tested.
+                        refinement=TRAININGS[training].refinement_in_training and VALUES["refinement"]),
+            training=training,
+        log:
+            notebook=executed(f"03-meta-train-{training}"),
+        # Those with most to evaluate first, lest they be waited for at the end.
+        priority: len(evaluations_of(training))
+        threads: 1
+        resources:
+            mem_mb=2500,
+        shell:
+            RUN_TRAINING
+
+
+for training in EVALUATED:
+    rule:
+        name:
+            f"evaluate_{training}"
+        input:
+            data=rules.prepare.output,
+            backbone=BACKBONE,
+            checkpoint=f"{RESULTS}/checkpoints/{training}.safetensors",
+            notebook=notebook("04-evaluate"),
+        output:
+            f"{RESULTS}/rows/{training}.json",
+        params:
+            reads=reads("notebooks/04-evaluate.ipynb", "seed", "image_size", "precision", "clustering",
+                        evaluations=evaluations_of(training), recorded_steps=study.refinement.recorded_steps,
+                        datasets=datasets_of(*evaluations_of(training).values()), without=PICTURES),
+            training=training,
+        log:
+            notebook=executed(f"04-evaluate-{training}"),
+        priority: len(evaluations_of(training))
+        threads: 1
+        resources:
+            mem_mb=2500,
+        shell:
+            RUN_TRAINING
+
+
+if TOY:
+    rule soft_k_means:
+        input:
+            data=rules.prepare.output,
+            backbone=BACKBONE,
+            checkpoints=[f"{RESULTS}/checkpoints/{training}.safetensors"
+                         for training in ("simple", "feot") if training in study.trainings],
+            notebook=notebook("01-soft-k-means"),
+        output:
+            TOY,
+            f"{RESULTS}/softmax-scale.csv",
+        params:
+            reads=reads("notebooks/01-soft-k-means.ipynb", "seed", "image_size", "precision", "clustering",
+                        "refinement", datasets=study.datasets),
+        log:
+            notebook=executed("01-soft-k-means"),
+        resources:
+            mem_mb=2500,
+        shell:
+            RUN
+
+
+for name, (drawn, tables) in SHOWN.items():
+    rule:
+        name:
+            name.split("-", 1)[1].replace("-", "_")
+        input:
+            rows=[f"{RESULTS}/rows/{training}.json" for training in EVALUATED],
+            notebook=notebook(name),
+        output:
+            figures(*drawn),
+            [f"{RESULTS}/{table}" for table in tables],
+        params:
+            reads=reads(f"notebooks/{name}.ipynb", "seed", "refinement", "evaluations", datasets=study.datasets),
+        log:
+            notebook=executed(name),
+        resources:
+            mem_mb=2000,
+        shell:
+            RUN

@@ -1,0 +1,285 @@
+"""Soft k-means in a regularised Mahalanobis metric: the paper's classifier and its refinement (section 3, Algorithm 1).
+
+Features and responsibilities give class means and covariances (equations 1-4, and 9-12 with responsibilities); these give
+logits; the logits' softmax gives the query images' next responsibilities (equation 8). Step 0, from the support set
+alone, is Simple CNAPS; every further step is one round of soft k-means. `refinement_steps` yields the steps one by one;
+`trajectory` collects them and `cluster` stops by the paper's rule.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from itertools import count, islice
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tcnaps import low_rank
+
+
+@dataclass(frozen=True)
+class Head:
+    """The classifier's settings. Each is independent of the others; the paper's variants are rows of them.
+
+    Attributes:
+        metric: `euclidean` puts the identity in place of every covariance (Ren et al. 2018).
+        log_determinant: adds −½ log|Q_k| to the logits (the paper's mixture equation, with a uniform prior).
+        scale: factor on the squared distance inside the softmax: 1 in equation 5, ½ in the mixture equation.
+        update: `means` leaves the covariances as the support set gave them (Bregman soft clustering).
+        unlabelled: whose responsibilities refine the classes: the query images', the extra images', or both.
+        identity_weight: β of equation 2, in squared feature units; the weight of the identity in every covariance.
+        task_covariance_divisor: Σ is the scatter divided by n (the paper) or n − 1.
+        class_covariance_divisor: Σ_k is the scatter divided by n_k (the paper) or n_k − 1, which needs two support
+            images in every class.
+    """
+
+    metric: Literal["mahalanobis", "euclidean"] = "mahalanobis"
+    log_determinant: bool = False
+    scale: float | int = 1.0
+    update: Literal["means and covariances", "means"] = "means and covariances"
+    unlabelled: Literal["query", "extra", "both"] = "query"
+    identity_weight: float | int = 1.0
+    task_covariance_divisor: Literal["n", "n-1"] = "n"
+    class_covariance_divisor: Literal["n", "n-1"] = "n"
+
+    def __post_init__(self) -> None:
+        for setting in fields(self):
+            allowed, value = get_args(setting.type), getattr(self, setting.name)
+            if isinstance(setting.default, str) and value not in allowed:
+                raise ValueError(f"{setting.name} is {value!r}; it must be one of {', '.join(map(repr, allowed))}")
+        if not self.identity_weight > 0:
+            raise ValueError(f"identity_weight is {self.identity_weight}; it must be above 0, or covariances of few "
+                             "images have no inverse")
+        if not self.scale > 0:
+            raise ValueError(f"scale is {self.scale}; it must be above 0")
+
+
+@dataclass(frozen=True)
+class ClassStatistics:
+    """Means and regularised covariances of every class, in the coordinates of the features they came from."""
+
+    means: Float[Tensor, "way d"]
+    covariances: Float[Tensor, "way d d"]   # Q_k
+    counts: Float[Tensor, "way"]            # n_k
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is known after one refinement step.
+
+    Attributes:
+        logits: of the query images: −scale · d², less ½ log|Q_k| where the head has the log-determinant.
+        extra_logits: the same of the extra unlabelled images.
+    """
+
+    number: int
+    logits: Float[Tensor, "n_query way"]
+    extra_logits: Float[Tensor, "n_extra way"]
+
+    @property
+    def responsibilities(self) -> Float[Tensor, "n_query way"]:
+        """Of the query images: rows sum to 1 (equation 8)."""
+        return self.logits.softmax(1)
+
+    @property
+    def labels(self) -> Int[Tensor, "n_query"]:
+        """The most probable class of every query image."""
+        return self.logits.argmax(1)
+
+
+def one_hot(labels: Int[Tensor, "n"], way: int, like: Tensor) -> Float[Tensor, "n way"]:
+    """Responsibilities of labelled images: 1 for the label's class, 0 elsewhere (equation 8)."""
+    return torch.nn.functional.one_hot(labels, way).to(like.dtype)
+
+
+def class_statistics(
+    features: Float[Tensor, "n d"], responsibilities: Float[Tensor, "n way"], head: Head = Head()
+) -> ClassStatistics:
+    """Class means and covariances from weighted images (equations 9-12; with one-hot rows, equations 1-4).
+
+    Σ is the weighted task covariance and Σ_k the weighted class covariance, about the means μ and μ_k; then
+    Q_k = λ_k Σ_k + (1 − λ_k) Σ + identity_weight · I with the shrinkage λ_k = n_k / (n_k + 1).
+    """
+    n, d = features.shape
+    counts = responsibilities.sum(0)
+    means = responsibilities.T @ features / counts[:, None]
+    identity = torch.eye(d, dtype=features.dtype, device=features.device)
+    if head.metric == "euclidean":
+        return ClassStatistics(means, identity.expand(len(counts), d, d), counts)
+    centred = features - features.mean(0)            # rows of responsibilities sum to 1: Σ is the plain covariance
+    task_covariance = centred.T @ centred / _divisor(n, head.task_covariance_divisor)
+    shrinkage, scatter_weights = _weights(responsibilities, counts, head)
+    covariances = []
+    for k in range(len(counts)):
+        deviations = features - means[k]
+        scatter = (deviations * scatter_weights[:, k : k + 1]).T @ deviations     # λ_k Σ_k
+        covariances.append(scatter + (1 - shrinkage[k]) * task_covariance + head.identity_weight * identity)
+    return ClassStatistics(means, torch.stack(covariances), counts)
+
+
+def class_logits(
+    features: Float[Tensor, "n d"], statistics: ClassStatistics, head: Head = Head(), outside: int = 0
+) -> Float[Tensor, "n way"]:
+    """Logits of images under given class statistics (equation 5, or the mixture equation with `log_determinant`).
+
+    Args:
+        outside: feature dimensions beyond d in which every covariance is identity_weight · I and no image differs
+            from a mean; they count in the log-determinant only.
+    """
+    distances, log_determinants = low_rank.dense_squared_distances(features, statistics.means, statistics.covariances)
+    return _logits(distances, log_determinants, head, outside)
+
+
+def refinement_steps(
+    support_features: Float[Tensor, "n_support d"],
+    support_labels: Int[Tensor, "n_support"],
+    query_features: Float[Tensor, "n_query d"],
+    extra_features: Float[Tensor, "n_extra d"] | None = None,
+    head: Head = Head(),
+) -> Iterator[Step]:
+    """Yields step 0 (support statistics alone), 1, 2, ... without end; take as many as you need (Algorithm 1).
+
+    Without unlabelled images to refine with, every step equals step 0, which is Simple CNAPS.
+
+    Args:
+        support_labels: 0, ..., way − 1, each at least once.
+        extra_features: further unlabelled images; they refine the classes where `head.unlabelled` says so.
+
+    Raises:
+        ValueError: features of different width or kind, non-finite features, a class without a support image, a
+            1-shot class where `head.class_covariance_divisor` is n − 1.
+    """
+    if extra_features is None:
+        extra_features = query_features.new_zeros(0, query_features.shape[1])
+    way = _checked_way(support_features, support_labels, query_features, extra_features, head)
+    features = torch.cat([support_features, query_features, extra_features])
+    n_support, n_query = len(support_features), len(query_features)
+    coordinates = low_rank.span_coordinates(features)
+    support, unlabelled = coordinates[:n_support], coordinates[n_support:]
+    outside = features.shape[1] - coordinates.shape[1]
+    refining = {"query": slice(0, n_query), "extra": slice(n_query, None), "both": slice(None)}[head.unlabelled]
+    dense = features.requires_grad or head.metric == "euclidean" or head.update == "means"
+
+    support_responsibilities = responsibilities = one_hot(support_labels, way, features)
+    members, points = support, unlabelled
+    for number in count():
+        if dense:
+            statistics = class_statistics(members, responsibilities, head)
+            if number == 0:
+                covariances = statistics.covariances
+            elif head.update == "means":
+                statistics = replace(statistics, covariances=covariances)
+            logits = class_logits(points, statistics, head, outside)
+        elif number == 0 or len(members) > n_support:   # else nothing refines: step 0 stands
+            if number <= 1:   # the task covariance is the support set's at step 0 and that of all members ever after
+                rotation, variances = low_rank.principal_axes(members, _divisor(len(members), head.task_covariance_divisor))
+                members, points = members @ rotation, points @ rotation
+            logits = _low_rank_logits(points, members, variances, responsibilities, head, outside)
+        yield Step(number, logits[:n_query], logits[n_query:])
+        responsibilities = torch.cat([support_responsibilities, logits[refining].softmax(1)])
+        if number == 0:
+            members = torch.cat([members, points[refining]])
+
+
+def trajectory(
+    support_features: Float[Tensor, "n_support d"],
+    support_labels: Int[Tensor, "n_support"],
+    query_features: Float[Tensor, "n_query d"],
+    extra_features: Float[Tensor, "n_extra d"] | None = None,
+    head: Head = Head(),
+    steps: int = 10,
+) -> Float[Tensor, "{steps}+1 n_query way"]:
+    """Logits of the query images after every refinement step 0, 1, ..., `steps`; one record for every stopping rule."""
+    loop = refinement_steps(support_features, support_labels, query_features, extra_features, head)
+    return torch.stack([step.logits for step in islice(loop, steps + 1)])
+
+
+def cluster(
+    support_features: Float[Tensor, "n_support d"],
+    support_labels: Int[Tensor, "n_support"],
+    query_features: Float[Tensor, "n_query d"],
+    extra_features: Float[Tensor, "n_extra d"] | None = None,
+    head: Head = Head(),
+    minimum: int = 2,
+    maximum: int = 4,
+) -> Step:
+    """Refines until the stopping rule says so and returns the last step (Algorithm 1)."""
+    labels = None
+    for step in refinement_steps(support_features, support_labels, query_features, extra_features, head):
+        changed = labels is None or not torch.equal(step.labels, labels)
+        labels = step.labels
+        if should_stop(step.number, changed, minimum, maximum):
+            return step
+
+
+def should_stop(step: int, labels_changed: bool, minimum: int, maximum: int) -> bool:
+    """Whether refinement ends after `step`: the rule of `tcnaps.stopping`, for a loop that is under way.
+
+    Args:
+        step: the number of refinement steps done; 0 = statistics from the support set alone.
+        labels_changed: whether any query label differs from the one after the step before.
+    """
+    return step >= maximum or (step >= max(minimum, 1) and not labels_changed)
+
+
+def _low_rank_logits(points, members, variances, responsibilities, head, outside):
+    counts = responsibilities.sum(0)
+    means = responsibilities.T @ members / counts[:, None]
+    shrinkage, scatter_weights = _weights(responsibilities, counts, head)
+    diagonals = torch.outer(1 - shrinkage, variances) + head.identity_weight
+    distances, log_determinants = low_rank.squared_distances(
+        points, means, diagonals, members, scatter_weights, head.identity_weight
+    )
+    return _logits(distances, log_determinants, head, outside)
+
+
+def _logits(distances, log_determinants, head, outside):
+    logits = -head.scale * distances
+    if head.log_determinant and head.metric == "mahalanobis":
+        logits = logits - (log_determinants + outside * math.log(head.identity_weight)) / 2
+    return logits
+
+
+def _weights(responsibilities, counts, head):
+    """The shrinkage λ_k and the weight λ_k w_jk / n_k of image j in class k's covariance."""
+    shrinkage = counts / (counts + 1)
+    return shrinkage, responsibilities * (shrinkage / _divisor(counts, head.class_covariance_divisor))
+
+
+def _divisor(count, rule):
+    return count - 1 if rule == "n-1" else count
+
+
+def _checked_way(support, labels, query, extra, head):
+    for name, features in {"support": support, "query": query, "extra": extra}.items():
+        if features.shape[1] != support.shape[1] or features.dtype != support.dtype:
+            raise ValueError(f"{name} features are {features.shape[1]} × {features.dtype}, support features are "
+                             f"{support.shape[1]} × {support.dtype}; they must come from the same backbone")
+        if not features.isfinite().all():
+            rows = (~features.isfinite().all(1)).nonzero().flatten().tolist()
+            raise ValueError(f"{name} features of image(s) {rows[:5]} are not finite; check the images and the weights")
+    way = check_support_labels(labels)
+    counts = labels.bincount(minlength=way)
+    if head.class_covariance_divisor == "n-1" and counts.min() < 2:
+        raise ValueError(f"class {int(counts.argmin())} has one support image, and a covariance divided by n_k − 1 = 0 "
+                         "does not exist; set class_covariance_divisor to 'n'")
+    return way
+
+
+def check_support_labels(labels: Int[Tensor, "n_support"]) -> int:
+    """Returns the way of an episode whose support labels are 0, ..., way − 1, each at least once.
+
+    Raises:
+        ValueError: there is no support image, labels do not start at 0, or a class has no support image.
+    """
+    if len(labels) == 0:
+        raise ValueError("the support set is empty; every class needs at least one support image")
+    if labels.min() != 0:
+        raise ValueError(f"support labels start at {int(labels.min())}; number the episode's classes 0, ..., way - 1")
+    missing = (labels.bincount() == 0).nonzero().flatten().tolist()
+    if missing:
+        raise ValueError(f"class {missing[0]} has no support image (labels go up to {int(labels.max())}); "
+                         "give it one or number the classes without gaps")
+    return int(labels.max()) + 1

@@ -1,0 +1,264 @@
+"""A study's YAML as frozen, validated objects. Unknown keys are errors that name the nearest."""
+
+import difflib
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+
+from tcnaps.variants import TRAININGS
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]    # names become names of files
+TrainingName = Literal["simple", "feot", "transductive_plus", "gmm", "feot_gmm", "gmm_em_plus"]
+NonNegativeInt = Annotated[int, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class ConfigError(ValueError):
+    """A study's YAML says something that cannot be meant; the message names file, key and remedy."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Dataset(_Section):
+    """One dataset of a study. `domain` says whether its training classes may be trained on."""
+
+    source: Literal["miniature"]
+    domain: Literal["in", "out"]
+
+
+class FixedProtocol(_Section):
+    """Fixed way and shot, as for mini- and tiered-ImageNet (appendix A.2)."""
+
+    kind: Literal["fixed"] = "fixed"
+    way: Annotated[int, Field(ge=2)]
+    shot: PositiveInt
+    queries_per_class: PositiveInt = 10
+
+
+class VariableProtocol(_Section):
+    """Variable way and shot (Triantafillou et al. 2020, section 3.2). Defaults are Meta-Dataset's."""
+
+    kind: Literal["variable"] = "variable"
+    minimum_way: Annotated[int, Field(ge=2)] = 5
+    maximum_way: Annotated[int, Field(ge=2)] = 50
+    queries_per_class: PositiveInt = 10
+    maximum_support_size: PositiveInt = 500
+    maximum_support_per_class: PositiveInt = 100
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "VariableProtocol":
+        if self.maximum_way < self.minimum_way:
+            raise ValueError(f"maximum_way {self.maximum_way} is below minimum_way {self.minimum_way}")
+        if self.maximum_support_size < self.maximum_way:
+            raise ValueError(f"maximum_support_size {self.maximum_support_size} is below maximum_way "
+                             f"{self.maximum_way}: every class needs a support image")
+        return self
+
+
+Protocol = Annotated[FixedProtocol | VariableProtocol, Field(discriminator="kind")]
+
+
+class Clustering(_Section):
+    """The refinement loop's options that a study may change; `tcnaps.clustering.Head` says what they mean."""
+
+    identity_weight: PositiveFloat = 1.0
+    task_covariance_divisor: Literal["n", "n-1"] = "n"
+    class_covariance_divisor: Literal["n", "n-1"] = "n"
+    dtype: Literal["float32", "float64"] = "float32"
+
+
+class Pretraining(_Section):
+    """Supervised training of the backbone (appendix A.3)."""
+
+    datasets: tuple[str, ...]
+    epochs: PositiveInt = 125
+    batch_size: PositiveInt = 256
+    learning_rate: PositiveFloat = 0.1
+    momentum: Fraction = 0.9
+    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
+    learning_rate_drop_every: PositiveInt = 25   # epochs between divisions of the learning rate by 10
+    horizontal_flip: bool = True                 # off where mirror images are other classes, as with letters
+    valid_fraction: Fraction = 0.05              # images of each class held out to report accuracy on
+
+
+class MetaTraining(_Section):
+    """Episodic training of the task encoder and FiLM generator (appendix A.3). Defaults are the paper's."""
+
+    datasets: tuple[str, ...]
+    protocol: Protocol
+    episodes: PositiveInt = 110_000
+    episodes_per_step: PositiveInt = 16
+    learning_rate: PositiveFloat = 5e-4
+    film_penalty: Annotated[float, Field(ge=0)] = 1e-3   # times the sum of the squared FiLM regularisers
+    validate_every: PositiveInt = 10_000                 # episodes
+    validation_datasets: tuple[str, ...]
+    validation_episodes: PositiveInt = 200               # a dataset
+
+
+class Evaluation(_Section):
+    """One protocol evaluated on test episodes of some datasets with some trainings."""
+
+    protocol: Protocol
+    datasets: tuple[str, ...]
+    trainings: Annotated[tuple[TrainingName, ...], Field(min_length=1)]
+    episodes: PositiveInt = 600
+
+
+class Refinement(_Section):
+    """How many refinement steps are recorded, and the stopping rule applied to the record (section 4.2)."""
+
+    recorded_steps: PositiveInt = 10
+    minimum_steps: NonNegativeInt = 2
+    maximum_steps: NonNegativeInt = 4
+
+    @model_validator(mode="after")
+    def _recorded(self) -> "Refinement":
+        if self.maximum_steps > self.recorded_steps:
+            raise ValueError(f"maximum_steps {self.maximum_steps} exceeds recorded_steps "
+                             f"{self.recorded_steps}: the rule can only be applied to recorded steps; raise "
+                             "recorded_steps")
+        return self
+
+
+class Study(_Section):
+    """Everything a study needs: datasets, trainings, evaluations. One YAML file each."""
+
+    name: Name
+    seed: NonNegativeInt = 0
+    image_size: Annotated[int, Field(ge=32)] = 84   # pixels; the set encoder halves them five times
+    precision: Literal["float32", "bfloat16"] = "float32"   # of the backbone; clustering has its own
+    data_folder: str = "data"
+    datasets: dict[Name, Dataset]
+    pretraining: Pretraining
+    meta_training: MetaTraining
+    trainings: tuple[TrainingName, ...] = tuple(TRAININGS)
+    clustering: Clustering = Clustering()
+    refinement: Refinement = Refinement()
+    evaluations: Annotated[dict[Name, Evaluation], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Study":
+        if self.name == "published":
+            raise ValueError("name: results/published holds the paper's own tables; choose another name")
+        lists = {"pretraining.datasets": self.pretraining.datasets,
+                 "meta_training.datasets": self.meta_training.datasets,
+                 "meta_training.validation_datasets": self.meta_training.validation_datasets}
+        lists |= {f"evaluations.{name}.datasets": evaluation.datasets
+                  for name, evaluation in self.evaluations.items()}
+        for key, names in lists.items():
+            if not names:
+                raise ValueError(f"{key} is empty: name at least one of {', '.join(self.datasets)}")
+            for name in names:
+                if name not in self.datasets:
+                    raise ValueError(f"{key}: '{name}' is not in datasets{_nearest(name, self.datasets)}")
+            _no_repetition(key, names)
+        for key in ("pretraining.datasets", "meta_training.datasets"):
+            for name in lists[key]:
+                if self.datasets[name].domain == "out":
+                    raise ValueError(f"{key}: '{name}' is out-of-domain and must not be trained on; "
+                                     f"set datasets.{name}.domain to 'in' or take it from the list")
+        _no_repetition("trainings", self.trainings)
+        for name, evaluation in self.evaluations.items():
+            _no_repetition(f"evaluations.{name}.trainings", evaluation.trainings)
+            for training in evaluation.trainings:
+                if training not in self.trainings:
+                    raise ValueError(f"evaluations.{name}.trainings: '{training}' is not among the study's "
+                                     f"trainings ({', '.join(self.trainings)})")
+        return self
+
+    def names(self, domain: str) -> tuple[str, ...]:
+        """Names of the datasets of one domain, in the order of the file."""
+        return tuple(name for name, dataset in self.datasets.items() if dataset.domain == domain)
+
+
+def project_root(start: Path | None = None) -> Path:
+    """The nearest folder at or above `start` (the working folder) that holds the Snakefile; else `start`."""
+    start = (start or Path.cwd()).resolve()
+    return next((folder for folder in (start, *start.parents) if (folder / "Snakefile").exists()), start)
+
+
+def load_study(path: str | Path) -> Study:
+    """Reads and checks a study's YAML.
+
+    Args:
+        path: a file, relative to the working folder or to the project's root.
+
+    Raises:
+        ConfigError: the file is missing or is not YAML, or keys or values are wrong; the message names each.
+    """
+    file = next((f for f in (Path(path), project_root() / path) if f.is_file()), None)
+    if file is None:
+        known = sorted(f"configs/{f.name}" for f in (project_root() / "configs").glob("*.yaml"))
+        raise ConfigError(f"No study at {path}. Studies there are: {', '.join(known) or 'none'}.")
+    try:
+        content = yaml.load(file.read_text(encoding="utf-8"), Loader=_Loader)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{file} is not valid YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{file} must hold the keys of a study ({', '.join(Study.model_fields)}), "
+                          f"not {type(content).__name__}.")
+    try:
+        return Study.model_validate(content, strict=False)
+    except ValidationError as error:
+        raise ConfigError(f"{file}:\n" + "\n".join(f"  {_explain(e)}" for e in error.errors())) from error
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which a key named twice is an error, instead of silently losing the first."""
+
+    def construct_mapping(self, node, deep=False):
+        keys = [key.value for key, _ in node.value]
+        for position, (key, _) in enumerate(node.value):
+            if key.value in keys[:position]:
+                problem = f"'{key.value}' is there twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def _no_repetition(key: str, names: tuple[str, ...]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{key}: '{name}' is there twice")
+
+
+def _explain(error: dict) -> str:
+    place = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        known = _fields_beside(error["loc"])
+        return f"{place}: there is no such key{_nearest(str(error['loc'][-1]), known)}"
+    if error["type"] == "missing":
+        return f"{place}: this key is missing"
+    message = error["msg"].removeprefix("Value error, ")
+    if not place or error["type"] == "value_error":
+        return message
+    return f"{place}: {message} (got {error['input']!r})"
+
+
+def _fields_beside(loc: tuple) -> list[str]:
+    """The keys allowed where the last element of `loc` stands."""
+    section: object = Study
+    for part in loc[:-1]:
+        if part in ("fixed", "variable"):
+            section = {"fixed": FixedProtocol, "variable": VariableProtocol}[part]
+        elif isinstance(section, type) and part in section.model_fields:
+            section = section.model_fields[part].annotation
+            arguments = getattr(section, "__args__", ())
+            section = next((a for a in arguments if isinstance(a, type) and issubclass(a, _Section)), section)
+    return list(getattr(section, "model_fields", ()))
+
+
+def _nearest(name: str, known) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean '{near[0]}'?" if near else f"; known: {', '.join(known)}"

@@ -1,0 +1,98 @@
+"""Episodes through a model: one row a query image, with what was predicted after every refinement step.
+
+Nothing aggregated is stored. The stopping rule, the variants without refinement, every table and figure come from these rows.
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from tqdm.auto import tqdm
+
+from tcnaps.checkpoints import checkpoint_folder, digest, load_model
+from tcnaps.config import Study, project_root
+from tcnaps.datasets import open_source
+from tcnaps.datasets.source import ImageSource
+from tcnaps.episodes import load_episode
+from tcnaps.fingerprint import code_fingerprint
+from tcnaps.model import TransductiveCNAPS
+from tcnaps.rows import rows_file, write_manifest
+from tcnaps.sampling import draw_episode
+
+
+def evaluate(study: Study, training: str, device: torch.device | str = "cpu") -> Path:
+    """Runs every evaluation of the study that names this training; returns the manifest of the files written.
+
+    A file for each evaluation and dataset is written as soon as it is complete; what is there already and was made from the
+    same episodes, weights and settings is kept, so that an interrupted call goes on where it was.
+    """
+    model = load_model(study, training, device)
+    jobs = [(name, dataset) for name, evaluation in study.evaluations.items() if training in evaluation.trainings
+            for dataset in evaluation.datasets]
+    files = []
+    for name, dataset in (bar := tqdm(jobs, desc=f"evaluating {training}", unit="file")):
+        bar.set_postfix_str(f"{name}, {dataset}", refresh=False)
+        source = open_source(dataset, study.datasets[dataset], "test", study.image_size, project_root() / study.data_folder)
+        path, key = rows_file(study, training, name, dataset), evaluation_key(study, training, name, source)
+        if not _is_current(path, key):
+            rows = evaluate_dataset(model, source, study, training, name, device)
+            _write(path, rows, key)
+        files.append(path)
+    return write_manifest(study, training, files)
+
+
+@torch.no_grad()
+def evaluate_dataset(
+    model: TransductiveCNAPS, source: ImageSource, study: Study, training: str, name: str, device: torch.device | str = "cpu"
+) -> pd.DataFrame:
+    """The rows of one evaluation on one dataset."""
+    evaluation = study.evaluations[name]
+    frames = []
+    for index in tqdm(range(evaluation.episodes), desc=f"{name}, {source.dataset}", unit="episode", leave=False):
+        episode = load_episode(source, draw_episode(source, evaluation.protocol, study.seed, index)).to(device)
+        confidences, predictions = model(episode, study.refinement.recorded_steps).softmax(2).max(2)
+        draw, shots = episode.draw, episode.shots.cpu().numpy()
+        n_query = len(draw.query_labels)
+        frame = {
+            "training": training, "protocol": name, "dataset": source.dataset, "domain": study.datasets[source.dataset].domain,
+            "split": source.split, "episode": index, "way": episode.way, "n_support": len(draw.support_labels),
+            "queries_per_class": n_query // episode.way, "query": np.arange(n_query), "label": draw.query_labels,
+            "class_name": [source.class_names[draw.classes[label]] for label in draw.query_labels],
+            "shot": shots[draw.query_labels], "image": draw.query_images,
+        }
+        frame |= {f"prediction_{t}": p for t, p in enumerate(predictions.to(torch.int16).cpu().numpy())}
+        frame |= {f"confidence_{t}": c for t, c in enumerate(confidences.float().cpu().numpy())}
+        frames.append(pd.DataFrame(frame))
+    return pd.concat(frames, ignore_index=True)
+
+
+def evaluation_key(study: Study, training: str, name: str, source: ImageSource) -> str:
+    """A digest of all that the rows of one file depend on."""
+    evaluation, folder = study.evaluations[name], checkpoint_folder(study)
+    parts = [code_fingerprint([__file__]), study.seed, study.image_size, study.precision, study.clustering.model_dump(), study.refinement.recorded_steps,
+             evaluation.protocol.model_dump(), evaluation.episodes, name, source.dataset, source.split, source.digest,
+             study.datasets[source.dataset].domain, digest(folder / "backbone.safetensors"), digest(folder / f"{training}.safetensors")]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _is_current(path: Path, key: str) -> bool:
+    if not path.is_file():
+        return False
+    try:
+        return (pq.read_schema(path).metadata or {}).get(b"tcnaps") == key.encode()
+    except pa.ArrowInvalid:   # a damaged file is made again
+        return False
+
+
+def _write(path: Path, rows: pd.DataFrame, key: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.Table.from_pandas(rows, preserve_index=False)
+    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    pq.write_table(table.replace_schema_metadata({**(table.schema.metadata or {}), b"tcnaps": key.encode()}), scratch)
+    os.replace(scratch, path)

@@ -1,0 +1,134 @@
+"""Episodic training of the task encoder and the FiLM generator on a frozen backbone (appendix A.3)."""
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+from tqdm.auto import tqdm
+
+from tcnaps.checkpoints import checkpoint_folder, digest, new_model, save
+from tcnaps.config import Study, project_root
+from tcnaps.datasets import open_source
+from tcnaps.datasets.source import ImageSource
+from tcnaps.episodes import Episode, load_episode
+from tcnaps.fingerprint import code_fingerprint
+from tcnaps.model import TransductiveCNAPS
+from tcnaps.resuming import load_state, save_state
+from tcnaps.sampling import draw_episode
+from tcnaps.variants import TRAININGS
+
+
+def meta_train(study: Study, training: str, device: torch.device | str = "cpu", save_every: int = 10) -> pd.DataFrame:
+    """Trains one of the six trainings, saves the best checkpoint of its validations and returns the log.
+
+    The loss is the cross-entropy summed over an episode's queries, averaged over the episodes of a step. Every training sees
+    the same episodes. An interrupted call goes on from its last saved state and ends with the very same weights.
+
+    Args:
+        training: a name of `TRAININGS`.
+        save_every: optimiser steps between saved states.
+
+    Returns:
+        A row a step: episode, loss (a query), train_accuracy in [0, 1], and at validations valid_accuracy and
+        valid_accuracy_<dataset>.
+    """
+    settings, folder = study.meta_training, checkpoint_folder(study)
+    sources = [_open(study, name, "train") for name in settings.datasets]
+    validation = [_open(study, name, "valid") for name in settings.validation_datasets]
+    torch.manual_seed(study.seed)
+    model = new_model(study, training).to(device).train()
+    learned = [p for p in model.parameters() if p.requires_grad]
+    optimiser = torch.optim.Adam(learned, settings.learning_rate)
+    backbone_digest = digest(folder / "backbone.safetensors")
+    key = json.dumps([code_fingerprint([__file__]), training, study.seed, study.image_size, study.precision, settings.model_dump(), study.clustering.model_dump(),
+                      study.refinement.model_dump(), backbone_digest, [s.digest for s in sources + validation]])
+    state_path = folder / f"{training}.state.pt"
+    state = load_state(state_path, key) or {"step": 0, "log": [], "best": -1.0, "best_weights": model.adaptation_state()}
+    if "weights" in state:
+        model.load_state_dict(state["weights"], strict=False)   # the backbone's are not in it: they never change
+        optimiser.load_state_dict(state["optimiser"])
+    log, best, best_weights = state["log"], state["best"], state["best_weights"]
+    n_steps = math.ceil(settings.episodes / settings.episodes_per_step)
+    validate_every = max(1, settings.validate_every // settings.episodes_per_step)
+    bar = tqdm(total=n_steps, initial=state["step"], desc=f"meta-training {training}", unit="step")
+    for step in range(state["step"], n_steps):
+        row = {"episode": (step + 1) * settings.episodes_per_step, **_take_step(model, optimiser, study, sources, step, device)}
+        if (step + 1) % validate_every == 0 or step + 1 == n_steps:
+            accuracies = {f"valid_accuracy_{s.dataset}": validate(model, s, study, device) for s in validation}
+            row |= {"valid_accuracy": float(np.mean(list(accuracies.values()))), **accuracies}
+            if row["valid_accuracy"] > best:
+                best = row["valid_accuracy"]
+                best_weights = {name: value.detach().clone() for name, value in model.adaptation_state().items()}
+            bar.set_postfix(valid=f"{row['valid_accuracy']:.3f}", refresh=False)
+        log.append(row)
+        bar.update()
+        if (step + 1) % save_every == 0 and step + 1 < n_steps:
+            save_state(state_path, key, {"weights": model.adaptation_state(), "optimiser": optimiser.state_dict(),
+                                         "step": step + 1, "log": log, "best": best, "best_weights": best_weights})
+    bar.close()
+    save(folder / f"{training}.safetensors", best_weights,
+         {"study": study.name, "training": training, "seed": study.seed, "backbone": backbone_digest, "valid_accuracy": best,
+          "meta_training": settings.model_dump()})
+    state_path.unlink(missing_ok=True)
+    return pd.DataFrame(log)
+
+
+def episode_loss(model: TransductiveCNAPS, episode: Episode, study: Study) -> tuple[Float[Tensor, ""], float]:
+    """Cross-entropy summed over the queries, and the share of them labelled correctly.
+
+    The "+" trainings take it after refinement by the stopping rule, so that gradients pass through the loop; all
+    others from the support set's statistics alone.
+    """
+    if TRAININGS[model.training_name].refinement_in_training:
+        logits = model.classify(episode, study.refinement.minimum_steps, study.refinement.maximum_steps).logits
+    else:
+        logits = model(episode, steps=0)[0]
+    accuracy = (logits.argmax(1) == episode.query_labels).float().mean().item()
+    return F.cross_entropy(logits, episode.query_labels, reduction="sum"), accuracy
+
+
+@torch.no_grad()
+def validate(model: TransductiveCNAPS, source: ImageSource, study: Study, device: torch.device | str = "cpu") -> float:
+    """Mean accuracy in [0, 1] over the validation episodes of one dataset, without refinement."""
+    model.eval()
+    settings = study.meta_training
+    accuracies = []
+    for index in range(settings.validation_episodes):
+        episode = load_episode(source, draw_episode(source, settings.protocol, study.seed, index)).to(device)
+        logits = model(episode, steps=0)[0]
+        accuracies.append((logits.argmax(1) == episode.query_labels).float().mean().item())
+    model.train()
+    return float(np.mean(accuracies))
+
+
+def training_episode(sources: list[ImageSource], study: Study, index: int) -> Episode:
+    """Episode `index` of meta-training: a dataset drawn uniformly, then an episode of its training classes."""
+    source = sources[np.random.default_rng([study.seed, 2, index]).integers(len(sources))]
+    return load_episode(source, draw_episode(source, study.meta_training.protocol, study.seed, index))
+
+
+def _take_step(model, optimiser, study, sources, step, device) -> dict:
+    settings = study.meta_training
+    numbers = range(step * settings.episodes_per_step, (step + 1) * settings.episodes_per_step)
+    losses, accuracies = [], []
+    optimiser.zero_grad(set_to_none=True)
+    for index in numbers:
+        episode = training_episode(sources, study, index).to(device)
+        loss, accuracy = episode_loss(model, episode, study)
+        if not loss.isfinite():
+            raise FloatingPointError(f"the loss of episode {index} ({episode.draw.dataset}) is {loss.item()}; "
+                                     "lower meta_training.learning_rate")
+        (loss / len(numbers) + settings.film_penalty * model.film_generator.penalty()).backward()
+        losses.append(loss.item() / len(episode.query_labels))
+        accuracies.append(accuracy)
+    optimiser.step()
+    return {"loss": float(np.mean(losses)), "train_accuracy": float(np.mean(accuracies))}
+
+
+def _open(study, name, split):
+    return open_source(name, study.datasets[name], split, study.image_size, project_root() / study.data_folder)

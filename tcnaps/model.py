@@ -1,0 +1,101 @@
+"""Transductive CNAPS: task encoder → FiLM generator → adapted backbone → clustering (the paper's Figures 2 and 4)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from tcnaps.backbone import Backbone, Modulation
+from tcnaps.clustering import Head, Step, cluster, trajectory
+from tcnaps.config import Clustering
+from tcnaps.episodes import Episode
+from tcnaps.film import FilmGenerator
+from tcnaps.task_encoder import TaskEncoder
+from tcnaps.variants import TRAININGS, VARIANTS
+
+__all__ = ["TRAININGS", "VARIANTS", "TransductiveCNAPS", "head_of"]
+
+
+class TransductiveCNAPS(nn.Module):
+    """A few-shot classifier whose features and classes are adapted to the episode.
+
+    `model(episode)` gives the logits of the query images after every refinement step; row 0 is Simple CNAPS' way of
+    classifying, by the support set alone.
+
+    Args:
+        training: a name of `TRAININGS`; it says which task encoder and which head.
+        backbone: pretrained; frozen and in evaluation mode from here on.
+        head: how features become logits; default: the training's, with the paper's settings.
+        precision: of the convolutions. Clustering runs in `clustering_dtype`, float32 or float64.
+        chunk: images that go through the backbone at once when no gradients are needed; it bounds the memory and
+            changes nothing else.
+    """
+
+    def __init__(
+        self,
+        training: str,
+        backbone: Backbone,
+        head: Head | None = None,
+        precision: torch.dtype = torch.float32,
+        clustering_dtype: torch.dtype = torch.float32,
+        chunk: int = 512,
+    ):
+        super().__init__()
+        if training not in TRAININGS:
+            raise ValueError(f"there is no training '{training}'; trainings are {', '.join(TRAININGS)}")
+        self.training_name = training
+        self.backbone = backbone.requires_grad_(False).eval()
+        self.task_encoder = TaskEncoder(TRAININGS[training].task_embedding)
+        self.film_generator = FilmGenerator()
+        self.head = head or head_of(training)
+        self.precision, self.clustering_dtype, self.chunk = precision, clustering_dtype, chunk
+
+    def forward(self, episode: Episode, steps: int = 10) -> Float[Tensor, "{steps}+1 n_query way"]:
+        """Logits after refinement steps 0, 1, ..., `steps`."""
+        return trajectory(*self.features(episode), self.head, steps)
+
+    def classify(self, episode: Episode, minimum: int = 2, maximum: int = 4) -> Step:
+        """Refines until the stopping rule says so (Algorithm 1)."""
+        return cluster(*self.features(episode), self.head, minimum, maximum)
+
+    def features(self, episode: Episode) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Adapted features of the support images, their labels, and features of the query and unlabelled images."""
+        film = self.adapt(episode)
+        sets = [episode.support_images, episode.query_images]
+        if episode.unlabelled_images is not None:
+            sets.append(episode.unlabelled_images)
+        features = self._extract(torch.cat(sets), film).to(self.clustering_dtype)
+        support, query, *unlabelled = features.split([len(images) for images in sets])
+        return support, episode.support_labels, query, unlabelled[0] if unlabelled else None
+
+    def adapt(self, episode: Episode) -> list[Modulation]:
+        """gamma and beta for every block, from the episode's task embedding."""
+        embedding = self.task_encoder(episode.support_images, episode.support_labels, episode.query_images)
+        return self.film_generator(embedding)
+
+    def train(self, mode: bool = True) -> "TransductiveCNAPS":
+        """Training mode for everything but the backbone, which stays as pretraining left it."""
+        super().train(mode)
+        self.backbone.eval()
+        return self
+
+    def adaptation_state(self) -> dict[str, Tensor]:
+        """The meta-learned weights: everything but the backbone's."""
+        return {name: value for name, value in self.state_dict().items() if not name.startswith("backbone.")}
+
+    def _extract(self, images: Tensor, film: list[Modulation]) -> Tensor:
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=self.precision == torch.bfloat16):
+            if torch.is_grad_enabled():
+                return self.backbone(images, film)
+            return torch.cat([self.backbone(part, film) for part in images.split(self.chunk)])
+
+
+def head_of(training: str, clustering: Clustering = Clustering()) -> Head:
+    """The head that a training uses, with a study's settings."""
+    row = TRAININGS[training]
+    return Head(
+        log_determinant=row.log_determinant,
+        scale=row.scale,
+        identity_weight=clustering.identity_weight,
+        task_covariance_divisor=clustering.task_covariance_divisor,
+        class_covariance_divisor=clustering.class_covariance_divisor,
+    )

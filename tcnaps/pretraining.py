@@ -1,0 +1,171 @@
+"""Supervised training of the backbone as a plain image classifier over all training classes (appendix A.3)."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+from tqdm.auto import tqdm
+
+from tcnaps.backbone import FEATURES, Backbone
+from tcnaps.checkpoints import checkpoint_folder, save
+from tcnaps.config import Pretraining, Study, project_root
+from tcnaps.datasets import open_source
+from tcnaps.datasets.source import ImageSource
+from tcnaps.episodes import scale_pixels
+from tcnaps.fingerprint import code_fingerprint
+from tcnaps.resuming import load_state, save_state
+
+SHIFT = 1 / 8       # random crops move an image by up to this share of its size
+JITTER = 0.4        # brightness, contrast and saturation change by up to this share
+EVALUATION_BATCH = 512
+
+
+def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int = 100) -> pd.DataFrame:
+    """Trains the study's backbone, saves it and returns what is known of every epoch.
+
+    An interrupted call goes on from its last saved state and ends with the very same weights.
+
+    Args:
+        save_every: batches between saved states.
+
+    Returns:
+        A row an epoch: epoch, loss, train_accuracy, valid_accuracy (on images held out of the same classes; accuracies in
+        [0, 1]).
+    """
+    settings, folder = study.pretraining, checkpoint_folder(study)
+    folder_of_data = project_root() / study.data_folder
+    sources = [open_source(name, study.datasets[name], "train", study.image_size, folder_of_data) for name in settings.datasets]
+    images = ImageTable(sources, settings.valid_fraction, study.seed)
+    torch.manual_seed(study.seed)
+    network = Classifier(images.n_classes).to(device)
+    optimiser = torch.optim.SGD(network.parameters(), settings.learning_rate, settings.momentum,
+                                weight_decay=settings.weight_decay)
+    key = json.dumps([code_fingerprint([__file__]), study.seed, study.image_size, study.precision, settings.model_dump(), [s.digest for s in sources]])
+    state_path = folder / "backbone.state.pt"
+    state = load_state(state_path, key) or {"epoch": 0, "batch": 0, "sums": [0.0, 0, 0], "log": []}
+    if "network" in state:
+        network.load_state_dict(state["network"])
+        optimiser.load_state_dict(state["optimiser"])
+    log, n_batches = state["log"], len(images.train) // settings.batch_size
+    if n_batches == 0:
+        raise ValueError(f"pretraining.batch_size {settings.batch_size} exceeds the {len(images.train)} training images; lower it")
+    bar = tqdm(total=settings.epochs * n_batches, initial=state["epoch"] * n_batches + state["batch"], desc="pretraining",
+               unit="batch")
+    for epoch in range(state["epoch"], settings.epochs):
+        rate = settings.learning_rate / 10 ** (epoch // settings.learning_rate_drop_every)
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+        order = np.random.default_rng([study.seed, epoch]).permutation(images.train)
+        first, sums = (state["batch"], state["sums"]) if epoch == state["epoch"] else (0, [0.0, 0, 0])
+        network.train()
+        for batch in range(first, n_batches):
+            pixels, labels = images.batch(order[batch * settings.batch_size : (batch + 1) * settings.batch_size], device)
+            pixels = augment(pixels, settings, np.random.default_rng([study.seed, epoch, batch]))
+            with torch.autocast(pixels.device.type, torch.bfloat16, enabled=study.precision == "bfloat16"):
+                logits = network(pixels).float()
+            loss = F.cross_entropy(logits, labels)
+            optimiser.zero_grad(set_to_none=True)
+            loss.backward()
+            optimiser.step()
+            sums = [sums[0] + loss.item() * len(labels), sums[1] + (logits.argmax(1) == labels).sum().item(), sums[2] + len(labels)]
+            bar.update()
+            bar.set_postfix(loss=f"{sums[0] / sums[2]:.3f}", refresh=False)
+            if (batch + 1) % save_every == 0 and batch + 1 < n_batches:
+                save_state(state_path, key, _state(network, optimiser, epoch, batch + 1, sums, log))
+        log.append({"epoch": epoch + 1, "learning_rate": rate, "loss": sums[0] / sums[2], "train_accuracy": sums[1] / sums[2],
+                    "valid_accuracy": held_out_accuracy(network, images, device)})
+        save_state(state_path, key, _state(network, optimiser, epoch + 1, 0, [0.0, 0, 0], log))
+    bar.close()
+    save(folder / "backbone.safetensors", network.backbone.state_dict(),
+         {"study": study.name, "seed": study.seed, "image_size": study.image_size, "pretraining": settings.model_dump()})
+    state_path.unlink(missing_ok=True)
+    return pd.DataFrame(log)
+
+
+class Classifier(nn.Module):
+    """The backbone with a linear layer over all training classes."""
+
+    def __init__(self, n_classes: int):
+        super().__init__()
+        self.backbone = Backbone()
+        self.classifier = nn.Linear(FEATURES, n_classes)
+
+    def forward(self, images: Float[Tensor, "n 3 height width"]) -> Float[Tensor, "n n_classes"]:
+        return self.classifier(self.backbone(images))
+
+
+class ImageTable:
+    """The images of several sources under one numbering, their labels, and which are held out."""
+
+    def __init__(self, sources: list[ImageSource], valid_fraction: float, seed: int):
+        self.sources = sources
+        self.starts = np.cumsum([0] + [len(source.images) for source in sources])
+        labels, held_out, n_classes = [], [], 0
+        generator = np.random.default_rng([seed, 1])
+        for source in sources:
+            labels.append(n_classes + np.arange(source.n_classes).repeat(source.class_sizes))
+            n_classes += source.n_classes
+            for size in source.class_sizes:
+                mask = np.zeros(size, dtype=bool)
+                mask[generator.permutation(size)[: round(valid_fraction * size)]] = True
+                held_out.append(mask)
+        self.labels, self.n_classes = np.concatenate(labels), n_classes
+        mask = np.concatenate(held_out)
+        self.train, self.valid = np.flatnonzero(~mask), np.flatnonzero(mask)
+
+    def batch(
+        self, numbers: Int[np.ndarray, "n"], device: torch.device | str
+    ) -> tuple[Float[Tensor, "n 3 height width"], Int[Tensor, "n"]]:
+        """Images of these numbers, scaled to [-1, 1], and their labels."""
+        which = np.searchsorted(self.starts, numbers, side="right") - 1
+        size = self.sources[0].images.shape[1]
+        pixels = np.empty((len(numbers), size, size, 3), dtype=np.uint8)
+        for s in np.unique(which):
+            pixels[which == s] = self.sources[s].images[numbers[which == s] - self.starts[s]]
+        return scale_pixels(pixels).to(device), torch.from_numpy(self.labels[numbers]).to(device)
+
+
+def augment(
+    pixels: Float[Tensor, "n 3 height width"], settings: Pretraining, generator: np.random.Generator
+) -> Float[Tensor, "n 3 height width"]:
+    """Random crop, colour jitter and, where mirror images are no other class, horizontal flip; each image its own."""
+    n, _, height, width = pixels.shape
+
+    def draw(low: float, high: float) -> Tensor:
+        return torch.from_numpy(generator.uniform(low, high, (n, 1, 1, 1)).astype(np.float32)).to(pixels.device)
+
+    brightness, contrast, saturation = (draw(1 - JITTER, 1 + JITTER) for _ in range(3))
+    x = (pixels + 1) * brightness                     # 0 is black here
+    x = (x - x.mean((1, 2, 3), keepdim=True)) * contrast + x.mean((1, 2, 3), keepdim=True)
+    grey = x.mean(1, keepdim=True)
+    x = ((x - grey) * saturation + grey).clamp(0, 2) - 1
+    margin = max(1, round(SHIFT * height))
+    padded = F.pad(x, (margin,) * 4, mode="reflect")
+    down, right = torch.from_numpy(generator.integers(0, 2 * margin + 1, (2, n))).to(pixels.device)
+    rows = down[:, None] + torch.arange(height, device=pixels.device)
+    columns = right[:, None] + torch.arange(width, device=pixels.device)
+    if settings.horizontal_flip:
+        flipped = torch.from_numpy(generator.random(n) < 0.5).to(pixels.device)
+        columns = torch.where(flipped[:, None], columns.flip(1), columns)
+    images = torch.arange(n, device=pixels.device)[:, None, None]
+    return padded.permute(0, 2, 3, 1)[images, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+
+
+@torch.no_grad()
+def held_out_accuracy(network: Classifier, images: ImageTable, device: torch.device | str) -> float:
+    """Share of the held-out images put in their class, in [0, 1]; NaN where none are held out."""
+    network.eval()
+    right = 0
+    for start in range(0, len(images.valid), EVALUATION_BATCH):
+        pixels, labels = images.batch(images.valid[start : start + EVALUATION_BATCH], device)
+        right += (network(pixels).argmax(1) == labels).sum().item()
+    return right / len(images.valid) if len(images.valid) else float("nan")
+
+
+def _state(network, optimiser, epoch, batch, sums, log) -> dict:
+    return {"network": network.state_dict(), "optimiser": optimiser.state_dict(), "epoch": epoch, "batch": batch,
+            "sums": sums, "log": log}

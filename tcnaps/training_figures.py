@@ -1,0 +1,56 @@
+"""The two training phases: learning curves → matplotlib Axes."""
+
+from collections.abc import Sequence
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from tcnaps.figure_style import BLACK, PALETTE
+
+
+def pretraining(axes: Sequence[Axes], curve: pd.DataFrame) -> None:
+    """Loss, and training and held-out accuracy, by epoch.
+
+    Args:
+        axes: two.
+        curve: `epoch`, `loss`, `train_accuracy`, `valid_accuracy`.
+    """
+    loss, accuracy = axes
+    loss.plot(curve["epoch"], curve["loss"], color=BLACK)
+    loss.set(xlabel="Epoch", ylabel="Cross-entropy (nats)")
+    for i, (column, label) in enumerate((("train_accuracy", "training"), ("valid_accuracy", "held out"))):
+        accuracy.plot(curve["epoch"], 100 * curve[column], color=PALETTE[i], label=label)
+    accuracy.set(xlabel="Epoch", ylabel="Accuracy (%)")
+    accuracy.legend(loc="lower right")
+    for ax in axes:
+        ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+
+
+def meta_training(axes: Sequence[Axes], steps: pd.DataFrame, validation: pd.DataFrame) -> None:
+    """Loss, training accuracy, and validation accuracy of each dataset and their mean, by episode.
+
+    Args:
+        axes: three.
+        steps: `episode`, `loss`, `train_accuracy`; drawn pale, and in black their running mean over a
+            twentieth of the training.
+        validation: `episode`, `dataset`, `accuracy`.
+    """
+    loss, train, valid = axes
+    for ax, column, factor in ((loss, "loss", 1), (train, "train_accuracy", 100)):
+        smooth = steps[column].rolling(max(len(steps) // 20, 1), min_periods=1, center=True).mean()
+        ax.plot(steps["episode"], factor * steps[column], color="#C8C8C8", linewidth=0.6)
+        ax.plot(steps["episode"], factor * smooth, color=BLACK)
+    loss.set(ylabel="Cross-entropy (nats)", title="Training loss")
+    train.set(ylabel="Accuracy (%)", title="Training episodes")
+    for i, (name, own) in enumerate(validation.groupby("dataset", sort=False)):
+        colour = PALETTE[i % (len(PALETTE) - 1)]    # black, the last, is the mean's
+        valid.plot(own["episode"], 100 * own["accuracy"], color=colour, linewidth=0.8, marker=".", markersize=3,
+                   label=name)
+    mean = 100 * validation.groupby("episode")["accuracy"].mean()
+    valid.plot(mean.index, mean, color=BLACK, linewidth=1.8, marker="o", markersize=3, label="mean")
+    valid.set(title="Validation", ylabel="Accuracy (%)")
+    valid.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    for ax in axes:
+        ax.set_xlabel("Episodes")
+        ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))

@@ -1,0 +1,28 @@
+"""What every test stands on: checked shapes, one thread a process, reference values where there are any."""
+
+import os
+from pathlib import Path
+
+# Before anything imports PyTorch: sums in another order differ in the last digits, tests run side by side.
+for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ[variable] = "1"
+
+import jaxtyping  # noqa: E402
+
+# Before any import of tcnaps: from here on every annotated shape of it is checked at every call.
+jaxtyping.install_import_hook("tcnaps", "beartype.beartype")
+
+import hypothesis  # noqa: E402
+import pytest  # noqa: E402
+
+hypothesis.settings.register_profile("tcnaps", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("tcnaps")
+
+
+@pytest.fixture(scope="session")
+def reference() -> Path:
+    """The folder of values computed with the released code; not part of the project."""
+    folder = Path(os.environ.get("TCNAPS_REFERENCE") or Path(__file__).parents[2] / "shared" / "reference")
+    if not folder.is_dir():
+        pytest.skip(f"no reference values at {folder}: set TCNAPS_REFERENCE to the folder that holds them")
+    return folder

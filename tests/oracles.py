@@ -1,0 +1,67 @@
+"""The paper's equations as naive loops, in the features' own d dimensions. Slow on purpose; nothing is shared with tcnaps."""
+
+import torch
+
+
+def naive_statistics(features, weights, identity_weight=1.0, task_divisor="n", class_divisor="n"):
+    """Equations 9-12 (1-4 where the weights are one-hot): class means and regularised covariances."""
+    n, d = features.shape
+    way = weights.shape[1]
+    total = weights.sum()
+    mean = sum(weights[j, k] * features[j] for j in range(n) for k in range(way)) / total
+    task = torch.zeros(d, d, dtype=features.dtype)
+    for j in range(n):
+        for k in range(way):
+            task += weights[j, k] * torch.outer(features[j] - mean, features[j] - mean)
+    task = task / (total - 1 if task_divisor == "n-1" else total)
+    means, covariances = [], []
+    for k in range(way):
+        n_k = weights[:, k].sum()
+        mu = sum(weights[j, k] * features[j] for j in range(n)) / n_k
+        own = torch.zeros(d, d, dtype=features.dtype)
+        for j in range(n):
+            own += weights[j, k] * torch.outer(features[j] - mu, features[j] - mu)
+        own = own / (n_k - 1 if class_divisor == "n-1" else n_k)
+        shrinkage = n_k / (n_k + 1)
+        means.append(mu)
+        covariances.append(shrinkage * own + (1 - shrinkage) * task + identity_weight * torch.eye(d, dtype=features.dtype))
+    return torch.stack(means), torch.stack(covariances)
+
+
+def naive_logits(points, means, covariances, scale=1.0, log_determinant=False):
+    """Equation 5, or the mixture equation's exponent."""
+    logits = torch.zeros(len(points), len(means), dtype=points.dtype)
+    for k, (mean, covariance) in enumerate(zip(means, covariances)):
+        inverse = torch.linalg.inv(covariance)
+        for i, z in enumerate(points):
+            logits[i, k] = -scale * (z - mean) @ inverse @ (z - mean)
+        if log_determinant:
+            logits[:, k] -= torch.linalg.slogdet(covariance).logabsdet / 2
+    return logits
+
+
+def naive_trajectory(support, labels, query, steps, extra=None, unlabelled="query", metric="mahalanobis",
+                     update="means and covariances", scale=1.0, log_determinant=False, **covariance_options):
+    """Algorithm 1 without its stopping rule: the query logits after steps 0, ..., `steps`."""
+    way = int(labels.max()) + 1
+    extra = query[:0] if extra is None else extra
+    one_hot = torch.zeros(len(support), way, dtype=support.dtype)
+    for i, label in enumerate(labels):
+        one_hot[i, label] = 1
+    members, weights = support, one_hot
+    record, first = [], None
+    for _ in range(steps + 1):
+        means, covariances = naive_statistics(members, weights, **covariance_options)
+        if metric == "euclidean":
+            covariances = torch.eye(support.shape[1], dtype=support.dtype).expand_as(covariances)
+        first = covariances if first is None else first
+        if update == "means":
+            covariances = first
+        logits = {name: naive_logits(points, means, covariances, scale, log_determinant and metric != "euclidean")
+                  for name, points in (("query", query), ("extra", extra))}
+        record.append(logits["query"])
+        used = {"query": ["query"], "extra": ["extra"], "both": ["query", "extra"]}[unlabelled]
+        points = {"query": query, "extra": extra}
+        members = torch.cat([support] + [points[name] for name in used])
+        weights = torch.cat([one_hot] + [torch.softmax(logits[name], dim=1) for name in used])
+    return torch.stack(record)

@@ -1,0 +1,37 @@
+"""A table of one row per query with made-up predictions, for the tests of statistics, tables and figures."""
+
+import numpy as np
+import pandas as pd
+
+DATASETS = {"letters": "in", "textures": "in", "digits": "out"}
+
+
+def synthetic_rows(trainings=("simple", "feot"), n_episodes=12, n_steps=6, ways=(3, 4, 5), queries_per_class=4,
+                   protocol="variable", datasets=DATASETS, accuracy=0.6, seed=0):
+    """Predictions that change less and less from step to step; the same episodes in every training."""
+    frames = []
+    for d, (dataset, domain) in enumerate(datasets.items()):
+        for episode in range(n_episodes):
+            images = np.random.default_rng([seed, d, episode])
+            way = int(images.choice(ways))
+            shots = images.integers(1, 15, way)
+            label = images.permutation(np.repeat(np.arange(way), queries_per_class))
+            for t, training in enumerate(trainings):
+                random = np.random.default_rng([seed, d, episode, t + 1])
+                right = random.random(len(label)) < accuracy + 0.05 * t
+                prediction = np.where(right, label, random.integers(0, way, len(label)))
+                columns = {"prediction_0": prediction}
+                for step in range(1, n_steps + 1):
+                    moved = random.random(len(label)) < 0.25 / step**1.5
+                    prediction = np.where(moved, random.integers(0, way, len(label)), prediction)
+                    columns[f"prediction_{step}"] = prediction
+                frames.append(pd.DataFrame({
+                    "training": training, "protocol": protocol, "dataset": dataset, "domain": domain, "split": "test",
+                    "episode": episode, "way": way, "n_support": shots.sum(), "queries_per_class": queries_per_class,
+                    "query": np.arange(len(label)), "label": label, "class_name": [f"class {k}" for k in label],
+                    "shot": shots[label], "image": images.integers(0, 10**6, len(label)),
+                    **{name: values.astype(np.int16) for name, values in columns.items()},
+                    **{name.replace("prediction", "confidence"): random.random(len(label)).astype(np.float32)
+                       for name in columns},
+                }))
+    return pd.concat(frames, ignore_index=True)
