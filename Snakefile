@@ -13,6 +13,7 @@
 import json
 import sys
 from itertools import combinations
+from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
@@ -65,7 +66,8 @@ def datasets_of(*evaluations):
     return [name for name in study.datasets if any(name in evaluation["datasets"] for evaluation in evaluations)]
 
 
-PICTURES = ("tcnaps.figures", "tcnaps.tables", "tcnaps.widgets")    # a new line colour needs no new training
+# A new line colour needs no new training.
+PICTURES = [f"tcnaps.{file.stem}" for pattern in ("*figure*", "*table*", "*widget*") for file in Path("tcnaps").glob(pattern)]
 EVALUATED = [training for training in study.trainings if evaluations_of(training)]
 FIXED = [e.protocol for e in study.evaluations.values() if e.protocol.kind == "fixed"]
 
@@ -81,7 +83,8 @@ if any(a.queries_per_class != b.queries_per_class and (a.way, a.shot) == (b.way,
     SHOWN["09-number-of-queries"] = (["number-of-queries"], ["number-of-queries.csv"])
 if any(evaluation.protocol.kind == "variable" for evaluation in study.evaluations.values()):
     SHOWN["10-ways-and-shots"] = (["ways-and-shots"], ["ways.csv", "shots.csv"])
-TOY = figures("soft-k-means-toy", "soft-k-means-episode", "softmax-scale") if "feot" in study.trainings else []
+TOY = figures("soft-k-means-toy", "soft-k-means-episode", "episode-images", "softmax-confidence", "softmax-scale")
+TOY = TOY if "feot" in study.trainings else []
 
 
 rule all:

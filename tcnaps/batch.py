@@ -163,10 +163,11 @@ def run_study(path: str, cores: int, dry_run: bool = False, snakemake: Iterable[
                "--keep-going", "--scheduler", "greedy", "--quiet", "host", "reason", "rules", *snakemake]
     if dry_run:
         return subprocess.call([*command, "--dry-run"], cwd=root)
+    started = time.time()
     with _lock(root / "results" / study.name) as lock:
         status = _call(command, root, lock.fileno())
-    print(_summary(root, study) if status == 0 else _advice(study), flush=True)
-    return status
+    print(_summary(root, study) if status == 0 else _advice(root, study, started), flush=True)
+    return status if status >= 0 else 128 - status      # as a shell has it for a killed command
 
 
 def _call(command: list[str], root: Path, lock: int) -> int:
@@ -225,9 +226,12 @@ def _summary(root: Path, study: Study) -> str:
     return "\n".join(lines)
 
 
-def _advice(study: Study) -> str:
-    return (f"\nNot everything could be made; the errors stand above. The notebooks, as far as they were "
-            f"executed,\nare in results/{study.name}/notebooks/. Running again continues from here.")
+def _advice(root: Path, study: Study, started: float) -> str:
+    folder = f"results/{study.name}/notebooks"
+    failed = [f"\n  {folder}/{file.name} has a traceback" for file in sorted((root / folder).glob("*.ipynb"))
+              if file.stat().st_mtime >= started and '"output_type": "error"' in file.read_text("utf-8")]
+    return "".join(["\nNot everything could be made; the errors stand above.", *failed,
+                    "\nRunning again continues from here."])
 
 
 # ---- command line
@@ -257,7 +261,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     one.add_argument("output", help="where to keep the executed notebook")
     one.add_argument("-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"),
                      help="set a parameter; VALUE is JSON, or bare text where the default is text")
-    one.add_argument("--quiet", action="store_true", help="no progress bar")
+    one.add_argument("--quiet", action="store_true", help="one line instead of a progress bar")
     whole = commands.add_parser("study", help="bring all figures and tables of a study up to date")
     whole.add_argument("study", help="the study's YAML, for instance configs/miniature.yaml")
     whole.add_argument("--cores", type=int, default=os.cpu_count(), help="default: all")
@@ -279,6 +283,8 @@ def main(arguments: list[str] | None = None) -> int:
         defaults = notebook_parameters(options.notebook)
         values = {name: _value(options.notebook, name, text, defaults.get(name))
                   for name, text in options.parameters}
+        if options.quiet:
+            print(f"Started {Path(options.output).stem}", file=sys.stderr)
         run_notebook(options.notebook, options.output, values, not options.quiet and sys.stderr.isatty())
         return 0
     except (BatchError, SourceError, ConfigError, NotebookFailed) as error:

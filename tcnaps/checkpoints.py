@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tcnaps.backbone import Backbone
-from tcnaps.config import Study, project_root
+from tcnaps.config import Study
 from tcnaps.model import TransductiveCNAPS, head_of
 
 FORMAT = 1
@@ -23,7 +23,7 @@ class CheckpointError(ValueError):
 
 def checkpoint_folder(study: Study) -> Path:
     """results/<study>/checkpoints, from the project's root."""
-    return project_root() / "results" / study.name / "checkpoints"
+    return study.results_folder / "checkpoints"
 
 
 def save(path: Path, weights: dict[str, Tensor], settings: dict) -> None:

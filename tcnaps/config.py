@@ -178,6 +178,25 @@ class Study(_Section):
                                      f"trainings ({', '.join(self.trainings)})")
         return self
 
+    @property
+    def results_folder(self) -> Path:
+        """results/<study>, from the project's root."""
+        return project_root() / "results" / self.name
+
+    @property
+    def figures_folder(self) -> Path:
+        """figures/<study>, from the project's root."""
+        return project_root() / "figures" / self.name
+
+    def fixed_evaluations(self) -> dict[str, Evaluation]:
+        """The evaluations with fixed way and shot and the usual number of queries, the lowest there is for that way and shot."""
+        fixed = {name: e for name, e in self.evaluations.items() if isinstance(e.protocol, FixedProtocol)}
+        fewest = {}
+        for e in fixed.values():
+            setting = (e.protocol.way, e.protocol.shot)
+            fewest[setting] = min(fewest.get(setting, e.protocol.queries_per_class), e.protocol.queries_per_class)
+        return {name: e for name, e in fixed.items() if e.protocol.queries_per_class == fewest[e.protocol.way, e.protocol.shot]}
+
     def names(self, domain: str) -> tuple[str, ...]:
         """Names of the datasets of one domain, in the order of the file."""
         return tuple(name for name, dataset in self.datasets.items() if dataset.domain == domain)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from tqdm.auto import tqdm
 
 from tcnaps.checkpoints import checkpoint_folder, digest, new_model, save
-from tcnaps.config import Study, project_root
+from tcnaps.config import Study
 from tcnaps.datasets import open_source
 from tcnaps.datasets.source import ImageSource
 from tcnaps.episodes import Episode, load_episode
@@ -34,8 +34,8 @@ def meta_train(study: Study, training: str, device: torch.device | str = "cpu", 
         save_every: optimiser steps between saved states.
 
     Returns:
-        A row a step: episode, loss (a query), train_accuracy in [0, 1], and at validations valid_accuracy and
-        valid_accuracy_<dataset>.
+        A row a step: episode, loss (a query), train_accuracy in [0, 1], and at validations the columns of
+        `summarise_validation`.
     """
     settings, folder = study.meta_training, checkpoint_folder(study)
     sources = [_open(study, name, "train") for name in settings.datasets]
@@ -59,8 +59,8 @@ def meta_train(study: Study, training: str, device: torch.device | str = "cpu", 
     for step in range(state["step"], n_steps):
         row = {"episode": (step + 1) * settings.episodes_per_step, **_take_step(model, optimiser, study, sources, step, device)}
         if (step + 1) % validate_every == 0 or step + 1 == n_steps:
-            accuracies = {f"valid_accuracy_{s.dataset}": validate(model, s, study, device) for s in validation}
-            row |= {"valid_accuracy": float(np.mean(list(accuracies.values()))), **accuracies}
+            accuracies = {s.dataset: validate(model, s, study, device) for s in validation}
+            row |= summarise_validation(accuracies)
             if row["valid_accuracy"] > best:
                 best = row["valid_accuracy"]
                 best_weights = {name: value.detach().clone() for name, value in model.adaptation_state().items()}
@@ -93,8 +93,10 @@ def episode_loss(model: TransductiveCNAPS, episode: Episode, study: Study) -> tu
 
 
 @torch.no_grad()
-def validate(model: TransductiveCNAPS, source: ImageSource, study: Study, device: torch.device | str = "cpu") -> float:
-    """Mean accuracy in [0, 1] over the validation episodes of one dataset, without refinement."""
+def validate(
+    model: TransductiveCNAPS, source: ImageSource, study: Study, device: torch.device | str = "cpu"
+) -> Float[np.ndarray, "n_episodes"]:
+    """Accuracies in [0, 1] on the validation episodes of one dataset, without refinement."""
     model.eval()
     settings = study.meta_training
     accuracies = []
@@ -103,7 +105,14 @@ def validate(model: TransductiveCNAPS, source: ImageSource, study: Study, device
         logits = model(episode, steps=0)[0]
         accuracies.append((logits.argmax(1) == episode.query_labels).float().mean().item())
     model.train()
-    return float(np.mean(accuracies))
+    return np.array(accuracies)
+
+
+def summarise_validation(accuracies: dict[str, Float[np.ndarray, "n_episodes"]]) -> dict[str, float]:
+    """valid_accuracy (the mean over datasets), its 95% half-width valid_interval, and valid_accuracy_<dataset>."""
+    variance = sum(values.var() / len(values) for values in accuracies.values()) / len(accuracies) ** 2
+    means = {f"valid_accuracy_{dataset}": float(values.mean()) for dataset, values in accuracies.items()}
+    return {"valid_accuracy": float(np.mean(list(means.values()))), "valid_interval": 1.96 * float(np.sqrt(variance)), **means}
 
 
 def training_episode(sources: list[ImageSource], study: Study, index: int) -> Episode:
@@ -131,4 +140,4 @@ def _take_step(model, optimiser, study, sources, step, device) -> dict:
 
 
 def _open(study, name, split):
-    return open_source(name, study.datasets[name], split, study.image_size, project_root() / study.data_folder)
+    return open_source(name, study.datasets[name], split, study.image_size, study.data_folder)

@@ -1,6 +1,7 @@
 """Supervised training of the backbone as a plain image classifier over all training classes (appendix A.3)."""
 
 import json
+import math
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from tqdm.auto import tqdm
 
 from tcnaps.backbone import FEATURES, Backbone
 from tcnaps.checkpoints import checkpoint_folder, save
-from tcnaps.config import Pretraining, Study, project_root
+from tcnaps.config import Pretraining, Study
 from tcnaps.datasets import open_source
 from tcnaps.datasets.source import ImageSource
 from tcnaps.episodes import scale_pixels
@@ -21,6 +22,7 @@ from tcnaps.resuming import load_state, save_state
 
 SHIFT = 1 / 8       # random crops move an image by up to this share of its size
 JITTER = 0.4        # brightness, contrast and saturation change by up to this share
+RISE = 0.25         # share of a one-cycle training in which the learning rate rises
 EVALUATION_BATCH = 512
 
 
@@ -33,12 +35,11 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
         save_every: batches between saved states.
 
     Returns:
-        A row an epoch: epoch, loss, train_accuracy, valid_accuracy (on images held out of the same classes; accuracies in
-        [0, 1]).
+        A row an epoch: epoch, learning_rate (at its end), loss, train_accuracy, valid_accuracy (on n_valid images held out of the same
+        classes). Accuracies are in [0, 1].
     """
     settings, folder = study.pretraining, checkpoint_folder(study)
-    folder_of_data = project_root() / study.data_folder
-    sources = [open_source(name, study.datasets[name], "train", study.image_size, folder_of_data) for name in settings.datasets]
+    sources = [open_source(name, study.datasets[name], "train", study.image_size, study.data_folder) for name in settings.datasets]
     images = ImageTable(sources, settings.valid_fraction, study.seed)
     torch.manual_seed(study.seed)
     network = Classifier(images.n_classes).to(device)
@@ -56,15 +57,15 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
     bar = tqdm(total=settings.epochs * n_batches, initial=state["epoch"] * n_batches + state["batch"], desc="pretraining",
                unit="batch")
     for epoch in range(state["epoch"], settings.epochs):
-        rate = settings.learning_rate / 10 ** (epoch // settings.learning_rate_drop_every)
-        for group in optimiser.param_groups:
-            group["lr"] = rate
         order = np.random.default_rng([study.seed, epoch]).permutation(images.train)
         first, sums = (state["batch"], state["sums"]) if epoch == state["epoch"] else (0, [0.0, 0, 0])
         network.train()
         for batch in range(first, n_batches):
             pixels, labels = images.batch(order[batch * settings.batch_size : (batch + 1) * settings.batch_size], device)
             pixels = augment(pixels, settings, np.random.default_rng([study.seed, epoch, batch]))
+            rate = learning_rate(settings, epoch, batch, n_batches)
+            for group in optimiser.param_groups:
+                group["lr"] = rate
             with torch.autocast(pixels.device.type, torch.bfloat16, enabled=study.precision == "bfloat16"):
                 logits = network(pixels).float()
             loss = F.cross_entropy(logits, labels)
@@ -77,13 +78,23 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
             if (batch + 1) % save_every == 0 and batch + 1 < n_batches:
                 save_state(state_path, key, _state(network, optimiser, epoch, batch + 1, sums, log))
         log.append({"epoch": epoch + 1, "learning_rate": rate, "loss": sums[0] / sums[2], "train_accuracy": sums[1] / sums[2],
-                    "valid_accuracy": held_out_accuracy(network, images, device)})
+                    "valid_accuracy": held_out_accuracy(network, images, device), "n_valid": len(images.valid)})
         save_state(state_path, key, _state(network, optimiser, epoch + 1, 0, [0.0, 0, 0], log))
     bar.close()
     save(folder / "backbone.safetensors", network.backbone.state_dict(),
          {"study": study.name, "seed": study.seed, "image_size": study.image_size, "pretraining": settings.model_dump()})
     state_path.unlink(missing_ok=True)
     return pd.DataFrame(log)
+
+
+def learning_rate(settings: Pretraining, epoch: int, batch: int, n_batches: int) -> float:
+    """Of one batch: divided by 10 every so many epochs, or one cycle with a linear rise and a cosine descent to 0."""
+    if settings.schedule == "step":
+        return settings.learning_rate / 10 ** (epoch // settings.learning_rate_drop_every)
+    progress = (epoch + (batch + 1) / n_batches) / settings.epochs
+    if progress < RISE:
+        return settings.learning_rate * progress / RISE
+    return settings.learning_rate * (1 + math.cos(math.pi * (progress - RISE) / (1 - RISE))) / 2
 
 
 class Classifier(nn.Module):

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from tcnaps.config import Study, project_root
+from tcnaps.config import Study
 
 
 def rows_folder(study: Study) -> Path:
     """results/<study>/rows, from the project's root."""
-    return project_root() / "results" / study.name / "rows"
+    return study.results_folder / "rows"
 
 
 def rows_file(study: Study, training: str, evaluation: str, dataset: str) -> Path:

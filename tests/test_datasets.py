@@ -1,4 +1,4 @@
-"""The built-in data: deterministic, disjoint, complete, and prepared files that survive whatever happens to them."""
+"""The built-in data: deterministic, disjoint, complete; prepared files survive whatever happens to them."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ from matplotlib.ft2font import FT2Font
 
 from tcnaps.config import Dataset
 from tcnaps.datasets import DatasetError, __main__, miniature, open_source, source, verify
-from tcnaps.datasets.miniature import RECIPES, drawing, glyphs, painting, photographs, signs
+from tcnaps.datasets.miniature import RECIPES, drawing, glyphs, painting, photographs, signs, typefaces
 from tcnaps.datasets.miniature.plan import ClassPlan, Recipe
 from tcnaps.datasets.source import Preparation, SplitLayout
 
@@ -24,13 +24,19 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def few(recipe: Recipe, split: str, classes: int = 2, images: int = 5) -> list[ClassPlan]:
     """The first classes of a split, cut to a few images."""
-    return [ClassPlan(p.dataset, p.name, min(images, p.n_images), p.superclass, p.parameters) for p in recipe.plan(split)[:classes]]
+    return [
+        ClassPlan(p.dataset, p.name, min(images, p.n_images), p.superclass, p.parameters)
+        for p in recipe.plan(split)[:classes]
+    ]
 
 
 @pytest.fixture
 def toy() -> Preparation:
-    """A dataset of two splits whose images of class k are grey of level k; `toy.made` counts its preparations."""
-    layouts = {"train": SplitLayout(("a", "b"), (3, 2), ("x", "y")), "test": SplitLayout(("c", "d", "e"), (1, 2, 3))}
+    """Two splits whose images of class k are grey of level k; `toy.made` counts its preparations."""
+    layouts = {
+        "train": SplitLayout(("a", "b"), (3, 2), ("x", "y")),
+        "test": SplitLayout(("c", "d", "e"), (1, 2, 3)),
+    }
     made = []
 
     def fill(files):
@@ -55,7 +61,9 @@ def test_render_is_deterministic_uint8_and_not_blank(name):
         assert images.shape == (plan.n_images, SIZE, SIZE, 3) and images.dtype == np.uint8
         np.testing.assert_array_equal(images, RECIPES[name].render(plan, SIZE))
         assert (images.reshape(len(images), -1).std(axis=1) > 3).all(), f"a blank image of {plan.name}"
-        assert len(np.unique(images.reshape(len(images), -1), axis=0)) == len(images), f"two equal images of {plan.name}"
+        assert len(np.unique(images.reshape(len(images), -1), axis=0)) == len(images), (
+            f"two equal images of {plan.name}"
+        )
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -88,7 +96,9 @@ def test_classes_are_enough_and_disjoint_across_splits(name):
 def test_four_in_domain_and_three_out_of_domain_datasets_of_30_000_images_at_most():
     splits = [recipe.splits for recipe in RECIPES.values()]
     assert splits.count(("train", "valid", "test")) == 4 and splits.count(("test",)) == 3
-    total = sum(plan.n_images for recipe in RECIPES.values() for split in recipe.splits for plan in recipe.plan(split))
+    total = sum(
+        plan.n_images for recipe in RECIPES.values() for split in recipe.splits for plan in recipe.plan(split)
+    )
     assert 25_000 <= total <= 31_000
 
 
@@ -99,7 +109,10 @@ def test_test_classes_allow_fifty_queries_beside_a_support_image_and_differ_in_s
 
 
 def test_glyphs_have_hundreds_of_classes_in_scripts_of_one_split_each():
-    scripts = {split: {plan.superclass for plan in RECIPES["glyphs"].plan(split)} for split in ("train", "valid", "test")}
+    scripts = {
+        split: {plan.superclass for plan in RECIPES["glyphs"].plan(split)}
+        for split in ("train", "valid", "test")
+    }
     assert sum(len(RECIPES["glyphs"].plan(split)) for split in scripts) >= 500
     assert sum(map(len, scripts.values())) == len(set.union(*scripts.values())) >= 10
     for split in scripts:
@@ -109,10 +122,10 @@ def test_glyphs_have_hundreds_of_classes_in_scripts_of_one_split_each():
 
 def test_no_two_glyphs_are_alike_and_none_is_blank():
     chosen = [character for script in glyphs.characters().values() for character in script]
-    forms = np.stack([glyphs.form(c, glyphs._faces_of()[c][0]).ravel() for c in chosen])
+    forms = np.stack([typefaces.form(c, typefaces.faces_of()[c][0]).ravel() for c in chosen])
     alike = forms @ forms.T - 2 * np.eye(len(forms))
     assert alike.max() < glyphs.ALIKE
-    assert glyphs.form(" ", "DejaVuSans.ttf") is None and glyphs.form("|", "DejaVuSans.ttf") is None
+    assert typefaces.form(" ", "DejaVuSans.ttf") is None and typefaces.form("|", "DejaVuSans.ttf") is None
 
 
 def test_lookalikes_of_other_scripts_are_dropped():
@@ -123,15 +136,17 @@ def test_lookalikes_of_other_scripts_are_dropped():
 
 def test_every_glyph_is_held_by_each_of_its_faces():
     for plan in RECIPES["glyphs"].plan("valid")[::9]:
-        assert len(plan.parameters["faces"]) >= glyphs.MINIMUM_FACES
-        assert all(glyphs.bitmap(plan.parameters["character"], face).any() for face in plan.parameters["faces"])
+        assert len(plan.parameters["faces"]) >= typefaces.MINIMUM_FACES
+        assert all(
+            typefaces.bitmap(plan.parameters["character"], face).any() for face in plan.parameters["faces"]
+        )
 
 
 def test_signs_use_no_character_of_glyphs():
     used = {character for script in glyphs.characters().values() for character in script}
     pictograms = [pictogram for *_, row in signs.DESIGNS.values() for pictogram in row]
     assert len(set(pictograms)) == len(pictograms) and not used & set(pictograms)
-    held = FT2Font(str(glyphs._font_folder() / "DejaVuSans.ttf")).get_charmap()
+    held = FT2Font(str(typefaces.font_folder() / "DejaVuSans.ttf")).get_charmap()
     assert all(ord(pictogram) in held for pictogram in pictograms)
 
 
@@ -147,7 +162,9 @@ def test_crops_stay_inside_their_own_place(monkeypatch):
     name, x, y = photographs.places()[0]
     white = {other: np.full_like(image, 255) for other, image in photographs._photographs().items()}
     white[name] = white[name].copy()
-    white[name][y : y + photographs.PLACE, x : x + photographs.PLACE] = 0   # the place is black, all else is white
+    white[name][y : y + photographs.PLACE, x : x + photographs.PLACE] = (
+        0  # the place is black, all else is white
+    )
     monkeypatch.setattr(photographs, "_photographs", lambda: white)
     for key in ("exposure", "contrast", "cast", "softness", "shade", "noise"):
         monkeypatch.setitem(photographs.STRENGTH, key, 0.0)
@@ -184,14 +201,18 @@ def test_blur_keeps_constants_and_grey_and_blurs_each_image_by_its_own():
 
 def test_warp_by_the_identity_draws_the_bitmap():
     bitmap = np.random.default_rng(0).random((16, 16)).astype(np.float32)
-    np.testing.assert_allclose(painting.warp(bitmap, 16, np.eye(2), np.zeros(2), np.zeros((2, 16, 16))), bitmap, atol=1e-5)
+    np.testing.assert_allclose(
+        painting.warp(bitmap, 16, np.eye(2), np.zeros(2), np.zeros((2, 16, 16))), bitmap, atol=1e-5
+    )
 
 
 def test_hsv_agrees_with_colorsys():
     import colorsys
 
     for hue, saturation, value in np.random.default_rng(0).random((20, 3)):
-        np.testing.assert_allclose(painting.hsv(hue, saturation, value), colorsys.hsv_to_rgb(hue, saturation, value), atol=1e-6)
+        np.testing.assert_allclose(
+            painting.hsv(hue, saturation, value), colorsys.hsv_to_rgb(hue, saturation, value), atol=1e-6
+        )
 
 
 def test_ink_differs_from_paper():
@@ -253,7 +274,12 @@ def test_prepared_once_and_opened_afterwards(toy, tmp_path):
     for split in ("train", "test", "train"):
         source.open_prepared(toy, tmp_path, split)
     assert len(toy.made) == 1
-    assert {file.name for file in (tmp_path / "toy-8").iterdir()} == {"train.npy", "test.npy", "index.json", ".lock"}
+    assert {file.name for file in (tmp_path / "toy-8").iterdir()} == {
+        "train.npy",
+        "test.npy",
+        "index.json",
+        ".lock",
+    }
 
 
 def test_another_recipe_makes_files_stale(toy, tmp_path):
@@ -263,7 +289,10 @@ def test_another_recipe_makes_files_stale(toy, tmp_path):
     assert len(toy.made) == 2
 
 
-@pytest.mark.parametrize("damage", ["truncate array", "delete array", "truncate index", "delete index", "foreign index", "left over"])
+@pytest.mark.parametrize(
+    "damage",
+    ["truncate array", "delete array", "truncate index", "delete index", "foreign index", "left over"],
+)
 def test_damaged_files_are_made_anew(toy, tmp_path, damage):
     source.open_prepared(toy, tmp_path, "test")
     array, index = tmp_path / "toy-8" / "test.npy", tmp_path / "toy-8" / "index.json"
@@ -287,12 +316,28 @@ def test_damaged_files_are_made_anew(toy, tmp_path, damage):
     assert not list((tmp_path / "toy-8").glob("*.partial"))
 
 
+def test_an_overwritten_array_of_the_same_size_is_an_error(toy, tmp_path):
+    source.open_prepared(toy, tmp_path, "test")
+    array = tmp_path / "toy-8" / "test.npy"
+    array.write_bytes(bytes(array.stat().st_size))
+    with pytest.raises(DatasetError, match="test.npy can't be read .*; delete"):
+        source.open_prepared(toy, tmp_path, "test")
+
+
+def test_recipes_differ_by_their_code_and_share_nothing_else():
+    codes = {name: miniature.preparation(name, SIZE).recipe["code"] for name in RECIPES}
+    assert len(set(codes.values())) == len(RECIPES)
+    assert codes == {name: miniature.preparation(name, 84).recipe["code"] for name in RECIPES}
+
+
 def test_a_failed_preparation_leaves_nothing_that_looks_complete(toy, tmp_path):
     def fail(files):
         raise OSError("no space left")
 
     with pytest.raises(OSError, match="no space"):
-        source.open_prepared(Preparation("toy", 8, toy.splits, {"version": 1}, toy.layouts, fail), tmp_path, "test")
+        source.open_prepared(
+            Preparation("toy", 8, toy.splits, {"version": 1}, toy.layouts, fail), tmp_path, "test"
+        )
     assert not (tmp_path / "toy-8" / "index.json").exists()
     assert (source.open_prepared(toy, tmp_path, "test").images_of(2) == 2).all()
 
@@ -317,7 +362,10 @@ def test_jobs_that_ask_at_once_prepare_once(toy, tmp_path):
 
     preparation = Preparation("toy", 8, toy.splits, {"version": 1}, toy.layouts, slow)
     opened = []
-    threads = [threading.Thread(target=lambda: opened.append(source.open_prepared(preparation, tmp_path, "test"))) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: opened.append(source.open_prepared(preparation, tmp_path, "test")))
+        for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -327,10 +375,19 @@ def test_jobs_that_ask_at_once_prepare_once(toy, tmp_path):
 
 def test_two_processes_that_ask_at_once_both_succeed(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from tcnaps.config import Dataset; from tcnaps.datasets import open_source\n"
-        "print(len(open_source('digits', Dataset(source='miniature', domain='out'), 'test', 28, Path(sys.argv[1])).images))"
+        "import sys\n"
+        "from tcnaps.config import Dataset\n"
+        "from tcnaps.datasets import open_source\n"
+        "dataset = Dataset(source='miniature', domain='out')\n"
+        "digits = open_source('digits', dataset, 'test', 28, sys.argv[1])\n"
+        "print(len(digits.images))"
     )
-    jobs = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    jobs = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
     assert [job.communicate(timeout=60)[0].strip() for job in jobs] == ["1797", "1797"]
 
 
@@ -339,16 +396,22 @@ def test_two_processes_that_ask_at_once_both_succeed(tmp_path):
 
 def test_open_source_prepares_a_dataset_of_the_miniature(tmp_path):
     opened = open_source("digits", MINIATURE, "test", SIZE, tmp_path)
-    assert opened.class_names == tuple("0123456789") and len(opened.images) == 1797 and opened.images.shape[1:] == (SIZE, SIZE, 3)
+    assert (
+        opened.class_names == tuple("0123456789")
+        and len(opened.images) == 1797
+        and opened.images.shape[1:] == (SIZE, SIZE, 3)
+    )
     plan = RECIPES["digits"].plan("test")[7]
     np.testing.assert_array_equal(opened.images_of(7), RECIPES["digits"].render(plan, SIZE))
     index = json.loads((tmp_path / f"digits-{SIZE}" / "index.json").read_text())
-    assert index["recipe"]["version"] == miniature.RECIPE_VERSION and "pillow" in index["recipe"]
+    assert {"code", "pillow", "matplotlib"} <= set(index["recipe"])
     verify("digits", MINIATURE, SIZE, tmp_path)
 
 
 def test_unknown_dataset_split_and_size(tmp_path):
-    with pytest.raises(DatasetError, match="no dataset 'glyph'; it has: glyphs, textures.*Did you mean 'glyphs'"):
+    with pytest.raises(
+        DatasetError, match="no dataset 'glyph'; it has: glyphs, textures.*Did you mean 'glyphs'"
+    ):
         open_source("glyph", MINIATURE, "test", SIZE, tmp_path)
     with pytest.raises(DatasetError, match="'digits' has no split 'train'; it has: test"):
         open_source("digits", MINIATURE, "train", SIZE, tmp_path)
@@ -370,7 +433,10 @@ meta_training: {{datasets: [digits], protocol: {{kind: variable}}, validation_da
 evaluations: {{main: {{protocol: {{kind: variable}}, datasets: [digits], trainings: [simple]}}}}
 """)
     assert __main__.main([str(study), "--verify"]) == 0
-    assert "digits test: 10 classes, 1797 images" in (printed := capsys.readouterr().out) and "checksums agree" in printed
+    assert (
+        "digits test: 10 classes, 1797 images" in (printed := capsys.readouterr().out)
+        and "checksums agree" in printed
+    )
     array = tmp_path / f"digits-{SIZE}" / "test.npy"
     array.write_bytes(array.read_bytes()[:-1] + b"\xff")
     assert __main__.main([str(study), "--verify"]) == 1

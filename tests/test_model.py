@@ -4,7 +4,7 @@ import pytest
 import torch
 from small_study import SIZE, blobs, small_study
 
-from tcnaps import checkpoints
+from tcnaps import checkpoints, config
 from tcnaps.backbone import Backbone
 from tcnaps.checkpoints import CheckpointError, load_model, save
 from tcnaps.config import FixedProtocol
@@ -112,7 +112,7 @@ def test_an_episode_is_checked_once_and_clearly(episode):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoints, "project_root", lambda: tmp_path)
+    monkeypatch.setattr(config, "project_root", lambda: tmp_path)
     folder = tmp_path / "results" / "small" / "checkpoints"
     torch.manual_seed(0)
     backbone = Backbone()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from small_study import blobs, small_study
 
-from tcnaps import checkpoints, evaluation, meta_training, pretraining, rows
+from tcnaps import checkpoints, config, evaluation, meta_training, pretraining, rows
 from tcnaps.checkpoints import CheckpointError, load_model
 from tcnaps.evaluation import evaluate
 from tcnaps.meta_training import meta_train
@@ -29,8 +29,7 @@ def root(tmp_path_factory):
 
 
 def place(patch, root):
-    for module in (checkpoints, evaluation, meta_training, pretraining, rows):
-        patch.setattr(module, "project_root", lambda: root)
+    patch.setattr(config, "project_root", lambda: root)
     for module in (evaluation, meta_training, pretraining):
         patch.setattr(module, "open_source", lambda name, dataset, split, size, folder: blobs(name, split))
 

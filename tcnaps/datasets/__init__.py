@@ -12,12 +12,16 @@ __all__ = ["DatasetError", "ImageSource", "open_source", "preparation", "verify"
 
 
 def _miniature(name: str, image_size: int) -> source.Preparation:
-    from tcnaps.datasets import miniature   # fonts and image libraries: needed only when a dataset of it is opened
+    from tcnaps.datasets import (
+        miniature,  # fonts and image libraries: needed only when a dataset of it is opened
+    )
 
     if name not in miniature.RECIPES:
         near = difflib.get_close_matches(name, miniature.RECIPES, n=1)
         hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise DatasetError(f"The miniature has no dataset '{name}'; it has: {', '.join(miniature.RECIPES)}.{hint}")
+        raise DatasetError(
+            f"The miniature has no dataset '{name}'; it has: {', '.join(miniature.RECIPES)}.{hint}"
+        )
     return miniature.preparation(name, image_size)
 
 
@@ -33,7 +37,9 @@ def preparation(name: str, dataset: config.Dataset, image_size: int) -> source.P
     return _SOURCES[dataset.source](name, image_size)
 
 
-def open_source(name: str, dataset: config.Dataset, split: str, image_size: int, folder: str | Path) -> ImageSource:
+def open_source(
+    name: str, dataset: config.Dataset, split: str, image_size: int, folder: str | Path
+) -> ImageSource:
     """Opens one split of a study's dataset; prepares the dataset on first use, or when its files are stale.
 
     Args:
@@ -43,7 +49,8 @@ def open_source(name: str, dataset: config.Dataset, split: str, image_size: int,
         folder: the study's data folder; a relative one is taken from the project's root.
 
     Raises:
-        DatasetError: there is no such dataset or split, or it can't be made in this size; the message names what there is.
+        DatasetError: there is no such dataset or split, or it can't be made in this size; the message
+            names what there is.
     """
     return source.open_prepared(preparation(name, dataset, image_size), _absolute(folder), split)
 

@@ -12,9 +12,13 @@ from tcnaps.datasets import DatasetError, open_source, preparation, verify
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status: 0, or 1 when the study or a dataset is at fault."""
-    parser = argparse.ArgumentParser(prog="python -m tcnaps.datasets", description="Prepares the datasets of a study.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tcnaps.datasets", description="Prepares the datasets of a study."
+    )
     parser.add_argument("study", help="the study's YAML, such as configs/miniature.yaml")
-    parser.add_argument("--verify", action="store_true", help="compare the prepared files with their checksums")
+    parser.add_argument(
+        "--verify", action="store_true", help="compare the prepared files with their checksums"
+    )
     options = parser.parse_args(arguments)
     try:
         study = load_study(options.study)
@@ -24,7 +28,10 @@ def main(arguments: list[str] | None = None) -> int:
                 opened = open_source(name, dataset, split, study.image_size, study.data_folder)
                 seconds, start = time.perf_counter() - start, time.perf_counter()
                 scripts = f", {len(set(opened.superclasses))} superclasses" if opened.superclasses else ""
-                tqdm.write(f"{name} {split}: {opened.n_classes} classes{scripts}, {len(opened.images)} images, {seconds:.1f} s")
+                tqdm.write(
+                    f"{name} {split}: {opened.n_classes} classes{scripts}, "
+                    f"{len(opened.images)} images, {seconds:.1f} s"
+                )
             if options.verify:
                 verify(name, dataset, study.image_size, study.data_folder)
                 tqdm.write(f"{name}: checksums agree")

@@ -5,8 +5,8 @@
                                    /test.npy
                                    /index.json   classes, sizes, checksums, and the recipe they were made by
 
-Arrays are written under temporary names, checked and renamed; the index comes last. So whatever interrupts a preparation,
-a folder with an index is complete, and one without is prepared anew.
+Arrays are written under temporary names, checked and renamed; the index comes last. So whatever
+interrupts a preparation, a folder with an index is complete, and one without is prepared anew.
 """
 
 import fcntl
@@ -20,14 +20,14 @@ from pathlib import Path
 
 import numpy as np
 
-FORMAT = 1   # of the index and the arrays
+FORMAT = 1  # of the index and the arrays
 
 
 class DatasetError(ValueError):
     """A dataset, split or prepared file is not what was asked for; the message names it and the remedy."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ImageSource:
     """Class-indexed images of one dataset and split.
 
@@ -45,7 +45,7 @@ class ImageSource:
     class_names: tuple[str, ...]
     class_starts: np.ndarray
     superclasses: tuple[str, ...] | None = None
-    digest: str = ""   # SHA-256 of the images' file when it was made
+    digest: str = ""  # SHA-256 of the images' file when it was made
 
     @property
     def n_classes(self) -> int:
@@ -63,7 +63,10 @@ class ImageSource:
             IndexError: there is no such class.
         """
         if not 0 <= class_index < self.n_classes:
-            raise IndexError(f"{self.dataset}, {self.split}: there is no class {class_index}; classes are 0 to {self.n_classes - 1}")
+            raise IndexError(
+                f"{self.dataset}, {self.split}: there is no class {class_index}; "
+                f"classes are 0 to {self.n_classes - 1}"
+            )
         return self.images[self.class_starts[class_index] : self.class_starts[class_index + 1]]
 
     def image(self, class_index: int, image_index: int) -> np.ndarray:
@@ -74,8 +77,11 @@ class ImageSource:
         """
         images = self.images_of(class_index)
         if not 0 <= image_index < len(images):
-            raise IndexError(f"{self.dataset}, {self.split}, class {self.class_names[class_index]}: there is no image {image_index}; "
-                             f"images are 0 to {len(images) - 1}")
+            raise IndexError(
+                f"{self.dataset}, {self.split}, class {self.class_names[class_index]}: "
+                f"there is no image {image_index}; "
+                f"images are 0 to {len(images) - 1}"
+            )
         return images[image_index]
 
 
@@ -93,9 +99,11 @@ class Preparation:
     """How a dataset is made: what `open_prepared` needs when the files are missing or stale.
 
     Attributes:
-        recipe: everything that shapes the pixels (versions, options), as JSON-able values; another recipe makes files stale.
+        recipe: everything that shapes the pixels (versions, options), as JSON-able values; files of
+            another recipe are stale.
         layouts: returns the layout of each split.
-        fill: writes the images into the arrays at the given paths, one .npy file of the layout's shape a split.
+        fill: writes the images into the arrays at the given paths, one .npy file of the layout's shape a
+            split.
     """
 
     dataset: str
@@ -112,18 +120,27 @@ def open_prepared(preparation: Preparation, folder: Path, split: str) -> ImageSo
     Safe to call from several processes at once: one prepares, the others wait.
 
     Raises:
-        DatasetError: the dataset has no such split.
+        DatasetError: the dataset has no such split, or its file has been overwritten.
     """
     if split not in preparation.splits:
-        raise DatasetError(f"Dataset '{preparation.dataset}' has no split '{split}'; it has: {', '.join(preparation.splits)}.")
+        raise DatasetError(
+            f"Dataset '{preparation.dataset}' has no split '{split}'; "
+            f"it has: {', '.join(preparation.splits)}."
+        )
     index = ensure_prepared(preparation, folder)
     place = folder_of(preparation, folder)
     entry = index["splits"][split]
     superclasses = entry["superclasses"]
+    try:
+        images = np.load(place / entry["file"], mmap_mode="r")
+    except ValueError as error:  # the right size, but not an array: overwritten by something else
+        raise DatasetError(
+            f"{place / entry['file']} can't be read ({error}); delete {place} to have it made anew."
+        ) from error
     return ImageSource(
         dataset=preparation.dataset,
         split=split,
-        images=np.load(place / entry["file"], mmap_mode="r"),
+        images=images,
         class_names=tuple(entry["class_names"]),
         class_starts=np.concatenate([[0], np.cumsum(entry["class_sizes"])]).astype(np.int64),
         superclasses=None if superclasses is None else tuple(superclasses),
@@ -143,7 +160,7 @@ def ensure_prepared(preparation: Preparation, folder: Path) -> dict:
     if index is None:
         place.mkdir(parents=True, exist_ok=True)
         with _lock(place / ".lock"):
-            index = _fresh_index(preparation, place)   # another process may have prepared it while this one waited
+            index = _fresh_index(preparation, place)  # another process may have made it meanwhile
             if index is None:
                 index = _prepare(preparation, place)
     return index
@@ -153,19 +170,30 @@ def verify(preparation: Preparation, folder: Path) -> None:
     """Compares every array of a dataset with the checksum taken when it was made.
 
     Raises:
-        DatasetError: the dataset isn't prepared, or a file has changed since; the message names it and how to make it anew.
+        DatasetError: the dataset isn't prepared, or a file has changed since; the message names it and
+            how to make it anew.
     """
     place = folder_of(preparation, folder)
     index = _fresh_index(preparation, place)
     if index is None:
-        raise DatasetError(f"{place} holds no complete dataset '{preparation.dataset}' of this version; open it once to prepare it.")
+        raise DatasetError(
+            f"{place} holds no complete dataset '{preparation.dataset}' of this version; "
+            "open it once to prepare it."
+        )
     for entry in index["splits"].values():
         if _sha256(place / entry["file"]) != entry["sha256"]:
-            raise DatasetError(f"{place / entry['file']} has changed since it was made; delete {place} to have it made anew.")
+            raise DatasetError(
+                f"{place / entry['file']} has changed since it was made; delete {place} to have it made anew."
+            )
 
 
 def _recipe_hash(preparation: Preparation) -> str:
-    content = {"format": FORMAT, "dataset": preparation.dataset, "image_size": preparation.image_size, "recipe": dict(preparation.recipe)}
+    content = {
+        "format": FORMAT,
+        "dataset": preparation.dataset,
+        "image_size": preparation.image_size,
+        "recipe": dict(preparation.recipe),
+    }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -175,22 +203,24 @@ def _fresh_index(preparation: Preparation, place: Path) -> dict | None:
         index = json.loads((place / "index.json").read_text())
         if index["recipe_hash"] != _recipe_hash(preparation):
             return None
-        complete = all((place / entry["file"]).stat().st_size == entry["bytes"] for entry in index["splits"].values())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):   # missing, cut short or of another format: all mean "make it anew"
-        return None
+        complete = all(
+            (place / entry["file"]).stat().st_size == entry["bytes"] for entry in index["splits"].values()
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # missing, cut short or of another format: all mean "make it anew"
     return index if complete else None
 
 
 def _prepare(preparation: Preparation, place: Path) -> dict:
     """Makes the arrays and the index of a dataset; the caller holds the lock."""
-    for left in place.glob("*.partial"):   # by a preparation that was killed
+    for left in place.glob("*.partial"):  # by a preparation that was killed
         left.unlink()
     (place / "index.json").unlink(missing_ok=True)
     size = preparation.image_size
     layouts = preparation.layouts()
     partial = {split: place / f"{split}.npy.partial" for split in layouts}
     for split, layout in layouts.items():
-        np.lib.format.open_memmap(partial[split], mode="w+", dtype=np.uint8, shape=(sum(layout.class_sizes), size, size, 3)).flush()
+        _reserve(partial[split], (sum(layout.class_sizes), size, size, 3))
     preparation.fill(partial)
     entries = {}
     for split, layout in layouts.items():
@@ -204,12 +234,26 @@ def _prepare(preparation: Preparation, place: Path) -> dict:
             "superclasses": None if layout.superclasses is None else list(layout.superclasses),
         }
         os.replace(partial[split], file)
-    index = {"format": FORMAT, "dataset": preparation.dataset, "image_size": size, "recipe_hash": _recipe_hash(preparation),
-             "recipe": dict(preparation.recipe), "splits": entries}
+    index = {
+        "format": FORMAT,
+        "dataset": preparation.dataset,
+        "image_size": size,
+        "recipe_hash": _recipe_hash(preparation),
+        "recipe": dict(preparation.recipe),
+        "splits": entries,
+    }
     temporary = place / "index.json.partial"
     temporary.write_text(json.dumps(index, indent=1, ensure_ascii=False))
     os.replace(temporary, place / "index.json")
     return index
+
+
+def _reserve(file: Path, shape: tuple[int, ...]) -> None:
+    """Creates an array file and takes its room on the disk: mapped writes to a full disk kill the process."""
+    np.lib.format.open_memmap(file, mode="w+", dtype=np.uint8, shape=shape).flush()
+    if hasattr(os, "posix_fallocate"):
+        with file.open("r+b") as stream:
+            os.posix_fallocate(stream.fileno(), 0, file.stat().st_size)
 
 
 def _sha256(file: Path) -> str:

@@ -1,4 +1,4 @@
-"""digits: scikit-learn's handwritten digits, real scans of 8 x 8 grey levels, drawn larger and otherwise left alone."""
+"""digits: scikit-learn's handwritten digits, real scans of 8 x 8 pixels, enlarged, otherwise left alone."""
 
 from functools import lru_cache
 
@@ -11,7 +11,7 @@ from tcnaps.datasets.miniature.plan import ClassPlan, Recipe
 @lru_cache(maxsize=1)
 def _scans() -> tuple[np.ndarray, np.ndarray]:
     """Grey levels 0 to 255, uint8 (1797, 8, 8), and digits (1797,)."""
-    from sklearn.datasets import load_digits   # a second to import, and needed for this dataset only
+    from sklearn.datasets import load_digits  # a second to import, and needed for this dataset only
 
     data = load_digits()
     return np.round(data.images * (255 / 16)).astype(np.uint8), data.target
@@ -25,7 +25,10 @@ def _plan(split: str) -> list[ClassPlan]:
 def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     images, target = _scans()
     chosen = images[target == int(plan.name)][: plan.n_images]
-    resized = [np.asarray(Image.fromarray(scan).resize((image_size, image_size), Image.Resampling.BICUBIC)) for scan in chosen]
+    resized = [
+        np.asarray(Image.fromarray(scan).resize((image_size, image_size), Image.Resampling.BICUBIC))
+        for scan in chosen
+    ]
     return np.repeat(np.stack(resized)[..., None], 3, axis=3)
 
 

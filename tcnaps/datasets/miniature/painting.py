@@ -1,4 +1,7 @@
-"""What the recipes share: seeds, smooth noise, warps, colours, backgrounds and a camera. Arrays are float32 in [0, 1]."""
+"""What the recipes share: seeds, smooth noise, warps, colours, backgrounds and a camera.
+
+Arrays are float32 in [0, 1].
+"""
 
 import zlib
 from functools import lru_cache
@@ -13,7 +16,9 @@ def generator(*key: str | int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(zlib.crc32("/".join(map(str, key)).encode())))
 
 
-def log_uniform(rng: np.random.Generator, low: float, high: float, size: int | None = None) -> float | np.ndarray:
+def log_uniform(
+    rng: np.random.Generator, low: float, high: float, size: int | None = None
+) -> float | np.ndarray:
     """Draws between `low` and `high`, uniform in the logarithm."""
     return np.exp(rng.uniform(np.log(low), np.log(high), size))
 
@@ -34,7 +39,9 @@ def smooth_noise(rng: np.random.Generator, shape: tuple[int, ...], size: int, ce
     """Smooth noise (*shape, size, size) of standard deviation about 1, with `cells` bumps along a side."""
     weights = _spline(size, cells)
     control = rng.standard_normal((*shape, cells + 3, cells + 3), dtype=np.float32)
-    return (weights @ control @ weights.T) * np.float32(2.1)   # a B-spline averages about 4.4 independent values
+    return (weights @ control @ weights.T) * np.float32(
+        2.1
+    )  # a B-spline averages about 4.4 independent values
 
 
 def grid(size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -43,7 +50,9 @@ def grid(size: int) -> tuple[np.ndarray, np.ndarray]:
     return np.broadcast_to(axis, (size, size)), np.broadcast_to(axis[:, None], (size, size))
 
 
-def affine(rng: np.random.Generator, n: int, angle: float, log_scale: float, stretch: float, shear: float) -> np.ndarray:
+def affine(
+    rng: np.random.Generator, n: int, angle: float, log_scale: float, stretch: float, shear: float
+) -> np.ndarray:
     """Random matrices (n, 2, 2); each argument bounds a uniform draw around the identity.
 
     Args:
@@ -59,8 +68,11 @@ def affine(rng: np.random.Generator, n: int, angle: float, log_scale: float, str
     return rotation @ shape
 
 
-def warp(bitmap: np.ndarray, size: int, matrix: np.ndarray, shift: np.ndarray, bend: np.ndarray) -> np.ndarray:
-    """Draws a bitmap, centred and scaled to a half side of 1, through an affine map and an elastic displacement.
+def warp(
+    bitmap: np.ndarray, size: int, matrix: np.ndarray, shift: np.ndarray, bend: np.ndarray
+) -> np.ndarray:
+    """Draws a bitmap, centred and scaled to a half side of 1, through an affine map and an elastic
+    displacement.
 
     Args:
         bitmap: (height, width).
@@ -94,7 +106,9 @@ def blur(images: np.ndarray, sigma: np.ndarray) -> np.ndarray:
 def reduce(images: np.ndarray, factor: int = 2) -> np.ndarray:
     """Mean over factor x factor blocks of the last two axes: antialiased downsizing."""
     size = images.shape[-1] // factor
-    return images.reshape(*images.shape[:-2], size, factor, size, factor).mean(axis=(-3, -1), dtype=np.float32)
+    return images.reshape(*images.shape[:-2], size, factor, size, factor).mean(
+        axis=(-3, -1), dtype=np.float32
+    )
 
 
 def hsv(hue, saturation, value) -> np.ndarray:
@@ -105,14 +119,16 @@ def hsv(hue, saturation, value) -> np.ndarray:
 
 
 def ink_and_paper(rng: np.random.Generator, n: int, contrast: tuple[float, float], chroma: float):
-    """Two colours an image, each (n, 3), whose lightness differs by a draw from `contrast`, either way round."""
+    """Two colours an image, each (n, 3), lightness apart by a draw from `contrast`, either way round."""
     gap = rng.uniform(*contrast, n)
     low = rng.uniform(0.03, 0.97 - gap)
     swap = rng.random(n) < 0.5
     colours = []
     for lightness in (np.where(swap, low, low + gap), np.where(swap, low + gap, low)):
         tint = rng.uniform(-chroma, chroma, (n, 3))
-        colours.append(np.clip(lightness[:, None] + tint - tint.mean(axis=1, keepdims=True), 0, 1).astype(np.float32))
+        colours.append(
+            np.clip(lightness[:, None] + tint - tint.mean(axis=1, keepdims=True), 0, 1).astype(np.float32)
+        )
     return colours[0], colours[1]
 
 
@@ -123,7 +139,9 @@ def gradient(rng: np.random.Generator, n: int, size: int, strength: float) -> np
     return (rng.uniform(0, strength, (n, 1, 1)) * (np.cos(angle) * x + np.sin(angle) * y)).astype(np.float32)
 
 
-def backgrounds(rng: np.random.Generator, colours: np.ndarray, size: int, relief: float, spread: float, pieces: int) -> np.ndarray:
+def backgrounds(
+    rng: np.random.Generator, colours: np.ndarray, size: int, relief: float, spread: float, pieces: int
+) -> np.ndarray:
     """Backgrounds (n, 3, size, size): colour clouds and ramps with scattered pieces of other things.
 
     Args:
@@ -138,8 +156,14 @@ def backgrounds(rng: np.random.Generator, colours: np.ndarray, size: int, relief
         picture = Image.new("RGB", (2 * size, 2 * size), tuple((255 * colours[k]).astype(int).tolist()))
         draw = ImageDraw.Draw(picture)
         for _ in range(rng.integers(0, pieces + 1)):
-            colour = tuple((255 * np.clip(colours[k] + rng.uniform(-spread, spread, 3), 0, 1)).astype(int).tolist())
-            centre, reach, angle = rng.uniform(0, 2 * size, 2), rng.uniform(0.1, 0.7) * size, rng.uniform(0, 7)
+            colour = tuple(
+                (255 * np.clip(colours[k] + rng.uniform(-spread, spread, 3), 0, 1)).astype(int).tolist()
+            )
+            centre, reach, angle = (
+                rng.uniform(0, 2 * size, 2),
+                rng.uniform(0.1, 0.7) * size,
+                rng.uniform(0, 7),
+            )
             kind = rng.integers(3)
             if kind == 0:
                 end = centre + reach * np.array([np.cos(angle), np.sin(angle)])
@@ -147,23 +171,35 @@ def backgrounds(rng: np.random.Generator, colours: np.ndarray, size: int, relief
             elif kind == 1:
                 draw.ellipse([*(centre - reach / 2), *(centre + reach / 2)], colour)
             else:
-                corners = centre + reach / 2 * np.stack([np.cos(angle + np.arange(3) * 2), np.sin(angle + np.arange(3) * 2)], 1)
+                corners = centre + reach / 2 * np.stack(
+                    [np.cos(angle + np.arange(3) * 2), np.sin(angle + np.arange(3) * 2)], 1
+                )
                 draw.polygon(corners.ravel().tolist(), colour)
         canvas[k] = picture.reduce(2)
-    clouds = smooth_noise(rng, (n, 3), size, 3) * 0.4 + smooth_noise(rng, (n, 1), size, 4) + gradient(rng, n, size, 1.5)[:, None]
+    clouds = (
+        smooth_noise(rng, (n, 3), size, 3) * 0.4
+        + smooth_noise(rng, (n, 1), size, 4)
+        + gradient(rng, n, size, 1.5)[:, None]
+    )
     return canvas.transpose(0, 3, 1, 2).astype(np.float32) / 255 + np.float32(relief) * clouds
 
 
 def compose(background: np.ndarray, colour: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Lays a colour, (n, 3) or (n, 3, size, size), over backgrounds (n, 3, size, size) where masks (n, size, size) say."""
+    """Lays colours (n, 3[, size, size]) over backgrounds (n, 3, size, size) by masks (n, size, size)."""
     colour = colour[:, :, None, None] if colour.ndim == 2 else colour
     return background + mask[:, None] * (colour - background)
 
 
 def camera(
-    rng: np.random.Generator, images: np.ndarray, exposure: float, contrast: float, cast: float, softness: float, noise: float
+    rng: np.random.Generator,
+    images: np.ndarray,
+    exposure: float,
+    contrast: float,
+    cast: float,
+    softness: float,
+    noise: float,
 ) -> np.ndarray:
-    """Photographs (n, 3, size, size) as uint8 (n, size, size, 3), each image with its own light, lens and grain.
+    """Photographs (n, 3, size, size) as uint8 (n, size, size, 3), each with its own light, lens, grain.
 
     Args:
         exposure: bound of the natural logarithm of the brightness; half as far upwards, for white saturates.
@@ -175,8 +211,12 @@ def camera(
     n, size = len(images), images.shape[-1]
     sigma = rng.uniform(0, softness, n) * size / 32
     images = blur(images, sigma)
-    gain = np.exp(rng.uniform(-exposure, exposure / 2, (n, 1)) + rng.uniform(-cast, cast, (n, 3))).astype(np.float32)
+    gain = np.exp(rng.uniform(-exposure, exposure / 2, (n, 1)) + rng.uniform(-cast, cast, (n, 3))).astype(
+        np.float32
+    )
     slope = np.exp(rng.uniform(-contrast, contrast, (n, 1, 1, 1))).astype(np.float32)
     images = ((images - 0.5) * slope + 0.5) * gain[:, :, None, None]
-    images = images + rng.uniform(0, noise, (n, 1, 1, 1)).astype(np.float32) * rng.standard_normal(images.shape, dtype=np.float32)
+    images = images + rng.uniform(0, noise, (n, 1, 1, 1)).astype(np.float32) * rng.standard_normal(
+        images.shape, dtype=np.float32
+    )
     return (np.clip(images, 0, 1) * 255 + 0.5).astype(np.uint8).transpose(0, 2, 3, 1)

@@ -1,4 +1,4 @@
-"""photographs: places in the real photographs that scikit-learn and matplotlib carry, seen again and again from elsewhere."""
+"""photographs: places in real photographs (of scikit-learn and matplotlib), seen anew each time."""
 
 from functools import lru_cache
 
@@ -9,18 +9,18 @@ from scipy.ndimage import uniform_filter
 from tcnaps.datasets.miniature import painting
 from tcnaps.datasets.miniature.plan import ClassPlan, Recipe, class_size
 
-PLACE = 76              # side in pixels of the square that a class owns; every crop stays inside its own square
-CONTRAST = 0.075        # least mean local contrast (standard deviation within 9 x 9 pixels) of a place: bland ones make no class
+PLACE = 76  # side in pixels of the square that a class owns; every crop stays inside its own square
+CONTRAST = 0.075  # least mean local contrast (deviation within 9 x 9 pixels): bland places make no class
 # How much the images of one place differ: what to turn when photographs are too easy or too hard.
 STRENGTH = {
-    "side": (30.0, 62.0),       # pixels of the photograph that a crop shows
-    "angle": 0.45,          # radians of rotation, either way
-    "flip": 0.5,            # how often it is mirrored
-    "exposure": 0.5,       # natural logarithm of the brightness, either way
+    "side": (30.0, 62.0),  # pixels of the photograph that a crop shows
+    "angle": 0.45,  # radians of rotation, either way
+    "flip": 0.5,  # how often it is mirrored
+    "exposure": 0.5,  # natural logarithm of the brightness, half as far upwards
     "contrast": 0.4,
-    "cast": 0.18,           # of each colour channel's own brightness
-    "softness": 1.1,        # largest blur, in 32nds of the image's side
-    "shade": 0.2,           # standard deviation of shadows across the image
+    "cast": 0.18,  # of each colour channel's own brightness
+    "softness": 1.1,  # largest blur, in 32nds of the image's side
+    "shade": 0.2,  # standard deviation of shadows across the image
     "noise": 0.07,
 }
 
@@ -29,10 +29,13 @@ STRENGTH = {
 def _photographs() -> dict[str, np.ndarray]:
     """Name -> uint8 (height, width, 3)."""
     from matplotlib import cbook
-    from sklearn.datasets import load_sample_images   # slow to import, and needed for this dataset only
+    from sklearn.datasets import load_sample_images  # slow to import, and needed for this dataset only
 
     samples = load_sample_images()
-    named = {name.removesuffix(".jpg"): image for name, image in zip(samples.filenames, samples.images, strict=True)}
+    named = {
+        name.removesuffix(".jpg"): image
+        for name, image in zip(samples.filenames, samples.images, strict=True)
+    }
     with cbook.get_sample_data("grace_hopper.jpg") as file:
         named["hopper"] = np.asarray(Image.open(file).convert("RGB"))
     return dict(sorted((name.rsplit("/")[-1], image) for name, image in named.items()))
@@ -61,7 +64,14 @@ def _plan(split: str) -> list[ClassPlan]:
     plans = []
     for photograph, x, y in places():
         name = f"{photograph} at {x}, {y}"
-        plans.append(ClassPlan("photographs", name, class_size("photographs", name, split), parameters={"place": (photograph, x, y)}))
+        plans.append(
+            ClassPlan(
+                "photographs",
+                name,
+                class_size("photographs", name, split),
+                parameters={"place": (photograph, x, y)},
+            )
+        )
     return plans
 
 
@@ -71,7 +81,7 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     picture = Image.fromarray(_photographs()[photograph])
     side = painting.log_uniform(rng, *STRENGTH["side"], n)
     angle = rng.uniform(-STRENGTH["angle"], STRENGTH["angle"], n)
-    reach = (np.abs(np.cos(angle)) + np.abs(np.sin(angle))) / 2          # of a turned square of side 1
+    reach = (np.abs(np.cos(angle)) + np.abs(np.sin(angle))) / 2  # of a turned square of side 1
     side = np.minimum(side, (PLACE - 2) / 2 / reach)
     centre = PLACE / 2 + rng.uniform(-1, 1, (n, 2)) * (PLACE / 2 - 1 - side * reach)[:, None]
     flip = np.where(rng.random(n) < STRENGTH["flip"], -1, 1)
@@ -82,7 +92,9 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
         x, y = left + centre[k, 0], top + centre[k, 1]
         a, d = flip[k] * c, flip[k] * s
         coefficients = (a, -s, x - (a - s) * size / 2, d, c, y - (d + c) * size / 2)
-        crops[k] = picture.transform((size, size), Image.Transform.AFFINE, coefficients, Image.Resampling.BILINEAR)
+        crops[k] = picture.transform(
+            (size, size), Image.Transform.AFFINE, coefficients, Image.Resampling.BILINEAR
+        )
     scene = painting.reduce(crops.transpose(0, 3, 1, 2).astype(np.float32)) / 255
     shade = STRENGTH["shade"] * painting.smooth_noise(rng, (n, 1), image_size, 2)
     keys = ("exposure", "contrast", "cast", "softness", "noise")

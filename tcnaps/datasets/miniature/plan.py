@@ -7,7 +7,8 @@ import numpy as np
 
 from tcnaps.datasets.miniature.painting import generator, log_uniform
 
-# Classes of the three procedural in-domain datasets, and the fewest and most images a class, log-uniform. Test classes
+# Classes of the three procedural in-domain datasets, and the fewest and most images a class, log-uniform.
+# Test classes
 # hold more than 50 images so that 50 queries a class can be drawn beside one support image.
 PROCEDURAL_CLASSES = {"train": 40, "valid": 12, "test": 18}
 CLASS_SIZES = {"train": (25.0, 90.0), "valid": (25.0, 90.0), "test": (51.0, 90.0)}
@@ -33,10 +34,10 @@ class ClassPlan:
 
 @dataclass(frozen=True)
 class Recipe:
-    """One dataset of the miniature: `plan(split)` names the classes, `render(class plan, image size)` draws one.
+    """One dataset of the miniature: `plan(split)` names the classes, `render(plan, image_size)` draws one.
 
-    `render` returns uint8 (n_images, image_size, image_size, 3) and depends on its arguments alone. `parallel` says whether
-    drawing pays for starting workers.
+    `render` returns uint8 (n_images, image_size, image_size, 3) and depends on its arguments alone.
+    `parallel` says whether drawing pays for starting workers.
     """
 
     name: str
@@ -52,7 +53,9 @@ def class_size(dataset: str, name: str, split: str) -> int:
     return int(log_uniform(generator(dataset, name, "size"), low, high + 1))
 
 
-def procedural(dataset: str, parameters: Callable[[np.random.Generator, int], dict]) -> Callable[[str], list[ClassPlan]]:
+def procedural(
+    dataset: str, parameters: Callable[[np.random.Generator, int], dict]
+) -> Callable[[str], list[ClassPlan]]:
     """The `plan` of a dataset whose classes are random parameters.
 
     Args:

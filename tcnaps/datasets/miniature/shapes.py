@@ -1,4 +1,7 @@
-"""shapes: things. A class is an outline with parts and holes; images vary pose, colour, light, surroundings and what hides it."""
+"""shapes: things.
+
+A class is an outline with parts and holes; images vary pose, colour, light, surroundings and what hides it.
+"""
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -8,19 +11,19 @@ from tcnaps.datasets.miniature.plan import ClassPlan, Recipe, procedural
 
 # How much the images of one shape differ: what to turn when shapes are too easy or too hard.
 STRENGTH = {
-    "angle": 0.35,          # radians of rotation, either way
+    "angle": 0.35,  # radians of rotation, either way
     "log_scale": 0.22,
     "stretch": 0.25,
     "shear": 0.2,
-    "shift": 0.15,          # half sides
-    "tilt": 0.2,            # perspective: relative change of size from the middle to the rim
-    "outline": 0.05,        # half sides, standard deviation of the outline's own variation
-    "part": 0.16,           # standard deviation of each part's place along the outline (radians) and of its log size
-    "hue": 0.12,            # turns by which the thing's hue may move
-    "other_hue": 0.12,      # how often it has another colour altogether
-    "occlusion": 0.35,      # how often something covers a side of it
-    "clutter": 4,           # at most so many things behind it
-    "shade": 0.35,          # of light from one side
+    "shift": 0.15,  # half sides
+    "tilt": 0.2,  # perspective: relative change of size from the middle to the rim
+    "outline": 0.05,  # half sides, standard deviation of the outline's own variation
+    "part": 0.16,  # standard deviation of each part's place along the outline (radians) and of its log size
+    "hue": 0.12,  # turns by which the thing's hue may move
+    "other_hue": 0.12,  # how often it has another colour altogether
+    "occlusion": 0.35,  # how often something covers a side of it
+    "clutter": 4,  # at most so many things behind it
+    "shade": 0.35,  # of light from one side
     "noise": 0.06,
 }
 _SUPERSAMPLING = 4
@@ -32,27 +35,50 @@ def _parameters(rng: np.random.Generator, number: int) -> dict:
     if rng.random() < 0.5:
         harmonics = np.arange(2, 7)
         waves = rng.standard_normal((2, 5)) * 0.34 / (harmonics - 0.6)
-        outline = 1 + waves[0] @ np.cos(np.outer(harmonics, _TURN)) + waves[1] @ np.sin(np.outer(harmonics, _TURN))
+        outline = (
+            1 + waves[0] @ np.cos(np.outer(harmonics, _TURN)) + waves[1] @ np.sin(np.outer(harmonics, _TURN))
+        )
         outline = np.clip(outline, 0.3, 1.8)
         points = outline[:, None] * np.stack([np.cos(_TURN), np.sin(_TURN)], 1)
     else:
         corners = int(rng.integers(3, 8))
-        turn = (np.arange(corners) + rng.uniform(-0.3, 0.3, corners)) * 2 * np.pi / corners + rng.uniform(0, 7)
+        turn = (np.arange(corners) + rng.uniform(-0.3, 0.3, corners)) * 2 * np.pi / corners + rng.uniform(
+            0, 7
+        )
         radius = rng.uniform(0.75, 1.1, corners)
-        if rng.random() < 0.45:   # a star: a dent after each corner
+        if rng.random() < 0.45:  # a star: a dent after each corner
             inner = turn + np.pi / corners
             turn = np.stack([turn, inner], 1).ravel()
             radius = np.stack([radius, radius * rng.uniform(0.35, 0.65)], 1).ravel()
         points = radius[:, None] * np.stack([np.cos(turn), np.sin(turn)], 1)
     parts = [
-        {"kind": str(rng.choice(_PARTS)), "turn": rng.uniform(0, 2 * np.pi), "size": rng.uniform(0.25, 0.6), "reach": rng.uniform(0.5, 1.05)}
+        {
+            "kind": str(rng.choice(_PARTS)),
+            "turn": rng.uniform(0, 2 * np.pi),
+            "size": rng.uniform(0.25, 0.6),
+            "reach": rng.uniform(0.5, 1.05),
+        }
         for _ in range(int(rng.integers(1, 4)))
     ]
-    holes = [{"turn": rng.uniform(0, 2 * np.pi), "reach": rng.uniform(0, 0.45), "size": rng.uniform(0.18, 0.36),
-              "corners": int(rng.choice([3, 4, 24]))} for _ in range(int(rng.integers(0, 3)))]
+    holes = [
+        {
+            "turn": rng.uniform(0, 2 * np.pi),
+            "reach": rng.uniform(0, 0.45),
+            "size": rng.uniform(0.18, 0.36),
+            "corners": int(rng.choice([3, 4, 24])),
+        }
+        for _ in range(int(rng.integers(0, 3)))
+    ]
     hue = rng.uniform()
-    return {"points": points.tolist(), "parts": parts, "holes": holes, "stretch": painting.log_uniform(rng, 0.6, 1.6),
-            "hues": [hue, hue + rng.uniform(0.2, 0.8)], "saturation": rng.uniform(0.3, 0.9), "value": rng.uniform(0.4, 0.9)}
+    return {
+        "points": points.tolist(),
+        "parts": parts,
+        "holes": holes,
+        "stretch": painting.log_uniform(rng, 0.6, 1.6),
+        "hues": [hue, hue + rng.uniform(0.2, 0.8)],
+        "saturation": rng.uniform(0.3, 0.9),
+        "value": rng.uniform(0.4, 0.9),
+    }
 
 
 def _part(kind: str, centre: np.ndarray, turn: float, size: float) -> np.ndarray:
@@ -72,18 +98,44 @@ def _part(kind: str, centre: np.ndarray, turn: float, size: float) -> np.ndarray
 def _pieces(rng: np.random.Generator, p: dict) -> list[tuple[int, np.ndarray]]:
     """(label, corners) to draw one after the other: 1 = body, 2 = parts, 0 = holes."""
     points = np.array(p["points"])
-    points = points * (1 + STRENGTH["outline"] * rng.standard_normal((len(points), 1))) if len(points) < 20 else points * (
-        1 + STRENGTH["outline"] * 2 * np.sin(_TURN[:, None] * rng.integers(2, 5) + rng.uniform(0, 7)) * rng.standard_normal())
+    points = (
+        points * (1 + STRENGTH["outline"] * rng.standard_normal((len(points), 1)))
+        if len(points) < 20
+        else points
+        * (
+            1
+            + STRENGTH["outline"]
+            * 2
+            * np.sin(_TURN[:, None] * rng.integers(2, 5) + rng.uniform(0, 7))
+            * rng.standard_normal()
+        )
+    )
     pieces = [(1, points)]
     for part in p["parts"]:
         turn = part["turn"] + STRENGTH["part"] * rng.standard_normal()
         centre = part["reach"] * np.array([np.cos(turn), np.sin(turn)])
-        pieces.append((2, _part(part["kind"], centre, turn, part["size"] * np.exp(STRENGTH["part"] * rng.standard_normal()))))
+        pieces.append(
+            (
+                2,
+                _part(
+                    part["kind"],
+                    centre,
+                    turn,
+                    part["size"] * np.exp(STRENGTH["part"] * rng.standard_normal()),
+                ),
+            )
+        )
     for hole in p["holes"]:
         turn = hole["turn"] + STRENGTH["part"] * rng.standard_normal()
         rim = np.linspace(0, 2 * np.pi, hole["corners"], endpoint=False) + turn
         size = hole["size"] * np.exp(STRENGTH["part"] * rng.standard_normal())
-        pieces.append((0, hole["reach"] * np.array([np.cos(turn), np.sin(turn)]) + size * np.stack([np.cos(rim), np.sin(rim)], 1)))
+        pieces.append(
+            (
+                0,
+                hole["reach"] * np.array([np.cos(turn), np.sin(turn)])
+                + size * np.stack([np.cos(rim), np.sin(rim)], 1),
+            )
+        )
     return [(label, corners * [p["stretch"] ** 0.5, p["stretch"] ** -0.5]) for label, corners in pieces]
 
 
@@ -99,7 +151,9 @@ def _colours(rng: np.random.Generator, p: dict, n: int) -> np.ndarray:
 def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     rng = painting.generator("shapes", plan.name)
     n, size, p = plan.n_images, _SUPERSAMPLING * image_size, plan.parameters
-    matrices = 0.56 * painting.affine(rng, n, *(STRENGTH[key] for key in ("angle", "log_scale", "stretch", "shear")))
+    matrices = 0.56 * painting.affine(
+        rng, n, *(STRENGTH[key] for key in ("angle", "log_scale", "stretch", "shear"))
+    )
     shifts = rng.uniform(-STRENGTH["shift"], STRENGTH["shift"], (n, 2))
     tilts = rng.uniform(-STRENGTH["tilt"], STRENGTH["tilt"], (n, 2))
     labels = np.empty((2, n, image_size, image_size), np.float32)
@@ -112,28 +166,50 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
             placed = placed / (1 + placed @ tilts[k])[:, None] + shifts[k]
             draw.polygon(((placed + 1) * size / 2).ravel().tolist(), fill=label)
         drawn = np.asarray(picture)
-        labels[0, k], labels[1, k] = painting.reduce(drawn == 1, _SUPERSAMPLING), painting.reduce(drawn == 2, _SUPERSAMPLING)
+        labels[0, k], labels[1, k] = (
+            painting.reduce(drawn == 1, _SUPERSAMPLING),
+            painting.reduce(drawn == 2, _SUPERSAMPLING),
+        )
         if rng.random() < STRENGTH["occlusion"]:
             turn, depth = rng.uniform(0, 2 * np.pi), rng.uniform(0.25, 0.8)
             outwards, along = np.array([np.cos(turn), np.sin(turn)]), np.array([-np.sin(turn), np.cos(turn)])
             width = rng.uniform(0.2, 0.6)
-            strip = np.stack([outwards * depth - 2 * along, outwards * depth + 2 * along,
-                              outwards * (depth + width) + 2 * along, outwards * (depth + width) - 2 * along])
+            strip = np.stack(
+                [
+                    outwards * depth - 2 * along,
+                    outwards * depth + 2 * along,
+                    outwards * (depth + width) + 2 * along,
+                    outwards * (depth + width) - 2 * along,
+                ]
+            )
             cover = Image.new("L", (2 * image_size, 2 * image_size))
             ImageDraw.Draw(cover).polygon(((strip + 1) * image_size).ravel().tolist(), fill=255)
             covers[k] = np.asarray(cover.reduce(2), np.float32) / 255
     colours = _colours(rng, p, n)
-    behind = painting.hsv(rng.uniform(0, 1, n), rng.uniform(0, 0.6, n), 0.1 + 0.85 * ((colours[0].max(axis=1) + rng.uniform(0.35, 0.65, n)) % 1))
+    behind = painting.hsv(
+        rng.uniform(0, 1, n),
+        rng.uniform(0, 0.6, n),
+        0.1 + 0.85 * ((colours[0].max(axis=1) + rng.uniform(0.35, 0.65, n)) % 1),
+    )
     scene = painting.backgrounds(rng, behind, image_size, 0.06, 0.25, STRENGTH["clutter"])
     grain = 0.06 * painting.smooth_noise(rng, (n, 1), image_size, 6)
     light = painting.gradient(rng, n, image_size, STRENGTH["shade"])[:, None] + grain
-    height = painting.blur(labels.sum(0), np.full(n, image_size / 20))   # as if swollen: the rim turned to the light is bright
+    height = painting.blur(
+        labels.sum(0), np.full(n, image_size / 20)
+    )  # as if swollen: the rim turned to the light is bright
     slope_y, slope_x = np.gradient(height, axis=(1, 2))
     sun = rng.uniform(0, 2 * np.pi, (n, 1, 1))
-    light = light + (rng.uniform(0, 2.5, (n, 1, 1)) * image_size / 32 * (np.cos(sun) * slope_x + np.sin(sun) * slope_y))[:, None]
+    light = (
+        light
+        + (
+            rng.uniform(0, 2.5, (n, 1, 1)) * image_size / 32 * (np.cos(sun) * slope_x + np.sin(sun) * slope_y)
+        )[:, None]
+    )
     for colour, mask in zip(colours, labels, strict=True):
         scene = painting.compose(scene, colour[:, :, None, None] * np.exp(light).astype(np.float32), mask)
-    scene = painting.compose(scene, painting.hsv(rng.uniform(0, 1, n), rng.uniform(0, 0.7, n), rng.uniform(0.1, 0.9, n)), covers)
+    scene = painting.compose(
+        scene, painting.hsv(rng.uniform(0, 1, n), rng.uniform(0, 0.7, n), rng.uniform(0.1, 0.9, n)), covers
+    )
     return painting.camera(rng, scene.astype(np.float32), 0.25, 0.2, 0.08, 0.8, STRENGTH["noise"])
 
 

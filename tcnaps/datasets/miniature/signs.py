@@ -1,43 +1,53 @@
-"""signs: roadside plates with a pictogram, as a passing car's camera sees them. Eight designs of plate, five pictograms on each."""
+"""signs: roadside plates with a pictogram, as a passing car's camera sees them.
+
+Eight designs of plate, five pictograms on each.
+"""
 
 import numpy as np
 from PIL import Image, ImageDraw
 
 from tcnaps.datasets.miniature import painting
-from tcnaps.datasets.miniature.glyphs import bitmap
 from tcnaps.datasets.miniature.plan import ClassPlan, Recipe, class_size
+from tcnaps.datasets.miniature.typefaces import bitmap
 
 # How much the images of one sign differ: what to turn when signs are too easy or too hard.
 STRENGTH = {
-    "side": (0.7, 1.0),     # of the plate, of the image's side
-    "angle": 0.15,            # radians of rotation, either way
+    "side": (0.7, 1.0),  # of the plate, of the image's side
+    "angle": 0.15,  # radians of rotation, either way
     "stretch": 0.2,
     "shear": 0.15,
-    "shift": 0.9,             # of the room that the plate leaves
-    "tilt": 0.2,              # perspective: relative change of size from the middle to the rim
-    "fading": 0.25,           # how far the paint may have faded to grey
-    "sticker": 0.25,          # how often something covers a piece of it
+    "shift": 0.9,  # of the room that the plate leaves
+    "tilt": 0.2,  # perspective: relative change of size from the middle to the rim
+    "fading": 0.25,  # how far the paint may have faded to grey
+    "sticker": 0.25,  # how often something covers a piece of it
     "clutter": 4,
-    "exposure": 0.6,          # natural logarithm of the brightness, either way
-    "softness": 0.8,          # largest blur, in 32nds of the image's side
-    "shade": 0.25,            # standard deviation of shadows
+    "exposure": 0.6,  # natural logarithm of the brightness, half as far up
+    "softness": 0.8,  # largest blur, in 32nds of the image's side
+    "shade": 0.25,  # standard deviation of shadows
     "noise": 0.08,
 }
 RED, BLUE, YELLOW, GREEN, BROWN, WHITE, BLACK = (
-    (190, 25, 35), (20, 75, 165), (245, 195, 30), (15, 115, 70), (110, 65, 30), (245, 245, 245), (20, 20, 20))
-# Design -> corners (0 = a circle), turn in degrees, border, field and pictogram colour, size of the pictogram, pictograms
-# (all from DejaVu Sans; none is of a script of glyphs).
+    (190, 25, 35),
+    (20, 75, 165),
+    (245, 195, 30),
+    (15, 115, 70),
+    (110, 65, 30),
+    (245, 245, 245),
+    (20, 20, 20),
+)
+# Design -> corners (0 = a circle), turn in degrees, colours of border, field and pictogram, size of the
+# pictogram, and the pictograms: characters of DejaVu Sans, none of them in glyphs.
 DESIGNS = {
     "prohibition": (0, 0, RED, WHITE, BLACK, 0.62, "✈☎✂♫⚓"),
     "warning": (3, -90, RED, WHITE, BLACK, 0.48, "☃☂⚡☠☢"),
     "mandate": (0, 0, WHITE, BLUE, WHITE, 0.66, "♞♿☕✉☼"),
-    "caution": (4, -90, BLACK, YELLOW, BLACK, 0.56, "☣⚒♨♻☄"),
+    "caution": (4, -90, BLACK, YELLOW, BLACK, 0.56, "☣⚒♨♻❄"),
     "place": (4, 45, WHITE, BLUE, WHITE, 0.72, "☏✇⚖♣✿"),
-    "exit": (4, 45, WHITE, GREEN, WHITE, 0.72, "☘☮☭⚛✎"),
-    "halt": (8, 22.5, WHITE, RED, WHITE, 0.66, "✋✌☹♠✗"),
+    "exit": (4, 45, WHITE, GREEN, WHITE, 0.72, "☘☮⚙⚛✎"),
+    "halt": (8, 22.5, WHITE, RED, WHITE, 0.66, "⚔✌☹♠✗"),
     "heritage": (5, -90, WHITE, BROWN, WHITE, 0.58, "♜♚⚘♛☯"),
 }
-_PLATE = 160   # side in pixels at which a plate is drawn before it is seen
+_PLATE = 160  # side in pixels at which a plate is drawn before it is seen
 
 
 def plate(design: str, pictogram: str) -> Image.Image:
@@ -67,7 +77,9 @@ def _plan(split: str) -> list[ClassPlan]:
         for pictogram in pictograms:
             name = f"{design} U+{ord(pictogram):04X}"
             size = class_size("signs", name, split)
-            plans.append(ClassPlan("signs", name, size, parameters={"design": design, "pictogram": pictogram}))
+            plans.append(
+                ClassPlan("signs", name, size, parameters={"design": design, "pictogram": pictogram})
+            )
     return plans
 
 
@@ -76,7 +88,9 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     n, size = plan.n_images, 2 * image_size
     picture = plate(**plan.parameters)
     side = painting.log_uniform(rng, *STRENGTH["side"], n)
-    matrices = side[:, None, None] * painting.affine(rng, n, STRENGTH["angle"], 0.0, STRENGTH["stretch"], STRENGTH["shear"])
+    matrices = side[:, None, None] * painting.affine(
+        rng, n, STRENGTH["angle"], 0.0, STRENGTH["stretch"], STRENGTH["shear"]
+    )
     shifts = rng.uniform(-1, 1, (n, 2)) * (STRENGTH["shift"] * (1 - side))[:, None]
     tilts = rng.uniform(-STRENGTH["tilt"], STRENGTH["tilt"], (n, 2))
     seen = np.empty((n, size, size, 4), np.uint8)
@@ -86,9 +100,15 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
         forth[:2, :2], forth[:2, 2], forth[2, :2] = matrices[k], shifts[k], tilts[k]
         forth[:2] += np.outer(shifts[k], forth[2] - [0, 0, 1])
         view = np.array([[2 / size, 0, -1], [0, 2 / size, -1], [0, 0, 1]])
-        back = np.array([[_PLATE / 2, 0, _PLATE / 2], [0, _PLATE / 2, _PLATE / 2], [0, 0, 1]]) @ np.linalg.inv(forth) @ view
+        back = (
+            np.array([[_PLATE / 2, 0, _PLATE / 2], [0, _PLATE / 2, _PLATE / 2], [0, 0, 1]])
+            @ np.linalg.inv(forth)
+            @ view
+        )
         back = back / back[2, 2]
-        view_of = picture.transform((size, size), Image.Transform.PERSPECTIVE, back.ravel()[:8].tolist(), Image.Resampling.BILINEAR)
+        view_of = picture.transform(
+            (size, size), Image.Transform.PERSPECTIVE, back.ravel()[:8].tolist(), Image.Resampling.BILINEAR
+        )
         if rng.random() < STRENGTH["sticker"]:
             x, y, reach = *rng.uniform(0.1, 0.9, 2) * size, rng.uniform(0.06, 0.16) * size
             colour = tuple(rng.integers(0, 256, 3).tolist())
@@ -98,11 +118,20 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     colour, mask = seen[:, :3], seen[:, 3]
     fading = rng.uniform(0, STRENGTH["fading"], (n, 1, 1, 1)).astype(np.float32)
     colour = colour * (1 - fading) + 0.6 * fading
-    street = painting.hsv(rng.choice([0.08, 0.3, 0.58], n) + rng.uniform(-0.07, 0.07, n), rng.uniform(0, 0.6, n), rng.uniform(0.2, 0.95, n))
+    street = painting.hsv(
+        rng.choice([0.08, 0.3, 0.58], n) + rng.uniform(-0.07, 0.07, n),
+        rng.uniform(0, 0.6, n),
+        rng.uniform(0.2, 0.95, n),
+    )
     scene = painting.backgrounds(rng, street, image_size, 0.08, 0.3, STRENGTH["clutter"])
-    shade = STRENGTH["shade"] * (painting.smooth_noise(rng, (n, 1), image_size, 2) + painting.gradient(rng, n, image_size, 1.0)[:, None])
+    shade = STRENGTH["shade"] * (
+        painting.smooth_noise(rng, (n, 1), image_size, 2)
+        + painting.gradient(rng, n, image_size, 1.0)[:, None]
+    )
     scene = painting.compose(scene, colour, mask) * np.exp(shade)
-    return painting.camera(rng, scene, STRENGTH["exposure"], 0.2, 0.12, STRENGTH["softness"], STRENGTH["noise"])
+    return painting.camera(
+        rng, scene, STRENGTH["exposure"], 0.2, 0.12, STRENGTH["softness"], STRENGTH["noise"]
+    )
 
 
 RECIPE = Recipe("signs", ("test",), _plan, _render)

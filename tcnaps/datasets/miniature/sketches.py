@@ -1,4 +1,7 @@
-"""sketches: QuickDraw-like drawings. A class is a programme of strokes that hang on one another; each image draws it by hand anew."""
+"""sketches: QuickDraw-like drawings.
+
+A class is a programme of strokes that hang on one another; each image draws it by hand anew.
+"""
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -8,18 +11,18 @@ from tcnaps.datasets.miniature.plan import ClassPlan, Recipe, procedural
 
 # How much the images of one sketch differ: what to turn when sketches are too easy or too hard.
 STRENGTH = {
-    "stroke_angle": 0.16,   # radians, standard deviation of each stroke's direction
-    "stroke_size": 0.18,    # standard deviation of the logarithm of each stroke's length
-    "stroke_bow": 0.22,     # standard deviation of each stroke's curvature, half turns
-    "place": 0.06,          # half sides, standard deviation of where a stroke starts
-    "drop": 0.05,           # how often a stroke is left out
-    "extra": 0.30,          # how often a stroke is added that does not belong
-    "angle": 0.25,          # radians of rotation of the whole, either way
+    "stroke_angle": 0.16,  # radians, standard deviation of each stroke's direction
+    "stroke_size": 0.18,  # standard deviation of the logarithm of each stroke's length
+    "stroke_bow": 0.22,  # standard deviation of each stroke's curvature, half turns
+    "place": 0.06,  # half sides, standard deviation of where a stroke starts
+    "drop": 0.05,  # how often a stroke is left out
+    "extra": 0.30,  # how often a stroke is added that does not belong
+    "angle": 0.25,  # radians of rotation of the whole, either way
     "log_scale": 0.20,
     "stretch": 0.30,
-    "shift": 0.12,          # half sides
-    "tremor": 0.02,        # half sides, standard deviation of the hand
-    "thickness": (0.035, 0.11),   # of the pen, half sides
+    "shift": 0.12,  # half sides
+    "tremor": 0.02,  # half sides, standard deviation of the hand
+    "thickness": (0.035, 0.11),  # of the pen, half sides
     "noise": 0.05,
 }
 _SUPERSAMPLING = 4
@@ -28,7 +31,7 @@ _KINDS = ("line", "arc", "arc", "loop", "zigzag", "wave", "spiral", "box", "line
 
 
 def _curve(kind: str, bow: float, repeats: int) -> np.ndarray:
-    """A stroke of length 1 from the origin along x, (points, 2); `bow` is the turn of arcs and the height of the others."""
+    """A stroke of length 1 from the origin along x, (points, 2); `bow` is an arc's turn, another's height."""
     t = _STEPS
     if kind in ("line", "arc"):
         turn = np.pi * (bow if kind == "arc" else 0.25 * bow)
@@ -36,7 +39,9 @@ def _curve(kind: str, bow: float, repeats: int) -> np.ndarray:
         steps = np.stack([np.cos(heading), np.sin(heading)], 1)[:-1] / (len(t) - 1)
         return np.concatenate([np.zeros((1, 2)), steps.cumsum(0)])
     if kind == "loop":
-        return np.stack([0.5 - 0.5 * np.cos(2 * np.pi * t), 0.5 * np.clip(abs(bow), 0.4, 1.2) * np.sin(2 * np.pi * t)], 1)
+        return np.stack(
+            [0.5 - 0.5 * np.cos(2 * np.pi * t), 0.5 * np.clip(abs(bow), 0.4, 1.2) * np.sin(2 * np.pi * t)], 1
+        )
     if kind == "box":
         width = np.clip(abs(bow), 0.4, 1.2)
         return np.array([[0, 0], [0, -0.5], [1, -0.5], [1, 0.5], [0, 0.5], [0, 0]]) * [1, width]
@@ -54,18 +59,27 @@ def _curve(kind: str, bow: float, repeats: int) -> np.ndarray:
 
 def _draw_stroke(rng: np.random.Generator, earlier: int) -> dict:
     return {
-        "kind": str(rng.choice(_KINDS)), "angle": rng.uniform(-np.pi, np.pi), "length": painting.log_uniform(rng, 0.5, 1.3),
-        "bow": float(rng.choice([-1, 1]) * rng.uniform(0.4, 1.3)), "repeats": int(rng.integers(2, 4)),
-        "on": int(rng.integers(earlier)) if earlier else -1, "at": float(rng.choice([0, 0.5, 1])), "start": rng.uniform(-0.3, 0.3, 2).tolist(),
+        "kind": str(rng.choice(_KINDS)),
+        "angle": rng.uniform(-np.pi, np.pi),
+        "length": painting.log_uniform(rng, 0.5, 1.3),
+        "bow": float(rng.choice([-1, 1]) * rng.uniform(0.4, 1.3)),
+        "repeats": int(rng.integers(2, 4)),
+        "on": int(rng.integers(earlier)) if earlier else -1,
+        "at": float(rng.choice([0, 0.5, 1])),
+        "start": rng.uniform(-0.3, 0.3, 2).tolist(),
     }
 
 
 def _strokes(rng: np.random.Generator, programme: list[dict], jitter: float) -> list[np.ndarray]:
-    """Draws a programme's strokes once, each (points, 2); `jitter` scales STRENGTH's variation of single strokes."""
+    """Draws a programme's strokes once, each (points, 2); `jitter` scales how each of them varies."""
     drawn: list[np.ndarray] = []
     for p in programme:
         bow = p["bow"] + jitter * STRENGTH["stroke_bow"] * rng.standard_normal()
-        curve = _curve(p["kind"], bow, p["repeats"]) * p["length"] * np.exp(jitter * STRENGTH["stroke_size"] * rng.standard_normal())
+        curve = (
+            _curve(p["kind"], bow, p["repeats"])
+            * p["length"]
+            * np.exp(jitter * STRENGTH["stroke_size"] * rng.standard_normal())
+        )
         a = p["angle"] + jitter * STRENGTH["stroke_angle"] * rng.standard_normal()
         curve = curve @ np.array([[np.cos(a), np.sin(a)], [-np.sin(a), np.cos(a)]])
         host = drawn[p["on"]] if p["on"] >= 0 else np.array([p["start"]])
@@ -87,7 +101,9 @@ def _parameters(rng: np.random.Generator, number: int) -> dict:
 def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     rng = painting.generator("sketches", plan.name)
     n, size, p = plan.n_images, _SUPERSAMPLING * image_size, plan.parameters
-    matrices = 0.7 * painting.affine(rng, n, *(STRENGTH[key] for key in ("angle", "log_scale", "stretch")), 0.15)
+    matrices = 0.7 * painting.affine(
+        rng, n, *(STRENGTH[key] for key in ("angle", "log_scale", "stretch")), 0.15
+    )
     shifts = rng.uniform(-STRENGTH["shift"], STRENGTH["shift"], (n, 2))
     masks = np.empty((n, image_size, image_size), np.float32)
     for k in range(n):
@@ -98,12 +114,20 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
         centre, half = (extent.max(0) + extent.min(0)) / 2, np.ptp(extent, axis=0).max() / 2
         if rng.random() < STRENGTH["extra"]:
             extra = _draw_stroke(rng, len(strokes))
-            strokes += [_strokes(rng, [extra | {"length": 0.6 * half, "on": -1, "start": strokes[extra["on"]][-1]}], 0.0)[0]]
+            strokes += [
+                _strokes(
+                    rng, [extra | {"length": 0.6 * half, "on": -1, "start": strokes[extra["on"]][-1]}], 0.0
+                )[0]
+            ]
         picture = Image.new("L", (size, size))
         draw = ImageDraw.Draw(picture)
         width = max(1, round(rng.uniform(*STRENGTH["thickness"]) * size / 2))
         for stroke in strokes:
-            hand = (stroke - centre) / half @ matrices[k].T + shifts[k] + STRENGTH["tremor"] * rng.standard_normal(stroke.shape)
+            hand = (
+                (stroke - centre) / half @ matrices[k].T
+                + shifts[k]
+                + STRENGTH["tremor"] * rng.standard_normal(stroke.shape)
+            )
             pixels = (hand + 1) * size / 2
             draw.line(pixels.ravel().tolist(), 255, width, joint="curve")
             for x, y in pixels[[0, -1]]:
@@ -112,7 +136,9 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     paper = rng.uniform(0.78, 1, (n, 1)) * (1 - rng.uniform(0, 0.12, (n, 3)))
     ink = np.clip(rng.uniform(0, 0.35, (n, 1)) + rng.uniform(-0.12, 0.12, (n, 3)), 0, 1)
     scene = painting.backgrounds(rng, paper.astype(np.float32), image_size, 0.02, 0.08, 1)
-    scene = painting.compose(scene, ink.astype(np.float32), masks * rng.uniform(0.7, 1, (n, 1, 1)).astype(np.float32))
+    scene = painting.compose(
+        scene, ink.astype(np.float32), masks * rng.uniform(0.7, 1, (n, 1, 1)).astype(np.float32)
+    )
     return painting.camera(rng, scene, 0.1, 0.1, 0.03, 0.6, STRENGTH["noise"])
 
 

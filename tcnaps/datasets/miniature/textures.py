@@ -1,4 +1,7 @@
-"""textures: procedural surfaces. A class is a structure with its numbers and a palette; images turn, zoom, bend and relight it."""
+"""textures: procedural surfaces.
+
+A class is a structure with its numbers and a palette; images turn, zoom, bend and relight it.
+"""
 
 from collections.abc import Callable
 
@@ -9,20 +12,22 @@ from tcnaps.datasets.miniature.plan import ClassPlan, Recipe, procedural
 
 # How much the images of one texture differ: what to turn when textures are too easy or too hard.
 STRENGTH = {
-    "angle": 0.5,         # radians of rotation, either way
-    "log_scale": 0.35,    # of the zoom
-    "bend": 0.06,         # half sides, standard deviation of the elastic displacement
-    "hue": 0.25,          # turns by which the whole palette may move
-    "own_hue": 0.08,      # turns by which each of its colours may move alone
-    "lightness": 0.18,    # by which each of its colours may move
-    "shade": 0.18,        # standard deviation of light and shadow across the surface
+    "angle": 0.5,  # radians of rotation, either way
+    "log_scale": 0.35,  # of the zoom
+    "bend": 0.06,  # half sides, standard deviation of the elastic displacement
+    "hue": 0.25,  # turns by which the whole palette may move
+    "own_hue": 0.08,  # turns by which each of its colours may move alone
+    "lightness": 0.18,  # by which each of its colours may move
+    "shade": 0.18,  # standard deviation of light and shadow across the surface
     "noise": 0.08,
 }
 
 
 def _spectral(rng: np.random.Generator, n: int, size: int, response: np.ndarray) -> np.ndarray:
-    """Gaussian noise (n, size, size) of unit variance with the amplitude spectrum `response` (n, size, size // 2 + 1)."""
-    field = np.fft.irfft2(np.fft.rfft2(rng.standard_normal((n, size, size), dtype=np.float32)) * response, s=(size, size))
+    """Noise (n, size, size) of unit variance with the amplitude spectrum (n, size, size // 2 + 1)."""
+    field = np.fft.irfft2(
+        np.fft.rfft2(rng.standard_normal((n, size, size), dtype=np.float32)) * response, s=(size, size)
+    )
     return (field / field.std(axis=(1, 2), keepdims=True)).astype(np.float32)
 
 
@@ -34,7 +39,7 @@ def _frequencies(size: int, angle: np.ndarray, zoom: np.ndarray) -> tuple[np.nda
 
 
 def _noise(rng, p, u, v, angle, zoom):
-    """Gabor noise, spots and labyrinths, fractals: filtered white noise, told apart by its spectrum and how it is cut."""
+    """Gabor noise, spots, labyrinths, fractals: white noise, told apart by how it is filtered and cut."""
     n, size = u.shape[:2]
     along, across = _frequencies(size, angle, zoom)
     radius = np.hypot(along, across * p["anisotropy"]) + 1e-3
@@ -53,7 +58,11 @@ def _noise(rng, p, u, v, angle, zoom):
 def _stripes(rng, p, u, v, angle, zoom):
     """Bars across, plain or in two directions (checks, tartans)."""
     phase = rng.uniform(0, 2 * np.pi, (2, len(u), 1, 1))
-    wave = np.sin(np.pi * p["frequency"] * u + phase[0] + p["wobble"] * np.sin(np.pi * p["wobble_frequency"] * v + phase[1]))
+    wave = np.sin(
+        np.pi * p["frequency"] * u
+        + phase[0]
+        + p["wobble"] * np.sin(np.pi * p["wobble_frequency"] * v + phase[1])
+    )
     if p["cross"]:
         other = np.sin(np.pi * p["frequency"] * p["ratio"] * v + phase[1])
         wave = wave * other if p["cross"] == "product" else (wave + other) / 2
@@ -83,16 +92,22 @@ def _cells(rng, p, u, v, angle, zoom):
     """Voronoi cells: their distance fields, walls or flat tones."""
     n, size = u.shape[:2]
     per_side = p["frequency"] / 2
-    side = int(np.ceil(per_side * np.exp(STRENGTH["log_scale"]) * 1.35))   # enough for a turned, zoomed-out view
-    places = (np.stack(np.meshgrid(np.arange(side), np.arange(side)), -1).reshape(1, -1, 2) + 0.5
-              + p["disorder"] * rng.uniform(-0.5, 0.5, (n, side * side, 2)))
-    places = (2 * places - side) / per_side   # one place a cell, cells of side 2 / per_side around the middle
+    # Cells enough for a view that is turned and zoomed out.
+    side = int(np.ceil(per_side * np.exp(STRENGTH["log_scale"]) * 1.35))
+    places = (
+        np.stack(np.meshgrid(np.arange(side), np.arange(side)), -1).reshape(1, -1, 2)
+        + 0.5
+        + p["disorder"] * rng.uniform(-0.5, 0.5, (n, side * side, 2))
+    )
+    places = (2 * places - side) / per_side  # one place a cell, cells of side 2 / per_side around the middle
     tones = rng.uniform(0, 1, (n, side * side))
     first, second = np.full(u.shape, 9.0, np.float32), np.full(u.shape, 9.0, np.float32)
     tone = np.zeros(u.shape, np.float32)
     u, v = u.astype(np.float32), v.astype(np.float32) * np.float32(p["ratio"])
     for k in range(side * side):
-        distance = (u - places[:, k, 0, None, None].astype(np.float32)) ** 2 + (v - places[:, k, 1, None, None].astype(np.float32)) ** 2
+        distance = (u - places[:, k, 0, None, None].astype(np.float32)) ** 2 + (
+            v - places[:, k, 1, None, None].astype(np.float32)
+        ) ** 2
         nearer = distance < first
         second = np.where(nearer, first, np.minimum(second, distance))
         if p["show"] == "tones":
@@ -111,39 +126,63 @@ def _needles(rng, p, u, v, angle, zoom):
     n, size = u.shape[:2]
     along, across = _frequencies(size, angle, zoom)
     response = np.exp(-0.5 * (along * p["length"]) ** 2 - 0.5 * (across * p["width"]) ** 2)
-    impulses = (rng.random((n, size, size), dtype=np.float32) < p["density"] * (64 / size) ** 2).astype(np.float32)
+    impulses = (rng.random((n, size, size), dtype=np.float32) < p["density"] * (64 / size) ** 2).astype(
+        np.float32
+    )
     field = np.fft.irfft2(np.fft.rfft2(impulses) * response, s=(size, size)).astype(np.float32)
     return np.clip(field / np.quantile(field[:, ::3, ::3], 0.97, axis=(1, 2), keepdims=True), 0, 1)
 
 
 def _draw_noise(rng: np.random.Generator) -> dict:
     fractal = rng.random() < 0.35
-    return {"slope": rng.uniform(1.0, 2.2) if fractal else 0.0, "frequency": painting.log_uniform(rng, 3.0, 11.0),
-            "bandwidth": rng.uniform(0.5, 1.8), "anisotropy": painting.log_uniform(rng, 1.0, 4.0) if rng.random() < 0.6 else 1.0,
-            "cut": str(rng.choice(["soft", "hard", "ridges"])), "bias": rng.uniform(-0.6, 0.6)}
+    return {
+        "slope": rng.uniform(1.0, 2.2) if fractal else 0.0,
+        "frequency": painting.log_uniform(rng, 3.0, 11.0),
+        "bandwidth": rng.uniform(0.5, 1.8),
+        "anisotropy": painting.log_uniform(rng, 1.0, 4.0) if rng.random() < 0.6 else 1.0,
+        "cut": str(rng.choice(["soft", "hard", "ridges"])),
+        "bias": rng.uniform(-0.6, 0.6),
+    }
 
 
 def _draw_stripes(rng: np.random.Generator) -> dict:
-    return {"frequency": painting.log_uniform(rng, 2.5, 9.0), "ratio": painting.log_uniform(rng, 0.5, 2.0),
-            "wobble": rng.uniform(0, 1.8) * (rng.random() < 0.6), "wobble_frequency": rng.uniform(1, 4),
-            "cross": str(rng.choice(["", "product", "sum"])), "sharpness": painting.log_uniform(rng, 0.6, 6.0),
-            "bias": rng.uniform(-0.4, 0.4)}
+    return {
+        "frequency": painting.log_uniform(rng, 2.5, 9.0),
+        "ratio": painting.log_uniform(rng, 0.5, 2.0),
+        "wobble": rng.uniform(0, 1.8) * (rng.random() < 0.6),
+        "wobble_frequency": rng.uniform(1, 4),
+        "cross": str(rng.choice(["", "product", "sum"])),
+        "sharpness": painting.log_uniform(rng, 0.6, 6.0),
+        "bias": rng.uniform(-0.4, 0.4),
+    }
 
 
 def _draw_lattice(rng: np.random.Generator) -> dict:
-    return {"frequency": painting.log_uniform(rng, 2.5, 8.0), "ratio": painting.log_uniform(rng, 0.6, 1.8),
-            "brick": float(rng.choice([0, 0.5, 0.33])), "mark": str(rng.choice(["dot", "ring", "tile", "diamond", "scale"])),
-            "radius": rng.uniform(0.2, 0.42)}
+    return {
+        "frequency": painting.log_uniform(rng, 2.5, 8.0),
+        "ratio": painting.log_uniform(rng, 0.6, 1.8),
+        "brick": float(rng.choice([0, 0.5, 0.33])),
+        "mark": str(rng.choice(["dot", "ring", "tile", "diamond", "scale"])),
+        "radius": rng.uniform(0.2, 0.42),
+    }
 
 
 def _draw_cells(rng: np.random.Generator) -> dict:
-    return {"frequency": painting.log_uniform(rng, 4.0, 10.0), "ratio": painting.log_uniform(rng, 0.5, 1.5),
-            "disorder": rng.uniform(0.4, 1), "show": str(rng.choice(["tones", "walls", "distance"])),
-            "sharpness": painting.log_uniform(rng, 1.2, 8.0)}
+    return {
+        "frequency": painting.log_uniform(rng, 4.0, 10.0),
+        "ratio": painting.log_uniform(rng, 0.5, 1.5),
+        "disorder": rng.uniform(0.4, 1),
+        "show": str(rng.choice(["tones", "walls", "distance"])),
+        "sharpness": painting.log_uniform(rng, 1.2, 8.0),
+    }
 
 
 def _draw_needles(rng: np.random.Generator) -> dict:
-    return {"length": rng.uniform(0.15, 0.5), "width": rng.uniform(0.03, 0.09), "density": painting.log_uniform(rng, 0.008, 0.05)}
+    return {
+        "length": rng.uniform(0.15, 0.5),
+        "width": rng.uniform(0.03, 0.09),
+        "density": painting.log_uniform(rng, 0.008, 0.05),
+    }
 
 
 FAMILIES: dict[str, tuple[Callable[..., np.ndarray], Callable[[np.random.Generator], dict]]] = {
@@ -158,11 +197,24 @@ _ORDER = ("noise", "stripes", "lattice", "cells", "noise", "lattice", "needles",
 
 def _parameters(rng: np.random.Generator, number: int) -> dict:
     family = _ORDER[number % len(_ORDER)]
-    palette = np.stack([rng.uniform(0, 1) + rng.uniform(-0.2, 0.2, 3), rng.uniform(0.1, 0.8, 3), np.sort(rng.uniform(0.1, 1, 3))], 1)
-    palette[:, 2] = np.linspace(palette[0, 2], max(palette[2, 2], palette[0, 2] + 0.5), 3)   # seen in grey, too
+    palette = np.stack(
+        [
+            rng.uniform(0, 1) + rng.uniform(-0.2, 0.2, 3),
+            rng.uniform(0.1, 0.8, 3),
+            np.sort(rng.uniform(0.1, 1, 3)),
+        ],
+        1,
+    )
+    # Light enough apart to be seen in grey, too.
+    palette[:, 2] = np.linspace(palette[0, 2], max(palette[2, 2], palette[0, 2] + 0.5), 3)
     if rng.random() < 0.5:
         palette = palette[::-1]
-    return {"family": family, "angle": rng.uniform(0, np.pi), "palette": palette.tolist(), **FAMILIES[family][1](rng)}
+    return {
+        "family": family,
+        "angle": rng.uniform(0, np.pi),
+        "palette": palette.tolist(),
+        **FAMILIES[family][1](rng),
+    }
 
 
 def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
@@ -177,13 +229,25 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     field = FAMILIES[p["family"]][0](rng, p, c * x + s * y, -s * x + c * y, angle, zoom)
     field = np.clip(painting.reduce(field.astype(np.float32)), 0, 1)
     palette = np.array(p["palette"])[None] + np.zeros((n, 1, 1))
-    palette[..., 0] += rng.uniform(-STRENGTH["hue"], STRENGTH["hue"], (n, 1)) + rng.uniform(-1, 1, (n, 3)) * STRENGTH["own_hue"]
+    palette[..., 0] += (
+        rng.uniform(-STRENGTH["hue"], STRENGTH["hue"], (n, 1))
+        + rng.uniform(-1, 1, (n, 3)) * STRENGTH["own_hue"]
+    )
     palette[..., 1:] += rng.uniform(-STRENGTH["lightness"], STRENGTH["lightness"], (n, 3, 2))
-    low, middle, high = painting.hsv(palette[..., 0], *np.clip(palette[..., 1:], 0, 1).transpose(2, 0, 1)).transpose(1, 0, 2)[..., None, None]
+    low, middle, high = painting.hsv(
+        palette[..., 0], *np.clip(palette[..., 1:], 0, 1).transpose(2, 0, 1)
+    ).transpose(1, 0, 2)[..., None, None]
     field = field[:, None]
-    scene = np.where(field < 0.5, low + 2 * field * (middle - low), middle + (2 * field - 1) * (high - middle))
-    shade = STRENGTH["shade"] * (painting.smooth_noise(rng, (n, 1), image_size, 2) + painting.gradient(rng, n, image_size, 1.5)[:, None])
-    return painting.camera(rng, scene.astype(np.float32) * np.exp(shade), 0.25, 0.25, 0.08, 0.8, STRENGTH["noise"])
+    scene = np.where(
+        field < 0.5, low + 2 * field * (middle - low), middle + (2 * field - 1) * (high - middle)
+    )
+    shade = STRENGTH["shade"] * (
+        painting.smooth_noise(rng, (n, 1), image_size, 2)
+        + painting.gradient(rng, n, image_size, 1.5)[:, None]
+    )
+    return painting.camera(
+        rng, scene.astype(np.float32) * np.exp(shade), 0.25, 0.25, 0.08, 0.8, STRENGTH["noise"]
+    )
 
 
 RECIPE = Recipe("textures", ("train", "valid", "test"), procedural("textures", _parameters), _render)
