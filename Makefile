@@ -56,7 +56,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@rm -f $(STAMP) $(STAMP).new
 	@$(RUN) $(WHOLE_PYTHON) || { \
 	  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	    echo "tcnaps needs Python 3.11 or newer, and '$(PYTHON)' is `$(PYTHON) --version 2>&1 || echo missing`." >&2; \
+	    echo "tcnaps needs Python 3.11 or newer, and '$(PYTHON)' is `$(PYTHON) --version 2>/dev/null || echo missing`." >&2; \
 	    echo "Install a newer one and name it, for instance: make $(or $(MAKECMDGOALS),figures) PYTHON=python3.12" >&2; \
 	    exit 1; }; \
 	  echo "Creating $(VENV) with `$(PYTHON) --version`"; \

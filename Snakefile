@@ -4,7 +4,7 @@
 #   snakemake --cores 2 --config study=configs/miniature.yaml      (the same, without make)
 #
 # prepare ─► 02-pretrain ─► 03-meta-train (one a training) ─► 04-evaluate (one a training) ─► 05 … 10, the figures
-#                                        └─► 01-soft-k-means
+#        └─► 00-data                     └─► 01-soft-k-means
 #
 # A job is stale when its inputs changed, when code that it runs changed (not comments, not prose, not outputs saved
 # by JupyterLab), or when a value of the YAML that it reads changed. So the notebooks are `ancient` inputs, and code
@@ -48,7 +48,7 @@ def figures(*names):
 
 
 def reads(path, *sections, datasets=(), without=(), **values):
-    """What a job depends on besides its input files: its code, some of the study's values, and more values."""
+    """What a job depends on besides its inputs: its code, sections of the study, and more values."""
     try:
         values["code"] = code_fingerprint([path], without)
     except SourceError as error:
@@ -63,34 +63,51 @@ def evaluations_of(training):
 
 
 def datasets_of(*evaluations):
-    return [name for name in study.datasets if any(name in evaluation["datasets"] for evaluation in evaluations)]
+    return [name for name in study.datasets if any(name in each["datasets"] for each in evaluations)]
+
+
+def evaluation_with(*trainings, kinds=("variable", "fixed")):
+    """The first evaluation of all these trainings, of the first kind that there is; None if there is none."""
+    return next((name for kind in kinds for name, evaluation in study.evaluations.items()
+                 if evaluation.protocol.kind == kind and set(trainings) <= set(evaluation.trainings)), None)
 
 
 # A new line colour needs no new training.
-PICTURES = [f"tcnaps.{file.stem}" for pattern in ("*figure*", "*table*", "*widget*") for file in Path("tcnaps").glob(pattern)]
+PICTURES = [f"tcnaps.{file.stem}" for pattern in ("*figure*", "*table*", "*widget*")
+            for file in Path("tcnaps").glob(pattern)]
 EVALUATED = [training for training in study.trainings if evaluations_of(training)]
+COMPARED = ["simple", "feot"]       # the trainings of Simple and Transductive CNAPS
 FIXED = [e.protocol for e in study.evaluations.values() if e.protocol.kind == "fixed"]
+TOY = figures("soft-k-means-toy", "soft-k-means-episode", "episode-images", "softmax-confidence",
+              "softmax-scale") if "feot" in study.trainings else []
 
-# Which figure notebooks a study has something to show in, and what each of them writes.
-SHOWN = {"05-accuracy": (["accuracy", "gain"],
-                         ["accuracy.csv", "fixed-way-and-shot.csv", "gain-at-1-shot.csv", "headline.json"])}
-if set(EVALUATED) == set(TRAININGS):
-    SHOWN["06-ablations"] = (["ablations"], ["ablations.csv"])
-SHOWN["07-class-recall"] = (["class-recall"], ["class-recall.csv"])
-SHOWN["08-refinement-steps"] = (["refinement-steps"], ["refinement-steps.csv", "refinement-table.csv"])
+# The figure notebooks that this study has something to show in: the trainings whose rows they read, the evaluation
+# that they show where they show one, and what they write.
+SHOWN = {}
+if evaluation_with(*COMPARED, kinds=["fixed"]):
+    SHOWN["05-accuracy"] = (COMPARED, None, ["accuracy", "gain"],
+                            ["accuracy.csv", "fixed-way-and-shot.csv", "gain-at-1-shot.csv", "headline.json"])
+if shown := evaluation_with(*TRAININGS):
+    SHOWN["06-ablations"] = (TRAININGS, shown, ["ablations"], ["ablations.csv"])
+if shown := evaluation_with(*COMPARED):
+    SHOWN["07-class-recall"] = (COMPARED, shown, ["class-recall", "class-recall-gain"], ["class-recall.csv"])
+if shown := evaluation_with("feot"):
+    SHOWN["08-refinement-steps"] = (["feot"], shown, ["refinement-steps", "accuracy-by-step"],
+                                    ["refinement-steps.csv", "refinement-table.csv"])
 if any(a.queries_per_class != b.queries_per_class and (a.way, a.shot) == (b.way, b.shot)
-       for a, b in combinations(FIXED, 2)):
-    SHOWN["09-number-of-queries"] = (["number-of-queries"], ["number-of-queries.csv"])
-if any(evaluation.protocol.kind == "variable" for evaluation in study.evaluations.values()):
-    SHOWN["10-ways-and-shots"] = (["ways-and-shots"], ["ways.csv", "shots.csv"])
-TOY = figures("soft-k-means-toy", "soft-k-means-episode", "episode-images", "softmax-confidence", "softmax-scale")
-TOY = TOY if "feot" in study.trainings else []
+       for a, b in combinations(FIXED, 2)) and set(COMPARED) <= set(EVALUATED):
+    SHOWN["09-number-of-queries"] = (COMPARED, None, ["number-of-queries"], ["number-of-queries.csv"])
+if shown := evaluation_with(kinds=["variable"]):
+    SHOWN["10-ways-and-shots"] = (study.evaluations[shown].trainings[:1], shown, ["ways-and-shots"],
+                                  ["ways.csv", "shots.csv"])
 
 
 rule all:
     input:
-        [figures(*drawn) for drawn, _ in SHOWN.values()],
-        [f"{RESULTS}/{table}" for _, tables in SHOWN.values() for table in tables],
+        [figures(*drawn) for _, _, drawn, _ in SHOWN.values()],
+        [f"{RESULTS}/{table}" for _, _, _, tables in SHOWN.values() for table in tables],
+        [f"{RESULTS}/rows/{training}.json" for training in EVALUATED],
+        figures("data"),
         TOY,
 
 
@@ -101,6 +118,23 @@ rule prepare:
         reads=reads("tcnaps/datasets/__init__.py", "image_size", datasets=study.datasets),
     shell:
         "exec {PYTHON:q} -m tcnaps.datasets {STUDY:q} > {output:q}"
+
+
+rule data:
+    input:
+        data=rules.prepare.output,
+        notebook=notebook("00-data"),
+    output:
+        figures("data"),
+        f"{RESULTS}/data.csv",
+    params:
+        reads=reads("notebooks/00-data.ipynb", "image_size", datasets=study.datasets),
+    log:
+        notebook=executed("00-data"),
+    resources:
+        mem_mb=1000,
+    shell:
+        RUN
 
 
 rule pretrain:
@@ -138,7 +172,8 @@ for training in study.trainings:
         params:
             reads=reads("notebooks/03-meta-train.ipynb", "seed", "image_size", "precision", "clustering",
                         "meta_training", without=PICTURES,
-                        datasets=sorted({*study.meta_training.datasets, *study.meta_training.validation_datasets}),
+                        datasets=sorted({*study.meta_training.datasets,
+                                         *study.meta_training.validation_datasets}),
                         # The others never see the refinement loop before they are tested.
                         refinement=TRAININGS[training].refinement_in_training and VALUES["refinement"]),
             training=training,
@@ -201,21 +236,24 @@ if TOY:
             RUN
 
 
-for name, (drawn, tables) in SHOWN.items():
+for name, (trainings, shown, drawn, tables) in SHOWN.items():
     rule:
         name:
             name.split("-", 1)[1].replace("-", "_")
         input:
-            rows=[f"{RESULTS}/rows/{training}.json" for training in EVALUATED],
+            rows=[f"{RESULTS}/rows/{training}.json" for training in trainings],
+            published=sorted(map(str, Path("results/published").glob("*.csv"))),
             notebook=notebook(name),
         output:
             figures(*drawn),
             [f"{RESULTS}/{table}" for table in tables],
         params:
-            reads=reads(f"notebooks/{name}.ipynb", "seed", "refinement", "evaluations", datasets=study.datasets),
+            reads=reads(f"notebooks/{name}.ipynb", "seed", "refinement", "evaluations",
+                        datasets=study.datasets, shown=shown),
+            shown=f"-p evaluation {shown}" if shown else "",
         log:
             notebook=executed(name),
         resources:
             mem_mb=2000,
         shell:
-            RUN
+            RUN + " {params.shown}"

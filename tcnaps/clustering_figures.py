@@ -1,4 +1,4 @@
-"""Soft k-means step by step, what the softmax's scale does, and the images of an episode → matplotlib Axes."""
+"""Soft k-means step by step, what the softmax's scale does, an episode's images → matplotlib Axes."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,20 +12,22 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Ellipse
 from matplotlib.ticker import PercentFormatter
 
-from tcnaps.figure_style import BLACK, GREY, PALETTE, variant_style
+from tcnaps.figure_style import BLACK, GREY, PALETTE, Panels, variant_style
 
 
 def class_colours(way: int) -> Float[np.ndarray, "way 3"]:
     """One colour per class; beyond the palette's, paler copies of it."""
     colours = np.array([to_rgb(PALETTE[k % len(PALETTE)]) for k in range(way)])
-    paler = 0.35 * np.arange(way)[:, None] // len(PALETTE)
-    return 1 - (1 - colours) * 0.6 ** paler
+    round_of_palette = np.arange(way)[:, None] // len(PALETTE)
+    return 1 - (1 - colours) * 0.6**round_of_palette
 
 
-def clustering_step(ax: Axes, points: Float[np.ndarray, "n_points 2"], is_support: Bool[np.ndarray, "n_points"],
-                    responsibilities: Float[np.ndarray, "n_points way"], means: Float[np.ndarray, "way 2"],
-                    covariances: Float[np.ndarray, "way 2 2"] | None = None,
-                    flipped: Bool[np.ndarray, "n_points"] | None = None, title: str = "") -> None:
+def clustering_step(
+    ax: Axes, points: Float[np.ndarray, "n_points 2"], is_support: Bool[np.ndarray, "n_points"],
+    responsibilities: Float[np.ndarray, "n_points way"], means: Float[np.ndarray, "way 2"],
+    covariances: Float[np.ndarray, "way 2 2"] | None = None,
+    flipped: Bool[np.ndarray, "n_points"] | None = None, title: str = "",
+) -> None:
     """One refinement step in two dimensions.
 
     Support images are stars; queries are dots whose colour mixes the classes' colours by their
@@ -38,26 +40,26 @@ def clustering_step(ax: Axes, points: Float[np.ndarray, "n_points 2"], is_suppor
     colours = class_colours(len(means))
     if covariances is not None:
         for mean, covariance, colour in zip(means, covariances, colours, strict=True):
-            for distance in (1, 2):
+            for distance in (1.0, 2.0):
                 ax.add_patch(_ellipse(mean, covariance, distance, colour))
-    mixed = responsibilities @ colours
-    queries = ~is_support
-    ax.scatter(*points[queries].T, s=14, c=mixed[queries].clip(0, 1), edgecolor="white", linewidth=0.3, zorder=3)
-    ax.scatter(*points[is_support].T, s=110, marker="*", c=mixed[is_support].clip(0, 1), edgecolor=BLACK, linewidth=0.5,
+    mixed = (responsibilities @ colours).clip(0, 1)
+    ax.scatter(*points[~is_support].T, s=14, c=mixed[~is_support], edgecolor="white", linewidth=0.3, zorder=3)
+    ax.scatter(*points[is_support].T, s=110, marker="*", c=mixed[is_support], edgecolor=BLACK, linewidth=0.5,
                zorder=4)
     if flipped is not None and flipped.any():
         ax.scatter(*points[flipped].T, s=52, facecolor="none", edgecolor=BLACK, linewidth=0.9, zorder=5)
-    ax.scatter(*means.T, s=26, marker="X", c=colours, edgecolor="white", linewidth=0.7, zorder=6)
+    ax.scatter(*means.T, s=36, marker="X", c=colours, edgecolor=BLACK, linewidth=0.5, zorder=6)
     ax.set_aspect("equal", adjustable="datalim")
     ax.set(xticks=[], yticks=[], title=title)
     ax.grid(False)
     ax.spines[:].set(visible=True, color="#C8C8C8")
 
 
-def steps_strip(axes: Sequence[Axes], points: Float[np.ndarray, "n_points 2"], is_support: Bool[np.ndarray, "n_points"],
-                responsibilities: Float[np.ndarray, "n_steps n_points way"], means: Float[np.ndarray, "n_steps way 2"],
-                covariances: Float[np.ndarray, "n_steps way 2 2"] | None = None,
-                steps: Sequence[int] | None = None) -> None:
+def steps_strip(
+    axes: Panels, points: Float[np.ndarray, "n_points 2"], is_support: Bool[np.ndarray, "n_points"],
+    responsibilities: Float[np.ndarray, "n_steps n_points way"], means: Float[np.ndarray, "n_steps way 2"],
+    covariances: Float[np.ndarray, "n_steps way 2 2"] | None = None, steps: Sequence[int] | None = None,
+) -> None:
     """Refinement steps as panels on common limits; rings show the labels that changed since the panel before.
 
     Args:
@@ -87,13 +89,14 @@ def clustering_legend(figure: Figure, way: int) -> None:
         return Line2D([], [], linestyle="", marker=marker, label=label, **options)
     handles = [mark("*", "support", color=GREY, markersize=8, markeredgecolor=BLACK),
                mark("o", "query (colour mixes the responsibilities)", color=GREY),
-               mark("X", "class mean", color=GREY, markersize=6),
+               mark("X", "class mean", color=GREY, markersize=6, markeredgecolor=BLACK, markeredgewidth=0.5),
                mark("o", "label changed", markerfacecolor="none", markeredgecolor=BLACK, markersize=7),
                Line2D([], [], color=GREY, label="Mahalanobis distance 1, 2")]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), handletextpad=0.4, columnspacing=1.2)
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), handletextpad=0.4,
+                  columnspacing=1.2)
 
 
-def confidence_by_scale(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
+def confidence_by_scale(axes: Panels, frame: pd.DataFrame) -> None:
     """How confident the responsibilities are: a panel per scale, a histogram per refinement step.
 
     Args:
@@ -104,8 +107,9 @@ def confidence_by_scale(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
     for ax, (scale, own) in zip(axes, frame.groupby("scale"), strict=True):
         for step, cell in own.groupby("step"):
             confidence = cell["confidence"].to_numpy()
-            ax.hist(confidence, bins=np.linspace(0, 1, 21), weights=np.full(len(confidence), 1 / len(confidence)),
-                    histtype="step", color=shades[step], linewidth=1.2, label=f"step {step}")
+            share = np.full(len(confidence), 1 / len(confidence))
+            ax.hist(confidence, bins=np.linspace(0, 1, 21), weights=share, histtype="step",
+                    color=shades[step], linewidth=1.2, label=f"step {step}")
         ax.set(title=f"Scale {scale:g}", xlabel="Responsibility of the predicted class", xlim=(0, 1))
     axes[0].set_ylabel("Share of queries")
     for ax in axes:
@@ -121,9 +125,9 @@ def gain_by_scale(ax: Axes, frame: pd.DataFrame) -> None:
     """
     for i, (name, own) in enumerate(frame.groupby("dataset", sort=False)):
         colour, marker = variant_style(name, i)
-        spread = 1 + 0.02 * (i - (frame["dataset"].nunique() - 1) / 2)    # so that intervals don't cover each other
-        ax.errorbar(own["scale"] * spread, 100 * own["gain"], yerr=100 * own["interval"], color=colour, marker=marker,
-                    elinewidth=1, label=name)
+        aside = 1 + 0.02 * (i - (frame["dataset"].nunique() - 1) / 2)    # so that no interval covers another
+        ax.errorbar(own["scale"] * aside, 100 * own["gain"], yerr=100 * own["interval"], color=colour,
+                    marker=marker, elinewidth=1, label=name)
     ax.axhline(0, color=BLACK, linewidth=0.8)
     scales = sorted(frame["scale"].unique())
     ax.set_xscale("log", base=2)
@@ -157,19 +161,21 @@ def episode_images(ax: Axes, support: Mapping[str, np.ndarray], query: np.ndarra
                 x = widest + 0.5 + column
                 _thumbnail(ax, query[index], x, row, colours[label])
                 if label != row:
-                    ax.plot(x + 0.82, row + 0.18, "x", color="white", markersize=5.5, markeredgewidth=2.6, zorder=4)
-                    ax.plot(x + 0.82, row + 0.18, "x", color=BLACK, markersize=4.5, markeredgewidth=1.2, zorder=5)
+                    for colour, size, width in (("white", 5.5, 2.6), (BLACK, 4.5, 1.2)):
+                        ax.plot(x + 0.82, row + 0.18, "x", color=colour, markersize=size,
+                                markeredgewidth=width, zorder=4)
     right = widest
     ax.text(0, -0.15, "Support", fontsize=8, weight="bold")
     if query is not None:
         right = widest + 0.5 + min(columns, int(np.bincount(true).max()))
-        ax.text(widest + 0.5, -0.15, "Queries (frame: predicted class)", fontsize=8, weight="bold")
+        heading = "Queries" if predicted is None else "Queries (frame: prediction)"
+        ax.text(widest + 0.5, -0.15, heading, fontsize=8, weight="bold")
     ax.set(xlim=(-0.1, right + 0.05), ylim=(len(support) + 0.05, -0.1))
     ax.set_aspect("equal")
     ax.axis("off")
 
 
-def _thumbnail(ax: Axes, image: np.ndarray, x: float, y: float, colour: np.ndarray) -> None:
+def _thumbnail(ax: Axes, image: np.ndarray, x: float | int, y: int, colour: np.ndarray) -> None:
     extent = (x + 0.06, x + 0.94, y + 0.94, y + 0.06)
     ax.imshow(image, extent=extent, interpolation="nearest", zorder=2)
     ax.plot([extent[0], extent[1], extent[1], extent[0], extent[0]],
@@ -181,5 +187,5 @@ def _ellipse(mean: np.ndarray, covariance: np.ndarray, distance: float, colour: 
     variances, axes = np.linalg.eigh(covariance)
     angle = np.degrees(np.arctan2(axes[1, 1], axes[0, 1]))    # of the longest axis
     width, height = 2 * distance * np.sqrt(variances[::-1])
-    return Ellipse(tuple(mean), width, height, angle=angle, facecolor=(*colour, 0.06), edgecolor=(*colour, 0.9),
-                   linewidth=0.8, zorder=1)
+    return Ellipse(tuple(mean), width, height, angle=angle, facecolor=(*colour, 0.06),
+                   edgecolor=(*colour, 0.9), linewidth=0.8, zorder=1)

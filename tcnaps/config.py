@@ -88,7 +88,9 @@ class Pretraining(_Section):
     learning_rate: PositiveFloat = 0.1
     momentum: Fraction = 0.9
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
-    learning_rate_drop_every: PositiveInt = 25   # epochs between divisions of the learning rate by 10
+    schedule: Literal["step", "one cycle"] = "step"  # one cycle: up to the learning rate and down to 0, for short trainings
+    learning_rate_drop_every: PositiveInt = 25      # epochs between divisions by 10, under the schedule "step"
+    colour_jitter: Fraction = 0.4                   # largest relative change of brightness, contrast and saturation
     horizontal_flip: bool = True                 # off where mirror images are other classes, as with letters
     valid_fraction: Fraction = 0.05              # images of each class held out to report accuracy on
 

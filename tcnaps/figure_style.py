@@ -1,7 +1,7 @@
 """What all figures share: sizes, colours, one marker per variant, and how they are written."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 COLUMN_WIDTH, TEXT_WIDTH = 3.3, 6.9    # inches, of a two-column paper
+Panels = Sequence[Axes] | np.ndarray    # `subplots` gives an array of Axes
 
 # Okabe and Ito's palette: distinct under the common colour deficiencies.
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILLION, PURPLE = (
@@ -50,7 +51,7 @@ def style() -> Iterator[None]:
         yield
 
 
-def subplots(rows: int = 1, columns: int = 1, width: float = COLUMN_WIDTH, height: float = 2.4,
+def subplots(rows: int = 1, columns: int = 1, width: float = COLUMN_WIDTH, height: float | int = 2.4,
              **options) -> tuple[Figure, Axes | np.ndarray]:
     """`plt.subplots` by width and height in inches. Call it, and what draws on it, inside `style()`."""
     return plt.subplots(rows, columns, figsize=(width, height), **options)
@@ -63,7 +64,7 @@ def variant_style(name: str, position: int = 0) -> tuple[str, str]:
 
 
 def save(figure: Figure, path: str | Path) -> list[Path]:
-    """Writes `path`.png (200 dpi) and `path`.pdf. Equal figures give equal bytes; no half-written file is left.
+    """Writes `path`.png (200 dpi) and `path`.pdf; equal figures give equal bytes, none is left half-written.
 
     Args:
         path: without suffix; missing folders are made.

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, ScalarFormatter
 
-from tcnaps.figure_style import BLACK, DOMAIN_COLOURS, DOMAIN_NAMES, GREY, VERMILLION, variant_style
+from tcnaps.figure_style import BLACK, DOMAIN_COLOURS, DOMAIN_NAMES, GREY, VERMILLION, Panels, variant_style
 
 SHOT_LABEL = "Support images per class (shot)"
 
@@ -57,8 +57,8 @@ def paired_gain(ax: Axes, differences: pd.DataFrame, averages: pd.DataFrame | No
     ax.set_xlabel("Paired difference in accuracy (points)")
 
 
-def ablations(axes: Sequence[Axes], averages: pd.DataFrame, published: pd.DataFrame | None = None) -> None:
-    """Mean accuracy of each variant in-domain, out-of-domain and over all: three panels that share their rows.
+def ablations(axes: Panels, averages: pd.DataFrame, published: pd.DataFrame | None = None) -> None:
+    """Mean accuracy of each variant in-domain, out-of-domain and over all: three panels with common rows.
 
     Args:
         averages: of `domain_averages`, one protocol.
@@ -85,7 +85,7 @@ def ablations(axes: Sequence[Axes], averages: pd.DataFrame, published: pd.DataFr
         axes[0].figure.legend(handles=handles, loc="outside lower center", ncols=2)
 
 
-def class_recall(axes: Sequence[Axes], recalls: pd.DataFrame) -> None:
+def class_recall(axes: Panels, recalls: pd.DataFrame) -> None:
     """Class recall against shot, a line and band per variant; panels for in-domain, out-of-domain and all.
 
     Args:
@@ -95,13 +95,13 @@ def class_recall(axes: Sequence[Axes], recalls: pd.DataFrame) -> None:
         for i, name in enumerate(recalls["variant"].unique()):
             own = recalls[(recalls["domain"] == domain) & (recalls["variant"] == name)].sort_values("shot")
             _band(ax, own["shot"], own["recall"], own["interval"], name, i)
-        _shot_axis(ax, recalls["shot"].max())
+        _shot_axis(ax, float(recalls["shot"].max()))
         ax.set(title=DOMAIN_NAMES[domain], xlabel=SHOT_LABEL if domain == "out" else "")
     axes[0].set_ylabel("Class recall (%)")
     axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
 
 
-def recall_gain(axes: Sequence[Axes], gains: pd.DataFrame) -> None:
+def recall_gain(axes: Panels, gains: pd.DataFrame) -> None:
     """Paired difference of class recall against shot, in-domain, out-of-domain and all.
 
     Args:
@@ -112,7 +112,7 @@ def recall_gain(axes: Sequence[Axes], gains: pd.DataFrame) -> None:
         ax.axhline(0, color=BLACK, linewidth=0.8)
         ax.errorbar(own["shot"], 100 * own["difference"], yerr=100 * own["interval"], fmt="o",
                     color=DOMAIN_COLOURS[domain], elinewidth=1)
-        _shot_axis(ax, gains["shot"].max())
+        _shot_axis(ax, float(gains["shot"].max()))
         ax.set(title=DOMAIN_NAMES[domain], xlabel=SHOT_LABEL if domain == "out" else "")
     axes[0].set_ylabel("Gain in recall (points)")
 
@@ -127,7 +127,8 @@ def refinement_heatmap(ax: Axes, grid: pd.DataFrame, value: str = "accuracy",
         mark: (minimum, maximum) to outline; the default is the paper's choice.
     """
     cells = 100 * grid.pivot(index="minimum", columns="maximum", values=value)
-    label, number = {"accuracy": ("Accuracy (%)", ".1f"), "gain": ("Gain over no refinement (points)", "+.1f")}[value]
+    label = {"accuracy": "Accuracy (%)", "gain": "Gain over no refinement (points)"}[value]
+    number = ".1f" if value == "accuracy" else "+.1f"
     sns.heatmap(cells, ax=ax, annot=True, fmt=number, cmap="cividis", square=True, linewidths=0.5,
                 annot_kws={"fontsize": 6}, cbar_kws={"label": label, "shrink": 0.8})
     if mark[0] in cells.index and mark[1] in cells.columns:
@@ -161,7 +162,7 @@ def accuracy_by_step(ax: Axes, frame: pd.DataFrame, by: str | None = None, value
         _legend_above(ax, len(lines))
 
 
-def number_of_queries(axes: Sequence[Axes], frame: pd.DataFrame) -> None:
+def number_of_queries(axes: Panels, frame: pd.DataFrame) -> None:
     """Accuracy against the number of queries per class; a panel per protocol, a line per variant.
 
     Args:
@@ -199,8 +200,9 @@ def frequencies(ax: Axes, counts: pd.DataFrame, column: str) -> None:
 
 
 def _dataset_rows(ax: Axes, frame: pd.DataFrame, means: Sequence[str] = ()) -> dict[str, float]:
-    """Gives each dataset a row, in-domain first, each domain under a heading; means last. Returns their heights."""
-    groups = {DOMAIN_NAMES[d]: list(frame.loc[frame["domain"] == d, "dataset"].unique()) for d in ("in", "out")}
+    """Gives each dataset a row under its domain's heading, and the means rows below; returns the heights."""
+    domain = frame["domain"]
+    groups = {DOMAIN_NAMES[d]: list(frame.loc[domain == d, "dataset"].unique()) for d in ("in", "out")}
     headings, rows, y = {}, {}, 0.0
     for heading, names in {**groups, "Mean over datasets": list(means)}.items():
         if names:
@@ -220,7 +222,8 @@ def _dataset_rows(ax: Axes, frame: pd.DataFrame, means: Sequence[str] = ()) -> d
 
 def _legend_above(ax: Axes, entries: int) -> None:
     if entries > 1:
-        ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=min(entries, 4))
+        ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=min(entries, 4), columnspacing=1.2,
+                  handletextpad=0.4)
 
 
 def _band(ax: Axes, x: pd.Series, y: pd.Series, half_width: pd.Series, name: str, position: int) -> None:

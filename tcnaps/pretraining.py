@@ -21,7 +21,6 @@ from tcnaps.fingerprint import code_fingerprint
 from tcnaps.resuming import load_state, save_state
 
 SHIFT = 1 / 8       # random crops move an image by up to this share of its size
-JITTER = 0.4        # brightness, contrast and saturation change by up to this share
 RISE = 0.25         # share of a one-cycle training in which the learning rate rises
 EVALUATION_BATCH = 512
 
@@ -149,7 +148,8 @@ def augment(
     def draw(low: float, high: float) -> Tensor:
         return torch.from_numpy(generator.uniform(low, high, (n, 1, 1, 1)).astype(np.float32)).to(pixels.device)
 
-    brightness, contrast, saturation = (draw(1 - JITTER, 1 + JITTER) for _ in range(3))
+    jitter = settings.colour_jitter
+    brightness, contrast, saturation = (draw(1 - jitter, 1 + jitter) for _ in range(3))
     x = (pixels + 1) * brightness                     # 0 is black here
     x = (x - x.mean((1, 2, 3), keepdim=True)) * contrast + x.mean((1, 2, 3), keepdim=True)
     grey = x.mean(1, keepdim=True)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from tcnaps.config import Study
+from tcnaps.config import FixedProtocol, Study
+from tcnaps.variants import VARIANTS
 
 
 def rows_folder(study: Study) -> Path:
@@ -27,6 +28,43 @@ def write_manifest(study: Study, training: str, files: Sequence[Path]) -> Path:
     scratch.write_text(json.dumps([str(file.relative_to(path.parent)) for file in files], indent=1) + "\n")
     os.replace(scratch, path)
     return path
+
+
+def needed_trainings(variants: Sequence[str]) -> list[str]:
+    """The trainings that serve these variants, each once.
+
+    Raises:
+        ValueError: there is no such variant.
+    """
+    unknown = [name for name in variants if name not in VARIANTS]
+    if unknown:
+        raise ValueError(f"There is no variant '{unknown[0]}'. Variants are: {', '.join(VARIANTS)}.")
+    return list(dict.fromkeys(VARIANTS[name].training for name in variants))
+
+
+def load_query_counts(study: Study, trainings: Sequence[str]) -> pd.DataFrame:
+    """Rows of the fixed evaluations that differ only in their number of queries, on the datasets that all of them have.
+
+    Their `protocol` is "<way>-way <shot>-shot"; the column queries_per_class tells them apart.
+
+    Raises:
+        ValueError: the study evaluates no way and shot with several numbers of queries.
+    """
+    settings: dict[tuple[int, int], list[str]] = {}
+    for name, evaluation in study.evaluations.items():
+        if isinstance(evaluation.protocol, FixedProtocol):
+            settings.setdefault((evaluation.protocol.way, evaluation.protocol.shot), []).append(name)
+    several = {setting: names for setting, names in settings.items() if len(names) > 1}
+    if not several:
+        raise ValueError(f"Study '{study.name}' has no two fixed evaluations that differ in queries_per_class only.")
+    frames = []
+    for (way, shot), names in several.items():
+        shared = set.intersection(*(set(study.evaluations[name].datasets) for name in names))
+        fewest = min(study.evaluations[name].episodes for name in names)
+        rows = load_rows(study, names, trainings)
+        rows = rows[rows["dataset"].isin(shared) & (rows["episode"] < fewest)]
+        frames.append(rows.assign(protocol=f"{way}-way {shot}-shot"))
+    return pd.concat(frames, ignore_index=True)
 
 
 def load_rows(study: Study, evaluations: str | Sequence[str], trainings: Sequence[str] | None = None) -> pd.DataFrame:

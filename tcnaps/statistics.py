@@ -1,4 +1,4 @@
-"""One row per query → accuracy, 95% intervals, paired differences, ranks, and sweeps of the stopping rule.
+"""One row per query → accuracy, 95% intervals, paired differences, ranks, sweeps of the stopping rule.
 
 Pure functions from frame to frame; accuracies and intervals are in [0, 1], an interval being the half-width
 of a 95% one. The order of use is `variant_predictions` (module `stopping`) → `episode_accuracies` →
@@ -244,8 +244,8 @@ def refinement_grid(rows: pd.DataFrame, training: str, minima: Sequence[int], ma
         rows: of one protocol.
 
     Returns:
-        `domain`, `minimum`, `maximum`, `accuracy`, `interval`, `gain` over no refinement on the same episodes,
-        `gain_interval`.
+        `domain`, `minimum`, `maximum`, `accuracy`, `interval`, `gain` over no refinement on the same
+        episodes, `gain_interval`.
     """
     cells = [(low, high) for low in minima for high in maxima if low <= high]
     averages = _rule_averages(rows, training, cells, domain)
@@ -279,7 +279,21 @@ def _rule_averages(rows: pd.DataFrame, training: str, cells: list[tuple[int, int
 
 
 def accuracy_by_query_count(episodes: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy against the number of queries per class, averaged over datasets (the paper's appendix B.1)."""
+    """Accuracy against the number of queries per class, averaged over datasets (the paper's appendix B.1).
+
+    Args:
+        episodes: of rows that `rows.load_query_counts` gives.
+
+    Raises:
+        ValueError: some number of queries lacks a dataset or episode that another has, so that they don't compare.
+    """
+    require_columns(episodes, ["protocol", "queries_per_class", "dataset", "episode"])
+    counts = episodes.groupby("protocol")["queries_per_class"].transform("nunique")
+    held = episodes.groupby(["protocol", "dataset", "episode"])["queries_per_class"].transform("nunique")
+    if (held < counts).any():
+        row = episodes[held < counts].iloc[0]
+        raise ValueError(f"{row['protocol']}, {row['dataset']}, episode {row['episode']} lacks some of the numbers of "
+                         "queries: keep what all have, as load_query_counts does.")
     by = [*GROUP, "queries_per_class"]
     averages = domain_averages(accuracy_summary(episodes, by), by)
     return averages[averages["domain"] == "all"].drop(columns="domain").reset_index(drop=True)

@@ -1,15 +1,28 @@
-"""The two training phases: learning curves → matplotlib Axes."""
+"""The data and the two training phases: contact sheets and learning curves → matplotlib Axes."""
 
 from collections.abc import Sequence
 
+import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from tcnaps.figure_style import BLACK, PALETTE
+from tcnaps.datasets.source import ImageSource
+from tcnaps.figure_style import BLACK, PALETTE, Panels
 
 
-def pretraining(axes: Sequence[Axes], curve: pd.DataFrame) -> None:
+def contact_sheets(axes: Panels, sources: Sequence[ImageSource], classes: int, images: int) -> None:
+    """A few images of each dataset: a panel per source, a class per row; panels left over stay empty."""
+    for ax in axes:
+        ax.axis("off")
+    for ax, source in zip(axes, sources, strict=False):
+        chosen = np.linspace(0, source.n_classes - 1, min(classes, source.n_classes)).round().astype(int)
+        rows = [np.concatenate(list(source.images_of(k)[:images]), axis=1) for k in chosen]
+        width = min(row.shape[1] for row in rows)
+        ax.imshow(np.concatenate([row[:, :width] for row in rows]), interpolation="nearest")
+        ax.set_title(source.dataset)
+
+
+def pretraining(axes: Panels, curve: pd.DataFrame) -> None:
     """Loss, and training and held-out accuracy, by epoch.
 
     Args:
@@ -27,7 +40,7 @@ def pretraining(axes: Sequence[Axes], curve: pd.DataFrame) -> None:
         ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
 
 
-def meta_training(axes: Sequence[Axes], steps: pd.DataFrame, validation: pd.DataFrame) -> None:
+def meta_training(axes: Panels, steps: pd.DataFrame, validation: pd.DataFrame) -> None:
     """Loss, training accuracy, and validation accuracy of each dataset and their mean, by episode.
 
     Args:
@@ -45,8 +58,8 @@ def meta_training(axes: Sequence[Axes], steps: pd.DataFrame, validation: pd.Data
     train.set(ylabel="Accuracy (%)", title="Training episodes")
     for i, (name, own) in enumerate(validation.groupby("dataset", sort=False)):
         colour = PALETTE[i % (len(PALETTE) - 1)]    # black, the last, is the mean's
-        valid.plot(own["episode"], 100 * own["accuracy"], color=colour, linewidth=0.8, marker=".", markersize=3,
-                   label=name)
+        valid.plot(own["episode"], 100 * own["accuracy"], color=colour, linewidth=0.8, marker=".",
+                   markersize=3, label=name)
     mean = 100 * validation.groupby("episode")["accuracy"].mean()
     valid.plot(mean.index, mean, color=BLACK, linewidth=1.8, marker="o", markersize=3, label="mean")
     valid.set(title="Validation", ylabel="Accuracy (%)")

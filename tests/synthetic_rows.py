@@ -6,8 +6,17 @@ import pandas as pd
 DATASETS = {"letters": "in", "textures": "in", "digits": "out"}
 
 
-def synthetic_rows(trainings=("simple", "feot"), n_episodes=12, n_steps=6, ways=(3, 4, 5), queries_per_class=4,
-                   protocol="variable", datasets=DATASETS, accuracy=0.6, seed=0):
+def synthetic_rows(
+    trainings=("simple", "feot"),
+    n_episodes=12,
+    n_steps=6,
+    ways=(3, 4, 5),
+    queries_per_class=4,
+    protocol="variable",
+    datasets=DATASETS,
+    accuracy=0.6,
+    seed=0,
+):
     """Predictions that change less and less from step to step; the same episodes in every training."""
     frames = []
     for d, (dataset, domain) in enumerate(datasets.items()):
@@ -25,13 +34,31 @@ def synthetic_rows(trainings=("simple", "feot"), n_episodes=12, n_steps=6, ways=
                     moved = random.random(len(label)) < 0.25 / step**1.5
                     prediction = np.where(moved, random.integers(0, way, len(label)), prediction)
                     columns[f"prediction_{step}"] = prediction
-                frames.append(pd.DataFrame({
-                    "training": training, "protocol": protocol, "dataset": dataset, "domain": domain, "split": "test",
-                    "episode": episode, "way": way, "n_support": shots.sum(), "queries_per_class": queries_per_class,
-                    "query": np.arange(len(label)), "label": label, "class_name": [f"class {k}" for k in label],
-                    "shot": shots[label], "image": images.integers(0, 10**6, len(label)),
-                    **{name: values.astype(np.int16) for name, values in columns.items()},
-                    **{name.replace("prediction", "confidence"): random.random(len(label)).astype(np.float32)
-                       for name in columns},
-                }))
+                frames.append(
+                    pd.DataFrame(
+                        {
+                            "training": training,
+                            "protocol": protocol,
+                            "dataset": dataset,
+                            "domain": domain,
+                            "split": "test",
+                            "episode": episode,
+                            "way": way,
+                            "n_support": shots.sum(),
+                            "queries_per_class": queries_per_class,
+                            "query": np.arange(len(label)),
+                            "label": label,
+                            "class_name": [f"class {k}" for k in label],
+                            "shot": shots[label],
+                            "image": images.integers(0, 10**6, len(label)),
+                            **{name: values.astype(np.int16) for name, values in columns.items()},
+                            **{
+                                name.replace("prediction", "confidence"): random.random(len(label)).astype(
+                                    np.float32
+                                )
+                                for name in columns
+                            },
+                        }
+                    )
+                )
     return pd.concat(frames, ignore_index=True)

@@ -23,7 +23,7 @@ def notebook(tmp_path):
     return write_notebook(
         tmp_path / "notebooks" / "one.ipynb",
         cell("# What is one?", kind="markdown"),
-        cell("episodes = 3     # how many\ntraining: str = 'feot'\nscales = [0.5, 1.0]\nrate = 0.1", "parameters"),
+        cell("episodes = 3\ntraining: str = 'feot'\nscales = [0.5, 1.0]\nrate = 0.1", "parameters"),
         cell("from pathlib import Path\nPath('out.txt').write_text(f'{episodes} {training}')"),
         cell("1 / (episodes - 5)"),
     )
@@ -41,14 +41,15 @@ def test_an_unknown_parameter_is_an_error_before_anything_runs(notebook, tmp_pat
     with pytest.raises(BatchError, match=r"no parameter 'epsiodes'; did you mean 'episodes'\?.*scales, rate"):
         run_notebook(notebook, tmp_path / "out.ipynb", {"epsiodes": 1})
     assert main(["notebook", str(notebook), str(tmp_path / "out.ipynb"), "-p", "xyzzy", "1"]) == 2
-    assert "no parameter 'xyzzy'. Its parameters: episodes, training, scales, rate." in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "no parameter 'xyzzy'. Its parameters: episodes, training, scales, rate." in error
     assert not (tmp_path / "out.ipynb").exists()
 
 
 @pytest.mark.parametrize("tags", [(), ("parameters", "parameters")], ids=["none", "two"])
 def test_exactly_one_cell_holds_the_parameters(tmp_path, tags):
     path = write_notebook(tmp_path / "n.ipynb", cell("x = 1", *tags[:1]), cell("y = 2", *tags[1:]))
-    with pytest.raises(BatchError, match="n.ipynb has (no|2) code cells tagged 'parameters' and needs exactly"):
+    with pytest.raises(BatchError, match="n.ipynb has (no|2) code cells tagged 'parameters' and needs"):
         run_notebook(path, tmp_path / "out.ipynb", {})
 
 
@@ -98,7 +99,7 @@ def test_a_notebook_runs_in_its_folder_with_its_parameters(notebook, tmp_path, m
 
 def test_a_failing_cell_is_named_and_the_executed_notebook_kept(notebook, tmp_path):
     output = tmp_path / "out.ipynb"
-    message = r"(?s)one.ipynb failed in cell \[4\], which begins '1 / .*ZeroDivisionError: division.*out.ipynb"
+    message = r"(?s)one.ipynb failed in cell \[4\], which begins '1 / .*ZeroDivisionError: .*out.ipynb"
     with pytest.raises(NotebookFailed, match=message):
         run_notebook(notebook, output, {"episodes": 5}, progress=False)
     assert "ZeroDivisionError" in output.read_text()
@@ -115,7 +116,7 @@ def test_nothing_is_left_running_when_the_parent_is_killed(tmp_path):
     path, kernel = tmp_path / "n.ipynb", tmp_path / "kernel"
     waiting = "import os, time\nopen('kernel', 'w').write(str(os.getpid()))\ntime.sleep(60)"
     write_notebook(path, cell("x = 1", "parameters"), cell(waiting))
-    command = f"'{sys.executable}' -m tcnaps.batch notebook --parent $$ '{path}' '{tmp_path}/out.ipynb' & wait"
+    command = f"'{sys.executable}' -m tcnaps.batch notebook --parent $$ '{path}' '{path}.out' & wait"
     shell = subprocess.Popen(["bash", "-c", command], env=ENVIRONMENT, stderr=subprocess.DEVNULL)
     try:
         wait_for(lambda: kernel.exists() and kernel.read_text(), 60)

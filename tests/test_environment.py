@@ -2,10 +2,8 @@
 
 import re
 import tomllib
-from importlib import metadata
 from pathlib import Path
 
-import pytest
 import yaml
 
 ROOT = Path(__file__).parents[1]
@@ -68,8 +66,3 @@ def test_the_python_versions_agree():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["requires-python"] == ">=3.11"
     assert "3.11" in (ROOT / "Makefile").read_text()
-
-
-@pytest.mark.parametrize("name", sorted(requirements()))
-def test_what_is_installed_is_what_is_pinned(name):
-    assert metadata.version(name).split("+")[0] == pins()[name]     # torch 2.15.0+cpu is 2.15.0

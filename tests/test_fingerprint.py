@@ -20,8 +20,8 @@ def package(tmp_path, monkeypatch):
     """A package in place of tcnaps: first -> other -> far, and away, which nothing imports."""
     folder = tmp_path / "tcnaps"
     (folder / "sub").mkdir(parents=True)
-    modules = {"first": MODULE, "other": "from .sub import far\ndef helper(x):\n    return x", "away": "x = 1",
-               "config": "x = 1", "__init__": "", "sub/__init__": "", "sub/far": "x = 1"}
+    modules = {"first": MODULE, "other": "from .sub import far\ndef helper(x):\n    return x",
+               "away": "x = 1", "config": "x = 1", "__init__": "", "sub/__init__": "", "sub/far": "x = 1"}
     for name, code in modules.items():
         (folder / f"{name}.py").write_text(code)
     monkeypatch.setattr("tcnaps.fingerprint.PACKAGE", folder)
