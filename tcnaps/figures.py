@@ -160,6 +160,8 @@ def accuracy_by_step(ax: Axes, frame: pd.DataFrame, by: str | None = None, value
         ax.axhline(0, color=BLACK, linewidth=0.8)
     if by is not None:
         _legend_above(ax, len(lines))
+        if len(lines) == 1:
+            ax.set_title(ax.lines[0].get_label())
 
 
 def number_of_queries(axes: Panels, frame: pd.DataFrame) -> None:

@@ -285,15 +285,15 @@ def accuracy_by_query_count(episodes: pd.DataFrame) -> pd.DataFrame:
         episodes: of rows that `rows.load_query_counts` gives.
 
     Raises:
-        ValueError: some number of queries lacks a dataset or episode that another has, so that they don't compare.
+        ValueError: some number of queries lacks a dataset or episode that another has.
     """
     require_columns(episodes, ["protocol", "queries_per_class", "dataset", "episode"])
     counts = episodes.groupby("protocol")["queries_per_class"].transform("nunique")
     held = episodes.groupby(["protocol", "dataset", "episode"])["queries_per_class"].transform("nunique")
     if (held < counts).any():
         row = episodes[held < counts].iloc[0]
-        raise ValueError(f"{row['protocol']}, {row['dataset']}, episode {row['episode']} lacks some of the numbers of "
-                         "queries: keep what all have, as load_query_counts does.")
+        raise ValueError(f"{row['protocol']}, {row['dataset']}, episode {row['episode']} lacks some of the "
+                         "numbers of queries: keep what all have, as load_query_counts does.")
     by = [*GROUP, "queries_per_class"]
     averages = domain_averages(accuracy_summary(episodes, by), by)
     return averages[averages["domain"] == "all"].drop(columns="domain").reset_index(drop=True)

@@ -193,6 +193,9 @@ def test_accuracy_by_step(panels, rows):
     assert line.get_label() == "In-domain" and ax.get_ylabel() == "Gain over step 0 (points)"
     np.testing.assert_allclose(line.get_ydata(), 100 * frame.loc[frame["domain"] == "in", "gain"])
     ax = panels()
+    figures.accuracy_by_step(ax, frame[frame["domain"] == "out"], "domain")
+    assert ax.get_title() == "Out-of-domain" and ax.get_legend() is None
+    ax = panels()
     figures.accuracy_by_step(ax, accuracy_by_step(rows, "feot", range(7)))
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("Refinement steps", "Accuracy (%)")
 
