@@ -172,8 +172,10 @@ def refinement_steps(
             elif head.update == "means":
                 statistics = replace(statistics, covariances=covariances)
             logits = class_logits(points, statistics, head, outside)
-        elif number == 0 or len(members) > n_support:   # else nothing refines: step 0 stands
-            if number <= 1:   # the task covariance is the support set's at step 0 and that of all members ever after
+        elif number == 0:
+            logits = _support_logits(points, members, responsibilities, head, outside)
+        elif len(members) > n_support:   # else nothing refines: step 0 stands
+            if number == 1:              # the task covariance is that of all members from here on: diagonalise it once
                 rotation, variances = low_rank.principal_axes(members, _divisor(len(members), head.task_covariance_divisor))
                 members, points = members @ rotation, points @ rotation
             logits = _low_rank_logits(points, members, variances, responsibilities, head, outside)
@@ -222,6 +224,22 @@ def should_stop(step: int, labels_changed: bool, minimum: int, maximum: int) -> 
         labels_changed: whether any query label differs from the one after the step before.
     """
     return step >= maximum or (step >= max(minimum, 1) and not labels_changed)
+
+
+def _support_logits(points, members, responsibilities, head, outside):
+    """Step 0. With equal shots, all classes share (1 − λ) Σ + identity_weight · I: one Cholesky factor makes it the identity."""
+    counts, divisor = responsibilities.sum(0), _divisor(len(members), head.task_covariance_divisor)
+    if counts.min() != counts.max():
+        rotation, variances = low_rank.principal_axes(members, divisor)
+        return _low_rank_logits(points @ rotation, members @ rotation, variances, responsibilities, head, outside)
+    shrinkage, scatter_weights = _weights(responsibilities, counts, head)
+    factor = low_rank.shared_factor(members, (1 - shrinkage[0]) / divisor, head.identity_weight)
+    members, points = (torch.linalg.solve_triangular(factor, z.T, upper=False).T for z in (members, points))
+    means = responsibilities.T @ members / counts[:, None]
+    distances, log_determinants = low_rank.squared_distances(
+        points, means, torch.ones_like(means), members, scatter_weights, identity_weight=1.0
+    )
+    return _logits(distances, log_determinants + 2 * factor.diagonal().log().sum(), head, outside)
 
 
 def _low_rank_logits(points, members, variances, responsibilities, head, outside):

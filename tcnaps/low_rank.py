@@ -38,8 +38,18 @@ def principal_axes(
     return rotation, variances.clamp_min(0)
 
 
+def shared_factor(
+    points: Float[Tensor, "m r"], weight: Float[Tensor, ""], identity_weight: float | int
+) -> Float[Tensor, "r r"]:
+    """Lower Cholesky factor of weight · (scatter of the points) + identity_weight · I."""
+    centred = points - points.mean(0)
+    covariance = centred.T @ (weight * centred)
+    covariance.diagonal().add_(identity_weight)
+    return torch.linalg.cholesky(covariance)
+
+
 def significant_rows(
-    squared_norms: Float[Tensor, "m way"], weights: Float[Tensor, "m way"], identity_weight: float
+    squared_norms: Float[Tensor, "m way"], weights: Float[Tensor, "m way"], identity_weight: float | int
 ) -> int:
     """How many rows the largest class needs, so that leaving out the others changes no distance beyond rounding.
 
@@ -61,7 +71,7 @@ def squared_distances(
     diagonals: Float[Tensor, "way r"],
     members: Float[Tensor, "m r"],
     weights: Float[Tensor, "m way"],
-    identity_weight: float,
+    identity_weight: float | int,
 ) -> tuple[Float[Tensor, "n way"], Float[Tensor, "way"]]:
     """(z − μ_k)ᵀ Q_k⁻¹ (z − μ_k) and log|Q_k| for Q_k = D_k + Σ_j weights_jk (z_j − μ_k)(z_j − μ_k)ᵀ.
 

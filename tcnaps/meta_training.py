@@ -35,7 +35,7 @@ def meta_train(study: Study, training: str, device: torch.device | str = "cpu", 
 
     Returns:
         A row a step: episode, loss (a query), train_accuracy in [0, 1], and at validations the columns of
-        `summarise_validation`.
+        `summarise_validation`. The first row, of episode 0, has only these: the model before any training.
     """
     settings, folder = study.meta_training, checkpoint_folder(study)
     sources = [_open(study, name, "train") for name in settings.datasets]
@@ -53,14 +53,19 @@ def meta_train(study: Study, training: str, device: torch.device | str = "cpu", 
         model.load_state_dict(state["weights"], strict=False)   # the backbone's are not in it: they never change
         optimiser.load_state_dict(state["optimiser"])
     log, best, best_weights = state["log"], state["best"], state["best_weights"]
+
+    def validated() -> dict[str, float]:
+        return summarise_validation({s.dataset: validate(model, s, study, device) for s in validation})
+
+    if not log:   # to compare with, never to be kept: the unadapted backbone, nearly
+        log.append({"episode": 0, **validated()})
     n_steps = math.ceil(settings.episodes / settings.episodes_per_step)
     validate_every = max(1, settings.validate_every // settings.episodes_per_step)
     bar = tqdm(total=n_steps, initial=state["step"], desc=f"meta-training {training}", unit="step")
     for step in range(state["step"], n_steps):
         row = {"episode": (step + 1) * settings.episodes_per_step, **_take_step(model, optimiser, study, sources, step, device)}
         if (step + 1) % validate_every == 0 or step + 1 == n_steps:
-            accuracies = {s.dataset: validate(model, s, study, device) for s in validation}
-            row |= summarise_validation(accuracies)
+            row |= validated()
             if row["valid_accuracy"] > best:
                 best = row["valid_accuracy"]
                 best_weights = {name: value.detach().clone() for name, value in model.adaptation_state().items()}

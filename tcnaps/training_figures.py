@@ -15,7 +15,7 @@ def contact_sheets(axes: Panels, sources: Sequence[ImageSource], classes: int, i
     for ax in axes:
         ax.axis("off")
     for ax, source in zip(axes, sources, strict=False):
-        chosen = np.linspace(0, source.n_classes - 1, min(classes, source.n_classes)).round().astype(int)
+        chosen = np.linspace(0, source.n_classes - 1, min(classes, source.n_classes)).round().astype(int).tolist()
         rows = [np.concatenate(list(source.images_of(k)[:images]), axis=1) for k in chosen]
         width = min(row.shape[1] for row in rows)
         ax.imshow(np.concatenate([row[:, :width] for row in rows]), interpolation="nearest")
