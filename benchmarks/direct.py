@@ -1,7 +1,7 @@
 """A direct implementation of the paper's clustering, to time the library against.
 
-Written as one would write the equations in PyTorch without further thought: every covariance in all d dimensions, an inverse
-a class, all n × way × d differences at once. Batched operations throughout; it is direct, not careless.
+Written as one would write the equations in PyTorch without further thought: every covariance in all d dimensions,
+an inverse a class, all n × way × d differences at once. Batched operations throughout; it is direct, not careless.
 """
 
 import torch
@@ -28,7 +28,7 @@ def statistics(features: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
 def logits(points: Tensor, means: Tensor, covariances: Tensor) -> Tensor:
     """Negative squared Mahalanobis distances (equation 5)."""
     precisions = torch.linalg.inv(covariances)
-    differences = points[:, None] - means                                   # n × way × d
+    differences = points[:, None] - means  # n × way × d
     return -((differences.transpose(0, 1) @ precisions).transpose(0, 1) * differences).sum(2)
 
 

@@ -64,7 +64,7 @@ class Block(nn.Module):
 
 
 class Backbone(nn.Module):
-    """ResNet18 for small images: 5×5 stem with stride 2 and no max-pool, four stages of two blocks, global average pool."""
+    """ResNet18 for small images: 5×5 stem with stride 2, no max-pool, four stages of two blocks, average pool."""
 
     def __init__(self):
         super().__init__()

@@ -80,14 +80,16 @@ def load_model(study: Study, training: str, device: torch.device | str = "cpu") 
     remedy = f"Run notebooks/03-meta-train.ipynb with training = '{training}' for this study, or `make figures`."
     weights, settings = load(path, remedy)
     if settings["backbone"] != digest(path.with_name("backbone.safetensors")):
-        raise CheckpointError(f"{path} was meta-trained on another backbone than {path.with_name('backbone.safetensors')}. {remedy}")
+        raise CheckpointError(
+            f"{path} was meta-trained on another backbone than {path.with_name('backbone.safetensors')}. {remedy}"
+        )
     backbone = {name: value for name, value in model.state_dict().items() if name.startswith("backbone.")}
     _fill(model, weights | backbone, path)
     return model.eval().to(device)
 
 
 def new_model(study: Study, training: str) -> TransductiveCNAPS:
-    """The study's backbone with a task encoder and FiLM generator yet to be trained (from the global generator's numbers)."""
+    """The study's backbone with a task encoder and FiLM generator yet to be trained (by the global generator)."""
     return TransductiveCNAPS(
         training,
         load_backbone(study),
@@ -102,8 +104,11 @@ def _fill(module: torch.nn.Module, weights: dict[str, Tensor], path: Path) -> No
     there = {name: tuple(value.shape) for name, value in weights.items()}
     problems = [f"missing {name}" for name in wanted.keys() - there.keys()]
     problems += [f"unknown {name}" for name in there.keys() - wanted.keys()]
-    problems += [f"{name} is {there[name]}, not {wanted[name]}" for name in wanted.keys() & there.keys()
-                 if wanted[name] != there[name]]
+    problems += [
+        f"{name} is {there[name]}, not {wanted[name]}"
+        for name in wanted.keys() & there.keys()
+        if wanted[name] != there[name]
+    ]
     if problems:
         raise CheckpointError(f"{path} does not fit the model: {'; '.join(sorted(problems)[:10])}")
     module.load_state_dict(weights)

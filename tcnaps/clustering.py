@@ -1,9 +1,9 @@
 """Soft k-means in a regularised Mahalanobis metric: the paper's classifier and its refinement (section 3, Algorithm 1).
 
-Features and responsibilities give class means and covariances (equations 1-4, and 9-12 with responsibilities); these give
-logits; the logits' softmax gives the query images' next responsibilities (equation 8). Step 0, from the support set
-alone, is Simple CNAPS; every further step is one round of soft k-means. `refinement_steps` yields the steps one by one;
-`trajectory` collects them and `cluster` stops by the paper's rule.
+Features and responsibilities give class means and covariances (equations 1-4, and 9-12 with responsibilities);
+these give logits; the logits' softmax gives the query images' next responsibilities (equation 8). Step 0, from the
+support set alone, is Simple CNAPS; every further step is one round of soft k-means. `refinement_steps` yields the
+steps one by one; `trajectory` collects them and `cluster` stops by the paper's rule.
 """
 
 import math
@@ -50,8 +50,10 @@ class Head:
             if isinstance(setting.default, str) and value not in allowed:
                 raise ValueError(f"{setting.name} is {value!r}; it must be one of {', '.join(map(repr, allowed))}")
         if not self.identity_weight > 0:
-            raise ValueError(f"identity_weight is {self.identity_weight}; it must be above 0, or covariances of few "
-                             "images have no inverse")
+            raise ValueError(
+                f"identity_weight is {self.identity_weight}; it must be above 0, or covariances of few "
+                "images have no inverse"
+            )
         if not self.scale > 0:
             raise ValueError(f"scale is {self.scale}; it must be above 0")
 
@@ -61,8 +63,8 @@ class ClassStatistics:
     """Means and regularised covariances of every class, in the coordinates of the features they came from."""
 
     means: Float[Tensor, "way d"]
-    covariances: Float[Tensor, "way d d"]   # Q_k
-    counts: Float[Tensor, "way"]            # n_k
+    covariances: Float[Tensor, "way d d"]  # Q_k
+    counts: Float[Tensor, "way"]  # n_k
 
 
 @dataclass(frozen=True)
@@ -108,13 +110,13 @@ def class_statistics(
     identity = torch.eye(d, dtype=features.dtype, device=features.device)
     if head.metric == "euclidean":
         return ClassStatistics(means, identity.expand(len(counts), d, d), counts)
-    centred = features - features.mean(0)            # rows of responsibilities sum to 1: Σ is the plain covariance
+    centred = features - features.mean(0)  # rows of responsibilities sum to 1: Σ is the plain covariance
     task_covariance = centred.T @ centred / _divisor(n, head.task_covariance_divisor)
     shrinkage, scatter_weights = _weights(responsibilities, counts, head)
     covariances = []
     for k in range(len(counts)):
         deviations = features - means[k]
-        scatter = (deviations * scatter_weights[:, k : k + 1]).T @ deviations     # λ_k Σ_k
+        scatter = (deviations * scatter_weights[:, k : k + 1]).T @ deviations  # λ_k Σ_k
         covariances.append(scatter + (1 - shrinkage[k]) * task_covariance + head.identity_weight * identity)
     return ClassStatistics(means, torch.stack(covariances), counts)
 
@@ -174,9 +176,11 @@ def refinement_steps(
             logits = class_logits(points, statistics, head, outside)
         elif number == 0:
             logits = _support_logits(points, members, responsibilities, head, outside)
-        elif len(members) > n_support:   # else nothing refines: step 0 stands
-            if number == 1:              # the task covariance is that of all members from here on: diagonalise it once
-                rotation, variances = low_rank.principal_axes(members, _divisor(len(members), head.task_covariance_divisor))
+        elif len(members) > n_support:  # else nothing refines: step 0 stands
+            if number == 1:  # the task covariance is that of all members from here on: diagonalise it once
+                rotation, variances = low_rank.principal_axes(
+                    members, _divisor(len(members), head.task_covariance_divisor)
+                )
                 members, points = members @ rotation, points @ rotation
             logits = _low_rank_logits(points, members, variances, responsibilities, head, outside)
         yield Step(number, logits[:n_query], logits[n_query:])
@@ -227,7 +231,7 @@ def should_stop(step: int, labels_changed: bool, minimum: int, maximum: int) -> 
 
 
 def _support_logits(points, members, responsibilities, head, outside):
-    """Step 0. With equal shots, all classes share (1 − λ) Σ + identity_weight · I: one Cholesky factor makes it the identity."""
+    """Step 0. With equal shots, all classes share (1 − λ) Σ + identity_weight · I; a Cholesky factor makes it I."""
     counts, divisor = responsibilities.sum(0), _divisor(len(members), head.task_covariance_divisor)
     if counts.min() != counts.max():
         rotation, variances = low_rank.principal_axes(members, divisor)
@@ -273,16 +277,16 @@ def _divisor(count, rule):
 def _checked_way(support, labels, query, extra, head):
     for name, features in {"support": support, "query": query, "extra": extra}.items():
         if features.shape[1] != support.shape[1] or features.dtype != support.dtype:
-            raise ValueError(f"{name} features are {features.shape[1]} × {features.dtype}, support features are "
-                             f"{support.shape[1]} × {support.dtype}; they must come from the same backbone")
+            both = f"{features.shape[1]} × {features.dtype}, not {support.shape[1]} × {support.dtype}"
+            raise ValueError(f"{name} features are {both} as the support's; they must come from the same backbone")
         if not features.isfinite().all():
             rows = (~features.isfinite().all(1)).nonzero().flatten().tolist()
             raise ValueError(f"{name} features of image(s) {rows[:5]} are not finite; check the images and the weights")
     way = check_support_labels(labels)
     counts = labels.bincount(minlength=way)
     if head.class_covariance_divisor == "n-1" and counts.min() < 2:
-        raise ValueError(f"class {int(counts.argmin())} has one support image, and a covariance divided by n_k − 1 = 0 "
-                         "does not exist; set class_covariance_divisor to 'n'")
+        k = int(counts.argmin())
+        raise ValueError(f"class {k} has one support image: n_k − 1 is 0; set class_covariance_divisor to 'n'")
     return way
 
 
@@ -298,6 +302,5 @@ def check_support_labels(labels: Int[Tensor, "n_support"]) -> int:
         raise ValueError(f"support labels start at {int(labels.min())}; number the episode's classes 0, ..., way - 1")
     missing = (labels.bincount() == 0).nonzero().flatten().tolist()
     if missing:
-        raise ValueError(f"class {missing[0]} has no support image (labels go up to {int(labels.max())}); "
-                         "give it one or number the classes without gaps")
+        raise ValueError(f"class {missing[0]} has no support image; give it one or number the classes without gaps")
     return int(labels.max()) + 1

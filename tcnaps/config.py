@@ -1,6 +1,7 @@
 """A study's YAML as frozen, validated objects. Unknown keys are errors that name the nearest."""
 
 import difflib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -88,9 +89,9 @@ class Pretraining(_Section):
     learning_rate: PositiveFloat = 0.1
     momentum: Fraction = 0.9
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
-    schedule: Literal["step", "one cycle"] = "step"  # one cycle: up to the learning rate and down to 0, for short trainings
-    learning_rate_drop_every: PositiveInt = 25      # epochs between divisions by 10, under the schedule "step"
-    colour_jitter: Fraction = 0.4                   # largest relative change of brightness, contrast and saturation
+    schedule: Literal["step", "one cycle"] = "step"    # one cycle: up to the learning rate, then down to 0
+    learning_rate_drop_every: PositiveInt = 25   # epochs between divisions by 10, under the schedule "step"
+    colour_jitter: Fraction = 0.4                # largest relative change of brightness, contrast and saturation
     horizontal_flip: bool = True                 # off where mirror images are other classes, as with letters
     valid_fraction: Fraction = 0.05              # images of each class held out to report accuracy on
 
@@ -190,18 +191,21 @@ class Study(_Section):
         """figures/<study>, from the project's root."""
         return project_root() / "figures" / self.name
 
-    def fixed_evaluations(self) -> dict[str, Evaluation]:
-        """The evaluations with fixed way and shot and the usual number of queries, the lowest there is for that way and shot."""
-        fixed = {name: e for name, e in self.evaluations.items() if isinstance(e.protocol, FixedProtocol)}
-        fewest = {}
-        for e in fixed.values():
-            setting = (e.protocol.way, e.protocol.shot)
-            fewest[setting] = min(fewest.get(setting, e.protocol.queries_per_class), e.protocol.queries_per_class)
-        return {name: e for name, e in fixed.items() if e.protocol.queries_per_class == fewest[e.protocol.way, e.protocol.shot]}
+    def evaluations_of(self, trainings: Sequence[str], kind: str) -> dict[str, Evaluation]:
+        """The evaluations that name all these trainings and whose protocol is of this kind, "fixed" or "variable".
 
-    def names(self, domain: str) -> tuple[str, ...]:
-        """Names of the datasets of one domain, in the order of the file."""
-        return tuple(name for name, dataset in self.datasets.items() if dataset.domain == domain)
+        Of fixed ones that differ only in their number of queries, the one with the fewest.
+        """
+        chosen: dict[object, str] = {}
+        for name, evaluation in self.evaluations.items():
+            protocol = evaluation.protocol
+            if protocol.kind != kind or not set(trainings) <= set(evaluation.trainings):
+                continue
+            setting = (protocol.way, protocol.shot) if isinstance(protocol, FixedProtocol) else name
+            other = chosen.get(setting)
+            if other is None or protocol.queries_per_class < self.evaluations[other].protocol.queries_per_class:
+                chosen[setting] = name
+        return {name: self.evaluations[name] for name in chosen.values()}
 
 
 def project_root(start: Path | None = None) -> Path:

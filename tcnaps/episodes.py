@@ -45,8 +45,10 @@ class Episode:
                 raise ValueError(f"the {name} set is empty; an episode needs at least one {name} image")
             if not images.isfinite().all():
                 broken = (~images.isfinite().flatten(1).all(1)).nonzero().flatten().tolist()
-                raise ValueError(f"{name} image(s) {broken[:5]} have pixels that are not finite (NaN or infinite); "
-                                 "check how they were read and scaled")
+                raise ValueError(
+                    f"{name} image(s) {broken[:5]} have pixels that are not finite (NaN or infinite); "
+                    "check how they were read and scaled"
+                )
         if len(self.support_labels) != len(self.support_images):
             raise ValueError(f"{len(self.support_images)} support images but {len(self.support_labels)} support labels")
         object.__setattr__(self, "way", check_support_labels(self.support_labels))
@@ -56,8 +58,10 @@ class Episode:
             raise ValueError(f"{len(self.query_images)} query images but {len(self.query_labels)} query labels")
         unknown = [k for k in self.query_labels.unique().tolist() if not 0 <= k < self.way]
         if unknown:
-            raise ValueError(f"query label {unknown[0]} has no class in the support set, whose labels are 0, ..., "
-                             f"{self.way - 1}; give the class a support image or leave its queries out")
+            raise ValueError(
+                f"query label {unknown[0]} has no class in the support set, whose labels are 0, ..., "
+                f"{self.way - 1}; give the class a support image or leave its queries out"
+            )
 
     @property
     def shots(self) -> Int[Tensor, "way"]:
@@ -66,13 +70,16 @@ class Episode:
 
     def to(self, device: torch.device | str) -> "Episode":
         """The same episode on another device."""
-        moved = {name: None if (value := getattr(self, name)) is None else value.to(device, non_blocking=True)
-                 for name in ("support_images", "support_labels", "query_images", "query_labels", "unlabelled_images")}
+        moved = {
+            name: None if (value := getattr(self, name)) is None else value.to(device, non_blocking=True)
+            for name in ("support_images", "support_labels", "query_images", "query_labels", "unlabelled_images")
+        }
         return Episode(**moved, draw=self.draw)
 
 
-def scale_pixels(images: UInt8[np.ndarray, "n height width 3"] | UInt8[Tensor, "n height width 3"]
-                 ) -> Float[Tensor, "n 3 height width"]:
+def scale_pixels(
+    images: UInt8[np.ndarray, "n height width 3"] | UInt8[Tensor, "n height width 3"],
+) -> Float[Tensor, "n 3 height width"]:
     """Bytes to numbers in [-1, 1], channels-last in memory (the layout in which the convolutions are fastest)."""
     pixels = torch.as_tensor(np.ascontiguousarray(images)) if isinstance(images, np.ndarray) else images
     return (pixels.float() / 127.5 - 1).permute(0, 3, 1, 2)

@@ -1,6 +1,7 @@
 """Episodes through a model: one row a query image, with what was predicted after every refinement step.
 
-Nothing aggregated is stored. The stopping rule, the variants without refinement, every table and figure come from these rows.
+Nothing aggregated is stored. The stopping rule, the variants without refinement, every table and figure come from
+these rows.
 """
 
 import hashlib
@@ -29,12 +30,16 @@ from tcnaps.sampling import draw_episode
 def evaluate(study: Study, training: str, device: torch.device | str = "cpu") -> Path:
     """Runs every evaluation of the study that names this training; returns the manifest of the files written.
 
-    A file for each evaluation and dataset is written as soon as it is complete; what is there already and was made from the
-    same episodes, weights and settings is kept, so that an interrupted call goes on where it was.
+    A file for each evaluation and dataset is written as soon as it is complete; what is there already and was made
+    from the same episodes, weights and settings is kept, so that an interrupted call goes on where it was.
     """
     model = load_model(study, training, device)
-    jobs = [(name, dataset) for name, evaluation in study.evaluations.items() if training in evaluation.trainings
-            for dataset in evaluation.datasets]
+    jobs = [
+        (name, dataset)
+        for name, evaluation in study.evaluations.items()
+        if training in evaluation.trainings
+        for dataset in evaluation.datasets
+    ]
     files = []
     for name, dataset in (bar := tqdm(jobs, desc=f"evaluating {training}", unit="file")):
         bar.set_postfix_str(f"{name}, {dataset}", refresh=False)
@@ -49,7 +54,12 @@ def evaluate(study: Study, training: str, device: torch.device | str = "cpu") ->
 
 @torch.no_grad()
 def evaluate_dataset(
-    model: TransductiveCNAPS, source: ImageSource, study: Study, training: str, name: str, device: torch.device | str = "cpu"
+    model: TransductiveCNAPS,
+    source: ImageSource,
+    study: Study,
+    training: str,
+    name: str,
+    device: torch.device | str = "cpu",
 ) -> pd.DataFrame:
     """The rows of one evaluation on one dataset."""
     evaluation = study.evaluations[name]
@@ -60,11 +70,20 @@ def evaluate_dataset(
         draw, shots = episode.draw, episode.shots.cpu().numpy()
         n_query = len(draw.query_labels)
         frame = {
-            "training": training, "protocol": name, "dataset": source.dataset, "domain": study.datasets[source.dataset].domain,
-            "split": source.split, "episode": index, "way": episode.way, "n_support": len(draw.support_labels),
-            "queries_per_class": n_query // episode.way, "query": np.arange(n_query), "label": draw.query_labels,
+            "training": training,
+            "protocol": name,
+            "dataset": source.dataset,
+            "domain": study.datasets[source.dataset].domain,
+            "split": source.split,
+            "episode": index,
+            "way": episode.way,
+            "n_support": len(draw.support_labels),
+            "queries_per_class": n_query // episode.way,
+            "query": np.arange(n_query),
+            "label": draw.query_labels,
             "class_name": [source.class_names[draw.classes[label]] for label in draw.query_labels],
-            "shot": shots[draw.query_labels], "image": draw.query_images,
+            "shot": shots[draw.query_labels],
+            "image": draw.query_images,
         }
         frame |= {f"prediction_{t}": p for t, p in enumerate(predictions.to(torch.int16).cpu().numpy())}
         frame |= {f"confidence_{t}": c for t, c in enumerate(confidences.float().cpu().numpy())}
@@ -75,9 +94,23 @@ def evaluate_dataset(
 def evaluation_key(study: Study, training: str, name: str, source: ImageSource) -> str:
     """A digest of all that the rows of one file depend on."""
     evaluation, folder = study.evaluations[name], checkpoint_folder(study)
-    parts = [code_fingerprint([__file__]), study.seed, study.image_size, study.precision, study.clustering.model_dump(), study.refinement.recorded_steps,
-             evaluation.protocol.model_dump(), evaluation.episodes, name, source.dataset, source.split, source.digest,
-             study.datasets[source.dataset].domain, digest(folder / "backbone.safetensors"), digest(folder / f"{training}.safetensors")]
+    parts = [
+        code_fingerprint([__file__]),
+        study.seed,
+        study.image_size,
+        study.precision,
+        study.clustering.model_dump(),
+        study.refinement.recorded_steps,
+        evaluation.protocol.model_dump(),
+        evaluation.episodes,
+        name,
+        source.dataset,
+        source.split,
+        source.digest,
+        study.datasets[source.dataset].domain,
+        digest(folder / "backbone.safetensors"),
+        digest(folder / f"{training}.safetensors"),
+    ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -86,7 +119,7 @@ def _is_current(path: Path, key: str) -> bool:
         return False
     try:
         return (pq.read_schema(path).metadata or {}).get(b"tcnaps") == key.encode()
-    except pa.ArrowInvalid:   # a damaged file is made again
+    except pa.ArrowInvalid:  # a damaged file is made again
         return False
 
 

@@ -15,11 +15,11 @@ class Processor(nn.Module):
     def __init__(self, channels: int):
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(channels, channels) for _ in range(3))
-        self.regulariser = nn.Parameter(0.001 * torch.randn(channels))   # starts near 0: an unadapted backbone
+        self.regulariser = nn.Parameter(0.001 * torch.randn(channels))  # starts near 0: an unadapted backbone
 
     def forward(self, x: Float[Tensor, "channels"]) -> Float[Tensor, "channels"]:
         for i, layer in enumerate(self.layers):
-            x = (F.relu(x) if i > 0 else x)
+            x = F.relu(x) if i > 0 else x
             x = x + layer(x)
         return x * self.regulariser
 

@@ -27,8 +27,9 @@ def compare_heads(
     """Accuracy without and with refinement of every head, on the same features of the same episodes.
 
     Returns:
-        One row an episode and head: dataset, domain, episode, head, without and refined (accuracies in [0, 1]), step (where the
-        study's stopping rule stops) and confidence (the mean responsibility of the predicted class at step 0).
+        One row an episode and head: dataset, domain, episode, head, without and refined (accuracies in [0, 1]),
+        step (where the study's stopping rule stops) and confidence (the mean responsibility of the predicted class
+        at step 0).
     """
     rule = study.refinement
     rows = []
@@ -41,9 +42,16 @@ def compare_heads(
                 labels = logits.argmax(2)
                 step = stopping_step(labels.numpy(), rule.minimum_steps, rule.maximum_steps)
                 right = (labels == episode.query_labels).double().mean(1)
-                rows.append({
-                    "dataset": source.dataset, "domain": study.datasets[source.dataset].domain, "episode": index, "head": name,
-                    "without": right[0].item(), "refined": right[step].item(), "step": step,
-                    "confidence": logits[0].softmax(1).max(1).values.mean().item(),
-                })
+                rows.append(
+                    {
+                        "dataset": source.dataset,
+                        "domain": study.datasets[source.dataset].domain,
+                        "episode": index,
+                        "head": name,
+                        "without": right[0].item(),
+                        "refined": right[step].item(),
+                        "step": step,
+                        "confidence": logits[0].softmax(1).max(1).values.mean().item(),
+                    }
+                )
     return pd.DataFrame(rows)

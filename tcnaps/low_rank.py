@@ -1,10 +1,11 @@
 """Exact squared Mahalanobis distances at the cost of a class's own few images, instead of d³ a class.
 
 Three facts carry it. (1) All means and images lie in the affine span of the episode's N features, and every class
-covariance is `identity_weight`·I outside of it: r = min(N, d) coordinates give identical distances. (2) In the axes that
-diagonalise the task covariance Σ, the part of Q_k common to all classes, D_k = (1 − λ_k) Σ + identity_weight·I, is
-diagonal. (3) The rest, λ_k Σ_k = X_kᵀ X_k, has a row for each image that counts in class k, so that Q_k⁻¹ and |Q_k| follow
-from an M_k × M_k Cholesky factor (the Woodbury identity and the matrix determinant lemma).
+covariance is `identity_weight`·I outside of it: r = min(N, d) coordinates give identical distances. (2) In the
+axes that diagonalise the task covariance Σ, the part of Q_k common to all classes, D_k = (1 − λ_k) Σ +
+identity_weight·I, is diagonal. (3) The rest, λ_k Σ_k = X_kᵀ X_k, has a row for each image that counts in class k,
+so that Q_k⁻¹ and |Q_k| follow from an M_k × M_k Cholesky factor (the Woodbury identity and the matrix
+determinant lemma).
 """
 
 import torch
@@ -24,14 +25,12 @@ def span_coordinates(features: Float[Tensor, "n d"]) -> Float[Tensor, "n r"]:
     if n >= d:
         return centred
     if not features.requires_grad:
-        return torch.linalg.qr(centred.T, mode="r").R.T   # centredᵀ = B R, so the coordinates in B are Rᵀ
+        return torch.linalg.qr(centred.T, mode="r").R.T  # centredᵀ = B R, so the coordinates in B are Rᵀ
     basis = torch.linalg.qr(centred.detach().T).Q
     return centred @ basis
 
 
-def principal_axes(
-    points: Float[Tensor, "m r"], divisor: int
-) -> tuple[Float[Tensor, "r r"], Float[Tensor, "r"]]:
+def principal_axes(points: Float[Tensor, "m r"], divisor: int) -> tuple[Float[Tensor, "r r"], Float[Tensor, "r"]]:
     """Rotation to the axes of the points' covariance, and the variances along them (scatter / `divisor`)."""
     centred = points - points.mean(0)
     variances, rotation = torch.linalg.eigh(centred.T @ centred / divisor)
@@ -53,9 +52,9 @@ def significant_rows(
 ) -> int:
     """How many rows the largest class needs, so that leaving out the others changes no distance beyond rounding.
 
-    Leaving out rows x_j of X_k lowers Q_k by Δ ≼ (Σ_j |x_j|²) I, and Q_k ≽ identity_weight·I, so that a squared distance
-    grows by at most the factor 1 + Σ_j |x_j|² / identity_weight. Rows are left out while that sum is below the
-    floating-point resolution; at responsibilities of exactly 0 nothing is lost at all.
+    Leaving out rows x_j of X_k lowers Q_k by Δ ≼ (Σ_j |x_j|²) I, and Q_k ≽ identity_weight·I, so that a squared
+    distance grows by at most the factor 1 + Σ_j |x_j|² / identity_weight. Rows are left out while that sum is
+    below the floating-point resolution; at responsibilities of exactly 0 nothing is lost at all.
 
     Args:
         squared_norms: |z_j − μ_k|².
@@ -95,11 +94,11 @@ def squared_distances(
         chosen, chosen_weights = members.expand(way, -1, -1), weights.T
     else:
         chosen, chosen_weights = members[rows], weights.T.gather(1, rows)
-    x = (chosen - means[:, None]) * chosen_weights.sqrt()[..., None]              # way × M × r
+    x = (chosen - means[:, None]) * chosen_weights.sqrt()[..., None]  # way × M × r
     if count > r // 2:
         return _dense(points, means, diagonals, x)
     x_precise = x * precisions[:, None]
-    capacitance = torch.baddbmm(torch.eye(count, dtype=x.dtype, device=x.device), x_precise, x.mT)   # I + X D⁻¹ Xᵀ
+    capacitance = torch.baddbmm(torch.eye(count, dtype=x.dtype, device=x.device), x_precise, x.mT)  # I + X D⁻¹ Xᵀ
     factor = torch.linalg.cholesky(capacitance)
     at_points = (x_precise.reshape(way * count, r) @ points.T).view(way, count, -1)
     at_means = x_precise @ means[..., None]
@@ -114,8 +113,10 @@ def dense_squared_distances(
 ) -> tuple[Float[Tensor, "n way"], Float[Tensor, "way"]]:
     """Squared Mahalanobis distances and log-determinants by a Cholesky factor a class; differentiable."""
     factors = torch.linalg.cholesky(covariances)
-    distances = [torch.linalg.solve_triangular(factor, (points - mean).T, upper=False).square().sum(0)
-                 for factor, mean in zip(factors, means)]   # a class at a time: never n × way × r numbers at once
+    distances = [
+        torch.linalg.solve_triangular(factor, (points - mean).T, upper=False).square().sum(0)
+        for factor, mean in zip(factors, means)
+    ]  # a class at a time: never n × way × r numbers at once
     return torch.stack(distances, dim=1), 2 * factors.diagonal(dim1=1, dim2=2).log().sum(1)
 
 

@@ -26,8 +26,9 @@ from tcnaps.variants import TRAININGS
 def meta_train(study: Study, training: str, device: torch.device | str = "cpu", save_every: int = 10) -> pd.DataFrame:
     """Trains one of the six trainings, saves the best checkpoint of its validations and returns the log.
 
-    The loss is the cross-entropy summed over an episode's queries, averaged over the episodes of a step. Every training sees
-    the same episodes. An interrupted call goes on from its last saved state and ends with the very same weights.
+    The loss is the cross-entropy summed over an episode's queries, averaged over the episodes of a step. Every
+    training sees the same episodes. An interrupted call goes on from its last saved state and ends with the very
+    same weights.
 
     Args:
         training: a name of `TRAININGS`.
@@ -45,25 +46,45 @@ def meta_train(study: Study, training: str, device: torch.device | str = "cpu", 
     learned = [p for p in model.parameters() if p.requires_grad]
     optimiser = torch.optim.Adam(learned, settings.learning_rate)
     backbone_digest = digest(folder / "backbone.safetensors")
-    key = json.dumps([code_fingerprint([__file__]), training, study.seed, study.image_size, study.precision, settings.model_dump(), study.clustering.model_dump(),
-                      study.refinement.model_dump(), backbone_digest, [s.digest for s in sources + validation]])
+    key = json.dumps(
+        [
+            code_fingerprint([__file__]),
+            training,
+            study.seed,
+            study.image_size,
+            study.precision,
+            settings.model_dump(),
+            study.clustering.model_dump(),
+            study.refinement.model_dump(),
+            backbone_digest,
+            [s.digest for s in sources + validation],
+        ]
+    )
     state_path = folder / f"{training}.state.pt"
-    state = load_state(state_path, key) or {"step": 0, "log": [], "best": -1.0, "best_weights": model.adaptation_state()}
+    state = load_state(state_path, key) or {
+        "step": 0,
+        "log": [],
+        "best": -1.0,
+        "best_weights": model.adaptation_state(),
+    }
     if "weights" in state:
-        model.load_state_dict(state["weights"], strict=False)   # the backbone's are not in it: they never change
+        model.load_state_dict(state["weights"], strict=False)  # the backbone's are not in it: they never change
         optimiser.load_state_dict(state["optimiser"])
     log, best, best_weights = state["log"], state["best"], state["best_weights"]
 
     def validated() -> dict[str, float]:
         return summarise_validation({s.dataset: validate(model, s, study, device) for s in validation})
 
-    if not log:   # to compare with, never to be kept: the unadapted backbone, nearly
+    if not log:  # to compare with, never to be kept: the unadapted backbone, nearly
         log.append({"episode": 0, **validated()})
     n_steps = math.ceil(settings.episodes / settings.episodes_per_step)
     validate_every = max(1, settings.validate_every // settings.episodes_per_step)
     bar = tqdm(total=n_steps, initial=state["step"], desc=f"meta-training {training}", unit="step")
     for step in range(state["step"], n_steps):
-        row = {"episode": (step + 1) * settings.episodes_per_step, **_take_step(model, optimiser, study, sources, step, device)}
+        row = {
+            "episode": (step + 1) * settings.episodes_per_step,
+            **_take_step(model, optimiser, study, sources, step, device),
+        }
         if (step + 1) % validate_every == 0 or step + 1 == n_steps:
             row |= validated()
             if row["valid_accuracy"] > best:
@@ -73,12 +94,31 @@ def meta_train(study: Study, training: str, device: torch.device | str = "cpu", 
         log.append(row)
         bar.update()
         if (step + 1) % save_every == 0 and step + 1 < n_steps:
-            save_state(state_path, key, {"weights": model.adaptation_state(), "optimiser": optimiser.state_dict(),
-                                         "step": step + 1, "log": log, "best": best, "best_weights": best_weights})
+            save_state(
+                state_path,
+                key,
+                {
+                    "weights": model.adaptation_state(),
+                    "optimiser": optimiser.state_dict(),
+                    "step": step + 1,
+                    "log": log,
+                    "best": best,
+                    "best_weights": best_weights,
+                },
+            )
     bar.close()
-    save(folder / f"{training}.safetensors", best_weights,
-         {"study": study.name, "training": training, "seed": study.seed, "backbone": backbone_digest, "valid_accuracy": best,
-          "meta_training": settings.model_dump()})
+    save(
+        folder / f"{training}.safetensors",
+        best_weights,
+        {
+            "study": study.name,
+            "training": training,
+            "seed": study.seed,
+            "backbone": backbone_digest,
+            "valid_accuracy": best,
+            "meta_training": settings.model_dump(),
+        },
+    )
     state_path.unlink(missing_ok=True)
     return pd.DataFrame(log)
 
@@ -117,7 +157,11 @@ def summarise_validation(accuracies: dict[str, Float[np.ndarray, "n_episodes"]])
     """valid_accuracy (the mean over datasets), its 95% half-width valid_interval, and valid_accuracy_<dataset>."""
     variance = sum(values.var() / len(values) for values in accuracies.values()) / len(accuracies) ** 2
     means = {f"valid_accuracy_{dataset}": float(values.mean()) for dataset, values in accuracies.items()}
-    return {"valid_accuracy": float(np.mean(list(means.values()))), "valid_interval": 1.96 * float(np.sqrt(variance)), **means}
+    return {
+        "valid_accuracy": float(np.mean(list(means.values()))),
+        "valid_interval": 1.96 * float(np.sqrt(variance)),
+        **means,
+    }
 
 
 def training_episode(sources: list[ImageSource], study: Study, index: int) -> Episode:
@@ -135,8 +179,10 @@ def _take_step(model, optimiser, study, sources, step, device) -> dict:
         episode = training_episode(sources, study, index).to(device)
         loss, accuracy = episode_loss(model, episode, study)
         if not loss.isfinite():
-            raise FloatingPointError(f"the loss of episode {index} ({episode.draw.dataset}) is {loss.item()}; "
-                                     "lower meta_training.learning_rate")
+            raise FloatingPointError(
+                f"the loss of episode {index} ({episode.draw.dataset}) is {loss.item()}; "
+                "lower meta_training.learning_rate"
+            )
         (loss / len(numbers) + settings.film_penalty * model.film_generator.penalty()).backward()
         losses.append(loss.item() / len(episode.query_labels))
         accuracies.append(accuracy)

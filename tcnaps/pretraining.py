@@ -20,8 +20,8 @@ from tcnaps.episodes import scale_pixels
 from tcnaps.fingerprint import code_fingerprint
 from tcnaps.resuming import load_state, save_state
 
-SHIFT = 1 / 8       # random crops move an image by up to this share of its size
-RISE = 0.25         # share of a one-cycle training in which the learning rate rises
+SHIFT = 1 / 8  # random crops move an image by up to this share of its size
+RISE = 0.25  # share of a one-cycle training in which the learning rate rises
 EVALUATION_BATCH = 512
 
 
@@ -34,17 +34,30 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
         save_every: batches between saved states.
 
     Returns:
-        A row an epoch: epoch, learning_rate (at its end), loss, train_accuracy, valid_accuracy (on n_valid images held out of the same
-        classes). Accuracies are in [0, 1].
+        A row an epoch: epoch, learning_rate (at its end), loss, train_accuracy, valid_accuracy (on n_valid images
+        held out of the same classes). Accuracies are in [0, 1].
     """
     settings, folder = study.pretraining, checkpoint_folder(study)
-    sources = [open_source(name, study.datasets[name], "train", study.image_size, study.data_folder) for name in settings.datasets]
+    sources = [
+        open_source(name, study.datasets[name], "train", study.image_size, study.data_folder)
+        for name in settings.datasets
+    ]
     images = ImageTable(sources, settings.valid_fraction, study.seed)
     torch.manual_seed(study.seed)
     network = Classifier(images.n_classes).to(device)
-    optimiser = torch.optim.SGD(network.parameters(), settings.learning_rate, settings.momentum,
-                                weight_decay=settings.weight_decay)
-    key = json.dumps([code_fingerprint([__file__]), study.seed, study.image_size, study.precision, settings.model_dump(), [s.digest for s in sources]])
+    optimiser = torch.optim.SGD(
+        network.parameters(), settings.learning_rate, settings.momentum, weight_decay=settings.weight_decay
+    )
+    key = json.dumps(
+        [
+            code_fingerprint([__file__]),
+            study.seed,
+            study.image_size,
+            study.precision,
+            settings.model_dump(),
+            [s.digest for s in sources],
+        ]
+    )
     state_path = folder / "backbone.state.pt"
     state = load_state(state_path, key) or {"epoch": 0, "batch": 0, "sums": [0.0, 0, 0], "log": []}
     if "network" in state:
@@ -52,15 +65,23 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
         optimiser.load_state_dict(state["optimiser"])
     log, n_batches = state["log"], len(images.train) // settings.batch_size
     if n_batches == 0:
-        raise ValueError(f"pretraining.batch_size {settings.batch_size} exceeds the {len(images.train)} training images; lower it")
-    bar = tqdm(total=settings.epochs * n_batches, initial=state["epoch"] * n_batches + state["batch"], desc="pretraining",
-               unit="batch")
+        raise ValueError(
+            f"pretraining.batch_size {settings.batch_size} exceeds the {len(images.train)} training images; lower it"
+        )
+    bar = tqdm(
+        total=settings.epochs * n_batches,
+        initial=state["epoch"] * n_batches + state["batch"],
+        desc="pretraining",
+        unit="batch",
+    )
     for epoch in range(state["epoch"], settings.epochs):
         order = np.random.default_rng([study.seed, epoch]).permutation(images.train)
         first, sums = (state["batch"], state["sums"]) if epoch == state["epoch"] else (0, [0.0, 0, 0])
         network.train()
         for batch in range(first, n_batches):
-            pixels, labels = images.batch(order[batch * settings.batch_size : (batch + 1) * settings.batch_size], device)
+            pixels, labels = images.batch(
+                order[batch * settings.batch_size : (batch + 1) * settings.batch_size], device
+            )
             pixels = augment(pixels, settings, np.random.default_rng([study.seed, epoch, batch]))
             rate = learning_rate(settings, epoch, batch, n_batches)
             for group in optimiser.param_groups:
@@ -71,17 +92,32 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
             optimiser.zero_grad(set_to_none=True)
             loss.backward()
             optimiser.step()
-            sums = [sums[0] + loss.item() * len(labels), sums[1] + (logits.argmax(1) == labels).sum().item(), sums[2] + len(labels)]
+            sums = [
+                sums[0] + loss.item() * len(labels),
+                sums[1] + (logits.argmax(1) == labels).sum().item(),
+                sums[2] + len(labels),
+            ]
             bar.update()
             bar.set_postfix(loss=f"{sums[0] / sums[2]:.3f}", refresh=False)
             if (batch + 1) % save_every == 0 and batch + 1 < n_batches:
                 save_state(state_path, key, _state(network, optimiser, epoch, batch + 1, sums, log))
-        log.append({"epoch": epoch + 1, "learning_rate": rate, "loss": sums[0] / sums[2], "train_accuracy": sums[1] / sums[2],
-                    "valid_accuracy": held_out_accuracy(network, images, device), "n_valid": len(images.valid)})
+        log.append(
+            {
+                "epoch": epoch + 1,
+                "learning_rate": rate,
+                "loss": sums[0] / sums[2],
+                "train_accuracy": sums[1] / sums[2],
+                "valid_accuracy": held_out_accuracy(network, images, device),
+                "n_valid": len(images.valid),
+            }
+        )
         save_state(state_path, key, _state(network, optimiser, epoch + 1, 0, [0.0, 0, 0], log))
     bar.close()
-    save(folder / "backbone.safetensors", network.backbone.state_dict(),
-         {"study": study.name, "seed": study.seed, "image_size": study.image_size, "pretraining": settings.model_dump()})
+    save(
+        folder / "backbone.safetensors",
+        network.backbone.state_dict(),
+        {"study": study.name, "seed": study.seed, "image_size": study.image_size, "pretraining": settings.model_dump()},
+    )
     state_path.unlink(missing_ok=True)
     return pd.DataFrame(log)
 
@@ -150,7 +186,7 @@ def augment(
 
     jitter = settings.colour_jitter
     brightness, contrast, saturation = (draw(1 - jitter, 1 + jitter) for _ in range(3))
-    x = (pixels + 1) * brightness                     # 0 is black here
+    x = (pixels + 1) * brightness  # 0 is black here
     x = (x - x.mean((1, 2, 3), keepdim=True)) * contrast + x.mean((1, 2, 3), keepdim=True)
     grey = x.mean(1, keepdim=True)
     x = ((x - grey) * saturation + grey).clamp(0, 2) - 1
@@ -178,5 +214,11 @@ def held_out_accuracy(network: Classifier, images: ImageTable, device: torch.dev
 
 
 def _state(network, optimiser, epoch, batch, sums, log) -> dict:
-    return {"network": network.state_dict(), "optimiser": optimiser.state_dict(), "epoch": epoch, "batch": batch,
-            "sums": sums, "log": log}
+    return {
+        "network": network.state_dict(),
+        "optimiser": optimiser.state_dict(),
+        "epoch": epoch,
+        "batch": batch,
+        "sums": sums,
+        "log": log,
+    }

@@ -47,7 +47,11 @@ def view_in_plane(
     fixed = one_hot(support_labels, way, features)
     responsibilities = [torch.cat([fixed, step.responsibilities]) for step in found]
     if plane is None:
-        plane = torch.eye(2, dtype=features.dtype) if features.shape[1] == 2 else discriminative_plane(features, responsibilities[-1])
+        plane = (
+            torch.eye(2, dtype=features.dtype)
+            if features.shape[1] == 2
+            else discriminative_plane(features, responsibilities[-1])
+        )
     statistics = [class_statistics(support_features, fixed, head)]
     statistics += [class_statistics(features, weights, head) for weights in responsibilities[:-1]]
     centre = features.mean(0) if features.shape[1] > 2 else torch.zeros(2, dtype=features.dtype)
@@ -60,8 +64,11 @@ def view_in_plane(
     )
 
 
-def discriminative_plane(features: Float[Tensor, "n d"], responsibilities: Float[Tensor, "n way"]) -> Float[Tensor, "d 2"]:
-    """The two orthonormal directions in which the class means differ most, measured in units of the spread within classes.
+def discriminative_plane(
+    features: Float[Tensor, "n d"], responsibilities: Float[Tensor, "n way"]
+) -> Float[Tensor, "d 2"]:
+    """The two orthonormal directions in which the class means differ most, measured in units of the spread within
+    classes.
 
     Fisher's linear discriminant with the regularised within-class covariance, orthonormalised.
     """

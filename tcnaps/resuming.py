@@ -20,7 +20,7 @@ def load_state(path: Path, key: str) -> dict | None:
         return None
     try:
         state = torch.load(path, weights_only=True, map_location="cpu")
-    except Exception as error:   # torch.load raises many kinds for a damaged file
+    except Exception as error:  # torch.load raises many kinds for a damaged file
         print(f"{path} can't be read ({type(error).__name__}); starting afresh")
         return None
     return state if state.get("key") == key else None

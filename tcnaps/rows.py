@@ -84,12 +84,16 @@ def load_rows(study: Study, evaluations: str | Sequence[str], trainings: Sequenc
         evaluation = study.evaluations[name]
         for training in trainings or evaluation.trainings:
             if training not in evaluation.trainings:
-                raise ValueError(f"Evaluation '{name}' of study '{study.name}' does not name training '{training}'; add it to "
-                                 f"evaluations.{name}.trainings in the study's YAML.")
+                raise ValueError(
+                    f"Evaluation '{name}' of study '{study.name}' does not name training '{training}'; add it to "
+                    f"evaluations.{name}.trainings in the study's YAML."
+                )
             for dataset in evaluation.datasets:
                 path = rows_file(study, training, name, dataset)
                 if not path.is_file():
-                    raise FileNotFoundError(f"There are no rows {path}. Run notebooks/04-evaluate.ipynb with training = "
-                                            f"'{training}' for this study, or `make figures`.")
+                    raise FileNotFoundError(
+                        f"There are no rows {path}. Run notebooks/04-evaluate.ipynb with training = "
+                        f"'{training}' for this study, or `make figures`."
+                    )
                 frames.append(pd.read_parquet(path))
     return pd.concat(frames, ignore_index=True)

@@ -1,7 +1,7 @@
 """Seeded protocols: which images make episode i. Episodes are a function of (seed, dataset, split, index) alone.
 
-The variable protocol is Meta-Dataset's (Triantafillou et al. 2020, section 3.2). Its parts are functions of plain numbers, so
-that each can be checked on its own. Images are drawn without replacement, uniformly within their class.
+The variable protocol is Meta-Dataset's (Triantafillou et al. 2020, section 3.2). Its parts are functions of plain
+numbers, so that each can be checked on its own. Images are drawn without replacement, uniformly within their class.
 """
 
 import zlib
@@ -52,21 +52,28 @@ def draw_episode(source: ImageSource, protocol: FixedProtocol | VariableProtocol
         shots = np.full(protocol.way, protocol.shot)
         short = [k for k in classes if sizes[k] < protocol.shot + n_query]
         if short:
-            raise ValueError(f"{place}: class '{source.class_names[short[0]]}' has {sizes[short[0]]} images, fewer than "
-                             f"{protocol.shot} support + {n_query} query images; lower shot or queries_per_class")
+            raise ValueError(
+                f"{place}: class '{source.class_names[short[0]]}' has {sizes[short[0]]} images, fewer than "
+                f"{protocol.shot} support + {n_query} query images; lower shot or queries_per_class"
+            )
     else:
         try:
-            classes = sample_classes(generator, source.n_classes, source.superclasses, protocol.minimum_way,
-                                     protocol.maximum_way)
+            classes = sample_classes(
+                generator, source.n_classes, source.superclasses, protocol.minimum_way, protocol.maximum_way
+            )
             n_query = queries_per_class(sizes[classes], protocol.queries_per_class)
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from error
-        support_size = sample_support_size(generator, sizes[classes], n_query, protocol.maximum_support_size,
-                                           protocol.maximum_support_per_class)
+        support_size = sample_support_size(
+            generator, sizes[classes], n_query, protocol.maximum_support_size, protocol.maximum_support_per_class
+        )
         shots = sample_shots(generator, sizes[classes], n_query, support_size)
     orders = [source.class_starts[k] + generator.permutation(sizes[k]) for k in classes]
     return Draw(
-        source.dataset, source.split, index, classes,
+        source.dataset,
+        source.split,
+        index,
+        classes,
         support_images=np.concatenate([order[:shot] for order, shot in zip(orders, shots)]),
         support_labels=np.arange(len(classes)).repeat(shots),
         query_images=np.concatenate([order[shot : shot + n_query] for order, shot in zip(orders, shots)]),
@@ -75,7 +82,11 @@ def draw_episode(source: ImageSource, protocol: FixedProtocol | VariableProtocol
 
 
 def sample_classes(
-    generator: np.random.Generator, n_classes: int, superclasses: tuple[str, ...] | None, minimum_way: int, maximum_way: int
+    generator: np.random.Generator,
+    n_classes: int,
+    superclasses: tuple[str, ...] | None,
+    minimum_way: int,
+    maximum_way: int,
 ) -> Int[np.ndarray, "way"]:
     """Class numbers of an episode, without replacement.
 
@@ -119,9 +130,13 @@ def queries_per_class(class_sizes: Int[np.ndarray, "way"], maximum: int) -> int:
 
 
 def sample_support_size(
-    generator: np.random.Generator, class_sizes: Int[np.ndarray, "way"], n_query: int, maximum: int, maximum_per_class: int
+    generator: np.random.Generator,
+    class_sizes: Int[np.ndarray, "way"],
+    n_query: int,
+    maximum: int,
+    maximum_per_class: int,
 ) -> int:
-    """Support images of all classes together: min(maximum, Σ_k ⌈u · min(maximum_per_class, images left of k)⌉), u in (0, 1]."""
+    """Support images of all classes: min(maximum, Σ_k ⌈u · min(maximum_per_class, images left)⌉), u in (0, 1]."""
     u = 1 - generator.random()
     left = np.minimum(class_sizes - n_query, maximum_per_class)
     return int(min(maximum, np.ceil(u * left).sum()))

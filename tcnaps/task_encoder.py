@@ -28,7 +28,7 @@ class SetEncoder(nn.Module):
         x = images.contiguous(memory_format=torch.channels_last)
         for conv, norm in zip(self.convs, self.norms):
             x = conv(x)
-            if self.statistics == "batch":   # no running average is kept: encoding a set leaves no trace
+            if self.statistics == "batch":  # no running average is kept: encoding a set leaves no trace
                 x = F.batch_norm(x, None, None, norm.weight, norm.bias, training=True, eps=norm.eps)
             else:
                 x = norm(x)
@@ -58,9 +58,9 @@ class TaskEncoder(nn.Module):
         encoded = self.set_encoder(support_images)
         if self.lstm is None:
             return encoded.mean(0)
-        support = mean_of_class_means(encoded, support_labels)              # e_s, equation 6
-        query = self.set_encoder(query_images).mean(0)                      # e_q, equation 7
-        outputs, _ = self.lstm(torch.stack([support, query]))               # two steps, from a zero state
+        support = mean_of_class_means(encoded, support_labels)  # e_s, equation 6
+        query = self.set_encoder(query_images).mean(0)  # e_q, equation 7
+        outputs, _ = self.lstm(torch.stack([support, query]))  # two steps, from a zero state
         return outputs[-1]
 
 

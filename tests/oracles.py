@@ -1,4 +1,4 @@
-"""The paper's equations as naive loops, in the features' own d dimensions. Slow on purpose; nothing is shared with tcnaps."""
+"""The paper's equations as naive loops in all d dimensions. Slow on purpose; nothing is shared with tcnaps."""
 
 import torch
 
@@ -24,7 +24,9 @@ def naive_statistics(features, weights, identity_weight=1.0, task_divisor="n", c
         own = own / (n_k - 1 if class_divisor == "n-1" else n_k)
         shrinkage = n_k / (n_k + 1)
         means.append(mu)
-        covariances.append(shrinkage * own + (1 - shrinkage) * task + identity_weight * torch.eye(d, dtype=features.dtype))
+        covariances.append(
+            shrinkage * own + (1 - shrinkage) * task + identity_weight * torch.eye(d, dtype=features.dtype)
+        )
     return torch.stack(means), torch.stack(covariances)
 
 
@@ -40,8 +42,19 @@ def naive_logits(points, means, covariances, scale=1.0, log_determinant=False):
     return logits
 
 
-def naive_trajectory(support, labels, query, steps, extra=None, unlabelled="query", metric="mahalanobis",
-                     update="means and covariances", scale=1.0, log_determinant=False, **covariance_options):
+def naive_trajectory(
+    support,
+    labels,
+    query,
+    steps,
+    extra=None,
+    unlabelled="query",
+    metric="mahalanobis",
+    update="means and covariances",
+    scale=1.0,
+    log_determinant=False,
+    **covariance_options,
+):
     """Algorithm 1 without its stopping rule: the query logits after steps 0, ..., `steps`."""
     way = int(labels.max()) + 1
     extra = query[:0] if extra is None else extra
@@ -57,8 +70,10 @@ def naive_trajectory(support, labels, query, steps, extra=None, unlabelled="quer
         first = covariances if first is None else first
         if update == "means":
             covariances = first
-        logits = {name: naive_logits(points, means, covariances, scale, log_determinant and metric != "euclidean")
-                  for name, points in (("query", query), ("extra", extra))}
+        logits = {
+            name: naive_logits(points, means, covariances, scale, log_determinant and metric != "euclidean")
+            for name, points in (("query", query), ("extra", extra))
+        }
         record.append(logits["query"])
         used = {"query": ["query"], "extra": ["extra"], "both": ["query", "extra"]}[unlabelled]
         points = {"query": query, "extra": extra}

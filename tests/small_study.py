@@ -1,4 +1,4 @@
-"""A study small enough to train in a test: a few classes of coloured blobs, made here, in place of the miniature's datasets."""
+"""A study small enough to train in a test: a few classes of coloured blobs in place of the miniature's datasets."""
 
 import numpy as np
 
@@ -14,8 +14,12 @@ def blobs(dataset: str, split: str, n_classes: int = 8, n_images: int = 14) -> I
     patterns = generator.uniform(0, 255, (n_classes, 1, 4, 4, 3)).repeat(SIZE // 4, axis=2).repeat(SIZE // 4, axis=3)
     images = patterns + generator.normal(0, 60, (n_classes, n_images, SIZE, SIZE, 3))
     return ImageSource(
-        dataset, split, images.clip(0, 255).astype(np.uint8).reshape(-1, SIZE, SIZE, 3),
-        tuple(f"{split}-{k}" for k in range(n_classes)), np.arange(n_classes + 1) * n_images, digest=f"{dataset}-{split}",
+        dataset,
+        split,
+        images.clip(0, 255).astype(np.uint8).reshape(-1, SIZE, SIZE, 3),
+        tuple(f"{split}-{k}" for k in range(n_classes)),
+        np.arange(n_classes + 1) * n_images,
+        digest=f"{dataset}-{split}",
     )
 
 
@@ -25,15 +29,40 @@ def small_study(**changes) -> Study:
     content = {
         "name": "small",
         "image_size": SIZE,
-        "datasets": {"blobs": {"source": "miniature", "domain": "in"}, "others": {"source": "miniature", "domain": "out"}},
-        "pretraining": {"datasets": ["blobs"], "epochs": 2, "batch_size": 32, "learning_rate": 0.05, "learning_rate_drop_every": 1},
-        "meta_training": {"datasets": ["blobs"], "protocol": protocol, "episodes": 8, "episodes_per_step": 2, "validate_every": 4,
-                          "validation_datasets": ["blobs"], "validation_episodes": 2},
+        "datasets": {
+            "blobs": {"source": "miniature", "domain": "in"},
+            "others": {"source": "miniature", "domain": "out"},
+        },
+        "pretraining": {
+            "datasets": ["blobs"],
+            "epochs": 2,
+            "batch_size": 32,
+            "learning_rate": 0.05,
+            "learning_rate_drop_every": 1,
+        },
+        "meta_training": {
+            "datasets": ["blobs"],
+            "protocol": protocol,
+            "episodes": 8,
+            "episodes_per_step": 2,
+            "validate_every": 4,
+            "validation_datasets": ["blobs"],
+            "validation_episodes": 2,
+        },
         "refinement": {"recorded_steps": 4, "minimum_steps": 2, "maximum_steps": 3},
         "evaluations": {
-            "variable": {"protocol": protocol, "datasets": ["blobs", "others"], "trainings": ["simple", "feot"], "episodes": 2},
-            "5-way-1-shot": {"protocol": {"kind": "fixed", "way": 5, "shot": 1, "queries_per_class": 2}, "datasets": ["blobs"],
-                             "trainings": ["feot"], "episodes": 3},
+            "variable": {
+                "protocol": protocol,
+                "datasets": ["blobs", "others"],
+                "trainings": ["simple", "feot"],
+                "episodes": 2,
+            },
+            "5-way-1-shot": {
+                "protocol": {"kind": "fixed", "way": 5, "shot": 1, "queries_per_class": 2},
+                "datasets": ["blobs"],
+                "trainings": ["feot"],
+                "episodes": 3,
+            },
         },
     }
     return Study.model_validate(content | changes, strict=False)

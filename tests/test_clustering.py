@@ -14,11 +14,18 @@ from tcnaps import low_rank
 from tcnaps.clustering import Head, class_logits, class_statistics, cluster, one_hot, refinement_steps, trajectory
 
 OPTIONS = [
-    {}, {"log_determinant": True, "scale": 0.5}, {"scale": 0.25}, {"update": "means"}, {"metric": "euclidean"},
-    {"metric": "euclidean", "update": "means", "scale": 0.5}, {"identity_weight": 0.1}, {"task_covariance_divisor": "n-1"},
-    {"update": "means", "log_determinant": True}, {"identity_weight": 3.0, "log_determinant": True},
+    {},
+    {"log_determinant": True, "scale": 0.5},
+    {"scale": 0.25},
+    {"update": "means"},
+    {"metric": "euclidean"},
+    {"metric": "euclidean", "update": "means", "scale": 0.5},
+    {"identity_weight": 0.1},
+    {"task_covariance_divisor": "n-1"},
+    {"update": "means", "log_determinant": True},
+    {"identity_weight": 3.0, "log_determinant": True},
 ]
-EPISODES = {   # way, shots, queries a class, features, separation of the classes (small = diffuse responsibilities)
+EPISODES = {  # way, shots, queries a class, features, separation of the classes (small = diffuse responsibilities)
     "1-shot, N < d": (5, 1, 3, 40, 1.0),
     "1-shot, diffuse": (5, 1, 3, 40, 0.05),
     "5-shot, N > d": (4, 5, 4, 12, 0.4),
@@ -40,7 +47,9 @@ def make_episode(way, shots, queries, d, separation, seed=0, dtype=torch.float64
     queries = [queries] * way if isinstance(queries, int) else list(queries)
 
     def draw(counts):
-        return torch.cat([c + spread * torch.randn(n, d, generator=generator, dtype=dtype) for c, n in zip(centres, counts)])
+        return torch.cat(
+            [c + spread * torch.randn(n, d, generator=generator, dtype=dtype) for c, n in zip(centres, counts)]
+        )
 
     order = torch.randperm(sum(shots), generator=generator)
     labels = torch.arange(way).repeat_interleave(torch.tensor(shots))
@@ -62,7 +71,9 @@ def test_every_step_equals_the_naive_loop(name, options):
     assert relative_difference(ours, naive) < 1e-10
 
 
-@pytest.mark.parametrize("episode", [(5, 1, 3, 40, 1.0), (4, 5, 4, 12, 0.4), (3, 4, 4, 20, 6.0), (4, (1, 7, 2, 4), 3, 15, 1.5)], ids=str)
+@pytest.mark.parametrize(
+    "episode", [(5, 1, 3, 40, 1.0), (4, 5, 4, 12, 0.4), (3, 4, 4, 20, 6.0), (4, (1, 7, 2, 4), 3, 15, 1.5)], ids=str
+)
 def test_float32_at_step_0_and_at_convergence(episode):
     support, labels, query = make_episode(*episode)
     ours = trajectory(support.float(), labels, query.float(), steps=10)
@@ -89,13 +100,18 @@ def test_extra_images_refine_where_the_head_says_so(unlabelled):
 @pytest.mark.parametrize("d", [6, 60])
 def test_statistics_and_logits_equal_the_naive_ones(d):
     support, labels, query = make_episode(3, (2, 5, 3), 3, d, 0.5)
-    features, soft = torch.cat([support, query]), torch.rand(19, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    features, soft = (
+        torch.cat([support, query]),
+        torch.rand(19, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)),
+    )
     weights = soft / soft.sum(1, keepdim=True)
     statistics = class_statistics(features, weights)
     means, covariances = naive_statistics(features, weights)
     torch.testing.assert_close(statistics.means, means, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(statistics.covariances, covariances, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(class_logits(query, statistics), naive_logits(query, means, covariances), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(
+        class_logits(query, statistics), naive_logits(query, means, covariances), rtol=1e-10, atol=1e-10
+    )
 
 
 def test_gradients_equal_those_in_all_dimensions():
@@ -118,7 +134,7 @@ def test_under_gradients_the_logits_are_the_same():
 
 
 def test_support_labels_pull_a_planted_cluster_into_place():
-    """One support image off-centre, many queries around the true centre: refinement must move the mean and fix the labels."""
+    """One support image off-centre, many queries around the centre: refinement must move it and fix the labels."""
     generator = torch.Generator().manual_seed(0)
     centres = torch.tensor([[0.0, 0.0], [6.0, 0.0]], dtype=torch.float64)
     query = torch.cat([c + 0.5 * torch.randn(40, 2, generator=generator, dtype=torch.float64) for c in centres])
@@ -131,14 +147,18 @@ def test_support_labels_pull_a_planted_cluster_into_place():
 
 @given(st.integers(0, 10_000), st.integers(2, 6), st.integers(1, 4), st.integers(1, 4), st.integers(2, 40))
 def test_symmetries(seed, way, shot, queries, d):
-    """Queries may be permuted, classes renamed and feature space rotated and shifted: only the order of the logits follows."""
+    """Queries may be permuted, classes renamed, features rotated and shifted: only the order of the logits follows."""
     support, labels, query = make_episode(way, shot, queries, d, 0.7, seed)
     logits = trajectory(support, labels, query, steps=3)
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(query), generator=generator)
-    torch.testing.assert_close(trajectory(support, labels, query[order], steps=3), logits[:, order], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        trajectory(support, labels, query[order], steps=3), logits[:, order], rtol=1e-6, atol=1e-6
+    )
     names = torch.randperm(way, generator=generator)
-    torch.testing.assert_close(trajectory(support, names[labels], query, steps=3)[:, :, names], logits, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        trajectory(support, names[labels], query, steps=3)[:, :, names], logits, rtol=1e-6, atol=1e-6
+    )
     rotation = torch.linalg.qr(torch.randn(d, d, generator=generator, dtype=torch.float64)).Q
     shift = 5 * torch.randn(d, generator=generator, dtype=torch.float64)
     moved = trajectory(support @ rotation + shift, labels, query @ rotation + shift, steps=3)
@@ -168,7 +188,9 @@ def test_a_huge_identity_weight_is_nearest_mean():
     support, labels, query = make_episode(5, 3, 4, 16, 0.4)
     means = torch.stack([support[labels == k].mean(0) for k in range(5)])
     nearest = torch.cdist(query, means).argmin(1)
-    assert torch.equal(trajectory(support, labels, query, head=Head(identity_weight=1e9), steps=0)[0].argmax(1), nearest)
+    assert torch.equal(
+        trajectory(support, labels, query, head=Head(identity_weight=1e9), steps=0)[0].argmax(1), nearest
+    )
 
 
 def test_scale_multiplies_the_logits_of_step_0_and_softens_what_follows():
@@ -200,7 +222,9 @@ def test_dropped_rows_stay_below_rounding():
     squared = torch.cdist(members, means).square()
     assert low_rank.significant_rows(squared, weights, 1.0) <= 5
     distances, determinants = low_rank.squared_distances(members, means, diagonals, members, weights, 1.0)
-    covariances = torch.stack([torch.eye(6) + (members - m).T @ ((members - m) * w[:, None]) for m, w in zip(means, weights.T)])
+    covariances = torch.stack(
+        [torch.eye(6) + (members - m).T @ ((members - m) * w[:, None]) for m, w in zip(means, weights.T)]
+    )
     exact, exact_determinants = low_rank.dense_squared_distances(members, means, covariances.double())
     torch.testing.assert_close(distances, exact, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(determinants, exact_determinants, rtol=1e-12, atol=1e-12)
@@ -209,15 +233,17 @@ def test_dropped_rows_stay_below_rounding():
 @pytest.mark.parametrize("n", [4, 10, 30])
 def test_span_coordinates_keep_every_distance(n):
     features = torch.randn(n, 10, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
-    features[-1] = features[0]   # repeated images must not trouble the basis
+    features[-1] = features[0]  # repeated images must not trouble the basis
     coordinates = low_rank.span_coordinates(features)
     assert coordinates.shape == (n, min(n, 10))
-    torch.testing.assert_close(torch.cdist(coordinates, coordinates), torch.cdist(features, features), rtol=1e-10, atol=1e-7)
+    torch.testing.assert_close(
+        torch.cdist(coordinates, coordinates), torch.cdist(features, features), rtol=1e-10, atol=1e-7
+    )
 
 
 def test_bad_input_is_refused_with_the_class_named():
     support, labels, query = make_episode(3, 2, 2, 6, 0.5)
-    run = lambda *a, **k: trajectory(*a, steps=1, **k)   # noqa: E731
+    run = lambda *a, **k: trajectory(*a, steps=1, **k)  # noqa: E731
     with pytest.raises(ValueError, match="labels start at 1"):
         run(support, labels + 1, query)
     with pytest.raises(ValueError, match="class 1 has no support image"):
@@ -235,7 +261,9 @@ def test_bad_input_is_refused_with_the_class_named():
     with pytest.raises(ValueError, match="scale"):
         Head(scale=-1.0)
     with pytest.raises(ValueError, match="metric is 'cosine'; it must be one of 'mahalanobis', 'euclidean'"):
-        Head.__post_init__(SimpleNamespace(**vars(Head()) | {"metric": "cosine"}, __dataclass_fields__=Head.__dataclass_fields__))
+        Head.__post_init__(
+            SimpleNamespace(**vars(Head()) | {"metric": "cosine"}, __dataclass_fields__=Head.__dataclass_fields__)
+        )
 
 
 CASES = ["d64_w5_N25", "d64_w5_N20_q2", "d64_w10_N150", "d64_w6_N72_soft", "d64_w50_N200", "d512_w5_N75"]
@@ -255,5 +283,7 @@ def test_against_the_released_code(case, reference):
 
 
 def _oracle_options(options):
-    return {name.removesuffix("_covariance_divisor") + "_divisor" if name.endswith("divisor") else name: value
-            for name, value in options.items()}
+    return {
+        name.removesuffix("_covariance_divisor") + "_divisor" if name.endswith("divisor") else name: value
+        for name, value in options.items()
+    }

@@ -47,7 +47,7 @@ def load(tmp_path):
 
 def test_a_study_is_read_with_the_papers_defaults(load):
     study = load(STUDY)
-    assert study.names("in") == ("glyphs",) and study.names("out") == ("digits",)
+    assert study.results_folder.parts[-2:] == ("results", study.name)
     assert study.evaluations["5-way"].protocol.shot == 1
     assert study.evaluations["5-way"].episodes == 600
     assert study.refinement.minimum_steps == 2 and study.refinement.maximum_steps == 4
@@ -141,6 +141,20 @@ def test_a_missing_file_names_those_there_are(tmp_path, monkeypatch):
         load_study("configs/mien.yaml")
     assert load_study("configs/mine.yaml").name == "small"
     assert project_root() == tmp_path
+
+
+def test_evaluations_are_found_by_what_they_compare(load):
+    fixed = {"kind": "fixed", "way": 5, "shot": 1}
+    one = {"datasets": ["glyphs"], "trainings": ["simple", "feot"]}
+    study = load(STUDY | {"evaluations": {
+        "many": one | {"protocol": fixed | {"queries_per_class": 20}},
+        "few": one | {"protocol": fixed | {"queries_per_class": 10}},
+        "alone": one | {"protocol": fixed | {"shot": 5}, "trainings": ["feot"]},
+        "variable": one | {"protocol": {"kind": "variable"}},
+    }})
+    assert list(study.evaluations_of(["simple", "feot"], "fixed")) == ["few"]
+    assert set(study.evaluations_of(["feot"], "fixed")) == {"few", "alone"}
+    assert list(study.evaluations_of(["feot"], "variable")) == ["variable"]
 
 
 def test_the_studies_of_the_project_are_valid():

@@ -16,7 +16,9 @@ from tcnaps.sampling import draw_episode
 @pytest.fixture(scope="module")
 def episode():
     source = blobs("blobs", "test")
-    return load_episode(source, draw_episode(source, FixedProtocol(way=4, shot=2, queries_per_class=3), seed=0, index=0))
+    return load_episode(
+        source, draw_episode(source, FixedProtocol(way=4, shot=2, queries_per_class=3), seed=0, index=0)
+    )
 
 
 @pytest.fixture(scope="module", params=["simple", "feot_gmm"])
@@ -59,7 +61,12 @@ def test_unlabelled_images_refine_when_the_head_wants_them(episode):
     torch.manual_seed(0)
     head = head_of("simple")
     model = TransductiveCNAPS("simple", Backbone(), type(head)(unlabelled="both")).eval()
-    extended = Episode(episode.support_images, episode.support_labels, episode.query_images, unlabelled_images=episode.query_images.flip(3))
+    extended = Episode(
+        episode.support_images,
+        episode.support_labels,
+        episode.query_images,
+        unlabelled_images=episode.query_images.flip(3),
+    )
     with torch.no_grad():
         with_extra, without = model(extended, steps=2), model(episode, steps=2)
     torch.testing.assert_close(with_extra[0], without[0], rtol=1e-4, atol=1e-4)
@@ -118,7 +125,11 @@ def folder(tmp_path, monkeypatch):
     backbone = Backbone()
     save(folder / "backbone.safetensors", backbone.state_dict(), {"study": "small"})
     model = TransductiveCNAPS("simple", backbone)
-    save(folder / "simple.safetensors", model.adaptation_state(), {"backbone": checkpoints.digest(folder / "backbone.safetensors")})
+    save(
+        folder / "simple.safetensors",
+        model.adaptation_state(),
+        {"backbone": checkpoints.digest(folder / "backbone.safetensors")},
+    )
     return folder
 
 
@@ -132,12 +143,19 @@ def test_a_model_comes_back_as_it_was_saved(folder, episode):
 
 def test_checkpoints_that_do_not_fit_are_refused(folder):
     study = small_study()
-    with pytest.raises(CheckpointError, match="no checkpoint .*feot.safetensors. Run notebooks/03-meta-train.ipynb with training = 'feot'"):
+    with pytest.raises(
+        CheckpointError,
+        match="no checkpoint .*feot.safetensors. Run notebooks/03-meta-train.ipynb with training = 'feot'",
+    ):
         load_model(study, "feot")
     save(folder / "feot.safetensors", {}, {"backbone": "of another day"})
     with pytest.raises(CheckpointError, match="meta-trained on another backbone"):
         load_model(study, "feot")
-    save(folder / "feot.safetensors", {"surplus": torch.zeros(1)}, {"backbone": checkpoints.digest(folder / "backbone.safetensors")})
+    save(
+        folder / "feot.safetensors",
+        {"surplus": torch.zeros(1)},
+        {"backbone": checkpoints.digest(folder / "backbone.safetensors")},
+    )
     with pytest.raises(CheckpointError, match="does not fit the model: missing film_generator"):
         load_model(study, "feot")
     (folder / "feot.safetensors").write_bytes(b"not a checkpoint at all")

@@ -29,13 +29,17 @@ def random_film(requires_grad=False, n=None):
     for channels in (64, 128, 256, 512):
         for _ in range(4):
             shape = (channels,) if n is None else (n, channels)
-            gamma, beta = (1 + 0.3 * torch.randn(shape, generator=generator), 0.3 * torch.randn(shape, generator=generator))
+            gamma, beta = (
+                1 + 0.3 * torch.randn(shape, generator=generator),
+                0.3 * torch.randn(shape, generator=generator),
+            )
             film.append(Modulation(gamma.requires_grad_(requires_grad), beta.requires_grad_(requires_grad)))
     return film
 
 
 def plain_forward(network, images, film):
     """The paper's ResNet18 with FiLM after both batch-norms of every block, nothing folded."""
+
     def norm(x, layer):
         bn = layer.norm
         return F.batch_norm(layer.conv(x), bn.running_mean, bn.running_var, bn.weight, bn.bias)
@@ -51,7 +55,7 @@ def plain_forward(network, images, film):
 
 
 def test_parameter_counts_are_the_papers(backbone):
-    assert sum(p.numel() for p in backbone.parameters()) == 11_171_904     # 11.17 M
+    assert sum(p.numel() for p in backbone.parameters()) == 11_171_904  # 11.17 M
     generator = FilmGenerator()
     assert round(sum(p.numel() for p in generator.parameters()) / 1e6, 2) == 8.45
     film = generator(torch.zeros(64))

@@ -17,15 +17,36 @@ PROTOCOL = {"kind": "variable", "maximum_way": 6, "maximum_support_size": 18, "q
 STUDY = {
     "name": "tiny",
     "image_size": 32,
-    "datasets": {"textures": {"source": "miniature", "domain": "in"}, "digits": {"source": "miniature", "domain": "out"}},
+    "datasets": {
+        "textures": {"source": "miniature", "domain": "in"},
+        "digits": {"source": "miniature", "domain": "out"},
+    },
     "pretraining": {"datasets": ["textures"], "epochs": 1, "schedule": "one cycle", "batch_size": 128},
-    "meta_training": {"datasets": ["textures"], "protocol": PROTOCOL, "episodes": 2, "episodes_per_step": 1, "validate_every": 1,
-                      "validation_datasets": ["textures"], "validation_episodes": 2},
+    "meta_training": {
+        "datasets": ["textures"],
+        "protocol": PROTOCOL,
+        "episodes": 2,
+        "episodes_per_step": 1,
+        "validate_every": 1,
+        "validation_datasets": ["textures"],
+        "validation_episodes": 2,
+    },
     "evaluations": {
-        "variable": {"protocol": PROTOCOL, "datasets": ["textures", "digits"], "episodes": 3,
-                     "trainings": ["simple", "feot", "transductive_plus", "gmm", "feot_gmm", "gmm_em_plus"]},
-        **{f"5-way-1-shot-{n}": {"protocol": {"kind": "fixed", "way": 5, "shot": 1, "queries_per_class": n}, "datasets": ["textures", "digits"],
-                                 "trainings": ["simple", "feot"], "episodes": 2} for n in (3, 6)},
+        "variable": {
+            "protocol": PROTOCOL,
+            "datasets": ["textures", "digits"],
+            "episodes": 3,
+            "trainings": ["simple", "feot", "transductive_plus", "gmm", "feot_gmm", "gmm_em_plus"],
+        },
+        **{
+            f"5-way-1-shot-{n}": {
+                "protocol": {"kind": "fixed", "way": 5, "shot": 1, "queries_per_class": n},
+                "datasets": ["textures", "digits"],
+                "trainings": ["simple", "feot"],
+                "episodes": 2,
+            }
+            for n in (3, 6)
+        },
     },
 }
 
@@ -46,7 +67,7 @@ def test_the_form_of_a_notebook(notebook):
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """A project's root with the tiny study, whose networks have been trained: one training by notebook, the others directly."""
+    """A project's root with the tiny study, its networks trained: one training by notebook, the others directly."""
     root = tmp_path_factory.mktemp("project")
     shutil.copytree(ROOT / "notebooks", root / "notebooks")
     shutil.copytree(ROOT / "results" / "published", root / "results" / "published")
@@ -78,7 +99,12 @@ def run(name):
     from tcnaps.batch import run_notebook
 
     executed = Path("results/tiny/notebooks") / f"{name}.ipynb"
-    run_notebook(Path("notebooks") / f"{name}.ipynb", executed, {"study": "configs/tiny.yaml"} | EXTRA.get(name, {}), progress=False)
+    run_notebook(
+        Path("notebooks") / f"{name}.ipynb",
+        executed,
+        {"study": "configs/tiny.yaml"} | EXTRA.get(name, {}),
+        progress=False,
+    )
     outputs = json.loads(executed.read_text())["cells"][-1]["outputs"]
     return "".join("".join(output.get("text", "")) for output in outputs)
 
@@ -88,13 +114,17 @@ LOOKING = [n.stem for n in NOTEBOOKS if n.stem[:2] not in ("02", "03", "04")]
 
 
 def test_the_training_notebooks_answer_and_leave_their_figures(project):
-    for name, pattern in {"02-pretrain": r"Held-out accuracy after 1 epochs: [\d.]+ ± [\d.]+%",
-                          "03-meta-train": r"feot, best: validation accuracy [\d.]+ ± [\d.]+%",
-                          "04-evaluate": r"feot, variable, minimum 2, maximum 4: [\d.]+ ± [\d.]+%"}.items():
+    for name, pattern in {
+        "02-pretrain": r"Held-out accuracy after 1 epochs: [\d.]+ ± [\d.]+%",
+        "03-meta-train": r"feot, best: validation accuracy [\d.]+ ± [\d.]+%",
+        "04-evaluate": r"feot, variable, minimum 2, maximum 4: [\d.]+ ± [\d.]+%",
+    }.items():
         executed = json.loads((project / "results/tiny/notebooks" / f"{name}.ipynb").read_text())
         assert re.search(pattern, "".join(executed["cells"][-1]["outputs"][0]["text"])), name
     for figure in ("pretraining", "meta-training/feot"):
-        assert all((project / "figures/tiny" / f"{figure}.{suffix}").stat().st_size > 2_000 for suffix in ("png", "pdf"))
+        assert all(
+            (project / "figures/tiny" / f"{figure}.{suffix}").stat().st_size > 2_000 for suffix in ("png", "pdf")
+        )
 
 
 @pytest.mark.parametrize("name", LOOKING)
@@ -132,6 +162,9 @@ def test_printed_accuracies_follow_from_the_rows(project, monkeypatch):
             source = open_source(name, dataset, "test", 32, study.data_folder)
             with torch.no_grad():
                 episodes = [load_episode(source, draw_episode(source, protocol, study.seed, i)) for i in range(3)]
-                hits = [(model.classify(e, cell.minimum, cell.maximum).labels == e.query_labels).double().mean() for e in episodes]
+                hits = [
+                    (model.classify(e, cell.minimum, cell.maximum).labels == e.query_labels).double().mean()
+                    for e in episodes
+                ]
             means.append(torch.stack(hits).mean().item())
         assert cell.accuracy == pytest.approx(sum(means) / len(means), abs=1e-5)

@@ -21,7 +21,10 @@ def planted(d=10):
     centres[1, 0], centres[2, 1] = 8, 8
     spread = torch.full((d,), 3.0, dtype=torch.float64)
     spread[:2] = 0.7
-    draw = lambda n: torch.cat([c + spread * torch.randn(n, d, generator=generator, dtype=torch.float64) for c in centres])   # noqa: E731
+
+    def draw(n):
+        return torch.cat([c + spread * torch.randn(n, d, generator=generator, dtype=torch.float64) for c in centres])
+
     return draw(4), torch.arange(3).repeat_interleave(4), draw(30)
 
 
@@ -30,7 +33,7 @@ def test_the_plane_is_orthonormal_and_shows_what_tells_classes_apart():
     one_hot = torch.nn.functional.one_hot(torch.arange(3).repeat_interleave(30), 3).double()
     plane = discriminative_plane(query, one_hot)
     torch.testing.assert_close(plane.T @ plane, torch.eye(2, dtype=torch.float64))
-    assert plane[:2].square().sum() > 1.7     # of 2: the two planted directions
+    assert plane[:2].square().sum() > 1.7  # of 2: the two planted directions
 
 
 def test_a_view_repeats_what_the_clustering_does():
@@ -40,7 +43,7 @@ def test_a_view_repeats_what_the_clustering_does():
     np.testing.assert_allclose(view.responsibilities[:, 12:], logits.softmax(2), atol=1e-9)
     assert (view.responsibilities[:, :12] == torch.nn.functional.one_hot(labels, 3).numpy()).all()
     assert view.is_support.sum() == 12 and view.points.shape == (102, 2)
-    assert (np.linalg.eigvalsh(view.covariances) >= 1 - 1e-9).all()       # identity_weight is 1
+    assert (np.linalg.eigvalsh(view.covariances) >= 1 - 1e-9).all()  # identity_weight is 1
 
 
 def test_in_two_dimensions_nothing_is_turned_and_the_drawn_statistics_give_the_drawn_responsibilities():
@@ -51,7 +54,9 @@ def test_in_two_dimensions_nothing_is_turned_and_the_drawn_statistics_give_the_d
     from tcnaps.clustering import ClassStatistics
 
     for t in range(3):
-        drawn = ClassStatistics(torch.from_numpy(view.means[t]), torch.from_numpy(view.covariances[t]), torch.ones(3).double())
+        drawn = ClassStatistics(
+            torch.from_numpy(view.means[t]), torch.from_numpy(view.covariances[t]), torch.ones(3).double()
+        )
         np.testing.assert_allclose(class_logits(query, drawn).softmax(1), view.responsibilities[t, 3:], atol=1e-9)
 
 
@@ -64,7 +69,7 @@ def test_heads_are_compared_on_the_same_episodes():
     frame = compare_heads(model, sources, protocol, heads, small_study(), episodes=2)
     assert len(frame) == 2 * 2 * 2 and set(frame.domain) == {"in", "out"}
     wide = frame.pivot(index=["dataset", "episode"], columns="head", values="without")
-    assert (wide[1.0] == wide[0.25]).all()        # step 0 labels do not depend on the scale
+    assert (wide[1.0] == wide[0.25]).all()  # step 0 labels do not depend on the scale
     confidence = frame.groupby("head")["confidence"].mean()
     assert confidence[0.25] < confidence[1.0] and frame[["without", "refined"]].stack().between(0, 1).all()
 

@@ -7,21 +7,35 @@ from small_study import blobs
 from tcnaps.config import FixedProtocol, VariableProtocol
 from tcnaps.datasets.source import ImageSource
 from tcnaps.sampling import (
-    draw_episode, queries_per_class, sample_classes, sample_shots, sample_support_size, sample_way,
+    draw_episode,
+    queries_per_class,
+    sample_classes,
+    sample_shots,
+    sample_support_size,
+    sample_way,
 )
 
 
 def uneven(sizes, superclasses=None) -> ImageSource:
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    return ImageSource("uneven", "test", np.zeros((starts[-1], 1, 1, 3), np.uint8), tuple(f"class {k}" for k in range(len(sizes))),
-                       starts, superclasses)
+    return ImageSource(
+        "uneven",
+        "test",
+        np.zeros((starts[-1], 1, 1, 3), np.uint8),
+        tuple(f"class {k}" for k in range(len(sizes))),
+        starts,
+        superclasses,
+    )
 
 
 @pytest.mark.parametrize("protocol", [FixedProtocol(way=4, shot=3, queries_per_class=5), VariableProtocol()])
 def test_an_episode_repeats_and_its_images_are_apart(protocol):
     source = uneven([30, 12, 50, 9, 80, 21, 40])
     draws = [draw_episode(source, protocol, seed=3, index=i) for i in (7, 8, 7)]
-    assert all(np.array_equal(getattr(draws[0], f), getattr(draws[2], f)) for f in ("classes", "support_images", "query_images"))
+    assert all(
+        np.array_equal(getattr(draws[0], f), getattr(draws[2], f))
+        for f in ("classes", "support_images", "query_images")
+    )
     assert not np.array_equal(draws[0].support_images, draws[1].support_images)
     assert not np.array_equal(draws[0].support_images, draw_episode(source, protocol, seed=4, index=7).support_images)
     for i in range(50):
@@ -36,7 +50,9 @@ def test_an_episode_repeats_and_its_images_are_apart(protocol):
 
 def test_more_queries_leave_the_support_set_and_the_first_queries():
     source = blobs("blobs", "test", n_images=30)
-    few, many = (draw_episode(source, FixedProtocol(way=5, shot=2, queries_per_class=q), seed=0, index=1) for q in (4, 20))
+    few, many = (
+        draw_episode(source, FixedProtocol(way=5, shot=2, queries_per_class=q), seed=0, index=1) for q in (4, 20)
+    )
     assert np.array_equal(few.support_images, many.support_images)
     assert np.array_equal(few.query_images.reshape(5, 4), many.query_images.reshape(5, 20)[:, :4])
 
@@ -60,7 +76,7 @@ def test_classes_of_one_superclass():
         names = {scripts[k] for k in classes}
         assert len(names) == 1 and len(np.unique(classes)) == len(classes) >= 5
         seen |= names
-    assert seen == {"Greek", "Latin"}   # Runic has too few characters
+    assert seen == {"Greek", "Latin"}  # Runic has too few characters
     with pytest.raises(ValueError, match="no superclass has the 10 classes"):
         sample_classes(generator, 19, scripts, 10, 50)
 
@@ -76,7 +92,7 @@ def test_support_size_is_between_the_way_and_its_limits():
     generator, sizes = np.random.default_rng(0), np.array([200, 30, 60])
     drawn = [sample_support_size(generator, sizes, 10, 500, 100) for _ in range(3000)]
     assert min(drawn) >= 3 and max(drawn) <= 100 + 20 + 50
-    assert abs(np.mean(drawn) - (170 / 2 + 1.5)) < 3       # u is uniform; rounding up adds half an image a class
+    assert abs(np.mean(drawn) - (170 / 2 + 1.5)) < 3  # u is uniform; rounding up adds half an image a class
     assert max(sample_support_size(generator, sizes, 10, 40, 100) for _ in range(100)) == 40
 
 

@@ -60,12 +60,12 @@ def interrupt_after(monkeypatch, module, name, calls):
 def test_pretraining_learns_and_an_interrupted_one_ends_the_same(root, tmp_path, monkeypatch):
     place(monkeypatch, tmp_path)
     study = small_study()
-    original = interrupt_after(monkeypatch, pretraining, "augment", 4)    # in the middle of the second epoch
+    original = interrupt_after(monkeypatch, pretraining, "augment", 4)  # in the middle of the second epoch
     with pytest.raises(KeyboardInterrupt):
         pretrain(study, save_every=1)
     monkeypatch.setattr(pretraining, "augment", original)
     log = pretrain(study, save_every=1)
-    assert list(log.epoch) == [1, 2] and log.train_accuracy.iloc[-1] > 0.2      # chance is 1/8
+    assert list(log.epoch) == [1, 2] and log.train_accuracy.iloc[-1] > 0.2  # chance is 1/8
     assert all(torch.equal(a, weights(tmp_path, "backbone")[name]) for name, a in weights(root, "backbone").items())
     assert not list(tmp_path.rglob("*.state.pt")) and not list(tmp_path.rglob("*.tmp"))
 
@@ -74,7 +74,8 @@ def test_meta_training_changes_the_weights_and_an_interrupted_one_ends_the_same(
     place(monkeypatch, tmp_path)
     (tmp_path / "results/small/checkpoints").mkdir(parents=True)
     (tmp_path / "results/small/checkpoints/backbone.safetensors").write_bytes(
-        (root / "results/small/checkpoints/backbone.safetensors").read_bytes())
+        (root / "results/small/checkpoints/backbone.safetensors").read_bytes()
+    )
     study = small_study()
     original = interrupt_after(monkeypatch, meta_training, "training_episode", 5)
     with pytest.raises(KeyboardInterrupt):
