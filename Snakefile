@@ -77,7 +77,7 @@ PICTURES = [f"tcnaps.{file.stem}" for pattern in ("*figure*", "*table*", "*widge
             for file in Path("tcnaps").glob(pattern)]
 EVALUATED = [training for training in study.trainings if evaluations_of(training)]
 COMPARED = ["simple", "feot"]       # the trainings of Simple and Transductive CNAPS
-FIXED = [e.protocol for e in study.evaluations.values() if e.protocol.kind == "fixed"]
+FIXED = [e.protocol for e in study.evaluations.values() if e.protocol.kind == "fixed" and "feot" in e.trainings]
 TOY = figures("soft-k-means-toy", "soft-k-means-episode", "episode-images", "softmax-confidence",
               "softmax-scale") if "feot" in study.trainings else []
 
@@ -95,8 +95,8 @@ if shown := evaluation_with("feot"):
     SHOWN["08-refinement-steps"] = (["feot"], shown, ["refinement-steps", "accuracy-by-step"],
                                     ["refinement-steps.csv", "refinement-table.csv"])
 if any(a.queries_per_class != b.queries_per_class and (a.way, a.shot) == (b.way, b.shot)
-       for a, b in combinations(FIXED, 2)) and set(COMPARED) <= set(EVALUATED):
-    SHOWN["09-number-of-queries"] = (COMPARED, None, ["number-of-queries"], ["number-of-queries.csv"])
+       for a, b in combinations(FIXED, 2)):
+    SHOWN["09-number-of-queries"] = (["feot"], None, ["number-of-queries"], ["number-of-queries.csv"])
 if shown := evaluation_with(kinds=["variable"]):
     SHOWN["10-ways-and-shots"] = (study.evaluations[shown].trainings[:1], shown, ["ways-and-shots"],
                                   ["ways.csv", "shots.csv"])

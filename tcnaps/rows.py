@@ -52,11 +52,15 @@ def load_query_counts(study: Study, trainings: Sequence[str]) -> pd.DataFrame:
     """
     settings: dict[tuple[int, int], list[str]] = {}
     for name, evaluation in study.evaluations.items():
-        if isinstance(evaluation.protocol, FixedProtocol):
+        if isinstance(evaluation.protocol, FixedProtocol) and set(trainings) <= set(evaluation.trainings):
             settings.setdefault((evaluation.protocol.way, evaluation.protocol.shot), []).append(name)
+    # Episodes that all counts have in common, so that the curve compares like with like.
     several = {setting: names for setting, names in settings.items() if len(names) > 1}
     if not several:
-        raise ValueError(f"Study '{study.name}' has no two fixed evaluations that differ in queries_per_class only.")
+        raise ValueError(
+            f"Study '{study.name}' has no two fixed evaluations of {', '.join(trainings)} that differ in "
+            "queries_per_class only."
+        )
     frames = []
     for (way, shot), names in several.items():
         shared = set.intersection(*(set(study.evaluations[name].datasets) for name in names))
