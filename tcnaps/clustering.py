@@ -31,8 +31,7 @@ class Head:
         unlabelled: whose responsibilities refine the classes: the query images', the extra images', or both.
         identity_weight: β of equation 2, in squared feature units; the weight of the identity in every covariance.
         task_covariance_divisor: Σ is the scatter divided by n (the paper) or n − 1.
-        class_covariance_divisor: Σ_k is the scatter divided by n_k (the paper) or n_k − 1, which needs two support
-            images in every class.
+        class_covariance_divisor: likewise for Σ_k; n_k − 1 needs two support images in every class.
     """
 
     metric: Literal["mahalanobis", "euclidean"] = "mahalanobis"
@@ -50,10 +49,7 @@ class Head:
             if isinstance(setting.default, str) and value not in allowed:
                 raise ValueError(f"{setting.name} is {value!r}; it must be one of {', '.join(map(repr, allowed))}")
         if not self.identity_weight > 0:
-            raise ValueError(
-                f"identity_weight is {self.identity_weight}; it must be above 0, or covariances of few "
-                "images have no inverse"
-            )
+            raise ValueError(f"identity_weight is {self.identity_weight}; covariances are invertible only above 0")
         if not self.scale > 0:
             raise ValueError(f"scale is {self.scale}; it must be above 0")
 
@@ -282,12 +278,10 @@ def _checked_way(support, labels, query, extra, head):
         if not features.isfinite().all():
             rows = (~features.isfinite().all(1)).nonzero().flatten().tolist()
             raise ValueError(f"{name} features of image(s) {rows[:5]} are not finite; check the images and the weights")
-    way = check_support_labels(labels)
-    counts = labels.bincount(minlength=way)
+    counts = labels.bincount(minlength=check_support_labels(labels))
     if head.class_covariance_divisor == "n-1" and counts.min() < 2:
-        k = int(counts.argmin())
-        raise ValueError(f"class {k} has one support image: n_k − 1 is 0; set class_covariance_divisor to 'n'")
-    return way
+        raise ValueError(f"class {int(counts.argmin())} has one support image, so n_k − 1 is 0; use the divisor 'n'")
+    return len(counts)
 
 
 def check_support_labels(labels: Int[Tensor, "n_support"]) -> int:
