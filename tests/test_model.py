@@ -46,6 +46,19 @@ def test_chunks_bound_memory_and_change_nothing(model, episode):
     torch.testing.assert_close(parts[2], whole[2], rtol=1e-5, atol=1e-5)
 
 
+def test_bfloat16_convolutions_and_float64_clustering(episode):
+    torch.manual_seed(0)
+    backbone = Backbone()
+    plain = TransductiveCNAPS("simple", backbone).eval()
+    mixed = TransductiveCNAPS("simple", backbone, precision=torch.bfloat16, clustering_dtype=torch.float64).eval()
+    mixed.load_state_dict(plain.state_dict())
+    with torch.no_grad():
+        exact, rounded = plain.features(episode)[0], mixed.features(episode)[0]
+        assert mixed(episode, steps=1).dtype == torch.float64
+    assert rounded.dtype == torch.float64 and not torch.equal(rounded.float(), exact)
+    assert (rounded - exact).norm() < 0.05 * exact.norm()
+
+
 def test_only_the_adaptation_learns_and_the_backbone_stays_in_evaluation_mode(model, episode):
     model.train()
     assert not model.backbone.training and model.task_encoder.training
