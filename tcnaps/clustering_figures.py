@@ -110,8 +110,9 @@ def confidence_by_scale(axes: Panels, frame: pd.DataFrame) -> None:
             share = np.full(len(confidence), 1 / len(confidence))
             ax.hist(confidence, bins=np.linspace(0, 1, 21), weights=share, histtype="step",
                     color=shades[step], linewidth=1.2, label=f"step {step}")
-        ax.set(title=f"Scale {scale:g}", xlabel="Responsibility of the predicted class", xlim=(0, 1))
+        ax.set(title=f"Scale {scale:g}", xlim=(0, 1))
     axes[0].set_ylabel("Share of queries")
+    axes[0].figure.supxlabel("Responsibility of the predicted class", fontsize=8)
     for ax in axes:
         ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes[0].legend(loc="upper left")
@@ -151,6 +152,7 @@ def episode_images(ax: Axes, support: Mapping[str, np.ndarray], query: np.ndarra
     """
     colours = class_colours(len(support))
     widest = min(columns, max(len(images) for images in support.values()))
+    first = widest + (0.5 if widest > 1 else 1.0)    # of the query columns; the word "Support" needs its room
     for row, (name, images) in enumerate(support.items()):
         ax.text(-0.15, row + 0.5, name, ha="right", va="center", fontsize=7, color=colours[row] * 0.8)
         for column, image in enumerate(images[:columns]):
@@ -158,7 +160,7 @@ def episode_images(ax: Axes, support: Mapping[str, np.ndarray], query: np.ndarra
         if query is not None:
             for column, index in enumerate(np.flatnonzero(true == row)[:columns]):
                 label = row if predicted is None else int(predicted[index])
-                x = widest + 0.5 + column
+                x = first + column
                 _thumbnail(ax, query[index], x, row, colours[label])
                 if label != row:
                     for colour, size, width in (("white", 5.5, 2.6), (BLACK, 4.5, 1.2)):
@@ -167,9 +169,9 @@ def episode_images(ax: Axes, support: Mapping[str, np.ndarray], query: np.ndarra
     right = widest
     ax.text(0, -0.15, "Support", fontsize=8, weight="bold")
     if query is not None:
-        right = widest + 0.5 + min(columns, int(np.bincount(true).max()))
+        right = first + min(columns, int(np.bincount(true).max()))
         heading = "Queries" if predicted is None else "Queries (frame: prediction)"
-        ax.text(widest + 0.5, -0.15, heading, fontsize=8, weight="bold")
+        ax.text(first, -0.15, heading, fontsize=8, weight="bold")
     ax.set(xlim=(-0.1, right + 0.05), ylim=(len(support) + 0.05, -0.1))
     ax.set_aspect("equal")
     ax.axis("off")

@@ -97,6 +97,9 @@ def class_recall(axes: Panels, recalls: pd.DataFrame) -> None:
             _band(ax, own["shot"], own["recall"], own["interval"], name, i)
         _shot_axis(ax, float(recalls["shot"].max()))
         ax.set(title=DOMAIN_NAMES[domain], xlabel=SHOT_LABEL if domain == "out" else "")
+    for ax in axes:    # a band may leave the range of what it is the interval of
+        low, high = ax.get_ylim()
+        ax.set_ylim(max(low, -1), min(high, 101))
     axes[0].set_ylabel("Class recall (%)")
     axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
 
@@ -128,7 +131,7 @@ def refinement_heatmap(ax: Axes, grid: pd.DataFrame, value: str = "accuracy",
     """
     cells = 100 * grid.pivot(index="minimum", columns="maximum", values=value)
     label = {"accuracy": "Accuracy (%)", "gain": "Gain over no refinement (points)"}[value]
-    number = ".1f" if value == "accuracy" else "+.1f"
+    number = ".1f" if value == "accuracy" else "+.2f"
     sns.heatmap(cells, ax=ax, annot=True, fmt=number, cmap="cividis", square=True, linewidths=0.5,
                 annot_kws={"fontsize": 6}, cbar_kws={"label": label, "shrink": 0.8})
     if mark[0] in cells.index and mark[1] in cells.columns:
