@@ -165,13 +165,13 @@ def test_class_recall_and_its_gain(panels, predictions):
     np.testing.assert_allclose(axes[2].containers[0].lines[0].get_xydata()[:, 1], 100 * own["difference"])
 
 
-@pytest.mark.parametrize(("value", "sign"), [("accuracy", ""), ("gain", "+")])
-def test_heatmap_writes_every_cell_and_no_other(panels, rows, value, sign):
+@pytest.mark.parametrize(("value", "form"), [("accuracy", ".1f"), ("gain", "+.2f")])
+def test_heatmap_writes_every_cell_and_no_other(panels, rows, value, form):
     grid = refinement_grid(rows, "feot", range(6), range(7))
     ax = panels(height=2.8)
     figures.refinement_heatmap(ax, grid, value)
     written = sorted(text.get_text() for text in ax.texts)
-    assert written == sorted(f"{100 * v:{sign}.1f}" for v in grid[value])
+    assert written == sorted(f"{100 * v:{form}}" for v in grid[value])
     [outline] = ax.patches
     assert outline.get_xy() == (4, 2)  # column 4 = maximum, row 2 = minimum
     assert ax.get_legend().get_texts()[0].get_text() == "minimum 2, maximum 4"
