@@ -94,6 +94,8 @@ def new_model(study: Study, training: str) -> TransductiveCNAPS:
         training,
         load_backbone(study),
         head_of(training, study.clustering),
+        lstm_layers=study.task_encoder.lstm_layers,
+        set_encoder_statistics=study.task_encoder.statistics,
         precision=getattr(torch, study.precision),
         clustering_dtype=getattr(torch, study.clustering.dtype),
     )

@@ -17,6 +17,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tcnaps import low_rank
+from tcnaps.checks import check_features, check_support_labels
+
+SMALL = 256  # up to so many images or features, float64 throughout costs little, and no rounding is amplified
 
 
 @dataclass(frozen=True)
@@ -30,8 +33,9 @@ class Head:
         update: `means` leaves the covariances as the support set gave them (Bregman soft clustering).
         unlabelled: whose responsibilities refine the classes: the query images', the extra images', or both.
         identity_weight: β of equation 2, in squared feature units; the weight of the identity in every covariance.
-        task_covariance_divisor: Σ is the scatter divided by n (the paper) or n − 1.
-        class_covariance_divisor: likewise for Σ_k; n_k − 1 needs two support images in every class.
+        task_covariance_divisor: Σ is the scatter divided by n (the paper) or n − 1 (the released code).
+        class_covariance_divisor: likewise for Σ_k by the support set alone; n_k − 1 is the released Simple CNAPS, whose
+            Σ_k of a 1-shot class is the variance of its image's features, in every entry. Refinement divides by n_k.
     """
 
     metric: Literal["mahalanobis", "euclidean"] = "mahalanobis"
@@ -98,7 +102,8 @@ def class_statistics(
     """Class means and covariances from weighted images (equations 9-12; with one-hot rows, equations 1-4).
 
     Σ is the weighted task covariance and Σ_k the weighted class covariance, about the means μ and μ_k; then
-    Q_k = λ_k Σ_k + (1 − λ_k) Σ + identity_weight · I with the shrinkage λ_k = n_k / (n_k + 1).
+    Q_k = λ_k Σ_k + (1 − λ_k) Σ + identity_weight · I with the shrinkage λ_k = n_k / (n_k + 1). With the class divisor
+    n_k − 1, responsibilities are to be one-hot and features not rotated: see `Head`.
     """
     n, d = features.shape
     counts = responsibilities.sum(0)
@@ -112,7 +117,10 @@ def class_statistics(
     covariances = []
     for k in range(len(counts)):
         deviations = features - means[k]
-        scatter = (deviations * scatter_weights[:, k : k + 1]).T @ deviations  # λ_k Σ_k
+        if head.class_covariance_divisor == "n-1" and counts[k] == 1:
+            scatter = shrinkage[k] * features[responsibilities[:, k].argmax()].var()
+        else:
+            scatter = (deviations * scatter_weights[:, k : k + 1]).T @ deviations  # λ_k Σ_k
         covariances.append(scatter + (1 - shrinkage[k]) * task_covariance + head.identity_weight * identity)
     return ClassStatistics(means, torch.stack(covariances), counts)
 
@@ -146,40 +154,58 @@ def refinement_steps(
         extra_features: further unlabelled images; they refine the classes where `head.unlabelled` says so.
 
     Raises:
-        ValueError: features of different width or kind, non-finite features, a class without a support image, a
-            1-shot class where `head.class_covariance_divisor` is n − 1.
+        ValueError: features of different width or kind, non-finite features, a class without a support image, or a
+            single support image where `head.task_covariance_divisor` is n − 1.
     """
     if extra_features is None:
         extra_features = query_features.new_zeros(0, query_features.shape[1])
-    way = _checked_way(support_features, support_labels, query_features, extra_features, head)
-    features = torch.cat([support_features, query_features, extra_features])
-    n_support, n_query = len(support_features), len(query_features)
-    coordinates = low_rank.span_coordinates(features)
-    support, unlabelled = coordinates[:n_support], coordinates[n_support:]
-    outside = features.shape[1] - coordinates.shape[1]
+    sets = {"support": support_features, "query": query_features, "extra": extra_features}
+    check_features(sets)
+    way = check_support_labels(support_labels)
+    if head.task_covariance_divisor == "n-1" and head.metric == "mahalanobis" and len(support_labels) == 1:
+        raise ValueError("there is one support image in all, so n − 1 is 0; use the task covariance's divisor 'n'")
+    features = torch.cat(list(sets.values()))
+    n_support, n_query, dtype = len(support_features), len(query_features), features.dtype
+    if min(features.shape) <= SMALL:
+        features = features.double()
     refining = {"query": slice(0, n_query), "extra": slice(n_query, None), "both": slice(None)}[head.unlabelled]
     dense = features.requires_grad or head.metric == "euclidean" or head.update == "means"
+    # The released Simple CNAPS' rule for 1-shot classes depends on the axes of the features; nothing else does.
+    first_head, head = head, replace(head, class_covariance_divisor="n")
+    as_they_are = first_head != head
+    in_axes = not dense and features.shape[0] < min(features.shape[1], SMALL)
+    if in_axes:
+        coordinates = low_rank.principal_coordinates(features)
+    else:
+        coordinates = features if as_they_are and dense else low_rank.span_coordinates(features)
+    outside = features.shape[1] - coordinates.shape[1]
 
     support_responsibilities = responsibilities = one_hot(support_labels, way, features)
-    members, points = support, unlabelled
+    members, points = coordinates[:n_support], coordinates[n_support:]
     for number in count():
         if dense:
-            statistics = class_statistics(members, responsibilities, head)
+            statistics = class_statistics(members, responsibilities, first_head if number == 0 else head)
             if number == 0:
                 covariances = statistics.covariances
             elif head.update == "means":
                 statistics = replace(statistics, covariances=covariances)
             logits = class_logits(points, statistics, head, outside)
+        elif number == 0 and as_they_are:
+            statistics = class_statistics(features[:n_support], responsibilities, first_head)
+            logits = class_logits(features[n_support:], statistics, head)
         elif number == 0:
             logits = _support_logits(points, members, responsibilities, head, outside)
         elif len(members) > n_support:  # else nothing refines: step 0 stands
             if number == 1:  # the task covariance is that of all members from here on: diagonalise it once
-                rotation, variances = low_rank.principal_axes(
-                    members, _divisor(len(members), head.task_covariance_divisor)
-                )
-                members, points = members @ rotation, points @ rotation
+                divisor = _divisor(len(members), head.task_covariance_divisor)
+                if in_axes and len(members) == len(features):
+                    variances = members.square().sum(0) / divisor
+                else:
+                    rotation, variances = low_rank.principal_axes(members, divisor)
+                    members, points = members @ rotation, points @ rotation
             logits = _low_rank_logits(points, members, variances, responsibilities, head, outside)
-        yield Step(number, logits[:n_query], logits[n_query:])
+        rounded = logits.to(dtype)
+        yield Step(number, rounded[:n_query], rounded[n_query:])
         responsibilities = torch.cat([support_responsibilities, logits[refining].softmax(1)])
         if number == 0:
             members = torch.cat([members, points[refining]])
@@ -268,33 +294,3 @@ def _weights(responsibilities, counts, head):
 
 def _divisor(count, rule):
     return count - 1 if rule == "n-1" else count
-
-
-def _checked_way(support, labels, query, extra, head):
-    for name, features in {"support": support, "query": query, "extra": extra}.items():
-        if features.shape[1] != support.shape[1] or features.dtype != support.dtype:
-            both = f"{features.shape[1]} × {features.dtype}, not {support.shape[1]} × {support.dtype}"
-            raise ValueError(f"{name} features are {both} as the support's; they must come from the same backbone")
-        if not features.isfinite().all():
-            rows = (~features.isfinite().all(1)).nonzero().flatten().tolist()
-            raise ValueError(f"{name} features of image(s) {rows[:5]} are not finite; check the images and the weights")
-    counts = labels.bincount(minlength=check_support_labels(labels))
-    if head.class_covariance_divisor == "n-1" and counts.min() < 2:
-        raise ValueError(f"class {int(counts.argmin())} has one support image, so n_k − 1 is 0; use the divisor 'n'")
-    return len(counts)
-
-
-def check_support_labels(labels: Int[Tensor, "n_support"]) -> int:
-    """Returns the way of an episode whose support labels are 0, ..., way − 1, each at least once.
-
-    Raises:
-        ValueError: there is no support image, labels do not start at 0, or a class has no support image.
-    """
-    if len(labels) == 0:
-        raise ValueError("the support set is empty; every class needs at least one support image")
-    if labels.min() != 0:
-        raise ValueError(f"support labels start at {int(labels.min())}; number the episode's classes 0, ..., way - 1")
-    missing = (labels.bincount() == 0).nonzero().flatten().tolist()
-    if missing:
-        raise ValueError(f"class {missing[0]} has no support image; give it one or number the classes without gaps")
-    return int(labels.max()) + 1

@@ -6,150 +6,64 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PositiveFloat,
-    PositiveInt,
-    ValidationError,
-    model_validator,
-)
+from pydantic import Field, ValidationError, model_validator
 
+from tcnaps.presets import with_preset
+from tcnaps.settings import (
+    Clustering,
+    Dataset,
+    Decoding,
+    Evaluation,
+    FixedProtocol,
+    MetaTraining,
+    Name,
+    NonNegativeInt,
+    Pretraining,
+    Refinement,
+    Section,
+    Statistics,
+    TaskEncoder,
+    TrainingName,
+    VariableProtocol,
+)
 from tcnaps.variants import TRAININGS
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]    # names become names of files
-TrainingName = Literal["simple", "feot", "transductive_plus", "gmm", "feot_gmm", "gmm_em_plus"]
-NonNegativeInt = Annotated[int, Field(ge=0)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
+__all__ = ["ConfigError", "FixedProtocol", "Study", "VariableProtocol", "load_study", "project_root"]
 
 
 class ConfigError(ValueError):
     """A study's YAML says something that cannot be meant; the message names file, key and remedy."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+class Study(Section):
+    """Everything a study needs: datasets, trainings, evaluations. One YAML file each.
 
-
-class Dataset(_Section):
-    """One dataset of a study. `domain` says whether its training classes may be trained on."""
-
-    source: Literal["miniature"]
-    domain: Literal["in", "out"]
-
-
-class FixedProtocol(_Section):
-    """Fixed way and shot, as for mini- and tiered-ImageNet (appendix A.2)."""
-
-    kind: Literal["fixed"] = "fixed"
-    way: Annotated[int, Field(ge=2)]
-    shot: PositiveInt
-    queries_per_class: PositiveInt = 10
-
-
-class VariableProtocol(_Section):
-    """Variable way and shot (Triantafillou et al. 2020, section 3.2). Defaults are Meta-Dataset's."""
-
-    kind: Literal["variable"] = "variable"
-    minimum_way: Annotated[int, Field(ge=2)] = 5
-    maximum_way: Annotated[int, Field(ge=2)] = 50
-    queries_per_class: PositiveInt = 10
-    maximum_support_size: PositiveInt = 500
-    maximum_support_per_class: PositiveInt = 100
-
-    @model_validator(mode="after")
-    def _ordered(self) -> "VariableProtocol":
-        if self.maximum_way < self.minimum_way:
-            raise ValueError(f"maximum_way {self.maximum_way} is below minimum_way {self.minimum_way}")
-        if self.maximum_support_size < self.maximum_way:
-            raise ValueError(f"maximum_support_size {self.maximum_support_size} is below maximum_way "
-                             f"{self.maximum_way}: every class needs a support image")
-        return self
-
-
-Protocol = Annotated[FixedProtocol | VariableProtocol, Field(discriminator="kind")]
-
-
-class Clustering(_Section):
-    """The refinement loop's options that a study may change; `tcnaps.clustering.Head` says what they mean."""
-
-    identity_weight: PositiveFloat = 1.0
-    task_covariance_divisor: Literal["n", "n-1"] = "n"
-    class_covariance_divisor: Literal["n", "n-1"] = "n"
-    dtype: Literal["float32", "float64"] = "float32"
-
-
-class Pretraining(_Section):
-    """Supervised training of the backbone (appendix A.3)."""
-
-    datasets: tuple[str, ...]
-    epochs: PositiveInt = 125
-    batch_size: PositiveInt = 256
-    learning_rate: PositiveFloat = 0.1
-    momentum: Fraction = 0.9
-    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
-    schedule: Literal["step", "one cycle"] = "step"    # one cycle: up to the learning rate, then down to 0
-    learning_rate_drop_every: PositiveInt = 25   # epochs between divisions by 10, under the schedule "step"
-    colour_jitter: Fraction = 0.4                # largest relative change of brightness, contrast and saturation
-    horizontal_flip: bool = True                 # off where mirror images are other classes, as with letters
-    valid_fraction: Fraction = 0.05              # images of each class held out to report accuracy on
-
-
-class MetaTraining(_Section):
-    """Episodic training of the task encoder and FiLM generator (appendix A.3). Defaults are the paper's."""
-
-    datasets: tuple[str, ...]
-    protocol: Protocol
-    episodes: PositiveInt = 110_000
-    episodes_per_step: PositiveInt = 16
-    learning_rate: PositiveFloat = 5e-4
-    film_penalty: Annotated[float, Field(ge=0)] = 1e-3   # times the sum of the squared FiLM regularisers
-    validate_every: PositiveInt = 10_000                 # episodes
-    validation_datasets: tuple[str, ...]
-    validation_episodes: PositiveInt = 200               # a dataset
-
-
-class Evaluation(_Section):
-    """One protocol evaluated on test episodes of some datasets with some trainings."""
-
-    protocol: Protocol
-    datasets: tuple[str, ...]
-    trainings: Annotated[tuple[TrainingName, ...], Field(min_length=1)]
-    episodes: PositiveInt = 600
-
-
-class Refinement(_Section):
-    """How many refinement steps are recorded, and the stopping rule applied to the record (section 4.2)."""
-
-    recorded_steps: PositiveInt = 10
-    minimum_steps: NonNegativeInt = 2
-    maximum_steps: NonNegativeInt = 4
-
-    @model_validator(mode="after")
-    def _recorded(self) -> "Refinement":
-        if self.maximum_steps > self.recorded_steps:
-            raise ValueError(f"maximum_steps {self.maximum_steps} exceeds recorded_steps "
-                             f"{self.recorded_steps}: the rule can only be applied to recorded steps; raise "
-                             "recorded_steps")
-        return self
-
-
-class Study(_Section):
-    """Everything a study needs: datasets, trainings, evaluations. One YAML file each."""
+    `preset` gives every switch of docs/fidelity.md that the YAML does not name.
+    """
 
     name: Name
+    preset: Literal["paper", "released"] = "paper"
     seed: NonNegativeInt = 0
     image_size: Annotated[int, Field(ge=32)] = 84   # pixels; the set encoder halves them five times
     precision: Literal["float32", "bfloat16"] = "float32"   # of the backbone; clustering has its own
+    pixel_range: tuple[Literal[-1, 0], Literal[1]] = (-1, 1)   # what black and white become
+    decoding: Decoding = Decoding()
     data_folder: str = "data"
     datasets: dict[Name, Dataset]
+    imported: dict[str, str] = {}           # "backbone" or a training -> a checkpoint's file, in place of training it
     pretraining: Pretraining
     meta_training: MetaTraining
     trainings: tuple[TrainingName, ...] = tuple(TRAININGS)
+    task_encoder: TaskEncoder = TaskEncoder()
     clustering: Clustering = Clustering()
     refinement: Refinement = Refinement()
+    statistics: Statistics = Statistics()
     evaluations: Annotated[dict[Name, Evaluation], Field(min_length=1)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_preset(cls, content: object) -> object:
+        return with_preset(content) if isinstance(content, dict) else content
 
     @model_validator(mode="after")
     def _consistent(self) -> "Study":
@@ -173,6 +87,13 @@ class Study(_Section):
                     raise ValueError(f"{key}: '{name}' is out-of-domain and must not be trained on; "
                                      f"set datasets.{name}.domain to 'in' or take it from the list")
         _no_repetition("trainings", self.trainings)
+        importable = ("backbone", "simple", "feot")
+        for name in self.imported:
+            if name not in importable:
+                raise ValueError(f"imported: '{name}' can't be imported; there are published weights for "
+                                 f"{', '.join(importable)}")
+            if name != "backbone" and name not in self.trainings:
+                raise ValueError(f"imported: '{name}' is not among the study's trainings")
         for name, evaluation in self.evaluations.items():
             _no_repetition(f"evaluations.{name}.trainings", evaluation.trainings)
             for training in evaluation.trainings:
@@ -280,7 +201,7 @@ def _fields_beside(loc: tuple) -> list[str]:
         elif isinstance(section, type) and part in section.model_fields:
             section = section.model_fields[part].annotation
             arguments = getattr(section, "__args__", ())
-            section = next((a for a in arguments if isinstance(a, type) and issubclass(a, _Section)), section)
+            section = next((a for a in arguments if isinstance(a, type) and issubclass(a, Section)), section)
     return list(getattr(section, "model_fields", ()))
 
 

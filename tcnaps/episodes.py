@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from tcnaps.clustering import check_support_labels
+from tcnaps.checks import check_support_labels
 from tcnaps.datasets.source import ImageSource
 from tcnaps.sampling import Draw
 

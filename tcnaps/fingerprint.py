@@ -8,7 +8,9 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent
-WITHOUT_EFFECT = ("tcnaps", "tcnaps.config", "tcnaps.batch", "tcnaps.fingerprint")   # they compute no result
+WITHOUT_EFFECT = tuple(  # they compute no result
+    f"tcnaps{module}" for module in ("", ".config", ".settings", ".presets", ".batch", ".fingerprint")
+)
 
 
 class SourceError(ValueError):

@@ -30,6 +30,17 @@ def span_coordinates(features: Float[Tensor, "n d"]) -> Float[Tensor, "n r"]:
     return centred @ basis
 
 
+def principal_coordinates(features: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
+    """The same for fewer features than dimensions, in the axes of the features' covariance, which is diagonal there.
+
+    From the eigenvectors of the n × n matrix of inner products: as exact as `span_coordinates`, for distances, and
+    the rotation that `principal_axes` would find comes with it.
+    """
+    centred = features - features.mean(0)
+    squared_lengths, axes = torch.linalg.eigh(centred @ centred.T)
+    return axes * squared_lengths.clamp_min(0).sqrt()
+
+
 def principal_axes(points: Float[Tensor, "m r"], divisor: int) -> tuple[Float[Tensor, "r r"], Float[Tensor, "r"]]:
     """Rotation to the axes of the points' covariance, and the variances along them (scatter / `divisor`)."""
     centred = points - points.mean(0)

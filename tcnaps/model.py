@@ -1,14 +1,16 @@
 """Transductive CNAPS: task encoder → FiLM generator → adapted backbone → clustering (the paper's Figures 2 and 4)."""
 
+from typing import Literal
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from tcnaps.backbone import Backbone, Modulation
 from tcnaps.clustering import Head, Step, cluster, trajectory
-from tcnaps.config import Clustering
 from tcnaps.episodes import Episode
 from tcnaps.film import FilmGenerator
+from tcnaps.settings import Clustering
 from tcnaps.task_encoder import TaskEncoder
 from tcnaps.variants import TRAININGS, VARIANTS
 
@@ -25,6 +27,7 @@ class TransductiveCNAPS(nn.Module):
         training: a name of `TRAININGS`; it says which task encoder and which head.
         backbone: pretrained; frozen and in evaluation mode from here on.
         head: how features become logits; default: the training's, with the paper's settings.
+        lstm_layers, set_encoder_statistics: of the task encoder; see `tcnaps.task_encoder`.
         precision: of the convolutions. Clustering runs in `clustering_dtype`, float32 or float64.
         chunk: images that go through the backbone at once when no gradients are needed; it bounds the memory and
             changes nothing else.
@@ -35,6 +38,8 @@ class TransductiveCNAPS(nn.Module):
         training: str,
         backbone: Backbone,
         head: Head | None = None,
+        lstm_layers: int = 1,
+        set_encoder_statistics: Literal["batch", "running"] = "batch",
         precision: torch.dtype = torch.float32,
         clustering_dtype: torch.dtype = torch.float32,
         chunk: int = 512,
@@ -44,7 +49,9 @@ class TransductiveCNAPS(nn.Module):
             raise ValueError(f"there is no training '{training}'; trainings are {', '.join(TRAININGS)}")
         self.training_name = training
         self.backbone = backbone.requires_grad_(False).eval()
-        self.task_encoder = TaskEncoder(TRAININGS[training].task_embedding)
+        self.task_encoder = TaskEncoder(
+            TRAININGS[training].task_embedding, set_encoder_statistics, lstm_layers
+        )
         self.film_generator = FilmGenerator()
         self.head = head or head_of(training)
         self.precision, self.clustering_dtype, self.chunk = precision, clustering_dtype, chunk
@@ -97,5 +104,5 @@ def head_of(training: str, clustering: Clustering = Clustering()) -> Head:
         scale=row.scale,
         identity_weight=clustering.identity_weight,
         task_covariance_divisor=clustering.task_covariance_divisor,
-        class_covariance_divisor=clustering.class_covariance_divisor,
+        class_covariance_divisor=clustering.simple_class_covariance_divisor if training == "simple" else "n",
     )

@@ -4,7 +4,9 @@ The variable protocol is Meta-Dataset's (Triantafillou et al. 2020, section 3.2)
 numbers, so that each can be checked on its own. Images are drawn without replacement, uniformly within their class.
 """
 
+import math
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +30,15 @@ class Draw:
     query_labels: Int[np.ndarray, "n_query"]
 
 
+@dataclass(frozen=True)
+class Description:
+    """What an episode is made of, before any image is chosen. `n_query` counts the queries of every class."""
+
+    classes: Int[np.ndarray, "way"]
+    n_query: int
+    shots: Int[np.ndarray, "way"]
+
+
 def episode_generator(seed: int, dataset: str, split: str, index: int) -> np.random.Generator:
     """The random numbers of one episode, the same on every machine and in any order of asking."""
     return np.random.default_rng([seed, zlib.crc32(dataset.encode()), zlib.crc32(split.encode()), index])
@@ -42,32 +53,14 @@ def draw_episode(source: ImageSource, protocol: FixedProtocol | VariableProtocol
         ValueError: the split has too few classes or a class too few images for the protocol.
     """
     generator = episode_generator(seed, source.dataset, source.split, index)
-    place = f"dataset '{source.dataset}', split '{source.split}'"
     sizes = source.class_sizes
-    if isinstance(protocol, FixedProtocol):
-        if source.n_classes < protocol.way:
-            raise ValueError(f"{place} has {source.n_classes} classes, fewer than way {protocol.way}; lower the way")
-        classes = generator.choice(source.n_classes, protocol.way, replace=False)
-        n_query = protocol.queries_per_class
-        shots = np.full(protocol.way, protocol.shot)
-        short = [k for k in classes if sizes[k] < protocol.shot + n_query]
-        if short:
-            raise ValueError(
-                f"{place}: class '{source.class_names[short[0]]}' has {sizes[short[0]]} images, fewer than "
-                f"{protocol.shot} support + {n_query} query images; lower shot or queries_per_class"
-            )
-    else:
-        try:
-            classes = sample_classes(
-                generator, source.n_classes, source.superclasses, protocol.minimum_way, protocol.maximum_way
-            )
-            n_query = queries_per_class(sizes[classes], protocol.queries_per_class)
-        except ValueError as error:
-            raise ValueError(f"{place}: {error}") from error
-        support_size = sample_support_size(
-            generator, sizes[classes], n_query, protocol.maximum_support_size, protocol.maximum_support_per_class
+    try:
+        episode = describe_episode(
+            generator, sizes, source.superclasses, source.spans, protocol, class_names=source.class_names
         )
-        shots = sample_shots(generator, sizes[classes], n_query, support_size)
+    except ValueError as error:
+        raise ValueError(f"dataset '{source.dataset}', split '{source.split}': {error}") from error
+    classes, n_query, shots = episode.classes, episode.n_query, episode.shots
     orders = [source.class_starts[k] + generator.permutation(sizes[k]) for k in classes]
     return Draw(
         source.dataset,
@@ -81,21 +74,84 @@ def draw_episode(source: ImageSource, protocol: FixedProtocol | VariableProtocol
     )
 
 
+def describe_episode(
+    generator: np.random.Generator,
+    class_sizes: Int[np.ndarray, "n_classes"],
+    superclasses: tuple[str, ...] | None,
+    spans: tuple[np.ndarray, ...] | None,
+    protocol: FixedProtocol | VariableProtocol,
+    class_names: Sequence[str] | None = None,
+) -> Description:
+    """Chooses the classes of an episode and how many images of each, from the numbers that describe a split.
+
+    The fixed protocol draws its classes from the whole split, whatever hierarchy there is: neither an alphabet nor a
+    node of a hierarchy has a given way.
+
+    Args:
+        class_sizes: images a class.
+        superclasses, spans: the split's hierarchy, if it has one; see `sample_classes`.
+        class_names: for errors.
+
+    Raises:
+        ValueError: the split has too few classes or a class too few images for the protocol.
+    """
+    if isinstance(protocol, FixedProtocol):
+        if len(class_sizes) < protocol.way:
+            raise ValueError(f"{len(class_sizes)} classes are fewer than way {protocol.way}; lower the way")
+        classes = generator.choice(len(class_sizes), protocol.way, replace=False)
+        shot, n_query = protocol.shot, protocol.queries_per_class
+        wanted = f"{shot} support + {n_query} query images"
+        _check_sizes(classes, class_sizes, shot + n_query, wanted, "lower shot or queries_per_class", class_names)
+        return Description(classes, n_query, np.full(protocol.way, shot))
+    classes = sample_classes(
+        generator,
+        len(class_sizes),
+        superclasses,
+        protocol.minimum_way,
+        protocol.maximum_way,
+        spans,
+        protocol.maximum_span,
+    )
+    _check_sizes(classes, class_sizes, 2, "1 support + 1 query image", "leave it out of the dataset", class_names)
+    sizes = class_sizes[classes]
+    n_query = queries_per_class(sizes, protocol.queries_per_class)
+    remaining = sizes - n_query
+    limits = protocol.maximum_support_size, protocol.maximum_support_per_class
+    if protocol.shots == "uniform":
+        return Description(classes, n_query, sample_uniform_shots(generator, remaining, *limits))
+    support_size = sample_support_size(generator, remaining, *limits)
+    return Description(classes, n_query, sample_shots(generator, sizes, remaining, support_size))
+
+
 def sample_classes(
     generator: np.random.Generator,
     n_classes: int,
     superclasses: tuple[str, ...] | None,
     minimum_way: int,
     maximum_way: int,
+    spans: tuple[np.ndarray, ...] | None = None,
+    maximum_span: int = 392,
 ) -> Int[np.ndarray, "way"]:
     """Class numbers of an episode, without replacement.
 
-    Way is uniform in {minimum_way, ..., min(maximum_way, classes to choose from)}. With superclasses (Omniglot's
-    alphabets), all classes come from one superclass, uniform among those with at least `minimum_way` classes.
+    Without a hierarchy, way is uniform in {minimum_way, ..., min(maximum_way, n_classes)}, and so are the classes.
+    With superclasses (Omniglot's alphabets), the same within one superclass, uniform among those with at least
+    `minimum_way` classes. With spans (ImageNet's WordNet), all classes below one node, uniform among those with
+    `minimum_way` to `maximum_span` classes below them; `maximum_way` of them, uniformly, where there are more.
+
+    Args:
+        superclasses: one a class, or None.
+        spans: class numbers below each inner node of the hierarchy, or None.
 
     Raises:
-        ValueError: there are fewer than `minimum_way` classes, or no superclass has as many.
+        ValueError: there are fewer than `minimum_way` classes, or no superclass or node has as many, or both
+            hierarchies are given.
     """
+    if spans is not None:
+        if superclasses is not None:
+            raise ValueError("classes have superclasses and spans: an episode can follow only one of them")
+        span = sample_span(generator, spans, minimum_way, maximum_span)
+        return span if len(span) <= maximum_way else generator.choice(span, maximum_way, replace=False)
     pool = np.arange(n_classes)
     if superclasses is not None:
         names = np.asarray(superclasses)
@@ -105,6 +161,25 @@ def sample_classes(
         pool = np.flatnonzero(names == eligible[generator.integers(len(eligible))])
     way = sample_way(generator, len(pool), minimum_way, maximum_way)
     return generator.choice(pool, way, replace=False)
+
+
+def sample_span(
+    generator: np.random.Generator, spans: tuple[np.ndarray, ...], minimum_way: int, maximum_span: int
+) -> Int[np.ndarray, "span"]:
+    """The classes below a node drawn uniformly among those with `minimum_way` to `maximum_span` classes below them.
+
+    Every node counts, also where another has the very same classes below it.
+
+    Raises:
+        ValueError: there is no such node.
+    """
+    eligible = [span for span in spans if minimum_way <= len(span) <= maximum_span]
+    if not eligible:
+        raise ValueError(
+            f"no node of the hierarchy has {minimum_way} to {maximum_span} classes below it; lower minimum_way or "
+            "raise maximum_span"
+        )
+    return eligible[generator.integers(len(eligible))]
 
 
 def sample_way(generator: np.random.Generator, n_classes: int, minimum_way: int, maximum_way: int) -> int:
@@ -130,31 +205,86 @@ def queries_per_class(class_sizes: Int[np.ndarray, "way"], maximum: int) -> int:
 
 
 def sample_support_size(
-    generator: np.random.Generator,
-    class_sizes: Int[np.ndarray, "way"],
-    n_query: int,
-    maximum: int,
-    maximum_per_class: int,
+    generator: np.random.Generator, remaining: Int[np.ndarray, "way"], maximum: int, maximum_per_class: int
 ) -> int:
-    """Support images of all classes: min(maximum, Σ_k ⌈u · min(maximum_per_class, images left)⌉), u in (0, 1]."""
+    """Support images of all classes: min(maximum, Σ_k ⌈u · min(maximum_per_class, remaining_k)⌉), u in (0, 1].
+
+    Args:
+        remaining: images a class after its queries.
+
+    Raises:
+        ValueError: a class has no image left, or the maximum is below the way.
+    """
+    _check_support(remaining, maximum)
     u = 1 - generator.random()
-    left = np.minimum(class_sizes - n_query, maximum_per_class)
-    return int(min(maximum, np.ceil(u * left).sum()))
+    return int(min(maximum, np.ceil(u * np.minimum(remaining, maximum_per_class)).sum()))
 
 
 def sample_shots(
-    generator: np.random.Generator, class_sizes: Int[np.ndarray, "way"], n_query: int, support_size: int
+    generator: np.random.Generator,
+    class_sizes: Int[np.ndarray, "way"],
+    remaining: Int[np.ndarray, "way"],
+    support_size: int,
+    minimum_log_weight: float = math.log(0.5),
+    maximum_log_weight: float = math.log(2),
 ) -> Int[np.ndarray, "way"]:
     """Support images of every class: one, and a share of the rest in proportion to image count × exp(a_k).
 
-    a_k is uniform in [log ½, log 2]; a class never gives more images than it has left after its queries.
+    a_k is uniform in [minimum_log_weight, maximum_log_weight]. Shares are rounded down and a class never gives more
+    images than it has left, so the shots may sum to less than `support_size`, and never sum to more.
+
+    Args:
+        class_sizes: images a class.
+        remaining: those left after its queries.
 
     Raises:
-        ValueError: the support size is below the way.
+        ValueError: a class has no image left, or the support size is below the way.
     """
+    _check_support(remaining, support_size)
     way = len(class_sizes)
-    if support_size < way:
-        raise ValueError(f"a support set of {support_size} images can't hold one of each of {way} classes")
-    weights = class_sizes * np.exp(generator.uniform(np.log(0.5), np.log(2), way))
+    weights = class_sizes * np.exp(generator.uniform(minimum_log_weight, maximum_log_weight, way))
     shots = np.floor(weights / weights.sum() * (support_size - way)).astype(np.int64) + 1
-    return np.minimum(shots, class_sizes - n_query)
+    return np.minimum(shots, remaining)
+
+
+def sample_uniform_shots(
+    generator: np.random.Generator, remaining: Int[np.ndarray, "way"], maximum_support_size: int, maximum_per_class: int
+) -> Int[np.ndarray, "way"]:
+    """Support images of every class, uniform in {1, ..., min(maximum_per_class, remaining_k)}, as section 4.1 has it.
+
+    Where that makes more than `maximum_support_size` images in all, one image of each class is set aside, and of all
+    others as many as still fit are kept, drawn uniformly without replacement. So every class keeps an image, no class
+    is favoured, and shots shrink in proportion on average.
+
+    Args:
+        remaining: images a class after its queries.
+
+    Raises:
+        ValueError: a class has no image left, or the maximum is below the way.
+    """
+    _check_support(remaining, maximum_support_size)
+    shots = generator.integers(1, np.minimum(remaining, maximum_per_class), endpoint=True)
+    if shots.sum() <= maximum_support_size:
+        return shots
+    return 1 + generator.multivariate_hypergeometric(shots - 1, maximum_support_size - len(shots))
+
+
+def _check_support(remaining: Int[np.ndarray, "way"], support_size: int) -> None:
+    if remaining.min() < 1:
+        raise ValueError("a class has no image left for the support set after its queries; lower queries_per_class")
+    if support_size < len(remaining):
+        raise ValueError(f"a support set of {support_size} images can't hold one of each of {len(remaining)} classes")
+
+
+def _check_sizes(
+    classes: Int[np.ndarray, "way"],
+    class_sizes: Int[np.ndarray, "n_classes"],
+    needed: int,
+    wanted: str,
+    remedy: str,
+    class_names: Sequence[str] | None,
+) -> None:
+    short = classes[class_sizes[classes] < needed]
+    if len(short):
+        name = short[0] if class_names is None else f"'{class_names[short[0]]}'"
+        raise ValueError(f"class {name} has {class_sizes[short[0]]} images, fewer than {wanted}; {remedy}")

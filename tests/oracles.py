@@ -21,7 +21,11 @@ def naive_statistics(features, weights, identity_weight=1.0, task_divisor="n", c
         own = torch.zeros(d, d, dtype=features.dtype)
         for j in range(n):
             own += weights[j, k] * torch.outer(features[j] - mu, features[j] - mu)
-        own = own / (n_k - 1 if class_divisor == "n-1" else n_k)
+        if class_divisor == "n-1" and n_k == 1:  # the released Simple CNAPS: the variance of one image's features
+            image = sum(weights[j, k] * features[j] for j in range(n))
+            own = sum((z - sum(image) / d) ** 2 for z in image) / (d - 1) * torch.ones_like(own)
+        else:
+            own = own / (n_k - 1 if class_divisor == "n-1" else n_k)
         shrinkage = n_k / (n_k + 1)
         means.append(mu)
         covariances.append(
@@ -53,9 +57,13 @@ def naive_trajectory(
     update="means and covariances",
     scale=1.0,
     log_determinant=False,
+    class_divisor="n",
     **covariance_options,
 ):
-    """Algorithm 1 without its stopping rule: the query logits after steps 0, ..., `steps`."""
+    """Algorithm 1 without its stopping rule: the query logits after steps 0, ..., `steps`.
+
+    `class_divisor` is that of step 0.
+    """
     way = int(labels.max()) + 1
     extra = query[:0] if extra is None else extra
     one_hot = torch.zeros(len(support), way, dtype=support.dtype)
@@ -63,8 +71,9 @@ def naive_trajectory(
         one_hot[i, label] = 1
     members, weights = support, one_hot
     record, first = [], None
-    for _ in range(steps + 1):
-        means, covariances = naive_statistics(members, weights, **covariance_options)
+    for step in range(steps + 1):
+        divisor = class_divisor if step == 0 else "n"
+        means, covariances = naive_statistics(members, weights, class_divisor=divisor, **covariance_options)
         if metric == "euclidean":
             covariances = torch.eye(support.shape[1], dtype=support.dtype).expand_as(covariances)
         first = covariances if first is None else first

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from matplotlib.ft2font import FT2Font
 
-from tcnaps.config import Dataset
 from tcnaps.datasets import DatasetError, __main__, miniature, open_source, source, verify
 from tcnaps.datasets.miniature import RECIPES, drawing, glyphs, painting, photographs, signs, typefaces
 from tcnaps.datasets.miniature.plan import ClassPlan, Recipe
 from tcnaps.datasets.source import Preparation, SplitLayout
+from tcnaps.settings import Dataset
 
 SIZE = 32
 MINIATURE = Dataset(source="miniature", domain="in")
@@ -376,7 +376,7 @@ def test_jobs_that_ask_at_once_prepare_once(toy, tmp_path):
 def test_two_processes_that_ask_at_once_both_succeed(tmp_path):
     code = (
         "import sys\n"
-        "from tcnaps.config import Dataset\n"
+        "from tcnaps.settings import Dataset\n"
         "from tcnaps.datasets import open_source\n"
         "dataset = Dataset(source='miniature', domain='out')\n"
         "digits = open_source('digits', dataset, 'test', 28, sys.argv[1])\n"

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Callable
 from pathlib import Path
 
-from tcnaps import config
+from tcnaps import config, settings
 from tcnaps.datasets import source
 from tcnaps.datasets.source import DatasetError, ImageSource
 
@@ -28,7 +28,7 @@ def _miniature(name: str, image_size: int) -> source.Preparation:
 _SOURCES: dict[str, Callable[[str, int], source.Preparation]] = {"miniature": _miniature}
 
 
-def preparation(name: str, dataset: config.Dataset, image_size: int) -> source.Preparation:
+def preparation(name: str, dataset: settings.Dataset, image_size: int) -> source.Preparation:
     """How a study's dataset is made.
 
     Raises:
@@ -38,7 +38,7 @@ def preparation(name: str, dataset: config.Dataset, image_size: int) -> source.P
 
 
 def open_source(
-    name: str, dataset: config.Dataset, split: str, image_size: int, folder: str | Path
+    name: str, dataset: settings.Dataset, split: str, image_size: int, folder: str | Path
 ) -> ImageSource:
     """Opens one split of a study's dataset; prepares the dataset on first use, or when its files are stale.
 
@@ -55,7 +55,7 @@ def open_source(
     return source.open_prepared(preparation(name, dataset, image_size), _absolute(folder), split)
 
 
-def verify(name: str, dataset: config.Dataset, image_size: int, folder: str | Path) -> None:
+def verify(name: str, dataset: settings.Dataset, image_size: int, folder: str | Path) -> None:
     """Compares a prepared dataset with the checksums taken when it was made.
 
     Raises:

@@ -36,7 +36,8 @@ class ImageSource:
         images: uint8 (n, size, size, 3), memory-mapped and read-only; images of a class lie together.
         class_names: one a class, unique.
         class_starts: int64 (n_classes + 1,); class k is images[class_starts[k]:class_starts[k + 1]].
-        superclasses: one a class where there is a hierarchy (the script of a character), else None.
+        superclasses: one a class where classes come in groups (the script of a character), else None.
+        spans: int64, the classes below each inner node of a hierarchy (ImageNet's), where there is one, else None.
     """
 
     dataset: str
@@ -45,6 +46,7 @@ class ImageSource:
     class_names: tuple[str, ...]
     class_starts: np.ndarray
     superclasses: tuple[str, ...] | None = None
+    spans: tuple[np.ndarray, ...] | None = None
     digest: str = ""  # SHA-256 of the images' file when it was made
 
     @property
@@ -87,11 +89,12 @@ class ImageSource:
 
 @dataclass(frozen=True)
 class SplitLayout:
-    """What a split will hold: names, sizes and superclasses of its classes, in the order of the array."""
+    """What a split will hold: names, sizes and hierarchy of its classes, in the order of the array."""
 
     class_names: tuple[str, ...]
     class_sizes: tuple[int, ...]
     superclasses: tuple[str, ...] | None = None
+    spans: tuple[tuple[int, ...], ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,7 @@ def open_prepared(preparation: Preparation, folder: Path, split: str) -> ImageSo
     place = folder_of(preparation, folder)
     entry = index["splits"][split]
     superclasses = entry["superclasses"]
+    spans = entry.get("spans")  # indexes made before there were any lack the key
     try:
         images = np.load(place / entry["file"], mmap_mode="r")
     except ValueError as error:  # the right size, but not an array: overwritten by something else
@@ -144,6 +148,7 @@ def open_prepared(preparation: Preparation, folder: Path, split: str) -> ImageSo
         class_names=tuple(entry["class_names"]),
         class_starts=np.concatenate([[0], np.cumsum(entry["class_sizes"])]).astype(np.int64),
         superclasses=None if superclasses is None else tuple(superclasses),
+        spans=None if spans is None else tuple(np.array(span, np.int64) for span in spans),
         digest=entry["sha256"],
     )
 
@@ -232,6 +237,7 @@ def _prepare(preparation: Preparation, place: Path) -> dict:
             "class_names": list(layout.class_names),
             "class_sizes": list(layout.class_sizes),
             "superclasses": None if layout.superclasses is None else list(layout.superclasses),
+            "spans": None if layout.spans is None else [list(span) for span in layout.spans],
         }
         os.replace(partial[split], file)
     index = {
