@@ -30,6 +30,7 @@ except ConfigError as error:
 VALUES = study.model_dump(mode="json")
 RESULTS, FIGURES = f"results/{study.name}", f"figures/{study.name}"
 BACKBONE = f"{RESULTS}/checkpoints/backbone.safetensors"
+MODEL = ("seed", "image_size", "precision", "pixel_range", "task_encoder", "clustering")
 RUN = ("exec {PYTHON:q} -m tcnaps.batch notebook --quiet --parent $PPID {input.notebook:q} {log.notebook:q} "
        "-p study {STUDY:q}")
 RUN_TRAINING = RUN + " -p training {params.training}"
@@ -137,27 +138,38 @@ rule data:
         RUN
 
 
-rule pretrain:
-    input:
-        data=rules.prepare.output,
-        notebook=notebook("02-pretrain"),
-    output:
-        BACKBONE,
-        f"{RESULTS}/pretraining.csv",
-        figures("pretraining"),
-    params:
-        reads=reads("notebooks/02-pretrain.ipynb", "seed", "image_size", "precision", "pretraining",
-                    datasets=study.pretraining.datasets, without=PICTURES),
-    log:
-        notebook=executed("02-pretrain"),
-    threads: 2
-    resources:
-        mem_mb=4000,
-    shell:
-        RUN
+if study.imported:
+    rule import_checkpoints:
+        output:
+            sorted({BACKBONE, *(f"{RESULTS}/checkpoints/{name}.safetensors" for name in study.imported)}),
+        params:
+            reads=reads("tcnaps/released.py", "imported", "task_encoder", without=PICTURES,
+                        files=[[file.stat().st_size, file.stat().st_mtime] if file.exists() else None
+                               for file in map(Path, study.imported.values())]),
+        shell:
+            "exec {PYTHON:q} -m tcnaps.released import --study {STUDY:q}"
+else:
+    rule pretrain:
+        input:
+            data=rules.prepare.output,
+            notebook=notebook("02-pretrain"),
+        output:
+            BACKBONE,
+            f"{RESULTS}/pretraining.csv",
+            figures("pretraining"),
+        params:
+            reads=reads("notebooks/02-pretrain.ipynb", "seed", "image_size", "precision", "pixel_range", "pretraining",
+                        datasets=study.pretraining.datasets, without=PICTURES),
+        log:
+            notebook=executed("02-pretrain"),
+        threads: 2
+        resources:
+            mem_mb=4000,
+        shell:
+            RUN
 
 
-for training in study.trainings:
+for training in [name for name in study.trainings if name not in study.imported]:
     rule:
         name:
             f"meta_train_{training}"
@@ -170,12 +182,12 @@ for training in study.trainings:
             f"{RESULTS}/meta-training/{training}.csv",
             figures(f"meta-training/{training}"),
         params:
-            reads=reads("notebooks/03-meta-train.ipynb", "seed", "image_size", "precision", "clustering",
-                        "meta_training", without=PICTURES,
+            reads=reads("notebooks/03-meta-train.ipynb", *MODEL, "meta_training", without=PICTURES,
                         datasets=sorted({*study.meta_training.datasets,
                                          *study.meta_training.validation_datasets}),
                         # The others never see the refinement loop before they are tested.
-                        refinement=TRAININGS[training].refinement_in_training and VALUES["refinement"]),
+                        refinement=(TRAININGS[training].refinement_in_training or study.meta_training.validate_refined)
+                        and VALUES["refinement"]),
             training=training,
         log:
             notebook=executed(f"03-meta-train-{training}"),
@@ -200,7 +212,7 @@ for training in EVALUATED:
         output:
             f"{RESULTS}/rows/{training}.json",
         params:
-            reads=reads("notebooks/04-evaluate.ipynb", "seed", "image_size", "precision", "clustering",
+            reads=reads("notebooks/04-evaluate.ipynb", *MODEL,
                         evaluations=evaluations_of(training), recorded_steps=study.refinement.recorded_steps,
                         datasets=datasets_of(*evaluations_of(training).values()), without=PICTURES),
             training=training,
@@ -226,7 +238,7 @@ if TOY:
             TOY,
             f"{RESULTS}/softmax-scale.csv",
         params:
-            reads=reads("notebooks/01-soft-k-means.ipynb", "seed", "image_size", "precision", "clustering",
+            reads=reads("notebooks/01-soft-k-means.ipynb", *MODEL,
                         "refinement", datasets=study.datasets),
         log:
             notebook=executed("01-soft-k-means"),
@@ -248,7 +260,7 @@ for name, (trainings, shown, drawn, tables) in SHOWN.items():
             figures(*drawn),
             [f"{RESULTS}/{table}" for table in tables],
         params:
-            reads=reads(f"notebooks/{name}.ipynb", "seed", "refinement", "evaluations",
+            reads=reads(f"notebooks/{name}.ipynb", "seed", "refinement", "statistics", "evaluations",
                         datasets=study.datasets, shown=shown),
             shown=f"-p evaluation {shown}" if shown else "",
         log:

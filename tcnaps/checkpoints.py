@@ -96,9 +96,24 @@ def new_model(study: Study, training: str) -> TransductiveCNAPS:
         head_of(training, study.clustering),
         lstm_layers=study.task_encoder.lstm_layers,
         set_encoder_statistics=study.task_encoder.statistics,
+        pixel_range=study.pixel_range,
         precision=getattr(torch, study.precision),
         clustering_dtype=getattr(torch, study.clustering.dtype),
     )
+
+
+def refuse_imported(study: Study, name: str) -> None:
+    """Refuses to train what the study imports.
+
+    Raises:
+        CheckpointError: the study's YAML names a file for this backbone or training.
+    """
+    source = study.imported.get(name) or (name == "backbone" and next(iter(study.imported.values()), None))
+    if source:  # a whole model's file holds its backbone too
+        raise CheckpointError(
+            f"Study '{study.name}' imports its {name} from {source}, so that there is nothing to train. "
+            f"Run `python -m tcnaps.released import --study ...`, or take it out of `imported` in the study's YAML."
+        )
 
 
 def _fill(module: torch.nn.Module, weights: dict[str, Tensor], path: Path) -> None:

@@ -99,6 +99,8 @@ def evaluation_key(study: Study, training: str, name: str, source: ImageSource) 
         study.seed,
         study.image_size,
         study.precision,
+        study.pixel_range,
+        study.task_encoder.model_dump(),
         study.clustering.model_dump(),
         study.refinement.recorded_steps,
         evaluation.protocol.model_dump(),

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from tqdm.auto import tqdm
 
-from tcnaps.checkpoints import checkpoint_folder, digest, new_model, save
+from tcnaps.checkpoints import checkpoint_folder, digest, new_model, refuse_imported, save
 from tcnaps.config import Study
 from tcnaps.datasets import open_source
 from tcnaps.datasets.source import ImageSource
@@ -26,9 +26,9 @@ from tcnaps.variants import TRAININGS
 def meta_train(study: Study, training: str, device: torch.device | str = "cpu", save_every: int = 10) -> pd.DataFrame:
     """Trains one of the six trainings, saves the best checkpoint of its validations and returns the log.
 
-    The loss is the cross-entropy summed over an episode's queries, averaged over the episodes of a step. Every
-    training sees the same episodes. An interrupted call goes on from its last saved state and ends with the very
-    same weights.
+    The loss is the cross-entropy of an episode's queries, summed or averaged as the study says, averaged over the
+    episodes of a step, plus for every episode the undivided penalty on the FiLM regularisers. Every training sees the
+    same episodes. An interrupted call goes on from its last saved state and ends with the very same weights.
 
     Args:
         training: a name of `TRAININGS`.
@@ -38,6 +38,7 @@ def meta_train(study: Study, training: str, device: torch.device | str = "cpu", 
         A row a step: episode, loss (a query), train_accuracy in [0, 1], and at validations the columns of
         `summarise_validation`. The first row, of episode 0, has only these: the model before any training.
     """
+    refuse_imported(study, training)
     settings, folder = study.meta_training, checkpoint_folder(study)
     sources = [_open(study, name, "train") for name in settings.datasets]
     validation = [_open(study, name, "valid") for name in settings.validation_datasets]
@@ -53,6 +54,8 @@ def meta_train(study: Study, training: str, device: torch.device | str = "cpu", 
             study.seed,
             study.image_size,
             study.precision,
+            study.pixel_range,
+            study.task_encoder.model_dump(),
             settings.model_dump(),
             study.clustering.model_dump(),
             study.refinement.model_dump(),
@@ -64,7 +67,7 @@ def meta_train(study: Study, training: str, device: torch.device | str = "cpu", 
     state = load_state(state_path, key) or {
         "step": 0,
         "log": [],
-        "best": -1.0,
+        "best": {},
         "best_weights": model.adaptation_state(),
     }
     if "weights" in state:
@@ -72,11 +75,12 @@ def meta_train(study: Study, training: str, device: torch.device | str = "cpu", 
         optimiser.load_state_dict(state["optimiser"])
     log, best, best_weights = state["log"], state["best"], state["best_weights"]
 
-    def validated() -> dict[str, float]:
-        return summarise_validation({s.dataset: validate(model, s, study, device) for s in validation})
+    def validated() -> tuple[dict[str, float], dict[str, float]]:
+        accuracies = {s.dataset: validate(model, s, study, device) for s in validation}
+        return {name: float(values.mean()) for name, values in accuracies.items()}, summarise_validation(accuracies)
 
     if not log:  # to compare with, never to be kept: the unadapted backbone, nearly
-        log.append({"episode": 0, **validated()})
+        log.append({"episode": 0, **validated()[1]})
     n_steps = math.ceil(settings.episodes / settings.episodes_per_step)
     validate_every = max(1, settings.validate_every // settings.episodes_per_step)
     bar = tqdm(total=n_steps, initial=state["step"], desc=f"meta-training {training}", unit="step")
@@ -86,9 +90,10 @@ def meta_train(study: Study, training: str, device: torch.device | str = "cpu", 
             **_take_step(model, optimiser, study, sources, step, device),
         }
         if (step + 1) % validate_every == 0 or step + 1 == n_steps:
-            row |= validated()
-            if row["valid_accuracy"] > best:
-                best = row["valid_accuracy"]
+            accuracies, summary = validated()
+            row |= summary
+            if is_better(accuracies, best, settings.keep_best_by):
+                best = accuracies
                 best_weights = {name: value.detach().clone() for name, value in model.adaptation_state().items()}
             bar.set_postfix(valid=f"{row['valid_accuracy']:.3f}", refresh=False)
         log.append(row)
@@ -115,7 +120,7 @@ def meta_train(study: Study, training: str, device: torch.device | str = "cpu", 
             "training": training,
             "seed": study.seed,
             "backbone": backbone_digest,
-            "valid_accuracy": best,
+            "valid_accuracy": float(np.mean(list(best.values()))),
             "meta_training": settings.model_dump(),
         },
     )
@@ -124,7 +129,7 @@ def meta_train(study: Study, training: str, device: torch.device | str = "cpu", 
 
 
 def episode_loss(model: TransductiveCNAPS, episode: Episode, study: Study) -> tuple[Float[Tensor, ""], float]:
-    """Cross-entropy summed over the queries, and the share of them labelled correctly.
+    """Cross-entropy of the queries, and the share of them labelled correctly.
 
     The "+" trainings take it after refinement by the stopping rule, so that gradients pass through the loop; all
     others from the support set's statistics alone.
@@ -134,20 +139,24 @@ def episode_loss(model: TransductiveCNAPS, episode: Episode, study: Study) -> tu
     else:
         logits = model(episode, steps=0)[0]
     accuracy = (logits.argmax(1) == episode.query_labels).float().mean().item()
-    return F.cross_entropy(logits, episode.query_labels, reduction="sum"), accuracy
+    loss = F.cross_entropy(logits, episode.query_labels, reduction=study.meta_training.query_loss)
+    return loss, accuracy
 
 
 @torch.no_grad()
 def validate(
     model: TransductiveCNAPS, source: ImageSource, study: Study, device: torch.device | str = "cpu"
 ) -> Float[np.ndarray, "n_episodes"]:
-    """Accuracies in [0, 1] on the validation episodes of one dataset, without refinement."""
+    """Accuracies in [0, 1] on the validation episodes of one dataset."""
     model.eval()
-    settings = study.meta_training
+    settings, limits = study.meta_training, (0, 0)
+    if settings.validate_refined:
+        limits = (study.refinement.minimum_steps, study.refinement.maximum_steps)
+    protocol = settings.validation_protocol or settings.protocol
     accuracies = []
     for index in range(settings.validation_episodes):
-        episode = load_episode(source, draw_episode(source, settings.protocol, study.seed, index)).to(device)
-        logits = model(episode, steps=0)[0]
+        episode = load_episode(source, draw_episode(source, protocol, study.seed, index)).to(device)
+        logits = model.classify(episode, *limits).logits
         accuracies.append((logits.argmax(1) == episode.query_labels).float().mean().item())
     model.train()
     return np.array(accuracies)
@@ -162,6 +171,17 @@ def summarise_validation(accuracies: dict[str, Float[np.ndarray, "n_episodes"]])
         "valid_interval": 1.96 * float(np.sqrt(variance)),
         **means,
     }
+
+
+def is_better(new: dict[str, float], best: dict[str, float], rule: str) -> bool:
+    """Whether a checkpoint's validation accuracies, by dataset, beat those of the best one so far (empty = none yet).
+
+    Args:
+        rule: "mean accuracy", or "half of the datasets", the released code's: as many datasets improved as not.
+    """
+    if rule == "mean accuracy" or not best:
+        return not best or float(np.mean(list(new.values()))) > float(np.mean(list(best.values())))
+    return sum(new[name] > best[name] for name in new) >= math.ceil(len(new) / 2)
 
 
 def training_episode(sources: list[ImageSource], study: Study, index: int) -> Episode:
@@ -184,7 +204,7 @@ def _take_step(model, optimiser, study, sources, step, device) -> dict:
                 "lower meta_training.learning_rate"
             )
         (loss / len(numbers) + settings.film_penalty * model.film_generator.penalty()).backward()
-        losses.append(loss.item() / len(episode.query_labels))
+        losses.append(loss.item() / (len(episode.query_labels) if settings.query_loss == "sum" else 1))
         accuracies.append(accuracy)
     optimiser.step()
     return {"loss": float(np.mean(losses)), "train_accuracy": float(np.mean(accuracies))}

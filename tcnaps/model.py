@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tcnaps.backbone import Backbone, Modulation
 from tcnaps.clustering import Head, Step, cluster, trajectory
-from tcnaps.episodes import Episode
+from tcnaps.episodes import Episode, in_range
 from tcnaps.film import FilmGenerator
 from tcnaps.settings import Clustering
 from tcnaps.task_encoder import TaskEncoder
@@ -28,6 +28,7 @@ class TransductiveCNAPS(nn.Module):
         backbone: pretrained; frozen and in evaluation mode from here on.
         head: how features become logits; default: the training's, with the paper's settings.
         lstm_layers, set_encoder_statistics: of the task encoder; see `tcnaps.task_encoder`.
+        pixel_range: what the weights were trained on, (-1, 1) or (0, 1). Episodes are in [-1, 1] all the same.
         precision: of the convolutions. Clustering runs in `clustering_dtype`, float32 or float64.
         chunk: images that go through the backbone at once when no gradients are needed; it bounds the memory and
             changes nothing else.
@@ -40,6 +41,7 @@ class TransductiveCNAPS(nn.Module):
         head: Head | None = None,
         lstm_layers: int = 1,
         set_encoder_statistics: Literal["batch", "running"] = "batch",
+        pixel_range: tuple[int, int] = (-1, 1),
         precision: torch.dtype = torch.float32,
         clustering_dtype: torch.dtype = torch.float32,
         chunk: int = 512,
@@ -54,6 +56,7 @@ class TransductiveCNAPS(nn.Module):
         )
         self.film_generator = FilmGenerator()
         self.head = head or head_of(training)
+        self.pixel_range = pixel_range
         self.precision, self.clustering_dtype, self.chunk = precision, clustering_dtype, chunk
 
     def forward(self, episode: Episode, steps: int = 10) -> Float[Tensor, "{steps}+1 n_query way"]:
@@ -76,7 +79,8 @@ class TransductiveCNAPS(nn.Module):
 
     def adapt(self, episode: Episode) -> list[Modulation]:
         """gamma and beta for every block, from the episode's task embedding."""
-        embedding = self.task_encoder(episode.support_images, episode.support_labels, episode.query_images)
+        support, query = (in_range(x, self.pixel_range) for x in (episode.support_images, episode.query_images))
+        embedding = self.task_encoder(support, episode.support_labels, query)
         return self.film_generator(embedding)
 
     def train(self, mode: bool = True) -> "TransductiveCNAPS":
@@ -90,6 +94,7 @@ class TransductiveCNAPS(nn.Module):
         return {name: value for name, value in self.state_dict().items() if not name.startswith("backbone.")}
 
     def _extract(self, images: Tensor, film: list[Modulation]) -> Tensor:
+        images = in_range(images, self.pixel_range)
         with torch.autocast(images.device.type, torch.bfloat16, enabled=self.precision == torch.bfloat16):
             if torch.is_grad_enabled():
                 return self.backbone(images, film)

@@ -12,11 +12,11 @@ from torch.nn import functional as F
 from tqdm.auto import tqdm
 
 from tcnaps.backbone import FEATURES, Backbone
-from tcnaps.checkpoints import checkpoint_folder, save
+from tcnaps.checkpoints import checkpoint_folder, refuse_imported, save
 from tcnaps.config import Pretraining, Study
 from tcnaps.datasets import open_source
 from tcnaps.datasets.source import ImageSource
-from tcnaps.episodes import scale_pixels
+from tcnaps.episodes import in_range, scale_pixels
 from tcnaps.fingerprint import code_fingerprint
 from tcnaps.resuming import load_state, save_state
 
@@ -37,6 +37,7 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
         A row an epoch: epoch, learning_rate (at its end), loss, train_accuracy, valid_accuracy (on n_valid images
         held out of the same classes). Accuracies are in [0, 1].
     """
+    refuse_imported(study, "backbone")
     settings, folder = study.pretraining, checkpoint_folder(study)
     sources = [
         open_source(name, study.datasets[name], "train", study.image_size, study.data_folder)
@@ -44,7 +45,7 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
     ]
     images = ImageTable(sources, settings.valid_fraction, study.seed)
     torch.manual_seed(study.seed)
-    network = Classifier(images.n_classes).to(device)
+    network = Classifier(images.n_classes, study.pixel_range).to(device)
     optimiser = torch.optim.SGD(
         network.parameters(), settings.learning_rate, settings.momentum, weight_decay=settings.weight_decay
     )
@@ -54,6 +55,7 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
             study.seed,
             study.image_size,
             study.precision,
+            study.pixel_range,
             settings.model_dump(),
             [s.digest for s in sources],
         ]
@@ -116,7 +118,13 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
     save(
         folder / "backbone.safetensors",
         network.backbone.state_dict(),
-        {"study": study.name, "seed": study.seed, "image_size": study.image_size, "pretraining": settings.model_dump()},
+        {
+            "study": study.name,
+            "seed": study.seed,
+            "image_size": study.image_size,
+            "pixel_range": study.pixel_range,
+            "pretraining": settings.model_dump(),
+        },
     )
     state_path.unlink(missing_ok=True)
     return pd.DataFrame(log)
@@ -135,13 +143,14 @@ def learning_rate(settings: Pretraining, epoch: int, batch: int, n_batches: int)
 class Classifier(nn.Module):
     """The backbone with a linear layer over all training classes."""
 
-    def __init__(self, n_classes: int):
+    def __init__(self, n_classes: int, pixel_range: tuple[int, int] = (-1, 1)):
         super().__init__()
+        self.pixel_range = pixel_range
         self.backbone = Backbone()
         self.classifier = nn.Linear(FEATURES, n_classes)
 
     def forward(self, images: Float[Tensor, "n 3 height width"]) -> Float[Tensor, "n n_classes"]:
-        return self.classifier(self.backbone(images))
+        return self.classifier(self.backbone(in_range(images, self.pixel_range)))
 
 
 class ImageTable:

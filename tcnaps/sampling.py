@@ -6,6 +6,7 @@ numbers, so that each can be checked on its own. Images are drawn without replac
 
 import math
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -154,11 +155,11 @@ def sample_classes(
         return span if len(span) <= maximum_way else generator.choice(span, maximum_way, replace=False)
     pool = np.arange(n_classes)
     if superclasses is not None:
-        names = np.asarray(superclasses)
-        eligible = [name for name, count in zip(*np.unique(names, return_counts=True)) if count >= minimum_way]
+        eligible = sorted(name for name, count in Counter(superclasses).items() if count >= minimum_way)
         if not eligible:
             raise ValueError(f"no superclass has the {minimum_way} classes that an episode needs; lower minimum_way")
-        pool = np.flatnonzero(names == eligible[generator.integers(len(eligible))])
+        chosen = eligible[generator.integers(len(eligible))]
+        pool = np.flatnonzero([name == chosen for name in superclasses])
     way = sample_way(generator, len(pool), minimum_way, maximum_way)
     return generator.choice(pool, way, replace=False)
 
