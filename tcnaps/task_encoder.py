@@ -16,7 +16,12 @@ class SetEncoder(nn.Module):
     Args:
         statistics: what the batch-norms normalise with. `batch` is the images at hand, in training and after it, with
             support and query images apart; `running` is the usual average over training once training has ended.
+
+    Attributes:
+        memory_format: as the backbone's.
     """
+
+    memory_format = torch.channels_last
 
     def __init__(self, statistics: Literal["batch", "running"] = "batch"):
         super().__init__()
@@ -25,7 +30,7 @@ class SetEncoder(nn.Module):
         self.norms = nn.ModuleList(nn.BatchNorm2d(EMBEDDING) for _ in range(5))
 
     def forward(self, images: Float[Tensor, "n 3 height width"]) -> Float[Tensor, "n 64"]:
-        x = images.contiguous(memory_format=torch.channels_last)
+        x = images.contiguous(memory_format=self.memory_format)
         for conv, norm in zip(self.convs, self.norms):
             x = conv(x)
             if self.statistics == "batch":  # no running average is kept: encoding a set leaves no trace

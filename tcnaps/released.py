@@ -1,0 +1,223 @@
+"""The authors' released checkpoints (repository plai-group/simple-cnaps): fetched, checked, and made this project's.
+
+    python -m tcnaps.released list
+    python -m tcnaps.released download NAME|all [--folder released] [--from BASE_URL] [--sha256 DIGITS]
+    python -m tcnaps.released import FILE --study STUDY.yaml [--force]
+    python -m tcnaps.released convert FILE OUT.safetensors
+"""
+
+import argparse
+import hashlib
+import io
+import pickle
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tcnaps.checkpoints import CheckpointError, checkpoint_folder, digest, load, save
+from tcnaps.config import ConfigError, Study, load_study
+from tcnaps.downloads import DownloadError, download
+from tcnaps.released_layout import COUNTER, LSTM_LAYERS, TRAINING, Entry, Kind, layout
+
+SHOWN = 10  # names that an error lists
+
+
+@dataclass(frozen=True)
+class ImportedCheckpoint:
+    """The weights of one of the authors' files, checked and under this project's names.
+
+    Attributes:
+        weights: of a backbone as in `Backbone.state_dict()`, of a whole model as in `TransductiveCNAPS.state_dict()`.
+        file: its name, without folders.
+        dropped: names in the file that no model here has, such as the classifier that a backbone was pretrained with.
+        notes: sentences on what else was changed.
+    """
+
+    kind: Kind
+    weights: dict[str, Tensor]
+    file: str
+    sha256: str
+    dropped: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> dict[str, str]:
+        """Where the weights came from, for the header of what is written."""
+        return {"file": self.file, "sha256": self.sha256}
+
+
+def import_checkpoint(path: str | Path) -> ImportedCheckpoint:
+    """Reads one of the authors' files without running anything that it may hold.
+
+    Raises:
+        CheckpointError: the file is missing, damaged or holds more than weights; or names, shapes or values are not
+            those of the released models. The message names the file and every weight at fault, as the file calls it.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise CheckpointError(f"There is no file {path}. `python -m tcnaps.released list` names those to download.")
+    data = path.read_bytes()
+    prefix, found = _weights(path, _unpickle(path, data))
+    kind = _kind(path, found)
+    entries, notes = layout(kind), []
+    dropped = [name for name in found if kind == "backbone" and name in ("fc.weight", "fc.bias")]
+    found = {name: value for name, value in found.items() if name not in dropped}
+    counters = [name for name, entry in entries.items() if entry.counter]
+    if not any(name in found for name in counters):
+        found |= {name: torch.tensor(0) for name in counters}
+        notes.append(f"{len(counters)} {COUNTER} are not in the file (PyTorch before 0.4.1) and were set to 0.")
+    problems = [f"missing {prefix}{name}" for name in entries if name not in found]
+    weights = {}
+    for name, value in found.items():
+        problem = _problem(value, entries.get(name))
+        if problem is not None:
+            problems.append(problem.format(f"{prefix}{name}"))
+        else:  # a copy: in files saved on a CPU the regularisers of a block share their memory
+            entry = entries[name]
+            weights[entry.name] = value.detach().to(torch.int64 if entry.counter else torch.float32, copy=True)
+    problems += [f"{prefix}{name} has values that are not finite" for name in found
+                 if name in entries and not weights.get(entries[name].name, torch.zeros(())).isfinite().all()]
+    if problems:
+        more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
+        raise CheckpointError(f"{path} is not the authors' {_describe(kind)}: {len(problems)} of its weights are wrong "
+                              f"({'; '.join(problems[:SHOWN])}{more}). Download it again, or name another file.")
+    ordered = {entry.name: weights[entry.name].contiguous() for entry in entries.values()}
+    return ImportedCheckpoint(kind, ordered, path.name, hashlib.sha256(data).hexdigest(),
+                              tuple(prefix + name for name in dropped), tuple(notes))
+
+
+def import_into_study(path: str | Path, study: Study, force: bool = False) -> list[Path]:
+    """Makes one of the authors' files a study's backbone and, if it holds a whole model, its "simple" or "feot".
+
+    Files that hold the very weights already are kept, so that what was trained on them stays valid.
+
+    Args:
+        force: replace files that hold other weights.
+
+    Returns:
+        The files written, below the study's checkpoint folder.
+
+    Raises:
+        CheckpointError: `import_checkpoint`'s, the study is not made for the file, or would lose other weights.
+    """
+    return write_into_study(import_checkpoint(path), study, force)
+
+
+def write_into_study(imported: ImportedCheckpoint, study: Study, force: bool = False) -> list[Path]:
+    """`import_into_study` for a checkpoint that has been read."""
+    training = TRAINING.get(imported.kind)
+    if imported.kind == "transductive" and study.task_encoder.lstm_layers != LSTM_LAYERS:
+        raise CheckpointError(f"{imported.file}: its LSTM has {LSTM_LAYERS} layers, that of study '{study.name}' "
+                              f"{study.task_encoder.lstm_layers}. Set `preset: released` in the study.")
+    if training is not None and training not in study.trainings:
+        raise CheckpointError(f"{imported.file} holds the training '{training}', which study '{study.name}' does not "
+                              f"have. Add it to `trainings` ({', '.join(study.trainings)}).")
+    is_backbone = {name: training is None or name.startswith("backbone.") for name in imported.weights}
+    backbone = {name.removeprefix("backbone."): value for name, value in imported.weights.items() if is_backbone[name]}
+    adaptation = {name: value for name, value in imported.weights.items() if not is_backbone[name]}
+    backbone_path = checkpoint_folder(study) / "backbone.safetensors"
+    training_path = backbone_path.with_name(f"{training}.safetensors")
+    settings = {"study": study.name, "seed": study.seed, "imported": imported.source}
+    # Both are compared before either is written.
+    new_backbone = _settings_there(backbone_path, backbone, force) is None
+    there = _settings_there(training_path, adaptation, force) if adaptation else None
+    written = []
+    if new_backbone:
+        save(backbone_path, backbone, settings)
+        written.append(backbone_path)
+    if adaptation and (there is None or there.get("backbone") != digest(backbone_path)):
+        settings |= {"training": training, "backbone": digest(backbone_path), "valid_accuracy": None}
+        save(training_path, adaptation, settings)
+        written.append(training_path)
+    return written
+
+
+def _settings_there(path: Path, weights: dict[str, Tensor], force: bool) -> dict | None:
+    """Settings of the checkpoint at `path` if it holds these weights; None if `path` is to be written."""
+    if not path.exists():
+        return None
+    remedy = "Import with --force to replace it, or into another study."
+    try:
+        there, settings = load(path, remedy)
+    except CheckpointError:
+        if force:
+            return None
+        raise
+    if there.keys() == weights.keys() and all(
+        torch.equal(value, there[name]) for name, value in weights.items() if not name.endswith(COUNTER)
+    ):
+        return settings
+    if not force:
+        raise CheckpointError(f"{path} holds other weights. {remedy}")
+    return None
+
+
+def _unpickle(path: Path, data: bytes) -> object:
+    """The file's content: tensors, numbers, strings and their containers. A pickle that asks for more is refused."""
+    start = data[:512].lstrip().lower()
+    if not data:
+        raise CheckpointError(f"{path} is empty. Download it again.")
+    if start.startswith(b"version https://git-lfs"):
+        raise CheckpointError(f"{path} is a Git LFS pointer, not the file itself. Fetch that with `git lfs pull`.")
+    if start.startswith((b"<!doctype", b"<html", b"<?xml")):
+        raise CheckpointError(f"{path} is a web page, not a checkpoint. Download the raw file.")
+    if not data.startswith((b"PK", b"\x80")):  # zip, PyTorch's format since 1.6, or pickle, the one before
+        raise CheckpointError(f"{path} is not a file of torch.save. Files called .pt.tar are no archives: don't unpack "
+                              "or repack them. Download it again.")
+    try:
+        return torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
+    except pickle.UnpicklingError as error:
+        asked = re.search(r"GLOBAL ([\w.]+)", str(error))
+        what = f"it asks for {asked[1]}" if asked else str(error).strip().splitlines()[-1]
+        raise CheckpointError(
+            f"{path} holds more than weights ({what}) and was refused: none of it was run. If you trust the file, load "
+            "it with PyTorch where it can do no harm, and torch.save its state_dict alone."
+        ) from error
+    except Exception as error:  # torch.load raises many kinds for a damaged file
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise CheckpointError(f"{path} can't be read as a checkpoint: it is damaged, incomplete or of another kind "
+                              f"({reason}). Download it again.") from error
+
+
+def _weights(path: Path, content: object) -> tuple[str, dict[str, object]]:
+    """The dictionary of weights and the prefix that all its names had, "module." if it was saved from DataParallel."""
+    if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
+        content = content["state_dict"]
+    if not isinstance(content, dict) or not content or not all(isinstance(name, str) for name in content):
+        raise CheckpointError(f"{path} holds no dictionary of named weights. Name one of the authors' files.")
+    prefix = "module." if all(name.startswith("module.") for name in content) else ""
+    return prefix, {name.removeprefix(prefix): value for name, value in content.items()}
+
+
+def _kind(path: Path, found: dict[str, object]) -> Kind:
+    if any(name.startswith("feature_adaptation_network.feature_extractor.") for name in found):
+        raise CheckpointError(f"{path}: the auto-regressive variant (film+ar) is not part of this project. Name a "
+                              "checkpoint of feature adaptation 'film'.")
+    if any(name.startswith(("set_encoder.", "feature_extractor.", "feature_adaptation_network.")) for name in found):
+        return "transductive" if any(name.startswith("set_encoder.sequential_encoder.") for name in found) else "simple"
+    if any(name in layout("backbone") for name in found):
+        return "backbone"
+    names = ", ".join(list(found)[:SHOWN])
+    raise CheckpointError(f"{path} is none of the authors' models: its weights are called {names}, ... "
+                          "Name one of their files.")
+
+
+def _problem(value: object, entry: Entry | None) -> str | None:
+    """What is wrong with one weight, with {} for its name."""
+    if entry is None:
+        return "unknown {}"
+    if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_quantized:
+        return f"{{}} is no plain tensor but {type(value).__name__}"
+    if tuple(value.shape) != entry.shape:
+        return f"{{}} is {tuple(value.shape)}, not {entry.shape}"
+    if value.is_floating_point() == entry.counter or value.is_complex():
+        return f"{{}} is {value.dtype}, not {'whole numbers' if entry.counter else 'floating point'}"
+    return None
+
+
+def _describe(kind: Kind) -> str:
+    return {"backbone": "backbone", "simple": "Simple CNAPS", "transductive": "Transductive CNAPS"}[kind]
