@@ -10,11 +10,13 @@ STAMP := $(VENV)/.installed
 # With either of these set, Jupyter may prefer another installation's kernel to the one in .venv.
 unexport JUPYTER_PATH JUPYTER_PREFER_ENV_PATH
 
-.PHONY: help figures test lab bench clean force
+.PHONY: help figures differences test lab bench clean force
 
 help:
 	@echo "make figures [STUDY=configs/miniature.yaml] [CORES=n]"
 	@echo "             train, evaluate and draw every figure and table of a study; only what is stale"
+	@echo "make differences [STUDY=...]"
+	@echo "             what each difference between the paper and its released code costs; trains a dozen models"
 	@echo "make test    run the tests                            (ARGS=... goes to pytest)"
 	@echo "make lab     open the notebooks in JupyterLab         (ARGS=... goes to JupyterLab)"
 	@echo "make bench   time the clustering against a direct implementation"
@@ -26,6 +28,9 @@ help:
 # `exec` and the parent's number: when make is killed, even outright, what it started ends too.
 figures: $(STAMP)
 	@exec $(RUN) -m tcnaps.batch study --parent $$PPID $(if $(CORES),--cores $(CORES)) "$(STUDY)"
+
+differences: $(STAMP)
+	@exec $(RUN) -m tcnaps.batch study --parent $$PPID $(if $(CORES),--cores $(CORES)) "$(STUDY)" -- differences
 
 # Two processes, with one thread each (tests/conftest.py): each of them loads PyTorch.
 test: $(STAMP)

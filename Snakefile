@@ -269,3 +269,26 @@ for name, (trainings, shown, drawn, tables) in SHOWN.items():
             mem_mb=2000,
         shell:
             RUN + " {params.shown}"
+
+
+# Not part of `all`: it trains a dozen models of its own. `make differences` asks for it.
+if {"simple", "feot"} <= set(EVALUATED) and (shown := [name for name, evaluation in study.evaluations.items()
+                                                       if set(COMPARED) <= set(evaluation.trainings)][:2]):
+    rule differences:
+        input:
+            checkpoints=[BACKBONE, *(f"{RESULTS}/checkpoints/{training}.safetensors" for training in COMPARED)],
+            notebook=notebook("11-differences"),
+        output:
+            figures("differences"),
+            f"{RESULTS}/differences.csv",
+        params:
+            reads=reads("notebooks/11-differences.ipynb", *MODEL, "pretraining", "meta_training", "refinement",
+                        evaluations=[VALUES["evaluations"][name] for name in shown], datasets=study.datasets),
+            shown=json.dumps(shown),
+        log:
+            notebook=executed("11-differences"),
+        threads: 2
+        resources:
+            mem_mb=4000,
+        shell:
+            RUN + " -p evaluations {params.shown:q}"

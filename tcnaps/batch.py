@@ -142,7 +142,7 @@ def run_study(path: str, cores: int, dry_run: bool = False, snakemake: Iterable[
         path: the study's YAML.
         cores: how many processor cores the jobs share.
         dry_run: only list what is stale.
-        snakemake: further options for Snakemake.
+        snakemake: rules to run in place of `all`, and further options for Snakemake.
 
     Returns:
         The exit status of Snakemake.
@@ -158,9 +158,9 @@ def run_study(path: str, cores: int, dry_run: bool = False, snakemake: Iterable[
     file = next(f for f in (Path(path), root / path) if f.is_file()).resolve()
     file = file.relative_to(root) if file.is_relative_to(root) else file
     # No lock of Snakemake's: it outlives a killed run and must be removed by hand. The system frees ours.
-    command = [sys.executable, "-m", "snakemake", "--config", f"study={file}", "--cores", str(cores),
+    command = [sys.executable, "-m", "snakemake", *snakemake, "--config", f"study={file}", "--cores", str(cores),
                "--nolock", "--rerun-incomplete", "--rerun-triggers", "mtime", "params", "input", "code",
-               "--keep-going", "--scheduler", "greedy", "--quiet", "host", "reason", "rules", *snakemake]
+               "--keep-going", "--scheduler", "greedy", "--quiet", "host", "reason", "rules"]
     if dry_run:
         return subprocess.call([*command, "--dry-run"], cwd=root)
     started = time.time()
@@ -266,7 +266,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     whole.add_argument("study", help="the study's YAML, for instance configs/miniature.yaml")
     whole.add_argument("--cores", type=int, default=os.cpu_count(), help="default: all")
     whole.add_argument("--dry-run", action="store_true", help="only list what is stale")
-    whole.add_argument("snakemake", nargs="*", help="further options for Snakemake, after --")
+    whole.add_argument("snakemake", nargs="*", help="rules and further options for Snakemake, after --")
     for command in (one, whole):
         command.add_argument("--parent", type=int, help="end when this process, which started us, is gone")
     return parser.parse_args(arguments)

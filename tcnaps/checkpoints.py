@@ -54,6 +54,20 @@ def load(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict]:
     return weights, settings
 
 
+def key_of(parts: list) -> str:
+    """A digest of everything that decides the outcome of a training."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def finished_log(path: Path, key: str) -> list[dict] | None:
+    """The log in a checkpoint's header, if the checkpoint is what the training with this key ends in; else None."""
+    try:
+        settings = load(path, "")[1]
+    except CheckpointError:
+        return None
+    return settings.get("log") if settings.get("key") == key else None
+
+
 def digest(path: Path) -> str:
     """SHA-256 of a file."""
     with open(path, "rb") as file:

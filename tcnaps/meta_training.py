@@ -1,6 +1,5 @@
 """Episodic training of the task encoder and the FiLM generator on a frozen backbone (appendix A.3)."""
 
-import json
 import math
 
 import numpy as np
@@ -11,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from tqdm.auto import tqdm
 
-from tcnaps.checkpoints import checkpoint_folder, digest, new_model, refuse_imported, save
+from tcnaps.checkpoints import checkpoint_folder, digest, finished_log, key_of, new_model, refuse_imported, save
 from tcnaps.config import Study
 from tcnaps.datasets import open_source
 from tcnaps.datasets.source import ImageSource
@@ -28,7 +27,8 @@ def meta_train(study: Study, training: str, device: torch.device | str = "cpu", 
 
     The loss is the cross-entropy of an episode's queries, summed or averaged as the study says, averaged over the
     episodes of a step, plus for every episode the undivided penalty on the FiLM regularisers. Every training sees the
-    same episodes. An interrupted call goes on from its last saved state and ends with the very same weights.
+    same episodes. An interrupted call goes on from its last saved state and ends with the very same weights; where the
+    checkpoint is there already, made by the same code from the same settings, nothing is trained.
 
     Args:
         training: a name of `TRAININGS`.
@@ -47,7 +47,7 @@ def meta_train(study: Study, training: str, device: torch.device | str = "cpu", 
     learned = [p for p in model.parameters() if p.requires_grad]
     optimiser = torch.optim.Adam(learned, settings.learning_rate)
     backbone_digest = digest(folder / "backbone.safetensors")
-    key = json.dumps(
+    key = key_of(
         [
             code_fingerprint([__file__]),
             training,
@@ -64,6 +64,8 @@ def meta_train(study: Study, training: str, device: torch.device | str = "cpu", 
             [s.digest for s in sources + validation],
         ]
     )
+    if (log := finished_log(folder / f"{training}.safetensors", key)) is not None:
+        return pd.DataFrame(log)
     state_path = folder / f"{training}.state.pt"
     state = load_state(state_path, key) or {
         "step": 0,
@@ -123,6 +125,8 @@ def meta_train(study: Study, training: str, device: torch.device | str = "cpu", 
             "backbone": backbone_digest,
             "valid_accuracy": float(np.mean(list(best.values()))),
             "meta_training": settings.model_dump(),
+            "key": key,
+            "log": log,
         },
     )
     state_path.unlink(missing_ok=True)

@@ -64,13 +64,13 @@ def with_preset(content: dict) -> dict:
     meta_training = content.get("meta_training")
     protocol = meta_training.get("protocol") if isinstance(meta_training, dict) else None
     kind = protocol.get("kind") if isinstance(protocol, dict) else None
-    return _merged(_merged(preset["both"], preset.get(kind, {})), content)
+    return merged(merged(preset["both"], preset.get(kind, {})), content)
 
 
-def _merged(below: dict, above: dict) -> dict:
+def merged(below: dict, above: dict) -> dict:
     """`above`, and what only `below` has, section by section."""
-    merged = {**below, **above}
+    both = {**below, **above}
     for key in below.keys() & above.keys():
         if isinstance(below[key], dict) and isinstance(above[key], dict):
-            merged[key] = _merged(below[key], above[key])
-    return merged
+            both[key] = merged(below[key], above[key])
+    return both

@@ -1,6 +1,5 @@
 """Supervised training of the backbone as a plain image classifier over all training classes (appendix A.3)."""
 
-import json
 import math
 
 import numpy as np
@@ -12,7 +11,7 @@ from torch.nn import functional as F
 from tqdm.auto import tqdm
 
 from tcnaps.backbone import FEATURES, Backbone
-from tcnaps.checkpoints import checkpoint_folder, refuse_imported, save
+from tcnaps.checkpoints import checkpoint_folder, finished_log, key_of, refuse_imported, save
 from tcnaps.config import Pretraining, Study
 from tcnaps.datasets import open_source
 from tcnaps.datasets.source import ImageSource
@@ -28,7 +27,8 @@ EVALUATION_BATCH = 512
 def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int = 100) -> pd.DataFrame:
     """Trains the study's backbone, saves it and returns what is known of every epoch.
 
-    An interrupted call goes on from its last saved state and ends with the very same weights.
+    An interrupted call goes on from its last saved state and ends with the very same weights; where the checkpoint is
+    there already, made by the same code from the same settings, nothing is trained.
 
     Args:
         save_every: batches between saved states.
@@ -49,7 +49,7 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
     optimiser = torch.optim.SGD(
         network.parameters(), settings.learning_rate, settings.momentum, weight_decay=settings.weight_decay
     )
-    key = json.dumps(
+    key = key_of(
         [
             code_fingerprint([__file__]),
             study.seed,
@@ -60,6 +60,8 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
             [s.digest for s in sources],
         ]
     )
+    if (log := finished_log(folder / "backbone.safetensors", key)) is not None:
+        return pd.DataFrame(log)
     state_path = folder / "backbone.state.pt"
     state = load_state(state_path, key) or {"epoch": 0, "batch": 0, "sums": [0.0, 0, 0], "log": []}
     if "network" in state:
@@ -124,6 +126,8 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
             "image_size": study.image_size,
             "pixel_range": study.pixel_range,
             "pretraining": settings.model_dump(),
+            "key": key,
+            "log": log,
         },
     )
     state_path.unlink(missing_ok=True)

@@ -1,0 +1,285 @@
+"""Encoded images -> uint8 RGB squares, the same pixels on every machine and with every optional package.
+
+Colours: EXIF orientation is applied; greyscale, palette and CMYK become RGB; transparent pixels lie on white;
+16-bit greyscale is divided by 257 (65535 -> 255); of an animation the first frame is taken. Colour profiles are
+ignored, and 16-bit RGB loses its low bytes, as everywhere in Pillow.
+
+An image that isn't square is squashed to a square, as Meta-Dataset does: nothing of it is cut off, its aspect
+ratio is lost.
+"""
+
+import io
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+from jaxtyping import Float32, UInt8
+from PIL import ExifTags, Image, ImageFile, features
+
+from tcnaps.datasets.source import DatasetError
+
+try:
+    import simplejpeg
+except ImportError:     # optional: what follows needs it for the fast DCT alone
+    simplejpeg = None
+
+Resampling = Literal["bilinear", "lanczos", "aligned corners"]
+JpegDct = Literal["accurate", "fast"]
+
+MAXIMUM_PIXELS = 150_000_000    # below the 179 million at which Pillow refuses an image itself
+# Neither formats with a weak signature (TGA), which bytes of any kind may bear, nor programs (EPS).
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000", "AVIF")
+RESAMPLERS = {"bilinear": Image.Resampling.BILINEAR, "lanczos": Image.Resampling.LANCZOS}
+UPRIGHT = {     # value of EXIF's orientation -> what turns the image upright
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_WARNINGS = threading.Lock()     # Python's warning filters are shared by all threads
+
+
+class ImageError(DatasetError):
+    """An image can't be decoded; the message says what is wrong with it."""
+
+
+def decode(
+    data: bytes | Path,
+    size: int,
+    resampling: Resampling,
+    jpeg_dct: JpegDct = "accurate",
+    box: tuple[int, int, int, int] | None = None,
+    *,
+    orient: bool = True,
+    name: str = "",
+) -> UInt8[np.ndarray, "{size} {size} 3"]:
+    """Decodes an image and resizes it to a square of RGB bytes.
+
+    Args:
+        data: an encoded image, or the file that holds it.
+        size: side in pixels of the result.
+        resampling: "bilinear" and "lanczos" are Pillow's, which average over all pixels when they shrink an image
+            (Lanczos: MNIST and CIFAR in the released code); "aligned corners" is TensorFlow's, as Meta-Dataset
+            uses it: see `resize_aligned`. Its rounding to bytes moves a value by at most half a grey level.
+        jpeg_dct: the inverse cosine transform of JPEGs. "accurate" is everyone's default but TensorFlow's;
+            "fast" gives TensorFlow's pixels exactly, up to 5 grey levels lower or higher, and needs simplejpeg.
+        box: left, top, right and bottom in pixels of the upright image, right and bottom exclusive: what lies
+            outside is cut off before resizing.
+        orient: False leaves an image as it is stored, whatever its EXIF orientation, as TensorFlow does. (A TIFF is
+            turned upright either way.)
+        name: what messages call the image; a file's path unless given.
+
+    Raises:
+        ImageError: there are no bytes, they are cut short or no image, the image has more than 150 million pixels
+            or pixels of a kind that doesn't become RGB, or the box does not lie within it.
+        ImportError: the DCT is "fast" and simplejpeg is missing.
+        ValueError: there is no such size, resampling or DCT.
+        OSError: the file can't be read.
+    """
+    _check_options(size, resampling, jpeg_dct)
+    encoded = data if isinstance(data, bytes) else data.read_bytes()
+    try:
+        image = _rgb(encoded, jpeg_dct == "fast", orient)
+        if box is not None:
+            image = _crop(image, box)
+    except ImageError as error:
+        name = name or ("" if isinstance(data, bytes) else str(data))
+        raise ImageError(f"{name}: {error}" if name else str(error)) from error
+    if resampling == "aligned corners":
+        return np.rint(resize_aligned(np.asarray(image), size)).astype(np.uint8)
+    return np.array(image.resize((size, size), RESAMPLERS[resampling]))
+
+
+def resize_aligned(
+    pixels: UInt8[np.ndarray, "height width 3"], size: int
+) -> Float32[np.ndarray, "{size} {size} 3"]:
+    """Bilinear resizing that maps corner pixels onto corner pixels and never averages over more than 2 x 2 pixels.
+
+    Output i lies at i * (n - 1) / (size - 1) of n pixels (TensorFlow's `resize_bilinear`, `align_corners=True`).
+    Shrinking an image by more than two thus skips pixels.
+
+    Returns:
+        grey levels from 0 to 255, not rounded.
+    """
+    rows, above, below, down = _rows(pixels.shape[0], size)
+    left, right, across = _columns(pixels.shape[1], size)
+    kept = pixels.reshape(len(pixels), -1)[rows]    # colours are columns here: gathering is much quicker so
+    values = kept.take(left, axis=1).astype(np.float32)
+    values += (kept.take(right, axis=1) - values) * across
+    resized, lower = values[above], values[below]
+    resized += (lower - resized) * down
+    return resized.reshape(size, size, 3)
+
+
+def _between(n: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For each output pixel: the two input pixels it lies between, and how far it is from the first to the second."""
+    step = np.float32((n - 1) / (size - 1)) if size > 1 else np.float32(0)
+    position = np.arange(size, dtype=np.float32) * step
+    first = np.minimum(position.astype(np.intp), n - 1)     # rounding may carry the last one past the end
+    return first, np.minimum(first + 1, n - 1), position - first.astype(np.float32)
+
+
+@lru_cache(maxsize=1024)
+def _rows(n: int, size: int) -> tuple[np.ndarray, ...]:
+    """The rows that are needed, which of them lie above and below each output row, and its share of the lower."""
+    above, below, share = _between(n, size)
+    rows, numbers = np.unique(np.concatenate([above, below]), return_inverse=True)
+    return rows, numbers[:size], numbers[size:], share[:, None]
+
+
+@lru_cache(maxsize=1024)
+def _columns(n: int, size: int) -> tuple[np.ndarray, ...]:
+    """The columns left and right of each output column, and its share of the right one, a colour at a time."""
+    left, right, share = _between(n, size)
+    return *((3 * column[:, None] + np.arange(3)).ravel() for column in (left, right)), np.repeat(share, 3)
+
+
+def _check_options(size: int, resampling: str, jpeg_dct: str) -> None:
+    if size < 1:
+        raise ValueError(f"An image can't have a side of {size} pixels; it must be at least 1.")
+    for value, choices in ((resampling, get_args(Resampling)), (jpeg_dct, get_args(JpegDct))):
+        if value not in choices:
+            raise ValueError(f"There is no '{value}'; there are: {', '.join(choices)}.")
+    if jpeg_dct == "fast" and simplejpeg is None:
+        raise ImportError(
+            "Decoding JPEGs with the fast DCT needs the package simplejpeg: pip install 'tcnaps[records]'; or use "
+            "the accurate DCT."
+        )
+    if ImageFile.LOAD_TRUNCATED_IMAGES:
+        raise ValueError(
+            "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is on: missing parts of images would come out grey; set it to False."
+        )
+
+
+def _rgb(encoded: bytes, fast: bool, orient: bool) -> Image.Image:
+    """Decodes an image to RGB, upright if `orient`."""
+    if not encoded:
+        raise ImageError("it is empty (0 bytes).")
+    try:
+        with _quiet():
+            image = Image.open(io.BytesIO(encoded), formats=_formats())
+            if image.width * image.height > MAXIMUM_PIXELS:
+                raise ImageError(
+                    f"it has {image.width} x {image.height} pixels, more than {MAXIMUM_PIXELS}: scale it down first."
+                )
+            if image.format not in ("JPEG", "MPO"):     # whose loading warns of nothing, and takes most of the time
+                image.load()
+            turn = _turn(image) if orient else None
+        if image.format in ("JPEG", "MPO"):
+            image = _load_jpeg(encoded, image, fast)
+        image = _to_rgb(image)
+    except (ImageError, MemoryError):
+        raise
+    except Image.UnidentifiedImageError as error:
+        raise ImageError(f"it is no image of a format that is read here ({', '.join(_formats())}).") from error
+    except Image.DecompressionBombError as error:
+        raise ImageError(f"it has too many pixels: scale it down first ({error})") from error
+    except Exception as error:      # Pillow's readers let slip whatever damaged bytes make them stumble over
+        raise ImageError(f"it is damaged, cut short or of a kind that Pillow can't read ({error}).") from error
+    return image if turn is None else image.transpose(turn)
+
+
+@cache
+def _formats() -> tuple[str, ...]:
+    """The formats that this build of Pillow reads."""
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silences what Pillow warns of, such as corrupt EXIF data: what matters is an error, or handled here."""
+    with _WARNINGS, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _turn(image: Image.Image) -> Image.Transpose | None:
+    """What turns an image upright. Without readable EXIF data it is taken to be, as viewers do."""
+    try:
+        return UPRIGHT.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:   # of any kind, from the depths of a damaged table
+        return None
+
+
+def _load_jpeg(encoded: bytes, image: Image.Image, fast: bool) -> Image.Image:
+    """Decodes a JPEG that Pillow has opened.
+
+    simplejpeg is much quicker with small images and gives the same bytes, where Pillow uses libjpeg-turbo as well.
+    It refuses whatever libjpeg warns of; what of that is fit for use is left to Pillow.
+    """
+    if not fast and (simplejpeg is None or image.mode == "CMYK" or not features.check_feature("libjpeg_turbo")):
+        image.load()
+        return image
+    colours = "CMYK" if image.mode == "CMYK" else "RGB"
+    try:
+        pixels = simplejpeg.decode_jpeg(encoded, colours, fastdct=fast)
+    except ValueError:
+        image.load()    # raises if it is cut short
+        if not fast:
+            return image
+        pixels = _damaged_jpeg(encoded, colours)
+    if colours == "RGB":
+        return Image.fromarray(pixels)
+    return Image.frombytes("CMYK", image.size, (255 - pixels).tobytes())    # inverted, as Adobe and Pillow have it
+
+
+def _damaged_jpeg(encoded: bytes, colours: str) -> np.ndarray:
+    """Decodes with the fast DCT what libjpeg warns of but Pillow has found fit for use."""
+    try:
+        return simplejpeg.decode_jpeg(encoded, colours, fastdct=True, strict=False)
+    except ValueError as error:     # within the header, simplejpeg bears with nothing
+        raise ImageError(
+            f"it is damaged, and simplejpeg can't read it ({error}): save it anew, or use the accurate DCT."
+        ) from error
+
+
+def _to_rgb(image: Image.Image) -> Image.Image:
+    """Converts a loaded image of any kind to RGB."""
+    if image.mode == "RGB" and "transparency" not in image.info:
+        return image
+    if image.mode[0] in "IF":       # 16 or 32 bits a pixel
+        return Image.fromarray(_grey_bytes(image)).convert("RGB")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+    return image.convert("RGB")
+
+
+def _grey_bytes(image: Image.Image) -> np.ndarray:
+    """Grey levels of more than eight bits -> uint8 (height, width). White is 65535, or 1 or 255 in floating point."""
+    values = np.asarray(image)
+    if image.mode == "F":
+        lowest, highest = values.min(), values.max()
+        if not (lowest >= 0 and highest <= 255):    # nor NaN
+            raise ImageError(
+                f"its values go from {lowest} to {highest}: those of a floating-point image must lie between 0 and 1, "
+                "or 0 and 255."
+            )
+        return np.rint(values * (255 if highest <= 1 else 1)).astype(np.uint8)
+    bits = getattr(image, "tag_v2", {}).get(ExifTags.Base.BitsPerSample, (16,))[0]      # 12 in some TIFFs
+    white = 4095 if bits == 12 else 65535
+    if values.min() < 0 or values.max() > white:
+        raise ImageError(
+            f"its values go from {values.min()} to {values.max()}: those of a greyscale image must lie between 0 and "
+            f"{white}."
+        )
+    grey = np.rint(values * (255 / white)).astype(np.uint8)
+    if "transparency" in image.info:
+        grey[values == image.info["transparency"]] = 255
+    return grey
+
+
+def _crop(image: Image.Image, box: tuple[int, int, int, int]) -> Image.Image:
+    left, top, right, bottom = box
+    if not (0 <= left < right <= image.width and 0 <= top < bottom <= image.height):
+        raise ImageError(f"the box {box} does not lie within its {image.width} x {image.height} pixels.")
+    return image.crop(box)
