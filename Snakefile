@@ -30,7 +30,7 @@ except ConfigError as error:
 VALUES = study.model_dump(mode="json")
 RESULTS, FIGURES = f"results/{study.name}", f"figures/{study.name}"
 BACKBONE = f"{RESULTS}/checkpoints/backbone.safetensors"
-MODEL = ("seed", "image_size", "precision", "layout", "pixel_range", "task_encoder", "clustering")
+MODEL = ("seed", "image_size", "precision", "arithmetic", "pixel_range", "task_encoder", "clustering")
 RUN = ("exec {PYTHON:q} -m tcnaps.batch notebook --quiet --parent $PPID {input.notebook:q} {log.notebook:q} "
        "-p study {STUDY:q}")
 RUN_TRAINING = RUN + " -p training {params.training}"

@@ -1,7 +1,7 @@
 """The ResNet18 that turns images into 512 features, modulated by FiLM after both batch-norms of every block."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -21,7 +21,13 @@ class Modulation(NamedTuple):
 
 
 class ConvNorm(nn.Module):
-    """A convolution without bias and its batch-norm, then FiLM if there is any."""
+    """A convolution without bias and its batch-norm, then FiLM if there is any.
+
+    Attributes:
+        folds: whether the three become one convolution where nothing is trained.
+    """
+
+    folds = True
 
     def __init__(self, inputs: int, outputs: int, size: int, stride: int = 1, padding: int = 0):
         super().__init__()
@@ -29,7 +35,7 @@ class ConvNorm(nn.Module):
         self.norm = nn.BatchNorm2d(outputs)
 
     def forward(self, x: Float[Tensor, "n c h w"], film: Modulation | None = None) -> Float[Tensor, "n k h2 w2"]:
-        if self.training:
+        if self.training or not self.folds:
             x, rest = self.norm(self.conv(x)), film
         else:
             weight, bias, rest = self.folded(film)
@@ -67,8 +73,7 @@ class Backbone(nn.Module):
     """ResNet18 for small images: 5×5 stem with stride 2, no max-pool, four stages of two blocks, average pool.
 
     Attributes:
-        memory_format: in which the convolutions run. Channels-last is faster; channels-first (torch.contiguous_format)
-            rounds as the released code does.
+        memory_format: in which the convolutions run; see `set_arithmetic`.
     """
 
     memory_format = torch.channels_last
@@ -85,6 +90,13 @@ class Backbone(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def set_arithmetic(self, arithmetic: Literal["fast", "plain"]) -> None:
+        """`fast` is channels-last and folded. `plain` is neither: slower, and rounds as the released code does."""
+        self.memory_format = torch.channels_last if arithmetic == "fast" else torch.contiguous_format
+        for module in self.modules():
+            if isinstance(module, ConvNorm):
+                module.folds = arithmetic == "fast"
 
     def forward(
         self, images: Float[Tensor, "n 3 height width"], film: Sequence[Modulation] | None = None

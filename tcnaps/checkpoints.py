@@ -111,7 +111,7 @@ def new_model(study: Study, training: str) -> TransductiveCNAPS:
         lstm_layers=study.task_encoder.lstm_layers,
         set_encoder_statistics=study.task_encoder.statistics,
         pixel_range=study.pixel_range,
-        layout=study.layout,
+        arithmetic=study.arithmetic,
         precision=getattr(torch, study.precision),
         clustering_dtype=getattr(torch, study.clustering.dtype),
     )

@@ -46,7 +46,7 @@ class Study(Section):
     seed: NonNegativeInt = 0
     image_size: Annotated[int, Field(ge=32)] = 84   # pixels; the set encoder halves them five times
     precision: Literal["float32", "bfloat16"] = "float32"   # of the backbone; clustering has its own
-    layout: Literal["channels last", "channels first"] = "channels last"   # of images in memory; decides the rounding
+    arithmetic: Literal["fast", "plain"] = "fast"   # of the networks; plain rounds as the released code does
     pixel_range: tuple[Literal[-1, 0], Literal[1]] = (-1, 1)   # what black and white become
     decoding: Decoding = Decoding()
     data_folder: str = "data"

@@ -68,7 +68,7 @@ def differences_of(study: Study) -> list[Difference]:
             {"refinement": {"maximum_steps": study.refinement.recorded_steps}},
             variants=("Transductive",),
         ),
-        Difference(None, "layout: channels first", {"layout": "channels first"}),
+        Difference(None, "arithmetic: plain", {"arithmetic": "plain"}),
         Difference(5, "LSTM layers: 2", {"task_encoder": {"lstm_layers": 2}}, **adapted),
         Difference(6, "set encoder: running statistics", {"task_encoder": {"statistics": "running"}}, **adapted),
         Difference(8, "loss: sum over queries", {"meta_training": {"query_loss": "sum"}}, **adapted),

@@ -100,7 +100,7 @@ def evaluation_key(study: Study, training: str, name: str, source: ImageSource) 
         study.image_size,
         study.precision,
         study.pixel_range,
-        study.layout,
+        study.arithmetic,
         study.task_encoder.model_dump(),
         study.clustering.model_dump(),
         study.refinement.recorded_steps,

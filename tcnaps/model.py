@@ -29,8 +29,7 @@ class TransductiveCNAPS(nn.Module):
         head: how features become logits; default: the training's, with the paper's settings.
         lstm_layers, set_encoder_statistics: of the task encoder; see `tcnaps.task_encoder`.
         pixel_range: what the weights were trained on, (-1, 1) or (0, 1). Episodes are in [-1, 1] all the same.
-        layout: of the images in the convolutions: `channels last` is faster, `channels first` rounds as the released
-            code does.
+        arithmetic: of the networks, equal but for rounding: `plain` is slower and rounds as the released code does.
         precision: of the convolutions. Clustering runs in `clustering_dtype`, float32 or float64.
         chunk: images that go through the backbone at once when no gradients are needed; it bounds the memory and
             changes nothing else.
@@ -44,7 +43,7 @@ class TransductiveCNAPS(nn.Module):
         lstm_layers: int = 1,
         set_encoder_statistics: Literal["batch", "running"] = "batch",
         pixel_range: tuple[int, int] = (-1, 1),
-        layout: Literal["channels last", "channels first"] = "channels last",
+        arithmetic: Literal["fast", "plain"] = "fast",
         precision: torch.dtype = torch.float32,
         clustering_dtype: torch.dtype = torch.float32,
         chunk: int = 512,
@@ -60,8 +59,8 @@ class TransductiveCNAPS(nn.Module):
         self.film_generator = FilmGenerator()
         self.head = head or head_of(training)
         self.pixel_range = pixel_range
-        memory_format = torch.channels_last if layout == "channels last" else torch.contiguous_format
-        self.backbone.memory_format = self.task_encoder.set_encoder.memory_format = memory_format
+        self.backbone.set_arithmetic(arithmetic)
+        self.task_encoder.set_encoder.memory_format = self.backbone.memory_format
         self.precision, self.clustering_dtype, self.chunk = precision, clustering_dtype, chunk
 
     def forward(self, episode: Episode, steps: int = 10) -> Float[Tensor, "{steps}+1 n_query way"]:

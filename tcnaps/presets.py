@@ -14,7 +14,7 @@ PRESETS: dict[str, dict[str, dict]] = {
             "statistics": {"interval": "student", "ranks": "plain"},
             "pixel_range": [-1, 1],
             "decoding": {"jpeg_dct": "accurate", "resampling": "bilinear"},
-            "layout": "channels last",
+            "arithmetic": "fast",
             "refinement": {"minimum_steps": 2},
         },
         "variable": {
@@ -35,7 +35,7 @@ PRESETS: dict[str, dict[str, dict]] = {
             "task_encoder": {"lstm_layers": 2, "statistics": "batch"},
             "meta_training": {"query_loss": "sum", "film_penalty": 1e-3, "keep_best_by": "half of the datasets"},
             "statistics": {"interval": "released", "ranks": "significant"},
-            "layout": "channels first",
+            "arithmetic": "plain",
             "refinement": {"minimum_steps": 2, "maximum_steps": 4},
         },
         "variable": {

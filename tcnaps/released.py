@@ -2,7 +2,7 @@
 
     python -m tcnaps.released list
     python -m tcnaps.released download NAME|all [--folder released] [--from BASE_URL] [--sha256 DIGITS]
-    python -m tcnaps.released import FILE --study STUDY.yaml [--force]
+    python -m tcnaps.released import [FILE] --study STUDY.yaml [--force]     without FILE: what the study imports
     python -m tcnaps.released convert FILE OUT.safetensors
 
 Nothing is downloaded but by the second of them. The addresses are those that the repository's README gives; the tests
@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from tcnaps.checkpoints import CheckpointError, checkpoint_folder, digest, load, save
-from tcnaps.config import ConfigError, Study, load_study
+from tcnaps.config import ConfigError, Study, load_study, project_root
 from tcnaps.downloads import DownloadError, download
 from tcnaps.released_layout import COUNTER, LSTM_LAYERS, MODELS, TRAINING
 from tcnaps.released_reading import ImportedCheckpoint, import_checkpoint
 
-__all__ = ["PUBLISHED", "ImportedCheckpoint", "download_released", "import_checkpoint", "import_into_study"]
+__all__ = ["PUBLISHED", "download_released", "import_all", "import_checkpoint", "import_into_study"]
 
 REPOSITORY = "https://github.com/plai-group/simple-cnaps/raw/master/"
 
@@ -68,15 +68,16 @@ def download_released(
     """Downloads one of `PUBLISHED` into a folder and notes its checksum beside it, in `<file>.sha256`.
 
     Args:
+        name: a key of `PUBLISHED`, or the name of the file.
         base: address that the file's path in the repository is appended to.
         sha256: what the file must have; default: what a note says that is there already, else what `PUBLISHED` says.
 
     Raises:
         DownloadError: no such name; or as `tcnaps.downloads.download`.
     """
-    if name not in PUBLISHED:
+    published = PUBLISHED.get(name) or {p.file: p for p in PUBLISHED.values()}.get(name)
+    if published is None:
         raise DownloadError(f"There is no released file '{name}'. Known: {', '.join(PUBLISHED)}.")
-    published = PUBLISHED[name]
     path = Path(folder) / published.file
     note = path.with_name(f"{path.name}.sha256")
     known = sha256 or _noted(note) or published.sha256
@@ -114,11 +115,35 @@ def import_into_study(path: str | Path, study: Study, force: bool = False) -> li
     Raises:
         CheckpointError: `import_checkpoint`'s, the study is not made for the file, or would lose other weights.
     """
-    return write_into_study(import_checkpoint(path), study, force)
+    return _write(import_checkpoint(path), study, force)
 
 
-def write_into_study(imported: ImportedCheckpoint, study: Study, force: bool = False) -> list[Path]:
-    """`import_into_study` for a checkpoint that has been read."""
+def import_all(study: Study, force: bool = False) -> list[tuple[ImportedCheckpoint, list[Path]]]:
+    """Imports every file that the study's YAML names under `imported`, relative to the project's root.
+
+    Returns:
+        Of every file: what was read, and the files written for it.
+
+    Raises:
+        CheckpointError: `import_into_study`'s, a file holds something else than what it is named for, or two files
+            have different backbones. All files are read before any is written.
+    """
+    if not study.imported:
+        raise CheckpointError(f"Study '{study.name}' imports nothing. Name a file, or set `imported` in its YAML.")
+    kinds = {"backbone": "backbone"} | {training: kind for kind, training in TRAINING.items()}
+    read: list[ImportedCheckpoint] = []
+    for name, file in study.imported.items():
+        read.append(imported := import_checkpoint(project_root() / file))
+        if imported.kind != kinds[name]:
+            raise CheckpointError(f"imported.{name}: {file} is a file of {MODELS[imported.kind]}, not of "
+                                  f"{MODELS[kinds[name]]}. Name another file.")
+        if not _equal(_parts(imported)[0], _parts(read[0])[0]):
+            raise CheckpointError(f"{read[0].file} and {imported.file} have different backbones, and a study has one. "
+                                  "Import them into two studies.")
+    return [(imported, _write(imported, study, force)) for imported in read]
+
+
+def _write(imported: ImportedCheckpoint, study: Study, force: bool) -> list[Path]:
     training = TRAINING.get(imported.kind)
     if imported.kind == "transductive" and study.task_encoder.lstm_layers != LSTM_LAYERS:
         raise CheckpointError(f"{imported.file}: its LSTM has {LSTM_LAYERS} layers, that of study '{study.name}' "
@@ -126,9 +151,7 @@ def write_into_study(imported: ImportedCheckpoint, study: Study, force: bool = F
     if training is not None and training not in study.trainings:
         raise CheckpointError(f"{imported.file} holds the training '{training}', which study '{study.name}' does not "
                               f"have. Add it to `trainings` ({', '.join(study.trainings)}).")
-    is_backbone = {name: training is None or name.startswith("backbone.") for name in imported.weights}
-    backbone = {name.removeprefix("backbone."): value for name, value in imported.weights.items() if is_backbone[name]}
-    adaptation = {name: value for name, value in imported.weights.items() if not is_backbone[name]}
+    backbone, adaptation = _parts(imported)
     backbone_path = checkpoint_folder(study) / "backbone.safetensors"
     training_path = backbone_path.with_name(f"{training}.safetensors")
     settings = {"study": study.name, "seed": study.seed, "imported": imported.source}
@@ -146,6 +169,22 @@ def write_into_study(imported: ImportedCheckpoint, study: Study, force: bool = F
     return written
 
 
+def _parts(imported: ImportedCheckpoint) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The backbone's weights without prefix, and the meta-learned ones, of which a backbone's file has none."""
+    if imported.kind == "backbone":
+        return imported.weights, {}
+    backbone = {name: value for name, value in imported.weights.items() if name.startswith("backbone.")}
+    adaptation = {name: value for name, value in imported.weights.items() if name not in backbone}
+    return {name.removeprefix("backbone."): value for name, value in backbone.items()}, adaptation
+
+
+def _equal(these: dict[str, Tensor], those: dict[str, Tensor]) -> bool:
+    """Whether they are the same weights. The counters of batch-norms are none: nothing reads them."""
+    return these.keys() == those.keys() and all(
+        torch.equal(value, those[name]) for name, value in these.items() if not name.endswith(COUNTER)
+    )
+
+
 def _settings_there(path: Path, weights: dict[str, Tensor], force: bool) -> dict | None:
     """Settings of the checkpoint at `path` if it holds these weights; None if `path` is to be written."""
     if not path.exists():
@@ -157,9 +196,7 @@ def _settings_there(path: Path, weights: dict[str, Tensor], force: bool) -> dict
         if force:
             return None
         raise
-    if there.keys() == weights.keys() and all(
-        torch.equal(value, there[name]) for name, value in weights.items() if not name.endswith(COUNTER)
-    ):
+    if _equal(weights, there):
         return settings
     if not force:
         raise CheckpointError(f"{path} holds other weights. {remedy}")
@@ -181,10 +218,14 @@ def main(arguments: list[str] | None = None) -> int:
                 print(f"{path}: SHA-256 {_noted(path.with_name(f'{path.name}.sha256'))}")
         elif options.command == "import":
             study = load_study(options.study)
-            imported = import_checkpoint(options.file)
-            print(_summary(imported))
-            written = write_into_study(imported, study, options.force)
-            print("\n".join(f"wrote {path}" for path in written) or "wrote nothing: the study has these weights")
+            if options.file is None:
+                done = import_all(study, options.force)
+            else:
+                imported = import_checkpoint(options.file)
+                done = [(imported, _write(imported, study, options.force))]
+            for imported, written in done:
+                print(_summary(imported))
+                print("\n".join(f"wrote {path}" for path in written) or "wrote nothing: the study has these weights")
         else:
             imported = import_checkpoint(options.file)
             print(_summary(imported))
@@ -206,16 +247,16 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="what the authors have published, and where")
     fetch = commands.add_parser("download", help="download one of them, or all")
-    fetch.add_argument("name", choices=[*PUBLISHED, "all"])
+    fetch.add_argument("name", metavar="NAME", help=f"{', '.join(PUBLISHED)}, a file's name, or all")
     fetch.add_argument("--folder", type=Path, default=Path("released"), help="where to put it (default: released)")
     fetch.add_argument("--from", dest="base", metavar="BASE_URL", default=REPOSITORY, help="a mirror of the repository")
     fetch.add_argument("--sha256", help="what the file must have")
     into = commands.add_parser("import", help="make a file a study's backbone and training")
-    into.add_argument("file", type=Path)
+    into.add_argument("file", type=Path, nargs="?", metavar="FILE", help="default: all that the study's YAML imports")
     into.add_argument("--study", required=True, help="the study's YAML, such as configs/miniature.yaml")
     into.add_argument("--force", action="store_true", help="replace checkpoints that hold other weights")
     convert = commands.add_parser("convert", help="write a file's weights in this project's format")
-    convert.add_argument("file", type=Path)
+    convert.add_argument("file", type=Path, metavar="FILE")
     convert.add_argument("out", type=Path, metavar="OUT.safetensors")
     return parser
 
