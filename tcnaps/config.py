@@ -3,13 +3,15 @@
 import difflib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from tcnaps.presets import with_preset
 from tcnaps.settings import (
+    AnyDataset,
+    AnyProtocol,
     Clustering,
     Dataset,
     Decoding,
@@ -181,10 +183,11 @@ def _no_repetition(key: str, names: tuple[str, ...]) -> None:
 
 
 def _explain(error: dict) -> str:
-    place = ".".join(str(part) for part in error["loc"])
+    loc = _without_tags(error["loc"])
+    place = ".".join(str(part) for part in loc)
     if error["type"] == "extra_forbidden":
         known = _fields_beside(error["loc"])
-        return f"{place}: there is no such key{_nearest(str(error['loc'][-1]), known)}"
+        return f"{place}: there is no such key{_nearest(str(loc[-1]), known)}"
     if error["type"] == "missing":
         return f"{place}: this key is missing"
     message = error["msg"].removeprefix("Value error, ")
@@ -193,12 +196,30 @@ def _explain(error: dict) -> str:
     return f"{place}: {message} (got {error['input']!r})"
 
 
+# Which section a source or a kind of protocol stands for; pydantic names it in an error's place.
+_TAGGED = {
+    get_args(section.model_fields[key].annotation)[0]: section
+    for key, union in (("source", AnyDataset), ("kind", AnyProtocol))
+    for section in get_args(union)
+}
+
+
+def _is_tag(loc: tuple, position: int) -> bool:
+    if loc[position] not in _TAGGED or position == 0:
+        return False
+    return str(loc[position - 1]).endswith("protocol") or (loc[0] == "datasets" and position == 2)
+
+
+def _without_tags(loc: tuple) -> list:
+    return [part for position, part in enumerate(loc) if not _is_tag(loc, position)]
+
+
 def _fields_beside(loc: tuple) -> list[str]:
     """The keys allowed where the last element of `loc` stands."""
     section: object = Study
-    for part in loc[:-1]:
-        if part in ("fixed", "variable"):
-            section = {"fixed": FixedProtocol, "variable": VariableProtocol}[part]
+    for position, part in enumerate(loc[:-1]):
+        if _is_tag(loc, position):
+            section = _TAGGED[part]
         elif isinstance(section, type) and part in section.model_fields:
             section = section.model_fields[part].annotation
             arguments = getattr(section, "__args__", ())

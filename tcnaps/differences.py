@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 
 from tcnaps.checkpoints import checkpoint_folder, load_model
 from tcnaps.config import Study
-from tcnaps.datasets import open_source
+from tcnaps.datasets import open_split
 from tcnaps.evaluation import evaluate_dataset
 from tcnaps.meta_training import meta_train
 from tcnaps.presets import merged
@@ -159,6 +159,6 @@ def _rows(study, other, training, evaluations, device) -> pd.DataFrame:
     frames = []
     for name in evaluations:
         for dataset in study.evaluations[name].datasets:
-            source = open_source(dataset, study.datasets[dataset], "test", study.image_size, study.data_folder)
+            source = open_split(study, dataset, "test")
             frames.append(evaluate_dataset(model, source, other, training, name, device))
     return pd.concat(frames, ignore_index=True)

@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 
 from tcnaps.checkpoints import checkpoint_folder, digest, load_model
 from tcnaps.config import Study
-from tcnaps.datasets import open_source
+from tcnaps.datasets import open_split
 from tcnaps.datasets.source import ImageSource
 from tcnaps.episodes import load_episode
 from tcnaps.fingerprint import code_fingerprint
@@ -43,7 +43,7 @@ def evaluate(study: Study, training: str, device: torch.device | str = "cpu") ->
     files = []
     for name, dataset in (bar := tqdm(jobs, desc=f"evaluating {training}", unit="file")):
         bar.set_postfix_str(f"{name}, {dataset}", refresh=False)
-        source = open_source(dataset, study.datasets[dataset], "test", study.image_size, study.data_folder)
+        source = open_split(study, dataset, "test")
         path, key = rows_file(study, training, name, dataset), evaluation_key(study, training, name, source)
         if not _is_current(path, key):
             rows = evaluate_dataset(model, source, study, training, name, device)

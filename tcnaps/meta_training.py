@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 
 from tcnaps.checkpoints import checkpoint_folder, digest, finished_log, key_of, new_model, refuse_imported, save
 from tcnaps.config import Study
-from tcnaps.datasets import open_source
+from tcnaps.datasets import open_split
 from tcnaps.datasets.source import ImageSource
 from tcnaps.episodes import Episode, load_episode
 from tcnaps.fingerprint import code_fingerprint
@@ -40,8 +40,8 @@ def meta_train(study: Study, training: str, device: torch.device | str = "cpu", 
     """
     refuse_imported(study, training)
     settings, folder = study.meta_training, checkpoint_folder(study)
-    sources = [_open(study, name, "train") for name in settings.datasets]
-    validation = [_open(study, name, "valid") for name in settings.validation_datasets]
+    sources = [open_split(study, name, "train") for name in settings.datasets]
+    validation = [open_split(study, name, "valid") for name in settings.validation_datasets]
     torch.manual_seed(study.seed)
     model = new_model(study, training).to(device).train()
     learned = [p for p in model.parameters() if p.requires_grad]
@@ -214,6 +214,3 @@ def _take_step(model, optimiser, study, sources, step, device) -> dict:
     optimiser.step()
     return {"loss": float(np.mean(losses)), "train_accuracy": float(np.mean(accuracies))}
 
-
-def _open(study, name, split):
-    return open_source(name, study.datasets[name], split, study.image_size, study.data_folder)

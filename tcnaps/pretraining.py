@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 from tcnaps.backbone import FEATURES, Backbone
 from tcnaps.checkpoints import checkpoint_folder, finished_log, key_of, refuse_imported, save
 from tcnaps.config import Pretraining, Study
-from tcnaps.datasets import open_source
+from tcnaps.datasets import open_split
 from tcnaps.datasets.source import ImageSource
 from tcnaps.episodes import in_range, scale_pixels
 from tcnaps.fingerprint import code_fingerprint
@@ -40,7 +40,7 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
     refuse_imported(study, "backbone")
     settings, folder = study.pretraining, checkpoint_folder(study)
     sources = [
-        open_source(name, study.datasets[name], "train", study.image_size, study.data_folder)
+        open_split(study, name, "train")
         for name in settings.datasets
     ]
     images = ImageTable(sources, settings.valid_fraction, study.seed)

@@ -14,11 +14,98 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Dataset(Section):
-    """One dataset of a study. `domain` says whether its training classes may be trained on."""
+Resampling = Literal["bilinear", "lanczos", "aligned corners"]
+
+
+class _DatasetSection(Section):
+    """`domain` says whether the training classes may be trained on."""
+
+    domain: Literal["in", "out"]
+
+
+class Miniature(_DatasetSection):
+    """A dataset of the built-in miniature, named by its key."""
 
     source: Literal["miniature"]
-    domain: Literal["in", "out"]
+
+
+class _FilesSection(_DatasetSection):
+    """What all datasets read from files have in common. A relative path is taken from the project's root."""
+
+    path: str
+    resampling: Resampling | None = None                          # default: the study's decoding.resampling
+    unreadable: Literal["leave out", "refuse"] = "leave out"      # images that can't be read are listed in any case
+
+
+class Records(_FilesSection):
+    """Meta-Dataset's TFRecords of one dataset: the folder with its dataset_spec.json."""
+
+    source: Literal["records"]
+
+
+class Folder(_FilesSection):
+    """Folders of images: split/class/*, or class/* with a split file or with fractions of the classes."""
+
+    source: Literal["folder"]
+    splits: str | None = None            # a CSV or a JSON of Meta-Dataset's kind, by path or URL
+    fractions: tuple[Fraction, Fraction, Fraction] | None = None   # of the classes, for train, valid and test
+    superclasses: bool = False           # one level more: class folders lie in folders of their superclass
+
+
+class MiniImageNet(_FilesSection):
+    """mini-ImageNet: split CSVs beside a folder of images, or class folders a split."""
+
+    source: Literal["mini-imagenet"]
+
+
+class TieredImageNet(_FilesSection):
+    """tiered-ImageNet: class folders a split, or an ImageNet folder with tiered's class lists."""
+
+    source: Literal["tiered-imagenet"]
+    class_lists: str | None = None       # the folder with train.csv, val.csv and test.csv
+
+
+class FETI(_FilesSection):
+    """ImageNet's classes outside the test classes of mini- and tiered-ImageNet: 825 of them (appendix A.4)."""
+
+    source: Literal["feti"]
+    test_classes: tuple[str, ...]        # files that list the test classes of both
+
+
+class Torchvision(_FilesSection):
+    """A dataset that torchvision reads; `path` is its root."""
+
+    source: Literal["torchvision"]
+    name: Literal[
+        "Omniglot", "FGVCAircraft", "DTD", "Flowers102", "GTSRB", "MNIST", "CIFAR10", "CIFAR100", "CocoDetection"
+    ]
+    download: bool = False
+    splits: str | None = None            # a split file of class names; where there is none, all classes are for testing
+
+
+class QuickDraw(_FilesSection):
+    """QuickDraw's .npy files, one a class."""
+
+    source: Literal["quickdraw"]
+    splits: str | None = None
+
+
+class CUB(_FilesSection):
+    """Caltech-UCSD Birds 200-2011 as distributed."""
+
+    source: Literal["cub"]
+    splits: str | None = None
+
+
+class Fungi(_FilesSection):
+    """FGVCx Fungi 2018 as distributed."""
+
+    source: Literal["fungi"]
+    splits: str | None = None
+
+
+AnyDataset = Miniature | Records | Folder | MiniImageNet | TieredImageNet | FETI | Torchvision | QuickDraw | CUB | Fungi
+Dataset = Annotated[AnyDataset, Field(discriminator="source")]
 
 
 class FixedProtocol(Section):
@@ -52,7 +139,8 @@ class VariableProtocol(Section):
         return self
 
 
-Protocol = Annotated[FixedProtocol | VariableProtocol, Field(discriminator="kind")]
+AnyProtocol = FixedProtocol | VariableProtocol
+Protocol = Annotated[AnyProtocol, Field(discriminator="kind")]
 
 
 class Clustering(Section):

@@ -159,7 +159,7 @@ def test_printed_accuracies_follow_from_the_rows(project, monkeypatch):
     for cell in grid.sample(6, random_state=0).itertuples():
         means = []
         for name, dataset in study.datasets.items():
-            source = open_source(name, dataset, "test", 32, study.data_folder)
+            source = open_split(study, name, "test")
             with torch.no_grad():
                 episodes = [load_episode(source, draw_episode(source, protocol, study.seed, i)) for i in range(3)]
                 hits = [

@@ -31,7 +31,7 @@ def root(tmp_path_factory):
 def place(patch, root):
     patch.setattr(config, "project_root", lambda: root)
     for module in (evaluation, meta_training, pretraining):
-        patch.setattr(module, "open_source", lambda name, dataset, split, size, folder: blobs(name, split))
+        patch.setattr(module, "open_split", lambda study, name, split: blobs(name, split))
 
 
 @pytest.fixture

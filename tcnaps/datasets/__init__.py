@@ -55,6 +55,11 @@ def open_source(
     return source.open_prepared(preparation(name, dataset, image_size), _absolute(folder), split)
 
 
+def open_split(study: config.Study, name: str, split: str) -> ImageSource:
+    """Opens one split of one of a study's datasets; see `open_source`."""
+    return open_source(name, study.datasets[name], split, study.image_size, study.data_folder, study.decoding)
+
+
 def verify(name: str, dataset: settings.Dataset, image_size: int, folder: str | Path) -> None:
     """Compares a prepared dataset with the checksums taken when it was made.
 
