@@ -79,8 +79,8 @@ def differences_of(study: Study) -> list[Difference]:
         Difference(13, "pixels in [0, 1]", {"pixel_range": [0, 1]}, "everything", ("Transductive",)),
     ]
     if protocol.kind == "variable":
-        largest = {"maximum_way": protocol.maximum_way, "maximum_support_size": protocol.maximum_support_size}
-        fewer = {name: number * 4 // 5 for name, number in largest.items()}  # 50 and 500 become 40 and 400
+        way = max(protocol.minimum_way, protocol.maximum_way * 4 // 5)  # 50 and 500 become 40 and 400
+        fewer = {"maximum_way": way, "maximum_support_size": max(way, protocol.maximum_support_size * 4 // 5)}
         found += [
             Difference(3, "training shots: uniform", {"meta_training": {"protocol": {"shots": "uniform"}}}, **adapted),
             Difference(4, "training episodes: four fifths", {"meta_training": {"protocol": fewer}}, **adapted),

@@ -109,7 +109,10 @@ def run(name):
     return "".join("".join(output.get("text", "")) for output in outputs)
 
 
-EXTRA = {"01-soft-k-means": {"dataset": "textures", "scale_episodes": 2, "scales": [0.25, 1.0], "queries_per_class": 4}}
+EXTRA = {
+    "01-soft-k-means": {"dataset": "textures", "scale_episodes": 2, "scales": [0.25, 1.0], "queries_per_class": 4},
+    "11-differences": {"evaluations": ["variable", "5-way-1-shot-3"], "retrain": False},
+}
 LOOKING = [n.stem for n in NOTEBOOKS if n.stem[:2] not in ("02", "03", "04")]
 
 

@@ -37,6 +37,7 @@ WRITES = {
                             ["refinement-steps.csv", "refinement-table.csv"]),
     "09-number-of-queries": (["number-of-queries"], ["number-of-queries.csv"]),
     "10-ways-and-shots": (["ways-and-shots"], ["ways.csv", "shots.csv"]),
+    "11-differences": (["differences"], ["differences.csv"]),
 }
 CODE = """
 import json
@@ -96,12 +97,13 @@ def make_project(root):
     (root / "configs").mkdir()
     shutil.copy(REPOSITORY / "Snakefile", root)
     shutil.copy(REPOSITORY / "configs" / "miniature.yaml", root / "configs")
-    for name in ("__init__", "batch", "config", "fingerprint", "variants"):
+    for name in ("__init__", "batch", "config", "fingerprint", "presets", "settings", "variants"):
         shutil.copy(REPOSITORY / "tcnaps" / f"{name}.py", root / "tcnaps")
     (root / "tcnaps" / "datasets" / "__init__.py").touch()
     (root / "tcnaps" / "datasets" / "__main__.py").write_text("print('prepared')")
     (root / "tcnaps" / "figure_style.py").write_text("colour = 'red'")
     (root / "tcnaps" / "model.py").write_text("layers = 18")
+    (root / "tcnaps" / "released.py").write_text("print('imported')")
     for name, (figures, tables) in WRITES.items():
         per_training = name in ("03-meta-train", "04-evaluate")
         code = CODE.format(facts=(name, figures, tables))
@@ -110,7 +112,7 @@ def make_project(root):
             cell('study = "configs/miniature.yaml"' + ('\ntraining = "simple"' * per_training)
                  + ('\nevaluation = ""' * (name[:2] in ("06", "07", "08", "10"))), "parameters"),
             cell("from tcnaps.model import layers\nevaluation = ''" if per_training else "training = ''"),
-            *([cell("evaluation = ''")] if name[:2] in ("00", "01", "02", "05", "09") else []),
+            *([cell("evaluation = ''")] if name[:2] in ("00", "01", "02", "05", "09", "11") else []),
             cell(code),
         )
     write_study(root, STUDY)
@@ -121,9 +123,10 @@ def write_study(root, content, name="small"):
     (root / "configs" / f"{name}.yaml").write_text(yaml.safe_dump(content))
 
 
-def start(root, *options, study="configs/small.yaml"):
+def start(root, *options, study="configs/small.yaml", rules=()):
     environment = os.environ | {"PYTHONPATH": str(root)}
-    command = [sys.executable, "-m", "tcnaps.batch", "study", study, "--cores", "2", *options]
+    command = [sys.executable, "-m", "tcnaps.batch", "study", "--cores", "2", *options, study]
+    command += ["--", *rules] if rules else []
     return subprocess.Popen(command, cwd=root, env=environment, text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
@@ -234,8 +237,8 @@ def test_everything_declared_exists_and_the_headline_is_printed(story):
     root = story.root
     for name in WRITES:
         for training in (STUDY["trainings"] if name.startswith(("03", "04")) else [""]):
-            if name[:2] in ("06", "09"):
-                continue        # this study has nothing to show in them
+            if name[:2] in ("06", "09", "11"):
+                continue        # this study has nothing to show in the first two; the third is made when asked for
             figures, tables = WRITES[name]
             files = [f"figures/small/{figure}.{end}" for figure in figures for end in ("png", "pdf")]
             files += [f"results/small/{table}" for table in tables]
@@ -306,6 +309,19 @@ def test_a_fresh_clone_makes_everything(project, tmp_path):
     miniature = stale(clone, study="configs/miniature.yaml")
     assert {"ablations", "number_of_queries", "meta_train_gmm_em_plus", "evaluate_simple"} <= miniature
     assert len(miniature) == 3 + 6 + 6 + 1 + 6  # data, backbone; trainings; evaluations; 01; 05 to 10
+
+
+def test_imported_weights_take_the_place_of_trained_ones(tmp_path):
+    clone = make_project(tmp_path / "clone")
+    write_study(clone, STUDY | {"imported": {"feot": "released/best_transductive_cnaps.pt"}})
+    assert stale(clone) == NOTEBOOKS - {"pretrain", "meta_train_feot"} | {"prepare", "import_checkpoints"}
+
+
+def test_the_differences_are_made_when_asked_for(tmp_path):
+    clone = make_project(tmp_path / "clone")
+    printed, status = run(clone, "--dry-run", rules=["differences"])
+    assert status == 0 and re.search(r"^differences +1$", printed, re.MULTILINE)
+    assert not re.search(r"^(accuracy|evaluate_simple) ", printed, re.MULTILINE)
 
 
 def test_snakemake_alone_explains_a_wrong_study(tmp_path):
