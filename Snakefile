@@ -18,7 +18,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from tcnaps.config import ConfigError, load_study
-from tcnaps.fingerprint import SourceError, code_fingerprint
+from tcnaps.fingerprint import DATA_MODULES, SourceError, code_fingerprint
 from tcnaps.variants import TRAININGS
 
 STUDY = config.get("study", "configs/miniature.yaml")
@@ -159,7 +159,7 @@ else:
             figures("pretraining"),
         params:
             reads=reads("notebooks/02-pretrain.ipynb", "seed", "image_size", "precision", "pixel_range", "pretraining",
-                        datasets=study.pretraining.datasets, without=PICTURES),
+                        datasets=study.pretraining.datasets, without=[*PICTURES, *DATA_MODULES]),
         log:
             notebook=executed("02-pretrain"),
         threads: 2
@@ -182,7 +182,7 @@ for training in [name for name in study.trainings if name not in study.imported]
             f"{RESULTS}/meta-training/{training}.csv",
             figures(f"meta-training/{training}"),
         params:
-            reads=reads("notebooks/03-meta-train.ipynb", *MODEL, "meta_training", without=PICTURES,
+            reads=reads("notebooks/03-meta-train.ipynb", *MODEL, "meta_training", without=[*PICTURES, *DATA_MODULES],
                         datasets=sorted({*study.meta_training.datasets,
                                          *study.meta_training.validation_datasets}),
                         # The others never see the refinement loop before they are tested.
@@ -214,7 +214,7 @@ for training in EVALUATED:
         params:
             reads=reads("notebooks/04-evaluate.ipynb", *MODEL,
                         evaluations=evaluations_of(training), recorded_steps=study.refinement.recorded_steps,
-                        datasets=datasets_of(*evaluations_of(training).values()), without=PICTURES),
+                        datasets=datasets_of(*evaluations_of(training).values()), without=[*PICTURES, *DATA_MODULES]),
             training=training,
         log:
             notebook=executed(f"04-evaluate-{training}"),
@@ -239,7 +239,7 @@ if TOY:
             f"{RESULTS}/softmax-scale.csv",
         params:
             reads=reads("notebooks/01-soft-k-means.ipynb", *MODEL,
-                        "refinement", datasets=study.datasets),
+                        "refinement", datasets=study.datasets, without=DATA_MODULES),
         log:
             notebook=executed("01-soft-k-means"),
         resources:
@@ -283,7 +283,8 @@ if {"simple", "feot"} <= set(EVALUATED) and (shown := [name for name, evaluation
             f"{RESULTS}/differences.csv",
         params:
             reads=reads("notebooks/11-differences.ipynb", *MODEL, "pretraining", "meta_training", "refinement",
-                        evaluations=[VALUES["evaluations"][name] for name in shown], datasets=study.datasets),
+                        evaluations=[VALUES["evaluations"][name] for name in shown], datasets=study.datasets,
+                        without=DATA_MODULES),
             shown=json.dumps(shown),
         log:
             notebook=executed("11-differences"),

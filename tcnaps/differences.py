@@ -98,10 +98,14 @@ def cost_of_differences(
     differences: Sequence[Difference],
     evaluations: Sequence[str],
     device: torch.device | str = "cpu",
+    workers: int = 0,
 ) -> pd.DataFrame:
     """The change in accuracy, on the same episodes, when a switch is turned to its other side.
 
     Weights trained on the way are kept in results/<study>/differences and found there by a later call.
+
+    Args:
+        workers: processes that read images ahead; see `tcnaps.loading.Loader`. They change nothing else.
 
     Returns:
         A row a difference, evaluation and variant: row, label, trains, evaluation, variant, difference (switched less
@@ -115,7 +119,7 @@ def cost_of_differences(
         for training in needed_trainings(names):
             key = f"{training} {other.model_dump_json(exclude={'refinement', 'meta_training', 'pretraining'})}"
             if key not in rows:
-                rows[key] = _rows(study, other, training, evaluations, device)
+                rows[key] = _rows(study, other, training, evaluations, device, workers)
             found.append(rows[key])
         limits = (other.refinement.minimum_steps, other.refinement.maximum_steps)
         return episode_accuracies(variant_predictions(pd.concat(found, ignore_index=True), names, *limits))
@@ -124,7 +128,7 @@ def cost_of_differences(
     frames = []
     for difference in (bar := tqdm(differences, desc="differences", unit="switch")):
         bar.set_postfix_str(difference.label, refresh=False)
-        other = _trained(study, difference, device)
+        other = _trained(study, difference, device, workers)
         accuracies = accuracies_of(other, difference.variants)
         for variant in difference.variants:
             a, b = (frame[frame["variant"] == variant] for frame in (accuracies, plain))
@@ -136,7 +140,7 @@ def cost_of_differences(
     return pd.concat(frames, ignore_index=True)[columns].astype({"row": "Int64"})
 
 
-def _trained(study: Study, difference: Difference, device: torch.device | str) -> Study:
+def _trained(study: Study, difference: Difference, device: torch.device | str, workers: int) -> Study:
     """The switched study with its weights in place; it bears the study's own name where it uses its weights."""
     other = switched(study, difference.changes)
     if difference.trains == "nothing":
@@ -144,21 +148,21 @@ def _trained(study: Study, difference: Difference, device: torch.device | str) -
     slug = "".join(c if c.isalnum() else "-" for c in difference.label.lower())
     other = other.model_copy(update={"name": f"{study.name}/differences/{slug}"})
     if difference.trains == "everything":
-        pretrain(other, device)
+        pretrain(other, device, workers=workers)
     else:
         checkpoint_folder(other).mkdir(parents=True, exist_ok=True)
         shutil.copyfile(*(checkpoint_folder(s) / "backbone.safetensors" for s in (study, other)))
     for training in needed_trainings(difference.variants):
-        meta_train(other, training, device)
+        meta_train(other, training, device, workers=workers)
     return other
 
 
-def _rows(study, other, training, evaluations, device) -> pd.DataFrame:
+def _rows(study, other, training, evaluations, device, workers) -> pd.DataFrame:
     """Rows of one training of the switched study, on the study's own episodes."""
     model = load_model(other, training, device)
     frames = []
     for name in evaluations:
         for dataset in study.evaluations[name].datasets:
             source = open_split(study, dataset, "test")
-            frames.append(evaluate_dataset(model, source, other, training, name, device))
+            frames.append(evaluate_dataset(model, source, other, training, name, device, workers))
     return pd.concat(frames, ignore_index=True)

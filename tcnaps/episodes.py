@@ -8,7 +8,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from tcnaps.checks import check_support_labels
-from tcnaps.datasets.source import ImageSource
+from tcnaps.datasets.image_source import ImageSource
 from tcnaps.sampling import Draw
 
 
@@ -43,7 +43,7 @@ class Episode:
                 continue
             if len(images) == 0 and name != "unlabelled":
                 raise ValueError(f"the {name} set is empty; an episode needs at least one {name} image")
-            if not images.isfinite().all():
+            if not images.sum().isfinite() and not images.isfinite().all():  # the sum alone says so sooner
                 broken = (~images.isfinite().flatten(1).all(1)).nonzero().flatten().tolist()
                 raise ValueError(
                     f"{name} image(s) {broken[:5]} have pixels that are not finite (NaN or infinite); "
@@ -81,8 +81,11 @@ def scale_pixels(
     images: UInt8[np.ndarray, "n height width 3"] | UInt8[Tensor, "n height width 3"],
 ) -> Float[Tensor, "n 3 height width"]:
     """Bytes to numbers in [-1, 1], channels-last in memory (the layout in which the convolutions are fastest)."""
-    pixels = torch.as_tensor(np.ascontiguousarray(images)) if isinstance(images, np.ndarray) else images
-    return (pixels.float() / 127.5 - 1).permute(0, 3, 1, 2)
+    if isinstance(images, np.ndarray):  # the same numbers as below, several times as fast
+        pixels = np.divide(images, np.float32(127.5), dtype=np.float32)
+        pixels -= 1
+        return torch.from_numpy(pixels).permute(0, 3, 1, 2)
+    return (images.float() / 127.5 - 1).permute(0, 3, 1, 2)
 
 
 def in_range(images: Float[Tensor, "n 3 height width"], pixel_range: tuple[int, int]) -> Tensor:

@@ -19,19 +19,23 @@ from tqdm.auto import tqdm
 from tcnaps.checkpoints import checkpoint_folder, digest, load_model
 from tcnaps.config import Study
 from tcnaps.datasets import open_split
-from tcnaps.datasets.source import ImageSource
-from tcnaps.episodes import load_episode
-from tcnaps.fingerprint import code_fingerprint
+from tcnaps.datasets.image_source import ImageSource
+from tcnaps.episodes import Episode
+from tcnaps.fingerprint import DATA_MODULES, code_fingerprint
+from tcnaps.loading import Loader
 from tcnaps.model import TransductiveCNAPS
 from tcnaps.rows import rows_file, write_manifest
 from tcnaps.sampling import draw_episode
 
 
-def evaluate(study: Study, training: str, device: torch.device | str = "cpu") -> Path:
+def evaluate(study: Study, training: str, device: torch.device | str = "cpu", workers: int = 0) -> Path:
     """Runs every evaluation of the study that names this training; returns the manifest of the files written.
 
     A file for each evaluation and dataset is written as soon as it is complete; what is there already and was made
     from the same episodes, weights and settings is kept, so that an interrupted call goes on where it was.
+
+    Args:
+        workers: processes that read images ahead; see `tcnaps.loading.Loader`. They change nothing else.
     """
     model = load_model(study, training, device)
     jobs = [
@@ -46,7 +50,7 @@ def evaluate(study: Study, training: str, device: torch.device | str = "cpu") ->
         source = open_split(study, dataset, "test")
         path, key = rows_file(study, training, name, dataset), evaluation_key(study, training, name, source)
         if not _is_current(path, key):
-            rows = evaluate_dataset(model, source, study, training, name, device)
+            rows = evaluate_dataset(model, source, study, training, name, device, workers)
             _write(path, rows, key)
         files.append(path)
     return write_manifest(study, training, files)
@@ -60,42 +64,52 @@ def evaluate_dataset(
     training: str,
     name: str,
     device: torch.device | str = "cpu",
+    workers: int = 0,
 ) -> pd.DataFrame:
-    """The rows of one evaluation on one dataset."""
+    """The rows of one evaluation on one dataset; for `workers` see `evaluate`."""
     evaluation = study.evaluations[name]
+    numbers = range(evaluation.episodes)
+    tasks = ((source, draw_episode(source, evaluation.protocol, study.seed, index)) for index in numbers)
     frames = []
-    for index in tqdm(range(evaluation.episodes), desc=f"{name}, {source.dataset}", unit="episode", leave=False):
-        episode = load_episode(source, draw_episode(source, evaluation.protocol, study.seed, index)).to(device)
-        confidences, predictions = model(episode, study.refinement.recorded_steps).softmax(2).max(2)
-        draw, shots = episode.draw, episode.shots.cpu().numpy()
-        n_query = len(draw.query_labels)
-        frame = {
-            "training": training,
-            "protocol": name,
-            "dataset": source.dataset,
-            "domain": study.datasets[source.dataset].domain,
-            "split": source.split,
-            "episode": index,
-            "way": episode.way,
-            "n_support": len(draw.support_labels),
-            "queries_per_class": n_query // episode.way,
-            "query": np.arange(n_query),
-            "label": draw.query_labels,
-            "class_name": [source.class_names[draw.classes[label]] for label in draw.query_labels],
-            "shot": shots[draw.query_labels],
-            "image": draw.query_images,
-        }
-        frame |= {f"prediction_{t}": p for t, p in enumerate(predictions.to(torch.int16).cpu().numpy())}
-        frame |= {f"confidence_{t}": c for t, c in enumerate(confidences.float().cpu().numpy())}
-        frames.append(pd.DataFrame(frame))
+    with Loader(workers, device) as loader:
+        bar = tqdm(loader.episodes(tasks), f"{name}, {source.dataset}", len(numbers), leave=False, unit="episode")
+        for episode in bar:
+            frames.append(_rows_of(episode, model, source, study, training, name))
     return pd.concat(frames, ignore_index=True)
+
+
+def _rows_of(
+    episode: Episode, model: TransductiveCNAPS, source: ImageSource, study: Study, training: str, name: str
+) -> pd.DataFrame:
+    confidences, predictions = model(episode, study.refinement.recorded_steps).softmax(2).max(2)
+    draw, shots = episode.draw, episode.shots.cpu().numpy()
+    n_query = len(draw.query_labels)
+    frame = {
+        "training": training,
+        "protocol": name,
+        "dataset": source.dataset,
+        "domain": study.datasets[source.dataset].domain,
+        "split": source.split,
+        "episode": draw.index,
+        "way": episode.way,
+        "n_support": len(draw.support_labels),
+        "queries_per_class": n_query // episode.way,
+        "query": np.arange(n_query),
+        "label": draw.query_labels,
+        "class_name": [source.class_names[draw.classes[label]] for label in draw.query_labels],
+        "shot": shots[draw.query_labels],
+        "image": draw.query_images,
+    }
+    frame |= {f"prediction_{t}": p for t, p in enumerate(predictions.to(torch.int16).cpu().numpy())}
+    frame |= {f"confidence_{t}": c for t, c in enumerate(confidences.float().cpu().numpy())}
+    return pd.DataFrame(frame)
 
 
 def evaluation_key(study: Study, training: str, name: str, source: ImageSource) -> str:
     """A digest of all that the rows of one file depend on."""
     evaluation, folder = study.evaluations[name], checkpoint_folder(study)
     parts = [
-        code_fingerprint([__file__]),
+        code_fingerprint([__file__], DATA_MODULES),
         study.seed,
         study.image_size,
         study.precision,

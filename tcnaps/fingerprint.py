@@ -11,6 +11,12 @@ PACKAGE = Path(__file__).parent
 WITHOUT_EFFECT = tuple(  # they compute no result
     f"tcnaps{module}" for module in ("", ".config", ".settings", ".presets", ".batch", ".fingerprint")
 )
+DATA_MODULES = (  # they only fetch pixels, which the digests of the sources already stand for
+    "tcnaps.datasets",
+    "tcnaps.loading",
+    "tcnaps.reading",
+    "tcnaps.reading_workers",
+)
 
 
 class SourceError(ValueError):

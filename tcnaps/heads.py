@@ -8,7 +8,7 @@ from tqdm.auto import tqdm
 
 from tcnaps.clustering import Head, trajectory
 from tcnaps.config import FixedProtocol, Study, VariableProtocol
-from tcnaps.datasets.source import ImageSource
+from tcnaps.datasets.image_source import ImageSource
 from tcnaps.episodes import load_episode
 from tcnaps.model import TransductiveCNAPS
 from tcnaps.sampling import draw_episode

@@ -1,6 +1,8 @@
 """Episodic training of the task encoder and the FiLM generator on a frozen backbone (appendix A.3)."""
 
 import math
+from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 import pandas as pd
@@ -13,16 +15,19 @@ from tqdm.auto import tqdm
 from tcnaps.checkpoints import checkpoint_folder, digest, finished_log, key_of, new_model, refuse_imported, save
 from tcnaps.config import Study
 from tcnaps.datasets import open_split
-from tcnaps.datasets.source import ImageSource
-from tcnaps.episodes import Episode, load_episode
-from tcnaps.fingerprint import code_fingerprint
+from tcnaps.datasets.image_source import ImageSource
+from tcnaps.episodes import Episode
+from tcnaps.fingerprint import DATA_MODULES, code_fingerprint
+from tcnaps.loading import Loader
 from tcnaps.model import TransductiveCNAPS
 from tcnaps.resuming import load_state, save_state
-from tcnaps.sampling import draw_episode
+from tcnaps.sampling import Draw, draw_episode
 from tcnaps.variants import TRAININGS
 
 
-def meta_train(study: Study, training: str, device: torch.device | str = "cpu", save_every: int = 10) -> pd.DataFrame:
+def meta_train(
+    study: Study, training: str, device: torch.device | str = "cpu", save_every: int = 10, workers: int = 0
+) -> pd.DataFrame:
     """Trains one of the six trainings, saves the best checkpoint of its validations and returns the log.
 
     The loss is the cross-entropy of an episode's queries, summed or averaged as the study says, averaged over the
@@ -33,6 +38,7 @@ def meta_train(study: Study, training: str, device: torch.device | str = "cpu", 
     Args:
         training: a name of `TRAININGS`.
         save_every: optimiser steps between saved states.
+        workers: processes that read images ahead; see `tcnaps.loading.Loader`. They change nothing else.
 
     Returns:
         A row a step: episode, loss (a query), train_accuracy in [0, 1], and at validations the columns of
@@ -49,7 +55,7 @@ def meta_train(study: Study, training: str, device: torch.device | str = "cpu", 
     backbone_digest = digest(folder / "backbone.safetensors")
     key = key_of(
         [
-            code_fingerprint([__file__]),
+            code_fingerprint([__file__], DATA_MODULES),
             training,
             study.seed,
             study.image_size,
@@ -79,41 +85,44 @@ def meta_train(study: Study, training: str, device: torch.device | str = "cpu", 
     log, best, best_weights = state["log"], state["best"], state["best_weights"]
 
     def validated() -> tuple[dict[str, float], dict[str, float]]:
-        accuracies = {s.dataset: validate(model, s, study, device) for s in validation}
+        accuracies = {s.dataset: validate(model, s, study, loader) for s in validation}
         return {name: float(values.mean()) for name, values in accuracies.items()}, summarise_validation(accuracies)
 
-    if not log:  # to compare with, never to be kept: the unadapted backbone, nearly
-        log.append({"episode": 0, **validated()[1]})
     n_steps = math.ceil(settings.episodes / settings.episodes_per_step)
     validate_every = max(1, settings.validate_every // settings.episodes_per_step)
+    numbers = range(state["step"] * settings.episodes_per_step, n_steps * settings.episodes_per_step)
     bar = tqdm(total=n_steps, initial=state["step"], desc=f"meta-training {training}", unit="step")
-    for step in range(state["step"], n_steps):
-        row = {
-            "episode": (step + 1) * settings.episodes_per_step,
-            **_take_step(model, optimiser, study, sources, step, device),
-        }
-        if (step + 1) % validate_every == 0 or step + 1 == n_steps:
-            accuracies, summary = validated()
-            row |= summary
-            if is_better(accuracies, best, settings.keep_best_by):
-                best = accuracies
-                best_weights = {name: value.detach().clone() for name, value in model.adaptation_state().items()}
-            bar.set_postfix(valid=f"{row['valid_accuracy']:.3f}", refresh=False)
-        log.append(row)
-        bar.update()
-        if (step + 1) % save_every == 0 and step + 1 < n_steps:
-            save_state(
-                state_path,
-                key,
-                {
-                    "weights": model.adaptation_state(),
-                    "optimiser": optimiser.state_dict(),
-                    "step": step + 1,
-                    "log": log,
-                    "best": best,
-                    "best_weights": best_weights,
-                },
-            )
+    with Loader(workers, device) as loader:
+        if not log:  # to compare with, never to be kept: the unadapted backbone, nearly
+            log.append({"episode": 0, **validated()[1]})
+        episodes = loader.episodes(training_task(sources, study, index) for index in numbers)
+        for step in range(state["step"], n_steps):
+            row = {
+                "episode": (step + 1) * settings.episodes_per_step,
+                **_take_step(model, optimiser, study, episodes),
+            }
+            if (step + 1) % validate_every == 0 or step + 1 == n_steps:
+                accuracies, summary = validated()
+                row |= summary
+                if is_better(accuracies, best, settings.keep_best_by):
+                    best = accuracies
+                    best_weights = {name: value.detach().clone() for name, value in model.adaptation_state().items()}
+                bar.set_postfix(valid=f"{row['valid_accuracy']:.3f}", refresh=False)
+            log.append(row)
+            bar.update()
+            if (step + 1) % save_every == 0 and step + 1 < n_steps:
+                save_state(
+                    state_path,
+                    key,
+                    {
+                        "weights": model.adaptation_state(),
+                        "optimiser": optimiser.state_dict(),
+                        "step": step + 1,
+                        "log": log,
+                        "best": best,
+                        "best_weights": best_weights,
+                    },
+                )
     bar.close()
     save(
         folder / f"{training}.safetensors",
@@ -150,7 +159,7 @@ def episode_loss(model: TransductiveCNAPS, episode: Episode, study: Study) -> tu
 
 @torch.no_grad()
 def validate(
-    model: TransductiveCNAPS, source: ImageSource, study: Study, device: torch.device | str = "cpu"
+    model: TransductiveCNAPS, source: ImageSource, study: Study, loader: Loader
 ) -> Float[np.ndarray, "n_episodes"]:
     """Accuracies in [0, 1] on the validation episodes of one dataset."""
     model.eval()
@@ -158,9 +167,9 @@ def validate(
     if settings.validate_refined:
         limits = (study.refinement.minimum_steps, study.refinement.maximum_steps)
     protocol = settings.validation_protocol or settings.protocol
+    numbers = range(settings.validation_episodes)
     accuracies = []
-    for index in range(settings.validation_episodes):
-        episode = load_episode(source, draw_episode(source, protocol, study.seed, index)).to(device)
+    for episode in loader.episodes((source, draw_episode(source, protocol, study.seed, index)) for index in numbers):
         logits = model.classify(episode, *limits).logits
         accuracies.append((logits.argmax(1) == episode.query_labels).float().mean().item())
     model.train()
@@ -189,26 +198,24 @@ def is_better(new: dict[str, float], best: dict[str, float], rule: str) -> bool:
     return sum(new[name] > best[name] for name in new) >= math.ceil(len(new) / 2)
 
 
-def training_episode(sources: list[ImageSource], study: Study, index: int) -> Episode:
+def training_task(sources: list[ImageSource], study: Study, index: int) -> tuple[ImageSource, Draw]:
     """Episode `index` of meta-training: a dataset drawn uniformly, then an episode of its training classes."""
     source = sources[np.random.default_rng([study.seed, 2, index]).integers(len(sources))]
-    return load_episode(source, draw_episode(source, study.meta_training.protocol, study.seed, index))
+    return source, draw_episode(source, study.meta_training.protocol, study.seed, index)
 
 
-def _take_step(model, optimiser, study, sources, step, device) -> dict:
+def _take_step(model, optimiser, study, episodes: Iterator[Episode]) -> dict:
     settings = study.meta_training
-    numbers = range(step * settings.episodes_per_step, (step + 1) * settings.episodes_per_step)
     losses, accuracies = [], []
     optimiser.zero_grad(set_to_none=True)
-    for index in numbers:
-        episode = training_episode(sources, study, index).to(device)
+    for episode in islice(episodes, settings.episodes_per_step):
         loss, accuracy = episode_loss(model, episode, study)
         if not loss.isfinite():
             raise FloatingPointError(
-                f"the loss of episode {index} ({episode.draw.dataset}) is {loss.item()}; "
+                f"the loss of episode {episode.draw.index} ({episode.draw.dataset}) is {loss.item()}; "
                 "lower meta_training.learning_rate"
             )
-        (loss / len(numbers) + settings.film_penalty * model.film_generator.penalty()).backward()
+        (loss / settings.episodes_per_step + settings.film_penalty * model.film_generator.penalty()).backward()
         losses.append(loss.item() / (len(episode.query_labels) if settings.query_loss == "sum" else 1))
         accuracies.append(accuracy)
     optimiser.step()

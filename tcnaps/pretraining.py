@@ -1,6 +1,7 @@
 """Supervised training of the backbone as a plain image classifier over all training classes (appendix A.3)."""
 
 import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -14,9 +15,10 @@ from tcnaps.backbone import FEATURES, Backbone
 from tcnaps.checkpoints import checkpoint_folder, finished_log, key_of, refuse_imported, save
 from tcnaps.config import Pretraining, Study
 from tcnaps.datasets import open_split
-from tcnaps.datasets.source import ImageSource
-from tcnaps.episodes import in_range, scale_pixels
-from tcnaps.fingerprint import code_fingerprint
+from tcnaps.datasets.image_source import ImageSource
+from tcnaps.episodes import in_range
+from tcnaps.fingerprint import DATA_MODULES, code_fingerprint
+from tcnaps.loading import Loader, Part, Request
 from tcnaps.resuming import load_state, save_state
 
 SHIFT = 1 / 8  # random crops move an image by up to this share of its size
@@ -24,7 +26,9 @@ RISE = 0.25  # share of a one-cycle training in which the learning rate rises
 EVALUATION_BATCH = 512
 
 
-def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int = 100) -> pd.DataFrame:
+def pretrain(
+    study: Study, device: torch.device | str = "cpu", save_every: int = 100, workers: int = 0
+) -> pd.DataFrame:
     """Trains the study's backbone, saves it and returns what is known of every epoch.
 
     An interrupted call goes on from its last saved state and ends with the very same weights; where the checkpoint is
@@ -32,6 +36,7 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
 
     Args:
         save_every: batches between saved states.
+        workers: processes that read images ahead; see `tcnaps.loading.Loader`. They change nothing else.
 
     Returns:
         A row an epoch: epoch, learning_rate (at its end), loss, train_accuracy, valid_accuracy (on n_valid images
@@ -51,7 +56,7 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
     )
     key = key_of(
         [
-            code_fingerprint([__file__]),
+            code_fingerprint([__file__], DATA_MODULES),
             study.seed,
             study.image_size,
             study.precision,
@@ -78,44 +83,43 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
         desc="pretraining",
         unit="batch",
     )
-    for epoch in range(state["epoch"], settings.epochs):
-        order = np.random.default_rng([study.seed, epoch]).permutation(images.train)
-        first, sums = (state["batch"], state["sums"]) if epoch == state["epoch"] else (0, [0.0, 0, 0])
-        network.train()
-        for batch in range(first, n_batches):
-            pixels, labels = images.batch(
-                order[batch * settings.batch_size : (batch + 1) * settings.batch_size], device
+    with Loader(workers, device) as loader:
+        for epoch in range(state["epoch"], settings.epochs):
+            order = np.random.default_rng([study.seed, epoch]).permutation(images.train)
+            first, sums = (state["batch"], state["sums"]) if epoch == state["epoch"] else (0, [0.0, 0, 0])
+            numbers = list(order[: n_batches * settings.batch_size].reshape(n_batches, -1)[first:])
+            network.train()
+            for batch, (pixels, labels) in enumerate(images.batches(numbers, loader), first):
+                pixels = augment(pixels, settings, np.random.default_rng([study.seed, epoch, batch]))
+                rate = learning_rate(settings, epoch, batch, n_batches)
+                for group in optimiser.param_groups:
+                    group["lr"] = rate
+                with torch.autocast(pixels.device.type, torch.bfloat16, enabled=study.precision == "bfloat16"):
+                    logits = network(pixels).float()
+                loss = F.cross_entropy(logits, labels)
+                optimiser.zero_grad(set_to_none=True)
+                loss.backward()
+                optimiser.step()
+                sums = [
+                    sums[0] + loss.item() * len(labels),
+                    sums[1] + (logits.argmax(1) == labels).sum().item(),
+                    sums[2] + len(labels),
+                ]
+                bar.update()
+                bar.set_postfix(loss=f"{sums[0] / sums[2]:.3f}", refresh=False)
+                if (batch + 1) % save_every == 0 and batch + 1 < n_batches:
+                    save_state(state_path, key, _state(network, optimiser, epoch, batch + 1, sums, log))
+            log.append(
+                {
+                    "epoch": epoch + 1,
+                    "learning_rate": rate,
+                    "loss": sums[0] / sums[2],
+                    "train_accuracy": sums[1] / sums[2],
+                    "valid_accuracy": held_out_accuracy(network, images, loader),
+                    "n_valid": len(images.valid),
+                }
             )
-            pixels = augment(pixels, settings, np.random.default_rng([study.seed, epoch, batch]))
-            rate = learning_rate(settings, epoch, batch, n_batches)
-            for group in optimiser.param_groups:
-                group["lr"] = rate
-            with torch.autocast(pixels.device.type, torch.bfloat16, enabled=study.precision == "bfloat16"):
-                logits = network(pixels).float()
-            loss = F.cross_entropy(logits, labels)
-            optimiser.zero_grad(set_to_none=True)
-            loss.backward()
-            optimiser.step()
-            sums = [
-                sums[0] + loss.item() * len(labels),
-                sums[1] + (logits.argmax(1) == labels).sum().item(),
-                sums[2] + len(labels),
-            ]
-            bar.update()
-            bar.set_postfix(loss=f"{sums[0] / sums[2]:.3f}", refresh=False)
-            if (batch + 1) % save_every == 0 and batch + 1 < n_batches:
-                save_state(state_path, key, _state(network, optimiser, epoch, batch + 1, sums, log))
-        log.append(
-            {
-                "epoch": epoch + 1,
-                "learning_rate": rate,
-                "loss": sums[0] / sums[2],
-                "train_accuracy": sums[1] / sums[2],
-                "valid_accuracy": held_out_accuracy(network, images, device),
-                "n_valid": len(images.valid),
-            }
-        )
-        save_state(state_path, key, _state(network, optimiser, epoch + 1, 0, [0.0, 0, 0], log))
+            save_state(state_path, key, _state(network, optimiser, epoch + 1, 0, [0.0, 0, 0], log))
     bar.close()
     save(
         folder / "backbone.safetensors",
@@ -176,16 +180,21 @@ class ImageTable:
         mask = np.concatenate(held_out)
         self.train, self.valid = np.flatnonzero(~mask), np.flatnonzero(mask)
 
-    def batch(
-        self, numbers: Int[np.ndarray, "n"], device: torch.device | str
-    ) -> tuple[Float[Tensor, "n 3 height width"], Int[Tensor, "n"]]:
-        """Images of these numbers, scaled to [-1, 1], and their labels."""
+    def batches(
+        self, numbers: Sequence[Int[np.ndarray, "n"]], loader: Loader
+    ) -> Iterator[tuple[Float[Tensor, "n 3 height width"], Int[Tensor, "n"]]]:
+        """The images of these numbers, scaled to [-1, 1], and their labels: a batch for each array of numbers."""
+        for wanted, pixels in zip(numbers, loader.read(map(self._request, numbers))):
+            yield pixels, torch.from_numpy(self.labels[wanted]).to(loader.device)
+
+    def _request(self, numbers: Int[np.ndarray, "n"]) -> Request:
         which = np.searchsorted(self.starts, numbers, side="right") - 1
-        size = self.sources[0].images.shape[1]
-        pixels = np.empty((len(numbers), size, size, 3), dtype=np.uint8)
+        parts = []
         for s in np.unique(which):
-            pixels[which == s] = self.sources[s].images[numbers[which == s] - self.starts[s]]
-        return scale_pixels(pixels).to(device), torch.from_numpy(self.labels[numbers]).to(device)
+            places = np.flatnonzero(which == s)
+            parts.append(Part(self.sources[s].images, numbers[places] - self.starts[s], places))
+        names = ", ".join(self.sources[s].dataset for s in np.unique(which))
+        return Request(f"{len(numbers)} images of {names}", tuple(parts))
 
 
 def augment(
@@ -216,12 +225,13 @@ def augment(
 
 
 @torch.no_grad()
-def held_out_accuracy(network: Classifier, images: ImageTable, device: torch.device | str) -> float:
+def held_out_accuracy(network: Classifier, images: ImageTable, loader: Loader) -> float:
     """Share of the held-out images put in their class, in [0, 1]; NaN where none are held out."""
     network.eval()
     right = 0
-    for start in range(0, len(images.valid), EVALUATION_BATCH):
-        pixels, labels = images.batch(images.valid[start : start + EVALUATION_BATCH], device)
+    starts = range(0, len(images.valid), EVALUATION_BATCH)
+    numbers = [images.valid[start : start + EVALUATION_BATCH] for start in starts]
+    for pixels, labels in images.batches(numbers, loader):
         right += (network(pixels).argmax(1) == labels).sum().item()
     return right / len(images.valid) if len(images.valid) else float("nan")
 

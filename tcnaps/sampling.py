@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int
 
 from tcnaps.config import FixedProtocol, VariableProtocol
-from tcnaps.datasets.source import ImageSource
+from tcnaps.datasets.image_source import ImageSource
 
 
 @dataclass(frozen=True)
@@ -288,4 +288,5 @@ def _check_sizes(
     short = classes[class_sizes[classes] < needed]
     if len(short):
         name = short[0] if class_names is None else f"'{class_names[short[0]]}'"
-        raise ValueError(f"class {name} has {class_sizes[short[0]]} images, fewer than {wanted}; {remedy}")
+        size = class_sizes[short[0]]
+        raise ValueError(f"class {name} has {size} image{'' if size == 1 else 's'}, fewer than {wanted}; {remedy}")

@@ -41,6 +41,7 @@ class Records(_FilesSection):
     """Meta-Dataset's TFRecords of one dataset: the folder with its dataset_spec.json."""
 
     source: Literal["records"]
+    images_per_class: PositiveInt | None = None    # at most so many, spread evenly over a class's file
 
 
 class Folder(_FilesSection):
@@ -80,7 +81,7 @@ class Torchvision(_FilesSection):
         "Omniglot", "FGVCAircraft", "DTD", "Flowers102", "GTSRB", "MNIST", "CIFAR10", "CIFAR100", "CocoDetection"
     ]
     download: bool = False
-    splits: str | None = None            # a split file of class names; where there is none, all classes are for testing
+    splits: str | None = None            # a split file of class names; without, all are for testing, but Omniglot's own
 
 
 class QuickDraw(_FilesSection):
@@ -88,6 +89,7 @@ class QuickDraw(_FilesSection):
 
     source: Literal["quickdraw"]
     splits: str | None = None
+    images_per_class: PositiveInt | None = None    # as above; all 50 million at 84 pixels take a terabyte
 
 
 class CUB(_FilesSection):

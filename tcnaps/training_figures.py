@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
-from tcnaps.datasets.source import ImageSource
+from tcnaps.datasets.image_source import ImageSource
 from tcnaps.figure_style import BLACK, PALETTE, Panels
 
 

@@ -15,10 +15,10 @@ from tcnaps.datasets import DatasetError, __main__, miniature, open_source, sour
 from tcnaps.datasets.miniature import RECIPES, drawing, glyphs, painting, photographs, signs, typefaces
 from tcnaps.datasets.miniature.plan import ClassPlan, Recipe
 from tcnaps.datasets.source import Preparation, SplitLayout
-from tcnaps.settings import Dataset
+from tcnaps.settings import Miniature
 
 SIZE = 32
-MINIATURE = Dataset(source="miniature", domain="in")
+MINIATURE = Miniature(source="miniature", domain="in")
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -376,9 +376,9 @@ def test_jobs_that_ask_at_once_prepare_once(toy, tmp_path):
 def test_two_processes_that_ask_at_once_both_succeed(tmp_path):
     code = (
         "import sys\n"
-        "from tcnaps.settings import Dataset\n"
+        "from tcnaps.settings import Miniature\n"
         "from tcnaps.datasets import open_source\n"
-        "dataset = Dataset(source='miniature', domain='out')\n"
+        "dataset = Miniature(source='miniature', domain='out')\n"
         "digits = open_source('digits', dataset, 'test', 28, sys.argv[1])\n"
         "print(len(digits.images))"
     )
@@ -434,7 +434,7 @@ evaluations: {{main: {{protocol: {{kind: variable}}, datasets: [digits], trainin
 """)
     assert __main__.main([str(study), "--verify"]) == 0
     assert (
-        "digits test: 10 classes, 1797 images" in (printed := capsys.readouterr().out)
+        "digits test: 10 classes, 1,797 images, sha256 " in (printed := capsys.readouterr().out)
         and "checksums agree" in printed
     )
     array = tmp_path / f"digits-{SIZE}" / "test.npy"

@@ -144,7 +144,7 @@ def test_printed_accuracies_follow_from_the_rows(project, monkeypatch):
 
     from tcnaps.checkpoints import load_model
     from tcnaps.config import load_study
-    from tcnaps.datasets import open_source
+    from tcnaps.datasets import open_split
     from tcnaps.episodes import load_episode
     from tcnaps.sampling import draw_episode
 
@@ -161,7 +161,7 @@ def test_printed_accuracies_follow_from_the_rows(project, monkeypatch):
     model, protocol = load_model(study, "feot"), study.evaluations["variable"].protocol
     for cell in grid.sample(6, random_state=0).itertuples():
         means = []
-        for name, dataset in study.datasets.items():
+        for name in study.datasets:
             source = open_split(study, name, "test")
             with torch.no_grad():
                 episodes = [load_episode(source, draw_episode(source, protocol, study.seed, i)) for i in range(3)]

@@ -1,5 +1,7 @@
 """Pretraining, meta-training and evaluation on a study of coloured blobs: they learn, resume and repeat."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,7 +10,9 @@ from small_study import blobs, small_study
 
 from tcnaps import checkpoints, config, evaluation, meta_training, pretraining, rows
 from tcnaps.checkpoints import CheckpointError, load_model
+from tcnaps.episodes import load_episode
 from tcnaps.evaluation import evaluate
+from tcnaps.loading import Loader
 from tcnaps.meta_training import meta_train
 from tcnaps.pretraining import ImageTable, augment, pretrain
 from tcnaps.rows import load_rows
@@ -31,7 +35,24 @@ def root(tmp_path_factory):
 def place(patch, root):
     patch.setattr(config, "project_root", lambda: root)
     for module in (evaluation, meta_training, pretraining):
-        patch.setattr(module, "open_split", lambda study, name, split: blobs(name, split))
+        patch.setattr(module, "open_split", lambda study, name, split: mapped_blobs(root, name, split))
+
+
+def mapped_blobs(root, name, split):
+    """Blobs in a file, as prepared datasets are: only then do workers have something to read."""
+    source, path = blobs(name, split), root / "data" / f"{name}-{split}.npy"
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        np.save(path, source.images)
+    return dataclasses.replace(source, images=np.load(path, mmap_mode="r"))
+
+
+def with_backbone(root, folder):
+    """The backbone trained in `root`, in another root."""
+    (folder / "results/small/checkpoints").mkdir(parents=True)
+    (folder / "results/small/checkpoints/backbone.safetensors").write_bytes(
+        (root / "results/small/checkpoints/backbone.safetensors").read_bytes()
+    )
 
 
 @pytest.fixture
@@ -62,26 +83,26 @@ def test_pretraining_learns_and_an_interrupted_one_ends_the_same(root, tmp_path,
     study = small_study()
     original = interrupt_after(monkeypatch, pretraining, "augment", 4)  # in the middle of the second epoch
     with pytest.raises(KeyboardInterrupt):
-        pretrain(study, save_every=1)
+        pretrain(study, save_every=1, workers=2)
     monkeypatch.setattr(pretraining, "augment", original)
-    log = pretrain(study, save_every=1)
+    log = pretrain(study, save_every=1, workers=1)
     assert list(log.epoch) == [1, 2] and log.train_accuracy.iloc[-1] > 0.2  # chance is 1/8
     assert all(torch.equal(a, weights(tmp_path, "backbone")[name]) for name, a in weights(root, "backbone").items())
     assert not list(tmp_path.rglob("*.state.pt")) and not list(tmp_path.rglob("*.tmp"))
 
 
-def test_meta_training_changes_the_weights_and_an_interrupted_one_ends_the_same(root, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("interrupted", "resumed"), [(0, 0), (2, 1), (0, 2)])
+def test_an_interrupted_meta_training_ends_the_same_with_any_number_of_workers(
+    root, tmp_path, monkeypatch, interrupted, resumed
+):
     place(monkeypatch, tmp_path)
-    (tmp_path / "results/small/checkpoints").mkdir(parents=True)
-    (tmp_path / "results/small/checkpoints/backbone.safetensors").write_bytes(
-        (root / "results/small/checkpoints/backbone.safetensors").read_bytes()
-    )
+    with_backbone(root, tmp_path)
     study = small_study()
-    original = interrupt_after(monkeypatch, meta_training, "training_episode", 5)
+    original = interrupt_after(monkeypatch, meta_training, "episode_loss", 5)
     with pytest.raises(KeyboardInterrupt):
-        meta_train(study, "feot", save_every=1)
-    monkeypatch.setattr(meta_training, "training_episode", original)
-    log = meta_train(study, "feot", save_every=1)
+        meta_train(study, "feot", save_every=1, workers=interrupted)
+    monkeypatch.setattr(meta_training, "episode_loss", original)
+    log = meta_train(study, "feot", save_every=1, workers=resumed)
     assert list(log.episode) == [0, 2, 4, 6, 8] and log.valid_accuracy.notna().sum() == 3
     theirs = weights(tmp_path, "feot")
     assert all(torch.equal(a, theirs[name]) for name, a in weights(root, "feot").items())
@@ -91,7 +112,7 @@ def test_meta_training_changes_the_weights_and_an_interrupted_one_ends_the_same(
 def test_training_through_refinement_gives_finite_gradients(study, training):
     source = blobs("blobs", "train")
     model = checkpoints.new_model(study, training).train()
-    episode = meta_training.training_episode([source], study, 0)
+    episode = load_episode(*meta_training.training_task([source], study, 0))
     loss, accuracy = meta_training.episode_loss(model, episode, study)
     loss.backward()
     assert 0 <= accuracy <= 1
@@ -114,7 +135,7 @@ def test_rows_are_what_the_model_says_and_nothing_is_done_twice(root, study, mon
     source = blobs("others", "test")
     own = table[(table.training == "feot") & (table.dataset == "others") & (table.episode == 1)]
     draw = evaluation.draw_episode(source, study.evaluations["variable"].protocol, study.seed, 1)
-    episode = evaluation.load_episode(source, draw)
+    episode = load_episode(source, draw)
     with torch.no_grad():
         logits = model(episode, steps=4)
         stopped = model.classify(episode, 2, 3)
@@ -139,10 +160,10 @@ def test_rows_are_what_the_model_says_and_nothing_is_done_twice(root, study, mon
 
 def test_two_evaluations_with_one_seed_are_equal(study):
     tables = []
-    for _ in range(2):
+    for workers in (0, 2):
         for file in (rows.rows_folder(study) / "feot").rglob("*.parquet"):
             file.unlink()
-        evaluate(study, "feot")
+        evaluate(study, "feot", workers=workers)
         tables.append(load_rows(study, ["variable", "5-way-1-shot"], ["feot"]))
     pd.testing.assert_frame_equal(*tables)
 
@@ -162,10 +183,12 @@ def test_held_out_images_are_a_share_of_every_class():
     table = ImageTable([blobs("blobs", "train"), blobs("others", "train")], valid_fraction=0.2, seed=0)
     assert table.n_classes == 16 and len(table.valid) == 16 * 3 and len(table.train) == 16 * 11
     assert not set(table.train) & set(table.valid)
-    pixels, labels = table.batch(np.array([0, 14 * 8, 14 * 16 - 1]), "cpu")
-    assert labels.tolist() == [0, 8, 15] and pixels.shape == (3, 3, 32, 32)
-    first = blobs("others", "train").images[0] / 127.5 - 1
-    np.testing.assert_allclose(pixels[1].permute(1, 2, 0), first, atol=1e-6)
+    with Loader() as loader:
+        ((pixels, labels),) = table.batches([np.array([14 * 8, 0, 14 * 16 - 1])], loader)
+    assert labels.tolist() == [8, 0, 15] and pixels.shape == (3, 3, 32, 32)
+    for place, (name, number) in enumerate([("others", 0), ("blobs", 0), ("others", -1)]):
+        image = blobs(name, "train").images[number] / 127.5 - 1
+        np.testing.assert_allclose(pixels[place].permute(1, 2, 0), image, atol=1e-6)
 
 
 def test_augmentation_repeats_and_mirrors_only_where_it_may():

@@ -1,14 +1,86 @@
 """Files -> class-indexed images. `open_source` prepares a dataset on first use and opens it afterwards."""
 
 import difflib
-from collections.abc import Callable
+import importlib
 from pathlib import Path
 
 from tcnaps import config, settings
 from tcnaps.datasets import source
-from tcnaps.datasets.source import DatasetError, ImageSource
+from tcnaps.datasets.image_source import DatasetError, ImageSource
 
-__all__ = ["DatasetError", "ImageSource", "open_source", "preparation", "verify"]
+__all__ = ["DatasetError", "ImageSource", "open_source", "open_split", "open_splits", "preparation", "verify"]
+
+
+def preparation(
+    name: str,
+    dataset: settings.AnyDataset,
+    image_size: int,
+    decoding: settings.Decoding = settings.Decoding(),
+    processes: int | None = None,
+) -> source.Preparation:
+    """How a study's dataset is made.
+
+    Args:
+        processes: how many decode files; None takes as many as there are cores, fewer for few images.
+
+    Raises:
+        DatasetError: its source has no dataset of this name, or can't make images of this size.
+    """
+    if isinstance(dataset, settings.Miniature):
+        return _miniature(name, image_size)
+    return _files(name, dataset, image_size, decoding, processes)
+
+
+def open_source(
+    name: str,
+    dataset: settings.AnyDataset,
+    split: str,
+    image_size: int,
+    folder: str | Path,
+    decoding: settings.Decoding = settings.Decoding(),
+) -> ImageSource:
+    """Opens one split of a study's dataset; prepares the dataset on first use, or when its files are stale.
+
+    Args:
+        name: the dataset's key in the study.
+        split: "train", "valid" or "test".
+        image_size: side in pixels.
+        folder: the study's data folder; a relative one is taken from the project's root.
+        decoding: the study's; the miniature is drawn, not decoded.
+
+    Raises:
+        DatasetError: there is no such dataset or split, or it can't be made; the message names what there is, or
+            what is missing and how to get it.
+        ImportError: images are to be decoded in a way that needs an optional package, which is missing.
+    """
+    return source.open_prepared(preparation(name, dataset, image_size, decoding), _absolute(folder), split)
+
+
+def open_split(study: config.Study, name: str, split: str) -> ImageSource:
+    """Opens one split of one of a study's datasets; see `open_source`."""
+    return open_source(name, study.datasets[name], split, study.image_size, study.data_folder, study.decoding)
+
+
+def open_splits(study: config.Study, name: str) -> dict[str, ImageSource]:
+    """Opens every split that one of a study's datasets has; see `open_source`."""
+    made = preparation(name, study.datasets[name], study.image_size, study.decoding)
+    splits = source.ensure_prepared(made, _absolute(study.data_folder))["splits"]
+    return {split: source.open_prepared(made, _absolute(study.data_folder), split) for split in splits}
+
+
+def verify(
+    name: str,
+    dataset: settings.AnyDataset,
+    image_size: int,
+    folder: str | Path,
+    decoding: settings.Decoding = settings.Decoding(),
+) -> None:
+    """Compares a prepared dataset with the checksums taken when it was made.
+
+    Raises:
+        DatasetError: there is no such dataset, it isn't prepared, or a file of it has changed.
+    """
+    source.verify(preparation(name, dataset, image_size, decoding), _absolute(folder))
 
 
 def _miniature(name: str, image_size: int) -> source.Preparation:
@@ -25,48 +97,16 @@ def _miniature(name: str, image_size: int) -> source.Preparation:
     return miniature.preparation(name, image_size)
 
 
-_SOURCES: dict[str, Callable[[str, int], source.Preparation]] = {"miniature": _miniature}
-
-
-def preparation(name: str, dataset: settings.Dataset, image_size: int) -> source.Preparation:
-    """How a study's dataset is made.
-
-    Raises:
-        DatasetError: its source has no dataset of this name, or can't make images of this size.
-    """
-    return _SOURCES[dataset.source](name, image_size)
-
-
-def open_source(
-    name: str, dataset: settings.Dataset, split: str, image_size: int, folder: str | Path
-) -> ImageSource:
-    """Opens one split of a study's dataset; prepares the dataset on first use, or when its files are stale.
-
-    Args:
-        name: the dataset's key in the study.
-        split: "train", "valid" or "test".
-        image_size: side in pixels.
-        folder: the study's data folder; a relative one is taken from the project's root.
-
-    Raises:
-        DatasetError: there is no such dataset or split, or it can't be made in this size; the message
-            names what there is.
-    """
-    return source.open_prepared(preparation(name, dataset, image_size), _absolute(folder), split)
-
-
-def open_split(study: config.Study, name: str, split: str) -> ImageSource:
-    """Opens one split of one of a study's datasets; see `open_source`."""
-    return open_source(name, study.datasets[name], split, study.image_size, study.data_folder, study.decoding)
-
-
-def verify(name: str, dataset: settings.Dataset, image_size: int, folder: str | Path) -> None:
-    """Compares a prepared dataset with the checksums taken when it was made.
-
-    Raises:
-        DatasetError: there is no such dataset, it isn't prepared, or a file of it has changed.
-    """
-    source.verify(preparation(name, dataset, image_size), _absolute(folder))
+def _files(
+    name: str,
+    dataset: settings.AnyDataset,
+    image_size: int,
+    decoding: settings.Decoding,
+    processes: int | None,
+) -> source.Preparation:
+    # By name: results don't depend on the code of readers (tcnaps.fingerprint), but on what they have prepared.
+    files = importlib.import_module("tcnaps.datasets.files")
+    return files.preparation(files.point_at(name, dataset, image_size, decoding, processes))
 
 
 def _absolute(folder: str | Path) -> Path:

@@ -6,39 +6,133 @@ import time
 
 from tqdm.auto import tqdm
 
-from tcnaps.config import ConfigError, load_study
-from tcnaps.datasets import DatasetError, open_source, preparation, verify
+from tcnaps.config import ConfigError, Study, load_study, project_root
+from tcnaps.datasets import preparation, source
+from tcnaps.datasets.image_source import DatasetError
+from tcnaps.datasets.preparing import NOT_PREPARED, MissingFiles, count, folder_of, report, state
+from tcnaps.settings import Miniature
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns the exit status: 0, or 1 when the study or a dataset is at fault."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tcnaps.datasets", description="Prepares the datasets of a study."
-    )
-    parser.add_argument("study", help="the study's YAML, such as configs/miniature.yaml")
-    parser.add_argument(
-        "--verify", action="store_true", help="compare the prepared files with their checksums"
-    )
-    options = parser.parse_args(arguments)
+    """Returns the exit status: 0, or 1 when the study or a dataset is at fault, or 130 when interrupted."""
+    options = _parser().parse_args(arguments)
     try:
         study = load_study(options.study)
-        for name, dataset in tqdm(study.datasets.items(), desc="datasets", unit="dataset", disable=None):
-            start = time.perf_counter()
-            for split in preparation(name, dataset, study.image_size).splits:
-                opened = open_source(name, dataset, split, study.image_size, study.data_folder)
-                seconds, start = time.perf_counter() - start, time.perf_counter()
-                scripts = f", {len(set(opened.superclasses))} superclasses" if opened.superclasses else ""
-                tqdm.write(
-                    f"{name} {split}: {opened.n_classes} classes{scripts}, "
-                    f"{len(opened.images)} images, {seconds:.1f} s"
-                )
-            if options.verify:
-                verify(name, dataset, study.image_size, study.data_folder)
-                tqdm.write(f"{name}: checksums agree")
+        names = _chosen(study, options.dataset)
     except (ConfigError, DatasetError) as error:
         print(error, file=sys.stderr)
         return 1
-    return 0
+    act = _list if options.list else _check if options.check else _prepare
+    errors = []
+    try:
+        for name in tqdm(names, desc="datasets", unit="dataset", disable=True if options.list else None):
+            try:
+                act(study, name, options)
+            except (DatasetError, ImportError, OSError) as error:
+                named = f"'{name}'" in str(error)
+                errors.append(str(error) if named else f"{name}: {error}")  # the others come first
+    except KeyboardInterrupt:
+        errors.append("Interrupted. What is finished is kept: the same command goes on from there.")
+        return 130
+    finally:
+        for error in errors:
+            print(error, file=sys.stderr)
+    return 1 if errors else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tcnaps.datasets",
+        description="Prepares the datasets of a study: decodes and resizes every image, once. What is prepared already "
+        "is left as it is; what was interrupted goes on. Prints what every split holds.",
+    )
+    parser.add_argument("study", help="the study's YAML, such as configs/miniature.yaml")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
+        "--list", action="store_true", help="only say where each dataset is, whether it is prepared, what is missing"
+    )
+    instead.add_argument(
+        "--check",
+        action="store_true",
+        help="only look through the original files: counts, unreadable images, duplicates; writes nothing",
+    )
+    instead.add_argument(
+        "--verify", action="store_true", help="then compare the prepared files with their checksums"
+    )
+    parser.add_argument("--dataset", action="append", metavar="NAME", help="only this one; may be given again")
+    parser.add_argument("--processes", type=_positive, metavar="N", help="that decode images; default: one a core")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a number of at least 1 is needed, not '{text}'")
+    return int(text)
+
+
+def _chosen(study: Study, names: list[str] | None) -> list[str]:
+    for name in names or ():
+        if name not in study.datasets:
+            raise DatasetError(f"The study has no dataset '{name}'; it has: {', '.join(study.datasets)}.")
+    return list(study.datasets) if names is None else list(dict.fromkeys(names))
+
+
+def _prepare(study: Study, name: str, options: argparse.Namespace) -> None:
+    start = time.perf_counter()
+    made = preparation(name, study.datasets[name], study.image_size, study.decoding, options.processes)
+    folder = project_root() / study.data_folder
+    index = source.ensure_prepared(made, folder)
+    for split, entry in index["splits"].items():
+        tqdm.write(f"{name} {split}: {_described(entry)}, sha256 {entry['sha256'][:16]}")
+    for line in report(folder_of(made, folder), index):
+        tqdm.write(f"{name}: {line}")
+    if options.verify:
+        source.verify(made, folder)
+        tqdm.write(f"{name}: checksums agree")
+    tqdm.write(f"{name}: ready after {time.perf_counter() - start:.1f} s", file=sys.stderr)
+
+
+def _check(study: Study, name: str, options: argparse.Namespace) -> None:
+    dataset = study.datasets[name]
+    if isinstance(dataset, Miniature):
+        tqdm.write(f"{name}: built in, there are no files to check")
+        return
+    from tcnaps.datasets import checking, files  # image libraries: not needed for what is prepared already
+
+    found = checking.check(files.point_at(name, dataset, study.image_size, study.decoding, options.processes))
+    for line in found.lines():
+        tqdm.write(f"{name}: {line}")
+    if found.unreadable and dataset.unreadable == "refuse":
+        number = count(len(found.unreadable), "image", "images")
+        raise DatasetError(f"{number} can't be read, and the dataset's `unreadable` is 'refuse'")
+
+
+def _list(study: Study, name: str, options: argparse.Namespace) -> None:
+    dataset = study.datasets[name]
+    where = "built in" if isinstance(dataset, Miniature) else f"{dataset.source}, {project_root() / dataset.path}"
+    print(f"{name}: {where}")
+    try:
+        made = preparation(name, dataset, study.image_size, study.decoding)
+        place = folder_of(made, project_root() / study.data_folder)
+        index, reason = state(made, place)
+        why = "" if reason == NOT_PREPARED else f": {reason}"
+        print(f"  prepared in {place}" if index else f"  not prepared{why}")
+        for split, entry in (index["splits"] if index else {}).items():
+            print(f"  {split}: {_described(entry)}")
+        for line in report(place, index or {}):
+            print(f"  {line}")
+        if made.originals is not None:
+            made.originals.stamp()
+    except MissingFiles as error:
+        print(f"  missing: {error}")
+    except (DatasetError, ImportError, OSError) as error:
+        print(f"  at fault: {error}")
+
+
+def _described(entry: dict) -> str:
+    n_groups = len(set(entry["superclasses"] or ()))
+    groups = f" in {n_groups:,} superclasses" if n_groups else ""
+    return f"{len(entry['class_names']):,} classes{groups}, {sum(entry['class_sizes']):,} images"
 
 
 if __name__ == "__main__":

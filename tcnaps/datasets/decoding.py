@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float32, UInt8
 from PIL import ExifTags, Image, ImageFile, features
 
-from tcnaps.datasets.source import DatasetError
+from tcnaps.datasets.image_source import DatasetError
 
 try:
     import simplejpeg

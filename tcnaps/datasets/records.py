@@ -25,7 +25,7 @@ from typing import BinaryIO
 import numpy as np
 from jaxtyping import Int64
 
-from tcnaps.datasets.source import DatasetError
+from tcnaps.datasets.image_source import DatasetError
 
 try:
     import google_crc32c

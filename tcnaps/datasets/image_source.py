@@ -1,0 +1,69 @@
+"""What a dataset is once it is prepared: class-indexed images. Whatever uses images needs this module alone."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+class DatasetError(ValueError):
+    """A dataset, split or prepared file is not what was asked for; the message names it and the remedy."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSource:
+    """Class-indexed images of one dataset and split.
+
+    Attributes:
+        split: "train", "valid" or "test".
+        images: uint8 (n, size, size, 3), memory-mapped and read-only; images of a class lie together.
+        class_names: one a class, unique.
+        class_starts: int64 (n_classes + 1,); class k is images[class_starts[k]:class_starts[k + 1]].
+        superclasses: one a class where classes come in groups (the script of a character), else None.
+        spans: int64, the classes below each inner node of a hierarchy (ImageNet's), where there is one, else None.
+    """
+
+    dataset: str
+    split: str
+    images: np.ndarray
+    class_names: tuple[str, ...]
+    class_starts: np.ndarray
+    superclasses: tuple[str, ...] | None = None
+    spans: tuple[np.ndarray, ...] | None = None
+    digest: str = ""  # SHA-256 of the images' file when it was made
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.class_names)
+
+    @property
+    def class_sizes(self) -> np.ndarray:
+        """Images a class, int64 (n_classes,)."""
+        return np.diff(self.class_starts)
+
+    def images_of(self, class_index: int) -> np.ndarray:
+        """All images of a class, uint8 (n, size, size, 3).
+
+        Raises:
+            IndexError: there is no such class.
+        """
+        if not 0 <= class_index < self.n_classes:
+            raise IndexError(
+                f"{self.dataset}, {self.split}: there is no class {class_index}; "
+                f"classes are 0 to {self.n_classes - 1}"
+            )
+        return self.images[self.class_starts[class_index] : self.class_starts[class_index + 1]]
+
+    def image(self, class_index: int, image_index: int) -> np.ndarray:
+        """One image, uint8 (size, size, 3), by its class and its number within the class.
+
+        Raises:
+            IndexError: there is no such class, or no such image of it.
+        """
+        images = self.images_of(class_index)
+        if not 0 <= image_index < len(images):
+            raise IndexError(
+                f"{self.dataset}, {self.split}, class {self.class_names[class_index]}: "
+                f"there is no image {image_index}; "
+                f"images are 0 to {len(images) - 1}"
+            )
+        return images[image_index]

@@ -1,0 +1,76 @@
+"""Images, and readers of them, for tests of preparations: in a module that other processes can import."""
+
+import io
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from tcnaps.datasets.listing import ImageFile
+
+ROOT = "TCNAPS_TEST_READERS"  # the folder where reads are noted in "reads" and "trap" says what happens, at which file
+
+
+def encoded(seed: int, size: tuple[int, int] = (12, 10), format: str = "PNG", mode: str = "RGB") -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8)
+    stream = io.BytesIO()
+    Image.fromarray(pixels).convert(mode).save(stream, format)
+    return stream.getvalue()
+
+
+def reads() -> list[str]:
+    """Names of the files that were read, by any process, since the last time."""
+    log = Path(os.environ[ROOT]) / "reads"
+    names = log.read_text().split() if log.exists() else []
+    log.unlink(missing_ok=True)
+    return names
+
+
+def set_trap(action: str, name: str) -> None:
+    (Path(os.environ[ROOT]) / "trap").write_text(f"{action}\n{name}")
+
+
+def disarm() -> None:
+    (Path(os.environ[ROOT]) / "trap").unlink(missing_ok=True)
+
+
+def noted(image: ImageFile) -> str:
+    """Reads as `read_path` does, but notes it, and may be trapped."""
+    name, root = Path(image.path).name, Path(os.environ[ROOT])
+    trap = root / "trap"
+    if trap.exists():
+        action, where = trap.read_text().split("\n")
+        if name == where:
+            match action:
+                case "kill this process":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                case "kill the parent":
+                    parent = os.getppid()
+                    os.kill(parent, signal.SIGKILL)
+                    while os.getppid() == parent:
+                        time.sleep(0.01)
+                case "interrupt the parent":
+                    os.kill(os.getppid(), signal.SIGINT)
+                    time.sleep(60)
+                case "interrupt":
+                    raise KeyboardInterrupt
+                case "stumble":
+                    raise RuntimeError("a mistake in the reader")
+                case "print":
+                    print("a library's chatter", flush=True)
+                case "unplug":
+                    os.rename(root.parent / "images", root.parent / "unplugged")
+                case "no rights":
+                    raise PermissionError(13, "Permission denied", image.path)
+    descriptor = os.open(root / "reads", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(descriptor, f"{name}\n".encode())
+    os.close(descriptor)
+    return image.path
+
+
+def from_array(image: ImageFile) -> np.ndarray:
+    """A row of an array of images."""
+    return np.load(image.path, mmap_mode="r")[image.position[0]]

@@ -1,0 +1,229 @@
+"""Meta-Dataset's specifications: what is read of the three kinds, and that what contradicts itself is refused."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+
+from tcnaps.datasets.image_source import DatasetError
+from tcnaps.datasets.source import Preparation, open_prepared
+from tcnaps.datasets.specification import ClassSpecification, SpecificationError, read_specification
+
+UNIFORM = {
+    "name": "toy",
+    "classes_per_split": {"TRAIN": 2, "VALID": 0, "TEST": 1},
+    "images_per_class": {"2": 7, "0": 5, "1": 6},  # in any order
+    "class_names": {"0": "a", "1": "b", "2": "c"},
+    "path": "somewhere",
+    "file_pattern": "{}.tfrecords",
+    "__class__": "DatasetSpecification",
+}
+BILEVEL = {
+    "name": "scripts",
+    "superclasses_per_split": {"TRAIN": 2, "VALID": 1, "TEST": 0},
+    "classes_per_superclass": {"0": 1, "1": 2, "2": 2},
+    "images_per_class": {str(k): 20 for k in range(5)},
+    "superclass_names": {"0": "Greek", "1": "Latin", "2": "Runic"},
+    "class_names": {str(k): f"letter {k}" for k in range(5)},
+    "path": "",
+    "file_pattern": "{}_{}.tfrecords",
+    "__class__": "BiLevelDatasetSpecification",
+}
+
+
+def nodes(**children) -> list[dict]:
+    return [{"wn_id": n, "words": n, "children_ids": c.split(), "parents_ids": []} for n, c in children.items()]
+
+
+HIERARCHICAL = {
+    "name": "net",
+    "split_subgraphs": {
+        # Leaf m2 lies below two nodes; x and y have the very same leaves below them.
+        "TRAIN": nodes(root="x y", x="m1 m2", y="z m1", z="m2 m1", m1="", m2=""),
+        "VALID": [],
+        "TEST": nodes(top="m5 part", part="m3 m4", m5="", m4="", m3=""),
+    },
+    "images_per_class": {
+        "TRAIN": {"m1": 3, "m2": 4, "x": 7, "y": 7, "z": 7, "root": 7},
+        "VALID": {},
+        "TEST": {"m3": 1, "m4": 2, "m5": 6, "part": 3, "top": 9},
+    },
+    "class_names": {"0": "m1", "1": "m2", "2": "m3", "3": "m4", "4": "m5"},
+    "path": "",
+    "file_pattern": "{}.tfrecords",
+    "__class__": "HierarchicalDatasetSpecification",
+}
+
+
+def written(folder, content):
+    file = folder / "dataset_spec.json"
+    file.write_text(content if isinstance(content, str) else json.dumps(content))
+    return file
+
+
+def test_classes_of_every_split_in_the_order_of_their_ids(tmp_path):
+    read = read_specification(written(tmp_path, UNIFORM))
+    assert (read.name, read.file_pattern, list(read.splits)) == ("toy", "{}.tfrecords", ["train", "valid", "test"])
+    assert read.splits["train"].classes == (ClassSpecification(0, "a", 5), ClassSpecification(1, "b", 6))
+    assert read.splits["valid"].classes == ()
+    assert read.splits["test"].classes == (ClassSpecification(2, "c", 7),)
+    assert all(split.spans is None for split in read.splits.values())
+
+
+def test_superclasses_run_on_from_split_to_split(tmp_path):
+    splits = read_specification(written(tmp_path, BILEVEL)).splits
+    assert [(c.id, c.superclass) for c in splits["train"].classes] == [(0, "Greek"), (1, "Latin"), (2, "Latin")]
+    assert [(c.id, c.superclass) for c in splits["valid"].classes] == [(3, "Runic"), (4, "Runic")]
+    assert splits["test"].classes == ()
+    assert splits["train"].layout().superclasses == ("Greek", "Latin", "Latin")
+
+
+def test_spans_of_every_inner_node_by_name(tmp_path):
+    splits = read_specification(written(tmp_path, HIERARCHICAL)).splits
+    assert splits["train"].spans == ((0, 1),) * 4  # root, x, y and z: each counts
+    assert splits["valid"].spans == () and splits["valid"].classes == ()
+    assert splits["test"].spans == ((0, 1), (0, 1, 2))  # part, top: positions in the split, not ids
+    assert splits["test"].classes[0] == ClassSpecification(2, "m3", 1)
+
+
+def test_a_layout_survives_on_disk(tmp_path):
+    layouts = {
+        split: content.layout()
+        for split, content in read_specification(written(tmp_path, HIERARCHICAL)).splits.items()
+        if content.classes
+    }
+    preparation = Preparation("net", 4, tuple(layouts), {"version": 1}, lambda: layouts, lambda files: None)
+    test = open_prepared(preparation, tmp_path, "test")
+    assert [span.tolist() for span in test.spans] == [[0, 1], [0, 1, 2]]
+    assert all(span.dtype == np.int64 for span in test.spans)
+    assert test.superclasses is None and test.class_names == ("m3", "m4", "m5")
+    np.testing.assert_array_equal(test.class_sizes, [1, 2, 6])
+
+
+def test_a_dataset_prepared_before_there_were_spans_stays_fresh(tmp_path):
+    layouts = {"train": read_specification(written(tmp_path, UNIFORM)).splits["train"].layout()}
+    made = []
+    preparation = Preparation("toy", 4, ("train",), {"version": 1}, lambda: layouts, made.append)
+    open_prepared(preparation, tmp_path, "train")
+    file = tmp_path / "toy-4" / "index.json"
+    index = json.loads(file.read_text())
+    del index["splits"]["train"]["spans"]
+    file.write_text(json.dumps(index))
+    assert open_prepared(preparation, tmp_path, "train").spans is None
+    assert len(made) == 1
+
+
+# What is refused
+
+
+def changed(content: dict, path: str, value: object = None) -> dict:
+    """A copy with the key at `path` set to a value, or taken out where there is none."""
+    result = copy.deepcopy(content)
+    *way, last = path.split("/")
+    place = result
+    for key in way:
+        place = place[int(key) if isinstance(place, list) else key]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return result
+
+
+GRAPH = "split_subgraphs/TRAIN"
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("{", "not JSON: EOF"),
+        ([1], r"the file: Input should be an object \(got \[1\]\)"),
+        ({}, "__class__ is missing: this is no dataset spec"),
+        (changed(UNIFORM, "__class__", "Other"), "there is no Other; known are 'DatasetSpecification', 'BiLevel"),
+        (changed(UNIFORM, "name"), "name: this key is missing"),
+        (changed(UNIFORM, "classes_per_split/VALID"), "classes_per_split.VALID: this key is missing"),
+        (changed(UNIFORM, "file_pattern", "{}.png"), r"file_pattern: .*'\{\}\.tfrecords'.* \(got '\{\}\.png'\)"),
+        (changed(UNIFORM, "images_per_class/1", {"train": 3}), r"images_per_class.1: .*integer \(got \{'train': 3\}\)"),
+        (changed(UNIFORM, "images_per_class/x", 3), "images_per_class.x"),
+        (changed(UNIFORM, "classes_per_split/TEST", -1), "classes_per_split.TEST: .*greater than or equal to 0"),
+        (changed(UNIFORM, "images_per_class/2"), "images_per_class must have the ids 0 to 2, .* 3; 2 is missing"),
+        (changed(UNIFORM, "class_names/3", "d"), "because classes_per_split adds up to 3; 3 is too much"),
+        (changed(UNIFORM, "classes_per_split/TEST", 2), "class_names must have the ids 0 to 3, .* 4; 3 is missing"),
+        (changed(UNIFORM, "class_names/2", "a"), "class_names: 'a' is there twice"),
+        (changed(UNIFORM, "images_per_class/1", 0), r"images_per_class: class 1 \('b'\) has no images \(0\)"),
+        (changed(BILEVEL, "superclass_names/2"), "superclass_names must have the ids 0 to 2, .* 2 is missing"),
+        (changed(BILEVEL, "superclass_names/2", "Greek"), "superclass_names: 'Greek' is there twice"),
+        (changed(BILEVEL, "superclasses_per_split/TEST", 1), "superclass_names must have the ids 0 to 3"),
+        (changed(BILEVEL, "classes_per_superclass/3", 1), "classes_per_superclass must .* 3 is too much"),
+        (changed(BILEVEL, "classes_per_superclass/2", 3), "ids 0 to 5, because classes_per_superclass adds up to 6"),
+        (changed(HIERARCHICAL, "images_per_class/TRAIN/m2"), "images_per_class.TRAIN lacks m2"),
+        (changed(HIERARCHICAL, "images_per_class/TEST/top", 8), "images_per_class.TEST: top has 8 images, but"),
+        (changed(HIERARCHICAL, "class_names/4"), "class_names lacks m5, a leaf of split_subgraphs.TEST"),
+        (changed(HIERARCHICAL, "class_names/5", "m6"), "class_names must have .* 5 is too much"),
+        (changed(HIERARCHICAL, "class_names/4", "m1"), "class_names: 'm1' is there twice"),
+        (changed(HIERARCHICAL, f"{GRAPH}/0/children_ids", ["x", "w"]), "split_subgraphs.TRAIN: w, a child of root, is"),
+        (changed(HIERARCHICAL, f"{GRAPH}/3/children_ids", ["y", "m1"]), "TRAIN: .*(y -> z -> y|z -> y -> z) is a circ"),
+        (changed(HIERARCHICAL, f"{GRAPH}/1/wn_id", "y"), "split_subgraphs.TRAIN: 'y' is there twice"),
+        (
+            changed(changed(HIERARCHICAL, "class_names/1", "m3"), "class_names/2", "m2"),
+            "ids must run on from train to valid to test, but m2 of train",
+        ),
+        (
+            changed(changed(HIERARCHICAL, "images_per_class/TEST/m5", 0), "images_per_class/TEST/top", 3),
+            r"class 4 \('m5'\) has no images",
+        ),
+    ],
+)
+def test_a_file_that_contradicts_itself_is_refused(tmp_path, content, message):
+    file = written(tmp_path, content)
+    with pytest.raises(SpecificationError, match=message) as error:
+        read_specification(file)
+    assert str(file) in str(error.value) and "Replace it by the one that" in str(error.value)
+
+
+def test_a_missing_file_is_an_error_about_the_dataset(tmp_path):
+    with pytest.raises(DatasetError, match="dataset_spec.json can't be read .No such file .* writes it beside"):
+        read_specification(tmp_path / "dataset_spec.json")
+
+
+# The files of Meta-Dataset
+
+
+CLASSES = {
+    "aircraft": (70, 15, 15),
+    "cu_birds": (140, 30, 30),
+    "dtd": (33, 7, 7),
+    "fungi": (994, 200, 200),
+    "ilsvrc_2012": (712, 158, 130),
+    "mscoco": (0, 40, 40),
+    "omniglot": (883, 81, 659),
+    "quickdraw": (241, 52, 52),
+    "traffic_sign": (0, 0, 43),
+    "vgg_flower": (71, 15, 16),
+}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_the_published_specifications(reference, name):
+    read = read_specification(reference / "dataset_specs" / f"{name}_dataset_spec.json")
+    assert read.name == name and tuple(len(split.classes) for split in read.splits.values()) == CLASSES[name]
+    classes = [c for split in read.splits.values() for c in split.classes]
+    assert [c.id for c in classes] == list(range(len(classes)))
+    assert all((split.spans is not None) == (name == "ilsvrc_2012") for split in read.splits.values())
+    assert all((c.superclass is not None) == (name == "omniglot") for c in classes)
+
+
+@pytest.mark.parametrize("split", ["train", "valid", "test"])
+def test_the_hierarchies_are_those_that_the_reference_counts(reference, split):
+    measured = json.loads((reference / "sampler" / f"ilsvrc_2012_{split}.json").read_text())
+    graph = read_specification(reference / "dataset_specs" / "ilsvrc_2012_dataset_spec.json").splits[split]
+    eligible = sorted(len(span) for span in graph.spans if 5 <= len(span) <= 392)
+    assert eligible == measured["eligible_node_span_sizes_sorted"]
+    assert [c.name for c in graph.classes] == sorted(c.name for c in graph.classes)  # as WordNet numbers them
+    measured = json.loads((reference / "sampler" / f"omniglot_{split}.json").read_text())
+    scripts = read_specification(reference / "dataset_specs" / "omniglot_dataset_spec.json").splits[split]
+    counts = dict.fromkeys((c.superclass for c in scripts.classes), 0)
+    for c in scripts.classes:
+        counts[c.superclass] += 1
+    assert list(counts.values()) == measured["classes_per_superclass_in_split"]
