@@ -67,7 +67,7 @@ class TieredImageNet(_FilesSection):
 
 
 class FETI(_FilesSection):
-    """ImageNet's classes outside the test classes of mini- and tiered-ImageNet: 825 of them (appendix A.4)."""
+    """ImageNet's classes outside the test classes of mini- and tiered-ImageNet (appendix A.4): 824 or 825 of them."""
 
     source: Literal["feti"]
     test_classes: tuple[str, ...]        # files that list the test classes of both
