@@ -148,6 +148,27 @@ def test_ablations_show_the_paper_hollow(panels, episodes):
     assert [label.get_text() for label in axes[0].get_yticklabels()] == list(VARIANTS)
 
 
+def test_cost_of_differences_has_a_row_a_switch_and_a_marker_a_variant(panels):
+    columns = ["row", "label", "trains", "evaluation", "variant", "difference", "interval"]
+    cells = [
+        (1, "task covariance: n − 1", "nothing", evaluation, variant, difference, 0.004)
+        for evaluation in ("variable", "5-way-1-shot")
+        for variant, difference in (("Simple", -0.01), ("Transductive", 0.02))
+    ]
+    cells += [(None, "arithmetic: plain", "adaptation", evaluation, "Transductive", 0.003, 0.001)
+              for evaluation in ("variable", "5-way-1-shot")]
+    axes = panels(2, sharey=True)
+    figures.cost_of_differences(axes, pd.DataFrame(cells, columns=columns).astype({"row": "Int64"}))
+    assert [label.get_text() for label in axes[0].get_yticklabels()] == [
+        "1  task covariance: n − 1", "–  arithmetic: plain"
+    ]
+    for ax, title in zip(axes, ("variable", "5-way-1-shot"), strict=True):
+        assert ax.get_title() == title and "points" in ax.get_xlabel()
+        drawn = np.concatenate([container[0].get_xdata() for container in ax.containers])
+        assert np.allclose(np.sort(drawn), [-1, 0.3, 2])
+    assert len(axes[0].get_lines()) > 0 and len(axes[0].figure.legends[0].get_texts()) == 2
+
+
 def test_class_recall_and_its_gain(panels, predictions):
     recalls = class_recall(predictions[predictions["variant"].isin(["Simple", "Transductive"])])
     table = recall_by_shot(recalls)
