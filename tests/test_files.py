@@ -420,8 +420,10 @@ def test_a_file_too_large_to_be_an_image(images, tmp_path, monkeypatch):
 # Interruptions
 
 SCRIPT = """
+import signal
 import sys
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are started with it ignored
 sys.path.insert(0, {tests!r})
 import file_readers, test_files
 from tcnaps.datasets import listing_scan

@@ -228,10 +228,12 @@ def test_a_loader_that_nobody_closes_leaves_no_process(source):
 
 
 PROGRAM = """
+import signal
 import sys
 import numpy as np
 from tcnaps.loading import Loader, Part, Request
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are started with it ignored
 images = np.load(sys.argv[1], mmap_mode="r")
 with Loader(2) as loader:
     print(*(worker.process.pid for worker in loader._workers), flush=True)
