@@ -10,11 +10,14 @@ STAMP := $(VENV)/.installed
 # With either of these set, Jupyter may prefer another installation's kernel to the one in .venv.
 unexport JUPYTER_PATH JUPYTER_PREFER_ENV_PATH
 
-.PHONY: help figures differences test lab bench clean force
+.PHONY: help figures plan differences test lab bench clean force
 
 help:
-	@echo "make figures [STUDY=configs/miniature.yaml] [CORES=n]"
+	@echo "make figures [STUDY=configs/miniature.yaml] [CORES=n] [DEVICE=cuda] [WORKERS=n]"
 	@echo "             train, evaluate and draw every figure and table of a study; only what is stale"
+	@echo "             WORKERS: processes that read images ahead, for each training or evaluation"
+	@echo "make plan [STUDY=...]"
+	@echo "             list what 'make figures' would do, and what data is there or missing"
 	@echo "make differences [STUDY=...]"
 	@echo "             what each difference between the paper and its released code costs; trains a dozen models"
 	@echo "make test    run the tests                            (ARGS=... goes to pytest)"
@@ -25,12 +28,17 @@ help:
 	@echo "The first of them installs everything into $(VENV), which takes some minutes. PYTHON=python3.12 chooses"
 	@echo "the Python to install with."
 
+OPTIONS = $(if $(CORES),--cores $(CORES)) $(if $(DEVICE),--device $(DEVICE)) $(if $(WORKERS),--workers $(WORKERS))
+
 # `exec` and the parent's number: when make is killed, even outright, what it started ends too.
 figures: $(STAMP)
-	@exec $(RUN) -m tcnaps.batch study --parent $$PPID $(if $(CORES),--cores $(CORES)) "$(STUDY)"
+	@exec $(RUN) -m tcnaps.batch study --parent $$PPID $(OPTIONS) "$(STUDY)"
+
+plan: $(STAMP)
+	@exec $(RUN) -m tcnaps.batch study --parent $$PPID --dry-run "$(STUDY)"
 
 differences: $(STAMP)
-	@exec $(RUN) -m tcnaps.batch study --parent $$PPID $(if $(CORES),--cores $(CORES)) "$(STUDY)" -- differences
+	@exec $(RUN) -m tcnaps.batch study --parent $$PPID $(OPTIONS) "$(STUDY)" -- differences
 
 # Two processes, with one thread each (tests/conftest.py): each of them loads PyTorch.
 test: $(STAMP)
@@ -44,7 +52,7 @@ bench: $(STAMP)
 
 clean:
 	rm -rf .snakemake .pytest_cache .ruff_cache .hypothesis build tcnaps.egg-info
-	for made in checkpoints rows notebooks meta-training .data-ready .lock; do rm -rf results/*/$$made; done
+	for made in checkpoints rows notebooks meta-training .ready .lock; do rm -rf results/*/$$made; done
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 	if [ -d figures ]; then find figures -name '*.pdf' -type f -exec rm -f {} +; fi
 

@@ -1,7 +1,7 @@
 # Every figure and table of a study, from its YAML:
 #
 #   make figures STUDY=configs/miniature.yaml
-#   snakemake --cores 2 --config study=configs/miniature.yaml      (the same, without make)
+#   snakemake --cores 2 --config study=configs/miniature.yaml      (the same, without make; device=cuda workers=4)
 #
 # prepare ─► 02-pretrain ─► 03-meta-train (one a training) ─► 04-evaluate (one a training) ─► 05 … 10, the figures
 #        └─► 00-data                     └─► 01-soft-k-means
@@ -33,7 +33,10 @@ BACKBONE = f"{RESULTS}/checkpoints/backbone.safetensors"
 MODEL = ("seed", "image_size", "precision", "arithmetic", "pixel_range", "task_encoder", "clustering")
 RUN = ("exec {PYTHON:q} -m tcnaps.batch notebook --quiet --parent $PPID {input.notebook:q} {log.notebook:q} "
        "-p study {STUDY:q}")
-RUN_TRAINING = RUN + " -p training {params.training}"
+# Where and how a network runs is no part of what it computes: it makes nothing stale.
+DEVICE = f"-p device {config.get('device', 'cpu')} -p workers {int(config.get('workers', 0))}"
+RUN_ON_DEVICE = RUN + " {DEVICE}"
+RUN_TRAINING = RUN_ON_DEVICE + " -p training {params.training}"
 
 
 def notebook(name):
@@ -42,6 +45,11 @@ def notebook(name):
 
 def executed(name):
     return f"{RESULTS}/notebooks/{name}.ipynb"
+
+
+def ready(*names):
+    """What says that datasets are prepared, and holds the digests of their images."""
+    return [f"{RESULTS}/.ready/{name}" for name in names or study.datasets]
 
 
 def figures(*names):
@@ -63,10 +71,6 @@ def evaluations_of(training):
             for name, evaluation in study.evaluations.items() if training in evaluation.trainings}
 
 
-def datasets_of(*evaluations):
-    return [name for name in study.datasets if any(name in each["datasets"] for each in evaluations)]
-
-
 def evaluation_with(*trainings, kinds=("variable", "fixed")):
     """The first evaluation of all these trainings, of the first kind that there is; None if there is none."""
     return next((name for kind in kinds for name, evaluation in study.evaluations.items()
@@ -78,9 +82,11 @@ PICTURES = [f"tcnaps.{file.stem}" for pattern in ("*figure*", "*table*", "*widge
             for file in Path("tcnaps").glob(pattern)]
 EVALUATED = [training for training in study.trainings if evaluations_of(training)]
 COMPARED = ["simple", "feot"]       # the trainings of Simple and Transductive CNAPS
-FIXED = [e.protocol for e in study.evaluations.values() if e.protocol.kind == "fixed" and "feot" in e.trainings]
+FIXED = sorted((e.protocol for e in study.evaluations.values() if e.protocol.kind == "fixed" and "feot" in e.trainings),
+               key=lambda protocol: (protocol.shot + protocol.queries_per_class, protocol.way))
+TESTED = study.tested_on("feot")
 TOY = figures("soft-k-means-toy", "soft-k-means-episode", "episode-images", "softmax-confidence",
-              "softmax-scale") if "feot" in study.trainings else []
+              "softmax-scale") if TESTED else []
 
 # The figure notebooks that this study has something to show in: the trainings whose rows they read, the evaluation
 # that they show where they show one, and what they write.
@@ -114,16 +120,15 @@ rule all:
 
 rule prepare:
     output:
-        f"{RESULTS}/.data-ready",
-    params:
-        reads=reads("tcnaps/datasets/__init__.py", "image_size", datasets=study.datasets),
+        f"{RESULTS}/.ready/{{dataset}}",
+    threads: workflow.cores
     shell:
-        "exec {PYTHON:q} -m tcnaps.datasets {STUDY:q} > {output:q}"
+        "exec {PYTHON:q} -m tcnaps.datasets {STUDY:q} --dataset {wildcards.dataset} --ready {RESULTS:q}/.ready"
 
 
 rule data:
     input:
-        data=rules.prepare.output,
+        data=ready(),
         notebook=notebook("00-data"),
     output:
         figures("data"),
@@ -151,7 +156,7 @@ if study.imported:
 else:
     rule pretrain:
         input:
-            data=rules.prepare.output,
+            data=ready(*study.pretraining.datasets),
             notebook=notebook("02-pretrain"),
         output:
             BACKBONE,
@@ -166,7 +171,7 @@ else:
         resources:
             mem_mb=4000,
         shell:
-            RUN
+            RUN_ON_DEVICE
 
 
 for training in [name for name in study.trainings if name not in study.imported]:
@@ -174,7 +179,7 @@ for training in [name for name in study.trainings if name not in study.imported]
         name:
             f"meta_train_{training}"
         input:
-            data=rules.prepare.output,
+            data=ready(*study.meta_training.datasets, *study.meta_training.validation_datasets),
             backbone=BACKBONE,
             notebook=notebook("03-meta-train"),
         output:
@@ -205,7 +210,7 @@ for training in EVALUATED:
         name:
             f"evaluate_{training}"
         input:
-            data=rules.prepare.output,
+            data=ready(*study.tested_on(training)),
             backbone=BACKBONE,
             checkpoint=f"{RESULTS}/checkpoints/{training}.safetensors",
             notebook=notebook("04-evaluate"),
@@ -214,7 +219,7 @@ for training in EVALUATED:
         params:
             reads=reads("notebooks/04-evaluate.ipynb", *MODEL,
                         evaluations=evaluations_of(training), recorded_steps=study.refinement.recorded_steps,
-                        datasets=datasets_of(*evaluations_of(training).values()), without=[*PICTURES, *DATA_MODULES]),
+                        datasets=study.tested_on(training), without=[*PICTURES, *DATA_MODULES]),
             training=training,
         log:
             notebook=executed(f"04-evaluate-{training}"),
@@ -229,7 +234,7 @@ for training in EVALUATED:
 if TOY:
     rule soft_k_means:
         input:
-            data=rules.prepare.output,
+            data=ready(*TESTED),
             backbone=BACKBONE,
             checkpoints=[f"{RESULTS}/checkpoints/{training}.safetensors"
                          for training in ("simple", "feot") if training in study.trainings],
@@ -239,13 +244,16 @@ if TOY:
             f"{RESULTS}/softmax-scale.csv",
         params:
             reads=reads("notebooks/01-soft-k-means.ipynb", *MODEL,
-                        "refinement", datasets=study.datasets, without=DATA_MODULES),
+                        "refinement", datasets=TESTED, without=DATA_MODULES),
+            # The smallest episodes that the study is tested on.
+            protocol=" ".join(f"-p {key} {getattr(FIXED[0], key)}" for key in ("way", "shot", "queries_per_class"))
+                     if FIXED else "",
         log:
             notebook=executed("01-soft-k-means"),
         resources:
             mem_mb=2500,
         shell:
-            RUN
+            RUN + " {params.protocol}"
 
 
 for name, (trainings, shown, drawn, tables) in SHOWN.items():
@@ -292,4 +300,4 @@ if {"simple", "feot"} <= set(EVALUATED) and (shown := [name for name, evaluation
         resources:
             mem_mb=4000,
         shell:
-            RUN + " -p evaluations {params.shown:q}"
+            RUN_ON_DEVICE + " -p evaluations {params.shown:q}"

@@ -3,37 +3,26 @@
     python -m tcnaps.batch study configs/miniature.yaml --cores 2
     python -m tcnaps.batch notebook notebooks/03-meta-train.ipynb executed.ipynb -p training simple
 
-papermill runs a notebook and Snakemake decides which notebooks are stale. This module adds what both lack:
-errors before anything is started, one run of a study at a time, nothing left running when a run is killed.
+papermill runs a notebook and Snakemake decides which notebooks are stale. This module and `tcnaps.studies` add what
+both lack: errors before anything is started, one run of a study at a time, nothing left running when one is killed.
 """
 
 import argparse
 import ast
 import contextlib
-import ctypes
 import difflib
-import fcntl
 import json
 import os
-import signal
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TextIO
 
 import psutil
 
-from tcnaps.config import ConfigError, Study, load_study, project_root
+from tcnaps.config import ConfigError
 from tcnaps.fingerprint import SourceError, code_cells, parse
-
-LOCK_PATIENCE = 15.0    # seconds that a second run waits: one that was just killed takes a few to let go
-
-
-class BatchError(Exception):
-    """A notebook or study cannot be run as asked; the message says why and what to do."""
+from tcnaps.studies import BatchError, run_study
 
 
 class NotebookFailed(Exception):
@@ -132,108 +121,6 @@ def _value(notebook: str, name: str, text: str, default: object) -> object:
     return value
 
 
-# ---- studies
-
-
-def run_study(path: str, cores: int, dry_run: bool = False, snakemake: Iterable[str] = ()) -> int:
-    """Brings everything that a study makes up to date, and says where it lies.
-
-    Args:
-        path: the study's YAML.
-        cores: how many processor cores the jobs share.
-        dry_run: only list what is stale.
-        snakemake: rules to run in place of `all`, and further options for Snakemake.
-
-    Returns:
-        The exit status of Snakemake.
-
-    Raises:
-        ConfigError: the YAML is wrong.
-        BatchError: this is not the project's folder, or another process runs the same study.
-    """
-    root = project_root()
-    if not (root / "Snakefile").is_file():
-        raise BatchError(f"There is no Snakefile in {root} or above it: run this in the project's folder.")
-    study = load_study(path)
-    file = next(f for f in (Path(path), root / path) if f.is_file()).resolve()
-    file = file.relative_to(root) if file.is_relative_to(root) else file
-    # No lock of Snakemake's: it outlives a killed run and must be removed by hand. The system frees ours.
-    command = [sys.executable, "-m", "snakemake", *snakemake, "--config", f"study={file}", "--cores", str(cores),
-               "--nolock", "--rerun-incomplete", "--rerun-triggers", "mtime", "params", "input", "code",
-               "--keep-going", "--scheduler", "greedy", "--quiet", "host", "reason", "rules"]
-    if dry_run:
-        return subprocess.call([*command, "--dry-run"], cwd=root)
-    started = time.time()
-    with _lock(root / "results" / study.name) as lock:
-        status = _call(command, root, lock.fileno())
-    print(_summary(root, study) if status == 0 else _advice(root, study, started), flush=True)
-    return status if status >= 0 else 128 - status      # as a shell has it for a killed command
-
-
-def _call(command: list[str], root: Path, lock: int) -> int:
-    """Runs a command that shares our lock and, on Linux, cannot outlive us."""
-    me = os.getpid()
-    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
-
-    def die_with_parent():
-        if prctl:
-            prctl(1, signal.SIGKILL)    # PR_SET_PDEATHSIG
-        if os.getppid() != me:          # the parent died before it was set
-            os._exit(1)
-
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    process = subprocess.Popen(command, cwd=root, pass_fds=[lock], preexec_fn=die_with_parent)
-    try:
-        return process.wait()
-    except KeyboardInterrupt:       # the terminal interrupted Snakemake too, which ends its jobs
-        process.wait()
-        raise
-    finally:
-        process.kill()
-
-
-@contextlib.contextmanager
-def _lock(folder: Path) -> Iterator[TextIO]:
-    """Keeps a second run of the same study out for as long as this process or Snakemake lives."""
-    folder.mkdir(parents=True, exist_ok=True)
-    deadline = time.monotonic() + LOCK_PATIENCE
-    with open(folder / ".lock", "a+") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    file.seek(0)
-                    holder = file.read().strip()
-                    raise BatchError(f"Study '{folder.name}' is already being run, by process {holder}. Wait "
-                                     f"for it, or end it with 'kill {holder}', and run this again.") from None
-                time.sleep(0.2)
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        yield file
-
-
-def _summary(root: Path, study: Study) -> str:
-    figures, results = f"figures/{study.name}", f"results/{study.name}"
-    count = len(list((root / figures).rglob("*.png")))
-    lines = [f"\nFigures:   {figures}/ ({count}, each as PNG and PDF)", f"Tables:    {results}/*.csv",
-             f"Notebooks: {results}/notebooks/, as they were executed"]
-    headline = root / results / "headline.json"
-    if headline.is_file():
-        lines.append(f"\n{json.loads(headline.read_text())['sentence']}")
-    return "\n".join(lines)
-
-
-def _advice(root: Path, study: Study, started: float) -> str:
-    folder = f"results/{study.name}/notebooks"
-    failed = [f"\n  {folder}/{file.name} has a traceback" for file in sorted((root / folder).glob("*.ipynb"))
-              if file.stat().st_mtime >= started and '"output_type": "error"' in file.read_text("utf-8")]
-    return "".join(["\nNot everything could be made; the errors stand above.", *failed,
-                    "\nRunning again continues from here."])
-
-
 # ---- command line
 
 
@@ -265,7 +152,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     whole = commands.add_parser("study", help="bring all figures and tables of a study up to date")
     whole.add_argument("study", help="the study's YAML, for instance configs/miniature.yaml")
     whole.add_argument("--cores", type=int, default=os.cpu_count(), help="default: all")
-    whole.add_argument("--dry-run", action="store_true", help="only list what is stale")
+    whole.add_argument("--dry-run", action="store_true", help="only list what is stale, and what data is missing")
+    whole.add_argument("--device", default="cpu", help="that trains and evaluates: cpu (default), cuda, cuda:1, ...")
+    whole.add_argument("--workers", type=int, default=0, help="processes a job that read images ahead; default: none")
     whole.add_argument("snakemake", nargs="*", help="rules and further options for Snakemake, after --")
     for command in (one, whole):
         command.add_argument("--parent", type=int, help="end when this process, which started us, is gone")
@@ -279,7 +168,8 @@ def main(arguments: list[str] | None = None) -> int:
         _end_with(options.parent)
     try:
         if options.command == "study":
-            return run_study(options.study, options.cores, options.dry_run, options.snakemake)
+            return run_study(options.study, options.cores, options.dry_run, options.snakemake, options.device,
+                             options.workers)
         defaults = notebook_parameters(options.notebook)
         values = {name: _value(options.notebook, name, text, defaults.get(name))
                   for name, text in options.parameters}

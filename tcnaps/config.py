@@ -115,6 +115,11 @@ class Study(Section):
         """figures/<study>, from the project's root."""
         return project_root() / "figures" / self.name
 
+    def tested_on(self, training: str) -> list[str]:
+        """The datasets that a training is evaluated on, in their order in the study."""
+        tested = {name for e in self.evaluations.values() if training in e.trainings for name in e.datasets}
+        return [name for name in self.datasets if name in tested]
+
     def evaluations_of(self, trainings: Sequence[str], kind: str) -> dict[str, Evaluation]:
         """The evaluations that name all these trainings and whose protocol is of this kind, "fixed" or "variable".
 

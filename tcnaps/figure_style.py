@@ -51,9 +51,14 @@ def style() -> Iterator[None]:
         yield
 
 
-def subplots(rows: int = 1, columns: int = 1, width: float = COLUMN_WIDTH, height: float | int = 2.4,
+def subplots(rows: int = 1, columns: int = 1, width: float | None = None, height: float | int = 2.4,
              **options) -> tuple[Figure, Axes | np.ndarray]:
-    """`plt.subplots` by width and height in inches. Call it, and what draws on it, inside `style()`."""
+    """`plt.subplots` by width and height in inches. Call it, and what draws on it, inside `style()`.
+
+    Args:
+        width: default: that of a column for one panel, of the text for several side by side.
+    """
+    width = width or (COLUMN_WIDTH if columns == 1 else TEXT_WIDTH)
     return plt.subplots(rows, columns, figsize=(width, height), **options)
 
 

@@ -19,6 +19,12 @@ from tcnaps.figure_style import BLACK, DOMAIN_COLOURS, DOMAIN_NAMES, GREY, VERMI
 SHOT_LABEL = "Support images per class (shot)"
 
 
+def domains_shown(frame: pd.DataFrame) -> list[str]:
+    """The domains that a figure of this frame has panels for: "in", "out" and "all", or the only one there is."""
+    own = [domain for domain in ("in", "out") if (frame["domain"] == domain).any()]
+    return own if len(own) == 1 else list(DOMAIN_NAMES)
+
+
 def accuracy_by_dataset(ax: Axes, summary: pd.DataFrame, method: str = "variant") -> None:
     """Dots with intervals, one row per dataset, in-domain above out-of-domain.
 
@@ -44,7 +50,10 @@ def paired_gain(ax: Axes, differences: pd.DataFrame, averages: pd.DataFrame | No
         differences: of `paired_difference`, one protocol.
         averages: of `domain_averages` of the same.
     """
-    means = pd.DataFrame() if averages is None else averages
+    if averages is None or differences["dataset"].nunique() == 1:     # the mean of one dataset is itself
+        means = pd.DataFrame()
+    else:
+        means = averages[averages["domain"].isin(domains_shown(averages))]
     rows = _dataset_rows(ax, differences, [DOMAIN_NAMES[d] for d in means.get("domain", ())])
     ax.axvline(0, color=BLACK, linewidth=0.8)
     entries = [(rows[r.dataset], "o", r) for r in differences.itertuples()]
@@ -84,14 +93,14 @@ def cost_of_differences(axes: Panels, costs: pd.DataFrame) -> None:
 
 
 def ablations(axes: Panels, averages: pd.DataFrame, published: pd.DataFrame | None = None) -> None:
-    """Mean accuracy of each variant in-domain, out-of-domain and over all: three panels with common rows.
+    """Mean accuracy of each variant: a panel with common rows for each of `domains_shown`.
 
     Args:
         averages: of `domain_averages`, one protocol.
         published: `variant`, `domain`, `accuracy`: the paper's averages, drawn hollow.
     """
     names = list(averages["variant"].unique())
-    for ax, domain in zip(axes, DOMAIN_NAMES, strict=True):
+    for ax, domain in zip(axes, domains_shown(averages), strict=True):
         for y, name in enumerate(names):
             colour, marker = variant_style(name, y)
             own = averages[(averages["domain"] == domain) & (averages["variant"] == name)]
@@ -112,17 +121,18 @@ def ablations(axes: Panels, averages: pd.DataFrame, published: pd.DataFrame | No
 
 
 def class_recall(axes: Panels, recalls: pd.DataFrame) -> None:
-    """Class recall against shot, a line and band per variant; panels for in-domain, out-of-domain and all.
+    """Class recall against shot, a line and band per variant, a panel for each of `domains_shown`.
 
     Args:
         recalls: of `recall_by_shot`, one protocol.
     """
-    for ax, domain in zip(axes, DOMAIN_NAMES, strict=True):
+    for ax, domain in zip(axes, domains_shown(recalls), strict=True):
         for i, name in enumerate(recalls["variant"].unique()):
             own = recalls[(recalls["domain"] == domain) & (recalls["variant"] == name)].sort_values("shot")
             _band(ax, own["shot"], own["recall"], own["interval"], name, i)
         _shot_axis(ax, float(recalls["shot"].max()))
-        ax.set(title=DOMAIN_NAMES[domain], xlabel=SHOT_LABEL if domain == "out" else "")
+        ax.set(title=DOMAIN_NAMES[domain])
+    axes[len(axes) // 2].set_xlabel(SHOT_LABEL)
     for ax in axes:    # a band may leave the range of what it is the interval of
         low, high = ax.get_ylim()
         ax.set_ylim(max(low, -1), min(high, 101))
@@ -131,18 +141,19 @@ def class_recall(axes: Panels, recalls: pd.DataFrame) -> None:
 
 
 def recall_gain(axes: Panels, gains: pd.DataFrame) -> None:
-    """Paired difference of class recall against shot, in-domain, out-of-domain and all.
+    """Paired difference of class recall against shot, a panel for each of `domains_shown`.
 
     Args:
         gains: of `recall_by_shot` with value "difference".
     """
-    for ax, domain in zip(axes, DOMAIN_NAMES, strict=True):
+    for ax, domain in zip(axes, domains_shown(gains), strict=True):
         own = gains[gains["domain"] == domain].sort_values("shot")
         ax.axhline(0, color=BLACK, linewidth=0.8)
         ax.errorbar(own["shot"], 100 * own["difference"], yerr=100 * own["interval"], fmt="o",
                     color=DOMAIN_COLOURS[domain], elinewidth=1)
         _shot_axis(ax, float(gains["shot"].max()))
-        ax.set(title=DOMAIN_NAMES[domain], xlabel=SHOT_LABEL if domain == "out" else "")
+        ax.set(title=DOMAIN_NAMES[domain])
+    axes[len(axes) // 2].set_xlabel(SHOT_LABEL)
     axes[0].set_ylabel("Gain in recall (points)")
 
 

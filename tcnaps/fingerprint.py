@@ -9,7 +9,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent
 WITHOUT_EFFECT = tuple(  # they compute no result
-    f"tcnaps{module}" for module in ("", ".config", ".settings", ".presets", ".batch", ".fingerprint")
+    f"tcnaps{module}" for module in ("", ".config", ".settings", ".presets", ".batch", ".studies", ".fingerprint")
 )
 DATA_MODULES = (  # they only fetch pixels, which the digests of the sources already stand for
     "tcnaps.datasets",

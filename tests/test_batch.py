@@ -11,8 +11,9 @@ import pytest
 from notebook_files import cell, write_notebook
 
 import tcnaps
-from tcnaps.batch import BatchError, NotebookFailed, _lock, _value, main, notebook_parameters, run_notebook
+from tcnaps.batch import BatchError, NotebookFailed, _value, main, notebook_parameters, run_notebook
 from tcnaps.fingerprint import SourceError
+from tcnaps.studies import _lock
 
 ROOT = Path(tcnaps.__file__).parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -162,7 +163,7 @@ def test_a_study_needs_the_projects_folder(tmp_path, monkeypatch, capsys):
 
 
 def test_one_run_of_a_study_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr("tcnaps.batch.LOCK_PATIENCE", 0.3)
+    monkeypatch.setattr("tcnaps.studies.LOCK_PATIENCE", 0.3)
     with _lock(tmp_path / "mine"):
         with pytest.raises(BatchError, match=f"'mine' is already being run, by process {os.getpid()}"):
             with _lock(tmp_path / "mine"):
@@ -174,7 +175,7 @@ def test_one_run_of_a_study_at_a_time(tmp_path, monkeypatch):
 
 
 def test_a_second_run_waits_for_one_that_is_ending(tmp_path):
-    code = ("import sys, time; from pathlib import Path; from tcnaps.batch import _lock\n"
+    code = ("import sys, time; from pathlib import Path; from tcnaps.studies import _lock\n"
             "with _lock(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)")
     command = [sys.executable, "-c", code, tmp_path / "s"]
     with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE) as holder:

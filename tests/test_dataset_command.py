@@ -53,6 +53,7 @@ def write_study(folder: Path, datasets: dict, **values) -> Path:
         "data_folder": str(folder / "data"),
         "datasets": datasets,
         "trainings": ["simple"],
+        "imported": {"backbone": "backbone.pt", "simple": "simple.pt"},     # so that only test classes are needed
         "pretraining": {"datasets": names},
         "meta_training": {"datasets": names, "protocol": {"kind": "variable"}, "validation_datasets": names},
         "evaluations": {"main": evaluation},

@@ -428,6 +428,7 @@ image_size: {SIZE}
 data_folder: {tmp_path}
 datasets: {{digits: {{source: miniature, domain: in}}}}
 trainings: [simple]
+imported: {{backbone: backbone.pt, simple: simple.pt}}
 pretraining: {{datasets: [digits]}}
 meta_training: {{datasets: [digits], protocol: {{kind: variable}}, validation_datasets: [digits]}}
 evaluations: {{main: {{protocol: {{kind: variable}}, datasets: [digits], trainings: [simple]}}}}

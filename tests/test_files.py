@@ -751,7 +751,7 @@ def test_remarks_count_what_is_left_and_are_kept(images, tmp_path, capsys):
     for number in range(1, 7):
         (images / "test" / "d" / f"d{number}.png").write_bytes(b"")
     index = prepare(tmp_path / "data", images)
-    assert index["remarks"][1].startswith("test: 1 class has a single image ('d')")
+    assert index["remarks"][0].startswith("test: 1 class has a single image ('d')")
     assert "birds: test: 1 class has a single image" in capsys.readouterr().err
 
 

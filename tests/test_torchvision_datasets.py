@@ -1,5 +1,6 @@
 """torchvision's datasets, written here in their own formats but tiny: every image is found, in its class."""
 
+import contextlib
 import hashlib
 import json
 import pickle
@@ -17,10 +18,15 @@ from scipy.io import savemat
 from tcnaps import settings
 from tcnaps.datasets import DatasetError, mscoco, open_source, torchvision_datasets, torchvision_layouts
 from tcnaps.datasets.changed_images import read_box, read_inverted
+from tcnaps.datasets.checking import check
 from tcnaps.datasets.class_names import FLOWERS, TRAFFIC_SIGNS
 from tcnaps.datasets.decoding import ImageError
+from tcnaps.datasets.files import point_at, preparation
 from tcnaps.datasets.listing import ImageFile
+from tcnaps.datasets.preparing import MissingFiles, state
+from tcnaps.datasets.source import ensure_prepared
 from tcnaps.datasets.torchvision_datasets import open_torchvision
+from tcnaps.settings import Decoding
 
 DIGITS = ["0 - zero", "1 - one", "2 - two"]
 
@@ -540,10 +546,13 @@ def test_what_is_missing_and_how_to_get_it(tmp_path, name):
     assert source.needs and all(str(path).startswith(str(tmp_path / "data")) for path in source.needs)
     if name == "CocoDetection":
         assert source.help.startswith("CocoDetection is not downloaded by torchvision: unpack train2017.zip (18 GB)")
-        assert opened(tmp_path, name, download=True).needs == source.needs
+        assert opened(tmp_path, name, download=True).fetch is None
     else:
         assert source.help.startswith(f"Set 'download: true' to have torchvision download {name} to {tmp_path}/data, ")
-        assert opened(tmp_path, name, download=True).needs == ()
+        asked = opened(tmp_path, name, download=True)
+        assert asked.help.startswith(f"Preparing it lets torchvision download {name} to {tmp_path}/data, or unpack")
+        assert asked.fetch is not None and asked.needs == source.needs
+    assert source.fetch is None
     assert str(source.needs[0]) in source.help
 
 
@@ -568,19 +577,26 @@ def fake(monkeypatch):
     return kind
 
 
-def test_a_missing_dataset_is_downloaded_once_and_before_its_stamp(tmp_path, fake):
-    source = opened(tmp_path, "DTD", download=True)
-    before = source.stamp()
-    assert listed(source.listing()) == {"test": {"banded": ["b.jpg"], "woven": ["a.jpg"]}}
-    assert source.stamp() == before
+def files_of(tmp_path, **keys):
+    dataset = section("DTD", **keys).model_copy(update={"path": str(tmp_path / "data")})
+    return point_at("it", dataset, 4, Decoding(), processes=1)
+
+
+def test_a_missing_dataset_is_downloaded_once_and_only_to_prepare_or_check_it(tmp_path, fake):
+    files = files_of(tmp_path, download=True)
+    for look in (files.stamp, lambda: state(preparation(files), tmp_path / "prepared")):
+        with contextlib.suppress(MissingFiles):
+            look()
+    assert not fake.calls
+    assert check(files).layouts["test"].class_names == ("banded", "woven")
+    index = ensure_prepared(preparation(files), tmp_path / "prepared")
+    assert index["splits"]["test"]["class_sizes"] == [1, 1] and index["stamp"] == files.stamp()
     assert fake.calls == [tmp_path / "data"]
 
 
 def test_nothing_is_downloaded_unless_asked_for(tmp_path, fake):
-    source = opened(tmp_path, "DTD")
-    source.stamp()
-    with pytest.raises(DatasetError, match="holds 0 images"):
-        source.listing()
+    with pytest.raises(DatasetError, match="there is no .*dtd/images. Set 'download: true'"):
+        ensure_prepared(preparation(files_of(tmp_path)), tmp_path / "prepared")
     assert not fake.calls
 
 
@@ -588,10 +604,10 @@ def test_a_failed_download_is_an_error_that_says_what_to_do(tmp_path, fake):
     fake.fails = OSError("Name or service not known")
     message = r"Dataset 'it': torchvision could not download DTD to .*data \(Name .*'download: false' and unpack dtd-r1"
     with pytest.raises(DatasetError, match=message):
-        opened(tmp_path, "DTD", download=True).listing()
+        opened(tmp_path, "DTD", download=True).fetch()
     fake.fails, fake.images = None, ()
     with pytest.raises(DatasetError, match="has downloaded DTD, but there is no .*dtd/dtd/images"):
-        opened(tmp_path, "DTD", download=True).stamp()
+        opened(tmp_path, "DTD", download=True).fetch()
 
 
 def test_what_is_prepared_needs_neither_files_nor_network(tmp_path, fake):

@@ -91,26 +91,50 @@ DATA = {"data"}
 NOTEBOOKS = DATA | {"pretrain"} | TRAIN | TRAIN_PLUS | EVALUATE | EVALUATE_PLUS | FIGURES | TOY
 
 
+# Stands for the preparation of a study's datasets: `digest` is what it finds in them.
+PREPARE = """
+import sys
+from pathlib import Path
+import yaml
+
+arguments = sys.argv[1:]
+names = [arguments[i + 1] for i, argument in enumerate(arguments) if argument == "--dataset"]
+if Path("missing").exists():
+    sys.exit("Dataset 'textures': there is no folder data/textures.")
+if "--ready" in arguments:
+    folder = Path(arguments[arguments.index("--ready") + 1])
+    folder.mkdir(parents=True, exist_ok=True)
+    digest = Path("digest").read_text() if Path("digest").exists() else "0"
+    for name in names or yaml.safe_load(Path(arguments[0]).read_text())["datasets"]:
+        file = folder / name
+        if not file.exists() or file.read_text() != digest:
+            file.write_text(digest)
+print("listed" if "--list" in arguments else "prepared")
+"""
+
+
 def make_project(root):
     """A checkout with stand-ins: notebooks that only write their files, a library without torch."""
     (root / "tcnaps" / "datasets").mkdir(parents=True)
     (root / "configs").mkdir()
     shutil.copy(REPOSITORY / "Snakefile", root)
     shutil.copy(REPOSITORY / "configs" / "miniature.yaml", root / "configs")
-    for name in ("__init__", "batch", "config", "fingerprint", "presets", "settings", "variants"):
+    for name in ("__init__", "batch", "config", "fingerprint", "presets", "settings", "studies", "variants"):
         shutil.copy(REPOSITORY / "tcnaps" / f"{name}.py", root / "tcnaps")
     (root / "tcnaps" / "datasets" / "__init__.py").touch()
-    (root / "tcnaps" / "datasets" / "__main__.py").write_text("print('prepared')")
+    (root / "tcnaps" / "datasets" / "__main__.py").write_text(PREPARE)
     (root / "tcnaps" / "figure_style.py").write_text("colour = 'red'")
     (root / "tcnaps" / "model.py").write_text("layers = 18")
     (root / "tcnaps" / "released.py").write_text("print('imported')")
     for name, (figures, tables) in WRITES.items():
         per_training = name in ("03-meta-train", "04-evaluate")
+        device = '\ndevice = "cpu"\nworkers = 0' * (name[:2] in ("02", "03", "04", "11"))
+        protocol = "\nway = 5\nshot = 1\nqueries_per_class = 10" * (name[:2] == "01")
         code = CODE.format(facts=(name, figures, tables))
         write_notebook(
             root / "notebooks" / f"{name}.ipynb",
             cell('study = "configs/miniature.yaml"' + ('\ntraining = "simple"' * per_training)
-                 + ('\nevaluation = ""' * (name[:2] in ("06", "07", "08", "10"))), "parameters"),
+                 + ('\nevaluation = ""' * (name[:2] in ("06", "07", "08", "10"))) + device + protocol, "parameters"),
             cell("from tcnaps.model import layers\nevaluation = ''" if per_training else "training = ''"),
             *([cell("evaluation = ''")] if name[:2] in ("00", "01", "02", "05", "09", "11") else []),
             cell(code),
@@ -142,7 +166,7 @@ def stale(root, **study):
     assert status == 0, printed
     rules = dict(re.findall(r"^(\w+) +(\d+)$", printed, flags=re.MULTILINE))
     assert rules or "Nothing to be done" in printed, printed
-    assert all(count == "1" for rule, count in rules.items() if rule != "total")
+    assert all(count == "1" for rule, count in rules.items() if rule not in ("prepare", "total"))
     return set(rules) - {"all", "total"}
 
 
@@ -208,7 +232,7 @@ def project(story):
 
 
 def test_a_killed_run_leaves_nothing_running(story):
-    assert {"prepare", "pretrain"} <= story.finished_before
+    assert "pretrain" in story.finished_before
     assert story.left_running == []
 
 
@@ -216,7 +240,7 @@ def test_a_killed_run_resumes_without_redoing_anything(story):
     assert story.whole[1] == 0
     all_executed = [line.removesuffix(" variable") for line in executed(story.root)]
     assert len(story.executed_before) < len(set(all_executed)) == len(NOTEBOOKS)
-    for rule in story.finished_before - {"prepare"}:
+    for rule in story.finished_before:
         line = re.sub("^(meta_train|evaluate)_", r"\1 ", rule)
         for name in WRITES:
             line = re.sub(f"^{name.split('-', 1)[1].replace('-', '_')}", name, line)
@@ -262,7 +286,7 @@ def test_a_second_run_does_nothing_and_says_where_things_lie(project):
     ("refinement.minimum_steps", 1, TRAIN_PLUS | EVALUATE_PLUS | FIGURES | TOY),
     ("meta_training.learning_rate", 1e-3, NOTEBOOKS - {"pretrain"} - DATA),
     ("pretraining.epochs", 7, NOTEBOOKS - DATA),
-    ("image_size", 32, NOTEBOOKS | {"prepare"}),
+    ("image_size", 32, NOTEBOOKS),      # and what is prepared, which a run finds out for itself
 ], ids=lambda value: value if isinstance(value, str) else "")
 def test_a_changed_value_makes_stale_what_reads_it(project, path, value, expected):
     content = yaml.safe_load(yaml.safe_dump(STUDY))
@@ -273,6 +297,61 @@ def test_a_changed_value_makes_stale_what_reads_it(project, path, value, expecte
     section[key] = value
     write_study(project, content, "changed")
     assert stale(project, study="configs/changed.yaml") == expected
+
+
+def test_neither_device_nor_workers_make_anything_stale(project):
+    printed, status = run(project, "--dry-run", "--workers", "3")
+    assert status == 0 and "Nothing to be done" in printed
+
+
+def test_notebooks_get_device_and_workers(tmp_path):
+    root = make_project(tmp_path / "clone")
+    command = [sys.executable, "-m", "snakemake", "-n", "-p", "--config", "study=configs/small.yaml", "device=cuda",
+               "workers=2"]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    printed = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=True).stdout
+    commands = [line for line in printed.splitlines() if "tcnaps.batch notebook" in line]
+    told = [line for line in commands if "-p device cuda -p workers 2" in line]
+    with_device = {line.split("results/small/notebooks/")[1][:2] for line in told}
+    assert with_device == {"02", "03", "04"} and len(commands) == len(NOTEBOOKS)
+    assert [line for line in commands if "-p way 5 -p shot 1 -p queries_per_class 10" in line]
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    (("--device", "gpu"), "There is no device 'gpu': name cpu, cuda, or cuda:1"),
+    (("--device", "cuda:99"), "GPUs here, so there is no 'cuda:99'"),
+    (("--workers", "-1"), "There can't be -1 workers"),
+])
+def test_a_wrong_device_is_refused_before_anything_starts(tmp_path, options, message):
+    root = make_project(tmp_path / "clone")
+    printed, status = run(root, *options)
+    assert status == 2 and message in printed and not (root / "executed.txt").exists()
+
+
+def test_changed_images_make_stale_what_is_made_of_them(project):
+    (project / "digest").write_text("1")
+    before = executed(project)
+    try:
+        printed, status = run(project)
+        assert status == 0, printed
+        again = executed(project)[len(before):]
+        assert len(again) == len(NOTEBOOKS)
+    finally:
+        (project / "digest").unlink()
+    assert run(project)[1] == 0     # as they were before, for the tests that follow
+
+
+def test_missing_data_stops_a_run_at_once(project):
+    (project / "missing").touch()
+    try:
+        before = executed(project)
+        printed, status = run(project)
+        assert status == 1 and "Dataset 'textures': there is no folder" in printed
+        assert executed(project) == before and "Nothing to be done" not in printed
+        planned, status = run(project, "--dry-run")
+        assert "Nothing to be done" in planned and "Dataset 'textures': there is no folder" in planned
+    finally:
+        (project / "missing").unlink()
 
 
 def test_saving_and_explaining_make_nothing_stale(project):
@@ -308,7 +387,7 @@ def test_a_fresh_clone_makes_everything(project, tmp_path):
     assert stale(clone) == NOTEBOOKS | {"prepare"}
     miniature = stale(clone, study="configs/miniature.yaml")
     assert {"ablations", "number_of_queries", "meta_train_gmm_em_plus", "evaluate_simple"} <= miniature
-    assert len(miniature) == 3 + 6 + 6 + 1 + 6  # data, backbone; trainings; evaluations; 01; 05 to 10
+    assert len(miniature) == 3 + 6 + 6 + 1 + 6  # preparation, data, backbone; trainings; evaluations; 01; 05 to 10
 
 
 def test_imported_weights_take_the_place_of_trained_ones(tmp_path):

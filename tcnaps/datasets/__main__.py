@@ -3,13 +3,25 @@
 import argparse
 import sys
 import time
+from collections.abc import Mapping
+from pathlib import Path
 
 from tqdm.auto import tqdm
 
 from tcnaps.config import ConfigError, Study, load_study, project_root
 from tcnaps.datasets import preparation, source
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.preparing import NOT_PREPARED, MissingFiles, count, folder_of, report, state
+from tcnaps.datasets.preparing import (
+    NOT_PREPARED,
+    MissingFiles,
+    SplitLayout,
+    count,
+    folder_of,
+    layout_of,
+    report,
+    state,
+)
+from tcnaps.needs import unmet_needs
 from tcnaps.settings import Miniature
 
 
@@ -59,6 +71,9 @@ def _parser() -> argparse.ArgumentParser:
     instead.add_argument(
         "--verify", action="store_true", help="then compare the prepared files with their checksums"
     )
+    parser.add_argument(
+        "--ready", type=Path, metavar="FOLDER", help="then note the digests of what is prepared there, a file a dataset"
+    )
     parser.add_argument("--dataset", action="append", metavar="NAME", help="only this one; may be given again")
     parser.add_argument("--processes", type=_positive, metavar="N", help="that decode images; default: one a core")
     return parser
@@ -82,14 +97,33 @@ def _prepare(study: Study, name: str, options: argparse.Namespace) -> None:
     made = preparation(name, study.datasets[name], study.image_size, study.decoding, options.processes)
     folder = project_root() / study.data_folder
     index = source.ensure_prepared(made, folder)
-    for split, entry in index["splits"].items():
-        tqdm.write(f"{name} {split}: {_described(entry)}, sha256 {entry['sha256'][:16]}")
+    lines = [
+        f"{name} {split}: {_described(entry)}, sha256 {entry['sha256'][:16]}"
+        for split, entry in index["splits"].items()
+    ]
+    for line in lines:
+        tqdm.write(line)
     for line in report(folder_of(made, folder), index):
         tqdm.write(f"{name}: {line}")
     if options.verify:
         source.verify(made, folder)
         tqdm.write(f"{name}: checksums agree")
+    _refuse_unmet(study, name, {split: layout_of(entry) for split, entry in index["splits"].items()})
+    if options.ready is not None:
+        _note(options.ready / name, "\n".join(lines) + "\n")
     tqdm.write(f"{name}: ready after {time.perf_counter() - start:.1f} s", file=sys.stderr)
+
+
+def _refuse_unmet(study: Study, name: str, layouts: Mapping[str, SplitLayout]) -> None:
+    if unmet := unmet_needs(study, name, layouts):
+        raise DatasetError("\n".join(unmet))
+
+
+def _note(file: Path, content: str) -> None:
+    """Writes a file unless it says so already: what depends on it is then as old as before."""
+    if not file.is_file() or file.read_text(encoding="utf-8") != content:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content, encoding="utf-8")
 
 
 def _check(study: Study, name: str, options: argparse.Namespace) -> None:
@@ -105,6 +139,7 @@ def _check(study: Study, name: str, options: argparse.Namespace) -> None:
     if found.unreadable and dataset.unreadable == "refuse":
         number = count(len(found.unreadable), "image", "images")
         raise DatasetError(f"{number} can't be read, and the dataset's `unreadable` is 'refuse'")
+    _refuse_unmet(study, name, found.layouts)
 
 
 def _list(study: Study, name: str, options: argparse.Namespace) -> None:
@@ -117,10 +152,13 @@ def _list(study: Study, name: str, options: argparse.Namespace) -> None:
         index, reason = state(made, place)
         why = "" if reason == NOT_PREPARED else f": {reason}"
         print(f"  prepared in {place}" if index else f"  not prepared{why}")
-        for split, entry in (index["splits"] if index else {}).items():
+        splits = index["splits"] if index else {}
+        for split, entry in splits.items():
             print(f"  {split}: {_described(entry)}")
         for line in report(place, index or {}):
             print(f"  {line}")
+        for line in unmet_needs(study, name, {s: layout_of(e) for s, e in splits.items()}) if splits else ():
+            print(f"  at fault: {line}")
         if made.originals is not None:
             made.originals.stamp()
     except MissingFiles as error:

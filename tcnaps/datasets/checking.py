@@ -65,6 +65,7 @@ def check(files: Files) -> Check:
     Raises:
         DatasetError: files are missing, or the dataset contradicts itself.
     """
+    files.fetch()
     files.stamp()
     found = files.scan()
     starts = dict(zip(found.layouts, np.cumsum([0, *(sum(x.class_sizes) for x in found.layouts.values())])))

@@ -66,7 +66,7 @@ class Files:
         Raises:
             MissingFiles: some are not there; the message says how to get them.
         """
-        missing = [path for path in self.source.needs if not path.exists()]
+        missing = self._missing()
         try:
             if not missing:
                 return {"path": str(self.root), "reader": self.reader, "files": plain(self.source.stamp())}
@@ -74,6 +74,18 @@ class Files:
             missing = [error.filename]
         paths = ", ".join(map(str, missing))
         raise MissingFiles(f"Dataset '{self.name}': there is no {paths}. {self.source.help}".rstrip())
+
+    def fetch(self) -> None:
+        """Gets what is missing, where the source can.
+
+        Raises:
+            MissingFiles: it could not be had.
+        """
+        if self.source.fetch is not None and self._missing():
+            self.source.fetch()
+
+    def _missing(self) -> list[Path]:
+        return [path for path in self.source.needs if not path.exists()]
 
     def scan(self) -> Scan:
         """Looks through all files.
@@ -177,7 +189,7 @@ def preparation(files: Files) -> Preparation:
         recipe,
         layouts,
         fill_arrays,
-        Originals(files.stamp, lambda: files.scan().digest, accept),
+        Originals(files.stamp, lambda: files.scan().digest, accept, files.fetch),
         tag="".join(f"-{tag}" for tag in tags),
     )
     return made

@@ -88,9 +88,12 @@ class FileSource:
         listing: looks through all files; called only when the dataset has to be made or checked.
         needs: paths that must exist. If one is missing, the error names it and shows `help`.
         help: how to get the data: who publishes it and where, how large it is, what to unpack where.
+        fetch: gets what is missing of `needs`; None where that is left to the user. Called only when the dataset has to
+            be made or checked.
     """
 
     stamp: Callable[[], dict]
     listing: Callable[[], Listing]
     needs: tuple[Path, ...] = ()
     help: str = ""
+    fetch: Callable[[], None] | None = None

@@ -18,7 +18,6 @@ from tcnaps.datasets.preparing import SplitLayout, count
 
 SPLITS = ("train", "valid", "test")
 IMAGES_PER_CHUNK = 128
-MINIMUM_WAY = 5  # of the variable protocol, unless a study says otherwise
 
 
 @dataclass(frozen=True)
@@ -92,11 +91,6 @@ def remarks(layouts: Mapping[str, SplitLayout]) -> list[str]:
             found.append(
                 f"{split}: {count(len(single), 'class has', 'classes have')} a single image ({_some(single)}): an "
                 "episode needs one for its support and one for its query set, so none can be made of them"
-            )
-        if len(layout.class_names) < MINIMUM_WAY:
-            found.append(
-                f"{split}: {count(len(layout.class_names), 'class is', 'classes are')} too few for the variable "
-                f"protocol, whose minimum_way is {MINIMUM_WAY} unless set otherwise"
             )
     names = Counter(chain.from_iterable({*_full_names(layout)} for layout in layouts.values()))
     shared = sorted(name for name, count in names.items() if count > 1)

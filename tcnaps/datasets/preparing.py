@@ -45,11 +45,13 @@ class Originals:
             prepared still holds.
         digest: a digest of all names, sizes and times; looks through all files.
         accept: raises `DatasetError` if a prepared dataset, given its folder and index, is not good enough.
+        fetch: gets what is missing of them, where that can be done; raises `MissingFiles` where it fails.
     """
 
     stamp: Callable[[], dict]
     digest: Callable[[], str]
     accept: Callable[[Path, dict], None]
+    fetch: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,17 @@ def recipe_hash(preparation: Preparation) -> str:
         "recipe": dict(preparation.recipe),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def layout_of(entry: Mapping) -> SplitLayout:
+    """What a split holds, from its entry in the index."""
+    spans = entry.get("spans")  # indexes made before there were any lack the key
+    return SplitLayout(
+        tuple(entry["class_names"]),
+        tuple(entry["class_sizes"]),
+        None if entry["superclasses"] is None else tuple(entry["superclasses"]),
+        None if spans is None else tuple(map(tuple, spans)),
+    )
 
 
 def report(place: Path, index: Mapping) -> list[str]:

@@ -17,7 +17,7 @@ import numpy as np
 from tcnaps.datasets.array_files import sha256
 from tcnaps.datasets.image_source import DatasetError, ImageSource
 from tcnaps.datasets.making import make
-from tcnaps.datasets.preparing import MissingFiles, Preparation, SplitLayout, folder_of, state
+from tcnaps.datasets.preparing import MissingFiles, Preparation, SplitLayout, folder_of, layout_of, state
 
 __all__ = ["DatasetError", "ImageSource", "Preparation", "SplitLayout", "open_prepared", "verify"]
 
@@ -35,8 +35,7 @@ def open_prepared(preparation: Preparation, folder: Path, split: str) -> ImageSo
     place = folder_of(preparation, folder)
     _check_split(preparation, split, index["splits"])
     entry = index["splits"][split]
-    superclasses = entry["superclasses"]
-    spans = entry.get("spans")  # indexes made before there were any lack the key
+    layout = layout_of(entry)
     try:
         images = np.load(place / entry["file"], mmap_mode="r")
     except ValueError as error:  # the right size, but not an array: overwritten by something else
@@ -47,10 +46,10 @@ def open_prepared(preparation: Preparation, folder: Path, split: str) -> ImageSo
         dataset=preparation.dataset,
         split=split,
         images=images,
-        class_names=tuple(entry["class_names"]),
-        class_starts=np.concatenate([[0], np.cumsum(entry["class_sizes"])]).astype(np.int64),
-        superclasses=None if superclasses is None else tuple(superclasses),
-        spans=None if spans is None else tuple(np.array(span, np.int64) for span in spans),
+        class_names=layout.class_names,
+        class_starts=np.concatenate([[0], np.cumsum(layout.class_sizes)]).astype(np.int64),
+        superclasses=layout.superclasses,
+        spans=None if layout.spans is None else tuple(np.array(span, np.int64) for span in layout.spans),
         digest=entry["sha256"],
     )
 
@@ -103,6 +102,7 @@ def _check_split(preparation: Preparation, split: str, splits: Iterable[str] | N
 
 def _require(preparation: Preparation, place: Path, reason: str) -> None:
     try:
+        preparation.originals.fetch()
         preparation.originals.stamp()
     except MissingFiles as error:
         raise MissingFiles(f"{error}\nNor is it prepared in {place}: {reason}.") from error

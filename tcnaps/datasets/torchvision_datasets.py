@@ -20,7 +20,7 @@ from jaxtyping import UInt8
 
 from tcnaps import settings
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.listing import FileSource, ImageFile, Listing
+from tcnaps.datasets.listing import FileSource, ImageFile
 from tcnaps.datasets.preparing import MissingFiles
 from tcnaps.datasets.reader_parts import Classes, PackedImages, check_total, split_up, stamp
 from tcnaps.datasets.torchvision_layouts import ANEW, LAYOUTS, Layout
@@ -39,7 +39,7 @@ DOWNLOADS = {   # what torchvision's class is called with, once for each part; i
 
 
 def open_torchvision(name: str, dataset: settings.Torchvision, root: Path) -> FileSource:
-    """Points at one of torchvision's datasets; see `FileSource`. With `download`, it is fetched when it is missing."""
+    """Points at one of torchvision's datasets; see `FileSource`. With `download`, it can be fetched."""
     kind, base = dataset.name, root / Path(dataset.path).expanduser()
     layout = (LAYOUTS | ARRAYS)[kind]
     folder = base / layout.folder
@@ -47,21 +47,15 @@ def open_torchvision(name: str, dataset: settings.Torchvision, root: Path) -> Fi
     by_hand = f"unpack {layout.published} so that there is {needs[0]}"
     help = f"{kind} is not downloaded by torchvision: {by_hand}."
     if kind in DOWNLOADS:
-        help = f"Set 'download: true' to have torchvision download {kind} to {base}, or {by_hand}."
-
-    def ensure() -> None:
-        if dataset.download and kind in DOWNLOADS and not all(path.exists() for path in needs):
-            _download(name, kind, base, needs, by_hand)
-
-    def facts() -> dict:
-        ensure()    # before the files' times are noted
-        return stamp(folder, layout.watched, dataset.splits, root)
-
-    def listing() -> Listing:
-        ensure()
-        return split_up(name, layout.classes(folder), dataset.splits, root)
-
-    return FileSource(facts, listing, () if dataset.download and kind in DOWNLOADS else needs, help)
+        when = "Preparing it lets" if dataset.download else "Set 'download: true' to have"
+        help = f"{when} torchvision download {kind} to {base}, or {by_hand}."
+    return FileSource(
+        lambda: stamp(folder, layout.watched, dataset.splits, root),
+        lambda: split_up(name, layout.classes(folder), dataset.splits, root),
+        needs,
+        help,
+        partial(_download, name, kind, base, needs, by_hand) if dataset.download and kind in DOWNLOADS else None,
+    )
 
 
 def read_row(pixels: UInt8[np.ndarray, "n_images ..."], image: ImageFile) -> UInt8[np.ndarray, "..."]:
