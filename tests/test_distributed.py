@@ -349,8 +349,8 @@ def test_packed_images_are_a_sequence():
 
 def test_without_a_split_file_classes_are_for_testing_in_natural_order(tmp_path):
     images = {name: [ImageFile(name)] for name in ("kind 10", "kind 9")}
-    listing = reader_parts.split_up("it", reader_parts.Classes(images), None, tmp_path)
+    listing = reader_parts.split_up(reader_parts.Classes(images), None, tmp_path)
     assert listing.splits["test"].class_names == ("kind 9", "kind 10")
     assert listing.splits["test"].images == ([ImageFile("kind 9")], [ImageFile("kind 10")])
     with pytest.raises(DatasetError, match="no split file"):
-        reader_parts.split_up("it", reader_parts.Classes(images), "absent.csv", tmp_path)
+        reader_parts.split_up(reader_parts.Classes(images), "absent.csv", tmp_path)

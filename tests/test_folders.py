@@ -51,6 +51,11 @@ def listed(root, **options):
     }
 
 
+def notes(root, **options):
+    """What the user is told of the dataset."""
+    return source(root, **options).listing().notes
+
+
 # Layouts
 
 
@@ -86,7 +91,7 @@ def test_a_relative_path_is_taken_from_the_root(tree):
 
 @pytest.mark.parametrize("layout", ["{}/{}.jpg", "train/{}/{}.jpg"])
 @pytest.mark.parametrize("file", ["splits.csv", "lists"])
-def test_a_split_file(tree, tmp_path, layout, file, capsys):
+def test_a_split_file(tree, tmp_path, layout, file):
     root = tree(*(layout.format(name, k) for name in ("cat", "dog", "emu", "fox") for k in range(2)))
     if file == "lists":
         (tmp_path / "lists").mkdir()
@@ -94,13 +99,11 @@ def test_a_split_file(tree, tmp_path, layout, file, capsys):
         (tmp_path / "lists/test.csv").write_text("filename,label\n2.jpg,emu\n")
     else:
         (tmp_path / file).write_text("class,split\ndog,train\ncat,train\nemu,test\n")
+    assert notes(root, splits=file) == (f"left out, because {file} does not list them: 1 of 4 classes, 'fox'",)
     assert listed(root, splits=file) == {
         "train": {name: [layout.format(name, k) for k in range(2)] for name in ("cat", "dog")},
         "test": {"emu": [layout.format("emu", k) for k in range(2)]},
     }
-    assert capsys.readouterr().out == (
-        f"pets: left out, because {file} does not list them: 1 of 4 classes, 'fox'.\n"
-    )
 
 
 def test_split_files_and_fractions_put_the_folders_of_a_class_together(tree, tmp_path):
@@ -212,29 +215,27 @@ def test_fractions_are_exact():
 # Files that are no images
 
 
-def test_other_files_are_counted_and_leftovers_are_not(tree, capsys):
+def test_other_files_are_counted_and_leftovers_are_not(tree):
     root = tree(
         "train/a/1.jpg", "train/a/.hidden.jpg", "train/a/Thumbs.db", "train/a/.DS_Store", "train/a/notes.txt",
         "train/a/__MACOSX/._1.jpg", "train/a/.cache/2.jpg", "train/a/x.TXT", "train/a/README", "train/.git/a.jpg",
         "__MACOSX/train/a/1.jpg", "train/__MACOSX/1.jpg", "train/stray.jpg", "train/list.csv", "cover.png",
     )
     assert listed(root) == {"train": {"a": ["train/a/1.jpg"]}}
-    out = capsys.readouterr().out
-    assert out.splitlines() == [
-        "pets: left out, because their names are not those of images: 2 .txt, 1 without extension.",
-        f"pets: left out, because {root} is no folder of a class: 'cover.png'.",
-        f"pets: left out, because {root / 'train'} is no folder of a class: 'stray.jpg'.",
-    ]
+    assert notes(root) == (
+        "left out, because their names are not those of images: 2 .txt, 1 without extension",
+        f"left out, because {root} is no folder of a class: 'cover.png'",
+        f"left out, because {root / 'train'} is no folder of a class: 'stray.jpg'",
+    )
 
 
-def test_nothing_is_said_of_folders_that_are_in_order(tree, capsys):
-    listed(tree("train/a/1.jpg", "test/b/images/1.jpg", "test/c/front/1.jpg", "test/c/back/1.jpg"))
-    assert capsys.readouterr().out == ""
+def test_nothing_is_said_of_folders_that_are_in_order(tree):
+    assert notes(tree("train/a/1.jpg", "test/b/images/1.jpg", "test/c/front/1.jpg", "test/c/back/1.jpg")) == ()
 
 
-def test_classes_that_look_like_superclasses_are_told(tree, capsys):
-    listed(tree(*(f"train/{group}/{name}/1.png" for group in ("Greek", "Latin") for name in "abcde")))
-    assert "'a', 'b', 'c' and 2 more in " in (out := capsys.readouterr().out) and "superclasses: true" in out
+def test_classes_that_look_like_superclasses_are_told(tree):
+    (note,) = notes(tree(*(f"train/{group}/{name}/1.png" for group in ("Greek", "Latin") for name in "abcde")))
+    assert "'a', 'b', 'c' and 2 more in " in note and "superclasses: true" in note
 
 
 def test_every_extension_is_of_a_format_that_is_decoded():

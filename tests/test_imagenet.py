@@ -98,7 +98,7 @@ def test_mini_class_folders(tmp_path):
     assert files(mini(root)) == expected(ravi)
 
 
-def test_mini_lists_may_name_imagenets_own_files(tmp_path, capsys):
+def test_mini_lists_may_name_imagenets_own_files(tmp_path):
     def own(wnid):
         return [f"{wnid}_{number}.JPEG" for number in (26, 105)]
 
@@ -107,11 +107,11 @@ def test_mini_lists_may_name_imagenets_own_files(tmp_path, capsys):
     assert {split: {k: set(v) for k, v in found.items()} for split, found in files(mini(root)).items()} == {
         split: {k: set(v) for k, v in found.items()} for split, found in expected(own).items()
     }
-    assert "by their positions" not in capsys.readouterr().out
+    assert not any("by their positions" in note for note in mini(root).listing().notes)
 
 
 @pytest.mark.parametrize("place", ["", "images", "train"])
-def test_mini_images_are_found_in_imagenet_by_their_position(tmp_path, place, capsys):
+def test_mini_images_are_found_in_imagenet_by_their_position(tmp_path, place):
     """Against a naive loop: count the class's files in the order of their numbers."""
     root = tmp_path / "mini"
     write_lists(root, ravi)
@@ -122,16 +122,15 @@ def test_mini_images_are_found_in_imagenet_by_their_position(tmp_path, place, ca
             by_number = sorted(os.listdir(root / place / wnid), key=lambda file: int(file[10:-5]))
             assert sorted(names) == sorted(by_number[position - 1] for position in (5, 2, 8))
             assert {f"{wnid}_28.JPEG", f"{wnid}_6.JPEG", f"{wnid}_20000.JPEG"} == set(names)
-    assert "mini: images of 6 classes are taken from ImageNet by their positions" in capsys.readouterr().out
+    assert mini(root).listing().notes[0].startswith("images of 6 classes are taken from ImageNet by their positions")
 
 
-def test_mini_differences_from_what_is_published_are_told(tmp_path, capsys):
+def test_mini_differences_from_what_is_published_are_told(tmp_path):
     root = tmp_path / "mini"
     write_lists(root, ravi)
     write(root, *(f"images/{file}" for wnids in WNIDS.values() for wnid in wnids for file in ravi(wnid)))
-    mini(root).listing()
-    out = capsys.readouterr().out
-    assert "mini: ATTENTION: train has 3 classes, not 64 as published" in out
+    out = "\n".join(mini(root).listing().notes)
+    assert "ATTENTION: train has 3 classes, not 64 as published" in out
     assert "valid has 1 classes, not 16" in out and "test has 2 classes, not 20" in out
     assert "6 of 6 classes don't have 600 images, as published: 'n01532829 (3)'" in out
 
@@ -232,15 +231,15 @@ def test_tiered_from_imagenet_and_class_lists(tmp_path, header, place):
     assert all(each.superclasses is None for each in found.listing().splits.values())
 
 
-def test_tiered_class_folders(tmp_path, capsys):
+def test_tiered_class_folders(tmp_path):
     root = tmp_path / "tiered"
     for split, wnids in WNIDS.items():
         imagenet(root / split, wnids)
     assert {split: tuple(found) for split, found in files(tiered(root)).items()} == {
         "train": WNIDS["train"], "valid": WNIDS["val"], "test": WNIDS["test"]
     }
-    out = capsys.readouterr().out
-    assert "tiered: ATTENTION: train has 3 classes, not 351" in out and "test has 2 classes, not 160" in out
+    out = "\n".join(tiered(root).listing().notes)
+    assert "ATTENTION: train has 3 classes, not 351" in out and "test has 2 classes, not 160" in out
 
 
 def test_tiered_class_that_imagenet_lacks_is_named(tmp_path):
@@ -273,18 +272,19 @@ def write_list(file, wnids, category=True):
 
 
 @pytest.mark.parametrize("place, overlap", [("", 4), ("train", 5)])
-def test_feti_leaves_out_the_test_classes_of_both(tmp_path, place, overlap, capsys):
+def test_feti_leaves_out_the_test_classes_of_both(tmp_path, place, overlap):
     names, _, _ = thousand(tmp_path / "imagenet" / place)
     mini_test, tiered_test = names[:20], names[20 - overlap : 180 - overlap]
     for name in names:
         write(tmp_path / "imagenet" / place, f"{name}/{name}_1.JPEG")
     found = feti(tmp_path / "imagenet", write_list(tmp_path / "mini.csv", mini_test, category=False),
                  write_list(tmp_path / "tiered.csv", tiered_test))
-    splits = found.listing().splits
+    listing = found.listing()
+    splits = listing.splits
     assert list(splits) == ["train"] and len(splits["train"].class_names) == 820 + overlap
     assert set(splits["train"].class_names) == set(names) - set(mini_test) - set(tiered_test)
-    out = capsys.readouterr().out
-    assert ("824 classes are left by the published lists" in out) == (overlap == 4)
+    told = ["824 classes are left by the published lists" in note for note in listing.notes]
+    assert told == [True] * (overlap == 4)
     assert found.needs == (tmp_path / "imagenet", tmp_path / "mini.csv", tmp_path / "tiered.csv")
 
 
@@ -302,13 +302,15 @@ def test_feti_with_wrong_lists_is_refused_with_the_numbers(tmp_path):
         feti(tmp_path / "imagenet", lists[0], missing).stamp()
 
 
-def test_feti_of_a_part_of_imagenet_is_told(tmp_path, capsys):
+def test_feti_of_a_part_of_imagenet_is_told(tmp_path):
     imagenet(tmp_path / "imagenet")
     write(tmp_path / "imagenet", "annotations/1.jpg", "n012/1.jpg")     # no classes of ImageNet
     lists = [write_list(tmp_path / f"{k}.csv", wnids) for k, wnids in
              enumerate([["n01930112", "n02110341"], ["n01981276"]])]
-    assert list(files(feti(tmp_path / "imagenet", *lists))["train"]) == [*WNIDS["train"], *WNIDS["val"]]
-    assert "feti: 4 of 6 classes are left for training, after test classes: 2 in" in capsys.readouterr().out
+    found = feti(tmp_path / "imagenet", *lists)
+    assert list(files(found)["train"]) == [*WNIDS["train"], *WNIDS["val"]]
+    (note,) = found.listing().notes
+    assert note.startswith("4 of 6 classes are left for training, after test classes: 2 in")
 
 
 def test_feti_with_nothing_left_is_an_error(tmp_path):

@@ -90,7 +90,8 @@ def check(files: Files) -> Check:
         return CheckedImage(f"{file.path}{position}", split, class_name, reasons.get(number, ""))
 
     duplicates = [list(map(image, group)) for group in _groups(digests)]
-    return Check(found.layouts, [image(number) for number in sorted(reasons)], duplicates, remarks(found.layouts))
+    notes = [*found.listing.notes, *remarks(found.layouts)]
+    return Check(found.layouts, [image(number) for number in sorted(reasons)], duplicates, notes)
 
 
 def _groups(digests: np.ndarray) -> list[list[int]]:

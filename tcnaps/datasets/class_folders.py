@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tqdm.auto import tqdm
-
 from tcnaps.datasets.image_folders import FolderScan, Images, fingerprint, scan_folder, subfolders
 from tcnaps.datasets.image_source import DatasetError
 from tcnaps.datasets.listing import FileSource, Listing, SplitListing
@@ -78,16 +76,9 @@ def folder_source(
     def listing() -> Listing:
         made = plan()
         splits, notes = list_images(made.splits, path, f"Dataset '{name}'")
-        tell(name, [*made.notes, *notes, *review(splits)])
-        return Listing(splits)
+        return Listing(splits, notes=(*made.notes, *notes, *review(splits)))
 
     return FileSource(stamp, listing, needs, help)
-
-
-def tell(name: str, notes: Iterable[str]) -> None:
-    """Prints what the user should know of a dataset, past progress bars."""
-    for note in notes:
-        tqdm.write(f"{name}: {note}.")
 
 
 def split_folders(path: Path) -> dict[str, Path] | None:

@@ -13,7 +13,7 @@ One thing differs: Meta-Dataset stores QuickDraw's bitmaps as JPEGs of Pillow's 
 
 import os
 from collections import defaultdict
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import isqrt
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from jaxtyping import UInt8
 from tcnaps import settings
 from tcnaps.datasets.decoding import ImageError
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.listing import FileSource, ImageFile, Listing
+from tcnaps.datasets.listing import FileSource, ImageFile
 from tcnaps.datasets.names import natural_key
 from tcnaps.datasets.reader_parts import (
     Classes,
@@ -31,8 +31,7 @@ from tcnaps.datasets.reader_parts import (
     check_present,
     read_json,
     read_table,
-    split_up,
-    stamp,
+    split_source,
     thinned,
 )
 
@@ -57,34 +56,22 @@ FUNGI_HELP = (
 def open_quickdraw(name: str, dataset: settings.QuickDraw, root: Path) -> FileSource:
     """Points at QuickDraw's .npy files; see `FileSource`."""
     folder = root / Path(dataset.path).expanduser()
-
-    def listing() -> Listing:
-        return split_up(name, quickdraw(folder, dataset.images_per_class), dataset.splits, root)
-
-    return FileSource(lambda: stamp(folder, ["*.npy"], dataset.splits, root), listing, (folder,), QUICKDRAW_HELP)
+    found = partial(quickdraw, folder, dataset.images_per_class)
+    return split_source(found, folder, ["*.npy"], dataset.splits, root, (folder,), QUICKDRAW_HELP)
 
 
 def open_cub(name: str, dataset: settings.CUB, root: Path) -> FileSource:
     """Points at CUB-200-2011; see `FileSource`."""
     folder = root / Path(dataset.path).expanduser()
     needs = tuple(folder / part for part in ("images", "images.txt", "classes.txt", "image_class_labels.txt"))
-
-    def listing() -> Listing:
-        return split_up(name, cub(folder), dataset.splits, root)
-
-    watched = ["*.txt", "images/*"]
-    return FileSource(lambda: stamp(folder, watched, dataset.splits, root), listing, needs, CUB_HELP)
+    return split_source(partial(cub, folder), folder, ["*.txt", "images/*"], dataset.splits, root, needs, CUB_HELP)
 
 
 def open_fungi(name: str, dataset: settings.Fungi, root: Path) -> FileSource:
     """Points at FGVCx Fungi 2018; see `FileSource`."""
     folder = root / Path(dataset.path).expanduser()
-
-    def listing() -> Listing:
-        return split_up(name, fungi(folder), dataset.splits, root)
-
-    watched = ["*.json", "images", "images/*"]
-    return FileSource(lambda: stamp(folder, watched, dataset.splits, root), listing, (folder / "images",), FUNGI_HELP)
+    watched, needs = ["*.json", "images", "images/*"], (folder / "images",)
+    return split_source(partial(fungi, folder), folder, watched, dataset.splits, root, needs, FUNGI_HELP)
 
 
 def quickdraw(folder: Path, images_per_class: int | None = None) -> Classes:

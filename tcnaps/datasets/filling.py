@@ -68,7 +68,7 @@ def fill(
         "files": found.digest,
         "resampling": job.resampling,
         "unreadable": {split: sum(image.split == split for image in unreadable) for split in layouts},
-        "remarks": remarks(layouts),
+        "remarks": [*found.listing.notes, *remarks(layouts)],
     }
     if unreadable:
         _write_report(place / REPORT, found, unreadable)

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from tcnaps.datasets.class_folders import tell
 from tcnaps.datasets.image_folders import Images, existing_folder, fingerprint, scan_folder, subfolders
 from tcnaps.datasets.image_source import DatasetError
 from tcnaps.datasets.listing import FileSource, Listing, SplitListing
@@ -56,8 +55,7 @@ def image_list_source(
     def listing() -> Listing:
         found, notes = _find(path, read_image_lists(existing_folder(path, name, help)), name)
         splits = {split: _split_listing(classes) for split, classes in found.items()}
-        tell(name, [*notes, *review(splits)])
-        return Listing(splits)
+        return Listing(splits, notes=(*notes, *review(splits)))
 
     return FileSource(stamp, listing, (path,), help)
 

@@ -69,6 +69,7 @@ class Listing:
         resampling: what images of this source want. The dataset's own key goes before it, the study's after it.
         orient: whether EXIF's orientation counts.
         box: whether `ImageFile.position` is a box to be cut out before resizing.
+        notes: what the user should know of the dataset, such as what is left out.
     """
 
     splits: dict[str, SplitListing]
@@ -76,6 +77,7 @@ class Listing:
     resampling: Resampling | None = None
     orient: bool = True
     box: bool = False
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import numpy as np
 from tcnaps.datasets.decoding_jobs import Chunk
 from tcnaps.datasets.image_source import DatasetError
 from tcnaps.datasets.listing import ImageFile, Listing, SplitListing
+from tcnaps.datasets.names import some
 from tcnaps.datasets.preparing import SplitLayout, count
 
 SPLITS = ("train", "valid", "test")
@@ -89,14 +90,14 @@ def remarks(layouts: Mapping[str, SplitLayout]) -> list[str]:
         single = [name for name, size in zip(layout.class_names, layout.class_sizes) if size == 1]
         if single:
             found.append(
-                f"{split}: {count(len(single), 'class has', 'classes have')} a single image ({_some(single)}): an "
+                f"{split}: {count(len(single), 'class has', 'classes have')} a single image ({some(single)}): an "
                 "episode needs one for its support and one for its query set, so none can be made of them"
             )
     names = Counter(chain.from_iterable({*_full_names(layout)} for layout in layouts.values()))
     shared = sorted(name for name, count in names.items() if count > 1)
     if shared:
         found.append(
-            f"{count(len(shared), 'class name is', 'class names are')} in more than one split ({_some(shared)}): "
+            f"{count(len(shared), 'class name is', 'class names are')} in more than one split ({some(shared)}): "
             "if they are the same classes, the test shows what was trained on"
         )
     return found
@@ -120,12 +121,12 @@ def _check_split(dataset: str, split: str, part: SplitListing) -> None:
     if repeated:
         raise DatasetError(
             f"{where}: {count(len(repeated), 'class name is', 'class names are')} there more than once "
-            f"({_some(repeated)}); names must differ within a split."
+            f"({some(repeated)}); names must differ within a split."
         )
     empty = [name for name, images in zip(part.class_names, part.images) if not len(images)]
     if empty:
         raise DatasetError(
-            f"{where}: {count(len(empty), 'class has', 'classes have')} no images ({_some(empty)}); add images or "
+            f"{where}: {count(len(empty), 'class has', 'classes have')} no images ({some(empty)}); add images or "
             "remove the class."
         )
 
@@ -178,8 +179,3 @@ def _full_names(layout: SplitLayout) -> list[str]:
     if layout.superclasses is None:
         return list(layout.class_names)
     return [f"{superclass}/{name}" for superclass, name in zip(layout.superclasses, layout.class_names)]
-
-
-def _some(names: list[str], most: int = 5) -> str:
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(f"'{name}'" for name in names[:most]) + more

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,11 +10,10 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int64
-from tqdm.auto import tqdm
 
 from tcnaps.datasets import split_files
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.listing import ImageFile, Listing, SplitListing, read_path
+from tcnaps.datasets.listing import FileSource, ImageFile, Listing, SplitListing, read_path
 from tcnaps.datasets.names import natural_key, some
 from tcnaps.settings import Resampling
 
@@ -60,13 +58,12 @@ class Classes:
     resampling: Resampling | None = None
 
 
-def split_up(name: str, classes: Classes, place: str | None, root: Path) -> Listing:
+def split_up(classes: Classes, place: str | None, root: Path) -> Listing:
     """Puts the classes into splits: those of a split file, else the dataset's own, else all of them into "test".
 
     EXIF's orientation doesn't count: neither boxes nor anybody's published figures were made with it.
 
     Args:
-        name: the dataset's key in the study.
         classes: all classes.
         place: path or address of a split file of class names; a superclass's name stands for all its classes. Classes
             that it doesn't name are left out, with a note.
@@ -76,13 +73,14 @@ def split_up(name: str, classes: Classes, place: str | None, root: Path) -> List
         DatasetError: the split file can't be read, or names a class that isn't there.
     """
     names, groups = list(classes.images), classes.superclasses
+    notes = []
     if place is not None:
         listed = split_files.read_splits(place, root)
         splits = split_files.match_classes(listed, names, place, groups and [groups[kind] for kind in names])
         unlisted = sorted(set(names).difference(*splits.values()), key=natural_key)
         if unlisted:
-            tqdm.write(f"{name}: {len(unlisted)} of {len(names)} classes are in no split of {place} and left out: "
-                       f"{some(unlisted)}.", file=sys.stderr)
+            notes.append(f"{len(unlisted)} of {len(names)} classes are in no split of {place} and left out: "
+                         f"{some(unlisted)}")
     else:
         splits = classes.splits or {"test": tuple(sorted(names, key=natural_key))}
     listings = {
@@ -93,7 +91,27 @@ def split_up(name: str, classes: Classes, place: str | None, root: Path) -> List
         )
         for split, chosen in splits.items()
     }
-    return Listing(listings, classes.read, classes.resampling, orient=False)
+    return Listing(listings, classes.read, classes.resampling, orient=False, notes=tuple(notes))
+
+
+def split_source(
+    classes: Callable[[], Classes],
+    folder: Path,
+    watched: Iterable[str],
+    place: str | None,
+    root: Path,
+    needs: tuple[Path, ...],
+    help: str,
+    fetch: Callable[[], None] | None = None,
+) -> FileSource:
+    """A source of classes that are split by name; see `stamp` and `split_up`, and for the rest `FileSource`."""
+    return FileSource(
+        lambda: stamp(folder, watched, place, root),
+        lambda: split_up(classes(), place, root),
+        needs,
+        help,
+        fetch,
+    )
 
 
 def stamp(folder: Path, patterns: Iterable[str], place: str | None, root: Path) -> dict[str, str]:

@@ -22,7 +22,7 @@ from tcnaps import settings
 from tcnaps.datasets.image_source import DatasetError
 from tcnaps.datasets.listing import FileSource, ImageFile
 from tcnaps.datasets.preparing import MissingFiles
-from tcnaps.datasets.reader_parts import Classes, PackedImages, check_total, split_up, stamp
+from tcnaps.datasets.reader_parts import Classes, PackedImages, check_total, split_source
 from tcnaps.datasets.torchvision_layouts import ANEW, LAYOUTS, Layout
 
 N_TEST_IMAGES = 10_000      # of MNIST, of CIFAR-10 and of CIFAR-100
@@ -49,13 +49,10 @@ def open_torchvision(name: str, dataset: settings.Torchvision, root: Path) -> Fi
     if kind in DOWNLOADS:
         when = "Preparing it lets" if dataset.download else "Set 'download: true' to have"
         help = f"{when} torchvision download {kind} to {base}, or {by_hand}."
-    return FileSource(
-        lambda: stamp(folder, layout.watched, dataset.splits, root),
-        lambda: split_up(name, layout.classes(folder), dataset.splits, root),
-        needs,
-        help,
-        partial(_download, name, kind, base, needs, by_hand) if dataset.download and kind in DOWNLOADS else None,
-    )
+    fetches = dataset.download and kind in DOWNLOADS
+    fetch = partial(_download, name, kind, base, needs, by_hand) if fetches else None
+    found = partial(layout.classes, folder)
+    return split_source(found, folder, layout.watched, dataset.splits, root, needs, help, fetch)
 
 
 def read_row(pixels: UInt8[np.ndarray, "n_images ..."], image: ImageFile) -> UInt8[np.ndarray, "..."]:
