@@ -8,6 +8,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tcnaps.modulated import modulated_conv
+
 STAGE_CHANNELS = (64, 128, 256, 512)
 BLOCKS_PER_STAGE = 2
 FEATURES = STAGE_CHANNELS[-1]
@@ -42,6 +44,17 @@ class ConvNorm(nn.Module):
             x = F.conv2d(x, weight, bias, self.conv.stride, self.conv.padding)
         return x if rest is None else x * rest.gamma[..., None, None] + rest.beta[..., None, None]
 
+    def rectified(
+        self, x: Float[Tensor, "n c h w"], film: Modulation | None, shortcut: Float[Tensor, "n k h2 w2"] | None = None
+    ) -> Float[Tensor, "n k h2 w2"]:
+        """relu(forward(x, film) + shortcut), with less kept for backpropagation where only FiLM is trained."""
+        if not self.training and self.folds and film is not None and not self.conv.weight.requires_grad:
+            weight, bias, rest = self.folded(film)
+            if rest is not None and torch.is_grad_enabled():
+                return modulated_conv(x, weight, bias, *rest, shortcut, self.conv.stride, self.conv.padding)
+        x = self(x, film)
+        return F.relu(x if shortcut is None else x + shortcut)
+
     def folded(self, film: Modulation | None) -> tuple[Tensor, Tensor, Modulation | None]:
         """gamma · BN(conv(x)) + beta as one convolution: its weight, its bias, and what FiLM could not be folded.
 
@@ -65,8 +78,8 @@ class Block(nn.Module):
         self.shortcut = ConvNorm(inputs, outputs, 1, stride) if stride != 1 or inputs != outputs else nn.Identity()
 
     def forward(self, x: Float[Tensor, "n c h w"], film: Sequence[Modulation | None]) -> Float[Tensor, "n k h2 w2"]:
-        y = F.relu(self.first(x, film[0]))
-        return F.relu(self.second(y, film[1]) + self.shortcut(x))
+        y = self.first.rectified(x, film[0])
+        return self.second.rectified(y, film[1], self.shortcut(x))
 
 
 class Backbone(nn.Module):

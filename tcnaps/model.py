@@ -1,10 +1,12 @@
 """Transductive CNAPS: task encoder → FiLM generator → adapted backbone → clustering (the paper's Figures 2 and 4)."""
 
+from functools import partial
 from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from tcnaps.backbone import Backbone, Modulation
 from tcnaps.clustering import Head, Step, cluster, trajectory
@@ -31,8 +33,8 @@ class TransductiveCNAPS(nn.Module):
         pixel_range: what the weights were trained on, (-1, 1) or (0, 1). Episodes are in [-1, 1] all the same.
         arithmetic: of the networks, equal but for rounding: `plain` is slower and rounds as the released code does.
         precision: of the convolutions. Clustering runs in `clustering_dtype`, float32 or float64.
-        chunk: images that go through the backbone at once when no gradients are needed; it bounds the memory and
-            changes nothing else.
+        chunk: images that go through the backbone at once. It bounds the memory and changes nothing else; where gradients
+            are needed and there are more images, each part is computed once more on the way back.
     """
 
     def __init__(
@@ -100,9 +102,11 @@ class TransductiveCNAPS(nn.Module):
     def _extract(self, images: Tensor, film: list[Modulation]) -> Tensor:
         images = in_range(images, self.pixel_range)
         with torch.autocast(images.device.type, torch.bfloat16, enabled=self.precision == torch.bfloat16):
-            if torch.is_grad_enabled():
-                return self.backbone(images, film)
-            return torch.cat([self.backbone(part, film) for part in images.split(self.chunk)])
+            parts = images.split(self.chunk)
+            if torch.is_grad_enabled() and len(parts) > 1:
+                run = partial(checkpoint, self.backbone, use_reentrant=False, preserve_rng_state=False)
+                return torch.cat([run(part, film) for part in parts])
+            return torch.cat([self.backbone(part, film) for part in parts])
 
 
 def head_of(training: str, clustering: Clustering = Clustering()) -> Head:

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 EMBEDDING = 64
 
@@ -32,13 +33,20 @@ class SetEncoder(nn.Module):
     def forward(self, images: Float[Tensor, "n 3 height width"]) -> Float[Tensor, "n 64"]:
         x = images.contiguous(memory_format=self.memory_format)
         for conv, norm in zip(self.convs, self.norms):
-            x = conv(x)
-            if self.statistics == "batch":  # no running average is kept: encoding a set leaves no trace
-                x = F.batch_norm(x, None, None, norm.weight, norm.bias, training=True, eps=norm.eps)
+            if torch.is_grad_enabled() and norm.weight.requires_grad:
+                # A layer's insides are as large as all else that an episode needs, and cheap to compute twice.
+                x = checkpoint(self._layer, x, conv, norm, use_reentrant=False, preserve_rng_state=False)
             else:
-                x = norm(x)
-            x = F.max_pool2d(F.relu(x), 2)
+                x = self._layer(x, conv, norm)
         return x.mean((2, 3)).to(images.dtype)
+
+    def _layer(self, x: Tensor, conv: nn.Conv2d, norm: nn.BatchNorm2d) -> Tensor:
+        x = conv(x)
+        if self.statistics == "batch":  # no running average is kept: encoding a set leaves no trace
+            x = F.batch_norm(x, None, None, norm.weight, norm.bias, training=True, eps=norm.eps)
+        else:
+            x = norm(x)
+        return F.relu(F.max_pool2d(x, 2))  # in this order, which is the same, ReLU has a quarter to do
 
 
 class TaskEncoder(nn.Module):

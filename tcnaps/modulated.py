@@ -1,0 +1,90 @@
+"""A frozen convolution, FiLM, shortcut and ReLU as one step of backpropagation that keeps one tensor, not four.
+
+Autograd by itself keeps the convolution's input for the weight's gradient, which nobody asks for, FiLM's input for
+gamma's, and ReLU's output. Here the weights are frozen: FiLM's input says it all, but for one bit a number where a
+shortcut is added.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+
+def modulated_conv(
+    x: Float[Tensor, "n c h w"],
+    weight: Float[Tensor, "k c size size"],
+    bias: Float[Tensor, "k"],
+    gamma: Float[Tensor, "*n k"],
+    beta: Float[Tensor, "*n k"],
+    shortcut: Float[Tensor, "n k h2 w2"] | None,
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+) -> Float[Tensor, "n k h2 w2"]:
+    """relu(gamma · conv(x) + beta + shortcut), with gradients for x, gamma, beta and shortcut alone.
+
+    Gradients of gradients are not implemented.
+    """
+    return _ModulatedConv.apply(x, weight, bias, gamma, beta, shortcut, stride, padding)
+
+
+class _ModulatedConv(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, gamma, beta, shortcut, stride, padding):
+        inner = F.conv2d(x, weight, bias, stride, padding)
+        outer = _affine(inner, gamma, beta)
+        positive = None
+        if shortcut is None:
+            outer.relu_()
+        else:
+            outer.add_(shortcut).relu_()
+            positive = outer > 0
+        ctx.save_for_backward(inner, weight.to(inner.dtype), gamma, beta, positive)
+        ctx.input_shape, ctx.stride, ctx.padding = x.shape, stride, padding
+        return outer
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient):
+        inner, weight, gamma, beta, positive = ctx.saved_tensors
+        if positive is None:
+            gradient = torch.ops.aten.threshold_backward(gradient, _affine(inner, gamma, beta), 0)
+        else:
+            gradient = gradient * positive
+        axes = (2, 3) if gamma.dim() == 2 else (0, 2, 3)
+        to_gamma = (gradient * inner).sum(axes, dtype=gamma.dtype)
+        to_beta = gradient.sum(axes, dtype=beta.dtype)
+        to_x = None
+        if ctx.needs_input_grad[0]:
+            # Its values don't enter: the weight's gradient alone would need them.
+            shaped = torch.empty(
+                ctx.input_shape,
+                dtype=inner.dtype,
+                device=inner.device,
+                memory_format=_memory_format(inner),
+            )
+            to_x = torch.ops.aten.convolution_backward(
+                gradient * gamma.to(inner.dtype)[..., None, None],
+                shaped,
+                weight,
+                None,
+                ctx.stride,
+                ctx.padding,
+                (1, 1),
+                False,
+                (0, 0),
+                1,
+                (True, False, False),
+            )[0]
+        return to_x, None, None, to_gamma, to_beta, gradient if ctx.needs_input_grad[5] else None, None, None
+
+
+def _affine(x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
+    gamma, beta = (part.to(x.dtype)[..., None, None] for part in (gamma, beta))
+    return torch.addcmul(beta, x, gamma, out=torch.empty_like(x))
+
+
+def _memory_format(x: Tensor) -> torch.memory_format:
+    channels_last = x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
+    return torch.channels_last if channels_last else torch.contiguous_format
