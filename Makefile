@@ -22,7 +22,7 @@ help:
 	@echo "             what each difference between the paper and its released code costs; trains a dozen models"
 	@echo "make test    run the tests                            (ARGS=... goes to pytest)"
 	@echo "make lab     open the notebooks in JupyterLab         (ARGS=... goes to JupyterLab)"
-	@echo "make bench   time the clustering against a direct implementation"
+	@echo "make bench   time the library against a direct implementation (ARGS="--only test training")"
 	@echo "make clean   delete what runs have made, except data, and tables and figures kept in git"
 	@echo
 	@echo "The first of them installs everything into $(VENV), which takes some minutes. PYTHON=python3.12 chooses"
@@ -48,7 +48,7 @@ lab: $(STAMP)
 	@exec $(RUN) -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(ARGS)
 
 bench: $(STAMP)
-	@exec $(RUN) benchmarks/clustering.py $(ARGS)
+	@exec $(RUN) benchmarks/run.py $(ARGS)
 
 clean:
 	rm -rf .snakemake .pytest_cache .ruff_cache .hypothesis build tcnaps.egg-info
