@@ -12,7 +12,7 @@ from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.text import Text  # noqa: E402
 from synthetic_rows import DATASETS, synthetic_rows  # noqa: E402
 
-from tcnaps import clustering_figures, figures, training_figures  # noqa: E402
+from tcnaps import clustering_figures, difference_figures, figures, training_figures  # noqa: E402
 from tcnaps.figure_style import COLUMN_WIDTH, TEXT_WIDTH, VARIANT_STYLES, save, style, subplots, variant_style  # noqa: E402
 from tcnaps.recall import class_recall, recall_by_shot, shot_frequencies, way_frequencies  # noqa: E402
 from tcnaps.statistics import (  # noqa: E402
@@ -158,7 +158,7 @@ def test_cost_of_differences_has_a_row_a_switch_and_a_marker_a_variant(panels):
     cells += [(None, "arithmetic: plain", "adaptation", evaluation, "Transductive", 0.003, 0.001)
               for evaluation in ("variable", "5-way-1-shot")]
     axes = panels(2, sharey=True)
-    figures.cost_of_differences(axes, pd.DataFrame(cells, columns=columns).astype({"row": "Int64"}))
+    difference_figures.cost_of_differences(axes, pd.DataFrame(cells, columns=columns).astype({"row": "Int64"}))
     assert [label.get_text() for label in axes[0].get_yticklabels()] == [
         "1  task covariance: n − 1", "–  arithmetic: plain"
     ]

@@ -275,7 +275,7 @@ def test_the_table_names_classes_confidences_and_outcomes():
     assert table.count("<tr>") == 1 + len(frame) and table.count("data:image/png;base64,") == len(frame)
     row = frame.iloc[0]
     name = material.class_names[row["true"]].replace("<", "&lt;").replace(">", "&gt;")
-    assert f"{row['true']}:&nbsp;{name}" in table and f"{row['confidence_after']:.2f}" in table
+    assert f"{'ABC'[row['true']]}:&nbsp;{name}" in table and f"{row['confidence_after']:.2f}" in table
     for outcome, own in frame.groupby("outcome", observed=True):
         sign = "✓" if outcome == "became right" else "✗"  # not by colour alone
         assert table.count(f"{sign}&nbsp;{outcome}") == len(own)

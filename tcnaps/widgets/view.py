@@ -57,7 +57,8 @@ class View(ipywidgets.VBox):
             ipywidgets.HBox(list(self.chosen.values()), layout=Layout(
                 flex_flow="row wrap", width="100%", max_width=f"{WIDTH}px", overflow="visible")),
             self.work, self.notice, self.status, self.plot, self.points, self.readout,
-            ipywidgets.HBox([self.file_name, self.save_button], layout=Layout(flex_flow="row wrap")), self.saved, keys(),
+            ipywidgets.HBox([self.file_name, self.save_button], layout=Layout(flex_flow="row wrap")), self.saved,
+            keys(),
         ], layout=Layout(width="100%", overflow="visible"))
         self.add_class("tcnaps-view")
         self.add_class(f"tcnaps-{self.kind}")
