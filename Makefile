@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 # With either of these set, Jupyter may prefer another installation's kernel to the one in .venv.
 unexport JUPYTER_PATH JUPYTER_PREFER_ENV_PATH
 
-.PHONY: help figures plan differences test lab bench clean force
+.PHONY: help figures plan differences test test-browser lab serve bench clean force
 
 help:
 	@echo "make figures [STUDY=configs/miniature.yaml] [CORES=n] [DEVICE=cuda] [WORKERS=n]"
@@ -21,8 +21,12 @@ help:
 	@echo "make differences [STUDY=...]"
 	@echo "             what each difference between the paper and its released code costs; trains a dozen models"
 	@echo "make test    run the tests                            (ARGS=... goes to pytest)"
+	@echo "make test-browser"
+	@echo "             drive the widgets in JupyterLab, Notebook and Voila; needs Chromium   (ARGS=... goes to pytest)"
 	@echo "make lab     open the notebooks in JupyterLab         (ARGS=... goes to JupyterLab)"
-	@echo "make bench   time the library against a direct implementation (ARGS="--only test training")"
+	@echo "make serve [STUDY=...]"
+	@echo "             serve the widgets without the code, for colleagues to look at   (ARGS=... goes to Voila)"
+	@echo "make bench   time the library against a direct implementation   (ARGS='--only test training')"
 	@echo "make clean   delete what runs have made, except data, and tables and figures kept in git"
 	@echo
 	@echo "The first of them installs everything into $(VENV), which takes some minutes. PYTHON=python3.12 chooses"
@@ -44,15 +48,21 @@ differences: $(STAMP)
 test: $(STAMP)
 	@exec $(RUN) -m pytest -n 2 --dist loadfile $(ARGS)
 
+test-browser: $(STAMP)
+	@exec $(RUN) -m pytest tests/browser $(ARGS)
+
 lab: $(STAMP)
 	@exec $(RUN) -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(ARGS)
+
+serve: $(STAMP)
+	@exec $(RUN) -m tcnaps.serving "$(STUDY)" $(ARGS)
 
 bench: $(STAMP)
 	@exec $(RUN) benchmarks/run.py $(ARGS)
 
 clean:
 	rm -rf .snakemake .pytest_cache .ruff_cache .hypothesis build tcnaps.egg-info
-	for made in checkpoints rows notebooks meta-training .ready .lock; do rm -rf results/*/$$made; done
+	for made in checkpoints rows notebooks served meta-training .ready .lock; do rm -rf results/*/$$made; done
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 	if [ -d figures ]; then find figures -name '*.pdf' -type f -exec rm -f {} +; fi
 

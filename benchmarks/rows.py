@@ -95,7 +95,7 @@ def network_rows(size: int, precision: torch.dtype) -> Iterator[Row]:
     yield Row("networks", "task encoder, 75 images",
               no_grad(lambda: ours.task_encoder(task.support_images, labels, task.query_images)),
               no_grad(lambda: plain.task_encoder(support, labels, query)), close)
-    yield Row("networks", "adapted backbone, 75 images", no_grad(lambda: ours._extract(images, film)),
+    yield Row("networks", "adapted backbone, 75 images", no_grad(lambda: ours.extract(images, film)),
               no_grad(lambda: plain.backbone(plain_images, plain_film)), close)
 
 

@@ -114,6 +114,7 @@ def new_model(study: Study, training: str) -> TransductiveCNAPS:
         arithmetic=study.arithmetic,
         precision=getattr(torch, study.precision),
         clustering_dtype=getattr(torch, study.clustering.dtype),
+        chunk=study.images_at_once,
     )
 
 

@@ -41,7 +41,7 @@ def clustering_step(
     if covariances is not None:
         for mean, covariance, colour in zip(means, covariances, colours, strict=True):
             for distance in (1.0, 2.0):
-                ax.add_patch(_ellipse(mean, covariance, distance, colour))
+                ax.add_patch(covariance_ellipse(mean, covariance, distance, colour))
     mixed = (responsibilities @ colours).clip(0, 1)
     ax.scatter(*points[~is_support].T, s=14, c=mixed[~is_support], edgecolor="white", linewidth=0.3, zorder=3)
     ax.scatter(*points[is_support].T, s=110, marker="*", c=mixed[is_support], edgecolor=BLACK, linewidth=0.5,
@@ -184,7 +184,7 @@ def _thumbnail(ax: Axes, image: np.ndarray, x: float | int, y: int, colour: np.n
             [extent[2], extent[2], extent[3], extent[3], extent[2]], color=colour, linewidth=1.6, zorder=3)
 
 
-def _ellipse(mean: np.ndarray, covariance: np.ndarray, distance: float, colour: np.ndarray) -> Ellipse:
+def covariance_ellipse(mean: np.ndarray, covariance: np.ndarray, distance: float, colour: np.ndarray) -> Ellipse:
     """Points at one Mahalanobis distance from the mean."""
     variances, axes = np.linalg.eigh(covariance)
     angle = np.degrees(np.arctan2(axes[1, 1], axes[0, 1]))    # of the longest axis

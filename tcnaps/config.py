@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, PositiveInt, ValidationError, model_validator
 
 from tcnaps.presets import with_preset
 from tcnaps.settings import (
@@ -50,6 +50,7 @@ class Study(Section):
     precision: Literal["float32", "bfloat16"] = "float32"   # of the backbone; clustering has its own
     arithmetic: Literal["fast", "plain"] = "fast"   # of the networks; plain rounds as the released code does
     pixel_range: tuple[Literal[-1, 0], Literal[1]] = (-1, 1)   # what black and white become
+    images_at_once: PositiveInt = 512       # in the backbone; fewer need less memory, and nothing else changes
     decoding: Decoding = Decoding()
     data_folder: str = "data"
     datasets: dict[Name, Dataset]

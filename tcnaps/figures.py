@@ -66,32 +66,6 @@ def paired_gain(ax: Axes, differences: pd.DataFrame, averages: pd.DataFrame | No
     ax.set_xlabel("Paired difference in accuracy (points)")
 
 
-def cost_of_differences(axes: Panels, costs: pd.DataFrame) -> None:
-    """Paired change in accuracy when a switch is turned, a panel for each evaluation, a marker for each variant.
-
-    Args:
-        costs: of `differences.cost_of_differences`.
-    """
-    names = [f"{'–' if pd.isna(row) else row}  {label}" for row, label in zip(costs["row"], costs["label"])]
-    rows = {name: y for y, name in enumerate(dict.fromkeys(names))}
-    trains = costs.assign(y=[rows[name] for name in names]).drop_duplicates("y").set_index("y")["trains"]
-    divide = [y - 0.5 for y in trains.index[1:] if trains[y] != trains[y - 1]]
-    for ax, (evaluation, own) in zip(axes, costs.assign(y=[rows[n] for n in names]).groupby("evaluation", sort=False)):
-        for i, (variant, of_variant) in enumerate(own.groupby("variant", sort=False)):
-            colour, marker = variant_style(variant, i)
-            y = of_variant["y"] + (0.16 if variant in ("Transductive", "COT") else -0.16)
-            ax.errorbar(100 * of_variant["difference"], y, xerr=100 * of_variant["interval"], fmt=marker, color=colour,
-                        elinewidth=1, label=variant)
-        ax.axvline(0, color=BLACK, linewidth=0.8)
-        for y in divide:
-            ax.axhline(y, color=GREY, linewidth=0.6, linestyle=":")
-        ax.set(title=evaluation, xlabel="Paired change in accuracy (points)", ylim=(len(rows) - 0.4, -0.6))
-        ax.set_yticks(range(len(rows)), rows)
-        ax.label_outer()
-    handles = dict(zip(*reversed(axes[0].get_legend_handles_labels())))
-    axes[0].figure.legend(handles.values(), handles, loc="outside lower center", ncols=4)
-
-
 def ablations(axes: Panels, averages: pd.DataFrame, published: pd.DataFrame | None = None) -> None:
     """Mean accuracy of each variant: a panel with common rows for each of `domains_shown`.
 
@@ -120,23 +94,29 @@ def ablations(axes: Panels, averages: pd.DataFrame, published: pd.DataFrame | No
         axes[0].figure.legend(handles=handles, loc="outside lower center", ncols=2)
 
 
-def class_recall(axes: Panels, recalls: pd.DataFrame) -> None:
-    """Class recall against shot, a line and band per variant, a panel for each of `domains_shown`.
+def class_recall(axes: Panels, recalls: pd.DataFrame, domains: Sequence[str] | None = None,
+                 value: str = "recall") -> None:
+    """Class recall against shot, a line and band per variant.
 
     Args:
         recalls: of `recall_by_shot`, one protocol.
+        domains: one for each panel; default: `domains_shown`.
+        value: "recall", or "difference" for the variants' gain over another.
     """
-    for ax, domain in zip(axes, domains_shown(recalls), strict=True):
+    for ax, domain in zip(axes, domains or domains_shown(recalls), strict=True):
         for i, name in enumerate(recalls["variant"].unique()):
             own = recalls[(recalls["domain"] == domain) & (recalls["variant"] == name)].sort_values("shot")
-            _band(ax, own["shot"], own["recall"], own["interval"], name, i)
+            _band(ax, own["shot"], own[value], own["interval"], name, i)
+        if not (recalls["domain"] == domain).any():
+            ax.text(0.5, 0.5, "no classes", transform=ax.transAxes, ha="center", color=GREY)
+        if value == "difference":
+            ax.axhline(0, color=BLACK, linewidth=0.8)
         _shot_axis(ax, float(recalls["shot"].max()))
         ax.set(title=DOMAIN_NAMES[domain])
-    axes[len(axes) // 2].set_xlabel(SHOT_LABEL)
-    for ax in axes:    # a band may leave the range of what it is the interval of
-        low, high = ax.get_ylim()
-        ax.set_ylim(max(low, -1), min(high, 101))
-    axes[0].set_ylabel("Class recall (%)")
+    for ax in axes if len(axes) < 3 else axes[1:2]:
+        ax.set_xlabel(SHOT_LABEL)
+    _in_range(axes, -101 if value == "difference" else -1)
+    axes[0].set_ylabel({"recall": "Class recall (%)", "difference": "Gain in recall (points)"}[value])
     axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
 
 
@@ -153,7 +133,8 @@ def recall_gain(axes: Panels, gains: pd.DataFrame) -> None:
                     color=DOMAIN_COLOURS[domain], elinewidth=1)
         _shot_axis(ax, float(gains["shot"].max()))
         ax.set(title=DOMAIN_NAMES[domain])
-    axes[len(axes) // 2].set_xlabel(SHOT_LABEL)
+    for ax in axes if len(axes) < 3 else axes[1:2]:
+        ax.set_xlabel(SHOT_LABEL)
     axes[0].set_ylabel("Gain in recall (points)")
 
 
@@ -210,14 +191,23 @@ def number_of_queries(axes: Panels, frame: pd.DataFrame) -> None:
     Args:
         frame: of `accuracy_by_query_count`.
     """
+    x = side_by_side(frame)
     for ax, (protocol, cell) in zip(axes, frame.groupby("protocol", sort=False), strict=True):
         for i, (name, own) in enumerate(cell.groupby("variant", sort=False)):
             colour, marker = variant_style(name, i)
-            ax.errorbar(own["queries_per_class"], 100 * own["accuracy"], yerr=100 * own["interval"],
+            ax.errorbar(x[own.index], 100 * own["accuracy"], yerr=100 * own["interval"],
                         color=colour, marker=marker, elinewidth=1, label=name)
         ax.set(title=protocol, xlabel="Queries per class", xticks=sorted(cell["queries_per_class"].unique()))
+    _in_range(axes, -1)
     axes[0].set_ylabel("Accuracy (%)")
     axes[0].figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+
+
+def side_by_side(frame: pd.DataFrame) -> pd.Series:
+    """Numbers of queries per class, a hair apart for the variants, so that their bars don't hide each other."""
+    counts = frame["queries_per_class"].astype(float)
+    order = pd.Series(pd.factorize(frame["variant"])[0], frame.index)
+    return counts + 0.012 * (counts.max() - counts.min()) * (order - order.max() / 2)
 
 
 def frequencies(ax: Axes, counts: pd.DataFrame, column: str) -> None:
@@ -239,6 +229,13 @@ def frequencies(ax: Axes, counts: pd.DataFrame, column: str) -> None:
     ax.grid(False, axis="x")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     _legend_above(ax, 2)
+
+
+def ring(ax: Axes, x: float, y: float, half_width: float = np.nan) -> None:
+    """Marks one point and its interval, such as a reader has chosen."""
+    if np.isfinite(half_width):
+        ax.plot([x, x], [y - half_width, y + half_width], color=BLACK, linewidth=1.6, zorder=6)
+    ax.plot([x], [y], "o", markersize=9, markerfacecolor="none", markeredgecolor=BLACK, markeredgewidth=1.6, zorder=7)
 
 
 def _dataset_rows(ax: Axes, frame: pd.DataFrame, means: Sequence[str] = ()) -> dict[str, float]:
@@ -272,6 +269,13 @@ def _band(ax: Axes, x: pd.Series, y: pd.Series, half_width: pd.Series, name: str
     colour, marker = variant_style(name, position)
     ax.plot(x, 100 * y, color=colour, marker=marker, markersize=3, label=DOMAIN_NAMES.get(name, name))
     ax.fill_between(x, 100 * (y - half_width), 100 * (y + half_width), color=colour, alpha=0.2, linewidth=0)
+
+
+def _in_range(axes: Panels, lowest: int) -> None:
+    """Cuts what an interval adds beyond the range of what it is the interval of, in percent."""
+    for ax in axes:
+        low, high = ax.get_ylim()
+        ax.set_ylim(max(low, lowest), min(high, 101))
 
 
 def _shot_axis(ax: Axes, highest: float) -> None:

@@ -79,7 +79,7 @@ class TransductiveCNAPS(nn.Module):
         sets = [episode.support_images, episode.query_images]
         if episode.unlabelled_images is not None:
             sets.append(episode.unlabelled_images)
-        features = self._extract(torch.cat(sets), film).to(self.clustering_dtype)
+        features = self.extract(torch.cat(sets), film).to(self.clustering_dtype)
         support, query, *unlabelled = features.split([len(images) for images in sets])
         return support, episode.support_labels, query, unlabelled[0] if unlabelled else None
 
@@ -99,7 +99,8 @@ class TransductiveCNAPS(nn.Module):
         """The meta-learned weights: everything but the backbone's."""
         return {name: value for name, value in self.state_dict().items() if not name.startswith("backbone.")}
 
-    def _extract(self, images: Tensor, film: list[Modulation]) -> Tensor:
+    def extract(self, images: Float[Tensor, "n 3 height width"], film: list[Modulation]) -> Float[Tensor, "n 512"]:
+        """Adapted features of images, under what `adapt` found for their episode."""
         images = in_range(images, self.pixel_range)
         with torch.autocast(images.device.type, torch.bfloat16, enabled=self.precision == torch.bfloat16):
             parts = images.split(self.chunk)

@@ -1,6 +1,6 @@
 """An episode's features and classes in a plane, to look at what refinement does."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tcnaps.clustering import Head, class_statistics, one_hot, refinement_steps
+from tcnaps.clustering import ClassStatistics, Head, class_statistics, one_hot, refinement_steps
 
 
 @dataclass(frozen=True)
@@ -41,26 +41,46 @@ def view_in_plane(
     Args:
         plane: two orthonormal directions; default: those that tell the classes of the last step apart best.
     """
+    loop = refinement_steps(support_features, support_labels, query_features, head=head)
+    found = torch.stack([step.responsibilities for step in islice(loop, steps + 1)])
+    return project(support_features, support_labels, query_features, found, head, plane)
+
+
+def project(
+    support_features: Float[Tensor, "n_support d"],
+    support_labels: Int[Tensor, "n_support"],
+    query_features: Float[Tensor, "n_query d"],
+    query_responsibilities: Float[Tensor, "n_steps n_query way"],
+    head: Head = Head(),
+    plane: Float[Tensor, "d 2"] | None = None,
+) -> PlaneView:
+    """Projects what the clustering found: its responsibilities, and the statistics from which it computed them.
+
+    Args:
+        plane: as for `view_in_plane`.
+    """
     features = torch.cat([support_features, query_features])
-    found = list(islice(refinement_steps(support_features, support_labels, query_features, head=head), steps + 1))
-    way = found[0].logits.shape[1]
-    fixed = one_hot(support_labels, way, features)
-    responsibilities = [torch.cat([fixed, step.responsibilities]) for step in found]
+    fixed = one_hot(support_labels, query_responsibilities.shape[2], features)
+    responsibilities = [torch.cat([fixed, own.to(features.dtype)]) for own in query_responsibilities]
+    d = features.shape[1]
     if plane is None:
         plane = (
-            torch.eye(2, dtype=features.dtype)
-            if features.shape[1] == 2
-            else discriminative_plane(features, responsibilities[-1])
+            torch.eye(2, dtype=features.dtype) if d == 2 else discriminative_plane(features, responsibilities[-1])
         )
-    statistics = [class_statistics(support_features, fixed, head)]
-    statistics += [class_statistics(features, weights, head) for weights in responsibilities[:-1]]
-    centre = features.mean(0) if features.shape[1] > 2 else torch.zeros(2, dtype=features.dtype)
+    centre = features.mean(0) if d > 2 else torch.zeros(2, dtype=features.dtype)
+    points = (features - centre) @ plane
+    # Means and covariances of the projected features are the projections of the features' own.
+    statistics = [_first_statistics(support_features, points[: len(fixed)], fixed, head, plane)]
+    later = replace(head, class_covariance_divisor="n")
+    statistics += [class_statistics(points, weights, later) for weights in responsibilities[:-1]]
+    if head.update == "means":
+        statistics = [replace(own, covariances=statistics[0].covariances) for own in statistics]
     return PlaneView(
-        points=((features - centre) @ plane).numpy(),
+        points=points.numpy(),
         is_support=np.arange(len(features)) < len(support_features),
         responsibilities=torch.stack(responsibilities).numpy(),
-        means=torch.stack([(s.means - centre) @ plane for s in statistics]).numpy(),
-        covariances=torch.stack([plane.T @ s.covariances @ plane for s in statistics]).numpy(),
+        means=torch.stack([own.means for own in statistics]).numpy(),
+        covariances=torch.stack([own.covariances for own in statistics]).numpy(),
     )
 
 
@@ -72,9 +92,37 @@ def discriminative_plane(
 
     Fisher's linear discriminant with the regularised within-class covariance, orthonormalised.
     """
-    statistics = class_statistics(features, responsibilities)
+    basis = _span(features)    # outside of it no means differ, and all covariances are the identity
+    statistics = class_statistics((features - features.mean(0)) @ basis, responsibilities)
     within = (statistics.covariances * (statistics.counts / statistics.counts.sum())[:, None, None]).sum(0)
     factor = torch.linalg.cholesky(within)
     whitened = torch.linalg.solve_triangular(factor, (statistics.means - statistics.means.mean(0)).T, upper=False)
     directions = torch.linalg.svd(whitened, full_matrices=False).U[:, :2]
-    return torch.linalg.qr(torch.linalg.solve_triangular(factor.T, directions, upper=True)).Q
+    return _oriented(basis @ torch.linalg.qr(torch.linalg.solve_triangular(factor.T, directions, upper=True)).Q)
+
+
+def principal_plane(features: Float[Tensor, "n d"]) -> Float[Tensor, "d 2"]:
+    """The two orthonormal directions along which the features spread most, whatever their classes."""
+    return _oriented(torch.linalg.svd(features - features.mean(0), full_matrices=False).Vh[:2].T)
+
+
+def _span(features: Tensor) -> Tensor:
+    """An orthonormal basis of the centred features' span, (d, min(n, d))."""
+    n, d = features.shape
+    centred = features - features.mean(0)
+    return torch.eye(d, dtype=features.dtype) if n >= d else torch.linalg.qr(centred.T).Q
+
+
+def _oriented(plane: Tensor) -> Tensor:
+    """The same directions, pointing where their largest component is positive: decompositions leave it open."""
+    largest = plane.gather(0, plane.abs().argmax(0, keepdim=True))
+    return plane * torch.where(largest < 0, -1.0, 1.0).to(plane.dtype)
+
+
+def _first_statistics(support_features, points, fixed, head, plane):
+    """Step 0's. The released rule for classes of one image depends on the axes of all d features: there, not here."""
+    if head.class_covariance_divisor == "n":
+        return class_statistics(points, fixed, head)
+    own = class_statistics(support_features, fixed, head)
+    means = fixed.T @ points / own.counts[:, None]
+    return ClassStatistics(means, plane.T @ own.covariances @ plane, own.counts)

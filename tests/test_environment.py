@@ -7,7 +7,8 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).parents[1]
-CONDA_NAMES = {"torch": "pytorch", "snakemake": "snakemake-minimal"}    # where conda-forge calls it otherwise
+# Where conda-forge calls it otherwise.
+CONDA_NAMES = {"playwright": "playwright-python", "snakemake": "snakemake-minimal", "torch": "pytorch"}
 
 
 def normal(name):

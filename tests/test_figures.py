@@ -12,7 +12,7 @@ from matplotlib.figure import Figure  # noqa: E402
 from matplotlib.text import Text  # noqa: E402
 from synthetic_rows import DATASETS, synthetic_rows  # noqa: E402
 
-from tcnaps import clustering_figures, figures, training_figures  # noqa: E402
+from tcnaps import clustering_figures, difference_figures, figures, training_figures  # noqa: E402
 from tcnaps.figure_style import COLUMN_WIDTH, TEXT_WIDTH, VARIANT_STYLES, save, style, subplots, variant_style  # noqa: E402
 from tcnaps.recall import class_recall, recall_by_shot, shot_frequencies, way_frequencies  # noqa: E402
 from tcnaps.statistics import (  # noqa: E402
@@ -158,7 +158,7 @@ def test_cost_of_differences_has_a_row_a_switch_and_a_marker_a_variant(panels):
     cells += [(None, "arithmetic: plain", "adaptation", evaluation, "Transductive", 0.003, 0.001)
               for evaluation in ("variable", "5-way-1-shot")]
     axes = panels(2, sharey=True)
-    figures.cost_of_differences(axes, pd.DataFrame(cells, columns=columns).astype({"row": "Int64"}))
+    difference_figures.cost_of_differences(axes, pd.DataFrame(cells, columns=columns).astype({"row": "Int64"}))
     assert [label.get_text() for label in axes[0].get_yticklabels()] == [
         "1  task covariance: n − 1", "–  arithmetic: plain"
     ]
@@ -239,7 +239,39 @@ def test_number_of_queries(panels):
     axes = panels(2)
     figures.number_of_queries(axes, frame)
     assert [ax.get_title() for ax in axes] == ["5-way 1-shot", "5-way 5-shot"]
-    np.testing.assert_allclose(dots(axes[1])["Simple"], [[10, 51], [20, 52], [50, 55]])
+    simple, transductive = dots(axes[1])["Simple"], dots(axes[1])["Transductive"]
+    np.testing.assert_allclose(simple[:, 1], [51, 52, 55])
+    np.testing.assert_allclose((simple + transductive)[:, 0] / 2, [10, 20, 50])    # side by side, a hair apart
+    np.testing.assert_allclose((transductive - simple)[:, 0], 0.48)
+
+
+def test_cutting_keeps_percentages_in_range(panels):
+    frame = pd.DataFrame({"variant": "Simple", "protocol": "5-way 1-shot", "queries_per_class": [10, 20],
+                          "accuracy": [0.1, 0.9], "interval": [0.4, 0.4]})
+    (ax,) = panels(1, squeeze=False)[0]
+    figures.number_of_queries([ax], frame)
+    assert ax.get_ylim() == (-1, 101)
+
+
+def test_class_recall_of_some_domains_and_as_a_gain(panels, predictions):
+    recalls = class_recall(predictions[predictions["variant"].isin(["Simple", "COT", "Transductive"])])
+    a, b = (recalls[recalls["variant"] == name] for name in ("Transductive", "Simple"))
+    gains = recall_by_shot(paired_episodes(a, b, "recall", ["label"]), value="difference")
+    axes = panels(2, sharey=True)
+    figures.class_recall(axes, gains[gains["domain"] != "out"], ["out", "all"], "difference")
+    assert [ax.get_title() for ax in axes] == ["Out-of-domain", "All datasets"]
+    assert [text.get_text() for text in axes[0].texts] == ["no classes"] and not axes[1].texts
+    assert axes[0].get_ylabel() == "Gain in recall (points)" and all(ax.get_xlabel() for ax in axes)
+    own = gains[gains["domain"] == "all"].sort_values("shot")
+    np.testing.assert_allclose(axes[1].lines[0].get_xydata(), own[["shot", "difference"]] * [1, 100])
+
+
+def test_a_ring_marks_a_point_and_its_interval(panels):
+    ax = panels(1)
+    figures.ring(ax, 2.0, 50.0, 4.0)
+    figures.ring(ax, 3.0, 60.0)
+    bar, *circles = (line.get_xydata().tolist() for line in ax.lines)
+    assert bar == [[2, 46], [2, 54]] and circles == [[[2, 50]], [[3, 60]]]
 
 
 def test_panels_must_be_as_many_as_protocols(panels):

@@ -1,0 +1,237 @@
+"""Servers of notebooks as processes, and pages of theirs in a browser: JupyterLab, Notebook 7, Voilà.
+
+A site's `open(name)` gives a Playwright page on which the notebook has been run to its end.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from playwright.sync_api import Browser, Error, Locator, Page
+
+REPOSITORY = Path(__file__).parents[2]
+TOKEN = "test"
+PATIENCE = 120_000    # milliseconds: a kernel that imports PyTorch on a busy machine takes its time
+
+
+class NotebookError(AssertionError):
+    """A cell of the notebook failed; the message is its traceback."""
+
+
+def find_chromium() -> str:
+    """The browser's program: TCNAPS_CHROMIUM, or what is on the path.
+
+    Raises:
+        FileNotFoundError: there is none; the message says how to get one.
+    """
+    named = os.environ.get("TCNAPS_CHROMIUM")
+    names = [named] if named else ["chromium", "chromium-browser", "google-chrome"]
+    found = next((path for path in map(shutil.which, names) if path), None)
+    if found is None:
+        raise FileNotFoundError(
+            f"The tests in a browser need Chromium, and there is no {' or '.join(names)}. On Debian: apt-get install "
+            "chromium fonts-dejavu-core. Elsewhere install Chromium or Chrome, and name its program: "
+            "TCNAPS_CHROMIUM=/path/to/chrome make test-browser"
+        )
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def with_parameters(source: Path, target: Path, parameters: dict) -> None:
+    """Copies a notebook with these values in place of those of its `parameters` cell."""
+    content = json.loads(source.read_text())
+    for cell in content["cells"]:
+        if "parameters" in cell["metadata"].get("tags", ()):
+            text = "".join(cell["source"])
+            for name, value in parameters.items():
+                text, count = re.subn(rf"^{name} = .*$", lambda _: f"{name} = {value!r}", text, flags=re.MULTILINE)  # noqa: B023
+                assert count == 1, f"{source.name} has no parameter '{name}'"
+            cell["source"] = text
+    target.write_text(json.dumps(content))
+
+
+@dataclass
+class Server:
+    """A process that answers at `url`, with a Jupyter of its own: no setting of the user's is read or written."""
+
+    command: list[str]
+    folder: Path
+    url: str
+    scratch: Path
+    process: subprocess.Popen | None = None
+
+    def start(self, path: str) -> None:
+        environment = os.environ | {
+            name: str(self.scratch / name.lower())
+            for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_SETTINGS_DIR",
+                         "JUPYTERLAB_WORKSPACES_DIR", "IPYTHONDIR")
+        }
+        environment.pop("JUPYTER_PATH", None)
+        environment["PYTHONPATH"] = str(REPOSITORY)    # kernels import what is tested
+        settings = self.scratch / "jupyterlab_settings_dir" / "@jupyterlab" / "apputils-extension"
+        settings.mkdir(parents=True, exist_ok=True)
+        (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
+        configuration = self.scratch / "jupyter_config_dir"
+        configuration.mkdir(parents=True, exist_ok=True)
+        expose = {"JupyterNotebookApp": {"expose_app_in_browser": True}, "LabApp": {"expose_app_in_browser": True}}
+        for name in ("jupyter_notebook_config.json", "jupyter_lab_config.json", "jupyter_server_config.json"):
+            (configuration / name).write_text(json.dumps(expose))
+        self.log = self.scratch / "server.log"
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen(self.command, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
+                                            stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        deadline = time.monotonic() + PATIENCE / 1000
+        while True:
+            try:
+                with urllib.request.urlopen(f"{self.url}{path}", timeout=5) as answer:
+                    if answer.status == 200:
+                        return
+            except OSError:
+                pass
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.stop()
+                raise RuntimeError(f"{' '.join(self.command)} does not answer:\n{self.log.read_text()[-3000:]}")
+            time.sleep(0.2)
+
+    def stop(self) -> None:
+        """Ends the server and its kernels."""
+        if self.process is None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            pass
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)    # a session of its own: nothing else is in this group
+        except ProcessLookupError:
+            pass
+        self.process.wait()
+
+
+@dataclass
+class Site:
+    """What opens notebooks of a project's root in a browser and photographs them."""
+
+    browser: Browser
+    server: Server
+    project: Path
+    pictures: Path
+    defaults: dict = field(default_factory=dict)
+    pages: list[Page] = field(default_factory=list)
+
+    def new_page(self, width: int = 1280, height: int = 900) -> Page:
+        context = self.browser.new_context(viewport={"width": width, "height": height}, accept_downloads=True)
+        context.set_default_timeout(PATIENCE)
+        page = context.new_page()
+        page.console_errors = []
+        page.on("pageerror", lambda error: page.console_errors.append(str(error)))
+        self.pages.append(page)
+        return page
+
+    def prepare(self, name: str, parameters: dict) -> None:
+        """A fresh copy of the repository's notebook in the project's folder."""
+        source = REPOSITORY / "notebooks" / f"{name}.ipynb"
+        with_parameters(source, self.project / "notebooks" / f"{name}.ipynb", self.defaults | parameters)
+
+    def screenshot(self, shown: Page | Locator, name: str) -> Path:
+        """Keeps a picture, in the folder TCNAPS_SCREENSHOTS where that is set."""
+        path = self.pictures / f"{name}.png"
+        shown.screenshot(path=path)
+        return path
+
+    def close(self) -> None:
+        for page in self.pages:
+            try:
+                page.context.close()
+            except Error:    # closed by the test already
+                pass
+        self.pages.clear()
+
+
+@dataclass
+class JupyterSite(Site):
+    """JupyterLab or Notebook 7; both put their application into the page."""
+
+    route: str = "lab/workspaces/test/tree/{path}?reset&token={token}"
+
+    def open(self, name: str, width: int = 1280, height: int = 900, **parameters) -> Page:
+        """The notebook, run to its end.
+
+        Raises:
+            NotebookError: a cell failed.
+        """
+        self.prepare(name, parameters)
+        page = self.new_page(width, height)
+        page.goto(self.server.url + self.route.format(path=f"notebooks/{name}.ipynb", token=TOKEN))
+        page.wait_for_function("() => window.jupyterapp?.shell.currentWidget?.sessionContext")
+        page.evaluate("""async () => {
+            await jupyterapp.restored;
+            const panel = jupyterapp.shell.currentWidget;
+            await panel.context.ready;
+            await panel.sessionContext.ready;
+            await panel.sessionContext.session.kernel.info;
+        }""")
+        self.run_all(page)
+        return page
+
+    def run_all(self, page: Page) -> None:
+        """Runs all cells, again if they have been run before.
+
+        Raises:
+            NotebookError: a cell failed.
+        """
+        page.evaluate("async () => { await jupyterapp.commands.execute('notebook:run-all-cells'); }")
+        # Outputs arrive after the command has returned.
+        page.wait_for_function("""() => {
+            const cells = [...jupyterapp.shell.currentWidget.content.model.cells].filter(c => c.type === 'code');
+            return cells.every(c => c.executionCount || !c.sharedModel.source.trim())
+                || cells.some(c => c.outputs.toJSON().some(o => o.output_type === 'error'));
+        }""")
+        for output in self.outputs(page):
+            if output["output_type"] == "error":
+                raise NotebookError(re.sub(r"\x1b\[[\d;]*m", "", "\n".join(output["traceback"])))
+
+    @staticmethod
+    def outputs(page: Page) -> list[dict]:
+        """What all code cells have put out, in order, as in the notebook's file."""
+        return page.evaluate("""() => [...jupyterapp.shell.currentWidget.content.model.cells]
+            .filter(c => c.type === 'code').flatMap(c => c.outputs.toJSON())""")
+
+    def answer(self, page: Page) -> str:
+        """What the cells have printed."""
+        return "".join("".join(o["text"]) for o in self.outputs(page) if o["output_type"] == "stream")
+
+    def close(self) -> None:
+        super().close()
+        listing = f"{self.server.url}api/kernels?token={TOKEN}"
+        with urllib.request.urlopen(listing, timeout=20) as answer:
+            kernels = json.load(answer)
+        for kernel in kernels:    # each holds PyTorch in memory
+            address = f"{self.server.url}api/kernels/{kernel['id']}?token={TOKEN}"
+            urllib.request.urlopen(urllib.request.Request(address, method="DELETE"), timeout=60).close()
+
+
+@dataclass
+class VoilaSite(Site):
+    """The read-only version, as `make serve` starts it."""
+
+    def open(self, name: str, width: int = 1280, height: int = 900) -> Page:
+        """The notebook's page, once Voilà has executed the notebook."""
+        page = self.new_page(width, height)
+        page.goto(f"{self.server.url}voila/render/{name}.ipynb")
+        page.wait_for_selector(".jupyter-widgets")
+        return page

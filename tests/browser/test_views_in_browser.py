@@ -1,0 +1,198 @@
+"""The views in a real browser: what is shown is what the library says, in JupyterLab, Notebook 7 and Voilà."""
+
+import random
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tcnaps import viewing
+
+NOTEBOOK = "14-views"
+DATASETS = ("textures", "digits")
+
+
+def view_of(page, kind):
+    """A view, once it shows something."""
+    view = page.locator(f".tcnaps-{kind}")
+    view.locator(".tcnaps-status").filter(has_text="·").wait_for()
+    view.scroll_into_view_if_needed()
+    return view
+
+
+def loaded(loading):
+    """What a loading generator of the library finds."""
+    try:
+        while True:
+            next(loading)
+    except StopIteration as end:
+        return end.value
+
+
+def recall_seen(study, variants=("Simple", "Transductive"), datasets=DATASETS, domains=("in", "out", "all"),
+                shots=None, against=None):
+    found = loaded(viewing.load_recalls(study, "variable", variants, {}))
+    recalls = [found["variable", name] for name in variants]
+    return viewing.recall_seen(recalls, datasets, domains, shots or (1, int(recalls[0]["shot"].max())), against)
+
+
+def shows(view, seen):
+    """Waits until the view says what the library says, and compares the numbers of all points."""
+    expect(view.locator(".tcnaps-status")).to_have_text(seen.title)
+    texts = set()
+    for _ in range(100):
+        lines = "span => [...span.childNodes].filter(n => n.nodeType === 3).map(n => n.textContent)"
+        texts = set(view.locator(".tcnaps-spot span").evaluate_all(f"spans => spans.flatMap({lines})"))
+        if texts == set(seen.points["text"]):
+            return
+        view.page.wait_for_timeout(100)
+    assert texts == set(seen.points["text"])
+
+
+def choose(view, filter_name, option):
+    view.locator(f".tcnaps-filter-{filter_name} select").select_option(label=option)
+
+
+def box(view, filter_name, name):
+    return view.locator(f".tcnaps-filter-{filter_name}").get_by_label(name, exact=True)
+
+
+def test_class_recall_in_jupyterlab(lab, study):
+    page = lab.open(NOTEBOOK, height=1000)
+    view = view_of(page, "class-recall")
+    shows(view, recall_seen(study))
+    lab.screenshot(page, "views-class-recall")
+
+    before = view.locator(".tcnaps-picture").screenshot()
+    box(view, "datasets", "digits (out)").uncheck()
+    shows(view, recall_seen(study, datasets=("textures",)))
+    assert view.locator(".tcnaps-picture").screenshot() != before
+    box(view, "datasets", "digits (out)").check()
+
+    choose(view, "value", "gain over Simple")
+    seen = recall_seen(study, against="Simple")
+    shows(view, seen)
+
+    point = seen.points.iloc[0]
+    view.locator(".tcnaps-points select").select_option(label=point["name"])
+    expect(view.locator(".tcnaps-readout")).to_contain_text(point["text"])
+    assert view.locator(".tcnaps-spot.chosen").count() == 1
+    lab.screenshot(page, "views-class-recall-gain")
+
+    choose(view, "value", "recall")
+    slider = view.locator(".tcnaps-filter-shots .noUi-handle-upper")
+    slider.focus()
+    page.keyboard.press("ArrowLeft")
+    last = loaded(viewing.load_recalls(study, "variable", ["Simple"], {}))["variable", "Simple"]["shot"].max()
+    shows(view, recall_seen(study, shots=(1, int(last) - 1)))
+
+
+def test_hovering_shows_n_mean_and_interval(lab, study):
+    page = lab.open(NOTEBOOK, height=1000)
+    view = view_of(page, "number-of-queries")
+    spot = view.locator(".tcnaps-spot").first
+    expect(spot.locator("span")).to_be_hidden()
+    spot.hover(force=True)
+    shown = view.locator(".tcnaps-spot:hover span")
+    expect(shown).to_be_visible()
+    assert re.search(r"queries a class: accuracy [\d.]+ ± [\d.]+%, n = 4 episodes of 2 datasets", shown.inner_text())
+    lab.screenshot(page, "views-hover")
+
+
+def test_keys_alone_choose_and_save(lab, study):
+    page = lab.open(NOTEBOOK, height=1000)
+    view = view_of(page, "refinement-steps")
+    training = viewing.load_rows(study, "variable", ["feot"])
+    seen = viewing.refinement_seen(training, "feot", study.refinement.recorded_steps, DATASETS, "all")
+    shows(view, seen)
+    lab.screenshot(page, "views-refinement")
+    readout = view.locator(".tcnaps-readout")
+    expect(readout).to_contain_text("minimum 2, maximum 4: accuracy")
+    view.locator(".tcnaps-filter-maximum .noUi-handle").focus()
+    page.keyboard.press("ArrowRight")
+    expect(readout).to_contain_text(seen.points.set_index("name").loc["minimum 2, maximum 5", "text"])
+    page.keyboard.press("Tab")
+    box(view, "datasets", "digits (out)").focus()
+    page.keyboard.press("Space")
+    expect(view.locator(".tcnaps-status")).to_contain_text("1 dataset ·")
+    view.locator(".tcnaps-save").focus()
+    page.keyboard.press("Enter")
+    expect(view.locator(".tcnaps-saved")).to_contain_text("figures/tiny/views")
+    for kind in ("png", "pdf"):
+        assert (study.figures_folder / "views" / f"refinement-steps.{kind}").stat().st_size > 5_000
+    with page.expect_download() as download:
+        view.locator(".tcnaps-saved a", has_text="PDF").click()
+    assert download.value.suggested_filename == "refinement-steps.pdf"
+
+
+def test_clicked_fast_and_in_odd_orders(lab, study):
+    """Nothing waits for anything in between; in the end the view shows what its controls say."""
+    page = lab.open(NOTEBOOK, height=1000)
+    view, dice = view_of(page, "class-recall"), random.Random(3)
+    boxes = [box(view, "datasets", "textures (in)"), box(view, "datasets", "digits (out)"),
+             *(box(view, "variants", name) for name in ("Simple", "FEOT", "COT", "Transductive", "GMM-EM"))]
+    for _ in range(30):
+        dice.choice(boxes).click(no_wait_after=True)
+    for wanted in boxes:    # whatever came out, to a known end
+        wanted.set_checked(True)
+    shows(view, recall_seen(study, ("Simple", "FEOT", "COT", "Transductive", "GMM-EM")))
+    expect(view.locator(".tcnaps-notice")).to_be_hidden()
+    assert page.console_errors == []
+    lab.screenshot(page, "views-many-variants")
+
+
+def test_an_error_shows_with_its_remedy_and_goes_away(lab, study):
+    page = lab.open(NOTEBOOK, height=1000)
+    view = view_of(page, "class-recall")
+    for name in ("textures (in)", "digits (out)"):
+        box(view, "datasets", name).uncheck()
+    expect(view.locator(".tcnaps-notice")).to_contain_text("No dataset is chosen: tick at least one")
+    lab.screenshot(page, "views-error")
+    box(view, "datasets", "textures (in)").check()
+    expect(view.locator(".tcnaps-notice")).to_be_hidden()
+    shows(view, recall_seen(study, datasets=("textures",)))
+
+
+def test_running_the_cells_again_keeps_the_choices(lab, study):
+    page = lab.open(NOTEBOOK, height=1000)
+    view = view_of(page, "class-recall")
+    box(view, "datasets", "digits (out)").uncheck()
+    expected = recall_seen(study, datasets=("textures",))
+    shows(view, expected)
+    lab.run_all(page)
+    shows(view_of(page, "class-recall"), expected)
+    assert expected.title in lab.answer(page)    # the notebook's last cell
+
+
+def test_notebook_7(notebook7, study):
+    page = notebook7.open(NOTEBOOK, height=1000)
+    view = view_of(page, "class-recall")
+    shows(view, recall_seen(study))
+    box(view, "datasets", "digits (out)").uncheck()
+    shows(view, recall_seen(study, datasets=("textures",)))
+    notebook7.screenshot(page, "views-notebook7")
+    view_of(page, "refinement-steps")
+    notebook7.screenshot(page, "views-notebook7-refinement")
+
+
+def test_voila_shows_no_code_and_writes_no_file(voila, study):
+    page = voila.open(NOTEBOOK, height=1000)
+    view = view_of(page, "class-recall")
+    shows(view, recall_seen(study))
+    box(view, "datasets", "digits (out)").uncheck()
+    shows(view, recall_seen(study, datasets=("textures",)))
+    assert page.locator(".jp-CodeCell .jp-InputArea-editor").count() == 0
+    assert "load_study" not in page.content()
+    voila.screenshot(page, "views-voila")
+    view.locator(".tcnaps-save-name input").fill("from-voila")
+    view.locator(".tcnaps-save").click()
+    expect(view.locator(".tcnaps-saved")).to_contain_text("Download:")
+    assert not list(study.figures_folder.rglob("from-voila*"))
+
+
+@pytest.mark.parametrize("path", ["voila/render/02-pretrain.ipynb", "voila/files/14-views.ipynb",
+                                  "voila/render/../../../configs/tiny.yaml"])
+def test_voila_serves_nothing_else(voila, path):
+    page = voila.new_page()
+    answer = page.goto(voila.server.url + path)
+    assert answer.status in (403, 404)
