@@ -33,8 +33,8 @@ class TransductiveCNAPS(nn.Module):
         pixel_range: what the weights were trained on, (-1, 1) or (0, 1). Episodes are in [-1, 1] all the same.
         arithmetic: of the networks, equal but for rounding: `plain` is slower and rounds as the released code does.
         precision: of the convolutions. Clustering runs in `clustering_dtype`, float32 or float64.
-        chunk: images that go through the backbone at once. It bounds the memory and changes nothing else; where gradients
-            are needed and there are more images, each part is computed once more on the way back.
+        chunk: images that go through the backbone at once. It bounds the memory and changes nothing else; where there
+            are more and gradients are needed, each part is computed once more on the way back.
     """
 
     def __init__(
