@@ -1,5 +1,7 @@
 """The whole model on episodes of its own making, `Episode`'s checks, and checkpoints."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from small_study import SIZE, blobs, small_study
@@ -44,6 +46,27 @@ def test_chunks_bound_memory_and_change_nothing(model, episode):
         model.chunk = 512
     torch.testing.assert_close(parts[0], whole[0], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(parts[2], whole[2], rtol=1e-5, atol=1e-5)
+
+
+def test_chunks_bound_memory_and_change_no_gradient(episode):
+    torch.manual_seed(0)
+    model = TransductiveCNAPS("feot", Backbone()).train().double()
+    model.clustering_dtype = torch.float64
+    doubled = replace(episode, support_images=episode.support_images.double(),
+                      query_images=episode.query_images.double())
+    found, computed = [], []
+    model.backbone.register_forward_pre_hook(lambda module, inputs: computed.append(len(inputs[0])))
+    for chunk in (512, 5):
+        model.chunk = chunk
+        model.zero_grad()
+        model(doubled, steps=0)[0].square().sum().backward()
+        found.append([p.grad for p in model.parameters() if p.grad is not None])
+    n_images = len(episode.support_images) + len(episode.query_images)
+    assert computed[0] == n_images and max(computed[1:]) == 5
+    assert sum(computed[1:]) == 2 * n_images, "every part once more on the way back"
+    assert len(found[0]) == len(found[1]) > 0
+    for whole, parts in zip(*found):
+        torch.testing.assert_close(parts, whole, rtol=1e-9, atol=1e-12)
 
 
 def test_bfloat16_convolutions_and_float64_clustering(episode):
