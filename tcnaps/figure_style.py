@@ -1,6 +1,7 @@
 """What all figures share: sizes, colours, one marker per variant, and how they are written."""
 
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,10 +45,13 @@ STYLE = {
 }
 
 
+LOCK = threading.RLock()    # the look is global in matplotlib: one thread draws at a time
+
+
 @contextmanager
 def style() -> Iterator[None]:
     """The shared look, for the figures made inside the `with` block."""
-    with mpl.rc_context(STYLE):
+    with LOCK, mpl.rc_context(STYLE):
         yield
 
 

@@ -59,7 +59,7 @@ def panels():
         return axes
 
     yield make
-    for context, figure in made:
+    for context, figure in reversed(made):
         try:
             legible(figure)
         finally:

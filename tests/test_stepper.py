@@ -238,7 +238,7 @@ def test_an_error_in_a_callback_shows_and_the_next_success_clears_it(study, monk
 
 @pytest.mark.parametrize("seed", range(2))
 def test_driven_fast_and_in_odd_orders_it_ends_consistent(study, seed):
-    generator = random.Random(seed)
+    generator, look = random.Random(seed), matplotlib.rcParams["font.size"]
     view = stepper(study, "Simple")
     controls = view.controls
     pick = generator.choice
@@ -263,7 +263,7 @@ def test_driven_fast_and_in_odd_orders_it_ends_consistent(study, seed):
         assert view.notice.error is None, view.notice.value
     view.work.wait()
     check(view)
-    assert plt.get_fignums() == [] and matplotlib.rcParams["font.size"] == matplotlib.rcParamsDefault["font.size"]
+    assert plt.get_fignums() == [] and matplotlib.rcParams["font.size"] == look
 
 
 def test_the_table_names_classes_confidences_and_outcomes():

@@ -20,7 +20,7 @@ from PIL import Image
 from tcnaps import figure_style
 from tcnaps.config import Study
 
-LOCK = threading.RLock()
+LOCK = figure_style.LOCK
 PIXELS_PER_INCH = 96  # of a picture on the page; it is drawn at twice that, so that text is sharp
 WIDE = {"description_width": "initial"}
 
@@ -237,8 +237,8 @@ def study_key(study: Study) -> tuple[str, str]:
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """The figures' shared look inside the `with` block. The look is global in matplotlib: one drawing at a time."""
-    with LOCK, figure_style.style():
+    """The figures' shared look inside the `with` block."""
+    with figure_style.style():
         yield
 
 
