@@ -268,6 +268,9 @@ def _legend_above(ax: Axes, entries: int) -> None:
 def _band(ax: Axes, x: pd.Series, y: pd.Series, half_width: pd.Series, name: str, position: int) -> None:
     colour, marker = variant_style(name, position)
     ax.plot(x, 100 * y, color=colour, marker=marker, markersize=3, label=DOMAIN_NAMES.get(name, name))
+    if len(x) == 1:    # a band of no width would not show
+        ax.errorbar(x, 100 * y, yerr=100 * half_width, color=colour, elinewidth=1)
+        return
     ax.fill_between(x, 100 * (y - half_width), 100 * (y + half_width), color=colour, alpha=0.2, linewidth=0)
 
 

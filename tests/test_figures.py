@@ -186,6 +186,19 @@ def test_class_recall_and_its_gain(panels, predictions):
     np.testing.assert_allclose(axes[2].containers[0].lines[0].get_xydata()[:, 1], 100 * own["difference"])
 
 
+def test_a_study_of_one_domain_and_one_shot_has_one_panel_with_an_interval(panels, predictions):
+    own = predictions[(predictions["variant"] == "Simple") & (predictions["domain"] == "in")].assign(shot=1)
+    table = recall_by_shot(class_recall(own))
+    assert figures.domains_shown(table) == ["in"] and figures.domains_shown(predictions) == ["in", "out", "all"]
+    axes = [panels(1)]
+    figures.class_recall(axes, table)
+    assert axes[0].get_title() == "In-domain" and axes[0].get_xlabel()
+    (drawn,) = axes[0].containers
+    low, high = drawn.lines[2][0].get_segments()[0][:, 1]
+    shown = table[table["domain"] == "in"].iloc[0]
+    np.testing.assert_allclose([low, high], 100 * (shown["recall"] + shown["interval"] * np.array([-1, 1])))
+
+
 @pytest.mark.parametrize(("value", "form"), [("accuracy", ".1f"), ("gain", "+.2f")])
 def test_heatmap_writes_every_cell_and_no_other(panels, rows, value, form):
     grid = refinement_grid(rows, "feot", range(6), range(7))
