@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from tcnaps import exploring
 from tcnaps.config import Study
 from tcnaps.figure_style import DOMAIN_NAMES
 from tcnaps.figures import side_by_side
@@ -59,16 +60,8 @@ class Seen:
 
 
 def variants_of(study: Study, evaluation: str) -> list[str]:
-    """The variants that the trainings of an evaluation serve.
-
-    Raises:
-        ValueError: the study has no such evaluation.
-    """
-    if evaluation not in study.evaluations:
-        raise ValueError(f"Study '{study.name}' has no evaluation '{evaluation}'; it has "
-                         f"{', '.join(study.evaluations)}.")
-    trainings = study.evaluations[evaluation].trainings
-    return [name for name in VARIANT_NAMES if VARIANTS[name].training in trainings]
+    """The variants that the trainings of an evaluation serve, as `exploring.variants_of`, from the simplest on."""
+    return sorted(exploring.variants_of(study, evaluation), key=VARIANT_NAMES.index)
 
 
 def first_choice(names: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
