@@ -61,7 +61,8 @@ def paired_gain(ax: Axes, differences: pd.DataFrame, averages: pd.DataFrame | No
     for y, marker, r in entries:
         ax.errorbar(100 * r.difference, y, xerr=100 * r.interval, fmt=marker, color=DOMAIN_COLOURS[r.domain],
                     elinewidth=1)
-        ax.annotate(f"{100 * r.difference:+.1f} ± {100 * r.interval:.1f}", (1.02, y), fontsize=7, va="center",
+        difference = round(100 * r.difference, 1) + 0.0    # nothing is no loss: never −0.0
+        ax.annotate(f"{difference:+.1f} ± {100 * r.interval:.1f}", (1.02, y), fontsize=7, va="center",
                     xycoords=("axes fraction", "data"))
     ax.set_xlabel("Paired difference in accuracy (points)")
 
