@@ -97,5 +97,5 @@ def test_the_pixel_range_is_what_the_networks_see(study):
     images = torch.rand(4, 3, 32, 32) * 2 - 1
     film = outside.film_generator(torch.zeros(64))
     with torch.no_grad():
-        assert torch.allclose(inside._extract(images, film), outside._extract((images + 1) / 2, film))
-        assert not torch.allclose(inside._extract(images, film), outside._extract(images, film))
+        assert torch.allclose(inside.extract(images, film), outside.extract((images + 1) / 2, film))
+        assert not torch.allclose(inside.extract(images, film), outside.extract(images, film))
