@@ -53,6 +53,8 @@ class ConvNorm(nn.Module):
             if rest is not None and torch.is_grad_enabled():
                 return modulated_conv(x, weight, bias, *rest, shortcut, self.conv.stride, self.conv.padding)
         x = self(x, film)
+        if not torch.is_grad_enabled():  # fresh memory costs as much as the additions
+            return (x if shortcut is None else x.add_(shortcut)).relu_()
         return F.relu(x if shortcut is None else x + shortcut)
 
     def folded(self, film: Modulation | None) -> tuple[Tensor, Tensor, Modulation | None]:
@@ -120,7 +122,7 @@ class Backbone(nn.Module):
             film: two modulations for every block, in order: 16 in all.
         """
         film = [None] * (2 * len(self.blocks)) if film is None else film
-        x = F.relu(self.stem(images.contiguous(memory_format=self.memory_format)))
+        x = self.stem.rectified(images.contiguous(memory_format=self.memory_format), None)
         for i, block in enumerate(self.blocks):
             x = block(x, film[2 * i : 2 * i + 2])
         return x.mean((2, 3)).to(images.dtype)

@@ -19,6 +19,7 @@ from tcnaps.datasets.image_source import ImageSource
 from tcnaps.episodes import Episode
 from tcnaps.fingerprint import DATA_MODULES, code_fingerprint
 from tcnaps.loading import Loader
+from tcnaps.memory import kept_memory
 from tcnaps.model import TransductiveCNAPS
 from tcnaps.resuming import load_state, save_state
 from tcnaps.sampling import Draw, draw_episode
@@ -92,7 +93,7 @@ def meta_train(
     validate_every = max(1, settings.validate_every // settings.episodes_per_step)
     numbers = range(state["step"] * settings.episodes_per_step, n_steps * settings.episodes_per_step)
     bar = tqdm(total=n_steps, initial=state["step"], desc=f"meta-training {training}", unit="step")
-    with Loader(workers, device) as loader:
+    with Loader(workers, device) as loader, kept_memory():
         if not log:  # to compare with, never to be kept: the unadapted backbone, nearly
             log.append({"episode": 0, **validated()[1]})
         episodes = loader.episodes(training_task(sources, study, index) for index in numbers)

@@ -1,5 +1,6 @@
 """Transductive CNAPS: task encoder → FiLM generator → adapted backbone → clustering (the paper's Figures 2 and 4)."""
 
+import math
 from functools import partial
 from typing import Literal
 
@@ -8,15 +9,19 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tcnaps.backbone import Backbone, Modulation
+from tcnaps.backbone import STAGE_CHANNELS, Backbone, Modulation
 from tcnaps.clustering import Head, Step, cluster, trajectory
 from tcnaps.episodes import Episode, in_range
 from tcnaps.film import FilmGenerator
+from tcnaps.memory import keep_some_memory
 from tcnaps.settings import Clustering
 from tcnaps.task_encoder import TaskEncoder
 from tcnaps.variants import TRAININGS, VARIANTS
 
 __all__ = ["TRAININGS", "VARIANTS", "TransductiveCNAPS", "head_of"]
+
+
+BYTES_AT_ONCE = 2**24  # of the first layer's output, on a CPU: larger blocks of memory are not kept for the next part
 
 
 class TransductiveCNAPS(nn.Module):
@@ -33,8 +38,9 @@ class TransductiveCNAPS(nn.Module):
         pixel_range: what the weights were trained on, (-1, 1) or (0, 1). Episodes are in [-1, 1] all the same.
         arithmetic: of the networks, equal but for rounding: `plain` is slower and rounds as the released code does.
         precision: of the convolutions. Clustering runs in `clustering_dtype`, float32 or float64.
-        chunk: images that go through the backbone at once. It bounds the memory and changes nothing else; where there
-            are more and gradients are needed, each part is computed once more on the way back.
+        chunk: images that go through the backbone at once, at most (on a CPU fewer do, as many as its cache likes).
+            It bounds the memory and changes nothing else: in training, the activations of so many images are kept, and
+            those of the others are computed once more on the way back.
     """
 
     def __init__(
@@ -63,6 +69,7 @@ class TransductiveCNAPS(nn.Module):
         self.pixel_range = pixel_range
         self.backbone.set_arithmetic(arithmetic)
         self.task_encoder.set_encoder.memory_format = self.backbone.memory_format
+        self.task_encoder.set_encoder.precision = precision
         self.precision, self.clustering_dtype, self.chunk = precision, clustering_dtype, chunk
 
     def forward(self, episode: Episode, steps: int = 10) -> Float[Tensor, "{steps}+1 n_query way"]:
@@ -75,6 +82,8 @@ class TransductiveCNAPS(nn.Module):
 
     def features(self, episode: Episode) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Adapted features of the support images, their labels, and features of the query and unlabelled images."""
+        if episode.support_images.device.type == "cpu":
+            keep_some_memory()
         film = self.adapt(episode)
         sets = [episode.support_images, episode.query_images]
         if episode.unlabelled_images is not None:
@@ -102,12 +111,22 @@ class TransductiveCNAPS(nn.Module):
     def extract(self, images: Float[Tensor, "n 3 height width"], film: list[Modulation]) -> Float[Tensor, "n 512"]:
         """Adapted features of images, under what `adapt` found for their episode."""
         images = in_range(images, self.pixel_range)
+        features, done = [], 0
         with torch.autocast(images.device.type, torch.bfloat16, enabled=self.precision == torch.bfloat16):
-            parts = images.split(self.chunk)
-            if torch.is_grad_enabled() and len(parts) > 1:
-                run = partial(checkpoint, self.backbone, use_reentrant=False, preserve_rng_state=False)
-                return torch.cat([run(part, film) for part in parts])
-            return torch.cat([self.backbone(part, film) for part in parts])
+            for part in images.tensor_split(math.ceil(len(images) / self._at_once(images))):
+                done += len(part)
+                if torch.is_grad_enabled() and done > self.chunk:
+                    run = partial(checkpoint, self.backbone, use_reentrant=False, preserve_rng_state=False)
+                else:
+                    run = self.backbone
+                features.append(run(part, film))
+        return torch.cat(features)
+
+    def _at_once(self, images: Float[Tensor, "n 3 height width"]) -> int:
+        if images.device.type != "cpu":
+            return self.chunk
+        first_output = STAGE_CHANNELS[0] * images[0, 0].numel() // 4  # numbers an image
+        return max(1, min(self.chunk, BYTES_AT_ONCE // (first_output * self.precision.itemsize)))
 
 
 def head_of(training: str, clustering: Clustering = Clustering()) -> Head:

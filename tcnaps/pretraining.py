@@ -19,6 +19,7 @@ from tcnaps.datasets.image_source import ImageSource
 from tcnaps.episodes import in_range
 from tcnaps.fingerprint import DATA_MODULES, code_fingerprint
 from tcnaps.loading import Loader, Part, Request
+from tcnaps.memory import kept_memory
 from tcnaps.resuming import load_state, save_state
 
 SHIFT = 1 / 8  # random crops move an image by up to this share of its size
@@ -83,7 +84,7 @@ def pretrain(
         desc="pretraining",
         unit="batch",
     )
-    with Loader(workers, device) as loader:
+    with Loader(workers, device) as loader, kept_memory():
         for epoch in range(state["epoch"], settings.epochs):
             order = np.random.default_rng([study.seed, epoch]).permutation(images.train)
             first, sums = (state["batch"], state["sums"]) if epoch == state["epoch"] else (0, [0.0, 0, 0])

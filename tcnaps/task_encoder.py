@@ -6,9 +6,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
+
+from tcnaps.pooled import pooled_layer
 
 EMBEDDING = 64
+
+# Pixels of the images whose first convolution is computed at a time: on a CPU as many as stay in its cache.
+PIXELS_AT_ONCE, ANY = {"cpu": 2**15}, 2**24
 
 
 class SetEncoder(nn.Module):
@@ -20,9 +24,11 @@ class SetEncoder(nn.Module):
 
     Attributes:
         memory_format: as the backbone's.
+        precision: of the convolutions; statistics have that of the parameters.
     """
 
     memory_format = torch.channels_last
+    precision = torch.float32
 
     def __init__(self, statistics: Literal["batch", "running"] = "batch"):
         super().__init__()
@@ -32,16 +38,19 @@ class SetEncoder(nn.Module):
 
     def forward(self, images: Float[Tensor, "n 3 height width"]) -> Float[Tensor, "n 64"]:
         x = images.contiguous(memory_format=self.memory_format)
+        if self.precision == torch.bfloat16:
+            x = x.to(self.precision)
+        fast = self.statistics == "batch" and self.memory_format == torch.channels_last
         for conv, norm in zip(self.convs, self.norms):
-            if torch.is_grad_enabled() and norm.weight.requires_grad:
-                # A layer's insides are as large as all else that an episode needs, and cheap to compute twice.
-                x = checkpoint(self._layer, x, conv, norm, use_reentrant=False, preserve_rng_state=False)
+            if fast:
+                at_once = max(1, PIXELS_AT_ONCE.get(x.device.type, ANY) // x[0, 0].numel())
+                x = pooled_layer(x, conv.weight, conv.bias, norm.weight, norm.bias, norm.eps, at_once)
             else:
                 x = self._layer(x, conv, norm)
-        return x.mean((2, 3)).to(images.dtype)
+        return x.mean((2, 3), dtype=images.dtype)
 
     def _layer(self, x: Tensor, conv: nn.Conv2d, norm: nn.BatchNorm2d) -> Tensor:
-        x = conv(x)
+        x = F.conv2d(x, conv.weight.to(x.dtype), conv.bias.to(x.dtype), padding=1)
         if self.statistics == "batch":  # no running average is kept: encoding a set leaves no trace
             x = F.batch_norm(x, None, None, norm.weight, norm.bias, training=True, eps=norm.eps)
         else:

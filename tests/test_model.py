@@ -63,7 +63,7 @@ def test_chunks_bound_memory_and_change_no_gradient(episode):
         found.append([p.grad for p in model.parameters() if p.grad is not None])
     n_images = len(episode.support_images) + len(episode.query_images)
     assert computed[0] == n_images and max(computed[1:]) == 5
-    assert sum(computed[1:]) == 2 * n_images, "every part once more on the way back"
+    assert sum(computed[1:]) == 2 * n_images - 5, "every part but the first once more on the way back"
     assert len(found[0]) == len(found[1]) > 0
     for whole, parts in zip(*found):
         torch.testing.assert_close(parts, whole, rtol=1e-9, atol=1e-12)

@@ -1,0 +1,107 @@
+"""A layer of the set encoder as one step of backpropagation: convolution, batch-norm, 2×2 max-pool, ReLU.
+
+Batch-norm is a rising line for every channel once a negative gamma's sign has gone into the convolution, so that the
+largest of four can be picked before it as well as after. The convolution's output, by far the largest tensor of the
+layer, is then needed once, for its mean, its variance and its maxima, and exists for a few images at a time only. On
+the way back it is computed again, as many images at a time.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+WINDOW = (2, 2)
+
+
+def pooled_layer(
+    x: Float[Tensor, "n c h w"],
+    weight: Float[Tensor, "k c size size"],
+    bias: Float[Tensor, "k"],
+    gamma: Float[Tensor, "k"],
+    beta: Float[Tensor, "k"],
+    eps: float,
+    at_once: int,
+) -> Float[Tensor, "n k h2 w2"]:
+    """relu(max_pool(batch_norm(conv(x)))) with the statistics of x, in the precision of x.
+
+    The bias is in the mean as well, cancels, and has the gradient 0. Gradients of gradients are not implemented.
+
+    Args:
+        at_once: images whose convolution is held in memory at a time. It changes nothing else but rounding.
+    """
+    return _PooledLayer.apply(x, weight, bias, gamma, beta, eps, at_once)
+
+
+class _PooledLayer(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, gamma, beta, eps, at_once):
+        sign = torch.where(gamma < 0, -1.0, 1.0).to(gamma.dtype)
+        signed, padding = _signed(weight, sign, x), weight.shape[2] // 2
+        counts, moments, pooled = [], [], []
+        for part in x.split(at_once):
+            y = F.conv2d(part, signed, padding=padding)
+            counts.append(y.numel() // y.shape[1])
+            moments.append(_moments(y, gamma.dtype))
+            pooled.append(F.max_pool2d(y, WINDOW))
+        count, (means, variances) = sum(counts), map(torch.stack, zip(*moments))
+        shares = torch.tensor(counts, dtype=gamma.dtype, device=gamma.device)[:, None] / count
+        mean = (shares * means).sum(0)
+        variance = (shares * (variances + (means - mean).square())).sum(0)
+        inverse = torch.rsqrt(variance + eps)
+        slope = gamma.abs() * inverse
+        out = torch.cat([_line(part, slope, beta - mean * slope).relu_() for part in pooled])
+        ctx.save_for_backward(x, weight, sign, slope, mean, inverse, torch.cat(pooled), out)
+        ctx.at_once, ctx.count = at_once, count
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient):
+        x, weight, sign, slope, mean, inverse, pooled, out = ctx.saved_tensors
+        signed, padding = _signed(weight, sign, x), weight.shape[2] // 2
+        gradient = torch.ops.aten.threshold_backward(gradient, out, 0)
+        to_beta = gradient.sum((0, 2, 3), dtype=mean.dtype)
+        to_gamma = ((gradient * pooled).sum((0, 2, 3), dtype=mean.dtype) - to_beta * mean) * inverse
+        # The largest of a window has a gradient of its own; by the mean and the variance, every y has one.
+        by_variance = -slope * inverse * to_gamma / ctx.count
+        by_mean = -slope * to_beta / ctx.count - mean * by_variance
+        to_weight, to_x = torch.zeros_like(weight), []
+        for part, own in zip(x.split(ctx.at_once), gradient.split(ctx.at_once)):
+            y = F.conv2d(part, signed, padding=padding)
+            _, places = F.max_pool2d(y, WINDOW, return_indices=True)
+            to_y = torch.ops.aten.max_pool2d_with_indices_backward(
+                _line(own, slope), y, WINDOW, WINDOW, (0, 0), (1, 1), False, places
+            )
+            to_y += _line(y, by_variance, by_mean)
+            to_part, to_signed, _ = torch.ops.aten.convolution_backward(
+                to_y, part, signed, None, (1, 1), (padding, padding), (1, 1), False, (0, 0), 1,
+                (ctx.needs_input_grad[0], True, False),
+            )  # fmt: skip
+            to_weight += to_signed
+            to_x.append(to_part)
+        to_weight *= sign[:, None, None, None]
+        to_x = torch.cat(to_x) if ctx.needs_input_grad[0] else None
+        return to_x, to_weight, torch.zeros_like(mean), to_gamma * sign, to_beta, None, None
+
+
+def _moments(y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Mean and variance of every channel, the latter divided by n."""
+    if y.dtype == dtype:
+        return torch.batch_norm_update_stats(y, None, None, 0.0)
+    # Of a lower precision than the parameters: the only way to have them in full is as running averages of one batch.
+    count, channels = y.numel() // y.shape[1], y.shape[1]
+    mean, variance = (torch.zeros(channels, dtype=dtype, device=y.device) for _ in range(2))
+    torch.batch_norm_update_stats(y, mean, variance, 1.0)
+    return mean, variance * ((count - 1) / count) if count > 1 else torch.zeros_like(variance)
+
+
+def _signed(weight: Tensor, sign: Tensor, like: Tensor) -> Tensor:
+    return (weight * sign[:, None, None, None]).to(like.dtype)
+
+
+def _line(x: Tensor, slope: Tensor, start: Tensor | None = None) -> Tensor:
+    """slope · x + start for every channel, computed in the precision of slope and rounded to that of x."""
+    line = x * slope[:, None, None]
+    return (line if start is None else line.add_(start[:, None, None])).to(x.dtype)
