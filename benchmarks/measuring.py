@@ -1,4 +1,8 @@
-"""Times two things alternately in one process, and the peak memory of each in a process of its own."""
+"""Times implementations of one thing in turns, each in a process of its own, with what it adds to its memory.
+
+Processes apart, since what one leaves behind in memory makes the next one faster or slower. In turns, so that whatever
+else the machine does meets all of them.
+"""
 
 import json
 import os
@@ -7,96 +11,187 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 
-
-def seconds(function: Callable[[], object], repetitions: int = 1) -> float:
-    """Seconds a call, the mean of some."""
-    start = time.perf_counter()
-    for _ in range(repetitions):
-        function()
-    return (time.perf_counter() - start) / repetitions
+UNIT = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, in bytes
+INFO = Path("/proc/meminfo")
 
 
-def alternately(ours: Callable, other: Callable, repetitions: int, inner: int = 1) -> dict:
-    """Both after a warm-up, in turns, so that whatever else the machine does meets both.
+class Implementation:
+    """The other end of `serve`: a process that is asked for one call after the other.
+
+    Attributes:
+        seconds: of the calls so far, without the first, which warms up.
+        problem: why there are no more.
+    """
+
+    def __init__(self, command: Sequence[str]):
+        self.seconds: list[float] = []
+        self.problem = None
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._answer()
+
+    def ask(self, wish: str) -> dict:
+        if self.problem is None:
+            try:
+                print(wish, file=self.process.stdin, flush=True)
+            except BrokenPipeError:
+                pass
+        return self._answer()
+
+    def _answer(self) -> dict:
+        line = self.process.stdout.readline() if self.problem is None else ""
+        if not line and self.problem is None:
+            code = self.process.wait()
+            self.problem = "out of memory" if code in (3, -9) else f"ended with {code}"
+        return json.loads(line) if line else {}
+
+    def end(self) -> None:
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def serve(build: Callable[[], Callable[[], object]], inner: int) -> None:
+    """Builds something to call, and does so whenever a line comes in: `time`, `memory` or `result <file>`."""
+    if INFO.exists():  # rather an error here than the whole machine without memory
+        limit = int(0.9 * available_memory())
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    call = build()
+    before, found = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, None
+    print("{}", flush=True)
+    for line in sys.stdin:
+        wish, *rest = line.split()
+        answer = {}
+        try:
+            if wish == "time":
+                start = time.perf_counter()
+                for _ in range(inner):
+                    found = call()
+                answer = {"seconds": (time.perf_counter() - start) / inner}
+            elif wish == "memory":
+                answer = {"bytes": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * UNIT}
+            else:
+                torch.save(found, rest[0])
+        except (RuntimeError, MemoryError) as error:
+            print(error, file=sys.stderr)
+            os._exit(3 if "memory" in str(error) else 1)
+        print(json.dumps(answer), flush=True)
+
+
+def compare(commands: dict[str, Sequence[str]], repetitions: int, patience: float, apart: bool,
+            differences: Callable[[object, object], dict[str, float]] | None) -> dict[str, dict]:
+    """Times of all implementations, the last of which is what the others are compared with.
 
     Args:
-        inner: calls of ours at a time, where one is too short to be timed.
+        patience: seconds after which no further turn begins, once there were two.
+        apart: one after the other and not in turns, where they don't fit into memory together; two calls each.
 
     Returns:
-        seconds: medians of both; ratio: other ÷ ours, the median of the turns, with the smallest and the largest.
+        For each: seconds (the median), times, ratio (last ÷ this; the median of the turns, with ratio_low and
+        ratio_high), bytes (what it added to its process at the peak), problem, compared (its result with the last's).
     """
-    ours(), other()
-    times = [(seconds(ours, inner), seconds(other)) for _ in range(repetitions)]
-    ratios = [theirs / own for own, theirs in times]
-    return {
-        "seconds": statistics.median(own for own, _ in times),
-        "other_seconds": statistics.median(theirs for _, theirs in times),
-        "ratio": statistics.median(ratios),
-        "ratio_low": min(ratios),
-        "ratio_high": max(ratios),
-        "repetitions": repetitions,
-    }
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        if apart:
+            for name, command in commands.items():
+                found |= _turns({name: command}, 2, patience, Path(folder))
+        else:
+            found = _turns(commands, repetitions, patience, Path(folder))
+        reference = list(commands)[-1]
+        for name, row in found.items():
+            ratios = [other / own for own, other in zip(row["times"], found[reference]["times"])]
+            if name != reference and ratios:
+                row |= {"ratio": statistics.median(ratios), "ratio_low": min(ratios), "ratio_high": max(ratios)}
+            results = [Path(folder) / which for which in (name, reference)]
+            if differences is not None and name != reference and all(file.exists() for file in results):
+                row["compared"] = differences(*(torch.load(file) for file in results))
+    return found
 
 
-def peak_memory(script: Path, *arguments: str) -> int | None:
-    """Bytes that a call adds, at its peak, to a fresh process that is ready for it; None where it can't be had."""
-    command = [sys.executable, str(script), "--peak", *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    return int(ended.stdout.split()[-1]) if ended.returncode == 0 else None
+def _turns(commands: dict[str, Sequence[str]], repetitions: int, patience: float, folder: Path) -> dict[str, dict]:
+    running = {name: Implementation(command) for name, command in commands.items()}
+    start = time.perf_counter()
+    for turn in range(repetitions + 1):
+        if turn > 2 and time.perf_counter() - start > patience:
+            break
+        for one in running.values():
+            if (answer := one.ask("time")) and turn > 0:
+                one.seconds.append(answer["seconds"])
+    found = {}
+    for name, one in running.items():
+        one.ask(f"result {folder / name}")
+        found[name] = {"seconds": statistics.median(one.seconds) if one.seconds else None, "times": one.seconds,
+                       "bytes": one.ask("memory").get("bytes"), "problem": one.problem}
+        one.end()
+    return found
 
 
-def report_peak(call: Callable[[], object]) -> None:
-    """The other end of `peak_memory`."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    call()
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * unit)
+def available_memory() -> int:
+    """Bytes."""
+    lines = dict(line.split(":") for line in INFO.read_text().splitlines())
+    return int(lines["MemAvailable"].split()[0]) * 1024
 
 
 def machine() -> dict:
     """What the times depend on."""
-    model = platform.processor()
+    model, flags = platform.processor(), ""
     info = Path("/proc/cpuinfo")
     if info.exists():
-        names = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line]
+        flags = info.read_text()
+        names = [line.partition(":")[2].strip() for line in flags.splitlines() if "model name" in line]
         model = names[0] if names else model
     return {
         "processor": model,
-        "bfloat16": _has_bfloat16(),
+        "bfloat16": "avx512_bf16" in flags or "amx_bf16" in flags,
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "memory": available_memory() if INFO.exists() else None,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "system": platform.platform(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "limits": limits(),
     }
 
 
-def _has_bfloat16() -> bool:
-    info = Path("/proc/cpuinfo")
-    flags = info.read_text() if info.exists() else ""
-    return "avx512_bf16" in flags or "amx_bf16" in flags
+def limits() -> dict:
+    """What the machine can do at most, as measured: arithmetic in operations a second, memory in bytes a second."""
+    found = {}
+    for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
+        # A convolution: where matrix products go through another library, they can be slower.
+        x = torch.randn(64, 512, 8, 8).to(dtype).contiguous(memory_format=torch.channels_last)
+        weight = torch.randn(512, 512, 3, 3).to(dtype).contiguous(memory_format=torch.channels_last)
+        with torch.no_grad():
+            seconds = min(_seconds(lambda: torch.conv2d(x, weight, padding=1)) for _ in range(10))
+        found[f"operations_{name}"] = 2 * x.numel() * 512 * 9 / seconds
+    block = torch.zeros(1 << 26)
+    found["bytes"] = 2 * block.nbytes / min(_seconds(lambda: block.add_(1)) for _ in range(10))
+    found["fresh_bytes"] = block.nbytes / _seconds(lambda: torch.zeros(1 << 26))
+    return found
 
 
-def printed(row: dict) -> str:
-    """A line of the report."""
-    spread = f"({row['ratio_low']:.2f}–{row['ratio_high']:.2f})"
-    memory = ""
-    if row.get("peak"):
-        other = f"{row['other_peak'] / 1e9:.2f} GB" if row.get("other_peak") else "–"
-        memory = f"  memory {row['peak'] / 1e9:.2f} GB against {other}"
-    same = "" if row.get("same") is None else "  same" if row["same"] else "  NOT THE SAME"
-    times = f"{1e3 * row['seconds']:>9.1f} ms {1e3 * row['other_seconds']:>9.1f} ms"
-    return (f"{row['group']:>10} {row['name']:<34} {times} {row['ratio']:>7.2f}× {spread:<16}{memory}{same}")
+def _seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
 
 
-def write(rows: list[dict], file: Path) -> None:
-    """One JSON of everything measured, with the machine."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")
+def printed(group: str, name: str, found: dict[str, dict]) -> str:
+    """Lines of the report, one for each implementation."""
+    lines = []
+    for number, (implementation, row) in enumerate(found.items()):
+        text = f"{group if number == 0 else '':>10} {name if number == 0 else '':<24} {implementation:<22}"
+        text += f"{1e3 * row['seconds']:>10.1f} ms" if row["seconds"] else f"{row['problem'] or 'no time':>13}"
+        if row["bytes"]:
+            text += f" {row['bytes'] / 1e9:>6.2f} GB"
+        if "ratio" in row:
+            text += f" {row['ratio']:>7.2f}× ({row['ratio_low']:.2f}–{row['ratio_high']:.2f})"
+        for what, value in row.get("compared", {}).items():
+            text += f"  {what} {100 * value:.4g}%"
+        lines.append(text)
+    return "\n".join(lines)

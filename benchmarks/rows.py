@@ -1,8 +1,8 @@
-"""What is timed: for every row ours, what it is compared with, and whether both give the same."""
+"""What is timed: for every row the implementations, the last of which the others are compared with."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 
 import direct
 import direct_model
@@ -12,11 +12,14 @@ from torch.nn import functional as F
 from tcnaps.backbone import Backbone
 from tcnaps.clustering import cluster
 from tcnaps.episodes import Episode
+from tcnaps.memory import kept_memory
 from tcnaps.model import TransductiveCNAPS
 from tcnaps.stopping import stopping_step
 from tcnaps.variants import TRAININGS
 
+Call = Callable[[], object]
 MINIMUM, MAXIMUM = 2, 4
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 EPISODES = {    # name: way, support images a class, query images a class
     "5-way 1-shot": (5, 1, 10),
     "5-way 5-shot": (5, 5, 10),
@@ -24,24 +27,26 @@ EPISODES = {    # name: way, support images a class, query images a class
     "50-way 500-support": (50, 10, 10),
 }
 TRAINING = {"75 images": (5, 5, 10), "400 images": (20, 10, 10), "1000 images": (50, 10, 10)}
+CLUSTERING = {"5-way 1-shot": (5, 1), "5-way 5-shot": (5, 5), "20-way 10-shot": (20, 10), "50-way 2-shot": (50, 2),
+              "50-way 10-shot": (50, 10)}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison. Both callables return what `same` compares.
+    """One comparison.
 
     Attributes:
-        inner: calls of ours at a time.
-        memory: whether peak memory is measured too.
+        calls: for every implementation what builds the call to be timed, in the process in which it will run.
+        compare: how two results differ, by name.
+        inner: calls at a time, of all but the last, where one is too short to be timed.
+        apart: whether they are too large to be in memory together.
     """
 
-    group: str
     name: str
-    ours: Callable[[], object]
-    other: Callable[[], object]
-    same: Callable[[object, object], bool] | None = None
+    calls: dict[str, Callable[[], Call]]
+    compare: Callable[[object, object], dict[str, float]] | None = None
     inner: int = 1
-    memory: bool = False
+    apart: bool = False
 
 
 def episode(way: int, shot: int, queries: int, size: int, seed: int = 0) -> Episode:
@@ -58,121 +63,158 @@ def episode(way: int, shot: int, queries: int, size: int, seed: int = 0) -> Epis
     return Episode(support, support_labels, query, query_labels)
 
 
-def models(precision: torch.dtype = torch.float32, training: str = "feot"):
-    """The library's model and the direct one, with the same weights."""
+def library(precision: str = "float32", training: str = "feot") -> TransductiveCNAPS:
+    """The library's model, with weights that depend on nothing but the training."""
     torch.manual_seed(0)
-    ours = TransductiveCNAPS(training, Backbone(), precision=precision)
-    for module in ours.modules():   # as uneven as after training: 1 and 0 would flatter whoever skips them
+    model = TransductiveCNAPS(training, Backbone(), precision=PRECISIONS[precision])
+    for module in model.modules():   # as uneven as after training: 1 and 0 would flatter whoever skips them
         if isinstance(module, torch.nn.BatchNorm2d):
             module.running_mean.normal_(0, 0.1)
             module.running_var.uniform_(0.5, 2)
-    plain = direct_model.Model(ours.task_encoder.lstm is not None)
-    plain.load_state_dict(ours.state_dict())
-    return ours, plain
+    return model
+
+
+def plain() -> direct_model.Model:
+    """The direct model, with the same weights."""
+    model = direct_model.Model()
+    model.load_state_dict(library().state_dict())
+    return model
 
 
 def contents(task: Episode) -> tuple:
-    # The direct model takes images in the default layout.
+    """For the direct model, which takes images in the default layout."""
     return task.support_images.contiguous(), task.support_labels, task.query_images.contiguous()
 
 
-def agree(ours: torch.Tensor, other: torch.Tensor) -> bool:
-    return bool(torch.equal(ours, other))
+def labels(ours: torch.Tensor, other: torch.Tensor) -> dict[str, float]:
+    return {"same labels": (ours == other).double().mean().item()}
 
 
-def network_rows(size: int, precision: torch.dtype) -> Iterator[Row]:
-    ours, plain = models(precision)
-    task = episode(*EPISODES["5-way 5-shot"], size)
-    support, labels, query = contents(task)
-    with torch.no_grad():
-        film, plain_film = ours.adapt(task), plain.film_generator(plain.task_encoder(support, labels, query))
-    images, plain_images = torch.cat([task.support_images, task.query_images]), torch.cat([support, query])
-
-    def close(a, b):
-        return bool(torch.allclose(a.float(), b, rtol=0.05 if precision == torch.bfloat16 else 1e-3, atol=1e-2))
-
-    no_grad = torch.no_grad()
-    yield Row("networks", "task encoder, 75 images",
-              no_grad(lambda: ours.task_encoder(task.support_images, labels, task.query_images)),
-              no_grad(lambda: plain.task_encoder(support, labels, query)), close)
-    yield Row("networks", "adapted backbone, 75 images", no_grad(lambda: ours.extract(images, film)),
-              no_grad(lambda: plain.backbone(plain_images, plain_film)), close)
+def numbers(ours: torch.Tensor, other: torch.Tensor) -> dict[str, float]:
+    return {"difference": (torch.dist(ours.float(), other) / other.norm()).item()}
 
 
-def episode_rows(size: int, precision: torch.dtype) -> Iterator[Row]:
-    ours, plain = models(precision)
+def of_precisions(build: Callable[[str], Call], other: Callable[[], Call]) -> dict[str, Callable[[], Call]]:
+    return {name: (lambda name=name: build(name)) for name in PRECISIONS} | {"direct": other}
+
+
+def network_rows(size: int) -> Iterator[Row]:
+    def encoder(precision):
+        task, model = episode(*EPISODES["5-way 5-shot"], size), library(precision)
+        return torch.no_grad()(lambda: model.task_encoder(task.support_images, task.support_labels, task.query_images))
+
+    def plain_encoder():
+        task, model = contents(episode(*EPISODES["5-way 5-shot"], size)), plain()
+        return torch.no_grad()(lambda: model.task_encoder(*task))
+
+    def backbone(precision):
+        task, model = episode(*EPISODES["5-way 5-shot"], size), library(precision)
+        film, images = library().adapt(task), torch.cat([task.support_images, task.query_images])
+        film = [type(layer)(*(part.detach() for part in layer)) for layer in film]
+        return torch.no_grad()(lambda: model.extract(images, film))
+
+    def plain_backbone():
+        task, model = contents(episode(*EPISODES["5-way 5-shot"], size)), plain()
+        with torch.no_grad():
+            film = model.film_generator(model.task_encoder(*task))
+        return torch.no_grad()(lambda: torch.cat([model.backbone(task[0], film), model.backbone(task[2], film)]))
+
+    yield Row("task encoder, 75 images", of_precisions(encoder, plain_encoder), numbers)
+    yield Row("backbone, 75 images", of_precisions(backbone, plain_backbone), numbers)
+
+
+def episode_rows(size: int) -> Iterator[Row]:
     for name, setting in EPISODES.items():
-        task = episode(*setting, size)
-        given = contents(task)
-        yield Row("test", name, torch.no_grad()(lambda task=task: ours.classify(task, MINIMUM, MAXIMUM).labels),
-                  lambda given=given: plain.classify(*given, MINIMUM, MAXIMUM), agree, memory=True)
+        def ours(precision, setting=setting):
+            task, model = episode(*setting, size), library(precision)
+            return torch.no_grad()(lambda: model.classify(task, MINIMUM, MAXIMUM).labels)
+
+        def other(setting=setting):
+            task, model = contents(episode(*setting, size)), plain()
+            return lambda: model.classify(*task, MINIMUM, MAXIMUM)
+
+        yield Row(name, of_precisions(ours, other), labels)
 
 
-def training_rows(size: int, precision: torch.dtype) -> Iterator[Row]:
-    ours, plain = models(precision)
-    ours.train(), plain.train()
+def training_rows(size: int) -> Iterator[Row]:
+    """A forward and a backward pass. Ours keeps its memory meanwhile, as meta-training does."""
+    for name, setting in TRAINING.items():
+        def ours(precision, setting=setting):
+            task, model = episode(*setting, size), library(precision).train()
+            ExitStack().enter_context(kept_memory())
+            return stepping(model, lambda: F.cross_entropy(model(task, steps=0)[0], task.query_labels))
 
-    def step(model, loss):
+        def other(setting=setting):
+            task, model = episode(*setting, size), plain().train()
+            given = contents(task)
+            return stepping(model, lambda: model.loss(*given, task.query_labels))
+
+        yield Row(name, of_precisions(ours, other), numbers, apart=name == "1000 images")
+
+
+def stepping(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> Call:
+    def step():
         model.zero_grad()
         value = loss()
         value.backward()
-        return value.detach()
+        # Of the loss and of every gradient but the set encoder's biases, which cancel but for rounding.
+        norms = [p.grad.norm() for name, p in model.named_parameters()
+                 if p.grad is not None and not (".convs." in name and name.endswith("bias"))]
+        return torch.stack([value.detach(), *norms])
 
-    def close(a, b):
-        return bool(torch.isclose(a, b, rtol=0.1 if precision == torch.bfloat16 else 1e-3))
-
-    for name, setting in TRAINING.items():
-        task = episode(*setting, size)
-        given = (*contents(task), task.query_labels)
-
-        def our_loss(task=task):
-            return F.cross_entropy(ours(task, steps=0)[0], task.query_labels)
-
-        yield Row("training", name, partial(step, ours, our_loss),
-                  partial(step, plain, lambda given=given: plain.loss(*given)), close, memory=True)
+    return step
 
 
-def sweep_rows(size: int, precision: torch.dtype) -> Iterator[Row]:
-    """All 55 pairs of a minimum and a maximum from 1 to 10, against a single evaluation of ours."""
-    ours, plain = models(precision)
-    task = episode(*EPISODES["5-way 5-shot"], size)
+def sweep_rows(size: int) -> Iterator[Row]:
+    """All 55 pairs of a minimum and a maximum from 1 to 10: from one trajectory, and by an evaluation each."""
     rules = [(minimum, maximum) for maximum in range(1, 11) for minimum in range(1, maximum + 1)]
+    setting = EPISODES["5-way 5-shot"]
 
-    @torch.no_grad()
     def sweep():
-        labels = ours(task, steps=10).argmax(2)
-        recorded = labels.numpy()
-        return torch.stack([labels[stopping_step(recorded, *rule)] for rule in rules])
+        task, model = episode(*setting, size), library()
 
-    given = contents(task)
-    yield Row("sweep", "55 rules, against one rule of ours", sweep,
-              torch.no_grad()(lambda: ours.classify(task, MINIMUM, MAXIMUM).labels))
-    yield Row("sweep", "55 rules, against 55 evaluations", sweep,
-              lambda: torch.stack([plain.classify(*given, *rule) for rule in rules]), agree)
+        @torch.no_grad()
+        def call():
+            found = model(task, steps=10).argmax(2)
+            return torch.stack([found[stopping_step(found.numpy(), *rule)] for rule in rules])
 
+        return call
 
-def variant_rows(size: int, precision: torch.dtype) -> Iterator[Row]:
-    """The ten variants on an episode, six trainings' features, against the last of them alone."""
-    own = {name: models(precision, name)[0] for name in TRAININGS}
-    task = episode(*EPISODES["5-way 5-shot"], size)
+    def one():
+        task, model = episode(*setting, size), library()
+        return torch.no_grad()(lambda: model.classify(task, MINIMUM, MAXIMUM).labels)
 
-    @torch.no_grad()
     def every():
-        return [model(task, steps=MAXIMUM) for model in own.values()]
+        task, model = contents(episode(*setting, size)), plain()
+        return lambda: torch.stack([model.classify(*task, *rule) for rule in rules])
 
-    yield Row("variants", "ten variants, against one", every, torch.no_grad()(lambda: own["feot"](task, steps=MAXIMUM)))
+    yield Row("55 rules", {"55 rules": sweep, "one rule": one})
+    yield Row("55 rules, each evaluated", {"55 rules": sweep, "direct": every}, labels)
 
 
-def clustering_rows(size: int, precision: torch.dtype) -> Iterator[Row]:
+def variant_rows(size: int) -> Iterator[Row]:
+    """The ten variants on an episode, from six trainings' features, and the last of them alone."""
+    def several(names):
+        task, models = episode(*EPISODES["5-way 5-shot"], size), [library(training=name) for name in names]
+        return torch.no_grad()(lambda: [model(task, steps=MAXIMUM) for model in models])
+
+    yield Row("ten variants", {"ten variants": lambda: several(TRAININGS), "one variant": lambda: several(["feot"])})
+
+
+def clustering_rows(size: int) -> Iterator[Row]:
     """The clustering alone, on 512 features of Gaussian classes with a few dominant directions, as features have."""
     for separation in (1.0, 0.3):
-        for name, (way, shot) in {"5-way 1-shot": (5, 1), "5-way 5-shot": (5, 5), "20-way 10-shot": (20, 10),
-                                  "50-way 2-shot": (50, 2), "50-way 10-shot": (50, 10)}.items():
-            data = features(way, shot, separation, seed=way + shot)
-            kind = "" if separation == 1 else ", diffuse classes"
-            yield Row("clustering", name + kind,
-                      lambda data=data: cluster(*data, minimum=MINIMUM, maximum=MAXIMUM).labels,
-                      lambda data=data: direct.cluster(*data, MINIMUM, MAXIMUM)[0].argmax(1), agree, inner=3)
+        for name, (way, shot) in CLUSTERING.items():
+            def ours(way=way, shot=shot, separation=separation):
+                data = features(way, shot, separation, seed=way + shot)
+                return lambda: cluster(*data, minimum=MINIMUM, maximum=MAXIMUM).labels
+
+            def other(way=way, shot=shot, separation=separation):
+                data = features(way, shot, separation, seed=way + shot)
+                return lambda: direct.cluster(*data, MINIMUM, MAXIMUM)[0].argmax(1)
+
+            kind = "" if separation == 1 else ", diffuse"
+            yield Row(name + kind, {"float32": ours, "direct": other}, labels, inner=20 if way == 5 else 5)
 
 
 def features(way: int, shot: int, separation: float, seed: int, d: int = 512, queries: int = 10) -> tuple:

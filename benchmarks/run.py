@@ -1,67 +1,62 @@
 """Times the library against a direct implementation on the same episodes: `make bench`.
 
-Both run alternately in one process, after a warm-up; the ratio is the median of the turns, with the smallest and the
-largest. Peak memory is what a call adds to a fresh process. Nothing else should run meanwhile.
+Every implementation runs in a process of its own, in turns after a warm-up; a ratio is the median of the turns, with
+the smallest and the largest. Peak memory is what the calls add to the process. Nothing else should run meanwhile.
 """
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
 import measuring
-import torch
 from data_rows import measure_data
 from rows import GROUPS
 
-RESULTS = Path(__file__).parents[1] / "results" / "benchmarks"
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-WITHOUT_PRECISION = ("clustering",)
+RESULTS = Path(__file__).parents[1] / "results" / "benchmarks.json"
 
 
-def measure(group: str, size: int, precision: str, repetitions: int) -> list[dict]:
+def measure(group: str, size: int, repetitions: int, patience: float) -> list[dict]:
+    """Times all rows of a group."""
     measured = []
-    for row in GROUPS[group](size, PRECISIONS[precision]):
-        found = {"group": group, "name": row.name, "precision": precision, "size": size}
-        found |= measuring.alternately(row.ours, row.other, repetitions, row.inner)
-        if row.same is not None:
-            found["same"] = row.same(row.ours(), row.other())
-        if row.memory:
-            common = (group, row.name, str(size), precision)
-            found["peak"] = measuring.peak_memory(Path(__file__), *common, "ours")
-            found["other_peak"] = measuring.peak_memory(Path(__file__), *common, "other")
-        print(measuring.printed(found), flush=True)
-        measured.append(found)
+    for row in GROUPS[group](size):
+        here = [sys.executable, __file__, "--serve", group, row.name, str(size)]
+        commands = {name: [*here, name] for name in row.calls}
+        found = measuring.compare(commands, repetitions, patience, row.apart, row.compare)
+        print(measuring.printed(group, row.name, found), flush=True)
+        measured.append({"group": group, "name": row.name, "size": size, "measured": found})
     return measured
 
 
-def report_peak(group: str, name: str, size: str, precision: str, whose: str) -> None:
-    row = next(row for row in GROUPS[group](int(size), PRECISIONS[precision]) if row.name == name)
-    measuring.report_peak(getattr(row, whose))
+def serve(group: str, name: str, size: str, implementation: str) -> None:
+    row = next(row for row in GROUPS[group](int(size)) if row.name == name)
+    last = list(row.calls)[-1]
+    measuring.serve(row.calls[implementation], 1 if implementation == last else row.inner)
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["--peak"]:
-        return report_peak(*sys.argv[2:])
+    if sys.argv[1:2] == ["--serve"]:
+        return serve(*sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__)
     groups = [*GROUPS, "data"]
     parser.add_argument("--only", nargs="+", choices=groups, default=groups, metavar="GROUP", help=", ".join(groups))
-    parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=list(PRECISIONS))
     parser.add_argument("--size", type=int, default=84, help="of the images, in pixels")
     parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--output", type=Path, default=RESULTS / "latest.json")
+    parser.add_argument("--patience", type=float, default=90, help="seconds after which a row takes no further turn")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="groups measured now take their old rows' place")
     options = parser.parse_args()
-    facts = measuring.machine()
-    print(", ".join(f"{name} {value}" for name, value in facts.items() if value is not None))
-    rows = []
+    machine = measuring.machine()
+    print(json.dumps(machine, indent=1))
+    kept = json.loads(options.output.read_text())["rows"] if options.output.exists() else []
+    rows = [{**row, "machine": row.get("machine", {})} for row in kept if row["group"] not in options.only]
     for group in options.only:
         if group == "data":
-            rows += measure_data(options.repetitions)
-            continue
-        for precision in options.precision[:1] if group in WITHOUT_PRECISION else options.precision:
-            print(f"\n{group}, {precision}: ours, direct, direct ÷ ours")
-            rows += measure(group, options.size, precision, options.repetitions)
-        measuring.write(rows, options.output)
-    measuring.write(rows, options.output)
+            new = measure_data(options.repetitions)
+        else:
+            new = measure(group, options.size, options.repetitions, options.patience)
+        rows += [{**row, "machine": machine} for row in new]
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
     print(f"\n{options.output}")
 
 

@@ -82,8 +82,6 @@ class TransductiveCNAPS(nn.Module):
 
     def features(self, episode: Episode) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Adapted features of the support images, their labels, and features of the query and unlabelled images."""
-        if episode.support_images.device.type == "cpu":
-            keep_some_memory()
         film = self.adapt(episode)
         sets = [episode.support_images, episode.query_images]
         if episode.unlabelled_images is not None:
@@ -94,6 +92,8 @@ class TransductiveCNAPS(nn.Module):
 
     def adapt(self, episode: Episode) -> list[Modulation]:
         """gamma and beta for every block, from the episode's task embedding."""
+        if episode.support_images.device.type == "cpu":
+            keep_some_memory()
         support, query = (in_range(x, self.pixel_range) for x in (episode.support_images, episode.query_images))
         embedding = self.task_encoder(support, episode.support_labels, query)
         return self.film_generator(embedding)
@@ -125,6 +125,7 @@ class TransductiveCNAPS(nn.Module):
     def _at_once(self, images: Float[Tensor, "n 3 height width"]) -> int:
         if images.device.type != "cpu":
             return self.chunk
+        keep_some_memory()
         first_output = STAGE_CHANNELS[0] * images[0, 0].numel() // 4  # numbers an image
         return max(1, min(self.chunk, BYTES_AT_ONCE // (first_output * self.precision.itemsize)))
 
