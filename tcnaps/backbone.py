@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tcnaps.modulated import modulated_conv
+from tcnaps.modulated import affine, modulated_conv
 
 STAGE_CHANNELS = (64, 128, 256, 512)
 BLOCKS_PER_STAGE = 2
@@ -42,6 +42,8 @@ class ConvNorm(nn.Module):
         else:
             weight, bias, rest = self.folded(film)
             x = F.conv2d(x, weight, bias, self.conv.stride, self.conv.padding)
+            if rest is not None and not torch.is_grad_enabled():
+                return affine(x, *rest)
         return x if rest is None else x * rest.gamma[..., None, None] + rest.beta[..., None, None]
 
     def rectified(

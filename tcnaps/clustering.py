@@ -8,9 +8,8 @@ steps one by one; `trajectory` collects them and `cluster` stops by the paper's 
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import count, islice
-from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -18,44 +17,9 @@ from torch import Tensor
 
 from tcnaps import low_rank
 from tcnaps.checks import check_features, check_support_labels
+from tcnaps.head import Head
 
 SMALL = 256  # up to so many images or features, float64 throughout costs little, and no rounding is amplified
-
-
-@dataclass(frozen=True)
-class Head:
-    """The classifier's settings. Each is independent of the others; the paper's variants are rows of them.
-
-    Attributes:
-        metric: `euclidean` puts the identity in place of every covariance (Ren et al. 2018).
-        log_determinant: adds −½ log|Q_k| to the logits (the paper's mixture equation, with a uniform prior).
-        scale: factor on the squared distance inside the softmax: 1 in equation 5, ½ in the mixture equation.
-        update: `means` leaves the covariances as the support set gave them (Bregman soft clustering).
-        unlabelled: whose responsibilities refine the classes: the query images', the extra images', or both.
-        identity_weight: β of equation 2, in squared feature units; the weight of the identity in every covariance.
-        task_covariance_divisor: Σ is the scatter divided by n (the paper) or n − 1 (the released code).
-        class_covariance_divisor: likewise for Σ_k by the support set alone; n_k − 1 is the released Simple CNAPS, whose
-            Σ_k of a 1-shot class is the variance of its image's features, in every entry. Refinement divides by n_k.
-    """
-
-    metric: Literal["mahalanobis", "euclidean"] = "mahalanobis"
-    log_determinant: bool = False
-    scale: float | int = 1.0
-    update: Literal["means and covariances", "means"] = "means and covariances"
-    unlabelled: Literal["query", "extra", "both"] = "query"
-    identity_weight: float | int = 1.0
-    task_covariance_divisor: Literal["n", "n-1"] = "n"
-    class_covariance_divisor: Literal["n", "n-1"] = "n"
-
-    def __post_init__(self) -> None:
-        for setting in fields(self):
-            allowed, value = get_args(setting.type), getattr(self, setting.name)
-            if isinstance(setting.default, str) and value not in allowed:
-                raise ValueError(f"{setting.name} is {value!r}; it must be one of {', '.join(map(repr, allowed))}")
-        if not self.identity_weight > 0:
-            raise ValueError(f"identity_weight is {self.identity_weight}; covariances are invertible only above 0")
-        if not self.scale > 0:
-            raise ValueError(f"scale is {self.scale}; it must be above 0")
 
 
 @dataclass(frozen=True)
@@ -74,11 +38,13 @@ class Step:
     Attributes:
         logits: of the query images: −scale · d², less ½ log|Q_k| where the head has the log-determinant.
         extra_logits: the same of the extra unlabelled images.
+        rows: how many images the largest class needed; see `refinement_steps`. On a device, for nobody waits for it.
     """
 
     number: int
     logits: Float[Tensor, "n_query way"]
     extra_logits: Float[Tensor, "n_extra way"]
+    rows: Int[Tensor, ""] | int = 0
 
     @property
     def responsibilities(self) -> Float[Tensor, "n_query way"]:
@@ -144,6 +110,7 @@ def refinement_steps(
     query_features: Float[Tensor, "n_query d"],
     extra_features: Float[Tensor, "n_extra d"] | None = None,
     head: Head = Head(),
+    rows: int | None = None,
 ) -> Iterator[Step]:
     """Yields step 0 (support statistics alone), 1, 2, ... without end; take as many as you need (Algorithm 1).
 
@@ -152,6 +119,9 @@ def refinement_steps(
     Args:
         support_labels: 0, ..., way − 1, each at least once.
         extra_features: further unlabelled images; they refine the classes where `head.unlabelled` says so.
+        rows: how many images make up each class's covariance, those that count most. Default: as many as are needed
+            to be exact, which the host waits for the device to say. Otherwise it waits for nothing after step 1 has
+            begun, and a step is exact if its `rows` is no more.
 
     Raises:
         ValueError: features of different width or kind, non-finite features, a class without a support image, or a
@@ -179,6 +149,8 @@ def refinement_steps(
     else:
         coordinates = features if as_they_are and dense else low_rank.span_coordinates(features)
     outside = features.shape[1] - coordinates.shape[1]
+    equal_shots = len(support_labels.bincount().unique()) == 1
+    needed = 0
 
     support_responsibilities = responsibilities = one_hot(support_labels, way, features)
     members, points = coordinates[:n_support], coordinates[n_support:]
@@ -194,7 +166,8 @@ def refinement_steps(
             statistics = class_statistics(features[:n_support], responsibilities, first_head)
             logits = class_logits(features[n_support:], statistics, head)
         elif number == 0:
-            logits = _support_logits(points, members, responsibilities, head, outside)
+            support_logits = _equal_shots_logits if equal_shots else _support_logits
+            logits, needed = support_logits(points, members, responsibilities, head, outside, rows)
         elif len(members) > n_support:  # else nothing refines: step 0 stands
             if number == 1:  # the task covariance is that of all members from here on: diagonalise it once
                 divisor = _divisor(len(members), head.task_covariance_divisor)
@@ -203,9 +176,9 @@ def refinement_steps(
                 else:
                     rotation, variances = low_rank.principal_axes(members, divisor)
                     members, points = members @ rotation, points @ rotation
-            logits = _low_rank_logits(points, members, variances, responsibilities, head, outside)
+            logits, needed = _low_rank_logits(points, members, variances, responsibilities, head, outside, rows)
         rounded = logits.to(dtype)
-        yield Step(number, rounded[:n_query], rounded[n_query:])
+        yield Step(number, rounded[:n_query], rounded[n_query:], needed)
         responsibilities = torch.cat([support_responsibilities, logits[refining].softmax(1)])
         if number == 0:
             members = torch.cat([members, points[refining]])
@@ -218,10 +191,29 @@ def trajectory(
     extra_features: Float[Tensor, "n_extra d"] | None = None,
     head: Head = Head(),
     steps: int = 10,
+    waiting: bool | None = None,
 ) -> Float[Tensor, "{steps}+1 n_query way"]:
-    """Logits of the query images after every refinement step 0, 1, ..., `steps`; one record for every stopping rule."""
-    loop = refinement_steps(support_features, support_labels, query_features, extra_features, head)
-    return torch.stack([step.logits for step in islice(loop, steps + 1)])
+    """Logits of the query images after every refinement step 0, 1, ..., `steps`; one record for every stopping rule.
+
+    Args:
+        waiting: whether the host may wait for the device between two steps. Otherwise the steps are queued with a guess
+            of what they need, and queued again where it was too low. Default: on a CPU, which is the host.
+    """
+    sets = (support_features, support_labels, query_features, extra_features, head)
+    if waiting if waiting is not None else query_features.device.type == "cpu":
+        return torch.stack([step.logits for step in islice(refinement_steps(*sets), steps + 1)])
+    n_images = len(support_features) + len(query_features) + (0 if extra_features is None else len(extra_features))
+    rows = 2 * math.ceil(n_images / (int(support_labels.max()) + 1))
+    while True:
+        taken = list(islice(refinement_steps(*sets, rows), steps + 1))
+        needed = max(int(step.rows) for step in taken)
+        if needed <= rows:
+            break
+        rows = needed
+    logits = torch.stack([step.logits for step in taken])
+    if not logits.isfinite().all():
+        raise ValueError("logits are not finite: a covariance is singular in this precision; raise identity_weight")
+    return logits
 
 
 def cluster(
@@ -252,31 +244,36 @@ def should_stop(step: int, labels_changed: bool, minimum: int, maximum: int) -> 
     return step >= maximum or (step >= max(minimum, 1) and not labels_changed)
 
 
-def _support_logits(points, members, responsibilities, head, outside):
-    """Step 0. With equal shots, all classes share (1 − λ) Σ + identity_weight · I; a Cholesky factor makes it I."""
+def _support_logits(points, members, responsibilities, head, outside, rows):
+    """Step 0 in the axes of the support set."""
+    divisor = _divisor(len(members), head.task_covariance_divisor)
+    rotation, variances = low_rank.principal_axes(members, divisor)
+    members, points = members @ rotation, points @ rotation
+    return _low_rank_logits(points, members, variances, responsibilities, head, outside, rows)
+
+
+def _equal_shots_logits(points, members, responsibilities, head, outside, rows):
+    """The same where all classes share (1 − λ) Σ + identity_weight · I; a Cholesky factor makes it I."""
     counts, divisor = responsibilities.sum(0), _divisor(len(members), head.task_covariance_divisor)
-    if counts.min() != counts.max():
-        rotation, variances = low_rank.principal_axes(members, divisor)
-        return _low_rank_logits(points @ rotation, members @ rotation, variances, responsibilities, head, outside)
     shrinkage, scatter_weights = _weights(responsibilities, counts, head)
     factor = low_rank.shared_factor(members, (1 - shrinkage[0]) / divisor, head.identity_weight)
     members, points = (torch.linalg.solve_triangular(factor, z.T, upper=False).T for z in (members, points))
     means = responsibilities.T @ members / counts[:, None]
-    distances, log_determinants = low_rank.squared_distances(
-        points, means, torch.ones_like(means), members, scatter_weights, identity_weight=1.0
+    distances, log_determinants, needed = low_rank.squared_distances(
+        points, means, torch.ones_like(means), members, scatter_weights, identity_weight=1.0, rows=rows
     )
-    return _logits(distances, log_determinants + 2 * factor.diagonal().log().sum(), head, outside)
+    return _logits(distances, log_determinants + 2 * factor.diagonal().log().sum(), head, outside), needed
 
 
-def _low_rank_logits(points, members, variances, responsibilities, head, outside):
+def _low_rank_logits(points, members, variances, responsibilities, head, outside, rows):
     counts = responsibilities.sum(0)
     means = responsibilities.T @ members / counts[:, None]
     shrinkage, scatter_weights = _weights(responsibilities, counts, head)
     diagonals = torch.outer(1 - shrinkage, variances) + head.identity_weight
-    distances, log_determinants = low_rank.squared_distances(
-        points, means, diagonals, members, scatter_weights, head.identity_weight
+    distances, log_determinants, needed = low_rank.squared_distances(
+        points, means, diagonals, members, scatter_weights, head.identity_weight, rows
     )
-    return _logits(distances, log_determinants, head, outside)
+    return _logits(distances, log_determinants, head, outside), needed
 
 
 def _logits(distances, log_determinants, head, outside):

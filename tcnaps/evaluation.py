@@ -7,6 +7,7 @@ these rows.
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from torch import Tensor
 from tqdm.auto import tqdm
 
 from tcnaps.checkpoints import checkpoint_folder, digest, load_model
+from tcnaps.clustering import trajectory
 from tcnaps.config import Study
 from tcnaps.datasets import open_split
 from tcnaps.datasets.image_source import ImageSource
@@ -65,23 +68,47 @@ def evaluate_dataset(
     name: str,
     device: torch.device | str = "cpu",
     workers: int = 0,
+    together: bool | None = None,
 ) -> pd.DataFrame:
-    """The rows of one evaluation on one dataset; for `workers` see `evaluate`."""
+    """The rows of one evaluation on one dataset; for `workers` see `evaluate`.
+
+    Args:
+        together: whether episodes share batches of up to the study's `images_at_once`, which changes rounding only.
+            Default: on devices other than a CPU.
+    """
     evaluation = study.evaluations[name]
     numbers = range(evaluation.episodes)
     tasks = ((source, draw_episode(source, evaluation.protocol, study.seed, index)) for index in numbers)
+    at_once = study.images_at_once if together or (together is None and torch.device(device).type != "cpu") else 0
     frames = []
     with Loader(workers, device) as loader:
         bar = tqdm(loader.episodes(tasks), f"{name}, {source.dataset}", len(numbers), leave=False, unit="episode")
-        for episode in bar:
-            frames.append(_rows_of(episode, model, source, study, training, name))
+        for episodes in in_batches(iter(bar), at_once):
+            features = model.features_together(episodes)
+            for episode, of_episode in zip(episodes, features):
+                logits = trajectory(*of_episode, model.head, study.refinement.recorded_steps)
+                frames.append(_rows_of(episode, logits, source, study, training, name))
     return pd.concat(frames, ignore_index=True)
 
 
+def in_batches(episodes: Iterator[Episode], images_at_once: int) -> Iterator[list[Episode]]:
+    """Episodes in their order, as many together as have so many images; at least one."""
+    batch, n_images = [], 0
+    for episode in episodes:
+        own = len(episode.support_images) + len(episode.query_images)
+        if batch and n_images + own > images_at_once:
+            yield batch
+            batch, n_images = [], 0
+        batch.append(episode)
+        n_images += own
+    if batch:
+        yield batch
+
+
 def _rows_of(
-    episode: Episode, model: TransductiveCNAPS, source: ImageSource, study: Study, training: str, name: str
+    episode: Episode, logits: Tensor, source: ImageSource, study: Study, training: str, name: str
 ) -> pd.DataFrame:
-    confidences, predictions = model(episode, study.refinement.recorded_steps).softmax(2).max(2)
+    confidences, predictions = logits.softmax(2).max(2)
     draw, shots = episode.draw, episode.shots.cpu().numpy()
     n_query = len(draw.query_labels)
     frame = {

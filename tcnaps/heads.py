@@ -6,10 +6,11 @@ import pandas as pd
 import torch
 from tqdm.auto import tqdm
 
-from tcnaps.clustering import Head, trajectory
+from tcnaps.clustering import trajectory
 from tcnaps.config import FixedProtocol, Study, VariableProtocol
 from tcnaps.datasets.image_source import ImageSource
 from tcnaps.episodes import load_episode
+from tcnaps.head import Head
 from tcnaps.model import TransductiveCNAPS
 from tcnaps.sampling import draw_episode
 from tcnaps.stopping import stopping_step

@@ -130,6 +130,26 @@ class Loader:
     def read(self, requests: Iterable[Request]) -> Iterator[Float[Tensor, "n 3 height width"]]:
         """The images of each request, scaled to [-1, 1]; see `episodes`."""
         self._check_open()
+        images = self._read(requests)
+        yield from images if self.device.type != "cuda" else self._ahead(images)
+
+    def _ahead(self, batches: Iterator[Tensor]) -> Iterator[Tensor]:
+        """One further than asked for: its copy runs on a stream of its own, beside what the device computes."""
+        stream, current = torch.cuda.Stream(self.device), torch.cuda.current_stream(self.device)
+        coming = None
+        while True:
+            with torch.cuda.stream(stream):
+                following = next(batches, None), stream.record_event()
+            if coming is not None:
+                images, arrived = coming
+                current.wait_event(arrived)
+                images.record_stream(current)  # its memory is not given away before what uses it here is done
+                yield images
+            if following[0] is None:
+                return
+            coming = following
+
+    def _read(self, requests: Iterable[Request]) -> Iterator[Float[Tensor, "n 3 height width"]]:
         if not self._workers:
             yield from (self._scaled(_read_here(request, self._files)) for request in requests)
             return
@@ -170,7 +190,7 @@ class Loader:
         if self.device.type == "cpu":
             return scale_pixels(pixels)
         images = torch.from_numpy(pixels)
-        if self.device.type == "cuda":  # from pinned memory, so that the copy runs beside what the device computes
+        if self.device.type == "cuda":  # from pinned memory: the host would wait for a copy from elsewhere
             return scale_pixels(images.pin_memory().to(self.device, non_blocking=True))
         return scale_pixels(images.to(self.device))
 

@@ -9,7 +9,7 @@ determinant lemma).
 """
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 
@@ -60,7 +60,7 @@ def shared_factor(
 
 def significant_rows(
     squared_norms: Float[Tensor, "m way"], weights: Float[Tensor, "m way"], identity_weight: float | int
-) -> int:
+) -> Int[Tensor, ""]:
     """How many rows the largest class needs, so that leaving out the others changes no distance beyond rounding.
 
     Leaving out rows x_j of X_k lowers Q_k by Δ ≼ (Σ_j |x_j|²) I, and Q_k ≽ identity_weight·I, so that a squared
@@ -72,7 +72,7 @@ def significant_rows(
         weights: λ_k w_jk / n_k, so that |x_j|² = weights · squared_norms.
     """
     resolution = torch.finfo(weights.dtype).eps * identity_weight / len(weights)
-    return int((weights * squared_norms > resolution).sum(0).max())
+    return (weights * squared_norms > resolution).sum(0).max()
 
 
 def squared_distances(
@@ -82,7 +82,8 @@ def squared_distances(
     members: Float[Tensor, "m r"],
     weights: Float[Tensor, "m way"],
     identity_weight: float | int,
-) -> tuple[Float[Tensor, "n way"], Float[Tensor, "way"]]:
+    rows: int | None = None,
+) -> tuple[Float[Tensor, "n way"], Float[Tensor, "way"], Int[Tensor, ""] | int]:
     """(z − μ_k)ᵀ Q_k⁻¹ (z − μ_k) and log|Q_k| for Q_k = D_k + Σ_j weights_jk (z_j − μ_k)(z_j − μ_k)ᵀ.
 
     Args:
@@ -90,33 +91,44 @@ def squared_distances(
         diagonals: D_k's diagonal, at least `identity_weight` everywhere.
         members: the images z_j that make up the class covariances, in the same axes.
         weights: λ_k w_jk / n_k.
+        rows: how many members to use for each class: those that count most. Default: as many as `significant_rows`
+            says, for which the host waits for the device.
+
+    Returns:
+        Both, and `significant_rows`: the former are exact only where `rows` is no less.
     """
     precisions = 1 / diagonals
     distances = _diagonal_distances(points, means, precisions)
     log_determinants = diagonals.log().sum(1)
     from_means = _euclidean(members, means)
-    count = significant_rows(from_means, weights, identity_weight)
-    if count == 0:
-        return distances, log_determinants
-    way, r = means.shape
-    importance = weights * from_means
-    rows = importance.topk(count, dim=0).indices.T if count < len(members) else None
+    significant = significant_rows(from_means, weights, identity_weight)
     if rows is None:
-        chosen, chosen_weights = members.expand(way, -1, -1), weights.T
+        count = significant = int(significant)
+        cholesky = torch.linalg.cholesky
     else:
-        chosen, chosen_weights = members[rows], weights.T.gather(1, rows)
+        count, cholesky = min(rows, len(members)), _unchecked_cholesky
+    if count == 0:
+        return distances, log_determinants, significant
+    way, r = means.shape
+    if count < len(members):
+        largest = (weights * from_means).topk(count, dim=0).indices.T
+        chosen, chosen_weights = members[largest], weights.T.gather(1, largest)
+    else:
+        chosen, chosen_weights = members.expand(way, -1, -1), weights.T
     x = (chosen - means[:, None]) * chosen_weights.sqrt()[..., None]  # way × M × r
+    if count > r // 2 and rows is None:
+        return *_dense(points, means, diagonals, x), significant
     if count > r // 2:
-        return _dense(points, means, diagonals, x)
+        return *_dense_together(points, means, diagonals, x), significant
     x_precise = x * precisions[:, None]
     capacitance = torch.baddbmm(torch.eye(count, dtype=x.dtype, device=x.device), x_precise, x.mT)  # I + X D⁻¹ Xᵀ
-    factor = torch.linalg.cholesky(capacitance)
+    factor = cholesky(capacitance)
     at_points = (x_precise.reshape(way * count, r) @ points.T).view(way, count, -1)
     at_means = x_precise @ means[..., None]
     solved = torch.linalg.solve_triangular(factor, at_points - at_means, upper=False)
     distances = distances - solved.square().sum(1).T
     log_determinants = log_determinants + 2 * factor.diagonal(dim1=1, dim2=2).log().sum(1)
-    return distances, log_determinants
+    return distances, log_determinants, significant
 
 
 def dense_squared_distances(
@@ -142,6 +154,20 @@ def _dense(points, means, diagonals, x):
         distances.append(solved.square().sum(0))
         log_determinants.append(2 * factor.diagonal().log().sum())
     return torch.stack(distances, dim=1), torch.stack(log_determinants)
+
+
+def _dense_together(points, means, diagonals, x):
+    """The same for all classes at once, of which a GPU likes few large steps better than many small ones."""
+    covariances = x.mT @ x
+    covariances.diagonal(dim1=1, dim2=2).add_(diagonals)
+    factors = _unchecked_cholesky(covariances)
+    solved = torch.linalg.solve_triangular(factors, points.T - means[..., None], upper=False)
+    return solved.square().sum(1).T, 2 * factors.diagonal(dim1=1, dim2=2).log().sum(1)
+
+
+def _unchecked_cholesky(matrices: Float[Tensor, "way m m"]) -> Float[Tensor, "way m m"]:
+    """Without waiting for the device to say that it went well: where it did not, there is NaN."""
+    return torch.linalg.cholesky_ex(matrices).L
 
 
 def _diagonal_distances(points, means, precisions):

@@ -9,10 +9,10 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from tcnaps.checkpoints import checkpoint_folder, load_model
-from tcnaps.clustering import Head
 from tcnaps.config import Study
 from tcnaps.datasets import open_split
 from tcnaps.episodes import load_episode
+from tcnaps.head import Head
 from tcnaps.sampling import draw_episode
 from tcnaps.variants import VARIANTS, Variant
 

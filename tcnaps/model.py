@@ -1,7 +1,9 @@
 """Transductive CNAPS: task encoder → FiLM generator → adapted backbone → clustering (the paper's Figures 2 and 4)."""
 
 import math
+from collections.abc import Sequence
 from functools import partial
+from itertools import repeat
 from typing import Literal
 
 import torch
@@ -10,9 +12,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tcnaps.backbone import STAGE_CHANNELS, Backbone, Modulation
-from tcnaps.clustering import Head, Step, cluster, trajectory
+from tcnaps.clustering import Step, cluster, trajectory
 from tcnaps.episodes import Episode, in_range
 from tcnaps.film import FilmGenerator
+from tcnaps.head import Head
 from tcnaps.memory import keep_some_memory
 from tcnaps.settings import Clustering
 from tcnaps.task_encoder import TaskEncoder
@@ -82,21 +85,38 @@ class TransductiveCNAPS(nn.Module):
 
     def features(self, episode: Episode) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Adapted features of the support images, their labels, and features of the query and unlabelled images."""
-        film = self.adapt(episode)
-        sets = [episode.support_images, episode.query_images]
-        if episode.unlabelled_images is not None:
-            sets.append(episode.unlabelled_images)
-        features = self.extract(torch.cat(sets), film).to(self.clustering_dtype)
-        support, query, *unlabelled = features.split([len(images) for images in sets])
-        return support, episode.support_labels, query, unlabelled[0] if unlabelled else None
+        return self.features_together([episode])[0]
 
-    def adapt(self, episode: Episode) -> list[Modulation]:
-        """gamma and beta for every block, from the episode's task embedding."""
+    def features_together(self, episodes: Sequence[Episode]) -> list[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
+        """`features` of several episodes whose images go through the backbone in one batch, each under its own FiLM.
+
+        The same but for rounding. A GPU is kept busy by it; on a CPU, episodes one by one are faster.
+        """
+        sets = [[images for images in _sets(episode) if images is not None] for episode in episodes]
+        film = self.film_generator(torch.stack([self.embed(episode) for episode in episodes]))
+        counts = torch.tensor([sum(map(len, of_episode)) for of_episode in sets], device=film[0].gamma.device)
+        if len(episodes) == 1:
+            film = [Modulation(*(part[0] for part in layer)) for layer in film]
+        else:
+            film = [Modulation(*(part.repeat_interleave(counts, 0) for part in layer)) for layer in film]
+        images = [images for of_episode in sets for images in of_episode]
+        features = self.extract(torch.cat(images), film).to(self.clustering_dtype)
+        parts = iter(features.split(list(map(len, images))))
+        return [
+            (next(parts), episode.support_labels, next(parts), next(parts) if len(of_episode) == 3 else None)
+            for episode, of_episode in zip(episodes, sets)
+        ]
+
+    def embed(self, episode: Episode) -> Float[Tensor, "64"]:
+        """The episode's task embedding."""
         if episode.support_images.device.type == "cpu":
             keep_some_memory()
         support, query = (in_range(x, self.pixel_range) for x in (episode.support_images, episode.query_images))
-        embedding = self.task_encoder(support, episode.support_labels, query)
-        return self.film_generator(embedding)
+        return self.task_encoder(support, episode.support_labels, query)
+
+    def adapt(self, episode: Episode) -> list[Modulation]:
+        """gamma and beta for every block, from the episode's task embedding."""
+        return self.film_generator(self.embed(episode))
 
     def train(self, mode: bool = True) -> "TransductiveCNAPS":
         """Training mode for everything but the backbone, which stays as pretraining left it."""
@@ -109,17 +129,20 @@ class TransductiveCNAPS(nn.Module):
         return {name: value for name, value in self.state_dict().items() if not name.startswith("backbone.")}
 
     def extract(self, images: Float[Tensor, "n 3 height width"], film: list[Modulation]) -> Float[Tensor, "n 512"]:
-        """Adapted features of images, under what `adapt` found for their episode."""
+        """Adapted features of images, under what `adapt` found for their episode; or a row of it for each image."""
         images = in_range(images, self.pixel_range)
+        n_parts = math.ceil(len(images) / self._at_once(images))
+        own = film[0].gamma.dim() == 2
+        films = zip(*(zip(*(part.tensor_split(n_parts) for part in layer)) for layer in film)) if own else repeat(film)
         features, done = [], 0
         with torch.autocast(images.device.type, torch.bfloat16, enabled=self.precision == torch.bfloat16):
-            for part in images.tensor_split(math.ceil(len(images) / self._at_once(images))):
+            for part, of_part in zip(images.tensor_split(n_parts), films):
                 done += len(part)
                 if torch.is_grad_enabled() and done > self.chunk:
                     run = partial(checkpoint, self.backbone, use_reentrant=False, preserve_rng_state=False)
                 else:
                     run = self.backbone
-                features.append(run(part, film))
+                features.append(run(part, [Modulation(*layer) for layer in of_part]))
         return torch.cat(features)
 
     def _at_once(self, images: Float[Tensor, "n 3 height width"]) -> int:
@@ -128,6 +151,10 @@ class TransductiveCNAPS(nn.Module):
         keep_some_memory()
         first_output = STAGE_CHANNELS[0] * images[0, 0].numel() // 4  # numbers an image
         return max(1, min(self.chunk, BYTES_AT_ONCE // (first_output * self.precision.itemsize)))
+
+
+def _sets(episode: Episode) -> tuple[Tensor | None, ...]:
+    return episode.support_images, episode.query_images, episode.unlabelled_images
 
 
 def head_of(training: str, clustering: Clustering = Clustering()) -> Head:

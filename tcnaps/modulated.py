@@ -33,7 +33,7 @@ class _ModulatedConv(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias, gamma, beta, shortcut, stride, padding):
         inner = F.conv2d(x, weight, bias, stride, padding)
-        outer = _affine(inner, gamma, beta)
+        outer = affine(inner, gamma, beta)
         positive = None
         if shortcut is None:
             outer.relu_()
@@ -49,7 +49,7 @@ class _ModulatedConv(torch.autograd.Function):
     def backward(ctx, gradient):
         inner, weight, gamma, beta, positive = ctx.saved_tensors
         if positive is None:
-            gradient = torch.ops.aten.threshold_backward(gradient, _affine(inner, gamma, beta), 0)
+            gradient = torch.ops.aten.threshold_backward(gradient, affine(inner, gamma, beta), 0)
         else:
             gradient = gradient * positive
         axes = (2, 3) if gamma.dim() == 2 else (0, 2, 3)
@@ -80,7 +80,10 @@ class _ModulatedConv(torch.autograd.Function):
         return to_x, None, None, to_gamma, to_beta, gradient if ctx.needs_input_grad[5] else None, None, None
 
 
-def _affine(x: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
+def affine(
+    x: Float[Tensor, "n k h w"], gamma: Float[Tensor, "*n k"], beta: Float[Tensor, "*n k"]
+) -> Float[Tensor, "n k h w"]:
+    """gamma · x + beta in the precision of x, without gradients."""
     gamma, beta = (part.to(x.dtype)[..., None, None] for part in (gamma, beta))
     return torch.addcmul(beta, x, gamma, out=torch.empty_like(x))
 

@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tcnaps.clustering import ClassStatistics, Head, class_statistics, one_hot, refinement_steps
+from tcnaps.clustering import ClassStatistics, class_statistics, one_hot, refinement_steps
+from tcnaps.head import Head
 
 
 @dataclass(frozen=True)

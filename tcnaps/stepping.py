@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tcnaps.clustering import Head, one_hot, refinement_steps
+from tcnaps.clustering import one_hot, refinement_steps
+from tcnaps.head import Head
 from tcnaps.materials import Material, one_of
 from tcnaps.projection import PlaneView, discriminative_plane, principal_plane, project
 from tcnaps.stopping import stopping_step

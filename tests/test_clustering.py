@@ -8,9 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import naive_logits, naive_statistics, naive_trajectory
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tcnaps import low_rank
-from tcnaps.clustering import Head, class_logits, class_statistics, cluster, one_hot, refinement_steps, trajectory
+from tcnaps.clustering import class_logits, class_statistics, cluster, one_hot, refinement_steps, trajectory
+from tcnaps.head import Head
 
 OPTIONS = [
     {},
@@ -228,7 +230,7 @@ def test_dropped_rows_stay_below_rounding():
     means, diagonals = members[:3], torch.ones(3, 6, dtype=torch.float64)
     squared = torch.cdist(members, means).square()
     assert low_rank.significant_rows(squared, weights, 1.0) <= 5
-    distances, determinants = low_rank.squared_distances(members, means, diagonals, members, weights, 1.0)
+    distances, determinants, _ = low_rank.squared_distances(members, means, diagonals, members, weights, 1.0)
     covariances = torch.stack(
         [torch.eye(6) + (members - m).T @ ((members - m) * w[:, None]) for m, w in zip(means, weights.T)]
     )
@@ -278,3 +280,63 @@ def _oracle_options(options):
         name.removesuffix("_covariance_divisor") + "_divisor" if name.endswith("divisor") else name: value
         for name, value in options.items()
     }
+
+
+class Operations(TorchDispatchMode):
+    """Notes the operations for which the host would wait for the device."""
+
+    WAITING = ("_local_scalar_dense", "nonzero", "equal", "is_nonzero", "_linalg_check_errors", "_unique2", "bincount")
+
+    def __init__(self):
+        super().__init__()
+        self.waiting = []
+
+    def __torch_dispatch__(self, operation, types, arguments=(), keywords=None):
+        if operation.overloadpacket.__name__ in self.WAITING:
+            self.waiting.append(operation.overloadpacket.__name__)
+        return operation(*arguments, **(keywords or {}))
+
+
+@pytest.mark.parametrize("shots", [(2, 2, 2), (1, 3, 2)])
+@pytest.mark.parametrize("d", [6, 40])
+def test_with_a_number_of_rows_given_no_step_waits_for_the_device(shots, d):
+    sets = clouds(shots, d)
+    for rows, waits in ((8, False), (None, True)):
+        loop = refinement_steps(*sets, rows=rows)
+        next(loop), next(loop)
+        with Operations() as operations:
+            next(loop), next(loop)
+        assert bool(operations.waiting) == waits, operations.waiting
+
+
+def clouds(shots, d, queries=20, separation=1.0):
+    generator = torch.Generator().manual_seed(0)
+    centres = separation * torch.randn(len(shots), d, generator=generator)
+    labels = torch.arange(len(shots)).repeat_interleave(torch.tensor(shots))
+    which = torch.randint(len(shots), (queries,), generator=generator)
+    support, query = (centres[k] + torch.randn(len(k), d, generator=generator) for k in (labels, which))
+    return support, labels, query
+
+
+@pytest.mark.parametrize("head", [Head(), Head(log_determinant=True, scale=0.5), Head(metric="euclidean"),
+                                  Head(update="means")])
+@pytest.mark.parametrize("separation", [2.0, 0.1])      # of few and of all images in each class
+@pytest.mark.parametrize("d", [6, 300])
+def test_steps_that_wait_and_steps_that_do_not_are_the_same(d, separation, head):
+    sets = clouds((3, 1, 2, 2), d, queries=60, separation=separation)
+    waiting = trajectory(*sets, head=head, steps=4, waiting=True)
+    torch.testing.assert_close(trajectory(*sets, head=head, steps=4, waiting=False), waiting, rtol=1e-4, atol=1e-4)
+
+
+def test_too_few_rows_are_told_and_made_up_for():
+    sets = clouds((1,) * 6, 300, queries=90, separation=0.1)
+    assert max(int(step.rows) for step in islice(refinement_steps(*sets, rows=4), 3)) > 4
+    torch.testing.assert_close(trajectory(*sets, steps=3, waiting=False), trajectory(*sets, steps=3, waiting=True),
+                               rtol=1e-4, atol=1e-4)
+
+
+def test_a_singular_covariance_is_an_error_also_where_nobody_waits():
+    support, labels, query = clouds((1, 3), 300)
+    head = Head(identity_weight=5e-324)
+    with pytest.raises(ValueError, match="raise identity_weight"):
+        trajectory(support, labels, query, head=head, waiting=False)

@@ -289,3 +289,38 @@ def test_code_that_only_reads_makes_no_result_stale(tmp_path, monkeypatch, resul
     for name in ("episodes", "sampling", "datasets/image_source", result):
         before, after = changed(name), before
         assert before != after, name
+
+
+class FakeStream:
+    """Notes what happens on it, in order, as a CUDA stream would have to do it."""
+
+    def __init__(self, log):
+        self.log = log
+
+    def __enter__(self):
+        self.log.append("copy")
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def record_event(self):
+        return len(self.log)
+
+    def wait_event(self, event):
+        self.log.append("wait")
+
+
+def test_the_next_images_are_copied_while_the_device_computes(source, monkeypatch):
+    """The order of things alone, for want of a device: each copy begins before the images before it are used."""
+    log = []
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: FakeStream(log))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: FakeStream(log))
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda images, stream: None)
+    batches = [torch.full((1,), float(i)) for i in range(3)]
+    with Loader() as loader:
+        for number, images in enumerate(loader._ahead(iter(batches))):
+            assert torch.equal(images, batches[number])
+            log.append(f"use {number}")
+    assert log == ["copy", "copy", "wait", "use 0", "copy", "wait", "use 1", "copy", "wait", "use 2"]

@@ -203,3 +203,50 @@ def test_checkpoints_that_do_not_fit_are_refused(folder):
     (folder / "backbone.safetensors").unlink()
     with pytest.raises(CheckpointError, match="02-pretrain"):
         load_model(study, "simple")
+
+
+def several(dtype=torch.float32):
+    """Episodes of different way, shot, queries and, one of them, with unlabelled images."""
+    def images(n):
+        return torch.rand(n, 3, 32, 32, generator=generator, dtype=dtype) * 2 - 1
+
+    generator, episodes = torch.Generator().manual_seed(3), []
+    for way, shot, queries, unlabelled in ((3, 1, 2, 0), (2, 4, 3, 5), (4, 2, 1, 0)):
+        labels = torch.arange(way).repeat_interleave(shot)
+        extra = images(unlabelled) if unlabelled else None
+        episodes.append(Episode(images(way * shot), labels, images(way * queries), unlabelled_images=extra))
+    return episodes
+
+
+@pytest.mark.parametrize("chunk", [512, 7])
+@pytest.mark.parametrize("training", ["feot", "simple"])
+def test_episodes_together_have_the_features_they_have_alone(training, chunk):
+    torch.manual_seed(0)
+    model = TransductiveCNAPS(training, Backbone()).eval().double()
+    with torch.no_grad():
+        for parameter in model.film_generator.parameters():     # far from gamma 1 and beta 0
+            parameter.normal_(0, 0.2)
+    model.clustering_dtype, episodes = torch.float64, several(torch.float64)
+    with torch.no_grad():
+        alone = [model.features(episode) for episode in episodes]
+        model.chunk = chunk
+        together = model.features_together(episodes)
+    assert (alone[0][0][0] - alone[1][0][0]).abs().max() > 1e-3
+    for one, other in zip(alone, together):
+        assert torch.equal(one[1], other[1]) and (one[3] is None) == (other[3] is None)
+        for which in (0, 2, 3):
+            if one[which] is not None:
+                torch.testing.assert_close(other[which], one[which], rtol=1e-9, atol=1e-9)
+
+
+def test_gradients_of_episodes_together_are_those_alone():
+    torch.manual_seed(0)
+    model = TransductiveCNAPS("feot", Backbone()).train().double()
+    model.clustering_dtype, episodes, found = torch.float64, several(torch.float64), []
+    for call in (lambda: [model.features(episode) for episode in episodes], lambda: model.features_together(episodes)):
+        model.zero_grad()
+        sum(features[0].square().sum() + features[2].sum() for features in call()).backward()
+        found.append([p.grad for p in model.parameters() if p.grad is not None])
+    assert len(found[0]) == len(found[1]) > 0
+    for alone, together in zip(*found):
+        torch.testing.assert_close(together, alone, rtol=1e-8, atol=1e-10)

@@ -6,8 +6,9 @@ import torch
 from small_study import blobs, small_study
 
 from tcnaps.backbone import Backbone
-from tcnaps.clustering import Head, class_logits, trajectory
+from tcnaps.clustering import class_logits, trajectory
 from tcnaps.config import FixedProtocol
+from tcnaps.head import Head
 from tcnaps.heads import compare_heads
 from tcnaps.model import TransductiveCNAPS
 from tcnaps.projection import discriminative_plane, view_in_plane

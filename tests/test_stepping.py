@@ -13,8 +13,9 @@ from stepper_study import finish, place, write_networks, write_training
 
 from tcnaps import materials, stepping, stepping_figures
 from tcnaps.checkpoints import CheckpointError, load_model
-from tcnaps.clustering import Head, class_statistics, one_hot, trajectory
+from tcnaps.clustering import class_statistics, one_hot, trajectory
 from tcnaps.episodes import load_episode
+from tcnaps.head import Head
 from tcnaps.materials import Material, Store
 from tcnaps.projection import principal_plane, project, view_in_plane
 from tcnaps.sampling import draw_episode

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 from sklearn.mixture import GaussianMixture
 
-from tcnaps.clustering import Head, class_statistics, one_hot, refinement_steps, trajectory
+from tcnaps.clustering import class_statistics, one_hot, refinement_steps, trajectory
+from tcnaps.head import Head
 
 EPISODES = {  # shots of every class, queries a class, features
     "1-shot, d > N": ((1, 1, 1, 1, 1), 3, 40),

@@ -10,6 +10,7 @@ from small_study import blobs, small_study
 
 from tcnaps import checkpoints, config, evaluation, meta_training, pretraining, rows
 from tcnaps.checkpoints import CheckpointError, load_model
+from tcnaps.config import FixedProtocol
 from tcnaps.episodes import load_episode
 from tcnaps.evaluation import evaluate
 from tcnaps.loading import Loader
@@ -206,3 +207,28 @@ def test_augmentation_repeats_and_mirrors_only_where_it_may():
 def test_a_batch_larger_than_the_data_is_refused(study):
     with pytest.raises(ValueError, match="pretraining.batch_size 4096 exceeds"):
         pretrain(small_study(pretraining=study.pretraining.model_dump() | {"batch_size": 4096}))
+
+
+def test_episodes_together_give_the_same_rows(root, study):
+    model, source = load_model(study, "feot"), blobs("others", "test")
+    alone, together = (evaluation.evaluate_dataset(model, source, study, "feot", "variable", together=together)
+                       for together in (False, True))
+    confidences = [column for column in alone if column.startswith("confidence")]
+    assert confidences
+    for column in alone:
+        if column in confidences:
+            np.testing.assert_allclose(together[column], alone[column], rtol=1e-4)
+        else:
+            assert together[column].equals(alone[column]), column
+
+
+def test_batches_hold_so_many_images_and_at_least_one_episode():
+    source = blobs("blobs", "test")
+    sizes = [(4, 2), (3, 1), (2, 2), (5, 3), (2, 1)]     # with 2 queries a class: 16, 9, 8, 25 and 6 images
+    episodes = [load_episode(source, evaluation.draw_episode(
+        source, FixedProtocol(way=way, shot=shot, queries_per_class=2), 0, i)) for i, (way, shot) in enumerate(sizes)]
+    for at_once, expected in ((0, [1] * 5), (17, [1, 2, 1, 1]), (25, [2, 1, 1, 1]), (33, [3, 2]), (1000, [5])):
+        batches = list(evaluation.in_batches(iter(episodes), at_once))
+        assert [len(batch) for batch in batches] == expected
+        assert [episode for batch in batches for episode in batch] == episodes
+    assert list(evaluation.in_batches(iter([]), 5)) == []

@@ -1,0 +1,40 @@
+"""The classifier's settings: how features become logits."""
+
+from dataclasses import dataclass, fields
+from typing import Literal, get_args
+
+
+@dataclass(frozen=True)
+class Head:
+    """The classifier's settings. Each is independent of the others; the paper's variants are rows of them.
+
+    Attributes:
+        metric: `euclidean` puts the identity in place of every covariance (Ren et al. 2018).
+        log_determinant: adds −½ log|Q_k| to the logits (the paper's mixture equation, with a uniform prior).
+        scale: factor on the squared distance inside the softmax: 1 in equation 5, ½ in the mixture equation.
+        update: `means` leaves the covariances as the support set gave them (Bregman soft clustering).
+        unlabelled: whose responsibilities refine the classes: the query images', the extra images', or both.
+        identity_weight: β of equation 2, in squared feature units; the weight of the identity in every covariance.
+        task_covariance_divisor: Σ is the scatter divided by n (the paper) or n − 1 (the released code).
+        class_covariance_divisor: likewise for Σ_k by the support set alone; n_k − 1 is the released Simple CNAPS, whose
+            Σ_k of a 1-shot class is the variance of its image's features, in every entry. Refinement divides by n_k.
+    """
+
+    metric: Literal["mahalanobis", "euclidean"] = "mahalanobis"
+    log_determinant: bool = False
+    scale: float | int = 1.0
+    update: Literal["means and covariances", "means"] = "means and covariances"
+    unlabelled: Literal["query", "extra", "both"] = "query"
+    identity_weight: float | int = 1.0
+    task_covariance_divisor: Literal["n", "n-1"] = "n"
+    class_covariance_divisor: Literal["n", "n-1"] = "n"
+
+    def __post_init__(self) -> None:
+        for setting in fields(self):
+            allowed, value = get_args(setting.type), getattr(self, setting.name)
+            if isinstance(setting.default, str) and value not in allowed:
+                raise ValueError(f"{setting.name} is {value!r}; it must be one of {', '.join(map(repr, allowed))}")
+        if not self.identity_weight > 0:
+            raise ValueError(f"identity_weight is {self.identity_weight}; covariances are invertible only above 0")
+        if not self.scale > 0:
+            raise ValueError(f"scale is {self.scale}; it must be above 0")
