@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -89,7 +90,7 @@ def compare(commands: dict[str, Sequence[str]], repetitions: int, patience: floa
 
     Args:
         patience: seconds after which no further turn begins, once there were two.
-        apart: one after the other and not in turns, where they don't fit into memory together; two calls each.
+        apart: one after the other and not in turns, where they don't fit into memory together; once each, after the warm-up.
 
     Returns:
         For each: seconds (the median), times, ratio (last ÷ this; the median of the turns, with ratio_low and
@@ -99,7 +100,7 @@ def compare(commands: dict[str, Sequence[str]], repetitions: int, patience: floa
     with tempfile.TemporaryDirectory() as folder:
         if apart:
             for name, command in commands.items():
-                found |= _turns({name: command}, 2, patience, Path(folder))
+                found |= _turns({name: command}, 1, patience, Path(folder))
         else:
             found = _turns(commands, repetitions, patience, Path(folder))
         reference = list(commands)[-1]
@@ -177,8 +178,8 @@ def limits() -> dict:
         # A convolution: where matrix products go through another library, they can be slower.
         x = torch.randn(64, 512, 8, 8).to(dtype).contiguous(memory_format=torch.channels_last)
         weight = torch.randn(512, 512, 3, 3).to(dtype).contiguous(memory_format=torch.channels_last)
-        with torch.no_grad():
-            seconds = min(_seconds(lambda: torch.conv2d(x, weight, padding=1)) for _ in range(10))
+        convolve = torch.no_grad()(partial(torch.conv2d, x, weight, padding=1))
+        seconds = min(_seconds(convolve) for _ in range(10))
         found[f"operations_{name}"] = 2 * x.numel() * 512 * 9 / seconds
     block = torch.zeros(1 << 26)
     found["bytes"] = 2 * block.nbytes / min(_seconds(lambda: block.add_(1)) for _ in range(10))

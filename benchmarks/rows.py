@@ -18,6 +18,7 @@ from tcnaps.stopping import stopping_step
 from tcnaps.variants import TRAININGS
 
 Call = Callable[[], object]
+HELD = ExitStack()  # as long as the process lasts
 MINIMUM, MAXIMUM = 2, 4
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 EPISODES = {    # name: way, support images a class, query images a class
@@ -98,29 +99,47 @@ def of_precisions(build: Callable[[str], Call], other: Callable[[], Call]) -> di
     return {name: (lambda name=name: build(name)) for name in PRECISIONS} | {"direct": other}
 
 
-def network_rows(size: int) -> Iterator[Row]:
-    def encoder(precision):
-        task, model = episode(*EPISODES["5-way 5-shot"], size), library(precision)
-        return torch.no_grad()(lambda: model.task_encoder(task.support_images, task.support_labels, task.query_images))
+def part_rows(size: int) -> Iterator[Row]:
+    """The parts of an episode, each on what the part before gives it."""
+    for name in ("5-way 5-shot", "20-way 10-shot"):
+        setting = EPISODES[name]
 
-    def plain_encoder():
-        task, model = contents(episode(*EPISODES["5-way 5-shot"], size)), plain()
-        return torch.no_grad()(lambda: model.task_encoder(*task))
+        def encoder(precision, setting=setting):
+            task, model = episode(*setting, size), library(precision)
+            return torch.no_grad()(lambda: model.embed(task))
 
-    def backbone(precision):
-        task, model = episode(*EPISODES["5-way 5-shot"], size), library(precision)
-        film, images = library().adapt(task), torch.cat([task.support_images, task.query_images])
-        film = [type(layer)(*(part.detach() for part in layer)) for layer in film]
-        return torch.no_grad()(lambda: model.extract(images, film))
+        def plain_encoder(setting=setting):
+            task, model = contents(episode(*setting, size)), plain()
+            return torch.no_grad()(lambda: model.task_encoder(*task))
 
-    def plain_backbone():
-        task, model = contents(episode(*EPISODES["5-way 5-shot"], size)), plain()
-        with torch.no_grad():
-            film = model.film_generator(model.task_encoder(*task))
-        return torch.no_grad()(lambda: torch.cat([model.backbone(task[0], film), model.backbone(task[2], film)]))
+        def backbone(precision, setting=setting):
+            task, model = episode(*setting, size), library(precision)
+            with torch.no_grad():
+                film = model.adapt(task)
+            images = torch.cat([task.support_images, task.query_images])
+            return torch.no_grad()(lambda: model.extract(images, film))
 
-    yield Row("task encoder, 75 images", of_precisions(encoder, plain_encoder), numbers)
-    yield Row("backbone, 75 images", of_precisions(backbone, plain_backbone), numbers)
+        def plain_backbone(setting=setting):
+            task, model = contents(episode(*setting, size)), plain()
+            with torch.no_grad():
+                film = model.film_generator(model.task_encoder(*task))
+            return torch.no_grad()(lambda: torch.cat([model.backbone(task[0], film), model.backbone(task[2], film)]))
+
+        def clustering(precision, setting=setting):
+            task, model = episode(*setting, size), library(precision)
+            with torch.no_grad():
+                given = model.features(task)
+            return lambda: cluster(*given, minimum=MINIMUM, maximum=MAXIMUM).labels
+
+        def plain_clustering(setting=setting):
+            task, model = contents(episode(*setting, size)), plain()
+            with torch.no_grad():
+                support, query = model.features(*task)
+            return lambda: direct.cluster(support, task[1], query, MINIMUM, MAXIMUM)[0].argmax(1)
+
+        yield Row(f"{name}: task encoder", of_precisions(encoder, plain_encoder), numbers)
+        yield Row(f"{name}: backbone", of_precisions(backbone, plain_backbone), numbers)
+        yield Row(f"{name}: clustering", of_precisions(clustering, plain_clustering), labels, inner=5)
 
 
 def episode_rows(size: int) -> Iterator[Row]:
@@ -141,7 +160,7 @@ def training_rows(size: int) -> Iterator[Row]:
     for name, setting in TRAINING.items():
         def ours(precision, setting=setting):
             task, model = episode(*setting, size), library(precision).train()
-            ExitStack().enter_context(kept_memory())
+            HELD.enter_context(kept_memory())
             return stepping(model, lambda: F.cross_entropy(model(task, steps=0)[0], task.query_labels))
 
         def other(setting=setting):
@@ -229,5 +248,5 @@ def features(way: int, shot: int, separation: float, seed: int, d: int = 512, qu
     return draw(shot), torch.arange(way).repeat_interleave(shot), draw(queries)
 
 
-GROUPS = {"clustering": clustering_rows, "networks": network_rows, "test": episode_rows, "training": training_rows,
+GROUPS = {"clustering": clustering_rows, "parts": part_rows, "test": episode_rows, "training": training_rows,
           "sweep": sweep_rows, "variants": variant_rows}

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import measuring
+from counting import per_image
 from data_rows import measure_data
 from rows import GROUPS
 
@@ -56,7 +57,7 @@ def main() -> None:
             new = measure(group, options.size, options.repetitions, options.patience)
         rows += [{**row, "machine": machine} for row in new]
         options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+        options.output.write_text(json.dumps({"per_image": per_image(options.size), "rows": rows}, indent=1) + "\n")
     print(f"\n{options.output}")
 
 

@@ -3,8 +3,11 @@
 Batch-norm is a rising line for every channel once a negative gamma's sign has gone into the convolution, so that the
 largest of four can be picked before it as well as after. The convolution's output, by far the largest tensor of the
 layer, is then needed once, for its mean, its variance and its maxima, and exists for a few images at a time only. On
-the way back it is computed again, as many images at a time.
+the way back it is computed again, as many images at a time, where that is cheap: in the first layer, whose images have
+three channels and whose output is as large as all others together.
 """
+
+from itertools import zip_longest
 
 import torch
 from jaxtyping import Float
@@ -31,20 +34,23 @@ def pooled_layer(
     Args:
         at_once: images whose convolution is held in memory at a time. It changes nothing else but rounding.
     """
-    return _PooledLayer.apply(x, weight, bias, gamma, beta, eps, at_once)
+    again = x.shape[1] < weight.shape[0] or not torch.is_grad_enabled()
+    return _PooledLayer.apply(x, weight, bias, gamma, beta, eps, at_once, again)
 
 
 class _PooledLayer(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, weight, bias, gamma, beta, eps, at_once):
+    def forward(ctx, x, weight, bias, gamma, beta, eps, at_once, again):
         sign = torch.where(gamma < 0, -1.0, 1.0).to(gamma.dtype)
         signed, padding = _signed(weight, sign, x), weight.shape[2] // 2
-        counts, moments, pooled = [], [], []
+        counts, moments, pooled, kept = [], [], [], []
         for part in x.split(at_once):
             y = F.conv2d(part, signed, padding=padding)
             counts.append(y.numel() // y.shape[1])
             moments.append(_moments(y, gamma.dtype))
             pooled.append(F.max_pool2d(y, WINDOW))
+            if not again:
+                kept.append(y)
         count, (means, variances) = sum(counts), map(torch.stack, zip(*moments))
         shares = torch.tensor(counts, dtype=gamma.dtype, device=gamma.device)[:, None] / count
         mean = (shares * means).sum(0)
@@ -52,24 +58,26 @@ class _PooledLayer(torch.autograd.Function):
         inverse = torch.rsqrt(variance + eps)
         slope = gamma.abs() * inverse
         out = torch.cat([_line(part, slope, beta - mean * slope).relu_() for part in pooled])
-        ctx.save_for_backward(x, weight, sign, slope, mean, inverse, torch.cat(pooled), out)
+        ctx.save_for_backward(x, weight, sign, slope, mean, inverse, torch.cat(pooled), out, *kept)
         ctx.at_once, ctx.count = at_once, count
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient):
-        x, weight, sign, slope, mean, inverse, pooled, out = ctx.saved_tensors
+        x, weight, sign, slope, mean, inverse, pooled, out, *kept = ctx.saved_tensors
         signed, padding = _signed(weight, sign, x), weight.shape[2] // 2
         gradient = torch.ops.aten.threshold_backward(gradient, out, 0)
-        to_beta = gradient.sum((0, 2, 3), dtype=mean.dtype)
-        to_gamma = ((gradient * pooled).sum((0, 2, 3), dtype=mean.dtype) - to_beta * mean) * inverse
+        wanted = (False, True, True)
+        _, to_gamma, to_beta = torch.ops.aten.native_batch_norm_backward(
+            gradient, pooled, slope, None, None, mean, inverse, True, 0.0, wanted
+        )
         # The largest of a window has a gradient of its own; by the mean and the variance, every y has one.
         by_variance = -slope * inverse * to_gamma / ctx.count
         by_mean = -slope * to_beta / ctx.count - mean * by_variance
         to_weight, to_x = torch.zeros_like(weight), []
-        for part, own in zip(x.split(ctx.at_once), gradient.split(ctx.at_once)):
-            y = F.conv2d(part, signed, padding=padding)
+        for part, own, y in zip_longest(x.split(ctx.at_once), gradient.split(ctx.at_once), kept):
+            y = F.conv2d(part, signed, padding=padding) if y is None else y
             _, places = F.max_pool2d(y, WINDOW, return_indices=True)
             to_y = torch.ops.aten.max_pool2d_with_indices_backward(
                 _line(own, slope), y, WINDOW, WINDOW, (0, 0), (1, 1), False, places
@@ -83,7 +91,7 @@ class _PooledLayer(torch.autograd.Function):
             to_x.append(to_part)
         to_weight *= sign[:, None, None, None]
         to_x = torch.cat(to_x) if ctx.needs_input_grad[0] else None
-        return to_x, to_weight, torch.zeros_like(mean), to_gamma * sign, to_beta, None, None
+        return to_x, to_weight, torch.zeros_like(mean), to_gamma * sign, to_beta, None, None, None
 
 
 def _moments(y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
