@@ -10,30 +10,28 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import torch
-
 # Parameters of mallopt, and what glibc's own adaptation of them ends at.
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 USUAL = {MMAP_THRESHOLD: 32 << 20, TRIM_THRESHOLD: 64 << 20}
 KEEPING = {MMAP_THRESHOLD: 1 << 30, TRIM_THRESHOLD: -1}  # -1: nothing is ever given back
+SOME = {MMAP_THRESHOLD: 64 << 20, TRIM_THRESHOLD: 512 << 20}
 
-BLOCK = (32 << 20) - (64 << 10)  # just below what that adaptation ends at
-
-_lock, _holders = threading.Lock(), 0
+_lock, _holders, _usual = threading.Lock(), 0, USUAL
 
 
 def keep_some_memory() -> None:
-    """From here on some 60 MiB of freed memory stay with the process, where the C library is glibc.
-
-    It keeps twice as much as the largest block that was ever given back to the system. This gives back such a block,
-    which was never touched and so never took any memory.
-    """
-    torch.empty(BLOCK, dtype=torch.uint8)
+    """From here on up to 512 MiB of freed memory stay with the process, where the C library is glibc."""
+    global _usual
+    if _usual is not SOME:
+        with _lock:
+            _usual = SOME
+            if _holders == 0:
+                _set(SOME)
 
 
 @contextmanager
 def kept_memory() -> Iterator[None]:
-    """While it lasts, memory that is freed stays with this process; then it goes back to the system.
+    """While it lasts, memory that is freed stays with this process; then it goes back to the system, or all but some.
 
     It changes how fast things are, never what they are. It may be nested, and does nothing where the C library is not
     glibc. Peak memory rises somewhat, since free blocks of different sizes are not always of use to each other.
@@ -49,7 +47,7 @@ def kept_memory() -> Iterator[None]:
         with _lock:
             _holders -= 1
             if _holders == 0:
-                _set(USUAL)
+                _set(_usual)
 
 
 def _set(thresholds: dict[int, int]) -> None:
@@ -58,5 +56,5 @@ def _set(thresholds: dict[int, int]) -> None:
         return
     for parameter, value in thresholds.items():
         library.mallopt(parameter, value)
-    if thresholds is USUAL:
+    if thresholds is not KEEPING:
         library.malloc_trim(0)

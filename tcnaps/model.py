@@ -24,7 +24,7 @@ from tcnaps.variants import TRAININGS, VARIANTS
 __all__ = ["TRAININGS", "VARIANTS", "TransductiveCNAPS", "head_of"]
 
 
-BYTES_AT_ONCE = 2**24  # of the first layer's output, on a CPU: larger blocks of memory are not kept for the next part
+BYTES_AT_ONCE = 2**25  # of the first layer's output, on a CPU; half in training, where gradients take as much again
 
 
 class TransductiveCNAPS(nn.Module):
@@ -150,7 +150,8 @@ class TransductiveCNAPS(nn.Module):
             return self.chunk
         keep_some_memory()
         first_output = STAGE_CHANNELS[0] * images[0, 0].numel() // 4  # numbers an image
-        return max(1, min(self.chunk, BYTES_AT_ONCE // (first_output * self.precision.itemsize)))
+        n_bytes = BYTES_AT_ONCE // (2 if torch.is_grad_enabled() else 1)
+        return max(1, min(self.chunk, n_bytes // (first_output * self.precision.itemsize)))
 
 
 def _sets(episode: Episode) -> tuple[Tensor | None, ...]:
