@@ -41,23 +41,25 @@ def time_of_episodes(axes: Panels, parts: pd.DataFrame) -> None:
 def ratios(ax: Axes, measurements: pd.DataFrame, groups: Sequence[str]) -> None:
     """How many times as fast as the direct implementation: medians of the turns, with the smallest and the largest."""
     own = measurements[measurements["group"].isin(groups) & measurements["ratio"].notna()]
-    names = list(dict.fromkeys(f"{row.group}: {row.name_}" for row in own.rename(columns={"name": "name_"}).itertuples()))
+    own = own.assign(name=own["group"] + ": " + own["name"])
+    names = list(own["name"].unique())
     for number, (implementation, of_one) in enumerate(own.groupby("implementation", sort=False)):
         colour, marker = STYLES.get(implementation, (GREY, "D"))
-        y = [names.index(f"{group}: {name}") for group, name in zip(of_one["group"], of_one["name"])]
+        y = [names.index(name) for name in of_one["name"]]
         spread = np.abs(of_one[["ratio_low", "ratio_high"]].to_numpy() - of_one[["ratio"]].to_numpy()).T
         ax.errorbar(of_one["ratio"], np.add(y, 0.16 * (2 * number - 1)), xerr=spread, fmt=marker, color=colour,
                     elinewidth=1, label=implementation)
     ax.axvline(1, color=BLACK, linewidth=0.8)
-    ax.set(xlabel="Seconds of the direct implementation ÷ seconds of tcnaps", ylim=(len(names) - 0.4, -0.6))
+    ax.set(xlabel="Times as fast as the direct implementation", ylim=(len(names) - 0.4, -0.6))
     ax.set_xlim(left=0)
     ax.set_yticks(range(len(names)), names)
-    ax.legend(loc="lower right")
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
 
 
 def memory(ax: Axes, measurements: pd.DataFrame, groups: Sequence[str]) -> None:
     """What the calls add to a process's memory at the peak, a bar for each implementation."""
     own = measurements[measurements["group"].isin(groups)]
+    own = own.assign(name=own["group"] + ": " + own["name"])
     table = own.pivot(index="name", columns="implementation", values="gigabytes").loc[own["name"].unique()]
     kinds = [kind for kind in ("direct", "float32", "bfloat16") if kind in table]
     for number, kind in enumerate(kinds):
@@ -72,4 +74,4 @@ def memory(ax: Axes, measurements: pd.DataFrame, groups: Sequence[str]) -> None:
     ax.set_yticks(range(len(table)), table.index)
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
-    ax.legend(loc="lower right")
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
