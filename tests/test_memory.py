@@ -56,4 +56,4 @@ def test_an_error_ends_it(monkeypatch):
     monkeypatch.setattr(memory, "_set", calls.append)
     with pytest.raises(RuntimeError), kept_memory(), kept_memory():
         raise RuntimeError
-    assert calls == [memory.KEEPING, memory.USUAL]
+    assert calls == [memory.KEEPING, memory._usual]
