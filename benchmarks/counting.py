@@ -25,7 +25,8 @@ def per_image(size: int) -> dict[str, dict[str, int]]:
     model = direct_model.Model()
     film = [(torch.ones(channels), torch.zeros(channels)) for channels in (64, 128, 256, 512) for _ in range(4)]
     image, found = torch.zeros(1, 3, size, size), {}
-    calls = {"set encoder": lambda: model.task_encoder.set_encoder(image), "backbone": lambda: model.backbone(image, film)}
+    encoder = model.task_encoder.set_encoder
+    calls = {"set encoder": lambda: encoder(image), "backbone": lambda: model.backbone(image, film)}
     for name, call in calls.items():
         with torch.no_grad(), FlopCounterMode(display=False) as operations, Traffic() as traffic:
             call()

@@ -90,7 +90,7 @@ def compare(commands: dict[str, Sequence[str]], repetitions: int, patience: floa
 
     Args:
         patience: seconds after which no further turn begins, once there were two.
-        apart: one after the other and not in turns, where they don't fit into memory together; once each, after the warm-up.
+        apart: one after the other and not in turns, where they don't fit into memory together; once each, warmed up.
 
     Returns:
         For each: seconds (the median), times, ratio (last ÷ this; the median of the turns, with ratio_low and

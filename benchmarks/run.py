@@ -7,6 +7,7 @@ the smallest and the largest. Peak memory is what the calls add to the process. 
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import measuring
@@ -17,16 +18,14 @@ from rows import GROUPS
 RESULTS = Path(__file__).parents[1] / "results" / "benchmarks.json"
 
 
-def measure(group: str, size: int, repetitions: int, patience: float) -> list[dict]:
-    """Times all rows of a group."""
-    measured = []
+def measure(group: str, size: int, repetitions: int, patience: float) -> Iterator[dict]:
+    """Times the rows of a group, one after the other."""
     for row in GROUPS[group](size):
         here = [sys.executable, __file__, "--serve", group, row.name, str(size)]
         commands = {name: [*here, name] for name in row.calls}
         found = measuring.compare(commands, repetitions, patience, row.apart, row.compare)
         print(measuring.printed(group, row.name, found), flush=True)
-        measured.append({"group": group, "name": row.name, "size": size, "measured": found})
-    return measured
+        yield {"group": group, "name": row.name, "size": size, "measured": found}
 
 
 def serve(group: str, name: str, size: str, implementation: str) -> None:
@@ -55,9 +54,11 @@ def main() -> None:
             new = measure_data(options.repetitions)
         else:
             new = measure(group, options.size, options.repetitions, options.patience)
-        rows += [{**row, "machine": machine} for row in new]
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps({"per_image": per_image(options.size), "rows": rows}, indent=1) + "\n")
+        for row in new:
+            rows.append({**row, "machine": machine})
+            options.output.parent.mkdir(parents=True, exist_ok=True)
+            content = {"per_image": per_image(options.size), "rows": rows}
+            options.output.write_text(json.dumps(content, indent=1) + "\n")
     print(f"\n{options.output}")
 
 
