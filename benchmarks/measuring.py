@@ -66,7 +66,7 @@ def serve(build: Callable[[], Callable[[], object]], inner: int) -> None:
     before, found = memory(reset=True), None
     print("{}", flush=True)
     for line in sys.stdin:
-        wish, *rest = line.split()
+        wish, _, file = line.rstrip("\n").partition(" ")
         answer = {}
         try:
             if wish == "time":
@@ -77,7 +77,7 @@ def serve(build: Callable[[], Callable[[], object]], inner: int) -> None:
             elif wish == "memory":
                 answer = {"bytes": memory() - before}
             else:
-                torch.save(found, rest[0])
+                torch.save(found, file)
         except (RuntimeError, MemoryError) as error:
             print(error, file=sys.stderr)
             os._exit(3 if "memory" in str(error) else 1)

@@ -134,7 +134,7 @@ def gain_by_scale(ax: Axes, frame: pd.DataFrame) -> None:
     ax.set_xscale("log", base=2)
     ax.set_xticks(scales, [{0.125: "⅛", 0.25: "¼", 0.5: "½"}.get(scale, f"{scale:g}") for scale in scales])
     ax.set(xlabel="Scale of the squared distance in the softmax", ylabel="Gain of refinement (points)")
-    ax.legend(loc="best")
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
 
 
 def episode_images(ax: Axes, support: Mapping[str, np.ndarray], query: np.ndarray | None = None,

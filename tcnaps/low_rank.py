@@ -116,10 +116,10 @@ def squared_distances(
     else:
         chosen, chosen_weights = members.expand(way, -1, -1), weights.T
     x = (chosen - means[:, None]) * chosen_weights.sqrt()[..., None]  # way × M × r
-    if count > r // 2 and rows is None:
-        return *_dense(points, means, diagonals, x), significant
-    if count > r // 2:
-        return *_dense_together(points, means, diagonals, x), significant
+    if count > r // 2:  # a class has about as many members as there are dimensions: Q_k itself is cheaper
+        covariances = x.mT @ x
+        covariances.diagonal(dim1=1, dim2=2).add_(diagonals)
+        return *dense_squared_distances(points, means, covariances, waiting=rows is None), significant
     x_precise = x * precisions[:, None]
     capacitance = torch.baddbmm(torch.eye(count, dtype=x.dtype, device=x.device), x_precise, x.mT)  # I + X D⁻¹ Xᵀ
     factor = cholesky(capacitance)
@@ -132,37 +132,29 @@ def squared_distances(
 
 
 def dense_squared_distances(
-    points: Float[Tensor, "n r"], means: Float[Tensor, "way r"], covariances: Float[Tensor, "way r r"]
+    points: Float[Tensor, "n r"],
+    means: Float[Tensor, "way r"],
+    covariances: Float[Tensor, "way r r"],
+    waiting: bool = True,
 ) -> tuple[Float[Tensor, "n way"], Float[Tensor, "way"]]:
-    """Squared Mahalanobis distances and log-determinants by a Cholesky factor a class; differentiable."""
-    factors = torch.linalg.cholesky(covariances)
-    distances = [
-        torch.linalg.solve_triangular(factor, (points - mean).T, upper=False).square().sum(0)
-        for factor, mean in zip(factors, means)
-    ]  # a class at a time: never n × way × r numbers at once
-    return torch.stack(distances, dim=1), 2 * factors.diagonal(dim1=1, dim2=2).log().sum(1)
+    """Squared Mahalanobis distances and log-determinants by a Cholesky factor a class; differentiable.
 
-
-def _dense(points, means, diagonals, x):
-    """The same from Q_k itself, cheaper where a class has about as many members as there are dimensions."""
-    distances, log_determinants = [], []
-    for mean, diagonal, rows in zip(means, diagonals, x):
-        covariance = rows.T @ rows
-        covariance.diagonal().add_(diagonal)
-        factor = torch.linalg.cholesky(covariance)
-        solved = torch.linalg.solve_triangular(factor, (points - mean).T, upper=False)
-        distances.append(solved.square().sum(0))
-        log_determinants.append(2 * factor.diagonal().log().sum())
-    return torch.stack(distances, dim=1), torch.stack(log_determinants)
-
-
-def _dense_together(points, means, diagonals, x):
-    """The same for all classes at once, of which a GPU likes few large steps better than many small ones."""
-    covariances = x.mT @ x
-    covariances.diagonal(dim1=1, dim2=2).add_(diagonals)
-    factors = _unchecked_cholesky(covariances)
-    solved = torch.linalg.solve_triangular(factors, points.T - means[..., None], upper=False)
-    return solved.square().sum(1).T, 2 * factors.diagonal(dim1=1, dim2=2).log().sum(1)
+    Args:
+        waiting: whether the host may wait for the device to say that the factors exist. Otherwise all classes are
+            taken together as well, since a GPU likes few large steps better than many small ones.
+    """
+    if waiting:
+        factors = torch.linalg.cholesky(covariances)
+        distances = [
+            torch.linalg.solve_triangular(factor, (points - mean).T, upper=False).square().sum(0)
+            for factor, mean in zip(factors, means)
+        ]  # a class at a time: never n × way × r numbers at once
+        distances = torch.stack(distances, dim=1)
+    else:
+        factors = _unchecked_cholesky(covariances)
+        solved = torch.linalg.solve_triangular(factors, points.T - means[..., None], upper=False)
+        distances = solved.square().sum(1).T
+    return distances, 2 * factors.diagonal(dim1=1, dim2=2).log().sum(1)
 
 
 def _unchecked_cholesky(matrices: Float[Tensor, "way m m"]) -> Float[Tensor, "way m m"]:

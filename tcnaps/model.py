@@ -24,7 +24,9 @@ from tcnaps.variants import TRAININGS, VARIANTS
 __all__ = ["TRAININGS", "VARIANTS", "TransductiveCNAPS", "head_of"]
 
 
-BYTES_AT_ONCE = 2**25  # of the first layer's output, on a CPU; half in training, where gradients take as much again
+# Of the first layer's output, on a CPU: so little that the memory which one part leaves serves the next. Half in
+# training, where gradients take as much again.
+BYTES_AT_ONCE = 2**25
 
 
 class TransductiveCNAPS(nn.Module):
@@ -41,7 +43,7 @@ class TransductiveCNAPS(nn.Module):
         pixel_range: what the weights were trained on, (-1, 1) or (0, 1). Episodes are in [-1, 1] all the same.
         arithmetic: of the networks, equal but for rounding: `plain` is slower and rounds as the released code does.
         precision: of the convolutions. Clustering runs in `clustering_dtype`, float32 or float64.
-        chunk: images that go through the backbone at once, at most (on a CPU fewer do, as many as its cache likes).
+        chunk: images that go through the backbone at once, at most (on a CPU fewer do, which is faster there).
             It bounds the memory and changes nothing else: in training, the activations of so many images are kept, and
             those of the others are computed once more on the way back.
     """

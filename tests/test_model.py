@@ -218,6 +218,15 @@ def several(dtype=torch.float32):
     return episodes
 
 
+def test_an_episode_that_was_moved_is_the_same():
+    for episode in several():
+        moved = episode.to("cpu")
+        assert moved.way == episode.way and torch.equal(moved.shots, episode.shots)
+        for name in ("support_images", "support_labels", "query_images", "query_labels", "unlabelled_images"):
+            own, other = getattr(moved, name), getattr(episode, name)
+            assert own is other is None or torch.equal(own, other)
+
+
 @pytest.mark.parametrize("chunk", [512, 7])
 @pytest.mark.parametrize("training", ["feot", "simple"])
 def test_episodes_together_have_the_features_they_have_alone(training, chunk):
