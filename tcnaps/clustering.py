@@ -131,7 +131,8 @@ def refinement_steps(
         extra_features = query_features.new_zeros(0, query_features.shape[1])
     sets = {"support": support_features, "query": query_features, "extra": extra_features}
     check_features(sets)
-    way = check_support_labels(support_labels)
+    labels_here = support_labels.cpu()  # the host waits once, and not for each of the following
+    way = check_support_labels(labels_here)
     if head.task_covariance_divisor == "n-1" and head.metric == "mahalanobis" and len(support_labels) == 1:
         raise ValueError("there is one support image in all, so n − 1 is 0; use the task covariance's divisor 'n'")
     features = torch.cat(list(sets.values()))
@@ -149,7 +150,7 @@ def refinement_steps(
     else:
         coordinates = features if as_they_are and dense else low_rank.span_coordinates(features)
     outside = features.shape[1] - coordinates.shape[1]
-    equal_shots = len(support_labels.bincount().unique()) == 1
+    equal_shots = len(labels_here.bincount().unique()) == 1
     needed = 0
 
     support_responsibilities = responsibilities = one_hot(support_labels, way, features)

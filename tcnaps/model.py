@@ -96,11 +96,12 @@ class TransductiveCNAPS(nn.Module):
         """
         sets = [[images for images in _sets(episode) if images is not None] for episode in episodes]
         film = self.film_generator(torch.stack([self.embed(episode) for episode in episodes]))
-        counts = torch.tensor([sum(map(len, of_episode)) for of_episode in sets], device=film[0].gamma.device)
         if len(episodes) == 1:
             film = [Modulation(*(part[0] for part in layer)) for layer in film]
         else:
-            film = [Modulation(*(part.repeat_interleave(counts, 0) for part in layer)) for layer in film]
+            counts = torch.tensor([sum(map(len, of_episode)) for of_episode in sets])
+            own = torch.arange(len(sets)).repeat_interleave(counts).to(film[0].gamma.device)  # each image's episode
+            film = [Modulation(*(part[own] for part in layer)) for layer in film]
         images = [images for of_episode in sets for images in of_episode]
         features = self.extract(torch.cat(images), film).to(self.clustering_dtype)
         parts = iter(features.split(list(map(len, images))))

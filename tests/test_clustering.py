@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import naive_logits, naive_statistics, naive_trajectory
-from torch.utils._python_dispatch import TorchDispatchMode
+from waiting import Operations
 
 from tcnaps import low_rank
 from tcnaps.clustering import class_logits, class_statistics, cluster, one_hot, refinement_steps, trajectory
@@ -280,21 +280,6 @@ def _oracle_options(options):
         name.removesuffix("_covariance_divisor") + "_divisor" if name.endswith("divisor") else name: value
         for name, value in options.items()
     }
-
-
-class Operations(TorchDispatchMode):
-    """Notes the operations for which the host would wait for the device."""
-
-    WAITING = ("_local_scalar_dense", "nonzero", "equal", "is_nonzero", "_linalg_check_errors", "_unique2", "bincount")
-
-    def __init__(self):
-        super().__init__()
-        self.waiting = []
-
-    def __torch_dispatch__(self, operation, types, arguments=(), keywords=None):
-        if operation.overloadpacket.__name__ in self.WAITING:
-            self.waiting.append(operation.overloadpacket.__name__)
-        return operation(*arguments, **(keywords or {}))
 
 
 @pytest.mark.parametrize("shots", [(2, 2, 2), (1, 3, 2)])

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from small_study import SIZE, blobs, small_study
+from waiting import Operations
 
 from tcnaps import checkpoints, config
 from tcnaps.backbone import Backbone
@@ -246,6 +247,13 @@ def test_episodes_together_have_the_features_they_have_alone(training, chunk):
         for which in (0, 2, 3):
             if one[which] is not None:
                 torch.testing.assert_close(other[which], one[which], rtol=1e-9, atol=1e-9)
+
+
+def test_features_are_found_without_waiting_for_the_device():
+    model, episodes = TransductiveCNAPS("feot", Backbone()).eval(), several()
+    with torch.no_grad(), Operations() as operations:
+        model.features_together(episodes)
+    assert not operations.waiting
 
 
 def test_gradients_of_episodes_together_are_those_alone():
