@@ -30,7 +30,7 @@ def measure_data(repetitions: int) -> list[dict]:
     rows = []
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        _write_jpegs(folder / "images")
+        write_jpegs(folder / "images", N_CLASSES, N_IMAGES, SIZE)
         dataset = Folder(source="folder", domain="in", path=str(folder / "images"))
         rows += [_row("preparation", {"library": _preparation(dataset, folder), "Pillow in a loop": _plain(folder)},
                       repetitions, N_CLASSES * N_IMAGES)]
@@ -63,14 +63,14 @@ def _row(name: str, calls: dict[str, Callable[[], object]], repetitions: int, im
     return {"group": "data", "name": name, "size": SIZE, "images": images, "measured": found}
 
 
-def _write_jpegs(folder: Path) -> None:
-    """Pictures with edges and noise, about as large as photographs of that size."""
+def write_jpegs(folder: Path, n_classes: int, n_images: int, size: int) -> None:
+    """Pictures with edges and noise, about as many bytes as photographs of that size have."""
     generator = np.random.default_rng(0)
-    for k in range(N_CLASSES):
+    for k in range(n_classes):
         (folder / "train" / f"{k}").mkdir(parents=True)
-        for i in range(N_IMAGES):
+        for i in range(n_images):
             coarse = generator.integers(0, 255, (8, 8, 3), np.uint8)
-            image = np.asarray(Image.fromarray(coarse).resize((SIZE, SIZE))) + generator.normal(0, 12, (SIZE, SIZE, 3))
+            image = np.asarray(Image.fromarray(coarse).resize((size, size))) + generator.normal(0, 12, (size, size, 3))
             picture = Image.fromarray(image.clip(0, 255).astype(np.uint8))
             picture.save(folder / "train" / f"{k}" / f"{i}.jpg", quality=90)
 

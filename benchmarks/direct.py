@@ -15,7 +15,7 @@ def statistics(features: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     task_mean = weights.sum(1) @ features / weights.sum()
     centred = features - task_mean
     task = (centred * weights.sum(1, keepdim=True)).T @ centred / weights.sum()
-    identity = torch.eye(features.shape[1], dtype=features.dtype)
+    identity = torch.eye(features.shape[1], dtype=features.dtype, device=features.device)
     covariances = []
     for k in range(weights.shape[1]):
         deviations = features - means[k]

@@ -53,8 +53,7 @@ class Implementation:
         return json.loads(line) if line else {}
 
     def end(self) -> None:
-        self.process.stdin.close()
-        self.process.wait()
+        self.process.communicate()  # closes its input, which is its sign to end
 
 
 def serve(build: Callable[[], Callable[[], object]], inner: int) -> None:

@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import measuring
+import torch
 from counting import per_image
 from data_rows import measure_data
+from device_rows import measure_device
 from rows import GROUPS
 
 RESULTS = Path(__file__).parents[1] / "results" / "benchmarks.json"
@@ -38,11 +40,16 @@ def main() -> None:
     if sys.argv[1:2] == ["--serve"]:
         return serve(*sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__)
-    groups = [*GROUPS, "data"]
-    parser.add_argument("--only", nargs="+", choices=groups, default=groups, metavar="GROUP", help=", ".join(groups))
+    gpu = torch.cuda.is_available()
+    groups = [*GROUPS, "data", "device"]
+    usual = [group for group in groups if group != "device" or gpu]
+    parser.add_argument("--only", nargs="+", choices=groups, default=usual, metavar="GROUP",
+                        help=", ".join(groups) + "; the last without being asked for where there is a GPU")
     parser.add_argument("--size", type=int, default=84, help="of the images, in pixels")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--patience", type=float, default=90, help="seconds after which a row takes no further turn")
+    parser.add_argument("--device", type=torch.device, default=torch.device("cuda" if gpu else "cpu"),
+                        help="of the group `device`")
     parser.add_argument("--output", type=Path, default=RESULTS, help="groups measured now take their old rows' place")
     options = parser.parse_args()
     machine = measuring.machine()
@@ -52,6 +59,8 @@ def main() -> None:
     for group in options.only:
         if group == "data":
             new = measure_data(options.repetitions)
+        elif group == "device":
+            new = measure_device(options.device, options.size, options.repetitions)
         else:
             new = measure(group, options.size, options.repetitions, options.patience)
         for row in new:
