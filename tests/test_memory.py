@@ -18,6 +18,9 @@ def faults(blocks, size):
         held = [torch.zeros(size << 18) for _ in range(blocks)]
         del held
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+def resident():    # MiB
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize() >> 20
 """
 NEEDS_GLIBC = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
 
@@ -28,16 +31,17 @@ def measured(code: str) -> list[int]:
 
 
 @NEEDS_GLIBC
-def test_freed_memory_is_used_again():
-    usual, kept, after = measured("""
-print(faults(3, 100))
+def test_freed_memory_is_used_again_and_goes_back_in_the_end():
+    usual, before, kept, within, after = measured("""
+print(faults(3, 100), resident())
 with kept_memory():
     with kept_memory():
         faults(3, 100)
-    print(faults(3, 100))
-print(faults(3, 100))
+    print(faults(3, 100), resident())
+print(resident())
 """)
-    assert kept < usual / 10 and after > usual / 2
+    assert kept < usual / 10 and within > before + 250
+    assert after < before + 50
 
 
 @NEEDS_GLIBC
