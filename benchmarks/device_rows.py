@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from counting import per_image
 from data_rows import write_jpegs
-from rows import EPISODES, PRECISIONS, contents, episode, library, plain
+from rows import EPISODES, PRECISIONS, contents, episode, own_model, plain
 
 from tcnaps.backbone import Modulation
 from tcnaps.clustering import trajectory
@@ -48,7 +48,7 @@ def measure_device(
         tasks = [episode(way, shot, queries, size, seed).to(device) for seed in range(together)]
         calls = {}
         for precision in PRECISIONS:
-            calls |= {(part, precision): call for part, call in parts(library(precision).to(device), tasks).items()}
+            calls |= {(part, precision): call for part, call in parts(own_model(precision).to(device), tasks).items()}
         calls["whole", "direct"] = direct(device, tasks)
         timed = in_turns(calls, repetitions, device)
         for part in (*PARTS, "whole"):

@@ -64,7 +64,7 @@ def episode(way: int, shot: int, queries: int, size: int, seed: int = 0) -> Epis
     return Episode(support, support_labels, query, query_labels)
 
 
-def library(precision: str = "float32", training: str = "feot") -> TransductiveCNAPS:
+def own_model(precision: str = "float32", training: str = "feot") -> TransductiveCNAPS:
     """The library's model, with weights that depend on nothing but the training."""
     torch.manual_seed(0)
     model = TransductiveCNAPS(training, Backbone(), precision=PRECISIONS[precision])
@@ -78,7 +78,7 @@ def library(precision: str = "float32", training: str = "feot") -> TransductiveC
 def plain() -> direct_model.Model:
     """The direct model, with the same weights."""
     model = direct_model.Model()
-    model.load_state_dict(library().state_dict())
+    model.load_state_dict(own_model().state_dict())
     return model
 
 
@@ -105,7 +105,7 @@ def part_rows(size: int) -> Iterator[Row]:
         setting = EPISODES[name]
 
         def encoder(precision, setting=setting):
-            task, model = episode(*setting, size), library(precision)
+            task, model = episode(*setting, size), own_model(precision)
             return torch.no_grad()(lambda: model.embed(task))
 
         def plain_encoder(setting=setting):
@@ -113,7 +113,7 @@ def part_rows(size: int) -> Iterator[Row]:
             return torch.no_grad()(lambda: model.task_encoder(*task))
 
         def backbone(precision, setting=setting):
-            task, model = episode(*setting, size), library(precision)
+            task, model = episode(*setting, size), own_model(precision)
             with torch.no_grad():
                 film = model.adapt(task)
             images = torch.cat([task.support_images, task.query_images])
@@ -126,7 +126,7 @@ def part_rows(size: int) -> Iterator[Row]:
             return torch.no_grad()(lambda: torch.cat([model.backbone(task[0], film), model.backbone(task[2], film)]))
 
         def clustering(precision, setting=setting):
-            task, model = episode(*setting, size), library(precision)
+            task, model = episode(*setting, size), own_model(precision)
             with torch.no_grad():
                 given = model.features(task)
             return lambda: cluster(*given, minimum=MINIMUM, maximum=MAXIMUM).labels
@@ -145,7 +145,7 @@ def part_rows(size: int) -> Iterator[Row]:
 def episode_rows(size: int) -> Iterator[Row]:
     for name, setting in EPISODES.items():
         def ours(precision, setting=setting):
-            task, model = episode(*setting, size), library(precision)
+            task, model = episode(*setting, size), own_model(precision)
             return torch.no_grad()(lambda: model.classify(task, MINIMUM, MAXIMUM).labels)
 
         def other(setting=setting):
@@ -159,7 +159,7 @@ def training_rows(size: int) -> Iterator[Row]:
     """A forward and a backward pass. Ours keeps its memory meanwhile, as meta-training does."""
     for name, setting in TRAINING.items():
         def ours(precision, setting=setting):
-            task, model = episode(*setting, size), library(precision).train()
+            task, model = episode(*setting, size), own_model(precision).train()
             HELD.enter_context(kept_memory())
             return stepping(model, lambda: F.cross_entropy(model(task, steps=0)[0], task.query_labels))
 
@@ -190,7 +190,7 @@ def sweep_rows(size: int) -> Iterator[Row]:
     setting = EPISODES["5-way 5-shot"]
 
     def sweep():
-        task, model = episode(*setting, size), library()
+        task, model = episode(*setting, size), own_model()
 
         @torch.no_grad()
         def call():
@@ -200,7 +200,7 @@ def sweep_rows(size: int) -> Iterator[Row]:
         return call
 
     def one():
-        task, model = episode(*setting, size), library()
+        task, model = episode(*setting, size), own_model()
         return torch.no_grad()(lambda: model.classify(task, MINIMUM, MAXIMUM).labels)
 
     def every():
@@ -214,7 +214,7 @@ def sweep_rows(size: int) -> Iterator[Row]:
 def variant_rows(size: int) -> Iterator[Row]:
     """The ten variants on an episode, from six trainings' features, and the last of them alone."""
     def several(names):
-        task, models = episode(*EPISODES["5-way 5-shot"], size), [library(training=name) for name in names]
+        task, models = episode(*EPISODES["5-way 5-shot"], size), [own_model(training=name) for name in names]
         return torch.no_grad()(lambda: [model(task, steps=MAXIMUM) for model in models])
 
     yield Row("ten variants", {"ten variants": lambda: several(TRAININGS), "one variant": lambda: several(["feot"])})
