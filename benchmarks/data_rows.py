@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from measuring import ratio
 from PIL import Image
 
 from tcnaps.datasets import open_source, preparation
@@ -53,13 +54,12 @@ def _row(name: str, calls: dict[str, Callable[[], object]], repetitions: int, im
     for number, which in enumerate(calls):
         found[which] = {"seconds": statistics.median(times[which]), "times": times[which]}
         if number < len(calls) - 1:
-            ratios = [other / own for own, other in zip(times[which], times[list(calls)[-1]])]
-            found[which] |= {"ratio": statistics.median(ratios), "ratio_low": min(ratios), "ratio_high": max(ratios)}
+            found[which] |= ratio(times[which], times[list(calls)[-1]])
     for number, (which, one) in enumerate(found.items()):
         rate = f"{images / one['seconds']:>9,.0f} images a second" if images else ""
-        ratio = f"{one['ratio']:.2f}× ({one['ratio_low']:.2f}–{one['ratio_high']:.2f})" if "ratio" in one else ""
+        faster = f"{one['ratio']:.2f}× ({one['ratio_low']:.2f}–{one['ratio_high']:.2f})" if "ratio" in one else ""
         print(f"{'data' if number == 0 else '':>10} {name if number == 0 else '':<55} {which:<18} "
-              f"{1e3 * one['seconds']:>9.1f} ms {rate} {ratio}", flush=True)
+              f"{1e3 * one['seconds']:>9.1f} ms {rate} {faster}", flush=True)
     return {"group": "data", "name": name, "size": SIZE, "images": images, "measured": found}
 
 

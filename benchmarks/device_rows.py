@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 from counting import per_image
 from data_rows import write_jpegs
+from measuring import ratio
 from rows import EPISODES, PRECISIONS, contents, episode, own_model, plain
 
-from tcnaps.backbone import Modulation
 from tcnaps.clustering import trajectory
 from tcnaps.datasets import open_source
 from tcnaps.datasets.image_source import ImageSource
@@ -62,8 +62,7 @@ def measure_device(
                     operations = counted[COUNTED[part]]["operations"] * n_images
                     row["share"] = operations / row["seconds"] / limits[precision]
                 elif part == "whole" and precision != "direct":
-                    ratios = [a / b for a, b in zip(measured["direct"]["times"], row["times"])]
-                    row |= {"ratio": statistics.median(ratios), "ratio_low": min(ratios), "ratio_high": max(ratios)}
+                    row |= ratio(row["times"], measured["direct"]["times"])
             yield _shown(_row(f"{name}: {part}", size, device, measured))
     loading = loading_row(device, size, repetitions, (way, shot, queries))
     yield _shown(loading)
@@ -77,13 +76,7 @@ def parts(model: TransductiveCNAPS, tasks: list[Episode]) -> dict[str, Callable[
     """Calls for each part of the tasks, taken together, on what the part before gives it."""
     images = torch.cat([images for task in tasks for images in (task.support_images, task.query_images)])
     with torch.no_grad():
-        film = model.film_generator(torch.stack([model.embed(task) for task in tasks]))
-        features = model.features_together(tasks)
-    n_images = len(images) // len(tasks)
-    if len(tasks) == 1:
-        film = [Modulation(*(part[0] for part in layer)) for layer in film]
-    else:
-        film = [Modulation(*(part.repeat_interleave(n_images, 0) for part in layer)) for layer in film]
+        film, features = model.adapt(*tasks), model.features_together(tasks)
     calls = {
         "task encoder": lambda: [model.embed(task) for task in tasks],
         "backbone": lambda: model.extract(images, film),

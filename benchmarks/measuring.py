@@ -104,13 +104,18 @@ def compare(commands: dict[str, Sequence[str]], repetitions: int, patience: floa
             found = _turns(commands, repetitions, patience, Path(folder))
         reference = list(commands)[-1]
         for name, row in found.items():
-            ratios = [other / own for own, other in zip(row["times"], found[reference]["times"])]
-            if name != reference and ratios:
-                row |= {"ratio": statistics.median(ratios), "ratio_low": min(ratios), "ratio_high": max(ratios)}
+            if name != reference and row["times"] and found[reference]["times"]:
+                row |= ratio(row["times"], found[reference]["times"])
             results = [Path(folder) / which for which in (name, reference)]
             if differences is not None and name != reference and all(file.exists() for file in results):
                 row["compared"] = differences(*(torch.load(file) for file in results))
     return found
+
+
+def ratio(times: Sequence[float], others: Sequence[float]) -> dict[str, float]:
+    """How many times as fast as the other in the same turns: the median, the smallest and the largest."""
+    ratios = [other / own for own, other in zip(times, others)]
+    return {"ratio": statistics.median(ratios), "ratio_low": min(ratios), "ratio_high": max(ratios)}
 
 
 def _turns(commands: dict[str, Sequence[str]], repetitions: int, patience: float, folder: Path) -> dict[str, dict]:

@@ -65,7 +65,11 @@ class Episode:
 
     @classmethod
     def unchecked(cls, way: int, **contents: Tensor | Draw | None) -> "Episode":
-        """For contents that are known to be right: to look at what is on a GPU is to wait for it."""
+        """For contents that are known to be right: to look at what is on a GPU is to wait for it.
+
+        Args:
+            contents: the other attributes; those left out are None.
+        """
         episode = object.__new__(cls)
         for attribute in fields(cls):
             object.__setattr__(episode, attribute.name, contents.get(attribute.name))

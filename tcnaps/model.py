@@ -94,16 +94,9 @@ class TransductiveCNAPS(nn.Module):
 
         The same but for rounding. A GPU is kept busy by it; on a CPU, episodes one by one are faster.
         """
-        sets = [[images for images in _sets(episode) if images is not None] for episode in episodes]
-        film = self.film_generator(torch.stack([self.embed(episode) for episode in episodes]))
-        if len(episodes) == 1:
-            film = [Modulation(*(part[0] for part in layer)) for layer in film]
-        else:
-            counts = torch.tensor([sum(map(len, of_episode)) for of_episode in sets])
-            own = torch.arange(len(sets)).repeat_interleave(counts).to(film[0].gamma.device)  # each image's episode
-            film = [Modulation(*(part[own] for part in layer)) for layer in film]
+        sets = [_sets(episode) for episode in episodes]
         images = [images for of_episode in sets for images in of_episode]
-        features = self.extract(torch.cat(images), film).to(self.clustering_dtype)
+        features = self.extract(torch.cat(images), self.adapt(*episodes)).to(self.clustering_dtype)
         parts = iter(features.split(list(map(len, images))))
         return [
             (next(parts), episode.support_labels, next(parts), next(parts) if len(of_episode) == 3 else None)
@@ -117,9 +110,14 @@ class TransductiveCNAPS(nn.Module):
         support, query = (in_range(x, self.pixel_range) for x in (episode.support_images, episode.query_images))
         return self.task_encoder(support, episode.support_labels, query)
 
-    def adapt(self, episode: Episode) -> list[Modulation]:
-        """gamma and beta for every block, from the episode's task embedding."""
-        return self.film_generator(self.embed(episode))
+    def adapt(self, *episodes: Episode) -> list[Modulation]:
+        """gamma and beta for every block, from the task embedding; of several episodes, a row for each image."""
+        film = self.film_generator(torch.stack([self.embed(episode) for episode in episodes]))
+        if len(episodes) == 1:
+            return [Modulation(*(part[0] for part in layer)) for layer in film]
+        counts = torch.tensor([sum(map(len, _sets(episode))) for episode in episodes])
+        own = torch.arange(len(episodes)).repeat_interleave(counts).to(film[0].gamma.device)  # each image's episode
+        return [Modulation(*(part[own] for part in layer)) for layer in film]
 
     def train(self, mode: bool = True) -> "TransductiveCNAPS":
         """Training mode for everything but the backbone, which stays as pretraining left it."""
@@ -157,8 +155,9 @@ class TransductiveCNAPS(nn.Module):
         return max(1, min(self.chunk, n_bytes // (first_output * self.precision.itemsize)))
 
 
-def _sets(episode: Episode) -> tuple[Tensor | None, ...]:
-    return episode.support_images, episode.query_images, episode.unlabelled_images
+def _sets(episode: Episode) -> list[Tensor]:
+    sets = episode.support_images, episode.query_images, episode.unlabelled_images
+    return [images for images in sets if images is not None]
 
 
 def head_of(training: str, clustering: Clustering = Clustering()) -> Head:
