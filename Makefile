@@ -36,13 +36,13 @@ OPTIONS = $(if $(CORES),--cores $(CORES)) $(if $(DEVICE),--device $(DEVICE)) $(i
 
 # `exec` and the parent's number: when make is killed, even outright, what it started ends too.
 figures: $(STAMP)
-	@exec $(RUN) -m tcnaps.batch study --parent $$PPID $(OPTIONS) "$(STUDY)"
+	@exec $(RUN) -m tcnaps.studies.batch study --parent $$PPID $(OPTIONS) "$(STUDY)"
 
 plan: $(STAMP)
-	@exec $(RUN) -m tcnaps.batch study --parent $$PPID --dry-run "$(STUDY)"
+	@exec $(RUN) -m tcnaps.studies.batch study --parent $$PPID --dry-run "$(STUDY)"
 
 differences: $(STAMP)
-	@exec $(RUN) -m tcnaps.batch study --parent $$PPID $(OPTIONS) "$(STUDY)" -- differences
+	@exec $(RUN) -m tcnaps.studies.batch study --parent $$PPID $(OPTIONS) "$(STUDY)" -- differences
 
 # Two processes, with one thread each (tests/conftest.py): each of them loads PyTorch.
 test: $(STAMP)
@@ -55,7 +55,7 @@ lab: $(STAMP)
 	@exec $(RUN) -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(ARGS)
 
 serve: $(STAMP)
-	@exec $(RUN) -m tcnaps.serving "$(STUDY)" $(ARGS)
+	@exec $(RUN) -m tcnaps.studies.serving "$(STUDY)" $(ARGS)
 
 bench: $(STAMP)
 	@exec $(RUN) benchmarks/run.py $(ARGS)

@@ -18,8 +18,8 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from tcnaps.config import ConfigError, load_study
-from tcnaps.fingerprint import DATA_MODULES, SourceError, code_fingerprint
-from tcnaps.variants import TRAININGS
+from tcnaps.config.fingerprint import DATA_MODULES, SourceError, code_fingerprint
+from tcnaps.method.variants import TRAININGS
 
 STUDY = config.get("study", "configs/miniature.yaml")
 PYTHON = sys.executable
@@ -31,7 +31,7 @@ VALUES = study.model_dump(mode="json")
 RESULTS, FIGURES = f"results/{study.name}", f"figures/{study.name}"
 BACKBONE = f"{RESULTS}/checkpoints/backbone.safetensors"
 MODEL = ("seed", "image_size", "precision", "arithmetic", "pixel_range", "task_encoder", "clustering")
-RUN = ("exec {PYTHON:q} -m tcnaps.batch notebook --quiet --parent $PPID {input.notebook:q} {log.notebook:q} "
+RUN = ("exec {PYTHON:q} -m tcnaps.studies.batch notebook --quiet --parent $PPID {input.notebook:q} {log.notebook:q} "
        "-p study {STUDY:q}")
 # Where and how a network runs is no part of what it computes: it makes nothing stale.
 DEVICE = f"-p device {config.get('device', 'cpu')} -p workers {int(config.get('workers', 0))}"
@@ -78,8 +78,7 @@ def evaluation_with(*trainings, kinds=("variable", "fixed")):
 
 
 # A new line colour needs no new training.
-PICTURES = [f"tcnaps.{file.stem}" for pattern in ("*figure*", "*table*", "*widget*")
-            for file in Path("tcnaps").glob(pattern)]
+PICTURES = [f"tcnaps.{room}.{file.stem}" for room in ("figures", "widgets") for file in Path(f"tcnaps/{room}").glob("*.py")]
 EVALUATED = [training for training in study.trainings if evaluations_of(training)]
 COMPARED = ["simple", "feot"]       # the trainings of Simple and Transductive CNAPS
 FIXED = sorted((e.protocol for e in study.evaluations.values() if e.protocol.kind == "fixed" and "feot" in e.trainings),
@@ -148,11 +147,11 @@ if study.imported:
         output:
             sorted({BACKBONE, *(f"{RESULTS}/checkpoints/{name}.safetensors" for name in study.imported)}),
         params:
-            reads=reads("tcnaps/released.py", "imported", "task_encoder", without=PICTURES,
+            reads=reads("tcnaps/training/released.py", "imported", "task_encoder", without=PICTURES,
                         files=[[file.stat().st_size, file.stat().st_mtime] if file.exists() else None
                                for file in map(Path, study.imported.values())]),
         shell:
-            "exec {PYTHON:q} -m tcnaps.released import --study {STUDY:q}"
+            "exec {PYTHON:q} -m tcnaps.training.released import --study {STUDY:q}"
 else:
     rule pretrain:
         input:

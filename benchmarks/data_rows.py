@@ -15,12 +15,12 @@ import torch
 from measuring import ratio
 from PIL import Image
 
+from tcnaps.config.settings import FixedProtocol, Folder
 from tcnaps.datasets import open_source, preparation
 from tcnaps.datasets.image_source import ImageSource
 from tcnaps.datasets.source import ensure_prepared
-from tcnaps.loading import Loader
-from tcnaps.sampling import draw_episode
-from tcnaps.settings import FixedProtocol, Folder
+from tcnaps.episodes.loading import Loader
+from tcnaps.episodes.sampling import draw_episode
 
 N_CLASSES, N_IMAGES, SIZE = 40, 250, 64
 EPISODES = 40
@@ -36,7 +36,7 @@ def measure_data(repetitions: int) -> list[dict]:
         rows += [_row("preparation", {"library": _preparation(dataset, folder), "Pillow in a loop": _plain(folder)},
                       repetitions, N_CLASSES * N_IMAGES)]
         rows += _loading(open_source("bench", dataset, "train", SIZE, folder / "prepared"), repetitions)
-    starts = ("tcnaps", "tcnaps.tables, tcnaps.figures, tcnaps.statistics", "torch", "tcnaps.model")
+    starts = ("tcnaps", "tcnaps.figures.tables, tcnaps.figures.results, tcnaps.evaluation.statistics", "torch", "tcnaps.method.model")
     rows += [_row(f"import {names}", {"start": _start(names)}, repetitions) for names in starts]
     return rows
 

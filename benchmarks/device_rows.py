@@ -16,15 +16,15 @@ from data_rows import write_jpegs
 from measuring import ratio
 from rows import EPISODES, PRECISIONS, contents, episode, own_model, plain
 
-from tcnaps.clustering import trajectory
+from tcnaps.config.settings import FixedProtocol, Folder
 from tcnaps.datasets import open_source
 from tcnaps.datasets.image_source import ImageSource
-from tcnaps.episodes import Episode
-from tcnaps.loading import Loader
-from tcnaps.measurements import PARTS
-from tcnaps.model import TransductiveCNAPS
-from tcnaps.sampling import draw_episode
-from tcnaps.settings import FixedProtocol, Folder
+from tcnaps.episodes.loading import Loader
+from tcnaps.episodes.sampling import draw_episode
+from tcnaps.figures.measurements import PARTS
+from tcnaps.method.clustering import trajectory
+from tcnaps.method.episode import Episode
+from tcnaps.method.model import TransductiveCNAPS
 
 STEPS, IMAGES_AT_ONCE = 10, 512  # a study's usual settings
 PROTOCOL = 13 * 600  # episodes: of the paper's datasets

@@ -9,13 +9,13 @@ import direct_model
 import torch
 from torch.nn import functional as F
 
-from tcnaps.backbone import Backbone
-from tcnaps.clustering import cluster
-from tcnaps.episodes import Episode
-from tcnaps.memory import kept_memory
-from tcnaps.model import TransductiveCNAPS
-from tcnaps.stopping import stopping_step
-from tcnaps.variants import TRAININGS
+from tcnaps.method.backbone import Backbone
+from tcnaps.method.clustering import cluster
+from tcnaps.method.episode import Episode
+from tcnaps.method.memory import kept_memory
+from tcnaps.method.model import TransductiveCNAPS
+from tcnaps.method.stopping import stopping_step
+from tcnaps.method.variants import TRAININGS
 
 Call = Callable[[], object]
 HELD = ExitStack()  # as long as the process lasts

@@ -1,7 +1,7 @@
 """Transductive CNAPS: few-shot image classification with unlabelled examples (Bateni et al., WACV 2022).
 
 Images flow one way: `datasets` → `sampling` → `model` → `evaluation` → `statistics` → `figures` and `tables`.
-Import the module you need, for instance `from tcnaps.clustering import cluster`; this file imports nothing, so that
+Import the module you need, for instance `from tcnaps.method.clustering import cluster`; this file imports nothing, so that
 looking at results costs no PyTorch.
 """
 

@@ -3,8 +3,10 @@
 import torch
 from small_study import blobs, small_study
 
-from tcnaps import checkpoints, config, materials
-from tcnaps.backbone import Backbone
+from tcnaps.config import study as config
+from tcnaps.method.backbone import Backbone
+from tcnaps.training import checkpoints
+from tcnaps.widgets import episode_features as materials
 
 
 def write_networks(folder_of):

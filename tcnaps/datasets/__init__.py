@@ -4,7 +4,7 @@ import difflib
 import importlib
 from pathlib import Path
 
-from tcnaps import config, settings
+from tcnaps.config import settings, study as config
 from tcnaps.datasets import source
 from tcnaps.datasets.image_source import DatasetError, ImageSource
 
@@ -104,7 +104,7 @@ def _files(
     decoding: settings.Decoding,
     processes: int | None,
 ) -> source.Preparation:
-    # By name: results don't depend on the code of readers (tcnaps.fingerprint), but on what they have prepared.
+    # By name: results don't depend on the code of readers (tcnaps.config.fingerprint), but on what they have prepared.
     files = importlib.import_module("tcnaps.datasets.files")
     return files.preparation(files.point_at(name, dataset, image_size, decoding, processes))
 

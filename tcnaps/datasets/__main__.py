@@ -9,6 +9,7 @@ from pathlib import Path
 from tqdm.auto import tqdm
 
 from tcnaps.config import ConfigError, Study, load_study, project_root
+from tcnaps.config.settings import Miniature
 from tcnaps.datasets import preparation, source
 from tcnaps.datasets.image_source import DatasetError
 from tcnaps.datasets.preparing import (
@@ -21,8 +22,7 @@ from tcnaps.datasets.preparing import (
     report,
     state,
 )
-from tcnaps.needs import unmet_needs
-from tcnaps.settings import Miniature
+from tcnaps.studies.requirements import unmet_needs
 
 
 def main(arguments: list[str] | None = None) -> int:

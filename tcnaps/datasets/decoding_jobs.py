@@ -14,10 +14,10 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
+from tcnaps.config.settings import Resampling
 from tcnaps.datasets.decoding import RESAMPLERS, ImageError, decode, resize_aligned
 from tcnaps.datasets.image_source import DatasetError
 from tcnaps.datasets.listing import ImageFile
-from tcnaps.settings import Resampling
 
 MAXIMUM_BYTES = 1 << 30  # of an encoded image
 

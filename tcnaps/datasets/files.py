@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tcnaps import settings
-from tcnaps.config import project_root
+from tcnaps.config import project_root, settings
+from tcnaps.config.fingerprint import code_fingerprint
 from tcnaps.datasets.decoding import decode
 from tcnaps.datasets.decoding_jobs import Job
 from tcnaps.datasets.filling import fill, refuse_reported
@@ -15,7 +15,6 @@ from tcnaps.datasets.image_source import DatasetError
 from tcnaps.datasets.listing import FileSource
 from tcnaps.datasets.listing_scan import Scan, scan
 from tcnaps.datasets.preparing import Filled, MissingFiles, Originals, Preparation, SplitLayout, plain, recipe_hash
-from tcnaps.fingerprint import code_fingerprint
 
 DECODING = 1  # raise it when the same file would become other pixels
 # Source -> module and function (name, dataset, project's root) -> FileSource. A module is imported only when a dataset
@@ -27,9 +26,9 @@ READERS = {
     "feti": ("imagenet", "open_feti"),
     "records": ("meta_dataset", "open_records"),
     "torchvision": ("torchvision_datasets", "open_torchvision"),
-    "quickdraw": ("distributed", "open_quickdraw"),
-    "cub": ("distributed", "open_cub"),
-    "fungi": ("distributed", "open_fungi"),
+    "quickdraw": ("quickdraw_cub_fungi", "open_quickdraw"),
+    "cub": ("quickdraw_cub_fungi", "open_cub"),
+    "fungi": ("quickdraw_cub_fungi", "open_fungi"),
 }
 IMAGES_PER_PROCESS = 300  # a process for fewer costs more to start than it decodes in that time
 WITHOUT_EFFECT = {"domain", "path", "resampling", "unreadable", "download"}  # on which image gets which row

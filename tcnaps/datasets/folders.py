@@ -12,6 +12,7 @@ dataset for ordinary classification, which has every class in every split, is sp
 
 from pathlib import Path
 
+from tcnaps.config.settings import Folder
 from tcnaps.datasets.class_folders import (
     ClassFolder,
     Plan,
@@ -26,7 +27,6 @@ from tcnaps.datasets.image_source import DatasetError
 from tcnaps.datasets.listing import FileSource
 from tcnaps.datasets.names import some
 from tcnaps.datasets.split_files import SPLITS, is_address, local_path, match_classes, read_splits
-from tcnaps.settings import Folder
 
 _EXPECTED = """Images must lie in one of these ways:
     {path}/train/{class_}/1.jpg   a folder a split: train, val (or valid) and test, those that there are

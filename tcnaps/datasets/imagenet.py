@@ -10,6 +10,7 @@ paper, section 4.3 and appendix A.4.
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from tcnaps.config.settings import FETI, MiniImageNet, TieredImageNet
 from tcnaps.datasets.class_folders import (
     ClassFolder,
     Plan,
@@ -25,7 +26,6 @@ from tcnaps.datasets.listing import FileSource, SplitListing
 from tcnaps.datasets.names import nearest, some
 from tcnaps.datasets.split_files import SPLITS, is_address, local_path, match_classes, read_classes, read_splits
 from tcnaps.datasets.split_tables import WNID
-from tcnaps.settings import FETI, MiniImageNet, TieredImageNet
 
 IMAGENET = """\
 The images are those of ILSVRC 2012's training set: 1,281,167 images of 1,000 classes, 138 GB, for those who register at

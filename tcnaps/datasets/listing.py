@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tcnaps.settings import Resampling
+from tcnaps.config.settings import Resampling
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tcnaps import settings
+from tcnaps.config import settings
 from tcnaps.datasets import reader_parts
 from tcnaps.datasets.image_source import DatasetError
 from tcnaps.datasets.listing import FileSource, ImageFile, Listing, SplitListing

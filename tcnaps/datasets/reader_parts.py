@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64
 
+from tcnaps.config.settings import Resampling
 from tcnaps.datasets import split_files
 from tcnaps.datasets.image_source import DatasetError
 from tcnaps.datasets.listing import FileSource, ImageFile, Listing, SplitListing, read_path
 from tcnaps.datasets.names import natural_key, some
-from tcnaps.settings import Resampling
 
 
 @dataclass(frozen=True, eq=False)

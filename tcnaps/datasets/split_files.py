@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
+from tcnaps.datasets.downloads import DownloadError, download
 from tcnaps.datasets.names import natural_key, nearest, normal, some
 from tcnaps.datasets.split_tables import (
     REMEDY,
@@ -29,7 +30,6 @@ from tcnaps.datasets.split_tables import (
     parse,
     split_of,
 )
-from tcnaps.downloads import DownloadError, download
 
 __all__ = [
     "SPLITS", "SplitFileError", "fetch", "is_address", "local_path", "match_classes", "read_classes",

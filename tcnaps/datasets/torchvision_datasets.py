@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import UInt8
 
-from tcnaps import settings
+from tcnaps.config import settings
 from tcnaps.datasets.image_source import DatasetError
 from tcnaps.datasets.listing import FileSource, ImageFile
 from tcnaps.datasets.preparing import MissingFiles

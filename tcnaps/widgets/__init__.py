@@ -1,7 +1,7 @@
 """What one tries out by hand: the soft k-means stepper, the episode explorer, and views of the figures' data.
 
 Each is a function that takes a study and returns a widget for a cell's last line. They draw and listen; what they
-show is computed by `tcnaps.stepping`, `tcnaps.exploring` and `tcnaps.viewing`. Importing one loads no other, so that
+show is computed by `tcnaps.widgets.stepper_data`, `tcnaps.widgets.explorer_data` and `tcnaps.widgets.view_data`. Importing one loads no other, so that
 looking at results needs no PyTorch.
 """
 
@@ -11,9 +11,9 @@ import importlib
 _MODULES = {
     "stepper": "stepper_widget",
     "explorer": "explorer_widget",
-    "recall_view": "views",
-    "refinement_view": "views",
-    "query_count_view": "views",
+    "recall_view": "figure_views",
+    "refinement_view": "figure_views",
+    "query_count_view": "figure_views",
 }
 __all__ = ["explorer", "query_count_view", "recall_view", "refinement_view", "stepper"]
 

@@ -6,7 +6,7 @@ import ipywidgets
 import traitlets
 from ipywidgets import Layout
 
-from tcnaps.widgets.parts import LOCK
+from tcnaps.widgets.widget_base import LOCK
 
 
 class Choices(ipywidgets.HBox):

@@ -5,9 +5,14 @@ from collections.abc import Mapping
 import ipywidgets
 import pandas as pd
 
-from tcnaps import episode_figures, episode_rows, exploring, figures
 from tcnaps.config import Study
-from tcnaps.widgets import parts
+from tcnaps.figures import results as figures
+from tcnaps.widgets import (
+    episode_figures,
+    episode_table as episode_rows,
+    explorer_data as exploring,
+    widget_base as parts,
+)
 from tcnaps.widgets.explorer_html import words
 from tcnaps.widgets.keyboard import keys
 

@@ -17,9 +17,9 @@ import pandas as pd
 from matplotlib.colors import to_hex
 from PIL import Image
 
-from tcnaps.clustering_figures import class_colours
-from tcnaps.episode_figures import letter
-from tcnaps.reopening import Reopened
+from tcnaps.figures.clustering import class_colours
+from tcnaps.widgets.episode_figures import letter
+from tcnaps.widgets.replay import Reopened
 
 MOST_SUPPORT = 10    # images of a class that are shown
 COLUMNS = 20         # thumbnails in a row of the sprite

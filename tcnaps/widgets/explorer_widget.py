@@ -7,14 +7,17 @@ from contextlib import contextmanager
 import ipywidgets
 import pandas as pd
 
-from tcnaps import episode_rows, exploring
 from tcnaps.config import Study
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.reopening import Reopened, StaleRowsError, reopen
-from tcnaps.rows import needed_trainings
-from tcnaps.widgets import explorer_controls as controls
-from tcnaps.widgets import explorer_html as pages
-from tcnaps.widgets import parts
+from tcnaps.evaluation.result_files import needed_trainings
+from tcnaps.widgets import (
+    episode_table as episode_rows,
+    explorer_controls as controls,
+    explorer_data as exploring,
+    explorer_html as pages,
+    widget_base as parts,
+)
+from tcnaps.widgets.replay import Reopened, StaleRowsError, reopen
 
 
 def explorer(study: Study, evaluation: str | None = None, better: str = "Transductive",

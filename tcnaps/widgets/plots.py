@@ -11,7 +11,7 @@ import ipywidgets
 import pandas as pd
 from matplotlib.figure import Figure
 
-from tcnaps.widgets.parts import drawing
+from tcnaps.widgets.widget_base import drawing
 
 WIDTH = 828         # pixels on the page; fits beside JupyterLab's file browser in a window of 1280
 SPOT = 15           # pixels, of a dot's spot

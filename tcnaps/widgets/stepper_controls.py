@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import ipywidgets
 from ipywidgets import HBox, Layout, VBox
 
-from tcnaps import stepping
 from tcnaps.config import Study
-from tcnaps.model import head_of
-from tcnaps.variants import VARIANTS
-from tcnaps.widgets.parts import labelled
+from tcnaps.method.model import head_of
+from tcnaps.method.variants import VARIANTS
+from tcnaps.widgets import stepper_data as stepping
+from tcnaps.widgets.widget_base import labelled
 
 HIGHEST_EPISODE = 10**6  # episodes are drawn when they are asked for: there is no end to them
 

@@ -1,4 +1,4 @@
-"""The soft k-means stepper: one episode, one refinement step at a time. It draws what `tcnaps.stepping` computes."""
+"""The soft k-means stepper: one episode, one refinement step at a time. It draws what `tcnaps.widgets.stepper_data` computes."""
 
 import base64
 import html
@@ -9,12 +9,11 @@ import numpy as np
 from ipywidgets import HTML, HBox, Layout, VBox
 from PIL import Image
 
-from tcnaps import stepping, stepping_figures
 from tcnaps.config import Study
-from tcnaps.episode_figures import letter, shortened
-from tcnaps.figure_style import BLUE, VERMILLION
-from tcnaps.materials import Material, Store, check_names, variants_of
-from tcnaps.widgets import parts
+from tcnaps.figures.style import BLUE, VERMILLION
+from tcnaps.widgets import stepper_data as stepping, stepper_figures as stepping_figures, widget_base as parts
+from tcnaps.widgets.episode_features import Material, Store, check_names, variants_of
+from tcnaps.widgets.episode_figures import letter, shortened
 from tcnaps.widgets.keyboard import keys
 from tcnaps.widgets.stepper_controls import Choice, Controls
 

@@ -57,9 +57,9 @@ def project(tmp_path_factory):
 
 def train_and_evaluate():
     from tcnaps.config import load_study
-    from tcnaps.evaluation import evaluate
-    from tcnaps.meta_training import meta_train
-    from tcnaps.pretraining import pretrain
+    from tcnaps.evaluation.evaluate import evaluate
+    from tcnaps.training.meta_training import meta_train
+    from tcnaps.training.pretraining import pretrain
 
     study = load_study(STUDY_FILE)
     pretrain(study)
@@ -103,7 +103,7 @@ def jupyter(project, tmp_path_factory):
 def voila_server(project, tmp_path_factory):
     """What `make serve STUDY=configs/tiny.yaml` starts."""
     port = free_port()
-    command = [sys.executable, "-m", "tcnaps.serving", STUDY_FILE, "--no-browser", f"--port={port}"]
+    command = [sys.executable, "-m", "tcnaps.studies.serving", STUDY_FILE, "--no-browser", f"--port={port}"]
     server = Server(command, project, f"http://127.0.0.1:{port}/", tmp_path_factory.mktemp("voila"))
     server.start("")
     yield server

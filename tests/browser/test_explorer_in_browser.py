@@ -13,14 +13,14 @@ BETTER, THAN, LIMITS = "Transductive", "Simple", (2, 4)
 @pytest.fixture
 def found(study):
     """The rows that the explorer reads, and its table."""
-    from tcnaps import exploring
+    from tcnaps.widgets import explorer_data as exploring
 
     rows = exploring.read(study, "variable", [BETTER, THAN])
     return rows, exploring.episodes(rows, BETTER, THAN, LIMITS)
 
 
 def status_of(rows, row, variant=BETTER, step=None):
-    from tcnaps import episode_rows
+    from tcnaps.widgets import episode_table as episode_rows
 
     own = episode_rows.rows_of_episode(rows, variant, row["dataset"], int(row["episode"]))
     stop = int(row["step"] if variant == BETTER else row["step_than"])
@@ -34,7 +34,7 @@ def choose(page, place):
 
 @pytest.mark.parametrize("site", ["lab", "notebook7", "voila"])
 def test_the_explorer_shows_and_follows_its_controls(site, found, request):
-    from tcnaps import exploring
+    from tcnaps.widgets import explorer_data as exploring
 
     rows, table = found
     opened = request.getfixturevalue(site)
@@ -60,7 +60,7 @@ def test_the_explorer_shows_and_follows_its_controls(site, found, request):
 
 
 def test_images_tables_and_pictures_are_there_and_right(lab, study, found):
-    from tcnaps import episode_rows, exploring, reopening
+    from tcnaps.widgets import episode_table as episode_rows, explorer_data as exploring, replay as reopening
 
     rows, table = found
     page = lab.open(NAME, height=1400)
@@ -121,7 +121,7 @@ def mean_colour(thumbnail):
 @pytest.mark.parametrize("site", ["lab", "notebook7"])
 def test_the_keyboard_alone_reaches_an_episode_and_its_steps(site, found, request):
     """Keys are for the control with the focus, not for the notebook around it."""
-    from tcnaps import exploring
+    from tcnaps.widgets import explorer_data as exploring
 
     rows, table = found
     page = request.getfixturevalue(site).open(NAME)
@@ -151,7 +151,7 @@ def test_the_keyboard_alone_reaches_an_episode_and_its_steps(site, found, reques
 
 
 def test_driven_fast_the_last_word_is_shown(lab, found):
-    from tcnaps import exploring
+    from tcnaps.widgets import explorer_data as exploring
 
     rows, table = found
     page = lab.open(NAME)
@@ -176,7 +176,7 @@ def test_driven_fast_the_last_word_is_shown(lab, found):
 
 
 def test_running_the_cells_again_keeps_what_was_chosen(lab, found):
-    from tcnaps import exploring
+    from tcnaps.widgets import explorer_data as exploring
 
     rows, table = found
     page = lab.open(NAME)
@@ -212,7 +212,7 @@ def test_missing_rows_show_the_command_that_makes_them(lab, study):
 
 
 def test_an_episode_opens_in_the_stepper(lab, found):
-    from tcnaps import exploring
+    from tcnaps.widgets import explorer_data as exploring
 
     _, table = found
     page = lab.open(NAME, height=1800)

@@ -9,7 +9,7 @@ PLAIN = "10-ways-and-shots"
 
 @pytest.mark.parametrize("site", ["lab", "notebook7"])
 def test_a_notebook_runs_to_its_end(site, study, request):
-    from tcnaps.rows import load_rows
+    from tcnaps.evaluation.result_files import load_rows
 
     opened = request.getfixturevalue(site)
     page = opened.open(PLAIN)

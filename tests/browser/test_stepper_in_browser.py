@@ -7,8 +7,8 @@ import pytest
 from playwright.sync_api import expect
 from servers import PATIENCE
 
-from tcnaps import stepping
-from tcnaps.materials import Store
+from tcnaps.widgets import stepper_data as stepping
+from tcnaps.widgets.episode_features import Store
 
 NOTEBOOK = "12-stepper"
 

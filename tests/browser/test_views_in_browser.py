@@ -6,7 +6,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tcnaps import viewing
+from tcnaps.widgets import view_data as viewing
 
 NOTEBOOK = "14-views"
 DATASETS = ("textures", "digits")

@@ -6,6 +6,7 @@ Seven recipes, each one dataset.
 import sys
 from importlib.metadata import version
 
+from tcnaps.config.fingerprint import code_fingerprint
 from tcnaps.datasets.miniature import (
     digits,
     drawing,
@@ -18,7 +19,6 @@ from tcnaps.datasets.miniature import (
 )
 from tcnaps.datasets.miniature.plan import ClassPlan, Recipe
 from tcnaps.datasets.source import DatasetError, Preparation, SplitLayout
-from tcnaps.fingerprint import code_fingerprint
 
 MINIMUM_SIZE = 28  # pixels, below which pictograms and accents are lost
 

@@ -1,0 +1,131 @@
+"""A digest of what code computes, so that one can tell whether the code behind a result has changed since."""
+
+import ast
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1]
+WITHOUT_EFFECT = tuple(  # they compute no result
+    f"tcnaps{module}"
+    for module in (
+        "",
+        ".config",
+        ".config.study",
+        ".config.settings",
+        ".config.presets",
+        ".config.fingerprint",
+        ".studies",
+        ".studies.batch",
+        ".studies.run",
+    )
+)
+DATA_MODULES = (  # they only fetch pixels, which the digests of the sources already stand for
+    "tcnaps.datasets",
+    "tcnaps.episodes.loading",
+    "tcnaps.episodes.reading",
+    "tcnaps.episodes.reading_workers",
+)
+
+
+class SourceError(ValueError):
+    """A module or notebook cannot be read; the message names the file and what is wrong with it."""
+
+
+def code_fingerprint(paths: Iterable[str | Path], without: Iterable[str] = ()) -> str:
+    """A digest of modules or notebooks together with every module of tcnaps that they import.
+
+    Comments, docstrings and layout don't count, nor do a notebook's prose, outputs and metadata: saving a
+    notebook or explaining a function makes nothing stale. Nor does `tcnaps.config`: compare study values.
+
+    Args:
+        paths: modules (.py) and notebooks (.ipynb).
+        without: modules to leave out, for instance `tcnaps.figures.results`, with what only they import.
+
+    Raises:
+        SourceError: a file is missing, is no notebook or is not valid Python.
+    """
+    left_out = {_module_file(name) for name in (*WITHOUT_EFFECT, *without)}
+    waiting, codes = {Path(path).resolve() for path in paths}, {}
+    while waiting:
+        path = waiting.pop()
+        codes[path], imported = _code(path)
+        waiting |= {file for file in map(_module_file, imported) if file} - left_out - codes.keys()
+    parts = sorted(f"{path.relative_to(PACKAGE) if path.is_relative_to(PACKAGE) else path.name}\n{code}"
+                   for path, code in codes.items())
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def code_cells(path: str | Path) -> list[tuple[str, list[str]]]:
+    """Source and tags of each code cell of a notebook.
+
+    Raises:
+        SourceError: there is no such file, or it is no notebook of format 4.
+    """
+    try:
+        cells = json.loads(_text(path))["cells"]
+        return [("".join(cell["source"]), cell.get("metadata", {}).get("tags", []))
+                for cell in cells if cell["cell_type"] == "code"]
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise SourceError(f"{path} is not a notebook of format 4 ({error!r}).") from error
+
+
+def parse(source: str, path: str | Path) -> ast.Module:
+    """Parses a module or a cell; IPython's % and ! lines count as blank.
+
+    Raises:
+        SourceError: the source is not valid Python.
+    """
+    lines = ("" if line.startswith(("%", "!")) else line for line in source.splitlines())
+    try:
+        flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        return compile("\n".join(lines), str(path), "exec", flags)
+    except SyntaxError as error:
+        raise SourceError(f"{path} is not valid Python: {error.msg}: {(error.text or '').strip()}") from error
+
+
+def _text(path: str | Path) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"{path} cannot be read: {error}") from error
+
+
+@cache
+def _code(path: Path) -> tuple[str, frozenset[str]]:
+    """The bare code of a module or notebook, and the dotted names that it imports."""
+    notebook = path.suffix == ".ipynb"
+    sources = [source for source, _ in code_cells(path)] if notebook else [_text(path)]
+    trees = [_Bare().visit(parse(source, path)) for source in sources]
+    package = path.relative_to(PACKAGE.parent).parent.parts if path.is_relative_to(PACKAGE) else ()
+    names = {name for tree in trees for node in ast.walk(tree) for name in _imported(node, package)}
+    return "\n".join(map(ast.unparse, trees)), frozenset(names)
+
+
+class _Bare(ast.NodeTransformer):
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        return None if isinstance(node.value, ast.Constant) else node    # docstrings
+
+
+def _imported(node: ast.AST, package: tuple[str, ...]) -> Iterator[str]:
+    """Every name that may be a module; importing a.b.c runs a and a.b too."""
+    names: list[str] = []
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+        above = package[:len(package) - node.level + 1] if node.level else ()
+        base = [*above, *([node.module] if node.module else [])]
+        names = [".".join([*base, alias.name]) for alias in node.names]
+    for name in names:
+        parts = name.split(".")
+        yield from (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+
+
+def _module_file(name: str) -> Path | None:
+    first, *rest = name.split(".")
+    if first != PACKAGE.name:
+        return None
+    stem = PACKAGE.joinpath(*rest)
+    return next((file for file in (stem.with_suffix(".py"), stem / "__init__.py") if file.is_file()), None)

@@ -1,0 +1,1 @@
+"""Which images make an episode, and reading them ahead."""

@@ -1,0 +1,1 @@
+"""Variants × episodes to one row per query; rows to accuracies, intervals, recall and paired differences."""

@@ -1,0 +1,175 @@
+"""Episodes through a model: one row a query image, with what was predicted after every refinement step.
+
+Nothing aggregated is stored. The stopping rule, the variants without refinement, every table and figure come from
+these rows.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from tcnaps.config import Study
+from tcnaps.config.fingerprint import DATA_MODULES, code_fingerprint
+from tcnaps.datasets import open_split
+from tcnaps.datasets.image_source import ImageSource
+from tcnaps.episodes.loading import Loader
+from tcnaps.episodes.sampling import draw_episode
+from tcnaps.evaluation.result_files import rows_file, write_manifest
+from tcnaps.method.clustering import trajectory
+from tcnaps.method.episode import Episode
+from tcnaps.method.model import TransductiveCNAPS
+from tcnaps.training.checkpoints import checkpoint_folder, digest, load_model
+
+
+def evaluate(study: Study, training: str, device: torch.device | str = "cpu", workers: int = 0) -> Path:
+    """Runs every evaluation of the study that names this training; returns the manifest of the files written.
+
+    A file for each evaluation and dataset is written as soon as it is complete; what is there already and was made
+    from the same episodes, weights and settings is kept, so that an interrupted call goes on where it was.
+
+    Args:
+        workers: processes that read images ahead; see `tcnaps.episodes.loading.Loader`. They change nothing else.
+    """
+    model = load_model(study, training, device)
+    jobs = [
+        (name, dataset)
+        for name, evaluation in study.evaluations.items()
+        if training in evaluation.trainings
+        for dataset in evaluation.datasets
+    ]
+    files = []
+    for name, dataset in (bar := tqdm(jobs, desc=f"evaluating {training}", unit="file")):
+        bar.set_postfix_str(f"{name}, {dataset}", refresh=False)
+        source = open_split(study, dataset, "test")
+        path, key = rows_file(study, training, name, dataset), evaluation_key(study, training, name, source)
+        if not _is_current(path, key):
+            rows = evaluate_dataset(model, source, study, training, name, device, workers)
+            _write(path, rows, key)
+        files.append(path)
+    return write_manifest(study, training, files)
+
+
+@torch.no_grad()
+def evaluate_dataset(
+    model: TransductiveCNAPS,
+    source: ImageSource,
+    study: Study,
+    training: str,
+    name: str,
+    device: torch.device | str = "cpu",
+    workers: int = 0,
+    together: bool | None = None,
+) -> pd.DataFrame:
+    """The rows of one evaluation on one dataset; for `workers` see `evaluate`.
+
+    Args:
+        together: whether episodes share batches of up to the study's `images_at_once`, which changes rounding only.
+            Default: on devices other than a CPU.
+    """
+    evaluation = study.evaluations[name]
+    numbers = range(evaluation.episodes)
+    tasks = ((source, draw_episode(source, evaluation.protocol, study.seed, index)) for index in numbers)
+    at_once = study.images_at_once if together or (together is None and torch.device(device).type != "cpu") else 0
+    frames = []
+    with Loader(workers, device) as loader:
+        bar = tqdm(loader.episodes(tasks), f"{name}, {source.dataset}", len(numbers), leave=False, unit="episode")
+        for episodes in in_batches(iter(bar), at_once):
+            features = model.features_together(episodes)
+            for episode, of_episode in zip(episodes, features):
+                logits = trajectory(*of_episode, model.head, study.refinement.recorded_steps)
+                frames.append(_rows_of(episode, logits, source, study, training, name))
+    return pd.concat(frames, ignore_index=True)
+
+
+def in_batches(episodes: Iterator[Episode], images_at_once: int) -> Iterator[list[Episode]]:
+    """Episodes in their order, as many together as have so many images; at least one."""
+    batch, n_images = [], 0
+    for episode in episodes:
+        own = len(episode.support_images) + len(episode.query_images)
+        if batch and n_images + own > images_at_once:
+            yield batch
+            batch, n_images = [], 0
+        batch.append(episode)
+        n_images += own
+    if batch:
+        yield batch
+
+
+def _rows_of(
+    episode: Episode, logits: Tensor, source: ImageSource, study: Study, training: str, name: str
+) -> pd.DataFrame:
+    confidences, predictions = logits.softmax(2).max(2)
+    draw, shots = episode.draw, episode.shots.cpu().numpy()
+    n_query = len(draw.query_labels)
+    frame = {
+        "training": training,
+        "protocol": name,
+        "dataset": source.dataset,
+        "domain": study.datasets[source.dataset].domain,
+        "split": source.split,
+        "episode": draw.index,
+        "way": episode.way,
+        "n_support": len(draw.support_labels),
+        "queries_per_class": n_query // episode.way,
+        "query": np.arange(n_query),
+        "label": draw.query_labels,
+        "class_name": [source.class_names[draw.classes[label]] for label in draw.query_labels],
+        "shot": shots[draw.query_labels],
+        "image": draw.query_images,
+    }
+    frame |= {f"prediction_{t}": p for t, p in enumerate(predictions.to(torch.int16).cpu().numpy())}
+    frame |= {f"confidence_{t}": c for t, c in enumerate(confidences.float().cpu().numpy())}
+    return pd.DataFrame(frame)
+
+
+def evaluation_key(study: Study, training: str, name: str, source: ImageSource) -> str:
+    """A digest of all that the rows of one file depend on."""
+    evaluation, folder = study.evaluations[name], checkpoint_folder(study)
+    parts = [
+        code_fingerprint([__file__], DATA_MODULES),
+        study.seed,
+        study.image_size,
+        study.precision,
+        study.pixel_range,
+        study.arithmetic,
+        study.task_encoder.model_dump(),
+        study.clustering.model_dump(),
+        study.refinement.recorded_steps,
+        evaluation.protocol.model_dump(),
+        evaluation.episodes,
+        name,
+        source.dataset,
+        source.split,
+        source.digest,
+        study.datasets[source.dataset].domain,
+        digest(folder / "backbone.safetensors"),
+        digest(folder / f"{training}.safetensors"),
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _is_current(path: Path, key: str) -> bool:
+    if not path.is_file():
+        return False
+    try:
+        return (pq.read_schema(path).metadata or {}).get(b"tcnaps") == key.encode()
+    except pa.ArrowInvalid:  # a damaged file is made again
+        return False
+
+
+def _write(path: Path, rows: pd.DataFrame, key: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.Table.from_pandas(rows, preserve_index=False)
+    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    pq.write_table(table.replace_schema_metadata({**(table.schema.metadata or {}), b"tcnaps": key.encode()}), scratch)
+    os.replace(scratch, path)

@@ -1,0 +1,299 @@
+"""One row per query → accuracy, 95% intervals, paired differences, ranks, sweeps of the stopping rule.
+
+Pure functions from frame to frame; accuracies and intervals are in [0, 1], an interval being the half-width
+of a 95% one. The order of use is `variant_predictions` (module `stopping`) → `episode_accuracies` →
+`accuracy_summary` → `domain_averages`, and `tables` or `figures` for the result. Averages over datasets are
+unweighted: each dataset counts once.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from tcnaps.method.stopping import episode_trajectories, require_columns, rows_of_training, stopped_accuracy
+
+DOMAINS = {"in": ("in",), "out": ("out",), "all": ("in", "out")}
+GROUP = ("variant", "protocol")                    # what the summaries keep apart unless told otherwise
+# An episode, whatever the training: the same images for all of them.
+EPISODE = ["protocol", "dataset", "domain", "split", "queries_per_class", "episode"]
+
+
+def episode_accuracies(predictions: pd.DataFrame) -> pd.DataFrame:
+    """One row per variant and episode.
+
+    Args:
+        predictions: one row per query, of `variant_predictions`.
+
+    Returns:
+        `variant`, the episode's key, `way`, `n_support`, `n_query`, `step` (where refinement stopped) and
+        `accuracy`.
+
+    Raises:
+        ValueError: a column is missing.
+    """
+    require_columns(predictions, ["variant", *EPISODE, "way", "n_support", "step", "label", "prediction"])
+    hits = predictions.assign(accuracy=(predictions["label"] == predictions["prediction"]).astype(float))
+    grouped = hits.groupby(["variant", *EPISODE], sort=False, observed=True)
+    return grouped.agg(way=("way", "first"), n_support=("n_support", "first"), n_query=("label", "size"),
+                       step=("step", "first"), accuracy=("accuracy", "mean")).reset_index()
+
+
+def accuracy_summary(episodes: pd.DataFrame, by: Sequence[str] = GROUP, value: str = "accuracy",
+                     interval: str = "student") -> pd.DataFrame:
+    """Mean over the episodes of each dataset, with its 95% interval.
+
+    Args:
+        by: columns whose values are summarised apart. Add "queries_per_class" where one protocol has several.
+        value: the column summarised, "accuracy" or "difference".
+        interval: "student" for Student's t on the standard error (divisor n − 1), or "released" for the
+            released code's 1.96 · standard deviation (divisor n) / √n.
+
+    Returns:
+        `by`, `dataset`, `domain`, `value`, `interval` (nan from one episode) and `n_episodes`, in order of
+        appearance.
+
+    Raises:
+        ValueError: a column is missing, the interval's name is unknown, or several values of one episode
+        would be pooled.
+    """
+    keys = [*by, "dataset", "domain"]
+    require_columns(episodes, [*keys, "episode", value])
+    if interval not in ("student", "released"):
+        raise ValueError(f"There is no interval '{interval}'; choose 'student' or 'released'.")
+    repeated = episodes[episodes.duplicated([*keys, "episode"])]
+    if len(repeated):
+        row = repeated.iloc[0]
+        raise ValueError(f"{row['dataset']}, episode {row['episode']} occurs more than once for one "
+                         f"{', '.join(by)}: name the column in which they differ (queries_per_class?) "
+                         "in `by`, or keep one of its values.")
+    grouped = episodes.groupby(keys, sort=False, observed=True)[value]
+    n, spread = grouped.size(), grouped.std(ddof=1 if interval == "student" else 0)
+    factor = stats.t.ppf(0.975, n - 1) if interval == "student" else 1.96
+    summary = pd.DataFrame({value: grouped.mean(), "interval": factor * spread / np.sqrt(n), "n_episodes": n})
+    return summary.reset_index()
+
+
+def domain_averages(summary: pd.DataFrame, by: Sequence[str] = GROUP,
+                    value: str = "accuracy") -> pd.DataFrame:
+    """Unweighted means over the datasets in-domain, out-of-domain and all.
+
+    Datasets are sampled independently, so the variance of the mean is the sum of theirs over the squared
+    number of datasets. A domain without datasets has no row.
+
+    Returns:
+        `by`, `domain` ("in", "out", "all"), `value`, `interval` and `n_datasets`.
+    """
+    require_columns(summary, [*by, "dataset", "domain", value, "interval"])
+    frames = []
+    for domain, members in DOMAINS.items():
+        grouped = summary[summary["domain"].isin(members)].groupby(list(by), sort=False, observed=True)
+        if grouped.ngroups:
+            half_width = grouped["interval"].agg(lambda h: np.sqrt((h**2).sum(skipna=False)) / len(h))
+            means = {value: grouped[value].mean(), "interval": half_width, "n_datasets": grouped.size()}
+            frames.append(pd.DataFrame(means).reset_index().assign(domain=domain))
+    averages = pd.concat(frames, ignore_index=True)
+    return averages[[*by, "domain", value, "interval", "n_datasets"]]
+
+
+def paired_episodes(a: pd.DataFrame, b: pd.DataFrame, value: str = "accuracy",
+                    extra: Sequence[str] = ()) -> pd.DataFrame:
+    """a − b on every episode, as `difference`, for two frames over the same episodes.
+
+    Args:
+        extra: further columns that tell rows of one episode apart, as `label` does for class recall.
+
+    Raises:
+        ValueError: a frame holds several rows for one episode, or the two hold different episodes, which are
+        named.
+    """
+    keys = [*EPISODE, *extra]
+    for frame in (a, b):
+        require_columns(frame, [*keys, value])
+        if frame.duplicated(keys).any():
+            raise ValueError("A frame to be paired holds an episode more than once: "
+                             "pair one variant with one other.")
+    pairs = a.merge(b[[*keys, value]], on=keys, how="left", suffixes=("", "_b"), indicator="side")
+    strays = b[keys].merge(a[keys], on=keys, how="left", indicator="side")
+    single = pd.concat([frame.loc[frame["side"] != "both", EPISODE] for frame in (pairs, strays)])
+    if len(single):
+        single = single.drop_duplicates()
+        names = [f"{row.protocol}, {row.dataset}, episode {row.episode}" for row in single.itertuples()]
+        raise ValueError("Paired differences need the same episodes on both sides; "
+                         f"{len(names)} are on one side only, such as {'; '.join(names[:3])}. "
+                         "Evaluate both with the same seed and number of episodes.")
+    return pairs.assign(difference=pairs[value] - pairs[f"{value}_b"]).drop(columns=[f"{value}_b", "side"])
+
+
+def paired_difference(a: pd.DataFrame, b: pd.DataFrame, by: Sequence[str] = ("protocol",)) -> pd.DataFrame:
+    """Mean of a − b per dataset, from the same episodes, with the 95% interval of the mean difference.
+
+    Args:
+        a, b: frames of `episode_accuracies`, one variant each.
+
+    Returns:
+        `by`, `dataset`, `domain`, `difference`, `interval`, `n_episodes`. `domain_averages(…, by,
+        "difference")` averages them over datasets.
+
+    Raises:
+        ValueError: the sets of episodes differ; the message names some.
+    """
+    return accuracy_summary(paired_episodes(a, b), by, value="difference")
+
+
+def average_ranks(summary: pd.DataFrame, rule: str = "significant", method: str = "variant") -> pd.DataFrame:
+    """Average rank of each method over the datasets in-domain, out-of-domain and all, 1 being best.
+
+    Args:
+        summary: `method`, `dataset`, `domain`, `accuracy`, `interval`, of one protocol; a method may lack
+        datasets.
+        rule: "significant" counts 1 + the methods whose interval lies wholly above (or touches); it gives the
+            ranks that the paper prints for its own method. "plain" ranks the accuracies, ties sharing their
+            mean rank.
+
+    Returns:
+        `method`, `domain`, `rank` and `n_datasets`.
+    """
+    require_columns(summary, [method, "dataset", "domain", "accuracy", "interval"])
+    _one_row_per_cell(summary, method)
+    if rule not in ("significant", "plain"):
+        raise ValueError(f"There is no rule '{rule}'; choose 'significant' or 'plain'.")
+    grouped = summary.groupby("dataset", sort=False, observed=True)
+    if rule == "plain":
+        rank = grouped["accuracy"].rank(ascending=False)
+    else:
+        rank = pd.concat([_beaten(cell).sum(axis=1) + 1 for _, cell in grouped])
+    ranked = summary.assign(rank=rank.reindex(summary.index))
+    frames = []
+    for domain, members in DOMAINS.items():
+        cells = ranked[ranked["domain"].isin(members)].groupby(method, sort=False, observed=True)["rank"]
+        frames.append(cells.agg(rank="mean", n_datasets="size").reset_index().assign(domain=domain))
+    return pd.concat(frames, ignore_index=True)[[method, "domain", "rank", "n_datasets"]]
+
+
+def best(summary: pd.DataFrame, episodes: pd.DataFrame | None = None, method: str = "variant") -> pd.Series:
+    """Which methods are not significantly worse than the best of their dataset: those a table sets in bold.
+
+    Args:
+        summary: of one protocol, as for `average_ranks`.
+        episodes: of `episode_accuracies`. With them the test is paired, which sees smaller differences;
+            without, it asks whether the intervals overlap, as the paper does.
+
+    Returns:
+        True or False per row of `summary`, on its index.
+    """
+    require_columns(summary, [method, "dataset", "accuracy", "interval"])
+    _one_row_per_cell(summary, method)
+    bold = pd.Series(False, index=summary.index)
+    for dataset, cell in summary.groupby("dataset", sort=False, observed=True):
+        top = cell["accuracy"].idxmax()
+        if episodes is None:
+            bold[cell.index] = ~_beaten(cell)[top]
+        else:
+            of = dict(list(episodes[episodes["dataset"] == dataset].groupby(method, observed=True)))
+            for row, name in cell[method].items():
+                bold[row] = row == top or not _leads(of, cell.at[top, method], name, dataset)
+    return bold
+
+
+def _leads(of: Mapping[str, pd.DataFrame], leader: str, name: str, dataset: str) -> bool:
+    """Whether the paired difference between two methods on one dataset is significant."""
+    for needed in (leader, name):
+        if needed not in of:
+            raise ValueError(f"The episodes hold none of '{needed}' on {dataset}: give the episodes that the "
+                             "summary was made of, or leave them out.")
+    lead = paired_difference(of[leader], of[name])
+    if len(lead) > 1:
+        raise ValueError(f"The episodes mix the protocols {', '.join(lead['protocol'])}: pick one.")
+    return bool(lead["difference"].iloc[0] > lead["interval"].iloc[0])
+
+
+def _one_row_per_cell(summary: pd.DataFrame, method: str) -> None:
+    if summary.duplicated([method, "dataset"]).any():
+        raise ValueError(f"The summary holds a {method} and dataset more than once: pick one protocol first.")
+
+
+def _beaten(cell: pd.DataFrame) -> pd.DataFrame:
+    """Square frame: does the column's interval lie above the row's. Ends may touch, as in the paper."""
+    accuracy, interval = cell["accuracy"].to_numpy(), cell["interval"].to_numpy()
+    apart = (accuracy - interval)[None] >= (accuracy + interval)[:, None] - 1e-9
+    return pd.DataFrame(apart & (accuracy[None] > accuracy[:, None]), index=cell.index, columns=cell.index)
+
+
+def rule_accuracies(rows: pd.DataFrame, training: str, rules: Mapping[str, tuple[int, int]]) -> pd.DataFrame:
+    """Accuracy per episode under several stopping rules, as `episode_accuracies`; `variant` is the rule.
+
+    Args:
+        rules: name → (minimum, maximum), such as {"No refinement": (0, 0), "Minimum 2, maximum 4": (2, 4)}.
+    """
+    trajectories = episode_trajectories(rows_of_training(rows, training))
+    episodes = trajectories[[*EPISODE, "way", "n_support", "n_query"]]
+    frames = []
+    for name, limits in rules.items():
+        step, accuracy = stopped_accuracy(trajectories, *limits)
+        frames.append(episodes.assign(variant=name, step=step, accuracy=accuracy))
+    return pd.concat(frames, ignore_index=True)
+
+
+def refinement_grid(rows: pd.DataFrame, training: str, minima: Sequence[int], maxima: Sequence[int],
+                    domain: str = "all") -> pd.DataFrame:
+    """Accuracy for every minimum ≤ maximum number of refinement steps, averaged over datasets.
+
+    Args:
+        rows: of one protocol.
+
+    Returns:
+        `domain`, `minimum`, `maximum`, `accuracy`, `interval`, `gain` over no refinement on the same
+        episodes, `gain_interval`.
+    """
+    cells = [(low, high) for low in minima for high in maxima if low <= high]
+    averages = _rule_averages(rows, training, cells, domain)
+    limits = pd.DataFrame(cells, columns=["minimum", "maximum"])
+    return pd.concat([limits, averages], axis=1)
+
+
+def accuracy_by_step(rows: pd.DataFrame, training: str, steps: Sequence[int],
+                     domain: str = "all") -> pd.DataFrame:
+    """Accuracy after exactly 0, 1, 2, … refinement steps, averaged over datasets; `gain` is over step 0."""
+    return _rule_averages(rows, training, [(t, t) for t in steps], domain).assign(step=list(steps))
+
+
+def _rule_averages(rows: pd.DataFrame, training: str, cells: list[tuple[int, int]],
+                   domain: str) -> pd.DataFrame:
+    if domain not in DOMAINS:
+        raise ValueError(f"There is no domain '{domain}'; choose among {', '.join(DOMAINS)}.")
+    require_columns(rows, ["protocol", "domain"])
+    if rows["protocol"].nunique() > 1:
+        raise ValueError(f"The rows mix the protocols {', '.join(rows['protocol'].unique())}: pick one.")
+    rows = rows[rows["domain"].isin(DOMAINS[domain])]
+    rules = {f"{low}, {high}": (low, high) for low, high in cells}
+    episodes = rule_accuracies(rows, training, {"none": (0, 0), **rules})
+    none = episodes[episodes["variant"] == "none"]
+    episodes["gain"] = episodes["accuracy"] - np.tile(none["accuracy"].to_numpy(), len(rules) + 1)
+    parts = [domain_averages(accuracy_summary(episodes, value=v), value=v) for v in ("accuracy", "gain")]
+    accuracy, gain = (part[part["domain"] == "all"].set_index("variant").loc[list(rules)] for part in parts)
+    averages = accuracy[["accuracy", "interval", "n_datasets"]]
+    averages = averages.assign(gain=gain["gain"], gain_interval=gain["interval"], domain=domain)
+    return averages.reset_index(drop=True)
+
+
+def accuracy_by_query_count(episodes: pd.DataFrame) -> pd.DataFrame:
+    """Accuracy against the number of queries per class, averaged over datasets (the paper's appendix B.1).
+
+    Args:
+        episodes: of rows that `rows.load_query_counts` gives.
+
+    Raises:
+        ValueError: some number of queries lacks a dataset or episode that another has.
+    """
+    require_columns(episodes, ["protocol", "queries_per_class", "dataset", "episode"])
+    counts = episodes.groupby("protocol")["queries_per_class"].transform("nunique")
+    held = episodes.groupby(["protocol", "dataset", "episode"])["queries_per_class"].transform("nunique")
+    if (held < counts).any():
+        row = episodes[held < counts].iloc[0]
+        raise ValueError(f"{row['protocol']}, {row['dataset']}, episode {row['episode']} lacks some of the "
+                         "numbers of queries: keep what all have, as load_query_counts does.")
+    by = [*GROUP, "queries_per_class"]
+    averages = domain_averages(accuracy_summary(episodes, by), by)
+    return averages[averages["domain"] == "all"].drop(columns="domain").reset_index(drop=True)

@@ -1,0 +1,1 @@
+"""Tidy frames to matplotlib axes and styled tables; no computation."""

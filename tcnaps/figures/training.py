@@ -1,0 +1,69 @@
+"""The data and the two training phases: contact sheets and learning curves → matplotlib Axes."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.ticker import MaxNLocator
+
+from tcnaps.datasets.image_source import ImageSource
+from tcnaps.figures.style import BLACK, PALETTE, Panels
+
+
+def contact_sheets(axes: Panels, sources: Sequence[ImageSource], classes: int, images: int) -> None:
+    """A few images of each dataset: a panel per source, a class per row; panels left over stay empty."""
+    for ax in axes:
+        ax.axis("off")
+    for ax, source in zip(axes, sources, strict=False):
+        chosen = np.linspace(0, source.n_classes - 1, min(classes, source.n_classes)).round().astype(int).tolist()
+        rows = [np.concatenate(list(source.images_of(k)[:images]), axis=1) for k in chosen]
+        width = min(row.shape[1] for row in rows)
+        ax.imshow(np.concatenate([row[:, :width] for row in rows]), interpolation="nearest")
+        ax.set_title(source.dataset)
+
+
+def pretraining(axes: Panels, curve: pd.DataFrame) -> None:
+    """Loss, and training and held-out accuracy, by epoch.
+
+    Args:
+        axes: two.
+        curve: `epoch`, `loss`, `train_accuracy`, `valid_accuracy`.
+    """
+    loss, accuracy = axes
+    loss.plot(curve["epoch"], curve["loss"], color=BLACK)
+    loss.set(xlabel="Epoch", ylabel="Cross-entropy (nats)")
+    for i, (column, label) in enumerate((("train_accuracy", "training"), ("valid_accuracy", "held out"))):
+        accuracy.plot(curve["epoch"], 100 * curve[column], color=PALETTE[i], label=label)
+    accuracy.set(xlabel="Epoch", ylabel="Accuracy (%)")
+    accuracy.legend(loc="lower right")
+    for ax in axes:
+        ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+
+
+def meta_training(axes: Panels, steps: pd.DataFrame, validation: pd.DataFrame) -> None:
+    """Loss, training accuracy, and validation accuracy of each dataset and their mean, by episode.
+
+    Args:
+        axes: three.
+        steps: `episode`, `loss`, `train_accuracy`; drawn pale, and in black their running mean over a
+            twentieth of the training.
+        validation: `episode`, `dataset`, `accuracy`.
+    """
+    loss, train, valid = axes
+    for ax, column, factor in ((loss, "loss", 1), (train, "train_accuracy", 100)):
+        smooth = steps[column].rolling(max(len(steps) // 20, 1), min_periods=1, center=True).mean()
+        ax.plot(steps["episode"], factor * steps[column], color="#C8C8C8", linewidth=0.6)
+        ax.plot(steps["episode"], factor * smooth, color=BLACK)
+    loss.set(ylabel="Cross-entropy (nats)", title="Training loss")
+    train.set(ylabel="Accuracy (%)", title="Training episodes")
+    for i, (name, own) in enumerate(validation.groupby("dataset", sort=False)):
+        colour = PALETTE[i % (len(PALETTE) - 1)]    # black, the last, is the mean's
+        valid.plot(own["episode"], 100 * own["accuracy"], color=colour, linewidth=0.8, marker=".",
+                   markersize=3, label=name)
+    mean = 100 * validation.groupby("episode")["accuracy"].mean()
+    valid.plot(mean.index, mean, color=BLACK, linewidth=1.8, marker="o", markersize=3, label="mean")
+    valid.set(title="Validation", ylabel="Accuracy (%)")
+    valid.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    for ax in axes:
+        ax.set_xlabel("Episodes")
+        ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))

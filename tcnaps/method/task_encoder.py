@@ -1,0 +1,92 @@
+"""Support and query images to a task embedding of 64 numbers (section 3.3, equations 6 and 7)."""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tcnaps.method.fused_set_encoder import pooled_layer
+
+EMBEDDING = 64
+
+# Pixels of the images whose first convolution is computed at a time: on a CPU as many as stay in its cache.
+PIXELS_AT_ONCE, ANY = {"cpu": 2**15}, 2**24
+
+
+class SetEncoder(nn.Module):
+    """The CNN d of equations 6 and 7: five layers of convolution, batch-norm, ReLU and 2×2 max-pool, then an average.
+
+    Args:
+        statistics: what the batch-norms normalise with. `batch` is the images at hand, in training and after it, with
+            support and query images apart; `running` is the usual average over training once training has ended.
+
+    Attributes:
+        memory_format: as the backbone's.
+        precision: of the convolutions; statistics have that of the parameters.
+    """
+
+    memory_format = torch.channels_last
+    precision = torch.float32
+
+    def __init__(self, statistics: Literal["batch", "running"] = "batch"):
+        super().__init__()
+        self.statistics = statistics
+        self.convs = nn.ModuleList(nn.Conv2d(3 if i == 0 else EMBEDDING, EMBEDDING, 3, padding=1) for i in range(5))
+        self.norms = nn.ModuleList(nn.BatchNorm2d(EMBEDDING) for _ in range(5))
+
+    def forward(self, images: Float[Tensor, "n 3 height width"]) -> Float[Tensor, "n 64"]:
+        x = images.contiguous(memory_format=self.memory_format)
+        if self.precision == torch.bfloat16:
+            x = x.to(self.precision)
+        fast = self.statistics == "batch" and self.memory_format == torch.channels_last
+        for conv, norm in zip(self.convs, self.norms):
+            if fast:
+                at_once = max(1, PIXELS_AT_ONCE.get(x.device.type, ANY) // x[0, 0].numel())
+                x = pooled_layer(x, conv.weight, conv.bias, norm.weight, norm.bias, norm.eps, at_once)
+            else:
+                x = self._layer(x, conv, norm)
+        return x.mean((2, 3), dtype=images.dtype)
+
+    def _layer(self, x: Tensor, conv: nn.Conv2d, norm: nn.BatchNorm2d) -> Tensor:
+        x = F.conv2d(x, conv.weight.to(x.dtype), conv.bias.to(x.dtype), padding=1)
+        if self.statistics == "batch":  # no running average is kept: encoding a set leaves no trace
+            x = F.batch_norm(x, None, None, norm.weight, norm.bias, training=True, eps=norm.eps)
+        else:
+            x = norm(x)
+        return F.relu(F.max_pool2d(x, 2))  # in this order, which is the same, ReLU has a quarter to do
+
+
+class TaskEncoder(nn.Module):
+    """g of the paper. `support_only` (Simple CNAPS, COT) or `transductive`, which also looks at the query images."""
+
+    def __init__(
+        self,
+        kind: Literal["support_only", "transductive"],
+        statistics: Literal["batch", "running"] = "batch",
+        lstm_layers: int = 1,
+    ):
+        super().__init__()
+        self.set_encoder = SetEncoder(statistics)
+        self.lstm = nn.LSTM(EMBEDDING, EMBEDDING, lstm_layers) if kind == "transductive" else None
+
+    def forward(
+        self,
+        support_images: Float[Tensor, "n_support 3 height width"],
+        support_labels: Int[Tensor, "n_support"],
+        query_images: Float[Tensor, "n_query 3 height width"],
+    ) -> Float[Tensor, "64"]:
+        encoded = self.set_encoder(support_images)
+        if self.lstm is None:
+            return encoded.mean(0)
+        support = mean_of_class_means(encoded, support_labels)  # e_s, equation 6
+        query = self.set_encoder(query_images).mean(0)  # e_q, equation 7
+        outputs, _ = self.lstm(torch.stack([support, query]))  # two steps, from a zero state
+        return outputs[-1]
+
+
+def mean_of_class_means(encoded: Float[Tensor, "n c"], labels: Int[Tensor, "n"]) -> Float[Tensor, "c"]:
+    """Average over classes of the class averages, so that no class counts for more because it has more images."""
+    shares = 1 / (labels == labels[:, None]).sum(1, dtype=encoded.dtype)  # of each image in its class; a class has 1
+    return shares @ encoded / shares.sum()

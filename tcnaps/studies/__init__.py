@@ -1,0 +1,1 @@
+"""Running a study: what is stale, notebooks under papermill, what a study asks of its data."""

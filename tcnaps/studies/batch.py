@@ -1,0 +1,189 @@
+"""Runs notebooks and whole studies without JupyterLab.
+
+    python -m tcnaps.studies.batch study configs/miniature.yaml --cores 2
+    python -m tcnaps.studies.batch notebook notebooks/03-meta-train.ipynb executed.ipynb -p training simple
+
+papermill runs a notebook and Snakemake decides which notebooks are stale. This module and `tcnaps.studies.run` add what
+both lack: errors before anything is started, one run of a study at a time, nothing left running when one is killed.
+"""
+
+import argparse
+import ast
+import contextlib
+import difflib
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+
+from tcnaps.config import ConfigError
+from tcnaps.config.fingerprint import SourceError, code_cells, parse
+from tcnaps.studies.run import BatchError, run_study
+
+
+class NotebookFailed(Exception):
+    """A notebook was started and failed; the message says where, and where the executed notebook lies."""
+
+
+# ---- notebooks
+
+
+def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, progress: bool = True) -> None:
+    """Executes a copy of a notebook. Its kernel works in the notebook's folder, as it does in JupyterLab.
+
+    Args:
+        notebook: has one cell tagged `parameters`.
+        output: where the executed notebook is kept, also when a cell fails.
+        parameters: values by name, instead of those in the `parameters` cell.
+        progress: whether to show a bar.
+
+    Raises:
+        BatchError: there is no such parameter, no `parameters` cell, or `output` is the notebook itself.
+        SourceError: there is no such notebook.
+        NotebookFailed: a cell raised an exception, or the kernel died.
+    """
+    notebook, output = Path(notebook), Path(output)
+    defaults = notebook_parameters(notebook)
+    for name in parameters:
+        if name not in defaults:
+            near = difflib.get_close_matches(name, defaults, n=1)
+            hint = f"; did you mean '{near[0]}'?" if near else "."
+            known = ", ".join(defaults) or "none"
+            raise BatchError(f"{notebook} has no parameter '{name}'{hint} Its parameters: {known}.")
+    if output.resolve() == notebook.resolve():
+        raise BatchError(f"{output} is the notebook itself: name another file for the executed copy.")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    # With either of these set, Jupyter may prefer another installation's python3 kernel to ours.
+    for variable in ("JUPYTER_PATH", "JUPYTER_PREFER_ENV_PATH"):
+        os.environ.pop(variable, None)
+    import papermill
+    from nbclient.exceptions import DeadKernelError
+    from traitlets.config import Config
+
+    # Kernels listen on TCP, where other users of the machine could read along; ipykernel warns of it.
+    encrypted = Config({"KernelManager": {"transport_encryption": "auto"}})
+    try:
+        papermill.execute_notebook(notebook, output.resolve(), parameters, cwd=notebook.resolve().parent,
+                                   kernel_name="python3", language="python", progress_bar=progress,
+                                   start_timeout=120, config=encrypted, extra_arguments=["--log-level=50"])
+    except papermill.PapermillExecutionError as error:
+        line = next((line.strip() for line in error.source.splitlines() if line.strip()), "")
+        raise NotebookFailed(f"{notebook} failed in cell [{error.exec_count}], which begins '{line}':\n"
+                             f"  {error.ename}: {error.evalue}\n"
+                             f"The executed notebook, with the traceback: {output}") from error
+    except (DeadKernelError, RuntimeError) as error:
+        raise NotebookFailed(f"{notebook}: the kernel died ({error}). Often the machine ran out of memory.\n"
+                             f"The notebook as far as it was executed: {output}") from error
+
+
+def notebook_parameters(notebook: str | Path) -> dict[str, object]:
+    """Names and default values of a notebook's parameters; None where the default is not a literal.
+
+    Raises:
+        BatchError: not exactly one cell is tagged `parameters`.
+        SourceError: there is no such notebook.
+    """
+    tagged = [source for source, tags in code_cells(notebook) if "parameters" in tags]
+    if len(tagged) != 1:
+        count = len(tagged) or "no"
+        raise BatchError(f"{notebook} has {count} code cells tagged 'parameters' and needs exactly one. "
+                         "In JupyterLab: select the cell with the defaults, then Property Inspector, "
+                         "Common Tools, Cell Tags.")
+    found: dict[str, object] = {}
+    for node in parse(tagged[0], notebook).body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        for name in (target.id for target in targets if isinstance(target, ast.Name)):
+            try:
+                found[name] = ast.literal_eval(node.value)
+            except (ValueError, TypeError):
+                found[name] = None
+    return found
+
+
+def _value(notebook: str, name: str, text: str, default: object) -> object:
+    """A parameter from the command line: JSON, or bare text where the default is text."""
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        value = text
+    if isinstance(default, str) and not isinstance(value, str):
+        return text     # 007 and null stay what was typed
+    if isinstance(default, float) and type(value) is int:
+        return float(value)
+    if default is not None and type(value) is not (list if isinstance(default, tuple) else type(default)):
+        kind = type(default).__name__
+        raise BatchError(f"{notebook}: parameter '{name}' must be {kind}, like {default!r}; "
+                         f"got {text}.")
+    return value
+
+
+# ---- command line
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process, and all that it started, within about a second of the end of its parent.
+
+    Killing a process outright (kill -9) leaves its children running, and an orphaned kernel may still write.
+    """
+    def watch():
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                child.kill()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tcnaps.studies.batch", description="Runs notebooks and studies.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("notebook", help="execute a copy of one notebook")
+    one.add_argument("notebook")
+    one.add_argument("output", help="where to keep the executed notebook")
+    one.add_argument("-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"),
+                     help="set a parameter; VALUE is JSON, or bare text where the default is text")
+    one.add_argument("--quiet", action="store_true", help="one line instead of a progress bar")
+    whole = commands.add_parser("study", help="bring all figures and tables of a study up to date")
+    whole.add_argument("study", help="the study's YAML, for instance configs/miniature.yaml")
+    whole.add_argument("--cores", type=int, default=os.cpu_count(), help="default: all")
+    whole.add_argument("--dry-run", action="store_true", help="only list what is stale, and what data is missing")
+    whole.add_argument("--device", default="cpu", help="that trains and evaluates: cpu (default), cuda, cuda:1, ...")
+    whole.add_argument("--workers", type=int, default=0, help="processes a job that read images ahead; default: none")
+    whole.add_argument("snakemake", nargs="*", help="rules and further options for Snakemake, after --")
+    for command in (one, whole):
+        command.add_argument("--parent", type=int, help="end when this process, which started us, is gone")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; see the top of this file. Status 1: something failed; 2: it was asked for wrongly."""
+    options = _options(arguments)
+    if options.parent:
+        _end_with(options.parent)
+    try:
+        if options.command == "study":
+            return run_study(options.study, options.cores, options.dry_run, options.snakemake, options.device,
+                             options.workers)
+        defaults = notebook_parameters(options.notebook)
+        values = {name: _value(options.notebook, name, text, defaults.get(name))
+                  for name, text in options.parameters}
+        if options.quiet:
+            print(f"Started {Path(options.output).stem}", file=sys.stderr)
+        run_notebook(options.notebook, options.output, values, not options.quiet and sys.stderr.isatty())
+        return 0
+    except (BatchError, SourceError, ConfigError, NotebookFailed) as error:
+        print(error, file=sys.stderr)
+        return 1 if isinstance(error, NotebookFailed) else 2
+    except KeyboardInterrupt:
+        print("Interrupted. Running again continues from here.", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""What a study asks of its datasets' splits, checked before anything is trained on them."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tcnaps.config import FixedProtocol, Study, VariableProtocol
+from tcnaps.datasets import open_splits
+from tcnaps.datasets.image_source import DatasetError, ImageSource
+from tcnaps.datasets.preparing import SplitLayout
+from tcnaps.episodes.sampling import describe_episode
+
+
+@dataclass(frozen=True)
+class Need:
+    """A split that a study uses; `key` is the section that asks for it, `protocol` draws its episodes."""
+
+    key: str
+    dataset: str
+    split: str
+    protocol: FixedProtocol | VariableProtocol | None = None
+
+
+def needs_of(study: Study) -> list[Need]:
+    """Every split that a study uses, for training, validation and testing. Imported weights need no training."""
+    needs = []
+    if not study.imported:
+        needs += [Need("pretraining", name, "train") for name in study.pretraining.datasets]
+    if set(study.trainings) - set(study.imported):
+        training = study.meta_training
+        validation = training.validation_protocol or training.protocol
+        needs += [Need("meta_training", name, "train", training.protocol) for name in training.datasets]
+        needs += [Need("meta_training", name, "valid", validation) for name in training.validation_datasets]
+    for key, evaluation in study.evaluations.items():
+        needs += [Need(f"evaluations.{key}", name, "test", evaluation.protocol) for name in evaluation.datasets]
+    return needs
+
+
+def unmet_needs(study: Study, dataset: str, layouts: Mapping[str, SplitLayout | ImageSource]) -> list[str]:
+    """Why a study can't use a dataset as it asks to: a message for each need that is not met.
+
+    Args:
+        layouts: the dataset's splits.
+    """
+    messages = []
+    for need in needs_of(study):
+        if need.dataset != dataset:
+            continue
+        if need.split not in layouts:
+            there = ", ".join(layouts) or "none"
+            messages.append(
+                f"{need.key} uses the split '{need.split}' of '{dataset}', which has: {there}. "
+                "Change the dataset's splits, or take it from that list."
+            )
+        elif need.protocol is not None:
+            try:
+                check_protocol(layouts[need.split], need.protocol)
+            except ValueError as error:
+                messages.append(f"{need.key}.protocol, dataset '{dataset}', split '{need.split}': {error}")
+    return messages
+
+
+def check_protocol(split: SplitLayout | ImageSource, protocol: FixedProtocol | VariableProtocol) -> None:
+    """Checks that every episode of a protocol can be drawn from a split.
+
+    Raises:
+        ValueError: it has too few classes, or one of them has too few images; the message names the class.
+    """
+    sizes = np.asarray(split.class_sizes)
+    spans = None if split.spans is None else tuple(np.asarray(span) for span in split.spans)
+    reachable = _reachable(len(sizes), split.superclasses, spans, protocol)
+    smallest = reachable[sizes[reachable].argmin()] if len(reachable) else 0
+    # If an episode can be drawn when all classes are as small as the smallest one, every episode can.
+    sizes, names = np.full_like(sizes, sizes[smallest]), [split.class_names[smallest]] * len(sizes)
+    describe_episode(np.random.default_rng(0), sizes, split.superclasses, spans, protocol, class_names=names)
+
+
+def _reachable(
+    n_classes: int,
+    superclasses: Sequence[str] | None,
+    spans: tuple[np.ndarray, ...] | None,
+    protocol: FixedProtocol | VariableProtocol,
+) -> np.ndarray:
+    """The classes that an episode may be of."""
+    if isinstance(protocol, VariableProtocol) and spans is not None:
+        eligible = [span for span in spans if protocol.minimum_way <= len(span) <= protocol.maximum_span]
+        return np.unique(np.concatenate(eligible)) if eligible else np.arange(0)
+    if isinstance(protocol, VariableProtocol) and superclasses is not None:
+        members = Counter(superclasses)
+        return np.flatnonzero([members[name] >= protocol.minimum_way for name in superclasses])
+    return np.arange(n_classes)
+
+
+def open_usable(
+    study: Study, names: Sequence[str], split: str, protocol: FixedProtocol | VariableProtocol
+) -> tuple[list[ImageSource], list[str]]:
+    """Opens this split of those datasets that episodes of a protocol can be drawn from.
+
+    Returns:
+        The sources, and for each dataset that was left out a message that says why.
+
+    Raises:
+        DatasetError: none of them will do.
+    """
+    usable, left_out = [], []
+    for name in names:
+        splits = open_splits(study, name)
+        try:
+            if split not in splits:
+                raise ValueError(f"there is no split '{split}'")
+            check_protocol(splits[split], protocol)
+        except ValueError as error:
+            left_out.append(f"{name}: {error}")
+        else:
+            usable.append(splits[split])
+    if not usable:
+        raise DatasetError("No dataset will do for this protocol: " + "; ".join(left_out))
+    return usable, left_out

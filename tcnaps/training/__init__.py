@@ -1,0 +1,1 @@
+"""Pretraining, meta-training, checkpoints, and weights of the authors' release."""

@@ -1,0 +1,261 @@
+"""One episode under refinement, step by step: what the soft k-means stepper shows, without showing it.
+
+`run` refines an episode's features (`tcnaps.widgets.episode_features`) under any head; `changes` and `verdict` say what a step did
+and where the stopping rule ends.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from tcnaps.evaluation.projection import PlaneView, discriminative_plane, principal_plane, project
+from tcnaps.method.clustering import one_hot, refinement_steps
+from tcnaps.method.head import Head
+from tcnaps.method.stopping import stopping_step
+from tcnaps.method.variants import VARIANTS, Variant
+from tcnaps.widgets.episode_features import Material, one_of
+
+# What the stepper's switch changes of a head; the rest, the identity_weight among it, stays the training's.
+HEADS = {
+    "Mahalanobis": {"metric": "mahalanobis", "log_determinant": False, "scale": 1.0, "update": "means and covariances"},
+    "log-determinant": {
+        "metric": "mahalanobis", "log_determinant": True, "scale": 0.5, "update": "means and covariances",
+    },
+    "Euclidean": {"metric": "euclidean", "log_determinant": False, "scale": 1.0, "update": "means and covariances"},
+    "means only": {"metric": "mahalanobis", "log_determinant": False, "scale": 1.0, "update": "means"},
+}
+PLANES = ("classes after the last step", "classes after step 0", "true classes", "principal components")
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """What refinement steps 0, ..., T found in one episode.
+
+    Attributes:
+        view: the same in a plane.
+        labels, confidences: of the query images: the most probable class and its responsibility.
+        accuracy, mean_confidence: in [0, 1].
+        changed: whose label differs from the step before; nobody's at step 0.
+    """
+
+    view: PlaneView
+    responsibilities: Float[np.ndarray, "n_steps n_query way"]
+    labels: Int[np.ndarray, "n_steps n_query"]
+    confidences: Float[np.ndarray, "n_steps n_query"]
+    right: Bool[np.ndarray, "n_steps n_query"]
+    accuracy: Float[np.ndarray, "n_steps"]
+    mean_confidence: Float[np.ndarray, "n_steps"]
+    changed: Bool[np.ndarray, "n_steps n_query"]
+
+    @property
+    def last(self) -> int:
+        """The number of the last step, T."""
+        return len(self.labels) - 1
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Where the stopping rule ends, and why, in words."""
+
+    step: int
+    converged: bool
+    words: str
+
+
+def head_name(head: Head) -> str | None:
+    """The name in `HEADS` of a head's settings; None for others."""
+    own = {name for name, changes in HEADS.items() if replace(head, **changes) == head}
+    return next(iter(own), None)
+
+
+def with_head(head: Head, name: str, identity_weight: float | int) -> Head:
+    """A training's head, switched.
+
+    Args:
+        name: of `HEADS`.
+
+    Raises:
+        ValueError: there is no such head, or the identity_weight is not above 0.
+    """
+    one_of("head", name, HEADS, "Heads are")
+    return replace(head, **HEADS[name], identity_weight=float(identity_weight))
+
+
+def run(material: Material, head: Head | None = None, steps: int = 10, plane: str = PLANES[0]) -> Trajectory:
+    """Refines one episode.
+
+    Args:
+        head: default: the training's.
+        plane: of `PLANES`: the two directions that tell these classes apart best, or those of the largest spread.
+
+    Raises:
+        ValueError: there is no such plane.
+    """
+    one_of("plane", plane, PLANES, "Planes are")
+    head = head or material.head
+    loop = refinement_steps(material.support_features, material.support_labels, material.query_features, head=head)
+    found = list(islice(loop, steps + 1))
+    responsibilities = torch.stack([step.responsibilities for step in found])
+    labels = torch.stack([step.labels for step in found]).numpy()
+    directions = _directions(material, responsibilities, plane)
+    confidences = responsibilities.max(2).values.double().numpy()
+    right = labels == material.query_labels.numpy()
+    return Trajectory(
+        view=project(
+            material.support_features, material.support_labels, material.query_features, responsibilities, head,
+            directions,
+        ),
+        responsibilities=responsibilities.numpy(),
+        labels=labels,
+        confidences=confidences,
+        right=right,
+        accuracy=right.mean(1),
+        mean_confidence=confidences.mean(1),
+        changed=np.concatenate([np.zeros_like(right[:1]), labels[1:] != labels[:-1]]),
+    )
+
+
+def curves(trajectory: Trajectory) -> pd.DataFrame:
+    """One row a step: `step`, `accuracy` and `mean_confidence` in [0, 1], `changed` (labels)."""
+    return pd.DataFrame({
+        "step": np.arange(trajectory.last + 1),
+        "accuracy": trajectory.accuracy,
+        "mean_confidence": trajectory.mean_confidence,
+        "changed": trajectory.changed.sum(1),
+    })
+
+
+def changes(material: Material, trajectory: Trajectory, step: int, which: str = "changed") -> pd.DataFrame:
+    """What a step did to the query images, those whose answer became right or wrong first.
+
+    Args:
+        which: `changed` at this step, `wrong` after it, or `all`.
+
+    Returns:
+        `query`, `true`, `before` and `after` (numbers of classes; −1 before step 0), `confidence_before` (NaN before
+        step 0), `confidence_after` and `outcome`.
+
+    Raises:
+        ValueError: there is no such step or choice.
+    """
+    one_of("choice of queries", which, ("changed", "wrong", "all"), "Choices are")
+    _check_step(trajectory, step)
+    after, right = trajectory.labels[step], trajectory.right[step]
+    before = trajectory.labels[step - 1] if step else np.full_like(after, -1)
+    was_right = trajectory.right[step - 1] if step else right
+    outcome = np.select(
+        [right & ~was_right, ~right & was_right, right], ["became right", "became wrong", "right"], "wrong"
+    )
+    outcome = np.where(trajectory.changed[step] & ~right & ~was_right, "still wrong", outcome)
+    frame = pd.DataFrame({
+        "query": np.arange(len(after)),
+        "true": material.query_labels.numpy(),
+        "before": before,
+        "after": after,
+        "confidence_before": trajectory.confidences[step - 1] if step else np.full(len(after), np.nan),
+        "confidence_after": trajectory.confidences[step],
+        "outcome": outcome,
+    })
+    kept = {"changed": trajectory.changed[step], "wrong": ~right, "all": np.ones_like(right)}[which]
+    order = ["became right", "became wrong", "still wrong", "wrong", "right"]
+    frame["outcome"] = pd.Categorical(frame["outcome"], order, ordered=True)
+    return frame[kept].sort_values(["outcome", "query"]).reset_index(drop=True)
+
+
+def verdict(trajectory: Trajectory, minimum: int, maximum: int) -> Verdict:
+    """Where the stopping rule ends the episode's refinement.
+
+    Raises:
+        ValueError: a limit is negative or exceeds the steps of the trajectory.
+    """
+    step = stopping_step(trajectory.labels, minimum, maximum)
+    n_changed = int(trajectory.changed[step].sum())
+    converged = step > 0 and n_changed == 0
+    if step == 0:
+        reason = "it does not refine at all: the maximum is 0"
+    elif converged and step == maximum:
+        reason = "the maximum; no label changed there either"
+    elif converged:
+        reason = "no label changed there"
+    else:
+        reason = f"the maximum, though {_labels(n_changed)} still changed there"
+    words = f"With minimum {minimum} and maximum {maximum} the rule stops at step {step}: {reason}."
+    if minimum > maximum:
+        words += " (A minimum above the maximum acts as the maximum.)"
+    gain = 100 * (trajectory.accuracy[step] - trajectory.accuracy[0])
+    words += f" Accuracy there: {100 * trajectory.accuracy[step]:.1f}% ({gain:+.1f} points from step 0)."
+    return Verdict(step, converged, words)
+
+
+def convergence(trajectory: Trajectory) -> Verdict:
+    """The first step at which no label changes."""
+    step = stopping_step(trajectory.labels, min(1, trajectory.last), trajectory.last)
+    if step > 0 and not trajectory.changed[step].any():
+        return Verdict(step, True, f"The first step at which no label changes: {step}.")
+    return Verdict(step, False, f"Labels still change at step {step}, the last that is computed.")
+
+
+def status(trajectory: Trajectory, step: int) -> str:
+    """A step in one line.
+
+    Raises:
+        ValueError: there is no such step.
+    """
+    _check_step(trajectory, step)
+    done = "the support set's classes" if step == 0 else f"{_labels(int(trajectory.changed[step].sum()))} changed"
+    return (
+        f"Step {step} of {trajectory.last} · {done} · accuracy {100 * trajectory.accuracy[step]:.1f}% · "
+        f"mean confidence {100 * trajectory.mean_confidence[step]:.1f}%"
+    )
+
+
+def described(material: Material) -> str:
+    """Which episode it is, and how large."""
+    shots = material.support_labels.bincount(minlength=material.way)
+    low, high = int(shots.min()), int(shots.max())
+    shot = f"{low}-shot" if low == high else f"shots {low} to {high}"
+    return (
+        f"{material.dataset}, {material.evaluation}, episode {material.episode}: {material.way}-way, {shot}, "
+        f"{len(material.query_labels)} queries."
+    )
+
+
+def about(variant: Variant) -> str:
+    """What the variant makes of the steps, in a sentence or two."""
+    if variant.refinement_at_test:
+        return f"{variant.name} answers where the stopping rule ends."
+    same = [own.name for own in VARIANTS.values() if own.training == variant.training and own.refinement_at_test]
+    rest = f" The further steps show what refinement would do: {same[0]}, with the same networks." if same else ""
+    return f"{variant.name} does not refine: its answer is step 0.{rest}"
+
+
+def answer_step(material: Material, trajectory: Trajectory, minimum: int, maximum: int) -> int:
+    """The step at which the variant answers: where the rule ends, or 0 where the variant does not refine."""
+    return verdict(trajectory, minimum, maximum).step if material.variant.refinement_at_test else 0
+
+
+def _directions(material: Material, responsibilities: Tensor, plane: str) -> Tensor:
+    features = torch.cat([material.support_features, material.query_features])
+    if plane == "principal components":
+        return principal_plane(features)
+    fixed = one_hot(material.support_labels, material.way, features)
+    queries = {
+        "classes after the last step": responsibilities[-1],
+        "classes after step 0": responsibilities[0],
+        "true classes": one_hot(material.query_labels, material.way, features),
+    }[plane]
+    return discriminative_plane(features, torch.cat([fixed, queries]))
+
+
+def _labels(count: int) -> str:
+    return f"{count} label{'' if count == 1 else 's'}"
+
+
+def _check_step(trajectory: Trajectory, step: int) -> None:
+    if not 0 <= step <= trajectory.last:
+        raise ValueError(f"There is no step {step}; steps are 0 to {trajectory.last}.")

@@ -1,0 +1,297 @@
+"""What the views of class recall, refinement steps and numbers of queries show: choices → frames and points.
+
+No ipywidgets and no drawing. The numbers are those of `recall` and `statistics`; this module chooses the rows that go
+in, and says in words what came out.
+"""
+
+from collections.abc import Container, Generator, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from tcnaps.config import Study
+from tcnaps.evaluation.recall import SHOT_EDGES, class_recall, recall_by_shot
+from tcnaps.evaluation.result_files import load_query_counts, load_rows
+from tcnaps.evaluation.statistics import (
+    DOMAINS,
+    GROUP,
+    accuracy_by_query_count,
+    accuracy_by_step,
+    episode_accuracies,
+    paired_episodes,
+    refinement_grid,
+)
+from tcnaps.figures.results import side_by_side
+from tcnaps.figures.style import DOMAIN_NAMES
+from tcnaps.method.stopping import variant_predictions
+from tcnaps.method.variants import TRAININGS, VARIANTS
+from tcnaps.widgets import explorer_data as exploring
+
+# From the simplest to the largest; the mixtures after them.
+VARIANT_NAMES = sorted(VARIANTS, key=lambda name: (
+    TRAININGS[VARIANTS[name].training].log_determinant, TRAININGS[VARIANTS[name].training].refinement_in_training))
+LARGEST_MINIMUM = 6    # steps, of the heatmap, as in the paper's sweep
+# What loads yields the share done and what is being done, and returns what it found.
+Loading = Generator[tuple[float, str], None, dict]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a view shows.
+
+    Attributes:
+        frame: what is drawn.
+        points: a row per point of the picture: the panel's number, `x`, `y` and the half-width `interval` on its axes,
+            a short `name`, a `text` with its n, mean and interval, and the `value` by which points are compared.
+            `cell` tells a heatmap's cell, of width and height 1, from a dot.
+        title: one line that says what was chosen.
+        steps: of the refinement view only, accuracy after exactly 0, 1, 2, … steps.
+    """
+
+    frame: pd.DataFrame
+    points: pd.DataFrame
+    title: str
+    steps: pd.DataFrame | None = None
+
+    def answer(self) -> str:
+        """What was chosen, and the points with the highest and the lowest value, in words."""
+        points = self.points.sort_values("value", kind="stable")
+        return f"{self.title}\n  highest: {points['text'].iloc[-1]}\n  lowest: {points['text'].iloc[0]}"
+
+
+def variants_of(study: Study, evaluation: str) -> list[str]:
+    """The variants that the trainings of an evaluation serve, as `exploring.variants_of`, from the simplest on."""
+    return sorted(exploring.variants_of(study, evaluation), key=VARIANT_NAMES.index)
+
+
+def first_choice(names: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
+    """Those of the wanted names that there are, or else the first name."""
+    return tuple(name for name in wanted if name in names) or tuple(names[:1])
+
+
+def _limits(study: Study) -> tuple[int, int]:
+    return study.refinement.minimum_steps, study.refinement.maximum_steps
+
+
+def _chosen(what: str, names: Sequence) -> None:
+    if not names:
+        raise ValueError(f"No {what} is chosen: tick at least one.")
+
+
+def _kept(frame: pd.DataFrame, datasets: Sequence[str], domain: str = "all") -> pd.DataFrame:
+    """The rows of the chosen datasets in a domain."""
+    _chosen("dataset", datasets)
+    kept = frame[frame["dataset"].isin(datasets) & frame["domain"].isin(DOMAINS[domain])]
+    if kept.empty:
+        raise ValueError(f"None of the chosen datasets ({', '.join(datasets)}) is {DOMAIN_NAMES[domain].lower()}: "
+                         "choose another domain or more datasets.")
+    return kept
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what if number == 1 else what + ('es' if what.endswith('s') else 's')}"
+
+
+def _percent(value: float, interval: float) -> str:
+    """A fraction and its interval, such as "58.8 ± 1.1%"."""
+    return f"{100 * value:.1f}{'' if pd.isna(interval) else f' ± {100 * interval:.1f}'}%"
+
+
+def _points(value: float, interval: float) -> str:
+    """A difference of fractions and its interval, such as "+0.45 ± 0.20 points"."""
+    return f"{100 * value:+.2f}{'' if pd.isna(interval) else f' ± {100 * interval:.2f}'} points"
+
+
+def _accuracy_and_gain(row, over: str) -> str:
+    return f"accuracy {_percent(row.accuracy, row.interval)}, gain {over} {_points(row.gain, row.gain_interval)}"
+
+
+def _point(panel: int, x: float | int, y: float, interval: float, name: str, says: str, value: float) -> dict:
+    """A row of `Seen.points`; `interval` and `value` are fractions, `y` is percent."""
+    return {"panel": panel, "x": x, "y": y, "interval": 100 * interval, "cell": False, "name": name,
+            "text": f"{name}: {says}", "value": value}
+
+
+# ---- class recall against shot
+
+
+def load_recalls(study: Study, evaluation: str, variants: Sequence[str], known: Container) -> Loading:
+    """The class recalls of each variant, under (evaluation, variant), of which `known` holds some already.
+
+    Raises:
+        ValueError, FileNotFoundError: of `load_rows`.
+    """
+    missing = [name for name in variants if (evaluation, name) not in known]
+    trainings, found = list(dict.fromkeys(VARIANTS[name].training for name in missing)), {}
+    for i, training in enumerate(trainings):
+        yield i / len(trainings), f"Reading {evaluation}, {training}"
+        rows = load_rows(study, evaluation, [training])
+        for name in missing:
+            if VARIANTS[name].training == training:
+                found[evaluation, name] = class_recall(variant_predictions(rows, name, *_limits(study)))
+    return found
+
+
+def recall_seen(recalls: Sequence[pd.DataFrame], datasets: Sequence[str], domains: Sequence[str],
+                shots: tuple[int, int], against: str | None = None, every_shot: bool = False) -> Seen:
+    """Class recall against shot.
+
+    Args:
+        recalls: of `class_recall`, one frame for each variant.
+        domains: the panels, of "in", "out", "all".
+        shots: lowest and highest shot, both included.
+        against: shows the paired gain of the others over this variant instead.
+        every_shot: whether each shot stands alone instead of in the bins of `SHOT_EDGES`.
+
+    Raises:
+        ValueError: nothing is chosen, or no class has these shots.
+    """
+    for what, names in (("variant", recalls), ("dataset", datasets), ("domain", domains)):
+        _chosen(what, names)
+    own = [frame[frame["dataset"].isin(datasets) & frame["shot"].between(*shots)] for frame in recalls]
+    if not any(own[0]["domain"].isin(DOMAINS[domain]).any() for domain in domains):
+        raise ValueError(f"No class of the chosen datasets and domains has {shots[0]} to {shots[1]} support images: "
+                         "widen the range of shots, or choose more datasets or domains.")
+    names = [frame["variant"].iloc[0] for frame in own]
+    value = "recall" if against is None else "difference"
+    if against is not None:
+        if against not in names or len(names) < 2:
+            raise ValueError(f"A gain over {against} needs {against} and another variant among the chosen.")
+        base = own[names.index(against)]
+        own = [paired_episodes(frame, base, "recall", ["label"]) for frame, name in zip(own, names) if name != against]
+    frame = recall_by_shot(pd.concat(own, ignore_index=True), GROUP, value, None if every_shot else SHOT_EDGES)
+    frame = frame[frame["domain"].isin(domains)]
+    frame = frame.sort_values("variant", key=lambda column: column.map(names.index), kind="stable", ignore_index=True)
+    points = [_recall_point(row, list(domains), value, against) for row in frame.itertuples()]
+    span = f"shots {shots[0]} to {shots[1]}" if shots[0] < shots[1] else f"shot {shots[0]}"
+    what = "Class recall" if against is None else f"Gain in class recall over {against}"
+    listed = ", ".join(name for name in names if name != against)
+    title = f"{what}: {listed} · {_count(len(datasets), 'dataset')} · {span} · {_count(len(points), 'point')}"
+    return Seen(frame, pd.DataFrame(points), title)
+
+
+def _recall_point(row, domains: list[str], value: str, against: str | None) -> dict:
+    mean = getattr(row, value)
+    shot = f"shot {row.shot_low:.0f}"
+    if row.shot_high > row.shot_low:
+        shot += f" to {row.shot_high:.0f}"
+    name = f"{row.variant}, {DOMAIN_NAMES[row.domain].lower()}, {shot}"
+    number = (f"recall {_percent(mean, row.interval)}" if against is None
+              else f"gain over {against} {_points(mean, row.interval)}")
+    n = f"n = {_count(row.n_classes, 'class')} of {_count(row.n_episodes, 'episode')}"
+    return _point(domains.index(row.domain), row.shot, 100 * mean, row.interval, name, f"{number}, {n}", mean)
+
+
+# ---- refinement steps
+
+
+def load_refinement(study: Study, evaluation: str, training: str, known: Container) -> Loading:
+    """The rows of a training, under (evaluation, training), unless `known` holds them already.
+
+    Raises:
+        ValueError, FileNotFoundError: of `load_rows`.
+    """
+    if (evaluation, training) in known:
+        return {}
+    yield 0.0, f"Reading {evaluation}, {training}"
+    return {(evaluation, training): load_rows(study, evaluation, [training])}
+
+
+def refinement_seen(rows: pd.DataFrame, training: str, recorded: int, datasets: Sequence[str], domain: str) -> Seen:
+    """Accuracy and gain for every minimum ≤ maximum number of steps; a point is a cell.
+
+    Args:
+        rows: of one evaluation and training.
+        recorded: steps on record.
+
+    Raises:
+        ValueError: no dataset is left.
+    """
+    kept = _kept(rows, datasets, domain)
+    minima = range(1, min(LARGEST_MINIMUM, recorded) + 1)
+    grid = refinement_grid(kept, training, minima, range(1, recorded + 1), domain)
+    steps = accuracy_by_step(kept, training, range(recorded + 1), domain)
+    episodes = len(kept.drop_duplicates(["dataset", "episode"]))
+    n = f"n = {_count(episodes, 'episode')} of {_count(kept['dataset'].nunique(), 'dataset')}"
+    points = []
+    for row in grid.itertuples():
+        name = f"minimum {row.minimum}, maximum {row.maximum}"
+        says = _accuracy_and_gain(row, "over no refinement")
+        x, y = row.maximum - 0.5, row.minimum - 0.5    # where the heatmap has the cell's middle
+        points.append(_point(0, x, y, 0.0, name, f"{says}, {n}", row.gain) | {"cell": True})
+    for row in steps.itertuples():
+        says = _accuracy_and_gain(row, "over step 0")
+        name = f"exactly {_count(row.step, 'step')}"
+        points.append(_point(1, row.step, 100 * row.gain, row.gain_interval, name, f"{says}, {n}", row.gain))
+    title = f"{DOMAIN_NAMES[domain]}: {_count(kept['dataset'].nunique(), 'dataset')} · {_count(episodes, 'episode')}"
+    return Seen(grid, pd.DataFrame(points), title, steps)
+
+
+# ---- number of queries
+
+
+def query_count_variants(study: Study) -> list[str]:
+    """The variants for which the study has fixed evaluations that differ in their number of queries only.
+
+    Raises:
+        ValueError: there are none.
+    """
+    counts: dict[tuple, dict[str, int]] = {}
+    for evaluation in study.evaluations.values():
+        if evaluation.protocol.kind == "fixed":
+            setting = counts.setdefault((evaluation.protocol.way, evaluation.protocol.shot), {})
+            for training in evaluation.trainings:
+                setting[training] = setting.get(training, 0) + 1
+    several = {training for setting in counts.values() for training, n in setting.items() if n > 1}
+    if not several:
+        raise ValueError(f"Study '{study.name}' has no two fixed evaluations that differ in queries_per_class only: "
+                         "add some to its YAML, as configs/miniature.yaml has them, and run `make figures`.")
+    return [name for name in VARIANT_NAMES if VARIANTS[name].training in several]
+
+
+def load_query_episodes(study: Study, variants: Sequence[str], known: Container) -> Loading:
+    """The accuracies per episode, under the tuple of the variants' names, unless `known` holds them already.
+
+    Raises:
+        ValueError, FileNotFoundError: of `load_query_counts`.
+    """
+    key = tuple(variants)
+    if key in known:
+        return {}
+    _chosen("variant", variants)
+    trainings = list(dict.fromkeys(VARIANTS[name].training for name in variants))
+    yield 0.0, f"Reading the evaluations of {', '.join(trainings)}"
+    rows = load_query_counts(study, trainings)
+    yield 0.7, "Applying the stopping rule"
+    return {key: episode_accuracies(variant_predictions(rows, key, *_limits(study)))}
+
+
+def query_count_seen(episodes: pd.DataFrame, datasets: Sequence[str], domain: str, settings: Sequence[str]) -> Seen:
+    """Accuracy against the number of queries per class.
+
+    Args:
+        episodes: of `load_query_episodes`.
+        settings: ways and shots, as "5-way 1-shot".
+
+    Raises:
+        ValueError: nothing is chosen, or no dataset is left.
+    """
+    _chosen("way and shot", settings)
+    kept = _kept(episodes, datasets, domain)
+    kept = kept[kept["protocol"].isin(settings)]
+    if kept.empty:
+        raise ValueError(f"The chosen datasets have no episodes of {', '.join(settings)}: choose more datasets.")
+    frame = accuracy_by_query_count(kept)
+    panels = list(frame["protocol"].unique())
+    n_episodes = kept.groupby(["variant", "protocol", "queries_per_class"]).size()
+    points = []
+    for row in frame.assign(x=side_by_side(frame)).itertuples():
+        name = f"{row.variant}, {row.protocol}, {row.queries_per_class} queries a class"
+        n = n_episodes[row.variant, row.protocol, row.queries_per_class]
+        says = (f"accuracy {_percent(row.accuracy, row.interval)}, n = {_count(int(n), 'episode')} of "
+                f"{_count(row.n_datasets, 'dataset')}")
+        points.append(_point(panels.index(row.protocol), row.x, 100 * row.accuracy, row.interval, name, says,
+                             row.accuracy))
+    title = (f"{', '.join(frame['variant'].unique())} · {_count(kept['dataset'].nunique(), 'dataset')} · "
+             f"{_count(len(points), 'point')}")
+    return Seen(frame, pd.DataFrame(points), title)

@@ -1,0 +1,99 @@
+import shutil
+
+import pytest
+from notebook_files import cell, write_notebook
+
+from tcnaps.config import fingerprint
+from tcnaps.config.fingerprint import SourceError, code_cells, code_fingerprint
+
+MODULE = '''"""What it is for."""
+from tcnaps.other import helper
+
+def answer(x: int) -> int:
+    """Says it."""
+    return helper(x) + 1   # why
+'''
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package in place of tcnaps: first -> other -> far, and away, which nothing imports."""
+    folder = tmp_path / "tcnaps"
+    (folder / "sub").mkdir(parents=True)
+    modules = {"first": MODULE, "other": "from .sub import far\ndef helper(x):\n    return x",
+               "away": "x = 1", "config": "x = 1", "__init__": "", "sub/__init__": "", "sub/far": "x = 1"}
+    for name, code in modules.items():
+        (folder / f"{name}.py").write_text(code)
+    monkeypatch.setattr("tcnaps.config.fingerprint.PACKAGE", folder)
+    return folder
+
+
+def edited(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    fingerprint._code.cache_clear()
+
+
+def test_explanations_and_layout_are_not_code(package):
+    before = code_fingerprint([package / "first.py"])
+    edited(package / "first.py", "What it is for.", "Something else.")
+    edited(package / "first.py", "Says it.", "Says\n    it at length.")
+    edited(package / "first.py", "   # why", "")
+    edited(package / "first.py", "helper(x) + 1", "(helper( x )\n        + 1)")
+    assert code_fingerprint([package / "first.py"]) == before
+    edited(package / "first.py", "+ 1", "+ 2")
+    assert code_fingerprint([package / "first.py"]) != before
+
+
+@pytest.mark.parametrize(("name", "counts"), [("other", True), ("sub/far", True), ("sub/__init__", True),
+                                              ("away", False), ("config", False), ("__init__", False)])
+def test_imported_modules_count(package, name, counts):
+    edited(package / "first.py", "from tcnaps.other", "import tcnaps.config\nfrom tcnaps.other")
+    before = code_fingerprint([package / "first.py"])
+    edited(package / f"{name}.py", "", "new = 1\n")
+    assert (code_fingerprint([package / "first.py"]) != before) == counts
+
+
+def test_modules_can_be_left_out(package):
+    before = code_fingerprint([package / "first.py"], without=["tcnaps.other"])
+    edited(package / "sub" / "far.py", "x = 1", "x = 2")
+    edited(package / "other.py", "return x", "return -x")
+    assert code_fingerprint([package / "first.py"], without=["tcnaps.other"]) == before
+
+
+def test_a_module_that_moved_counts(package):
+    before = code_fingerprint([package / "first.py"])
+    shutil.copy(package / "away.py", package / "sub" / "far.py")
+    assert code_fingerprint([package / "first.py"]) == before
+    (package / "sub" / "far.py").rename(package / "far.py")
+    edited(package / "other.py", "from .sub import far", "from . import far")
+    assert code_fingerprint([package / "first.py"]) != before
+
+
+def test_a_notebooks_outputs_and_prose_are_not_code(package, tmp_path):
+    source = "%matplotlib inline\nfrom tcnaps.other import helper\nhelper(1)"
+    path = write_notebook(tmp_path / "n.ipynb", cell("# Why?", kind="markdown"), cell(source))
+    before = code_fingerprint([path])
+    output = {"output_type": "stream", "name": "stdout", "text": "1"}
+    saved = cell(source) | {"outputs": [output], "execution_count": 9}
+    write_notebook(path, cell("# How?", kind="markdown"), saved)
+    fingerprint._code.cache_clear()
+    assert code_fingerprint([path]) == before
+    edited(package / "other.py", "return x", "return -x")
+    assert code_fingerprint([path]) != before
+    edited(package / "other.py", "return -x", "return x")
+    write_notebook(path, cell(source.replace("1", "2")))
+    fingerprint._code.cache_clear()
+    assert code_fingerprint([path]) != before
+
+
+def test_code_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(SourceError, match="nowhere.py cannot be read"):
+        code_fingerprint([tmp_path / "nowhere.py"])
+    (tmp_path / "n.ipynb").write_text("{}")
+    with pytest.raises(SourceError, match="n.ipynb is not a notebook of format 4"):
+        code_cells(tmp_path / "n.ipynb")
+    (tmp_path / "wrong.py").write_text("def f(:\n    pass")
+    with pytest.raises(SourceError, match=r"wrong.py is not valid Python: .*def f\(:"):
+        code_fingerprint([tmp_path / "wrong.py"])

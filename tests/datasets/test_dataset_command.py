@@ -1,0 +1,315 @@
+"""`python -m tcnaps.datasets` lists, checks and prepares the datasets of a study; one at fault keeps none from it."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from file_readers import encoded
+
+from tcnaps.config import load_study
+from tcnaps.datasets import DatasetError, __main__, checking, decoding_workers, files, open_split, open_splits
+from tcnaps.datasets.decoding import decode
+
+ROOT = Path(__file__).resolve().parents[2]
+SIZE = 32
+
+
+@pytest.fixture
+def photographs(tmp_path) -> Path:
+    """Photographs of 5 + 5 classes, of 3 images each."""
+    folder = tmp_path / "photographs"
+    seed = 0
+    for split in ("train", "test"):
+        for k in range(5):
+            place = folder / split / f"{split}-{k}"
+            place.mkdir(parents=True)
+            for number in range(3):
+                (place / f"{number}.png").write_bytes(encoded(seed := seed + 1))
+    return folder
+
+
+@pytest.fixture
+def study(tmp_path, photographs) -> Path:
+    """A study of photographs that are there, of birds that are not, and of the built-in digits."""
+    return write_study(tmp_path, {
+        "birds": {"source": "folder", "domain": "in", "path": str(tmp_path / "birds")},
+        "photographs": {"source": "folder", "domain": "in", "path": str(photographs)},
+        "digits": {"source": "miniature", "domain": "out"},
+    })
+
+
+def write_study(folder: Path, datasets: dict, **values) -> Path:
+    evaluation = {"protocol": {"kind": "variable"}, "datasets": list(datasets), "trainings": ["simple"]}
+    names = [name for name, dataset in datasets.items() if dataset["domain"] == "in"]
+    content = {
+        "name": "tiny",
+        "image_size": SIZE,
+        "data_folder": str(folder / "data"),
+        "datasets": datasets,
+        "trainings": ["simple"],
+        "imported": {"backbone": "backbone.pt", "simple": "simple.pt"},     # so that only test classes are needed
+        "pretraining": {"datasets": names},
+        "meta_training": {"datasets": names, "protocol": {"kind": "variable"}, "validation_datasets": names},
+        "evaluations": {"main": evaluation},
+    }
+    file = folder / "study.yaml"
+    file.write_text(json.dumps(content | values))    # JSON is YAML
+    return file
+
+
+def run(*arguments: object) -> int:
+    return __main__.main([str(argument) for argument in arguments])
+
+
+# Preparing
+
+
+def test_one_dataset_at_fault_keeps_no_other_from_being_prepared(study, tmp_path, capsys):
+    assert run(study) == 1
+    said = capsys.readouterr()
+    assert f"\nDataset 'birds': there is no {tmp_path / 'birds'}. Images must lie" in said.err
+    lines = said.out.splitlines()
+    assert lines[0].startswith("photographs train: 5 classes, 15 images, sha256 ")
+    assert lines[1].startswith("photographs test: 5 classes, 15 images, sha256 ")
+    assert lines[2].startswith("digits test: 10 classes, 1,797 images, sha256 ")
+    assert sorted(os.listdir(tmp_path / "data")) == ["digits-32", "photographs-32"]
+
+
+def test_the_output_is_the_same_every_time(study, capsys):
+    outputs = []
+    for _ in range(2):
+        assert run(study, "--dataset", "photographs", "--verify") == 0
+        outputs.append(capsys.readouterr().out)
+    assert outputs[0] == outputs[1] and "photographs: checksums agree" in outputs[0]
+
+
+def test_what_was_left_out_is_said_every_time(study, photographs, tmp_path, capsys):
+    (photographs / "train" / "train-0" / "0.png").write_bytes(b"")
+    (photographs / "train" / "train-0" / "1.png").unlink()
+    for _ in range(2):
+        assert run(study, "--dataset", "photographs") == 0
+        said = capsys.readouterr().out
+        report = tmp_path / "data" / "photographs-32" / "unreadable.csv"
+        assert f"photographs: 1 unreadable image was left out; {report} lists them" in said
+        assert "photographs: train: 1 class has a single image ('train-0')" in said
+
+
+def test_only_some_datasets(study, tmp_path, capsys):
+    assert run(study, "--dataset", "digits", "--dataset", "digits", "--dataset", "photographs") == 0
+    assert capsys.readouterr().out.count("digits test") == 1
+    assert run(study, "--dataset", "cats") == 1
+    assert "The study has no dataset 'cats'; it has: birds, photographs, digits." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "two", "1.5"])
+def test_a_number_of_processes_is_needed(study, capsys, number):
+    with pytest.raises(SystemExit):
+        run(study, f"--processes={number}")
+    assert f"a number of at least 1 is needed, not '{number}'" in capsys.readouterr().err
+
+
+def test_the_number_of_processes_is_heeded(study, monkeypatch):
+    asked = []
+    original = decoding_workers.decode_all
+
+    def decode_all(job, chunks, done, processes):
+        asked.append(processes)
+        original(job, chunks, done, processes)
+
+    monkeypatch.setattr("tcnaps.datasets.filling.decode_all", decode_all)
+    monkeypatch.setattr("tcnaps.datasets.checking.decode_all", decode_all)
+    assert run(study, "--dataset", "photographs", "--check", "--processes", 2) == 0
+    assert run(study, "--dataset", "photographs", "--processes", 2) == 0
+    assert asked == [2, 2]
+
+
+def test_an_interruption_says_how_to_go_on(study, monkeypatch, capsys):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tcnaps.datasets.files.fill", interrupt)
+    assert run(study, "--dataset", "photographs") == 130
+    assert "the same command goes on from there" in capsys.readouterr().err
+
+
+def test_a_changed_array_is_found(study, tmp_path, capsys):
+    run(study, "--dataset", "photographs")
+    array = tmp_path / "data" / "photographs-32" / "train.npy"
+    array.write_bytes(array.read_bytes()[:-1] + b"\xff")
+    assert run(study, "--dataset", "photographs", "--verify") == 1
+    assert "photographs: " in (said := capsys.readouterr().err) and "train.npy has changed" in said
+
+
+def test_the_console_script_is_this_command():
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    module, function = scripts["tcnaps-data"].split(":")
+    assert getattr(importlib.import_module(module), function) is __main__.main
+
+
+# Listing
+
+
+def test_a_list_says_what_is_there_and_what_is_missing(study, photographs, tmp_path, capsys):
+    (photographs / "test" / "test-4" / "0.png").write_bytes(b"")
+    assert run(study, "--list") == 0
+    said = capsys.readouterr().out
+    assert f"birds: folder, {tmp_path / 'birds'}\n  not prepared\n  missing: " in said
+    assert f"there is no {tmp_path / 'birds'}. Images must lie" in said
+    assert f"photographs: folder, {photographs}\n  not prepared\n" in said
+    assert "digits: built in\n  not prepared" in said
+    assert not (tmp_path / "data").exists()
+    run(study)
+    capsys.readouterr()
+    assert run(study, "--list") == 0
+    said = capsys.readouterr().out
+    place = tmp_path / "data" / "photographs-32"
+    assert (
+        f"photographs: folder, {photographs}\n  prepared in {place}\n  train: 5 classes, 15 images\n"
+        "  test: 5 classes, 14 images\n  1 unreadable image was left out; "
+    ) in said
+    assert f"digits: built in\n  prepared in {tmp_path / 'data' / 'digits-32'}\n  test: 10 classes, 1,797" in said
+
+
+def test_a_list_of_prepared_data_without_its_originals(study, photographs, tmp_path, capsys):
+    run(study, "--dataset", "photographs")
+    photographs.rename(tmp_path / "gone")
+    capsys.readouterr()
+    assert run(study, "--list", "--dataset", "photographs") == 0
+    said = capsys.readouterr().out
+    assert "prepared in" in said and f"missing: Dataset 'photographs': there is no {photographs}" in said
+    assert run(study, "--dataset", "photographs") == 0
+
+
+def test_a_list_goes_on_past_what_is_at_fault(tmp_path, photographs, capsys):
+    study = write_study(tmp_path, {
+        "both": {"source": "folder", "domain": "in", "path": str(photographs), "splits": "a.csv",
+                 "fractions": [0.5, 0.25, 0.25]},
+        "digits": {"source": "miniature", "domain": "out"},
+    })
+    assert run(study, "--list") == 0
+    said = capsys.readouterr().out
+    assert "  at fault: Dataset 'both' has both splits and fractions" in said and "digits: built in" in said
+
+
+# Checking
+
+
+def test_a_check_finds_what_was_planted_and_writes_nothing(study, photographs, tmp_path, capsys):
+    def copy(old: str, new: str) -> None:
+        (photographs / new).write_bytes((photographs / old).read_bytes())
+
+    copy("train/train-0/0.png", "test/test-0/0.png")    # across splits, three times
+    copy("train/train-0/0.png", "train/train-1/0.png")
+    copy("train/train-2/1.png", "train/train-3/1.png")  # in several classes
+    copy("test/test-1/0.png", "test/test-1/2.png")      # within a class
+    (photographs / "test" / "test-4" / "0.png").write_bytes(b"")
+    (photographs / "test" / "test-4" / "1.png").write_bytes(b"no image")
+    before = sorted(tmp_path.rglob("*"))
+    assert run(study, "--check", "--dataset", "photographs", "--dataset", "digits") == 0
+    said = capsys.readouterr().out.replace(f"{photographs}/", "").splitlines()
+    assert sorted(tmp_path.rglob("*")) == before
+    assert said == [
+        "photographs: train: 5 classes, 15 images",
+        "photographs: test: 5 classes, 15 images",
+        "photographs: 2 unreadable images",
+        "photographs: unreadable: test/test-4/0.png (test, test-4): it is empty (0 bytes).",
+        "photographs: unreadable: test/test-4/1.png (test, test-4): it is no image of a format that is read here "
+        "(JPEG, PNG, GIF, BMP, TIFF, WEBP, PPM, JPEG2000, AVIF).",
+        "photographs: 1 group of images with the same pixels, across splits",
+        "photographs: 1 group of images with the same pixels, in several classes",
+        "photographs: 1 group of images with the same pixels, within a class",
+        "photographs:   train/train-0/0.png (train, train-0) = train/train-1/0.png (train, train-1) = "
+        "test/test-0/0.png (test, test-0)",
+        "photographs:   train/train-2/1.png (train, train-2) = train/train-3/1.png (train, train-3)",
+        "photographs:   test/test-1/0.png (test, test-1) = test/test-1/2.png (test, test-1)",
+        "digits: built in, there are no files to check",
+    ]
+
+
+def test_a_check_fails_where_preparing_would(study, tmp_path, photographs, capsys):
+    assert run(study, "--check") == 1
+    assert "Dataset 'birds': there is no" in capsys.readouterr().err
+    (photographs / "test" / "test-4" / "0.png").write_bytes(b"")
+    study = write_study(tmp_path, {
+        "photographs": {"source": "folder", "domain": "in", "path": str(photographs), "unreadable": "refuse"}
+    })
+    assert run(study, "--check") == 1
+    said = capsys.readouterr()
+    assert "photographs: 1 image can't be read, and the dataset's `unreadable` is 'refuse'" in said.err
+    assert "unreadable: " in said.out
+
+
+def test_two_processes_check_the_same(study, photographs):
+    loaded = load_study(study)
+    (photographs / "test" / "test-4" / "0.png").write_bytes(b"")
+    (photographs / "test" / "test-4" / "1.png").write_bytes(b"")    # two empty files are no duplicates
+    found = [
+        checking.check(
+            files.point_at("photographs", loaded.datasets["photographs"], SIZE, loaded.decoding, processes)
+        )
+        for processes in (1, 2)
+    ]
+    assert found[0] == found[1] and found[0].duplicates == [] and len(found[0].unreadable) == 2
+    assert "no duplicates" in found[0].lines()
+
+
+# From a study
+
+
+def test_images_are_decoded_as_the_study_says(tmp_path, photographs):
+    datasets = {"photographs": {"source": "folder", "domain": "in", "path": str(photographs)}}
+    study = load_study(write_study(tmp_path, datasets, decoding={"resampling": "aligned corners"}))
+    opened = open_split(study, "photographs", "test")
+    wanted = decode(photographs / "test" / "test-2" / "1.png", SIZE, "aligned corners")
+    np.testing.assert_array_equal(opened.image(2, 1), wanted)
+    splits = open_splits(study, "photographs")
+    assert list(splits) == ["train", "test"] and splits["test"].digest == opened.digest
+    with pytest.raises(DatasetError, match="'photographs' has no split 'valid'; it has: train, test"):
+        open_split(study, "photographs", "valid")
+
+
+def test_a_path_is_taken_from_the_projects_root(tmp_path, photographs, monkeypatch):
+    (tmp_path / "Snakefile").touch()
+    monkeypatch.chdir(tmp_path)
+    datasets = {"photographs": {"source": "folder", "domain": "in", "path": "photographs"}}
+    study = load_study(write_study(tmp_path, datasets, data_folder="here"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert open_split(study, "photographs", "test").n_classes == 5
+    assert (tmp_path / "here" / "photographs-32" / "index.json").exists()
+
+
+def test_a_missing_package_is_an_error_only_where_nothing_is_prepared(study, photographs, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "tcnaps.datasets.folders", None)
+    assert run(study, "--dataset", "photographs") == 1
+    assert "Dataset 'photographs' can't be read: import of tcnaps.datasets.folders halted" in capsys.readouterr().err
+    monkeypatch.delitem(sys.modules, "tcnaps.datasets.folders")
+    assert run(study, "--dataset", "photographs") == 0
+    monkeypatch.setitem(sys.modules, "tcnaps.datasets.folders", None)
+    assert run(study, "--dataset", "photographs") == 0
+    assert open_split(load_study(study), "photographs", "test").n_classes == 5
+
+
+def test_readers_and_image_libraries_are_imported_only_when_they_are_needed():
+    code = (
+        "import sys, tcnaps.datasets\n"
+        "late = {'torch', 'torchvision', 'PIL', 'tcnaps.datasets.files', 'tcnaps.datasets.folders'}\n"
+        "assert not late & set(sys.modules), late & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
+
+
+@pytest.mark.parametrize("name", files.READERS)
+def test_every_source_has_its_reader(name):
+    from tcnaps.config.settings import AnyDataset
+
+    sections = {section.model_fields["source"].annotation.__args__[0] for section in AnyDataset.__args__}
+    assert sections == {"miniature", *files.READERS}
+    module, function = files.READERS[name]
+    assert callable(getattr(importlib.import_module(f"tcnaps.datasets.{module}"), function))

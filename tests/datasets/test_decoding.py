@@ -1,0 +1,588 @@
+"""Whatever an image is encoded in, its pixels are the ones that its encoder meant; what can't be decoded says why."""
+
+import io
+import struct
+import subprocess
+import sys
+import threading
+import warnings
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from PIL import Image, ImageFile, features
+
+from tcnaps.datasets import DatasetError, decoding
+from tcnaps.datasets.decoding import ImageError, decode, resize_aligned
+
+ORIENTATION = 274       # EXIF's tag
+
+
+def needs_simplejpeg():
+    return pytest.importorskip("simplejpeg", reason="simplejpeg is not installed: pip install 'tcnaps[records]'")
+
+
+def photo(height=33, width=40, seed=0):
+    """A smooth coloured picture, uint8 (height, width, 3)."""
+    coarse = np.random.default_rng(seed).integers(0, 256, (4, 5, 3)).astype(np.uint8)
+    return np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC))
+
+
+def encoded(pixels, file_format, **options):
+    image = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)
+    stream = io.BytesIO()
+    image.save(stream, file_format, **options)
+    return stream.getvalue()
+
+
+def exif(orientation):
+    table = Image.Exif()
+    table[ORIENTATION] = orientation
+    return table
+
+
+def png(width, height, depth, kind, rows, transparent=None):
+    """A PNG by hand: Pillow does not write every kind that it reads."""
+    def chunk(name, content):
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    return b"".join([
+        b"\x89PNG\r\n\x1a\n",
+        chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, 0)),
+        b"" if transparent is None else chunk(b"tRNS", transparent),
+        chunk(b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows))),
+        chunk(b"IEND", b""),
+    ])
+
+
+def square(data, size=8, **options):
+    """What an image of this very size decodes to: resizing leaves it alone."""
+    return decode(data, size, "bilinear", **options)
+
+
+def naive_aligned(pixels, size):
+    height, width = pixels.shape[:2]
+    resized = np.zeros((size, size, 3))
+    for i in range(size):
+        for j in range(size):
+            y = i * (height - 1) / (size - 1) if size > 1 else 0
+            x = j * (width - 1) / (size - 1) if size > 1 else 0
+            top, left = int(y), int(x)
+            bottom, right = min(top + 1, height - 1), min(left + 1, width - 1)
+            y, x = y - top, x - left
+            upper = (1 - x) * pixels[top, left] + x * pixels[top, right]
+            lower = (1 - x) * pixels[bottom, left] + x * pixels[bottom, right]
+            resized[i, j] = (1 - y) * upper + y * lower
+    return resized
+
+
+# Resizing
+
+
+@pytest.mark.parametrize("resampling", ["bilinear", "lanczos", "aligned corners"])
+def test_an_image_of_the_size_is_left_alone(resampling):
+    pixels = photo(24, 24)
+    decoded = decode(encoded(pixels, "PNG"), 24, resampling)
+    np.testing.assert_array_equal(decoded, pixels)
+    assert decoded.dtype == np.uint8 and decoded.flags.writeable
+
+
+@pytest.mark.parametrize(("resampling", "pillow"), [("bilinear", 2), ("lanczos", 1)])
+@pytest.mark.parametrize("size", [1, 7, 60])
+def test_bilinear_and_lanczos_are_pillow_s(resampling, pillow, size):
+    pixels = photo(30, 50)
+    expected = np.asarray(Image.fromarray(pixels).resize((size, size), pillow))
+    np.testing.assert_array_equal(decode(encoded(pixels, "PNG"), size, resampling), expected)
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 30), st.integers(0, 99))
+def test_aligned_corners_are_the_naive_loop_s(height, width, size, seed):
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3)).astype(np.uint8)
+    naive = naive_aligned(pixels, size)
+    np.testing.assert_allclose(resize_aligned(pixels, size), naive, atol=1e-3)      # float32's positions
+    decoded = decode(encoded(pixels, "PNG"), size, "aligned corners")
+    np.testing.assert_allclose(decoded, naive, atol=0.5 + 1e-3)
+    if size > 1:
+        np.testing.assert_array_equal(decoded[:: size - 1, :: size - 1], pixels[[0, -1]][:, [0, -1]])
+
+
+def test_shrinking_with_aligned_corners_skips_pixels_and_the_others_average():
+    pixels = np.zeros((81, 81, 3), np.uint8)
+    pixels[::10, ::10] = 255        # just where the nine output pixels lie
+    data = encoded(pixels, "PNG")
+    assert (decode(data, 9, "aligned corners") == 255).all()
+    assert decode(data, 9, "bilinear").max() < 20 and decode(data, 9, "lanczos").max() < 20
+
+
+def test_an_image_that_is_not_square_is_squashed_whole():
+    pixels = np.repeat(np.uint8([10, 20, 30, 40])[:, None, None], 3, axis=2).repeat(2, axis=1)      # 4 high, 2 wide
+    assert (decode(encoded(pixels, "PNG"), 2, "aligned corners")[:, :, 0] == [[10, 10], [40, 40]]).all()
+
+
+@pytest.mark.parametrize("resampling", ["bilinear", "lanczos", "aligned corners"])
+def test_nothing_outside_the_box_shows(resampling):
+    pixels = np.full((20, 30, 3), 255, np.uint8)
+    pixels[5:12, 8:21] = photo(7, 13)
+    expected = decode(encoded(photo(7, 13), "PNG"), 16, resampling)
+    np.testing.assert_array_equal(decode(encoded(pixels, "PNG"), 16, resampling, box=(8, 5, 21, 12)), expected)
+
+
+def test_the_box_is_of_the_upright_image():
+    stored = photo(8, 16)
+    data = encoded(stored, "PNG", exif=exif(6))
+    upright = np.rot90(stored, -1)      # 16 high, 8 wide
+    np.testing.assert_array_equal(square(data, box=(0, 8, 8, 16)), upright[8:])
+    np.testing.assert_array_equal(square(data, box=(8, 0, 16, 8), orient=False), stored[:, 8:])
+
+
+@pytest.mark.parametrize("box", [(-1, 0, 5, 5), (0, 0, 41, 5), (0, 0, 5, 34), (5, 0, 5, 5), (0, 6, 5, 5)])
+def test_a_box_outside_the_image_is_refused(box):
+    with pytest.raises(ImageError, match=r"it has|the box \(.*\) does not lie within its 40 x 33 pixels"):
+        decode(encoded(photo(), "PNG"), 8, "bilinear", box=box)
+
+
+# Files and kinds of pixels
+
+
+@pytest.mark.parametrize("file_format", ["PNG", "BMP", "PPM", "TIFF", "WEBP", "JPEG2000"])
+def test_lossless_formats(file_format):
+    pixels = photo(8, 8)
+    options = {"WEBP": {"lossless": True}, "JPEG2000": {"irreversible": False}}.get(file_format, {})
+    np.testing.assert_array_equal(square(encoded(pixels, file_format, **options)), pixels)
+
+
+def test_a_file_is_read_from_disk(tmp_path):
+    file = tmp_path / "image.of.some.kind"
+    file.write_bytes(encoded(photo(8, 8), "PNG"))
+    np.testing.assert_array_equal(square(file), photo(8, 8))
+
+
+def test_greyscale_becomes_three_equal_channels():
+    grey = photo(8, 8)[:, :, 0]
+    for file_format in ("PNG", "TIFF", "BMP", "PPM"):
+        np.testing.assert_array_equal(square(encoded(grey, file_format)), np.repeat(grey[:, :, None], 3, axis=2))
+
+
+def test_one_bit_becomes_black_and_white():
+    bits = np.random.default_rng(0).random((8, 8)) < 0.5
+    for file_format in ("PNG", "TIFF", "BMP", "GIF"):
+        data = encoded(Image.fromarray(bits), file_format)
+        np.testing.assert_array_equal(square(data), np.repeat(bits[:, :, None] * np.uint8(255), 3, axis=2))
+
+
+@pytest.mark.parametrize("kind", ["png", "tiff", "big-endian tiff", "pgm"])
+def test_sixteen_bits_are_scaled_and_not_clipped(kind):
+    levels = np.arange(64, dtype=np.uint16).reshape(8, 8) * 4
+    values = levels * 257
+    values[0, 0], values[0, 1] = 128, 129       # on either side of half a level
+    if kind == "png":
+        data = encoded(Image.fromarray(values), "PNG")
+    elif kind == "pgm":
+        data = b"P5 8 8 65535\n" + values.astype(">u2").tobytes()
+    else:
+        data = encoded(Image.fromarray(values.astype(">u2" if kind.startswith("big") else "<u2")), "TIFF")
+        assert Image.open(io.BytesIO(data)).mode == ("I;16B" if kind.startswith("big") else "I;16")
+    expected = levels.astype(np.uint8)
+    expected[0, 0], expected[0, 1] = 0, 1
+    np.testing.assert_array_equal(square(data), np.repeat(expected[:, :, None], 3, axis=2))
+
+
+def test_thirty_two_bits_of_sixteen_bit_values_are_scaled_too_and_others_refused():
+    values = np.arange(64, dtype=np.int32).reshape(8, 8) * 1028
+    np.testing.assert_array_equal(square(encoded(Image.fromarray(values), "TIFF"))[:, :, 1], values // 257)
+    for wrong in (70_000, -1):
+        values[3, 3] = wrong
+        with pytest.raises(ImageError, match=f"its values go from .*{wrong}.*between 0 and 65535"):
+            square(encoded(Image.fromarray(values), "TIFF"))
+
+
+def test_a_twelve_bit_tiff_is_scaled_by_its_own_white():
+    values = np.uint16([0, 4095, 2048, 1000])
+    bits = "".join(f"{value:012b}" for value in values)
+    strip = int(bits, 2).to_bytes(6, "big")
+    tags = [(256, 4, 2), (257, 4, 2), (258, 3, 12), (259, 3, 1), (262, 3, 1), (273, 4, 122), (277, 3, 1),
+            (278, 4, 2), (279, 4, 6)]
+    table = b"".join(struct.pack("<HHII", tag, kind, 1, value) for tag, kind, value in tags)
+    data = b"II*\0\x08\0\0\0" + struct.pack("<H", len(tags)) + table + bytes(4) + strip
+    assert len(data) == 128
+    np.testing.assert_array_equal(square(data, 2)[:, :, 0], [[0, 255], [128, 62]])
+
+
+@pytest.mark.parametrize("white", [1.0, 255.0])
+def test_floating_point_tiffs(white):
+    levels = np.arange(64).reshape(8, 8) * 4
+    levels[-1, -1] = 255
+    data = encoded(Image.fromarray((levels * (white / 255)).astype(np.float32)), "TIFF")
+    np.testing.assert_array_equal(square(data), np.repeat(levels[:, :, None], 3, axis=2))
+
+
+@pytest.mark.parametrize("wrong", [-0.5, 256.0, np.nan, np.inf])
+def test_floating_point_values_without_a_known_white_are_refused(wrong):
+    values = np.zeros((8, 8), np.float32)
+    values[1, 2] = wrong
+    with pytest.raises(ImageError, match="must lie between 0 and 1, or 0 and 255"):
+        square(encoded(Image.fromarray(values), "TIFF"))
+
+
+def test_palettes():
+    image = Image.fromarray(photo(8, 8)).quantize(7)
+    for file_format in ("PNG", "GIF", "BMP", "TIFF"):
+        np.testing.assert_array_equal(square(encoded(image, file_format)), np.asarray(image.convert("RGB")))
+
+
+def test_transparency_lies_on_white():
+    pixels, opacity = photo(8, 8), np.arange(64, dtype=np.uint8).reshape(8, 8) * 4
+    opacity[0, 0], opacity[-1, -1] = 0, 255
+    over_white = pixels * (opacity[:, :, None] / 255) + 255 - opacity[:, :, None].astype(float)
+    colour = square(encoded(np.dstack([pixels, opacity]), "PNG"))
+    np.testing.assert_allclose(colour, over_white, atol=1)
+    assert (colour[0, 0] == 255).all() and (colour[-1, -1] == pixels[-1, -1]).all()
+    grey = square(encoded(Image.fromarray(np.dstack([pixels[:, :, 0], opacity]), "LA"), "PNG"))
+    np.testing.assert_allclose(grey, np.repeat(over_white[:, :, :1], 3, axis=2), atol=1)
+    np.testing.assert_array_equal(square(encoded(np.dstack([pixels, opacity * 0 + 255]), "PNG")), pixels)
+
+
+def test_transparent_palette_entries_lie_on_white():
+    image = Image.new("P", (8, 8))
+    image.putpalette([200, 0, 0, 0, 100, 0, 0, 0, 50])
+    image.putdata([0, 1, 2, 2] * 16)
+    assert (square(encoded(image, "PNG"))[0, 1] == [0, 100, 0]).all()
+    for file_format in ("PNG", "GIF"):
+        decoded = square(encoded(image, file_format, transparency=1))
+        np.testing.assert_array_equal(decoded[0, :3], [[200, 0, 0], [255, 255, 255], [0, 0, 50]])
+    shaded = square(encoded(image, "PNG", transparency=bytes([255, 0, 51])))     # opaque, invisible, a fifth
+    np.testing.assert_allclose(shaded[0, :3], [[200, 0, 0], [255, 255, 255], [204, 204, 214]], atol=1)
+
+
+def test_transparent_colours_lie_on_white():
+    pixels = [bytes([10, 20, 30, 40, 50, 60])] * 2
+    decoded = square(png(2, 2, 8, 2, pixels, struct.pack(">HHH", 10, 20, 30)), 2)
+    np.testing.assert_array_equal(decoded[0], [[255, 255, 255], [40, 50, 60]])
+    decoded = square(png(2, 2, 8, 0, [bytes([7, 90])] * 2, struct.pack(">H", 7)), 2)
+    np.testing.assert_array_equal(decoded[0, :, 0], [255, 90])
+    decoded = square(png(2, 2, 16, 0, [struct.pack(">HH", 2570, 5140)] * 2, struct.pack(">H", 2570)), 2)
+    np.testing.assert_array_equal(decoded[0, :, 0], [255, 20])
+    decoded = square(png(2, 2, 1, 0, [b"\x40"] * 2, struct.pack(">H", 0)), 2)
+    np.testing.assert_array_equal(decoded[0, :, 0], [255, 255])
+
+
+def test_of_an_animation_the_first_frame_is_taken():
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ((250, 0, 0), (0, 250, 0))]
+    for file_format in ("GIF", "PNG", "TIFF", "WEBP"):
+        options = {"lossless": True} if file_format == "WEBP" else {}
+        data = encoded(frames[0], file_format, save_all=True, append_images=frames[1:], **options)
+        assert Image.open(io.BytesIO(data)).n_frames == 2
+        assert (square(data) == [250, 0, 0]).all()
+
+
+@pytest.mark.skipif(not features.check("littlecms2"), reason="this Pillow converts no Lab colours")
+def test_lab_colours():
+    lab = Image.merge("LAB", [Image.new("L", (8, 8), level) for level in (138, 209, 198)])   # sRGB's red, D50
+    np.testing.assert_allclose(square(encoded(lab, "TIFF"))[0, 0], [255, 0, 0], atol=6)
+
+
+# Orientation
+
+UPRIGHT = {1: lambda x: x, 2: np.fliplr, 3: lambda x: np.rot90(x, 2), 4: np.flipud, 5: lambda x: x.swapaxes(0, 1),
+           6: lambda x: np.rot90(x, -1), 7: lambda x: np.rot90(x, 2).swapaxes(0, 1), 8: np.rot90}
+
+
+@pytest.mark.parametrize("orientation", UPRIGHT)
+@pytest.mark.parametrize("file_format", ["PNG", "WEBP", "TIFF", "JPEG"])
+def test_orientation_is_applied(file_format, orientation):
+    options = {"lossless": True} if file_format == "WEBP" else {}
+    data = encoded(photo(12, 20), file_format, exif=exif(orientation), **options)
+    stored = np.asarray(Image.open(io.BytesIO(encoded(photo(12, 20), file_format, **options))).convert("RGB"))
+    upright = UPRIGHT[orientation](stored)
+    np.testing.assert_array_equal(square(data, 9), square(encoded(upright, "PNG"), 9))
+    if file_format != "TIFF":
+        np.testing.assert_array_equal(square(data, 9, orient=False), square(encoded(stored, "PNG"), 9))
+
+
+@pytest.mark.skipif(not features.check("avif"), reason="this Pillow reads no AVIF")
+def test_orientation_of_avif():
+    pixels = np.zeros((16, 16, 3), np.uint8)
+    pixels[:8] = 200
+    decoded = decode(encoded(pixels, "AVIF", exif=exif(6)), 2, "aligned corners")
+    np.testing.assert_allclose(decoded[:, :, 0], [[0, 200], [0, 200]], atol=3)
+
+
+@pytest.mark.parametrize("block", [b"Exif\0\0", b"Exif\0\0garbage", b"Exif\0\0II*\0\xff\xff\xff\x7f", b"Exif\0\0MM\0*",
+                                   b"Exif\0\0II*\0\x08\0\0\0\x02\0\x12\x01\x03\0\x99\0\0\0\xff\xff\xff\0"])
+def test_corrupt_exif_leaves_an_image_as_it_is(block):
+    data = encoded(photo(8, 8), "JPEG")
+    damaged = data[:2] + b"\xff\xe1" + struct.pack(">H", len(block) + 2) + block + data[2:]
+    np.testing.assert_array_equal(square(damaged), square(data))
+
+
+# JPEG
+
+
+def jpegs():
+    """JPEGs of many kinds: subsamplings, progressive, qualities, sizes, greyscale, RGB inside, restart markers."""
+    random = np.random.default_rng(5)
+    for number in range(90):
+        height, width = random.integers(1, 60, 2)
+        pixels = photo(height, width, number)
+        if number % 3 == 0:
+            pixels = random.integers(0, 256, pixels.shape).astype(np.uint8)
+        options = {"quality": int(random.integers(1, 101)), "progressive": number % 2 == 0, "optimize": number % 5 == 0}
+        if number % 4 == 0:
+            options["restart_marker_blocks"] = 3
+        yield encoded(pixels, "JPEG", subsampling=number % 3, **options)
+        if number % 10 == 0:
+            yield encoded(pixels[:, :, 0], "JPEG", **options)
+            yield encoded(pixels, "JPEG", keep_rgb=True, **options)
+            yield encoded(Image.fromarray(pixels).convert("CMYK"), "JPEG", **options)
+
+
+def without_simplejpeg(monkeypatch, data, *arguments):
+    with monkeypatch.context() as patch:
+        patch.setattr(decoding, "simplejpeg", None)
+        return decode(data, *arguments)
+
+
+def test_jpegs_are_pillow_s_with_and_without_simplejpeg(monkeypatch):
+    for data in jpegs():
+        expected = np.asarray(Image.open(io.BytesIO(data)).convert("RGB").resize((30, 30), Image.Resampling.BILINEAR))
+        np.testing.assert_array_equal(decode(data, 30, "bilinear"), expected)
+        np.testing.assert_array_equal(without_simplejpeg(monkeypatch, data, 30, "bilinear"), expected)
+
+
+def test_simplejpeg_s_pixels_are_pillow_s():
+    simplejpeg = needs_simplejpeg()
+    kinds = set()
+    for data in jpegs():
+        image = Image.open(io.BytesIO(data))
+        kinds.add((image.mode, *simplejpeg.decode_jpeg_header(data)[2:]))
+        if image.mode != "CMYK":
+            np.testing.assert_array_equal(simplejpeg.decode_jpeg(data), np.asarray(image.convert("RGB")))
+    for subsampling in ("440", "411"):      # which Pillow doesn't write
+        for height, width in ((1, 1), (17, 33), (40, 31), (64, 64)):
+            data = simplejpeg.encode_jpeg(np.ascontiguousarray(photo(height, width)), colorsubsampling=subsampling)
+            kinds.add(("RGB", *simplejpeg.decode_jpeg_header(data)[2:]))
+            np.testing.assert_array_equal(simplejpeg.decode_jpeg(data), np.asarray(Image.open(io.BytesIO(data))))
+    assert {subsampling for *_, subsampling in kinds} >= {"444", "422", "420", "440", "411", "Gray"}
+    assert {mode for mode, *_ in kinds} == {"RGB", "L", "CMYK"}
+
+
+def test_the_fast_transform_is_close_but_another(monkeypatch):
+    needs_simplejpeg()
+    data = encoded(photo(64, 64), "JPEG", quality=85)
+    accurate, fast = (square(data, 64, jpeg_dct=dct).astype(int) for dct in ("accurate", "fast"))
+    assert 0 < np.abs(fast - accurate).max() <= 8
+    cmyk = encoded(Image.fromarray(photo(64, 64)).convert("CMYK"), "JPEG", quality=85)
+    accurate, fast = (square(cmyk, 64, jpeg_dct=dct).astype(int) for dct in ("accurate", "fast"))
+    assert 0 < np.abs(fast - accurate).max() <= 8
+    np.testing.assert_allclose(accurate, photo(64, 64), atol=12)
+    png = encoded(photo(64, 64), "PNG")
+    np.testing.assert_array_equal(square(png, 64, jpeg_dct="fast"), photo(64, 64))
+
+
+def test_cmyk_and_its_yccK_kin_keep_their_colours():
+    colours = np.uint8([[200, 40, 40], [40, 200, 40], [40, 40, 200], [128, 128, 128]])
+    pixels = colours.repeat(8, axis=0)[None].repeat(32, axis=0)
+    data = encoded(Image.fromarray(pixels).convert("CMYK"), "JPEG", quality=100)
+    assert Image.open(io.BytesIO(data)).mode == "CMYK"
+    np.testing.assert_allclose(square(data, 32), pixels, atol=3)
+
+
+def test_a_multi_picture_jpeg_is_its_first_picture(monkeypatch):
+    data = encoded(photo(8, 8), "MPO", save_all=True, append_images=[Image.new("RGB", (8, 8), "red")])
+    assert Image.open(io.BytesIO(data)).format == "MPO"
+    np.testing.assert_array_equal(square(data), square(encoded(photo(8, 8), "JPEG")))
+    np.testing.assert_array_equal(square(data), without_simplejpeg(monkeypatch, data, 8, "bilinear"))
+
+
+@pytest.mark.parametrize("jpeg_dct", ["accurate", "fast"])
+def test_a_jpeg_with_harmless_faults_is_read(monkeypatch, jpeg_dct):
+    if jpeg_dct == "fast":
+        needs_simplejpeg()
+    data = encoded(photo(16, 16), "JPEG")
+    end = data.rindex(b"\xff\xd9")
+    for faulty in (data + b"trailing bytes", data[:end] + b"\0\0\0" + data[end:]):
+        np.testing.assert_array_equal(square(faulty, 16, jpeg_dct=jpeg_dct), square(data, 16, jpeg_dct=jpeg_dct))
+
+
+@given(st.integers(0, 2), st.integers(0, 10**6), st.integers(0, 255))
+def test_damaged_jpegs_decode_alike_with_and_without_simplejpeg(kind, place, value):
+    data = encoded(photo()[:, :, 0] if kind == 2 else photo(), "JPEG", progressive=kind == 1)
+    place %= len(data)
+    damaged = data[:place] + bytes([value]) + data[place + 1 :]
+    found = []
+    for library in (decoding.simplejpeg, None):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(decoding, "simplejpeg", library)
+            try:
+                found.append(decode(damaged, 8, "bilinear").tolist())
+            except ImageError as error:
+                found.append(str(error))
+    assert found[0] == found[1]
+
+
+def test_damage_that_simplejpeg_cannot_bear_is_named():
+    needs_simplejpeg()
+    data = encoded(photo(), "JPEG")
+    place = data.index(b"\xff\xdb")
+    damaged = data[:place] + b"\0\0" + data[place:]
+    assert decode(damaged, 8, "bilinear").shape == (8, 8, 3)
+    with pytest.raises(ImageError, match="simplejpeg can't read it .*: save it anew, or use the accurate DCT"):
+        decode(damaged, 8, "bilinear", "fast")
+
+
+def test_the_fast_transform_without_simplejpeg_is_refused(monkeypatch):
+    monkeypatch.setattr(decoding, "simplejpeg", None)
+    with pytest.raises(ImportError, match=r"simplejpeg: pip install 'tcnaps\[records\]'; or use the accurate DCT"):
+        decode(encoded(photo(), "PNG"), 8, "bilinear", "fast")
+
+
+# The official decoder's pixels
+
+
+@pytest.fixture(scope="module")
+def official(reference):
+    """Each toy image that was decoded officially: its JPEG, its decoded pixels and its resized ones by size."""
+    pytest.importorskip("google_crc32c", reason="google-crc32c is not installed: pip install 'tcnaps[records]'")
+    from tcnaps.datasets.records import read_records
+
+    arrays = np.load(reference / "toy_decoded.npz")
+    found = []
+    for key in arrays:
+        if key.endswith("_decoded"):
+            stem = key.removesuffix("_decoded")
+            label, number = int(stem[1:3]), int(stem[5:7])
+            records = list(read_records(reference / "toy_records" / f"{label}.tfrecords", label))
+            sizes = {size: arrays[f"{stem}_{size}"] for size in (84, 42) if f"{stem}_{size}" in arrays}
+            found.append((records[number][0], arrays[key], sizes))
+    assert len(found) == 6
+    return found
+
+
+def test_the_fast_transform_gives_the_official_pixels_exactly(official):
+    needs_simplejpeg()
+    for data, pixels, _ in official:
+        np.testing.assert_array_equal(np.asarray(decoding._rgb(data, fast=True, orient=False)), pixels)
+
+
+def test_the_accurate_transform_differs_from_them_as_much_as_it_was_found_to(official):
+    differences = np.concatenate([
+        (np.asarray(decoding._rgb(data, fast=False, orient=True)).astype(int) - pixels).ravel()
+        for data, pixels, _ in official
+    ])
+    assert np.abs(differences).max() <= 5 and 0.8 < differences.mean() < 0.86
+
+
+def test_aligned_corners_are_the_official_resizing(official):
+    for data, pixels, resized in official:
+        assert 84 in resized
+        for size, expected in resized.items():
+            scaled = resize_aligned(pixels, size) / np.float32(127.5) - 1
+            np.testing.assert_allclose(scaled, expected, rtol=0, atol=2.5e-7)
+            if decoding.simplejpeg is not None:
+                decoded = decode(data, size, "aligned corners", "fast")
+                assert np.abs(decoded / 127.5 - 1 - expected).max() <= (0.5 + 1e-4) / 127.5
+
+
+# What is refused
+
+
+def test_no_bytes_and_no_image_are_refused(tmp_path):
+    with pytest.raises(DatasetError, match=r"^it is empty \(0 bytes\)"):
+        decode(b"", 8, "bilinear")
+    for data in (b"words, not pixels", b"\0" * 1000, b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"):
+        with pytest.raises(ImageError, match=r"^it is no image of a format that is read here \(JPEG, PNG, GIF"):
+            decode(data, 8, "bilinear")
+    file = tmp_path / "odd.jpg"
+    file.touch()
+    with pytest.raises(ImageError, match="odd.jpg: it is empty"):
+        decode(file, 8, "bilinear")
+    with pytest.raises(ImageError, match="^class a, image 3: it is empty"):
+        decode(file, 8, "bilinear", name="class a, image 3")
+    with pytest.raises(FileNotFoundError, match="absent.jpg"):
+        decode(tmp_path / "absent.jpg", 8, "bilinear")
+
+
+@pytest.mark.parametrize("file_format", ["JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000"])
+def test_images_cut_short_are_refused(file_format):
+    data = encoded(photo(64, 64), file_format)
+    for end in (len(data) * 9 // 10, len(data) // 2, 30):
+        with pytest.raises(ImageError, match="cut short|no image"):
+            decode(data[:end], 8, "bilinear")
+        if file_format == "JPEG" and decoding.simplejpeg is not None:
+            with pytest.raises(ImageError, match="cut short|no image"):
+                decode(data[:end], 8, "bilinear", "fast")
+
+
+def test_a_request_for_truncated_images_is_refused(monkeypatch):
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    with pytest.raises(ValueError, match="LOAD_TRUNCATED_IMAGES is on.*set it to False"):
+        decode(encoded(photo(), "JPEG"), 8, "bilinear")
+
+
+@pytest.mark.parametrize(("side", "message"), [(12_300, "it has 12300 x 12300 pixels, more than 150000000: scale it"),
+                                               (60_000, r"too many pixels: scale it down first .*3600000000")])
+def test_too_many_pixels_are_refused_before_they_are_decoded(side, message):
+    with pytest.raises(ImageError, match=message):
+        decode(png(side, side, 8, 2, []), 8, "bilinear")
+
+
+def test_what_pillow_only_warns_of_is_decoded_in_silence():
+    image = Image.new("1", (9_600, 9_600))      # 92 million pixels: Pillow warns from 89 million on
+    assert not decode(encoded(image, "PNG"), 4, "bilinear").any()
+
+
+def test_wrong_options_are_refused():
+    """Without the checks of types that the tests switch on: users don't have them."""
+    code = """
+from tcnaps.datasets.decoding import decode
+for options in ((0, "bilinear"), (8, "bicubic"), (8, "lanczos", "slow")):
+    try:
+        decode(b"", *options)
+    except ValueError as error:
+        print(error)
+"""
+    root = Path(__file__).resolve().parents[2]
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root).stdout
+    assert said.splitlines() == [
+        "An image can't have a side of 0 pixels; it must be at least 1.",
+        "There is no 'bicubic'; there are: bilinear, lanczos, aligned corners.",
+        "There is no 'slow'; there are: accurate, fast.",
+    ]
+
+
+def test_warnings_are_filtered_as_before_after_decoding_in_threads():
+    """Filters are the whole process's: threads that change them at once must not leave each other's behind."""
+    before, failures = list(warnings.filters), []
+    files = [encoded(photo(), "PNG"), encoded(photo(), "JPEG"), b"no image", encoded(photo(), "TIFF", exif=exif(3))]
+
+    def work():
+        for data in files * 20:
+            try:
+                decode(data, 8, "bilinear")
+            except ImageError:
+                continue
+            except Exception as error:
+                failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures and warnings.filters == before
+
+
+KINDS = ["JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM"]
+
+
+@given(st.sampled_from(KINDS), st.integers(0, 10**6), st.binary(max_size=6))
+def test_damage_raises_nothing_but_image_errors(file_format, place, inserted):
+    data = encoded(photo(), file_format, **({"exif": exif(6)} if file_format in ("JPEG", "TIFF", "PNG") else {}))
+    place %= len(data)
+    try:
+        decoded = decode(data[:place] + inserted + data[place + 3 :], 8, "bilinear")
+    except ImageError:
+        return
+    assert decoded.shape == (8, 8, 3)

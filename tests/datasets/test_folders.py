@@ -1,0 +1,445 @@
+"""Folders of images: each layout lists the same images, in one order everywhere, and says what it leaves out."""
+
+import os
+import pickle
+import random
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+from PIL import Image
+
+from tcnaps.config.settings import Folder
+from tcnaps.datasets import decoding
+from tcnaps.datasets.class_folders import cut
+from tcnaps.datasets.folders import open_folder
+from tcnaps.datasets.image_folders import EXTENSIONS, Images, scan_folder
+from tcnaps.datasets.listing import ImageFile
+from tcnaps.datasets.source import DatasetError
+
+LETTERS = {"train": {"Greek": ("alpha", "beta"), "Latin": ("a", "b", "c")}, "test": {"Tifinagh": ("ya",)}}
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """Makes files below a folder of the dataset, and returns the folder."""
+
+    def tree(*paths):
+        for path in paths:
+            file = tmp_path / "pets" / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(b"x")
+        return tmp_path / "pets"
+
+    return tree
+
+
+def source(root, **options):
+    dataset = Folder(source="folder", domain="in", path=str(root), **options)
+    return open_folder("pets", dataset, root.parent)
+
+
+def listed(root, **options):
+    """The paths of all images within the dataset's folder, by split and class."""
+    splits = source(root, **options).listing().splits
+    return {
+        split: {name: [os.path.relpath(image.path, root) for image in images]
+                for name, images in zip(found.class_names, found.images)}
+        for split, found in splits.items()
+    }
+
+
+def notes(root, **options):
+    """What the user is told of the dataset."""
+    return source(root, **options).listing().notes
+
+
+# Layouts
+
+
+def test_split_folders(tree):
+    root = tree("train/cat/1.jpg", "train/cat/2.PNG", "train/dog/1.jpeg", "val/cow/1.gif", "test/emu/1.bmp")
+    expected = {
+        "train": {"cat": ["train/cat/1.jpg", "train/cat/2.PNG"], "dog": ["train/dog/1.jpeg"]},
+        "valid": {"cow": ["val/cow/1.gif"]},
+        "test": {"emu": ["test/emu/1.bmp"]},
+    }
+    assert listed(root) == expected
+    listing = source(root).listing()
+    assert all(found.superclasses is None and found.spans is None for found in listing.splits.values())
+    assert list(listing.splits) == ["train", "valid", "test"]
+    image = listing.splits["valid"].images[0][0]
+    assert image == ImageFile(str(root / "val/cow/1.gif")) and listing.read(image) == image.path
+
+
+@pytest.mark.parametrize(
+    "name, split", [("TRAIN", "train"), ("validation", "valid"), ("Valid", "valid"), ("test", "test")]
+)
+def test_names_and_number_of_split_folders(tree, name, split):
+    assert listed(tree(f"{name}/a/1.jpg", f"{name}/b/1.jpg")) == {
+        split: {"a": [f"{name}/a/1.jpg"], "b": [f"{name}/b/1.jpg"]}
+    }
+
+
+def test_a_relative_path_is_taken_from_the_root(tree):
+    root = tree("test/a/1.jpg")
+    dataset = Folder(source="folder", domain="out", path="pets")
+    assert open_folder("x", dataset, root.parent).listing() == source(root).listing()
+
+
+@pytest.mark.parametrize("layout", ["{}/{}.jpg", "train/{}/{}.jpg"])
+@pytest.mark.parametrize("file", ["splits.csv", "lists"])
+def test_a_split_file(tree, tmp_path, layout, file):
+    root = tree(*(layout.format(name, k) for name in ("cat", "dog", "emu", "fox") for k in range(2)))
+    if file == "lists":
+        (tmp_path / "lists").mkdir()
+        (tmp_path / "lists/train.csv").write_text("filename,label\n0.jpg,dog\n1.jpg,cat\n")
+        (tmp_path / "lists/test.csv").write_text("filename,label\n2.jpg,emu\n")
+    else:
+        (tmp_path / file).write_text("class,split\ndog,train\ncat,train\nemu,test\n")
+    assert notes(root, splits=file) == (f"left out, because {file} does not list them: 1 of 4 classes, 'fox'",)
+    assert listed(root, splits=file) == {
+        "train": {name: [layout.format(name, k) for k in range(2)] for name in ("cat", "dog")},
+        "test": {"emu": [layout.format("emu", k) for k in range(2)]},
+    }
+
+
+def test_split_files_and_fractions_put_the_folders_of_a_class_together(tree, tmp_path):
+    root = tree("train/a/2.jpg", "train/b/1.jpg", "test/a/1.jpg", "test/b/1.jpg", "val/c/1.jpg", "train/a/10.jpg")
+    (tmp_path / "splits.json").write_text('{"train": ["a"], "test": ["b", "c"]}')
+    expected = {
+        "train": {"a": ["train/a/2.jpg", "train/a/10.jpg", "test/a/1.jpg"]},
+        "test": {"b": ["train/b/1.jpg", "test/b/1.jpg"], "c": ["val/c/1.jpg"]},
+    }
+    assert listed(root, splits="splits.json") == expected
+    both = listed(root, fractions=(0.0, 0.0, 1.0))
+    assert both == {"test": {**expected["train"], **expected["test"]}}
+
+
+def test_superclasses(tree, tmp_path):
+    paths = [f"{split}/{group}/{name}/{k}.png" for split, groups in LETTERS.items() for group, names in groups.items()
+             for name in names for k in range(2)]
+    root = tree(*paths)
+    splits = source(root, superclasses=True).listing().splits
+    assert splits["train"].class_names == ("Greek/alpha", "Greek/beta", "Latin/a", "Latin/b", "Latin/c")
+    assert splits["train"].superclasses == ("Greek", "Greek", "Latin", "Latin", "Latin")
+    assert splits["test"].class_names == ("Tifinagh/ya",) and splits["test"].superclasses == ("Tifinagh",)
+    (tmp_path / "splits.csv").write_text("class,split\nGreek,test\nLatin/b,train\nTifinagh/ya,train\n")
+    splits = source(root, superclasses=True, splits="splits.csv").listing().splits
+    assert splits["train"].class_names == ("Latin/b", "Tifinagh/ya")
+    assert splits["train"].superclasses == ("Latin", "Tifinagh")
+    assert splits["test"].class_names == ("Greek/alpha", "Greek/beta")
+
+
+def test_fractions_keep_superclasses_whole(tree):
+    root = tree(*(f"{group}/{name}/1.png" for group in "ABCDEFGHIJ" for name in "xyz"))
+    splits = source(root, superclasses=True, fractions=(0.6, 0.2, 0.2)).listing().splits
+    groups = {split: set(found.superclasses) for split, found in splits.items()}
+    assert {split: len(found) for split, found in groups.items()} == {"train": 6, "valid": 2, "test": 2}
+    assert len(set().union(*groups.values())) == 10
+    assert all(len(found.class_names) == 3 * len(groups[split]) for split, found in splits.items())
+
+
+def test_classes_are_in_natural_order_wherever_they_lie(tree):
+    root = tree("train/A/x10/1.png", "train/A/x9/1.png", "test/A/b/1.png", "val/A/y/1.png")
+    found = source(root, superclasses=True, fractions=(0.0, 0.0, 1.0)).listing().splits["test"]
+    assert found.class_names == ("A/b", "A/x9", "A/x10", "A/y")
+    assert [Path(images[0].path).parent.name for images in found.images] == ["b", "x9", "x10", "y"]
+
+
+def test_images_may_lie_as_deep_as_they_like(tree):
+    root = tree("test/a/images/2.jpg", "test/a/images/10.jpg", "test/a/images/old/1.jpg", "test/a/3.jpg")
+    assert listed(root) == {
+        "test": {"a": ["test/a/3.jpg", "test/a/images/2.jpg", "test/a/images/10.jpg", "test/a/images/old/1.jpg"]}
+    }
+
+
+def test_pictures_of_trains_are_a_class(tree):
+    assert listed(tree("train/1.jpg", "bus/1.jpg"), fractions=(0.0, 0.0, 1.0)) == {
+        "test": {"bus": ["bus/1.jpg"], "train": ["train/1.jpg"]}
+    }
+
+
+# Order
+
+
+def test_the_order_does_not_depend_on_that_of_the_file_system(tree, monkeypatch):
+    root = tree(*(f"test/{name}/{k}.jpg" for name in ("c2", "c10", "C1", "ä") for k in (1, 2, 10, "02", "a")))
+    expected = listed(root)
+    assert list(expected["test"]) == ["C1", "c2", "c10", "ä"]
+    assert [Path(path).stem for path in expected["test"]["ä"]] == ["1", "02", "2", "10", "a"]
+    scandir, shuffle = os.scandir, random.Random(0).shuffle
+
+    class Shuffled(list):
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *arguments):
+            pass
+
+    def shuffled(folder):
+        with scandir(folder) as found:
+            entries = Shuffled(found)
+        shuffle(entries)
+        return entries
+
+    stamp = source(root).stamp()
+    monkeypatch.setattr(os, "scandir", shuffled)
+    for _ in range(3):
+        assert listed(root) == expected and source(root).stamp() == stamp
+
+
+@given(st.sets(st.text(alphabet="abcdefgh", min_size=1), min_size=1, max_size=30), st.permutations([0.5, 0.3, 0.2]))
+def test_cutting_into_fractions(names, fractions):
+    parts = cut(names, tuple(fractions))
+    assert sorted(name for part in parts.values() for name in part) == sorted(names)
+    for (_, part), fraction in zip(parts.items(), fractions):
+        assert abs(len(part) - fraction * len(names)) <= 1
+    assert cut(sorted(names, reverse=True), tuple(fractions)) == parts
+    new = cut([*names, "z"], tuple(fractions))     # a name that is not there yet
+    moved = sum(name not in new[split] for split, part in parts.items() for name in part)
+    assert moved <= 2   # one across each border
+
+
+def test_fractions_are_exact():
+    parts = cut([str(k) for k in range(10)], (0.6, 0.2, 0.2))
+    assert [len(part) for part in parts.values()] == [6, 2, 2]
+    parts = cut([str(k) for k in range(1623)], (0.7, 0.1, 0.2))
+    assert [len(part) for part in parts.values()] == [1136, 162, 325]
+    assert [len(part) for part in cut("abc", (0.5, 0.0, 0.5)).values()] == [2, 0, 1]
+    assert cut("abc", (0.0, 0.0, 1.0)) == {"train": (), "valid": (), "test": ("a", "b", "c")}
+
+
+# Files that are no images
+
+
+def test_other_files_are_counted_and_leftovers_are_not(tree):
+    root = tree(
+        "train/a/1.jpg", "train/a/.hidden.jpg", "train/a/Thumbs.db", "train/a/.DS_Store", "train/a/notes.txt",
+        "train/a/__MACOSX/._1.jpg", "train/a/.cache/2.jpg", "train/a/x.TXT", "train/a/README", "train/.git/a.jpg",
+        "__MACOSX/train/a/1.jpg", "train/__MACOSX/1.jpg", "train/stray.jpg", "train/list.csv", "cover.png",
+    )
+    assert listed(root) == {"train": {"a": ["train/a/1.jpg"]}}
+    assert notes(root) == (
+        "left out, because their names are not those of images: 2 .txt, 1 without extension",
+        f"left out, because {root} is no folder of a class: 'cover.png'",
+        f"left out, because {root / 'train'} is no folder of a class: 'stray.jpg'",
+    )
+
+
+def test_nothing_is_said_of_folders_that_are_in_order(tree):
+    assert notes(tree("train/a/1.jpg", "test/b/images/1.jpg", "test/c/front/1.jpg", "test/c/back/1.jpg")) == ()
+
+
+def test_classes_that_look_like_superclasses_are_told(tree):
+    (note,) = notes(tree(*(f"train/{group}/{name}/1.png" for group in ("Greek", "Latin") for name in "abcde")))
+    assert "'a', 'b', 'c' and 2 more in " in note and "superclasses: true" in note
+
+
+def test_every_extension_is_of_a_format_that_is_decoded():
+    Image.init()
+    formats = {extension: name for extension, name in Image.EXTENSION.items() if name in decoding.FORMATS}
+    assert EXTENSIONS <= formats.keys() | {".avif"}     # a Pillow without AVIF says so when it meets one
+    assert {"JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000"} <= {formats.get(e) for e in EXTENSIONS}
+
+
+def test_links_are_followed_but_no_folder_is_entered_twice(tree, tmp_path):
+    root = tree("test/a/deep/1.jpg")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/9.jpg").write_bytes(b"x")
+    (root / "test/a/circle").symlink_to(root / "test/a")
+    (root / "test/a/linked").symlink_to(tmp_path / "elsewhere")
+    (root / "test/a/5.jpg").symlink_to(tmp_path / "elsewhere/9.jpg")
+    (root / "test/a/lost.jpg").symlink_to(tmp_path / "nowhere")
+    (root / "test/a/self.jpg").symlink_to(root / "test/a/self.jpg")
+    (root / "test/a/self").symlink_to(root / "test/a/self")
+    (root / "test/b").symlink_to(tmp_path / "elsewhere")
+    os.mkfifo(root / "test/a/pipe.jpg")
+    assert listed(root)["test"]["b"] == ["test/b/9.jpg"]
+    found = scan_folder(root / "test/a")
+    assert found.images == ("5.jpg", "deep/1.jpg", "linked/9.jpg", "lost.jpg", "self.jpg")
+    assert found.others == ("pipe.jpg", "self")     # nothing reads those
+
+
+# Sources and stamps
+
+
+def test_images_are_a_sequence_that_can_be_sent_to_other_processes(tree):
+    images = source(tree(*(f"test/a/{k}.jpg" for k in range(12)))).listing().splits["test"].images[0]
+    assert isinstance(images, Images) and len(images) == 12
+    assert [Path(image.path).name for image in images] == [f"{k}.jpg" for k in range(12)]
+    assert images[-1] == images[11] and list(images[3:5]) == [images[3], images[4]]
+    assert pickle.loads(pickle.dumps(images)) == images
+    with pytest.raises(IndexError):
+        images[12]
+
+
+def test_stamp_changes_with_the_files(tree, tmp_path):
+    root = tree("a/1.jpg", "b/deep/1.jpg", "c/1.jpg")
+    (tmp_path / "splits.csv").write_text("class,split\na,train\nb,test\n")
+
+    def stamp(**options):
+        return source(root, **(options or {"splits": "splits.csv"})).stamp()
+
+    stamps = [stamp()]
+    assert stamp() == stamps[0] and stamps[0]["folders"] == 3 and stamps[0]["entries"] == 3
+    tree("c/2.jpg", "top.jpg")
+    assert stamp() == stamps[0]     # c is in no split
+    tree("b/deep/2.jpg")
+    stamps.append(stamp())
+    (root / "a/1.jpg").rename(root / "a/3.jpg")
+    os.utime(root / "a", ns=(0, 12345))
+    stamps.append(stamp())
+    (tmp_path / "splits.csv").write_text("class,split\nb,train\na,test\n")
+    stamps.append(stamp())
+    (root / "a").rename(root / "d")
+    (tmp_path / "splits.csv").write_text("class,split\nb,train\nd,test\n")
+    stamps.append(stamp())
+    stamps.append(stamp(fractions=(0.5, 0.0, 0.5)))
+    assert len({str(each) for each in stamps}) == len(stamps)
+
+
+def test_stamp_does_not_depend_on_where_the_folder_lies(tree, tmp_path):
+    root = tree("train/a/1.jpg", "test/b/1.jpg")
+    before = source(root).stamp()
+    assert source(root.rename(tmp_path / "moved")).stamp() == before
+
+
+def test_needs_and_help(tree, tmp_path):
+    root = tree("a/1.jpg")
+    found = source(root, splits="x.csv")
+    assert found.needs == (root, tmp_path / "x.csv") and "pets/train/cat/1.jpg" in found.help
+    assert source(root, splits="https://example.org/x.csv").needs == (root,)
+    assert "Greek/alpha" in source(root, superclasses=True).help
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    "paths, options, message",
+    [
+        (["a/1.jpg", "b/1.jpg"], {}, r"holds 2 folders \('a', 'b'\), 0 images, 0 other files, .*split file.*fractions"),
+        (["1.jpg", "2.jpg", "x.txt"], {}, "holds no folders, 2 images, 1 other files.*a folder of their own"),
+        (["omniglot/train/a/1.jpg"], {}, "If the dataset lies in 'omniglot', make that the end of its path"),
+        ([".hidden"], {}, "holds no folders, 0 images, 0 other files"),
+        (["train/a/1.jpg", "annotations/x.txt"], {}, r"folders of splits \('train'\) and others beside.*'annotations'"),
+        (["train/a/1.jpg", "annotations/x.txt"], {"fractions": (1.0, 0.0, 0.0)}, "and others beside them"),
+        (["val/a/1.jpg", "valid/b/1.jpg"], {}, "two folders of one split, 'val' and 'valid'"),
+        (["train/a/1.jpg", "test/.x"], {}, "test has no classes: put a folder a class into it"),
+        (["train/a/1.jpg", "test/a/2.jpg"], {}, "'a' is in two splits, train and test.*fractions.*split file"),
+        (["train/a/1.jpg", "test/A/2.jpg"], {}, "'a' and 'A' differ only in upper and lower case"),
+        (["train/a/1.jpg", "train/A/2.jpg"], {}, "pets/train: 'A' and 'a' differ only in upper and lower case"),
+        (["train/\u00f6/1.jpg", "train/o\u0308/2.jpg"], {}, "differ only in .* how accents are written"),
+        (["train/a/1.jpg"], {"superclasses": True}, "train/a is to be a superclass, .*remove the key superclasses"),
+        (["train/.x"], {"superclasses": True}, "train has no classes"),
+        ([".x"], {"fractions": (0.5, 0.2, 0.3)}, "pets has no classes"),
+        (["train/a/1.jpg", "train/b/1.npy", "train/b/2.npy", "train/c/.x"], {},
+         r"split train: 2 of 3 classes have no images: 'b', 'c'. .*train/b holds other files \(2 .npy\)"),
+        (["train/a/.x"], {}, "1 of 1 classes have no images: 'a'. .* holds nothing"),
+        (["a/1.jpg", "b/1.jpg"], {"fractions": (0.8, 0.1, 0.1)}, "0.1 of 2 classes or superclasses is none for"),
+        (["a/1.jpg", "b/1.jpg"], {"splits": "nothing.csv"}, "There is no split file .*nothing.csv"),
+    ],
+)
+def test_errors(tree, paths, options, message):
+    root = tree(*paths)
+    with pytest.raises(DatasetError, match=f"(?s){message}"):
+        source(root, **options).listing()
+
+
+def test_errors_of_a_split_file(tree, tmp_path):
+    root = tree("train/zebra/1.jpg", "test/ape/1.jpg")
+    (tmp_path / "splits.csv").write_text("class,split\nzebar,train\nape,test\n")
+    with pytest.raises(DatasetError, match="splits.csv: 1 of the 1 classes .*'zebar'. Did you mean 'zebra'?"):
+        source(root, splits="splits.csv").listing()
+
+
+@pytest.mark.parametrize("fractions", [(0.5, 0.2, 0.2), (0.5, 0.5, 0.5)])
+def test_fractions_that_do_not_add_up_are_refused_at_once(tree, fractions):
+    with pytest.raises(DatasetError, match="'pets': its fractions .* must add up to 1"):
+        source(tree("a/1.jpg"), fractions=fractions)
+
+
+def test_splits_and_fractions_together_are_refused_at_once(tree):
+    with pytest.raises(DatasetError, match="'pets' has both splits and fractions"):
+        source(tree("a/1.jpg"), fractions=(0.6, 0.2, 0.2), splits="x.csv")
+
+
+def test_a_path_that_is_no_folder_is_an_error(tree, tmp_path):
+    found = source(tmp_path / "nowhere")
+    for ask in (found.stamp, found.listing):
+        with pytest.raises(DatasetError, match="(?s)'pets': there is no folder .*nowhere.*Images must lie"):
+            ask()
+    (tmp_path / "pets.zip").write_bytes(b"x")
+    with pytest.raises(DatasetError, match="(?s)pets.zip is a file, not a folder.*unpack it.*Images must lie"):
+        source(tmp_path / "pets.zip").listing()
+
+
+def test_names_that_are_not_utf_8_are_errors(tree):
+    root = tree("test/a/1.jpg")
+    os.rename(os.fsencode(root / "test/a/1.jpg"), os.fsencode(root / "test/a") + b"/k\xf6nig.jpg")
+    with pytest.raises(DatasetError, match=r"test/a: the name b'k\\xf6nig.jpg' is not UTF-8. Rename it"):
+        source(root).listing()
+
+
+def test_folders_that_cannot_be_read_are_errors(tree, monkeypatch):
+    root = tree("test/a/1.jpg")
+    scandir = os.scandir
+
+    def refuse(folder):
+        if Path(folder).name == "a":
+            raise PermissionError(13, "Permission denied")
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(DatasetError, match=r"test/a can't be looked through \(Permission denied\)"):
+        source(root).listing()
+
+
+# Real images
+
+
+@pytest.fixture(scope="session")
+def archives():
+    """The folder of real images; not part of the project."""
+    folder = Path(os.environ.get("TCNAPS_DATA") or Path(__file__).parents[3] / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip(f"no real images at {folder}: set TCNAPS_DATA to the folder that holds them")
+    return folder
+
+
+def unpack(archive, prefixes, folder):
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            if member.name.startswith(prefixes):
+                tar.extract(member, folder, filter="data")
+
+
+def test_omniglot(archives, tmp_path):
+    prefixes = ("omniglot/train/Greek/character0", "omniglot/train/Latin/character1", "omniglot/test/Tagalog/")
+    unpack(archives / "omniglot.tar", prefixes, tmp_path)
+    splits = source(tmp_path / "omniglot", superclasses=True).listing().splits
+    assert splits["train"].class_names == (*(f"Greek/character0{k}" for k in range(1, 10)),
+                                           *(f"Latin/character{k}" for k in range(10, 20)))
+    assert splits["test"].superclasses == ("Tagalog",) * 17
+    assert {len(images) for found in splits.values() for images in found.images} == {20}
+    pixels = decoding.decode(Path(splits["test"].images[3][7].path), 28, "bilinear")
+    assert pixels.shape == (28, 28, 3) and pixels.std() > 10
+
+
+def test_tiny_imagenet_with_its_list_of_classes(archives, tmp_path):
+    names = ("tiny-imagenet/classes.tsv", "tiny-imagenet/train/n01629819/", "tiny-imagenet/test/n01443537/")
+    unpack(archives / "tiny-imagenet.tar", names, tmp_path)
+    root = tmp_path / "tiny-imagenet"
+    by_folders = source(root).listing().splits
+    assert [len(images) for found in by_folders.values() for images in found.images] == [400, 200]
+    assert [Path(image.path).name for image in by_folders["train"].images[0][:4]] == [
+        "n01629819_0.JPEG", "n01629819_1.JPEG", "n01629819_2.JPEG", "n01629819_3.JPEG"
+    ]
+    lines = (root / "classes.tsv").read_text().splitlines()
+    kept = [line for line in lines if line.startswith(("wnid", "n01629819", "n01443537"))]
+    (tmp_path / "classes.tsv").write_text("\n".join(kept))
+    assert source(root, splits=str(tmp_path / "classes.tsv")).listing().splits == by_folders
+    with pytest.raises(DatasetError, match="109 of the 110 classes of 'train' are not in the dataset"):
+        source(root, splits=str(root / "classes.tsv")).listing()

@@ -1,0 +1,383 @@
+"""mini-ImageNet, tiered-ImageNet and FETI: every layout gives the same classes, and nothing to be tested on leaks."""
+
+import csv
+import io
+import os
+import random
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tcnaps.config.settings import FETI, MiniImageNet, TieredImageNet
+from tcnaps.datasets.image_folders import Images
+from tcnaps.datasets.imagenet import comparison, open_feti, open_mini_imagenet, open_tiered_imagenet
+from tcnaps.datasets.listing import SplitListing
+from tcnaps.datasets.source import DatasetError
+
+WNIDS = {"train": ("n01532829", "n01558993", "n01704323"), "val": ("n01855672",), "test": ("n01930112", "n01981276")}
+ALL = (*WNIDS["train"], *WNIDS["val"], *WNIDS["test"])
+# ImageNet's own numbers are neither dense nor in plain order of their names
+NUMBERS = (3, 6, 26, 27, 28, 105, 1234, 20000)
+
+
+def write(folder, *paths):
+    for path in paths:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(b"x")
+    return folder
+
+
+def write_lists(folder, names, header="filename,label"):
+    """Lists with a line an image; `names` makes a class's images."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, wnids in WNIDS.items():
+        lines = [f"{file},{wnid}" for wnid in wnids for file in names(wnid)]
+        (folder / f"{split}.csv").write_text("\n".join([header, *lines]) + "\n")
+
+
+def ravi(wnid, positions=(5, 2, 8)):
+    return [f"{wnid}{position:08}.jpg" for position in positions]
+
+
+def imagenet(folder, wnids=ALL):
+    return write(folder, *(f"{wnid}/{wnid}_{number}.JPEG" for wnid in wnids for number in NUMBERS))
+
+
+def mini(folder):
+    dataset = MiniImageNet(source="mini-imagenet", domain="in", path=folder.name)
+    return open_mini_imagenet("mini", dataset, folder.parent)
+
+
+def tiered(folder, lists=None):
+    dataset = TieredImageNet(source="tiered-imagenet", domain="in", path=str(folder), class_lists=lists)
+    return open_tiered_imagenet("tiered", dataset, folder.parent)
+
+
+def feti(folder, *lists):
+    dataset = FETI(source="feti", domain="in", path=str(folder), test_classes=lists)
+    return open_feti("feti", dataset, folder.parent)
+
+
+def files(source):
+    """Names of files by split and class."""
+    return {
+        split: {name: [Path(image.path).name for image in images]
+                for name, images in zip(found.class_names, found.images)}
+        for split, found in source.listing().splits.items()
+    }
+
+
+def expected(names):
+    splits = {"train": "train", "val": "valid", "test": "test"}
+    return {splits[split]: {wnid: sorted(names(wnid)) for wnid in wnids} for split, wnids in WNIDS.items()}
+
+
+# mini-ImageNet
+
+
+PLACES = ("images/{file}", "{file}", "images/{wnid}/{file}", "{wnid}/{file}", "{split}/{wnid}/{file}",
+          "train/{wnid}/{file}")
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_mini_lists_and_images_wherever_they_are(tmp_path, place):
+    root = tmp_path / "mini"
+    write_lists(root, ravi)
+    for split, wnids in WNIDS.items():
+        write(root, *(place.format(file=file, wnid=wnid, split=split) for wnid in wnids
+                      for file in [*ravi(wnid), f"{wnid}00000001.jpg"]))     # one that isn't listed
+    assert files(mini(root)) == expected(ravi)
+    for found in mini(root).listing().splits.values():
+        assert all(Path(image.path).is_file() for images in found.images for image in images)
+
+
+def test_mini_class_folders(tmp_path):
+    root = write(tmp_path / "mini", *(f"{split}/{wnid}/{file}" for split, wnids in WNIDS.items() for wnid in wnids
+                                      for file in ravi(wnid)))
+    assert files(mini(root)) == expected(ravi)
+
+
+def test_mini_lists_may_name_imagenets_own_files(tmp_path):
+    def own(wnid):
+        return [f"{wnid}_{number}.JPEG" for number in (26, 105)]
+
+    root = imagenet(tmp_path / "mini")
+    write_lists(root, own, "image_name,class_name")
+    assert {split: {k: set(v) for k, v in found.items()} for split, found in files(mini(root)).items()} == {
+        split: {k: set(v) for k, v in found.items()} for split, found in expected(own).items()
+    }
+    assert not any("by their positions" in note for note in mini(root).listing().notes)
+
+
+@pytest.mark.parametrize("place", ["", "images", "train"])
+def test_mini_images_are_found_in_imagenet_by_their_position(tmp_path, place):
+    """Against a naive loop: count the class's files in the order of their numbers."""
+    root = tmp_path / "mini"
+    write_lists(root, ravi)
+    imagenet(root / place)
+    found = files(mini(root))
+    for classes in found.values():
+        for wnid, names in classes.items():
+            by_number = sorted(os.listdir(root / place / wnid), key=lambda file: int(file[10:-5]))
+            assert sorted(names) == sorted(by_number[position - 1] for position in (5, 2, 8))
+            assert {f"{wnid}_28.JPEG", f"{wnid}_6.JPEG", f"{wnid}_20000.JPEG"} == set(names)
+    assert mini(root).listing().notes[0].startswith("images of 6 classes are taken from ImageNet by their positions")
+
+
+def test_mini_differences_from_what_is_published_are_told(tmp_path):
+    root = tmp_path / "mini"
+    write_lists(root, ravi)
+    write(root, *(f"images/{file}" for wnids in WNIDS.values() for wnid in wnids for file in ravi(wnid)))
+    out = "\n".join(mini(root).listing().notes)
+    assert "ATTENTION: train has 3 classes, not 64 as published" in out
+    assert "valid has 1 classes, not 16" in out and "test has 2 classes, not 20" in out
+    assert "6 of 6 classes don't have 600 images, as published: 'n01532829 (3)'" in out
+
+
+def test_what_is_as_published_is_not_remarked_on():
+    def split(start, end, n_images=600):
+        images = Images("folder", tuple(map(str, range(n_images))))
+        return SplitListing(tuple(f"n{k:08}" for k in range(start, end)), (images,) * (end - start))
+
+    as_published = {"train": split(0, 64), "valid": split(64, 80), "test": split(80, 100)}
+    assert comparison((64, 16, 20), 600)(as_published) == []
+    assert comparison((64, 16, 20))({**as_published, "test": split(80, 100, 599)}) == []
+    assert len(comparison((64, 16, 20), 600)({**as_published, "test": split(80, 100, 599)})) == 1
+    assert comparison((64, 16, 20), 600)({"train": split(0, 64), "test": split(80, 100)}) == [
+        "ATTENTION: valid has 0 classes, not 16 as published: results can't be compared with published ones"
+    ]
+
+
+def test_mini_stamp_changes_with_lists_and_images(tmp_path):
+    root = tmp_path / "mini"
+    write_lists(root, ravi)
+    imagenet(root / "images")
+    stamps = [mini(root).stamp()]
+    assert mini(root).stamp() == stamps[0]
+    write(root, "images/n01532829/n01532829_7.JPEG")
+    stamps.append(mini(root).stamp())
+    write_lists(root, lambda wnid: ravi(wnid, (1, 2)))
+    stamps.append(mini(root).stamp())
+    assert len({str(stamp) for stamp in stamps}) == 3
+
+
+def test_mini_missing_images_are_named(tmp_path):
+    root = tmp_path / "mini"
+    write_lists(root, ravi)
+    write(root, *(f"images/{file}" for wnids in WNIDS.values() for wnid in wnids for file in ravi(wnid)))
+    (root / "images/n0185567200000002.jpg").unlink()
+    with pytest.raises(DatasetError, match="3 images listed of n01855672, 1 are not in .*images: 'n0185567200000002"):
+        mini(root).listing()
+
+
+def test_mini_positions_beyond_the_class_are_an_error(tmp_path):
+    root = tmp_path / "mini"
+    write_lists(root, lambda wnid: ravi(wnid, (1, 9)))
+    imagenet(root)
+    with pytest.raises(DatasetError, match="name image 9 of n01532829, but .*n01532829 holds 8. Put all"):
+        mini(root).listing()
+    write_lists(root, lambda wnid: ravi(wnid, (0, 1)))
+    with pytest.raises(DatasetError, match="of n01532829, but"):
+        mini(root).listing()
+
+
+def test_mini_positions_are_not_used_where_other_files_are_mixed_in(tmp_path):
+    root = tmp_path / "mini"
+    write_lists(root, ravi)
+    imagenet(root)
+    write(root, "n01532829/extra.jpg")
+    with pytest.raises(DatasetError, match="of 3 images listed of n01532829, 3 are not in"):
+        mini(root).listing()
+
+
+def test_mini_lists_of_classes_alone_are_an_error(tmp_path):
+    root = tmp_path / "mini"
+    write(root, "images/1.jpg")
+    (root / "train.csv").write_text("class\nn01532829\n")
+    with pytest.raises(DatasetError, match="no images of n01532829. .*source 'folder' and name .* in its key splits"):
+        mini(root).listing()
+
+
+def test_mini_a_class_in_two_lists_is_an_error(tmp_path):
+    root = tmp_path / "mini"
+    write_lists(root, ravi)
+    (root / "val.csv").write_text((root / "train.csv").read_text())
+    with pytest.raises(DatasetError, match="'n01532829' is in two splits, train and valid"):
+        mini(root).listing()
+
+
+# tiered-ImageNet
+
+
+def class_lists(folder, header=""):
+    folder.mkdir()
+    for split, wnids in WNIDS.items():
+        (folder / f"{split}.csv").write_text(header + "".join(f"{wnid},n00020090\n" for wnid in wnids))
+    return str(folder)
+
+
+@pytest.mark.parametrize("header", ["", "wnid,category\n"])
+@pytest.mark.parametrize("place", ["", "train"])
+def test_tiered_from_imagenet_and_class_lists(tmp_path, header, place):
+    imagenet(tmp_path / "imagenet" / place, [*ALL, "n15075141"])
+    write(tmp_path / "imagenet", "val/ILSVRC2012_val_00000001.JPEG", "readme.txt")
+    found = tiered(tmp_path / "imagenet", class_lists(tmp_path / "lists", header))
+    everything = [f"_{number}.JPEG" for number in NUMBERS]
+    assert files(found) == {
+        "valid" if split == "val" else split: {wnid: [wnid + name for name in everything] for wnid in wnids}
+        for split, wnids in WNIDS.items()
+    }
+    assert all(each.superclasses is None for each in found.listing().splits.values())
+
+
+def test_tiered_class_folders(tmp_path):
+    root = tmp_path / "tiered"
+    for split, wnids in WNIDS.items():
+        imagenet(root / split, wnids)
+    assert {split: tuple(found) for split, found in files(tiered(root)).items()} == {
+        "train": WNIDS["train"], "valid": WNIDS["val"], "test": WNIDS["test"]
+    }
+    out = "\n".join(tiered(root).listing().notes)
+    assert "ATTENTION: train has 3 classes, not 351" in out and "test has 2 classes, not 160" in out
+
+
+def test_tiered_class_that_imagenet_lacks_is_named(tmp_path):
+    imagenet(tmp_path / "imagenet", WNIDS["train"] + WNIDS["val"])
+    with pytest.raises(DatasetError, match="lists: 2 of the 2 classes of 'test' are not in the dataset: 'n01930112'"):
+        tiered(tmp_path / "imagenet", class_lists(tmp_path / "lists")).listing()
+
+
+def test_tiered_without_lists_says_what_is_expected(tmp_path):
+    with pytest.raises(DatasetError, match="(?s)none of the known layouts; in it are 'n01532829'.*class_lists"):
+        tiered(imagenet(tmp_path / "imagenet")).listing()
+
+
+# FETI
+
+
+def thousand(folder):
+    """ImageNet's folders; the lists as published, with 20 and 160 classes of which 4 are in both."""
+    names = [f"n{k:08}" for k in range(1000)]
+    random.Random(0).shuffle(names)
+    for name in names:
+        (folder / name).mkdir(parents=True)
+    return names, names[:20], names[16:176]
+
+
+def write_list(file, wnids, category=True):
+    file.write_text("".join(f"{wnid},n00020090\n" for wnid in wnids) if category else
+                    "filename,label\n" + "".join(f"{wnid}{k:08}.jpg,{wnid}\n" for wnid in wnids for k in (1, 2)))
+    return str(file)
+
+
+@pytest.mark.parametrize("place, overlap", [("", 4), ("train", 5)])
+def test_feti_leaves_out_the_test_classes_of_both(tmp_path, place, overlap):
+    names, _, _ = thousand(tmp_path / "imagenet" / place)
+    mini_test, tiered_test = names[:20], names[20 - overlap : 180 - overlap]
+    for name in names:
+        write(tmp_path / "imagenet" / place, f"{name}/{name}_1.JPEG")
+    found = feti(tmp_path / "imagenet", write_list(tmp_path / "mini.csv", mini_test, category=False),
+                 write_list(tmp_path / "tiered.csv", tiered_test))
+    listing = found.listing()
+    splits = listing.splits
+    assert list(splits) == ["train"] and len(splits["train"].class_names) == 820 + overlap
+    assert set(splits["train"].class_names) == set(names) - set(mini_test) - set(tiered_test)
+    told = ["824 classes are left by the published lists" in note for note in listing.notes]
+    assert told == [True] * (overlap == 4)
+    assert found.needs == (tmp_path / "imagenet", tmp_path / "mini.csv", tmp_path / "tiered.csv")
+
+
+def test_feti_with_wrong_lists_is_refused_with_the_numbers(tmp_path):
+    names, mini_test, tiered_test = thousand(tmp_path / "imagenet")
+    lists = (write_list(tmp_path / "a.csv", mini_test), write_list(tmp_path / "b.csv", tiered_test[:100]))
+    message = ("1000 classes less test classes: 20 in .*a.csv, 100 in .*b.csv, 116 together leave 884, but it should "
+               "be 824 .* or the paper's 825")
+    with pytest.raises(DatasetError, match=message):
+        feti(tmp_path / "imagenet", *lists).stamp()
+    with pytest.raises(DatasetError, match="leave 980, but"):
+        feti(tmp_path / "imagenet", lists[0]).stamp()
+    missing = write_list(tmp_path / "c.csv", ["n99999999", *tiered_test])
+    with pytest.raises(DatasetError, match="1 are not in ImageNet: 'n99999999'"):
+        feti(tmp_path / "imagenet", lists[0], missing).stamp()
+
+
+def test_feti_of_a_part_of_imagenet_is_told(tmp_path):
+    imagenet(tmp_path / "imagenet")
+    write(tmp_path / "imagenet", "annotations/1.jpg", "n012/1.jpg")     # no classes of ImageNet
+    lists = [write_list(tmp_path / f"{k}.csv", wnids) for k, wnids in
+             enumerate([["n01930112", "n02110341"], ["n01981276"]])]
+    found = feti(tmp_path / "imagenet", *lists)
+    assert list(files(found)["train"]) == [*WNIDS["train"], *WNIDS["val"]]
+    (note,) = found.listing().notes
+    assert note.startswith("4 of 6 classes are left for training, after test classes: 2 in")
+
+
+def test_feti_with_nothing_left_is_an_error(tmp_path):
+    imagenet(tmp_path / "imagenet", WNIDS["test"])
+    with pytest.raises(DatasetError, match="all 2 classes of its path are test classes"):
+        feti(tmp_path / "imagenet", write_list(tmp_path / "a.csv", WNIDS["test"])).listing()
+
+
+def test_feti_stamp_changes_with_the_lists(tmp_path):
+    imagenet(tmp_path / "imagenet")
+    found = feti(tmp_path / "imagenet", write_list(tmp_path / "a.csv", WNIDS["test"]))
+    before = found.stamp()
+    write_list(tmp_path / "a.csv", WNIDS["test"][:1])
+    assert found.stamp() != before
+
+
+# All three
+
+
+def test_archives_of_classes_are_to_be_unpacked(tmp_path):
+    root = write(tmp_path / "imagenet", "n01440764.tar", "n01443537.tar")
+    (tmp_path / "a.csv").write_text("n01440764,x\n")
+    message = "(?s)neither .*imagenet nor a folder train.*'n01440764.tar', 'n01443537.tar': unpack each"
+    for source in (feti(root, str(tmp_path / "a.csv")), tiered(root, class_lists(tmp_path / "lists"))):
+        with pytest.raises(DatasetError, match=message):
+            source.stamp()
+
+
+def test_folders_that_are_missing_or_of_no_known_layout_are_errors(tmp_path):
+    nowhere, empty = tmp_path / "nowhere", tmp_path / "empty"
+    empty.mkdir()
+    for make in (mini, tiered, lambda folder: tiered(folder, str(tmp_path)), lambda folder: feti(folder, "a.csv")):
+        for ask in (make(nowhere).stamp, make(nowhere).listing):
+            with pytest.raises(DatasetError, match="(?s)there is no folder .*nowhere.*ILSVRC 2012"):
+                ask()
+        with pytest.raises(DatasetError, match="(?s)empty.*ILSVRC 2012"):
+            make(empty).listing()
+
+
+def test_help_says_where_the_data_are_and_what_they_weigh(tmp_path):
+    for source in (mini(tmp_path), tiered(tmp_path), feti(tmp_path, "a.csv")):
+        assert "138 GB" in source.help and "github.com" in source.help and "test.csv" in source.help
+        assert source.needs[0] == tmp_path
+
+
+# Real images
+
+
+def test_tiny_imagenet_in_the_layout_of_mini_imagenet(tmp_path):
+    archives = Path(os.environ.get("TCNAPS_DATA") or Path(__file__).parents[3] / "shared" / "data")
+    if not archives.is_dir():
+        pytest.skip(f"no real images at {archives}: set TCNAPS_DATA to the folder that holds them")
+    wnids = {"train": "n01629819", "test": "n01443537"}
+    root = tmp_path / "mini"
+    (root / "images").mkdir(parents=True)
+    lists = {split: io.StringIO("filename,label\n") for split in wnids}
+    for text in lists.values():
+        text.seek(0, io.SEEK_END)
+    with tarfile.open(archives / "tiny-imagenet.tar") as tar:
+        for member in tar:
+            _, split, wnid, file = (*member.name.split("/"), "", "")[:4]
+            if wnids.get(split) == wnid:
+                (root / "images" / file).write_bytes(tar.extractfile(member).read())
+                csv.writer(lists[split]).writerow([file, wnid])
+    for split, text in lists.items():
+        (root / f"{split}.csv").write_text(text.getvalue())
+    found = files(mini(root))
+    assert {split: {wnid: len(names) for wnid, names in classes.items()} for split, classes in found.items()} == {
+        "train": {"n01629819": 400}, "test": {"n01443537": 200}
+    }

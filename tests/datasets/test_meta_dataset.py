@@ -1,0 +1,315 @@
+"""Datasets of records: every image is found once, in its class, and whatever is wrong with the files is named."""
+
+import hashlib
+import io
+import json
+import pickle
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+pytest.importorskip("google_crc32c", reason="google-crc32c is not installed: pip install 'tcnaps[records]'")
+
+from record_files import UNIFORM, content, write_class, write_specification, write_uniform  # noqa: E402
+from test_records import image_example, record  # noqa: E402
+
+from tcnaps.config import settings  # noqa: E402
+from tcnaps.datasets import DatasetError, open_source, records  # noqa: E402
+from tcnaps.datasets.meta_dataset import list_records, open_records  # noqa: E402
+from tcnaps.datasets.records import RecordError  # noqa: E402
+
+OFFICIAL = ["aircraft", "cu_birds", "dtd", "fungi", "ilsvrc_2012", "mscoco", "omniglot", "quickdraw", "traffic_sign",
+            "vgg_flower"]
+
+
+def section(path, **keys):
+    return settings.Records(source="records", domain="in", path=str(path), **keys)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_uniform(tmp_path / "tiny")
+
+
+# What is listed
+
+
+def test_every_image_is_listed_in_its_class(tmp_path, folder):
+    listing = open_records("tiny", section("tiny"), tmp_path).listing()
+    assert {split: part.class_names for split, part in listing.splits.items()} == {
+        "train": ("kind 0", "kind 1"),
+        "test": ("kind 2", "kind 3", "kind 4"),
+    }
+    read = pickle.loads(pickle.dumps(listing.read))
+    for part, labels in zip(listing.splits.values(), ([0, 1], [2, 3, 4])):
+        assert part.superclasses is part.spans is None
+        for label, images in zip(labels, part.images):
+            assert [read(image) for image in images] == [content(label, k) for k in range(3 + label)]
+            assert {image.path for image in images} == {str(folder / f"{label}.tfrecords")}
+            assert [image.position[2:] for image in images] == [(label, k) for k in range(3 + label)]
+    assert (listing.orient, listing.box, listing.resampling) == (False, False, None)
+
+
+def test_an_absolute_path_is_taken_as_it_is(tmp_path, folder):
+    source = open_records("tiny", section(folder), tmp_path / "project")
+    assert source.needs == (folder, folder / "dataset_spec.json")
+    assert source.listing().splits.keys() == {"train", "test"}
+    assert "dataset_conversion.md" in source.help and "'path'" in source.help
+
+
+def test_superclasses(tmp_path):
+    bilevel = {
+        "name": "letters",
+        "superclasses_per_split": {"TRAIN": 1, "VALID": 1, "TEST": 0},
+        "superclass_names": {"0": "Greek", "1": "Latin"},
+        "classes_per_superclass": {"0": 2, "1": 3},
+        "images_per_class": {str(k): 3 + k for k in range(5)},
+        "class_names": {str(k): f"letter {k}" for k in range(5)},
+        "path": "",
+        "file_pattern": "{}.tfrecords",
+        "__class__": "BiLevelDatasetSpecification",
+    }
+    write_uniform(tmp_path)
+    write_specification(tmp_path, bilevel)
+    splits = list_records("letters", tmp_path).splits
+    assert list(splits) == ["train", "valid"]
+    assert splits["train"].superclasses == ("Greek",) * 2
+    assert splits["valid"].superclasses == ("Latin",) * 3
+    assert splits["valid"].class_names == ("letter 2", "letter 3", "letter 4")
+
+
+def test_spans(tmp_path):
+    def node(name, *children):
+        return {"wn_id": name, "words": name, "children_ids": list(children), "parents_ids": []}
+
+    hierarchical = {
+        "name": "tree",
+        "split_subgraphs": {
+            "TRAIN": [node("a", "n1", "n0"), node("n0"), node("n1")],
+            "VALID": [],
+            "TEST": [node("root", "b", "n4"), node("b", "n2", "n3"), node("n2"), node("n3"), node("n4")],
+        },
+        "images_per_class": {
+            "TRAIN": {"a": 7, "n0": 3, "n1": 4},
+            "VALID": {},
+            "TEST": {"root": 18, "b": 11, "n2": 5, "n3": 6, "n4": 7},
+        },
+        "class_names": {str(k): f"n{k}" for k in range(5)},
+        "path": "",
+        "file_pattern": "{}.tfrecords",
+        "__class__": "HierarchicalDatasetSpecification",
+    }
+    write_uniform(tmp_path)
+    write_specification(tmp_path, hierarchical)
+    splits = list_records("tree", tmp_path).splits
+    assert list(splits) == ["train", "test"]
+    assert [span.tolist() for span in splits["train"].spans] == [[0, 1]]
+    assert [span.tolist() for span in splits["test"].spans] == [[0, 1], [0, 1, 2]]      # b, root
+    assert all(span.dtype == np.int64 for span in splits["test"].spans)
+
+
+def test_at_most_so_many_images_a_class_are_spread_over_its_file(tmp_path, folder):
+    part = open_records("tiny", section(folder, images_per_class=4), tmp_path).listing().splits["test"]
+    assert [[image.position[3] for image in images] for images in part.images] == [
+        [0, 1, 2, 3],       # of 5
+        [0, 1, 3, 4],       # of 6
+        [0, 1, 3, 5],       # of 7
+    ]
+    assert list_records("tiny", folder).read(part.images[2][3]) == content(4, 5)
+
+
+def test_the_stamp_changes_with_the_files(tmp_path, folder):
+    def stamp():
+        return json.dumps(open_records("tiny", section(folder), tmp_path).stamp())
+
+    seen = [stamp()]
+    assert stamp() == seen[0]
+    (folder / "notes.txt").write_text("nothing that counts")
+    assert stamp() == seen[0]
+    write_class(folder, 3, 9)
+    seen.append(stamp())
+    write_specification(folder, UNIFORM | {"name": "tiNy"})
+    seen.append(stamp())
+    (folder / "3.tfrecords").rename(folder / "5.tfrecords")
+    seen.append(stamp())
+    assert len(set(seen)) == 4
+
+
+def test_the_official_writer_s_images_through_the_whole_chain(reference, tmp_path):
+    pytest.importorskip("simplejpeg", reason="simplejpeg is not installed: pip install 'tcnaps[records]'")
+    folder = reference / "toy_records"
+    manifest = json.loads((folder / "manifest.json").read_text())
+    listing = open_records("toy", section(folder), tmp_path).listing()
+    assert [len(part.class_names) for part in listing.splits.values()] == [7, 5]
+    found = {
+        image.position[2:]: hashlib.sha256(listing.read(image)).hexdigest()
+        for part in listing.splits.values() for images in part.images for image in images
+    }
+    assert found == {(entry["class"], entry["index"]): entry["jpeg_sha256"] for entry in manifest}
+    official, compared = np.load(reference / "toy_decoded.npz"), 0
+    decoding = settings.Decoding(jpeg_dct="fast", resampling="aligned corners")
+    for split, first in (("train", 0), ("test", 7)):
+        prepared = {
+            size: open_source("toy", section(folder), split, size, tmp_path, decoding) for size in (42, 84)
+        }
+        for label, number in found:
+            for size in prepared:
+                key = f"c{label:02d}_i{number:02d}_{size}"
+                if key in official and 0 <= label - first < prepared[size].n_classes:
+                    grey_levels = (official[key].astype(np.float64) + 1) * 127.5
+                    difference = prepared[size].image(label - first, number) - grey_levels
+                    assert np.abs(difference).max() < 0.5001     # their rounding to bytes, and float32's
+                    compared += 1
+    assert compared == sum(key.endswith(("_84", "_42")) for key in official.files) > 0
+
+
+def test_unreadable_records_are_left_out_and_reported(tmp_path):
+    write_uniform(tmp_path)
+    for label in range(5):
+        images = [encoded(10 * label + k) for k in range(3 + label)]
+        labels = [label] * len(images)
+        if label == 3:
+            images[1], labels[4] = b"no image", 2
+        (tmp_path / f"{label}.tfrecords").write_bytes(
+            b"".join(record(image_example(*pair), records.masked_crc) for pair in zip(images, labels))
+        )
+    prepared = open_source("tiny", section(tmp_path), "test", 8, tmp_path / "prepared")
+    assert prepared.class_sizes.tolist() == [5, 4, 7]
+    for position, number in enumerate((0, 2, 3, 5)):
+        assert (prepared.image(1, position) == 30 + number).all()
+    report = next((tmp_path / "prepared").rglob("unreadable.csv")).read_text()
+    assert "3.tfrecords" in report and "mislabelled: its label is 2, but the file is of class 3" in report
+    assert "no image of a format that is read here" in report and len(report.splitlines()) == 3
+
+
+def encoded(grey):
+    """A PNG of one grey."""
+    stream = io.BytesIO()
+    Image.new("L", (8, 8), grey).save(stream, "PNG")
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_the_official_specifications(reference, tmp_path, monkeypatch, name):
+    specification = json.loads((reference / "dataset_specs" / f"{name}_dataset_spec.json").read_text())
+    write_specification(tmp_path, specification)
+    counts = specification["images_per_class"]
+    if "TRAIN" in counts:
+        counts = {
+            label: next(counts[split][wnid] for split in counts if wnid in counts[split])
+            for label, wnid in specification["class_names"].items()
+        }
+    for label in specification["class_names"]:
+        (tmp_path / f"{label}.tfrecords").touch()
+    zeros = {str(tmp_path / f"{label}.tfrecords"): np.broadcast_to(np.int64(0), n) for label, n in counts.items()}
+    monkeypatch.setattr(records, "read_index", lambda file: (zeros[str(file)], zeros[str(file)]))   # 50 million
+    splits = list_records(name, tmp_path, images_per_class=2).splits
+    sampled = {
+        split: json.loads(file.read_text())
+        for split in ("train", "valid", "test")
+        if (file := reference / "sampler" / f"{name}_{split}.json").exists()
+    }
+    assert list(splits) == list(sampled)
+    for split, part in splits.items():
+        assert len(part.class_names) == sampled[split]["num_classes_in_split"]
+        assert all(len(images) == 2 for images in part.images)
+        assert (part.superclasses is not None) == (name == "omniglot")
+        assert (part.spans is not None) == (name == "ilsvrc_2012")
+        if name == "omniglot":
+            assert len(set(part.superclasses)) == sampled[split]["num_superclasses_in_split"]
+        if name == "ilsvrc_2012":
+            eligible = sorted(len(span) for span in part.spans if 5 <= len(span) <= 392)
+            assert eligible == sampled[split]["eligible_node_span_sizes_sorted"]
+
+
+# What is refused
+
+
+def test_missing_files_are_counted_and_named(folder):
+    for label in (0, 2, 4):
+        (folder / f"{label}.tfrecords").unlink()
+    message = r"3 of 5 files of records are missing from .*tiny: '0.tfrecords', '2.tfrecords', '4.tfrecords'\. Copy"
+    with pytest.raises(DatasetError, match=message):
+        list_records("tiny", folder)
+
+
+def test_pools_are_refused(tmp_path):
+    folder = write_uniform(tmp_path, file_pattern="{}_{}.tfrecords")
+    with pytest.raises(DatasetError, match="dataset_spec.json: file_pattern is '{}_{}.tfrecords': two files a class"):
+        list_records("tiny", folder)
+
+
+@pytest.mark.parametrize(("n_records", "fault"), [(5, "was cut off between two records"), (7, "another conversion")])
+def test_another_number_of_records_than_specified_is_refused(folder, n_records, fault):
+    file = write_class(folder, 3, n_records)
+    message = f"{file} has {n_records} records, but dataset_spec.json gives class 3 .'kind 3'. 6 images: .*{fault}"
+    with pytest.raises(DatasetError, match=message):
+        list_records("tiny", folder)
+
+
+def test_a_file_cut_between_two_records_is_refused(folder):
+    images = list_records("tiny", folder).splits["test"].images[1]
+    file = folder / "3.tfrecords"
+    file.write_bytes(file.read_bytes()[: images[4].position[0]])
+    with pytest.raises(DatasetError, match="3.tfrecords has 4 records, .* 6 images"):
+        list_records("tiny", folder)
+
+
+def test_all_damaged_files_are_named_at_once(folder, monkeypatch):
+    intact = (folder / "1.tfrecords").read_bytes()
+    (folder / "1.tfrecords").write_bytes(intact[:-1])
+    (folder / "2.tfrecords").write_bytes(b"")
+    (folder / "4.tfrecords").write_bytes(intact)
+    message = r"(?s)1.tfrecords: record 3 at byte .* is cut short.*\n.*2.tfrecords is empty.*\n.*4.tfrecords has 4 "
+    with pytest.raises(DatasetError, match=message):
+        list_records("tiny", folder)
+    monkeypatch.setattr("tcnaps.datasets.meta_dataset.SHOWN", 2)
+    with pytest.raises(DatasetError, match="(?s)1.tfrecords: .*2.tfrecords is empty.*\nand 1 more$"):
+        list_records("tiny", folder)
+
+
+def test_a_file_that_the_system_refuses_is_named(folder, monkeypatch):
+    def fail(file):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(records, "read_index", fail)
+    with pytest.raises(DatasetError, match=r"0.tfrecords can't be read \(Input/output error\)"):
+        list_records("tiny", folder)
+
+
+def test_damaged_and_mislabelled_records_are_unreadable_images(folder):
+    listing = list_records("tiny", folder)
+    images = listing.splits["test"].images[1]
+    offset, length = images[2].position[:2]
+    file = folder / "3.tfrecords"
+    intact = file.read_bytes()
+    file.write_bytes(intact[: offset + 20] + bytes([intact[offset + 20] ^ 1]) + intact[offset + 21 :])
+    message = rf"3.tfrecords: the record at byte {offset}: the checksum of its data is wrong.*\(Record 2 of the file"
+    with pytest.raises(RecordError, match=message):
+        listing.read(images[2])
+    assert listing.read(images[3]) == content(3, 3)
+    write_class(folder, 3, 6, mislabelled=[4])
+    offset = images[4].position[0]
+    message = rf"3.tfrecords: the record at byte {offset} is mislabelled: its label is 4, but .* class 3.*\(Record 4 "
+    with pytest.raises(DatasetError, match=message):
+        listing.read(images[4])
+
+
+def test_a_missing_specification_and_a_wrong_one_are_named(folder):
+    (folder / "dataset_spec.json").write_text("{}")
+    with pytest.raises(DatasetError, match="dataset_spec.json: the key __class__ is missing"):
+        list_records("tiny", folder)
+    (folder / "dataset_spec.json").unlink()
+    with pytest.raises(DatasetError, match="dataset_spec.json can't be read"):
+        list_records("tiny", folder)
+
+
+def test_a_missing_checksum_library_is_named(tmp_path, folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "google_crc32c", None)
+    monkeypatch.delitem(sys.modules, "tcnaps.datasets.records")
+    source = open_records("tiny", section(folder), tmp_path)
+    assert source.stamp()       # whatever is prepared needs no more
+    with pytest.raises(DatasetError, match=r"Dataset 'tiny': .* google-crc32c: pip install 'tcnaps\[records\]'"):
+        source.listing()

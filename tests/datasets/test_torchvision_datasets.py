@@ -1,0 +1,646 @@
+"""torchvision's datasets, written here in their own formats but tiny: every image is found, in its class."""
+
+import contextlib
+import hashlib
+import json
+import pickle
+import re
+import shutil
+import struct
+import warnings
+
+import numpy as np
+import pytest
+import torchvision
+from PIL import Image
+from scipy.io import savemat
+
+from tcnaps.config import settings
+from tcnaps.config.settings import Decoding
+from tcnaps.datasets import DatasetError, mscoco, open_source, torchvision_datasets, torchvision_layouts
+from tcnaps.datasets.changed_images import read_box, read_inverted
+from tcnaps.datasets.checking import check
+from tcnaps.datasets.class_names import FLOWERS, TRAFFIC_SIGNS
+from tcnaps.datasets.decoding import ImageError
+from tcnaps.datasets.files import point_at, preparation
+from tcnaps.datasets.listing import ImageFile
+from tcnaps.datasets.preparing import MissingFiles, state
+from tcnaps.datasets.source import ensure_prepared
+from tcnaps.datasets.torchvision_datasets import open_torchvision
+
+DIGITS = ["0 - zero", "1 - one", "2 - two"]
+
+
+def section(name, **keys):
+    return settings.Torchvision(source="torchvision", domain="out", path="data", name=name, **keys)
+
+
+def opened(tmp_path, name, **keys):
+    return open_torchvision("it", section(name, **keys), tmp_path)
+
+
+def listed(listing):
+    """Split -> class -> names of files."""
+    return {
+        split: {
+            name: ["/".join(image.path.split("/")[-1:]) for image in images]
+            for name, images in zip(part.class_names, part.images)
+        }
+        for split, part in listing.splits.items()
+    }
+
+
+def save(path, seed=0, size=(12, 10), mode="RGB"):
+    """An image of noise; returns its pixels."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    width, height = size
+    shape = (height, width, 3) if mode == "RGB" else (height, width)
+    pixels = np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+    Image.fromarray(pixels).convert(mode).save(path)
+    return pixels
+
+
+# Each of them, written as torchvision finds it
+
+
+@pytest.fixture
+def omniglot(tmp_path, monkeypatch):
+    monkeypatch.setitem(torchvision_layouts.TOTALS, "Omniglot", 9)
+    for part, alphabet, character, count in (
+        ("background", "Greek", "character02", 2),
+        ("background", "Greek", "character10", 1),
+        ("background", "Latin", "character01", 2),
+        ("evaluation", "Tengwar", "character01", 3),
+        ("evaluation", "Atemayar_Qelisayer", "character01", 1),
+    ):
+        for k in range(count):
+            folder = tmp_path / "data" / "omniglot-py" / f"images_{part}" / alphabet / character
+            save(folder / f"0{k}_0{k}.png", k, mode="1")
+    return tmp_path
+
+
+def write_aircraft(folder):
+    data = folder / "data" / "fgvc-aircraft-2013b" / "data"
+    variants = {"0000002": "F-16A/B", "0000001": "F-16A/B", "0000003": "Cessna 172", "0000004": "F-16A/B"}
+    for name in variants:
+        save(data / "images" / f"{name}.jpg", int(name), size=(40, 30))
+    lines = [f"{name} {variant}\n" for name, variant in variants.items()]
+    (data / "images_variant_trainval.txt").write_text("".join(lines[:2]))
+    (data / "images_variant_test.txt").write_text("".join(lines[2:]))
+    (data / "images_box.txt").write_text("".join(f"{name} 1 2 {20 + k} 28\n" for k, name in enumerate(variants)))
+    return data
+
+
+def write_coco(folder, annotations, sizes=((40, 30), (20, 60))):
+    """Annotations are (image's id, category's id, box); ids of images are 7 and 9."""
+    for number, size in zip((7, 9), sizes):
+        save(folder / "data" / "train2017" / f"{number:012d}.jpg", number, size)
+    content = {
+        "categories": [{"id": 1, "name": "person"}, {"id": 44, "name": "bottle"}, {"id": 90, "name": "toothbrush"}],
+        "images": [
+            {"id": number, "file_name": f"{number:012d}.jpg", "width": w, "height": h}
+            for number, (w, h) in zip((7, 9), sizes)
+        ],
+        "annotations": [
+            {"id": k, "image_id": image, "category_id": category, "bbox": box, "iscrowd": k % 2,
+             "segmentation": {"counts": [1, 2], "size": [3, 4]} if k % 2 else [[0.5] * 6], "area": 1.0}
+            for k, (image, category, box) in enumerate(annotations)
+        ],
+    }
+    file = folder / "data" / "annotations" / "instances_train2017.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(content))
+    return file
+
+
+@pytest.fixture
+def mnist(tmp_path, monkeypatch):
+    """Twelve test images of three digits. Returns their pixels and labels."""
+    monkeypatch.setattr(torchvision_datasets, "N_TEST_IMAGES", 12)
+    folder = tmp_path / "data" / "MNIST" / "raw"
+    folder.mkdir(parents=True)
+    pixels = np.random.default_rng(0).integers(0, 256, (12, 28, 28), dtype=np.uint8)
+    labels = np.array([0, 1, 2, 1, 1, 0, 2, 2, 1, 0, 0, 0], dtype=np.uint8)
+    for part in ("t10k", "train"):
+        (folder / f"{part}-images-idx3-ubyte").write_bytes(struct.pack(">4i", 0x803, 12, 28, 28) + pixels.tobytes())
+        (folder / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 0x801, 12) + labels.tobytes())
+    return pixels, labels
+
+
+def write_cifar(tmp_path, monkeypatch, name):
+    """Eight test images of two classes, with the checksums that torchvision expects. Returns their pixels."""
+    monkeypatch.setattr(torchvision_datasets, "N_TEST_IMAGES", 8)
+    hundred = name == "CIFAR100"
+    kind = getattr(torchvision.datasets, name)
+    pixels = np.random.default_rng(1).integers(0, 256, (8, 32, 32, 3), dtype=np.uint8)
+    folder = tmp_path / "data" / kind.base_folder
+    folder.mkdir(parents=True)
+
+    def write(file, content):
+        encoded = pickle.dumps(content, protocol=2)
+        (folder / file).write_bytes(encoded)
+        return [file, hashlib.md5(encoded).hexdigest()]
+
+    labels = {"fine_labels" if hundred else "labels": [0, 1] * 4}
+    batch = {"data": pixels.transpose(0, 3, 1, 2).reshape(8, -1), **labels}
+    monkeypatch.setattr(kind, "test_list", [write(kind.test_list[0][0], batch)])
+    monkeypatch.setattr(kind, "train_list", [write(file, batch) for file, _ in kind.train_list])
+    _, digest = write(kind.meta["filename"], {kind.meta["key"]: ["airplane", "automobile"]})
+    monkeypatch.setattr(kind, "meta", kind.meta | {"md5": digest})
+    return pixels
+
+
+# Omniglot
+
+
+def test_omniglot_keeps_its_own_split_and_has_alphabets(omniglot):
+    listing = opened(omniglot, "Omniglot").listing()
+    assert listed(listing) == {
+        "train": {
+            "Greek/character02": ["00_00.png", "01_01.png"],
+            "Greek/character10": ["00_00.png"],
+            "Latin/character01": ["00_00.png", "01_01.png"],
+        },
+        "test": {
+            "Atemayar_Qelisayer/character01": ["00_00.png"],
+            "Tengwar/character01": ["00_00.png", "01_01.png", "02_02.png"],
+        },
+    }
+    assert listing.splits["train"].superclasses == ("Greek", "Greek", "Latin")
+    assert listing.splits["test"].superclasses == ("Atemayar_Qelisayer", "Tengwar")
+
+
+def test_omniglot_is_inverted(omniglot):
+    listing = opened(omniglot, "Omniglot").listing()
+    image = listing.splits["test"].images[1][2]
+    stored = np.asarray(Image.open(image.path).convert("L"))
+    assert set(np.unique(stored)) == {0, 255}
+    assert np.array_equal(pickle.loads(pickle.dumps(listing.read))(image), 255 - stored)
+
+
+def test_a_split_file_may_name_alphabets(omniglot):
+    (omniglot / "splits.json").write_text('{"train": ["Greek"], "valid": ["Latin"], "test": ["Tengwar/character01"]}')
+    splits = opened(omniglot, "Omniglot", splits="splits.json").listing().splits
+    assert {split: part.class_names for split, part in splits.items()} == {
+        "train": ("Greek/character02", "Greek/character10"),
+        "valid": ("Latin/character01",),
+        "test": ("Tengwar/character01",),
+    }
+    assert splits["valid"].superclasses == ("Latin",)
+
+
+def test_classes_of_no_split_are_left_out_with_a_note(omniglot):
+    (omniglot / "splits.csv").write_text("class,split\nLatin,test\nGreek/character10,train\n")
+    assert opened(omniglot, "Omniglot", splits="splits.csv").listing().notes == (
+        "3 of 5 classes are in no split of splits.csv and left out: 'Atemayar_Qelisayer/character01', "
+        "'Greek/character02', 'Tengwar/character01'",
+    )
+
+
+# Aircraft, DTD, Flowers, GTSRB
+
+
+def test_aircraft_are_cut_out_by_their_boxes(tmp_path):
+    data = write_aircraft(tmp_path)
+    listing = opened(tmp_path, "FGVCAircraft").listing()
+    assert listed(listing) == {
+        "test": {"Cessna 172": ["0000003.jpg"], "F-16A/B": ["0000001.jpg", "0000002.jpg", "0000004.jpg"]}
+    }
+    images = listing.splits["test"].images[1]
+    assert [image.position for image in images] == [(1, 2, 21, 28), (1, 2, 20, 28), (1, 2, 23, 28)]
+    whole = np.asarray(Image.open(data / "images" / "0000004.jpg"))
+    assert np.array_equal(listing.read(images[2]), whole[2:28, 1:23])
+
+
+def test_a_split_file_of_meta_dataset_s_kind(tmp_path):
+    write_aircraft(tmp_path)
+    (tmp_path / "splits.json").write_text('{"train": ["F-16A/B"], "valid": [], "test": ["Cessna 172"]}')
+    splits = opened(tmp_path, "FGVCAircraft", splits="splits.json").listing().splits
+    assert {split: part.class_names for split, part in splits.items()} == {
+        "train": ("F-16A/B",), "test": ("Cessna 172",)
+    }
+    (tmp_path / "splits.json").write_text('{"train": ["F-16A/B"], "test": ["Cesna 172"]}')
+    with pytest.raises(DatasetError, match="'Cesna 172'.*Did you mean 'Cessna 172'"):
+        opened(tmp_path, "FGVCAircraft", splits="splits.json").listing()
+
+
+@pytest.mark.parametrize(
+    ("boxes", "message"),
+    [
+        ("0000001 1 2 3 4\n", "images_box.txt has no box for image 0000002"),
+        ("0000001 1 2 3\n", "images_box.txt, line 1: '0000001 1 2 3' has 4 of 5 fields"),
+        ("".join(f"000000{k} 1 2 3 4.5\n" for k in range(1, 5)), "box that isn't four whole numbers .*4.5"),
+    ],
+)
+def test_wrong_boxes_of_aircraft_are_refused(tmp_path, boxes, message):
+    (write_aircraft(tmp_path) / "images_box.txt").write_text(boxes)
+    with pytest.raises(DatasetError, match=message):
+        opened(tmp_path, "FGVCAircraft").listing()
+
+
+def test_missing_aircraft_are_counted_and_named(tmp_path):
+    data = write_aircraft(tmp_path)
+    for name in ("0000004", "0000001"):
+        (data / "images" / f"{name}.jpg").unlink()
+    message = r"2 of the 4 images that images_variant_\*.txt lists are missing from .*: '0000001.jpg', '0000004.jpg'"
+    with pytest.raises(DatasetError, match=message):
+        opened(tmp_path, "FGVCAircraft").listing()
+
+
+def test_textures_are_whole_folders(tmp_path, monkeypatch):
+    monkeypatch.setitem(torchvision_layouts.TOTALS, "DTD", 3)
+    images = tmp_path / "data" / "dtd" / "dtd" / "images"
+    for name in ("woven/woven_0002.jpg", "banded/banded_0010.jpg", "banded/banded_0009.jpg"):
+        save(images / name)
+    (images / "woven" / ".directory").write_text("left over")
+    listing = opened(tmp_path, "DTD").listing()
+    assert listed(listing) == {"test": {"banded": ["banded_0009.jpg", "banded_0010.jpg"], "woven": ["woven_0002.jpg"]}}
+    image = listing.splits["test"].images[0][1]
+    assert listing.read(image) == image.path == str(images / "banded" / "banded_0010.jpg")
+    assert not listing.orient
+    (images / "woven" / "woven_0002.jpg").unlink()
+    message = "dtd/dtd holds 2 images, but DTD was published with 3: .*Delete the folder, then"
+    with pytest.raises(DatasetError, match=message):
+        opened(tmp_path, "DTD").listing()
+
+
+def write_flowers(folder, labels):
+    for number in range(1, len(labels) + 1):
+        save(folder / "jpg" / f"image_{number:05d}.jpg", number)
+    savemat(folder / "imagelabels.mat", {"labels": np.array([labels], dtype=np.uint8)})
+
+
+def test_flowers_are_named_as_in_meta_dataset(tmp_path):
+    folder = tmp_path / "data" / "flowers-102"
+    write_flowers(folder, [77, 1, 102, 1])
+    assert listed(opened(tmp_path, "Flowers102").listing()) == {
+        "test": {
+            "001.pink primrose": ["image_00002.jpg", "image_00004.jpg"],
+            "077.passion flower": ["image_00001.jpg"],
+            "102.blackberry lily": ["image_00003.jpg"],
+        }
+    }
+    (folder / "jpg" / "image_00003.jpg").unlink()
+    with pytest.raises(DatasetError, match="1 of the 4 images that imagelabels.mat lists .*'image_00003.jpg'"):
+        opened(tmp_path, "Flowers102").listing()
+
+
+def test_wrong_labels_of_flowers_are_refused(tmp_path):
+    folder = tmp_path / "data" / "flowers-102"
+    write_flowers(folder, [3, 103])
+    with pytest.raises(DatasetError, match="imagelabels.mat: image 2 has the label 103, but there are 1 to 102"):
+        opened(tmp_path, "Flowers102").listing()
+    for content in (b"", b"no MATLAB file, but text of some length"):
+        (folder / "imagelabels.mat").write_bytes(content)
+        with pytest.raises(DatasetError, match="imagelabels.mat can't be read"):
+            opened(tmp_path, "Flowers102").listing()
+
+
+def test_the_names_of_flowers_and_signs_are_meta_dataset_s(reference):
+    for dataset, names, first, digits in (("vgg_flower", FLOWERS, 1, 3), ("traffic_sign", TRAFFIC_SIGNS, 0, 2)):
+        specification = json.loads((reference / "dataset_specs" / f"{dataset}_dataset_spec.json").read_text())
+        ours = {f"{k:0{digits}d}.{name}" for k, name in enumerate(names, start=first)}
+        assert ours == set(specification["class_names"].values())
+    assert list(FLOWERS) == torchvision.datasets.Flowers102.classes
+
+
+def write_signs(folder):
+    for name in ("00014/00001_00002.ppm", "00014/00000_00010.ppm", "00042/00000_00000.ppm"):
+        save(folder / "GTSRB" / "Training" / name)
+    (folder / "GTSRB" / "Training" / "00014" / "GT-00014.csv").write_text("not an image")
+    for k in range(2):
+        save(folder / "GTSRB" / "Final_Test" / "Images" / f"0000{k}.ppm")
+    (folder / "GT-final_test.csv").write_text(
+        "Filename;Width;Height;Roi.X1;Roi.Y1;Roi.X2;Roi.Y2;ClassId\n00000.ppm;5;5;0;0;1;1;42\n00001.ppm;5;5;0;0;1;1;0\n"
+    )
+
+
+def test_signs_of_both_sets_are_put_together(tmp_path, monkeypatch):
+    monkeypatch.setitem(torchvision_layouts.TOTALS, "GTSRB", 5)
+    write_signs(tmp_path / "data" / "gtsrb")
+    assert listed(opened(tmp_path, "GTSRB").listing()) == {
+        "test": {
+            "00.Speed limit (20km/h)": ["00001.ppm"],
+            "14.Stop": ["00000_00010.ppm", "00001_00002.ppm"],
+            "42.End of no passing by vehicles over 3.5 metric tons": ["00000.ppm", "00000_00000.ppm"],
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("Filename;ClassId\n00000.ppm;43\n", "there is no class 00043; classes are 00000 to 00042"),
+        ("Filename;ClassId\n00009.ppm;4\n", "1 of the 1 images that GT-final_test.csv lists are missing"),
+        ("Filename;ClassId\n00000.ppm;four\n", "GT-final_test.csv can't be read .*four"),
+        ("Filename,ClassId\n00000.ppm,4\n", "GT-final_test.csv can't be read .*'Filename'"),
+        ("Filename;ClassId\n00000.ppm;4\n", "gtsrb holds 4 images, but GTSRB was published with 39270"),
+    ],
+)
+def test_wrong_lists_of_signs_are_refused(tmp_path, table, message):
+    folder = tmp_path / "data" / "gtsrb"
+    write_signs(folder)
+    (folder / "GT-final_test.csv").write_text(table)
+    with pytest.raises(DatasetError, match=message):
+        opened(tmp_path, "GTSRB").listing()
+
+
+# MSCOCO
+
+
+def naive_box(box, width, height):
+    """A number at a time, after MSCOCOConverter.get_image_crop_and_class_id."""
+    x, y, w, h = box
+    x, y, w, h = x - 0.5 * w * (1.2 - 1.0), y - 0.5 * h * (1.2 - 1.0), w * 1.2, h * 1.2
+    return [
+        max(int(round(x - 0.5)), 0),
+        max(int(round(y - 0.5)), 0),
+        min(int(round(x + w - 0.5)) + 1, width),
+        min(int(round(y + h - 0.5)) + 1, height),
+    ]
+
+
+def test_boxes_are_enlarged_as_by_meta_dataset():
+    generator = np.random.default_rng(0)
+    sizes = generator.integers(20, 640, (2000, 2))
+    corners = generator.random((2000, 2, 2)) * sizes[:, None]
+    boxes = np.concatenate([corners.min(axis=1), np.ptp(corners, axis=1)], axis=1)
+    boxes[::4] = boxes[::4].round()     # whole numbers, for halves to round
+    expected = [naive_box(box, *size) for box, size in zip(boxes.tolist(), sizes.tolist())]
+    found = mscoco.enlarged(boxes, sizes)
+    assert found.tolist() == expected
+    assert (found[:, :2] < found[:, 2:]).all() and (found[:, 2:] <= sizes).all()
+
+
+def test_a_known_box():
+    # 10 pixels wide from 20 on: 12 wide from 19 on, that is pixels 18 (or 19: a half, to even) to 30.
+    boxes = mscoco.enlarged(np.array([[20.0, 0.0, 10.0, 5.0]]), np.array([[100, 100]]))
+    assert boxes.tolist() == [[18, 0, 31, 6]]
+
+
+def test_objects_are_cut_out_by_their_boxes(tmp_path):
+    write_coco(tmp_path, [(7, 44, [5, 5, 10, 10]), (9, 1, [0, 0, 20, 60]), (7, 1, [38.5, 28.5, 1, 1]),
+                          (9, 44, [0, 0, 20, 60])])
+    listing = opened(tmp_path, "CocoDetection").listing()
+    assert listed(listing) == {
+        "test": {"bottle": ["000000000007.jpg", "000000000009.jpg"], "person": ["000000000009.jpg", "000000000007.jpg"]}
+    }       # without the toothbrush, of which there is none
+    bottles, people = listing.splits["test"].images
+    assert bottles[0].position == (*naive_box([5, 5, 10, 10], 40, 30), 0)
+    assert people[0].position == (0, 0, 20, 60, 1) and bottles[1].position == (0, 0, 20, 60, 3)
+    whole = np.asarray(Image.open(bottles[0].path))
+    left, top, right, bottom = bottles[0].position[:4]
+    read = pickle.loads(pickle.dumps(listing.read))
+    assert np.array_equal(read(bottles[0]), whole[top:bottom, left:right])
+    assert read(people[1]).shape == (2, 2, 3)
+
+
+def test_annotations_may_lie_beside_the_images(tmp_path):
+    file = write_coco(tmp_path, [(7, 1, [1, 1, 5, 5])])
+    expected = listed(opened(tmp_path, "CocoDetection").listing())
+    file.rename(tmp_path / "data" / file.name)
+    assert listed(opened(tmp_path, "CocoDetection").listing()) == expected
+    (tmp_path / "data" / file.name).unlink()
+    with pytest.raises(DatasetError, match="data has neither annotations/inst.* nor inst.*json. Unpack train2017"):
+        opened(tmp_path, "CocoDetection").listing()
+
+
+def test_wrong_annotations_are_refused(tmp_path):
+    file = write_coco(tmp_path, [(7, 1, [1, 1, 5, 5])])
+    intact = json.loads(file.read_text())
+    for change in (
+        {"images": []},
+        {"categories": []},
+        {"annotations": [{"image_id": 7, "category_id": 1}]},
+        {"annotations": [{"image_id": 7, "category_id": 1, "bbox": [1, 2, 3]}]},
+        {"annotations": [{"image_id": 7, "category_id": 1, "bbox": ["a", 2, 3, 4]}]},
+        {"annotations": [{"image_id": 7, "category_id": 1, "bbox": [1, 2, 3, 4] * 2}]},
+    ):
+        file.write_text(json.dumps(intact | change))
+        with pytest.raises(DatasetError, match="instances_train2017.json is not MSCOCO's list of objects"):
+            opened(tmp_path, "CocoDetection").listing()
+    for content in ("[]", "{"):
+        file.write_text(content)
+        with pytest.raises(DatasetError, match="instances_train2017.json (can't be read|is not what it should be)"):
+            opened(tmp_path, "CocoDetection").listing()
+    file.write_text(json.dumps(intact))
+    (tmp_path / "data" / "train2017" / "000000000007.jpg").unlink()
+    with pytest.raises(DatasetError, match="1 of the 1 images that instances_train2017.json lists are missing"):
+        opened(tmp_path, "CocoDetection").listing()
+
+
+# MNIST and CIFAR
+
+
+def test_mnist_s_test_images(tmp_path, mnist):
+    pixels, labels = mnist
+    source = opened(tmp_path, "MNIST")
+    listing = source.listing()
+    assert list(listing.splits) == ["test"] and listing.splits["test"].class_names == tuple(DIGITS)
+    read = pickle.loads(pickle.dumps(listing.read))
+    for label, images in enumerate(listing.splits["test"].images):
+        assert {image.path for image in images} == {str(tmp_path / "data/MNIST/raw/t10k-images-idx3-ubyte")}
+        assert np.array_equal([read(image) for image in images], pixels[labels == label])
+    assert listing.resampling == "lanczos" and not listing.orient
+
+
+def test_mnist_is_prepared_as_in_the_released_code(tmp_path, mnist):
+    pixels, labels = mnist
+    dataset = section("MNIST").model_copy(update={"path": str(tmp_path / "data")})
+    prepared = open_source("mnist", dataset, "test", 84, tmp_path / "prepared")
+    assert prepared.class_sizes.tolist() == np.bincount(labels).tolist()
+    order = np.argsort(labels, kind="stable")
+    for found, drawn in zip(prepared.images, pixels[order]):
+        assert np.array_equal(found, Image.fromarray(drawn).convert("RGB").resize((84, 84), Image.Resampling.LANCZOS))
+
+
+def test_aircraft_and_objects_are_prepared_from_their_boxes(tmp_path):
+    data = write_aircraft(tmp_path)
+    write_coco(tmp_path, [(9, 1, [0, 0, 20, 60]), (9, 44, [0, 0, 20, 60]), (7, 44, [3, 4, 9, 8])])
+    for name, n_images in (("FGVCAircraft", 4), ("CocoDetection", 3)):
+        dataset = section(name).model_copy(update={"path": str(tmp_path / "data")})
+        prepared = open_source(name, dataset, "test", 16, tmp_path / "prepared")
+        assert len(prepared.images) == n_images
+        if name == "FGVCAircraft":
+            cut_out = Image.open(data / "images" / "0000003.jpg").crop((1, 2, 22, 28))
+            assert np.array_equal(prepared.image(0, 0), cut_out.resize((16, 16), Image.Resampling.BILINEAR))
+
+
+@pytest.mark.parametrize("name", ["CIFAR10", "CIFAR100"])
+def test_cifar_s_test_images(tmp_path, monkeypatch, name):
+    pixels = write_cifar(tmp_path, monkeypatch, name)
+    listing = opened(tmp_path, name).listing()
+    assert listing.splits["test"].class_names == ("airplane", "automobile")
+    for label, images in enumerate(listing.splits["test"].images):
+        assert np.array_equal([listing.read(image) for image in images], pixels[label::2])
+    assert listing.resampling == "lanczos"
+
+
+def test_warnings_of_old_pickles_are_not_passed_on(tmp_path, monkeypatch):
+    write_cifar(tmp_path, monkeypatch, "CIFAR10")
+
+    class Warning_(torchvision.datasets.CIFAR10):
+        def __init__(self, *arguments, **keys):
+            warnings.warn("align should be passed as boolean", stacklevel=1)
+            super().__init__(*arguments, **keys)
+
+    monkeypatch.setattr(torchvision.datasets, "CIFAR10", Warning_)
+    assert len(opened(tmp_path, "CIFAR10").listing().splits["test"].images) == 2
+
+
+def test_damaged_arrays_are_refused(tmp_path, monkeypatch, mnist):
+    write_cifar(tmp_path, monkeypatch, "CIFAR10")
+    monkeypatch.setattr(torchvision_datasets, "N_TEST_IMAGES", 12)
+    batch = tmp_path / "data" / "cifar-10-batches-py" / "test_batch"
+    with pytest.raises(DatasetError, match="cifar-10-batches-py holds 8 images, but CIFAR10 was published with 12"):
+        opened(tmp_path, "CIFAR10").listing()
+    batch.write_bytes(batch.read_bytes()[:-1])
+    with pytest.raises(DatasetError, match="torchvision can't read CIFAR10 in .*data .*corrupted.*Delete the folder"):
+        opened(tmp_path, "CIFAR10").listing()
+    images = tmp_path / "data" / "MNIST" / "raw" / "t10k-images-idx3-ubyte"
+    images.write_bytes(images.read_bytes()[:-5])
+    with pytest.raises(DatasetError, match="torchvision can't read MNIST in .*data"):
+        opened(tmp_path, "MNIST").listing()
+
+
+def test_arrays_can_be_split_by_class_too(tmp_path, mnist):
+    (tmp_path / "splits.json").write_text(json.dumps({"train": DIGITS[:2], "test": DIGITS[2:]}))
+    splits = opened(tmp_path, "MNIST", splits="splits.json").listing().splits
+    assert [part.class_names for part in splits.values()] == [("0 - zero", "1 - one"), ("2 - two",)]
+
+
+# Unreadable images
+
+
+@pytest.mark.parametrize("read", [read_inverted, read_box])
+@pytest.mark.parametrize(("content", "message"), [(b"", "it is empty"), (b"no image", "it is damaged, cut short, or")])
+def test_what_is_no_image_is_named(tmp_path, read, content, message):
+    (tmp_path / "a.png").write_bytes(content)
+    with pytest.raises(ImageError, match=f"a.png: {message}"):
+        read(ImageFile(str(tmp_path / "a.png"), (0, 0, 1, 1)))
+    with pytest.raises(FileNotFoundError):
+        read(ImageFile(str(tmp_path / "b.png"), (0, 0, 1, 1)))
+
+
+def test_an_image_cut_short_is_named(tmp_path):
+    for name, read in (("a.png", read_inverted), ("a.jpg", read_box)):
+        save(tmp_path / name, size=(60, 60))
+        content = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(content[: len(content) // 2])
+        with pytest.raises(ImageError, match=f"{name}: it is damaged, cut short"):
+            read(ImageFile(str(tmp_path / name), (0, 0, 1, 1)))
+
+
+@pytest.mark.parametrize("box", [(3, 3, 3, 5), (0, 0, 13, 5), (-1, 0, 3, 5), (0, 6, 4, 5), (0, 0, 4, 11)])
+def test_a_box_outside_its_image_is_named(tmp_path, box):
+    save(tmp_path / "a.jpg", size=(12, 10))
+    with pytest.raises(ImageError, match=re.escape(f"a.jpg: the box {box} does not lie within its 12 x 10 pixels")):
+        read_box(ImageFile(str(tmp_path / "a.jpg"), (*box, 17)))
+
+
+# Missing files and downloads
+
+
+@pytest.mark.parametrize("name", [*torchvision_layouts.LAYOUTS, *torchvision_datasets.ARRAYS])
+def test_what_is_missing_and_how_to_get_it(tmp_path, name):
+    source = opened(tmp_path, name)
+    assert source.needs and all(str(path).startswith(str(tmp_path / "data")) for path in source.needs)
+    if name == "CocoDetection":
+        assert source.help.startswith("CocoDetection is not downloaded by torchvision: unpack train2017.zip (18 GB)")
+        assert opened(tmp_path, name, download=True).fetch is None
+    else:
+        assert source.help.startswith(f"Set 'download: true' to have torchvision download {name} to {tmp_path}/data, ")
+        asked = opened(tmp_path, name, download=True)
+        assert asked.help.startswith(f"Preparing it lets torchvision download {name} to {tmp_path}/data, or unpack")
+        assert asked.fetch is not None and asked.needs == source.needs
+    assert source.fetch is None
+    assert str(source.needs[0]) in source.help
+
+
+class FakeDownload:
+    """Stands for torchvision's DTD: writes two images instead of fetching them."""
+
+    def __init__(self, root, split, download):
+        assert (split, download) == ("train", True)
+        self.calls.append(root)
+        if self.fails:
+            raise self.fails
+        for name in self.images:
+            save(root / "dtd" / "dtd" / "images" / name)
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    monkeypatch.setitem(torchvision_layouts.TOTALS, "DTD", 2)
+    names = ("woven/a.jpg", "banded/b.jpg")
+    kind = type("DTD", (FakeDownload,), {"calls": [], "fails": None, "images": names})
+    monkeypatch.setattr(torchvision.datasets, "DTD", kind)
+    return kind
+
+
+def files_of(tmp_path, **keys):
+    dataset = section("DTD", **keys).model_copy(update={"path": str(tmp_path / "data")})
+    return point_at("it", dataset, 4, Decoding(), processes=1)
+
+
+def test_a_missing_dataset_is_downloaded_once_and_only_to_prepare_or_check_it(tmp_path, fake):
+    files = files_of(tmp_path, download=True)
+    for look in (files.stamp, lambda: state(preparation(files), tmp_path / "prepared")):
+        with contextlib.suppress(MissingFiles):
+            look()
+    assert not fake.calls
+    assert check(files).layouts["test"].class_names == ("banded", "woven")
+    index = ensure_prepared(preparation(files), tmp_path / "prepared")
+    assert index["splits"]["test"]["class_sizes"] == [1, 1] and index["stamp"] == files.stamp()
+    assert fake.calls == [tmp_path / "data"]
+
+
+def test_nothing_is_downloaded_unless_asked_for(tmp_path, fake):
+    with pytest.raises(DatasetError, match="there is no .*dtd/images. Set 'download: true'"):
+        ensure_prepared(preparation(files_of(tmp_path)), tmp_path / "prepared")
+    assert not fake.calls
+
+
+def test_a_failed_download_is_an_error_that_says_what_to_do(tmp_path, fake):
+    fake.fails = OSError("Name or service not known")
+    message = r"Dataset 'it': torchvision could not download DTD to .*data \(Name .*'download: false' and unpack dtd-r1"
+    with pytest.raises(DatasetError, match=message):
+        opened(tmp_path, "DTD", download=True).fetch()
+    fake.fails, fake.images = None, ()
+    with pytest.raises(DatasetError, match="has downloaded DTD, but there is no .*dtd/dtd/images"):
+        opened(tmp_path, "DTD", download=True).fetch()
+
+
+def test_what_is_prepared_needs_neither_files_nor_network(tmp_path, fake):
+    dataset = section("DTD", download=True).model_copy(update={"path": str(tmp_path / "data")})
+    prepared = open_source("it", dataset, "test", 4, tmp_path / "prepared")
+    shutil.rmtree(tmp_path / "data" / "dtd")
+    fake.fails = OSError("Name or service not known")
+    again = open_source("it", dataset, "test", 4, tmp_path / "prepared")
+    assert again.digest == prepared.digest and again.class_names == ("banded", "woven")
+    with pytest.raises(DatasetError, match="could not download DTD"):
+        open_source("it", dataset, "test", 5, tmp_path / "prepared")
+
+
+def test_each_part_that_torchvision_has_is_downloaded():
+    for name, parts in torchvision_datasets.DOWNLOADS.items():
+        accepted = getattr(torchvision.datasets, name).__init__.__annotations__
+        assert all(accepted.keys() >= {*options, "root", "download"} for options in parts)
+
+
+# Stamps
+
+
+def test_the_stamp_changes_with_files_and_split_file(omniglot):
+    (omniglot / "splits.json").write_text('{"train": ["Greek"], "test": ["Latin"]}')
+
+    def stamp(**keys):
+        return json.dumps(opened(omniglot, "Omniglot", **keys).stamp())
+
+    seen = [stamp(), stamp(splits="splits.json")]
+    assert stamp() == seen[0]
+    (omniglot / "splits.json").write_text('{"train": ["Latin"], "test": ["Greek"]}')
+    seen.append(stamp(splits="splits.json"))
+    save(omniglot / "data/omniglot-py/images_background/Greek/character02/new.png", mode="1")
+    seen.append(stamp())
+    assert len(set(seen)) == 4

@@ -1,0 +1,320 @@
+"""Our sampler against Meta-Dataset's: 20,000 episode descriptions of every dataset and split, number by number.
+
+Every comparison yields a p-value that is uniform in [0, 1] if both samplers draw from one distribution, so the smallest
+of all of them is held against 1% over their number (Bonferroni). There are two kinds of test:
+
+* One number an episode (way, support size, ...): episodes are independent, so Pearson's chi-square of two samples will
+  do, with neighbouring values pooled until a bin holds enough.
+* Several numbers an episode (the shots of its classes, which classes it has): these depend on each other, and a
+  chi-square that took them for independent would be wrong. Instead every episode gives one vector of counts. The mean
+  vectors of the two samplers differ by something normal whose covariance is known: for shots from our own episodes
+  (under the hypothesis that is tested the reference's is the same), for classes from the text of the protocol.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import jaxtyping
+import numpy as np
+import pytest
+from scipy import stats
+
+from tcnaps.config import VariableProtocol
+from tcnaps.datasets.specification import SplitSpecification, read_specification
+from tcnaps.episodes import sampling
+from tcnaps.episodes.sampling import Description, describe_episode, sample_shots, sample_span
+
+EPISODES = 20_000
+FAMILYWISE = 0.01
+SPLITS_OF = {
+    "aircraft": "train train_w40s400 valid test",
+    "cu_birds": "train train_w40s400 valid test",
+    "dtd": "train train_w40s400 valid test",
+    "fungi": "train train_w40s400 valid test",
+    "ilsvrc_2012": "train train_w40s400 valid test",
+    "mscoco": "valid test",
+    "omniglot": "train train_w40s400 valid test",
+    "quickdraw": "train train_w40s400 valid test",
+    "traffic_sign": "test",
+    "vgg_flower": "train train_w40s400 valid test",
+}
+FILES = [f"{dataset}_{split}" for dataset, splits in SPLITS_OF.items() for split in splits.split()]
+LEVEL = FAMILYWISE / (9 * len(FILES))  # at most nine comparisons a file
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """One file of the reference beside the split that it describes."""
+
+    measured: dict
+    split: SplitSpecification
+    protocol: VariableProtocol
+
+    @property
+    def class_sizes(self) -> np.ndarray:
+        return np.array([c.n_images for c in self.split.classes])
+
+
+@cache
+def load(folder: Path, name: str) -> Reference:
+    measured = json.loads((folder / "sampler" / f"{name}.json").read_text())
+    specification = read_specification(folder / "dataset_specs" / f"{measured['dataset']}_dataset_spec.json")
+    used = measured["config"]
+    protocol = VariableProtocol(
+        minimum_way=used["min_ways"],
+        maximum_way=used["max_ways_upper_bound"],
+        queries_per_class=used["max_num_query"],
+        maximum_support_size=used["max_support_set_size"],
+        maximum_support_per_class=used["max_support_size_contrib_per_class"],
+    )
+    return Reference(measured, specification.splits[measured["split"]], protocol)
+
+
+def describe(reference: Reference, seed: int) -> list[Description]:
+    layout = reference.split.layout()
+    spans = None if layout.spans is None else tuple(map(np.array, layout.spans))
+    sizes, generator = reference.class_sizes, np.random.default_rng(seed)
+    jaxtyping.config.update("jaxtyping_disable", True)  # checking shapes takes five times longer than drawing
+    try:
+        return [
+            describe_episode(generator, sizes, layout.superclasses, spans, reference.protocol) for _ in range(EPISODES)
+        ]
+    finally:
+        jaxtyping.config.update("jaxtyping_disable", False)
+
+
+# How two samplers are compared
+
+
+def same_distribution(ours: np.ndarray, theirs: dict[str, int], at_least: int = 50) -> float:
+    """p-value of the chi-square test that two samples of independent numbers are of one distribution.
+
+    Args:
+        ours: (n,) numbers.
+        theirs: value -> count.
+        at_least: numbers of both samples together that every bin holds; half of it is expected of either.
+    """
+    values = np.array(sorted(set(map(int, theirs)) | set(ours.tolist())))
+    counts = np.array([[np.sum(ours == v) for v in values], [theirs.get(str(v), 0) for v in values]])
+    bins = np.searchsorted(cuts(counts.sum(axis=0), at_least), np.arange(len(values)), side="right")
+    table = np.stack([np.bincount(bins, row) for row in counts])
+    return 1.0 if table.shape[1] == 1 else float(stats.chi2_contingency(table, correction=False).pvalue)
+
+
+def cuts(counts: np.ndarray, at_least: float) -> np.ndarray:
+    """Where bins of neighbouring values start, but for the first, so that each holds `at_least`."""
+    starts, held = [], 0
+    for k, count in enumerate(counts[:-1]):
+        held += count
+        if held >= at_least and counts[k + 1 :].sum() >= at_least:
+            starts.append(k + 1)
+            held = 0
+    return np.array(starts, int)
+
+
+def same_mean(difference: np.ndarray, covariance: np.ndarray, n: int, m: float) -> float:
+    """p-value of equal means of the vectors of `n` and `m` independent episodes.
+
+    Args:
+        difference: (d,), of the two mean vectors.
+        covariance: (d, d), of one episode's vector, the same for both; may have directions without variance.
+    """
+    values, directions = np.linalg.eigh(covariance)
+    varying = values > 1e-9 * values.max()
+    difference = directions.T @ difference
+    if not np.allclose(difference[~varying], 0, atol=1e-9):
+        return 0.0  # what never varies differs
+    squares = difference[varying] ** 2 / (values[varying] * (1 / n + 1 / m))
+    return float(stats.chi2.sf(squares.sum(), varying.sum()))
+
+
+def comparisons(reference: Reference, episodes: list[Description], seed: int) -> dict[str, float]:
+    """p-values of everything that the reference has counted."""
+    measured, n = reference.measured, reference.measured["n_episodes"]
+    way = np.array([len(e.classes) for e in episodes])
+    n_query = np.array([e.n_query for e in episodes])
+    size = np.array([e.shots.sum() for e in episodes])
+    imbalance = np.array([e.shots.max() / e.shots.min() for e in episodes])
+    moments = np.stack([imbalance, imbalance**2], axis=1)
+    theirs = measured["imbalance_max_over_min_shot"]
+    shots, their_shots = shots_in_bins(episodes, measured["shots_per_class_hist"], n)
+    drawn = np.bincount(np.concatenate([e.classes for e in episodes]), minlength=len(reference.class_sizes))
+    together = alike(reference)
+    found = {
+        "way": same_distribution(way, measured["way_hist"]),
+        "queries per class": same_distribution(n_query, measured["query_per_class_hist"]),
+        "query set size": same_distribution(n_query * way, measured["query_set_size_hist"]),
+        "support set size": same_distribution(size, measured["support_set_size_hist"]),
+        "support set size by way": same_mean_by_way(
+            way, size, measured["way_hist"], measured["support_set_size_mean_by_way"]
+        ),
+        "imbalance": same_mean(
+            moments.mean(axis=0) - [theirs["mean"], theirs["std"] ** 2 + theirs["mean"] ** 2],
+            np.cov(moments, rowvar=False),
+            EPISODES,
+            n,
+        ),
+        "shots": same_mean(shots.mean(axis=0) - their_shots, np.cov(shots, rowvar=False), EPISODES, n),
+        "classes": same_mean(
+            together @ (drawn / EPISODES - np.array(measured["class_selection_counts"]) / n),
+            together @ classes_expected(reference)[1] @ together.T,
+            EPISODES,
+            n,
+        ),
+    }
+    if reference.split.spans is not None:
+        generator = np.random.default_rng([seed, 1])
+        spans = tuple(map(np.array, reference.split.spans))
+        protocol = reference.protocol
+        drawn = [
+            len(sample_span(generator, spans, protocol.minimum_way, protocol.maximum_span)) for _ in range(EPISODES)
+        ]
+        found["span"] = same_distribution(np.array(drawn), measured["sampled_node_span_hist"])
+    return found
+
+
+def shots_in_bins(episodes: list[Description], theirs: dict[str, int], n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Classes of each episode by bins of shots, (episodes, bins), and the reference's mean of the same, (bins,)."""
+    values = np.array(sorted(map(int, theirs)))
+    counts = np.array([theirs[str(v)] for v in values])
+    edges = values[cuts(counts, counts.sum() / 40)]
+    tails = values[[np.searchsorted(counts.cumsum(), q * counts.sum()) for q in (0.99, 0.998)]]
+    edges = np.union1d(edges, tails)
+    shots = np.concatenate([e.shots for e in episodes])
+    episode = np.repeat(np.arange(len(episodes)), [len(e.shots) for e in episodes])
+    width = len(edges) + 1
+    cells = np.bincount(episode * width + np.searchsorted(edges, shots, side="right"), minlength=len(episodes) * width)
+    return cells.reshape(-1, width), np.bincount(np.searchsorted(edges, values, side="right"), counts, width) / n
+
+
+@cache
+def classes_expected(reference: Reference) -> tuple[np.ndarray, np.ndarray]:
+    """Mean, (n_classes,), and covariance of the vector that says which classes an episode has, by the protocol's text.
+
+    Every episode draws a pool of classes, then a way, then so many classes of the pool without replacement.
+    """
+    protocol, n_classes = reference.protocol, len(reference.class_sizes)
+    minimum, maximum = protocol.minimum_way, protocol.maximum_way
+    groups = reference.split.layout().superclasses
+    if reference.split.spans is not None:
+        pools = [np.array(s) for s in reference.split.spans if minimum <= len(s) <= protocol.maximum_span]
+        ways = [np.array([min(len(pool), maximum)]) for pool in pools]
+    else:
+        pools = [np.arange(n_classes)]
+        if groups is not None:
+            pools = [np.flatnonzero(np.array(groups) == group) for group in sorted(set(groups))]
+        ways = [np.arange(minimum, min(len(pool), maximum) + 1) for pool in pools]
+    together = np.zeros((n_classes, n_classes))
+    for pool, way in zip(pools, ways):
+        one, two = np.mean(way / len(pool)), np.mean(way * (way - 1) / (len(pool) * (len(pool) - 1)))
+        together[np.ix_(pool, pool)] += (two + (one - two) * np.eye(len(pool))) / len(pools)
+    mean = together.diagonal().copy()
+    return mean, together - np.outer(mean, mean)
+
+
+def alike(reference: Reference) -> np.ndarray:
+    """(groups, n_classes), 1 where a class is of a group. With a graph, classes below the very same nodes form a group.
+
+    Only the cut to the maximum way tells the classes of such a group apart. It acts in the few episodes of the largest
+    nodes: too few for sums over them to be normal in hundreds of directions. Elsewhere every class is its own group.
+    """
+    n_classes = len(reference.class_sizes)
+    if reference.split.spans is None:
+        return np.eye(n_classes)
+    eligible = [s for s in reference.split.spans if reference.protocol.minimum_way <= len(s)]
+    below = np.array([np.isin(np.arange(n_classes), s) for s in eligible])
+    _, group = np.unique(below, axis=1, return_inverse=True)
+    return np.eye(group.max() + 1)[:, group.ravel()]
+
+
+def same_mean_by_way(
+    way: np.ndarray, size: np.ndarray, their_ways: dict[str, int], their_means: dict[str, float], at_least: int = 100
+) -> float:
+    """p-value of equal mean support sizes at every way that both have drawn `at_least` times."""
+    ways = [v for v, n in their_ways.items() if min(n, np.sum(way == int(v))) >= at_least]
+    ours = [size[way == int(v)] for v in ways]
+    difference = np.array([sizes.mean() - their_means[v] for v, sizes in zip(ways, ours)])
+    errors = [sizes.var() * (1 / len(sizes) + 1 / their_ways[v]) for v, sizes in zip(ways, ours)]
+    return same_mean(difference, np.diag(errors), 2, 2)  # 1/2 + 1/2: the errors hold the numbers of episodes already
+
+
+@cache
+def compared(folder: Path, name: str) -> dict[str, float]:
+    reference = load(folder, name)
+    seed = FILES.index(name)
+    return comparisons(reference, describe(reference, seed), seed)
+
+
+# The tests
+
+
+def test_every_file_of_the_reference_is_compared(reference):
+    assert {file.stem for file in (reference / "sampler").glob("*.json")} == set(FILES)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_our_sampler_draws_as_meta_datasets_does(reference, name):
+    found = compared(reference, name)
+    assert min(found.values()) > LEVEL, found
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_reference_draws_each_class_as_often_as_its_place_in_the_specification_says(reference, name):
+    read = load(reference, name)
+    (mean, covariance), together, n = classes_expected(read), alike(read), read.measured["n_episodes"]
+    difference = np.array(read.measured["class_selection_counts"]) / n - mean
+    assert same_mean(together @ difference, together @ covariance @ together.T, n, np.inf) > FAMILYWISE / len(FILES)
+
+
+def test_p_values_are_uniform(reference):
+    """Neither is a comparison so lax that it can't fail (all near 1) nor so strict that it finds what isn't there."""
+    found = [compared(reference, name) for name in FILES]
+    # The size of the query set is way × queries: mostly the same comparison twice. 1 stands for nothing to compare.
+    values = [p for ps in found for key, p in ps.items() if key != "query set size" and p < 1]
+    assert len(values) > 200 and stats.kstest(values, "uniform").pvalue > 0.01
+
+
+def capped_shots(*arguments) -> np.ndarray:
+    return np.minimum(sample_shots(*arguments), 100)
+
+
+def unweighted_shots(*arguments) -> np.ndarray:
+    return sample_shots(*arguments, 0.0, 0.0)
+
+
+def shots_regardless_of_images(generator, class_sizes, *arguments) -> np.ndarray:
+    return sample_shots(generator, np.ones_like(class_sizes), *arguments)
+
+
+@pytest.mark.parametrize(
+    "name, keys, sampler, settings",
+    [
+        ("quickdraw_test", ["shots"], capped_shots, {}),
+        ("aircraft_test", ["shots", "imbalance"], unweighted_shots, {}),
+        ("fungi_test", ["shots", "imbalance"], shots_regardless_of_images, {}),
+        ("traffic_sign_test", ["shots", "support set size"], sample_shots, {"shots": "uniform"}),
+        ("quickdraw_train", ["way", "query set size"], sample_shots, {"maximum_way": 49}),
+        ("dtd_test", ["support set size", "support set size by way"], sample_shots, {"maximum_support_per_class": 90}),
+        ("fungi_valid", ["queries per class", "query set size"], sample_shots, {"queries_per_class": 9}),
+        ("ilsvrc_2012_train", ["span", "classes"], sample_shots, {"maximum_span": 391}),
+    ],
+)
+def test_another_sampler_is_told_apart(reference, monkeypatch, name, keys, sampler, settings):
+    read = load(reference, name)
+    other = replace(read, protocol=VariableProtocol(**{**read.protocol.model_dump(), **settings}))
+    monkeypatch.setattr(sampling, "sample_shots", sampler)
+    found = comparisons(other, describe(other, 0), 0)
+    assert all(found[key] < LEVEL for key in keys), found
+
+
+def test_classes_of_another_order_are_told_apart(reference):
+    """Omniglot's alphabets and ImageNet's leaves in another order than the reference's are found out."""
+    for name in ("omniglot_valid", "ilsvrc_2012_test"):
+        read = load(reference, name)
+        mean, covariance = classes_expected(read)
+        together = alike(read)
+        counts = np.roll(read.measured["class_selection_counts"], 5) / read.measured["n_episodes"]
+        difference = together @ (counts - mean)
+        assert same_mean(difference, together @ covariance @ together.T, EPISODES, np.inf) < LEVEL

@@ -1,0 +1,276 @@
+"""The episode protocols: what they promise, number by number, and that episodes repeat."""
+
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from scipy import stats
+from small_study import blobs
+
+from tcnaps.config import FixedProtocol, VariableProtocol
+from tcnaps.datasets.image_source import ImageSource
+from tcnaps.episodes.sampling import (
+    describe_episode,
+    draw_episode,
+    queries_per_class,
+    sample_classes,
+    sample_shots,
+    sample_span,
+    sample_support_size,
+    sample_uniform_shots,
+    sample_way,
+)
+
+FIXED = FixedProtocol(way=4, shot=3, queries_per_class=5)
+SCRIPTS = ("Greek",) * 6 + ("Latin",) * 9 + ("Runic",) * 4
+
+
+def uneven(sizes, superclasses=None, spans=None) -> ImageSource:
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    return ImageSource(
+        "uneven",
+        "test",
+        np.zeros((starts[-1], 1, 1, 3), np.uint8),
+        tuple(f"class {k}" for k in range(len(sizes))),
+        starts,
+        superclasses,
+        spans,
+    )
+
+
+@pytest.mark.parametrize("protocol", [FIXED, VariableProtocol(), VariableProtocol(shots="uniform")])
+def test_an_episode_repeats_and_its_images_are_apart(protocol):
+    source = uneven([30, 12, 50, 9, 80, 21, 40])
+    draws = [draw_episode(source, protocol, seed=3, index=i) for i in (7, 8, 7)]
+    assert all(
+        np.array_equal(getattr(draws[0], f), getattr(draws[2], f))
+        for f in ("classes", "support_images", "query_images")
+    )
+    assert not np.array_equal(draws[0].support_images, draws[1].support_images)
+    assert not np.array_equal(draws[0].support_images, draw_episode(source, protocol, seed=4, index=7).support_images)
+    for i in range(50):
+        draw = draw_episode(source, protocol, seed=0, index=i)
+        images = np.concatenate([draw.support_images, draw.query_images])
+        assert len(np.unique(images)) == len(images)
+        labels = np.concatenate([draw.support_labels, draw.query_labels])
+        of_class = np.searchsorted(source.class_starts, images, side="right") - 1
+        assert np.array_equal(draw.classes[labels], of_class)
+        assert set(draw.support_labels) == set(draw.query_labels) == set(range(len(draw.classes)))
+
+
+def test_more_queries_leave_the_support_set_and_the_first_queries():
+    source = blobs("blobs", "test", n_images=30)
+    few, many = (
+        draw_episode(source, FixedProtocol(way=5, shot=2, queries_per_class=q), seed=0, index=1) for q in (4, 20)
+    )
+    assert np.array_equal(few.support_images, many.support_images)
+    assert np.array_equal(few.query_images.reshape(5, 4), many.query_images.reshape(5, 20)[:, :4])
+
+
+def test_way_is_uniform_up_to_the_classes_there_are():
+    generator = np.random.default_rng(0)
+    ways = [sample_way(generator, 12, 5, 50) for _ in range(4000)]
+    counts = np.bincount(ways, minlength=13)[5:]
+    assert len(counts) == 8 and counts.min() > 400 and set(ways) == set(range(5, 13))
+    assert sample_way(generator, 100, 5, 5) == 5
+    with pytest.raises(ValueError, match="4 classes are fewer than minimum_way 5"):
+        sample_way(generator, 4, 5, 50)
+
+
+def test_classes_of_one_superclass():
+    generator = np.random.default_rng(0)
+    seen = set()
+    for _ in range(200):
+        classes = sample_classes(generator, 19, SCRIPTS, 5, 50)
+        names = {SCRIPTS[k] for k in classes}
+        assert len(names) == 1 and len(np.unique(classes)) == len(classes) >= 5
+        seen |= names
+    assert seen == {"Greek", "Latin"}  # Runic has too few characters
+    with pytest.raises(ValueError, match="no superclass has the 10 classes"):
+        sample_classes(generator, 19, SCRIPTS, 10, 50)
+
+
+def spans_of(*sizes) -> tuple[np.ndarray, ...]:
+    """Nodes whose classes overlap: each begins with class 0."""
+    return tuple(np.arange(size) for size in sizes)
+
+
+def test_classes_below_one_node_of_a_hierarchy():
+    generator, spans = np.random.default_rng(0), spans_of(2, 5, 5, 8, 20, 30)
+    drawn = [sample_classes(generator, 30, None, 5, 10, spans, maximum_span=20) for _ in range(4000)]
+    assert all(len(np.unique(classes)) == len(classes) for classes in drawn)
+    # 2 is too few and 30 too many; both nodes of 5 count; 10 of the 20 are drawn, and of the others all.
+    assert stats.chisquare([sum(len(c) == way for c in drawn) for way in (5, 8, 10)], [2000, 1000, 1000]).pvalue > 0.01
+    for classes in drawn:
+        assert len(classes) == 10 or np.array_equal(classes, np.arange(len(classes)))
+    cut = np.concatenate([c for c in drawn if len(c) == 10])
+    assert stats.chisquare(np.bincount(cut, minlength=20)).pvalue > 0.01
+
+
+def test_a_node_is_drawn_uniformly_among_the_eligible():
+    generator = np.random.default_rng(0)
+    sizes = [len(sample_span(generator, spans_of(4, 5, 7, 9, 10), 5, 9)) for _ in range(3000)]
+    assert set(sizes) == {5, 7, 9} and stats.chisquare(np.unique(sizes, return_counts=True)[1]).pvalue > 0.01
+
+
+def test_no_hierarchy_can_serve():
+    generator = np.random.default_rng(0)
+    with pytest.raises(ValueError, match="no node of the hierarchy has 5 to 9 classes below it; lower minimum_way or"):
+        sample_span(generator, spans_of(4, 10), 5, 9)
+    with pytest.raises(ValueError, match="no node of the hierarchy has 5 to 392 classes"):
+        sample_classes(generator, 4, None, 5, 50, ())
+    with pytest.raises(ValueError, match="superclasses and spans: an episode can follow only one"):
+        sample_classes(generator, 19, SCRIPTS, 5, 50, spans_of(5))
+
+
+def test_episodes_follow_the_hierarchy_of_their_source_under_the_variable_protocol_only():
+    source = uneven([30] * 20, spans=(np.arange(3, 9), np.arange(12, 19)))
+    for i in range(20):
+        classes = draw_episode(source, VariableProtocol(), 0, i).classes
+        assert classes.tolist() in (list(range(3, 9)), list(range(12, 19)))
+    anywhere = np.concatenate([draw_episode(source, FIXED, 0, i).classes for i in range(100)])
+    assert set(anywhere) == set(range(20))
+    plain = uneven([30] * 20)
+    assert all(
+        np.array_equal(draw_episode(source, FIXED, 0, i).query_images, draw_episode(plain, FIXED, 0, i).query_images)
+        for i in range(5)
+    )
+    narrow = VariableProtocol(maximum_span=6)
+    assert {len(draw_episode(source, narrow, 0, i).classes) for i in range(20)} == {6}
+
+
+def test_queries_are_at_most_half_of_the_smallest_class():
+    assert queries_per_class(np.array([30, 45, 35, 50]), 10) == 10
+    assert queries_per_class(np.array([10, 9, 20, 21]), 10) == 4
+    with pytest.raises(ValueError, match="fewer than 2 images"):
+        queries_per_class(np.array([1, 3, 8, 8]), 10)
+
+
+def test_support_size_is_between_the_way_and_its_limits():
+    generator, remaining = np.random.default_rng(0), np.array([190, 20, 50])
+    drawn = [sample_support_size(generator, remaining, 500, 100) for _ in range(3000)]
+    assert min(drawn) >= 3 and max(drawn) <= 100 + 20 + 50
+    assert abs(np.mean(drawn) - (170 / 2 + 1.5)) < 3  # u is uniform; rounding up adds half an image a class
+    assert max(sample_support_size(generator, remaining, 40, 100) for _ in range(100)) == 40
+
+
+def test_shots_follow_image_counts_and_never_exceed_what_is_left():
+    generator, sizes = np.random.default_rng(0), np.array([400, 100, 12])
+    shots = np.array([sample_shots(generator, sizes, sizes - 5, 60) for _ in range(3000)])
+    assert shots.min() >= 1 and (shots <= sizes - 5).all() and (shots.sum(1) <= 60).all()
+    assert 2.5 < shots[:, 0].mean() / shots[:, 1].mean() < 4.5
+    assert np.array_equal(sample_shots(generator, sizes, sizes - 5, 3), [1, 1, 1])
+
+
+def test_shots_without_log_weights_are_the_shares():
+    sizes = np.array([50, 30, 20])
+    assert np.array_equal(sample_shots(np.random.default_rng(0), sizes, sizes - 10, 13, 0.0, 0.0), [6, 4, 3])
+
+
+def test_log_weights_are_uniform_between_their_bounds():
+    generator, sizes = np.random.default_rng(0), np.array([10**8, 10**8])
+    first, second = np.array([sample_shots(generator, sizes, sizes, 10**7, -2.0, 1.0) for _ in range(2000)]).T
+    difference = np.log(first / second)  # of two uniforms on an interval of length 3: a triangle
+    assert stats.kstest(difference, stats.triang(0.5, loc=-3, scale=6).cdf).pvalue > 0.01
+
+
+def test_a_larger_support_size_than_there_are_images_takes_them_all():
+    """As Meta-Dataset's function of the same arguments, which doesn't refuse it either."""
+    sizes = np.array([12, 11])
+    assert np.array_equal(sample_shots(np.random.default_rng(0), sizes, sizes - 5, 1000), sizes - 5)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda generator, remaining, size: sample_support_size(generator, remaining, size, 100),
+        lambda generator, remaining, size: sample_shots(generator, np.full_like(remaining, 10), remaining, size),
+        lambda generator, remaining, size: sample_uniform_shots(generator, remaining, size, 100),
+    ],
+)
+def test_every_class_needs_a_support_image(draw):
+    generator = np.random.default_rng(0)
+    with pytest.raises(ValueError, match="a support set of 4 images can't hold one of each of 5 classes"):
+        draw(generator, np.array([5, 5, 5, 5, 5]), 4)
+    with pytest.raises(ValueError, match="a class has no image left for the support set after its queries"):
+        draw(generator, np.array([5, 0, 5, 5, 5]), 5)
+
+
+def test_uniform_shots_are_uniform():
+    generator = np.random.default_rng(0)
+    shots = np.array([sample_uniform_shots(generator, np.array([300, 7]), 500, 20) for _ in range(4000)])
+    for column, most in zip(shots.T, (20, 7)):
+        assert stats.chisquare(np.bincount(column, minlength=most + 1)[1:]).pvalue > 0.01
+
+
+def test_a_full_support_set_is_cut_in_proportion():
+    generator, remaining = np.random.default_rng(0), np.array([90, 90, 30, 1])
+    whole = np.array([sample_uniform_shots(generator, remaining, 500, 100) for _ in range(4000)])
+    cut = np.array([sample_uniform_shots(generator, remaining, 24, 100) for _ in range(4000)])
+    assert cut.sum(1).max() == 24 and cut.min() == 1 and (cut[:, 3] == 1).all()
+    # Class 0 and 1 are treated alike, and images beyond each class's first keep a class's share on average.
+    assert stats.ks_2samp(cut[:, 0], cut[:, 1]).pvalue > 0.01
+    beyond = np.where(whole.sum(1, keepdims=True) > 24, (whole - 1) * 20 / (whole.sum(1, keepdims=True) - 4), whole - 1)
+    np.testing.assert_allclose((cut - 1).mean(0), beyond.mean(0), rtol=0.05)
+
+
+@given(
+    sizes=st.lists(st.integers(2, 2000), min_size=2, max_size=50).map(np.array),
+    shots=st.sampled_from(["meta-dataset", "uniform"]),
+    seed=st.integers(0, 1000),
+    spare=st.integers(0, 500),
+)
+def test_a_description_keeps_every_promise(sizes, shots, seed, spare):
+    protocol = VariableProtocol(minimum_way=2, shots=shots, maximum_support_size=50 + spare)
+    episode = describe_episode(np.random.default_rng(seed), sizes, None, None, protocol)
+    of_class = sizes[episode.classes]
+    assert 2 <= len(episode.classes) == len(episode.shots) == len(set(episode.classes))
+    assert episode.n_query == min(10, of_class.min() // 2)
+    assert (episode.shots >= 1).all() and (episode.shots + episode.n_query <= of_class).all()
+    assert episode.shots.sum() <= 50 + spare
+    assert shots == "meta-dataset" or (episode.shots <= 100).all()
+
+
+# Draws of the sampler that the committed results were made with. They depend on NumPy's streams, too.
+BEFORE = {
+    "uniform": ([3, 0, 2, 6, 4, 1], [4, 26, 21, 16, 61, 7], 4, 507717783),
+    "superclasses": ([10, 12, 7, 9, 8, 14, 6], [1, 2, 2, 2, 2, 3, 1], 10, 1788419420),
+    "fixed": ([1, 6, 4, 2], [3, 3, 3, 3], 5, 1920225134),
+    "fixed, superclasses": ([3, 4, 16, 9], [3, 3, 3, 3], 5, 1695793770),
+    "limited": ([4, 0, 2, 3, 5, 1], [7, 18, 7, 6, 11, 8], 10, 1723575000),
+}
+
+
+@pytest.mark.parametrize("case", BEFORE)
+def test_episodes_stay_what_they_were(case):
+    some, many = uneven([30, 12, 50, 9, 80, 21, 40]), uneven([20 + 7 * k for k in range(19)], SCRIPTS)
+    source, protocol = {
+        "uniform": (some, VariableProtocol()),
+        "superclasses": (many, VariableProtocol()),
+        "fixed": (some, FIXED),
+        "fixed, superclasses": (many, FIXED),
+        "limited": (uneven([600, 500] * 4), VariableProtocol(maximum_way=7, maximum_support_size=60)),
+    }[case]
+    classes, shots, n_query, checksum = BEFORE[case]
+    draw = draw_episode(source, protocol, seed=3, index=0)
+    assert draw.classes.tolist() == classes
+    assert np.bincount(draw.support_labels).tolist() == shots
+    assert np.bincount(draw.query_labels).tolist() == [n_query] * len(classes)
+    parts = (draw.classes, draw.support_images, draw.support_labels, draw.query_images, draw.query_labels)
+    assert zlib.crc32(np.concatenate(parts).astype("<i8").tobytes()) == checksum
+
+
+def test_what_cannot_be_drawn_is_said_with_dataset_split_and_class():
+    with pytest.raises(ValueError, match="dataset 'uneven', split 'test': 3 classes are fewer than way 5"):
+        draw_episode(uneven([9, 9, 9]), FixedProtocol(way=5, shot=1), 0, 0)
+    with pytest.raises(ValueError, match="class 'class 1' has 9 images, fewer than 5 support \\+ 10 query images"):
+        draw_episode(uneven([20, 9]), FixedProtocol(way=2, shot=5), 0, 0)
+    with pytest.raises(ValueError, match="dataset 'uneven', split 'test': 3 classes are fewer than minimum_way 5"):
+        draw_episode(uneven([9, 9, 9]), VariableProtocol(), 0, 0)
+    with pytest.raises(ValueError, match="split 'test': class 'class 3' has 1 image, fewer than 1 support \\+ 1 q"):
+        draw_episode(uneven([9, 9, 9, 1, 9]), VariableProtocol(), 0, 0)
+    with pytest.raises(ValueError, match="^class 3 has 1 image,"):  # without names
+        describe_episode(np.random.default_rng(0), np.array([9, 9, 9, 1, 9]), None, None, VariableProtocol())
+    with pytest.raises(ValueError, match="dataset 'uneven', split 'test': no node of the hierarchy"):
+        draw_episode(uneven([9] * 8, spans=(np.arange(4),)), VariableProtocol(), 0, 0)

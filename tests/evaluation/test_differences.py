@@ -1,0 +1,103 @@
+"""One switch at a time: the switched studies, and the paired changes against rows counted by hand."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from small_study import blobs, small_study
+
+from tcnaps.config import study as config
+from tcnaps.config.presets import PRESETS
+from tcnaps.evaluation import differences, evaluate as evaluation
+from tcnaps.evaluation.differences import Difference, cost_of_differences, differences_of, switched
+from tcnaps.evaluation.evaluate import evaluate_dataset
+from tcnaps.training import checkpoints, meta_training, pretraining
+from tcnaps.training.meta_training import meta_train
+from tcnaps.training.pretraining import pretrain
+
+NOTHING = Difference(None, "nothing", {}, variants=("Simple", "Transductive"))
+IDENTITY = Difference(1, "identity weight", {"clustering": {"identity_weight": 50.0}})
+PENALTY = Difference(8, "penalty", {"meta_training": {"film_penalty": 1.0}}, "adaptation", ("Transductive",))
+LAYERS = Difference(5, "two layers", {"task_encoder": {"lstm_layers": 2}}, "adaptation", ("Transductive",))
+RANGE = Difference(13, "pixels", {"pixel_range": [0, 1]}, "everything", ("Transductive",))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    root = tmp_path_factory.mktemp("root")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(config, "project_root", lambda: root)
+        for module in (differences, evaluation, meta_training, pretraining):
+            patch.setattr(module, "open_split", lambda study, name, split: blobs(name, split))
+        study = small_study(trainings=["simple", "feot"])
+        pretrain(study)
+        for training in study.trainings:
+            meta_train(study, training)
+        yield study
+
+
+def test_every_difference_is_one_change_of_a_valid_study():
+    study = small_study()
+    plain = study.model_dump()
+    for difference in differences_of(study):
+        other = switched(study, difference.changes).model_dump()
+        assert [key for key in plain if plain[key] != other[key]] == list(difference.changes), difference.label
+    numbers = {difference.row for difference in differences_of(study)}
+    assert numbers == {None, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13}
+
+
+def test_switches_go_to_the_released_side():
+    """Where the presets differ in what changes accuracy, the difference is among those measured."""
+    study = small_study()
+    changes = [difference.changes for difference in differences_of(study)]
+    for section, values in PRESETS["released"]["both"].items():
+        if section == "statistics":
+            continue
+        for key, value in values.items() if isinstance(values, dict) else [(None, values)]:
+            paper = PRESETS["paper"]["both"][section]
+            if value != (paper[key] if key and key in paper else paper) and (key is None or key in paper):
+                assert ({section: {key: value}} if key else {section: value}) in changes, (section, key)
+
+
+def test_costs_are_paired_means_over_datasets(study):
+    costs = cost_of_differences(study, [NOTHING, IDENTITY], ["variable"])
+    assert list(costs["label"]) == ["nothing"] * 2 + ["identity weight"] * 2
+    assert (costs["difference"][:2] == 0).all() and (costs["interval"][:2] == 0).all()
+    assert (costs["n_datasets"] == 2).all()
+    row = costs[(costs["label"] == "identity weight") & (costs["variant"] == "Simple")].iloc[0]
+    means = []
+    for weight in (1.0, 50.0):
+        other = switched(study, {"clustering": {"identity_weight": weight}})
+        model = checkpoints.load_model(other, "simple")
+        accuracy = []
+        for name in ("blobs", "others"):
+            rows = evaluate_dataset(model, blobs(name, "test"), other, "simple", "variable")
+            hits = (rows["prediction_0"] == rows["label"]).groupby(rows["episode"]).mean()
+            accuracy.append(hits.mean())
+        means.append(np.mean(accuracy))
+    assert row["difference"] == pytest.approx(means[1] - means[0], abs=1e-9)
+
+
+def test_retrained_weights_lie_apart_and_are_found_again(study, monkeypatch):
+    before = {file: file.read_bytes() for file in study.results_folder.glob("checkpoints/*")}
+    costs = cost_of_differences(study, [PENALTY, LAYERS, RANGE], ["5-way-1-shot"])
+    assert list(costs["trains"]) == ["adaptation", "adaptation", "everything"]
+    assert {file: file.read_bytes() for file in study.results_folder.glob("checkpoints/*")} == before
+    folders = sorted(folder.name for folder in (study.results_folder / "differences").iterdir())
+    assert folders == ["penalty", "pixels", "two-layers"]
+    weights, _ = checkpoints.load(study.results_folder / "differences/two-layers/checkpoints/feot.safetensors", "")
+    assert "task_encoder.lstm.weight_ih_l1" in weights
+    for module, name in ((meta_training, "_take_step"), (pretraining, "augment")):
+        monkeypatch.setattr(module, name, lambda *a, **k: pytest.fail("trained again"))
+    pd.testing.assert_frame_equal(cost_of_differences(study, [PENALTY, LAYERS, RANGE], ["5-way-1-shot"]), costs)
+
+
+def test_the_pixel_range_is_what_the_networks_see(study):
+    inside = checkpoints.new_model(switched(study, {"pixel_range": [0, 1]}), "feot").eval()
+    outside = checkpoints.new_model(study, "feot").eval()
+    inside.load_state_dict(outside.state_dict())
+    images = torch.rand(4, 3, 32, 32) * 2 - 1
+    film = outside.film_generator(torch.zeros(64))
+    with torch.no_grad():
+        assert torch.allclose(inside.extract(images, film), outside.extract((images + 1) / 2, film))
+        assert not torch.allclose(inside.extract(images, film), outside.extract(images, film))

@@ -1,0 +1,84 @@
+"""Views of an episode in a plane, contact sheets, and the comparison of heads."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from small_study import blobs, small_study
+
+from tcnaps.config import FixedProtocol
+from tcnaps.evaluation.compare_heads import compare_heads
+from tcnaps.evaluation.projection import discriminative_plane, view_in_plane
+from tcnaps.figures.training import contact_sheets
+from tcnaps.method.backbone import Backbone
+from tcnaps.method.clustering import class_logits, trajectory
+from tcnaps.method.head import Head
+from tcnaps.method.model import TransductiveCNAPS
+
+
+def planted(d=10):
+    """Three classes that differ in the first two of d dimensions only; the others are noisier."""
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.zeros(3, d, dtype=torch.float64)
+    centres[1, 0], centres[2, 1] = 8, 8
+    spread = torch.full((d,), 3.0, dtype=torch.float64)
+    spread[:2] = 0.7
+
+    def draw(n):
+        return torch.cat([c + spread * torch.randn(n, d, generator=generator, dtype=torch.float64) for c in centres])
+
+    return draw(4), torch.arange(3).repeat_interleave(4), draw(30)
+
+
+def test_the_plane_is_orthonormal_and_shows_what_tells_classes_apart():
+    support, labels, query = planted()
+    one_hot = torch.nn.functional.one_hot(torch.arange(3).repeat_interleave(30), 3).double()
+    plane = discriminative_plane(query, one_hot)
+    torch.testing.assert_close(plane.T @ plane, torch.eye(2, dtype=torch.float64))
+    assert plane[:2].square().sum() > 1.7  # of 2: the two planted directions
+
+
+def test_a_view_repeats_what_the_clustering_does():
+    support, labels, query = planted()
+    view = view_in_plane(support, labels, query, steps=3)
+    logits = trajectory(support, labels, query, steps=3)
+    np.testing.assert_allclose(view.responsibilities[:, 12:], logits.softmax(2), atol=1e-9)
+    assert (view.responsibilities[:, :12] == torch.nn.functional.one_hot(labels, 3).numpy()).all()
+    assert view.is_support.sum() == 12 and view.points.shape == (102, 2)
+    assert (np.linalg.eigvalsh(view.covariances) >= 1 - 1e-9).all()  # identity_weight is 1
+
+
+def test_in_two_dimensions_nothing_is_turned_and_the_drawn_statistics_give_the_drawn_responsibilities():
+    generator = torch.Generator().manual_seed(1)
+    support, query = (torch.randn(n, 2, generator=generator, dtype=torch.float64) for n in (3, 20))
+    view = view_in_plane(support, torch.arange(3), query, steps=2)
+    np.testing.assert_allclose(view.points, torch.cat([support, query]))
+    from tcnaps.method.clustering import ClassStatistics
+
+    for t in range(3):
+        drawn = ClassStatistics(
+            torch.from_numpy(view.means[t]), torch.from_numpy(view.covariances[t]), torch.ones(3).double()
+        )
+        np.testing.assert_allclose(class_logits(query, drawn).softmax(1), view.responsibilities[t, 3:], atol=1e-9)
+
+
+def test_heads_are_compared_on_the_same_episodes():
+    torch.manual_seed(0)
+    model = TransductiveCNAPS("simple", Backbone()).eval()
+    sources = [blobs("blobs", "test"), blobs("others", "test")]
+    protocol = FixedProtocol(way=3, shot=1, queries_per_class=3)
+    heads = {1.0: Head(), 0.25: Head(scale=0.25)}
+    frame = compare_heads(model, sources, protocol, heads, small_study(), episodes=2)
+    assert len(frame) == 2 * 2 * 2 and set(frame.domain) == {"in", "out"}
+    wide = frame.pivot(index=["dataset", "episode"], columns="head", values="without")
+    assert (wide[1.0] == wide[0.25]).all()  # step 0 labels do not depend on the scale
+    confidence = frame.groupby("head")["confidence"].mean()
+    assert confidence[0.25] < confidence[1.0] and frame[["without", "refined"]].stack().between(0, 1).all()
+
+
+def test_contact_sheets_show_every_source_and_leave_the_rest_empty():
+    _, axes = plt.subplots(1, 3)
+    contact_sheets(axes, [blobs("blobs", "test"), blobs("others", "test")], classes=4, images=5)
+    shown = [ax.images[0].get_array() for ax in axes if ax.images]
+    assert [ax.get_title() for ax in axes] == ["blobs", "others", ""]
+    assert all(image.shape == (4 * 32, 5 * 32, 3) for image in shown) and len(shown) == 2
+    plt.close("all")

@@ -1,0 +1,173 @@
+"""Tables: what a cell says, where it stands, and that files come out whole and the same."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tcnaps.evaluation.statistics import (
+    accuracy_summary,
+    average_ranks,
+    best,
+    domain_averages,
+    episode_accuracies,
+    paired_difference,
+)
+from tcnaps.figures import tables
+from tcnaps.figures.tables import (
+    accuracy_table,
+    beside_published,
+    cell,
+    html,
+    markdown,
+    published_table,
+    read_published,
+    read_published_averages,
+    write_csv,
+)
+from tcnaps.method.stopping import variant_predictions
+
+
+@pytest.fixture(scope="module")
+def episodes():
+    from synthetic_rows import synthetic_rows
+
+    return episode_accuracies(variant_predictions(synthetic_rows(), ["Simple", "Transductive"], 2, 4))
+
+
+@pytest.fixture
+def summary():
+    entries = [
+        ("A", "letters", "in", 0.5876, 0.0112),
+        ("A", "digits", "out", 0.7, 0.02),
+        ("B", "letters", "in", 0.4, np.nan),
+    ]
+    return pd.DataFrame(entries, columns=["variant", "dataset", "domain", "accuracy", "interval"])
+
+
+def test_cells():
+    assert cell(0.5876, 0.0112) == "58.8±1.1"
+    assert cell(0.5876, 0.0112, bold=True) == "**58.8±1.1**"
+    assert cell(0.031, 0.008, signed=True) == "+3.1±0.8"
+    assert cell(-0.031, signed=True) == "-3.1"
+    assert cell(0.5, np.nan) == "50.0"
+    assert cell(np.nan, 0.1) == ""
+
+
+def test_wide_table_in_order_with_gaps(summary):
+    table = accuracy_table(summary, bold=[True, False, False])
+    assert list(table.index) == ["A", "B"] and list(table.columns) == ["letters", "digits"]
+    assert table.to_numpy().tolist() == [["**58.8±1.1**", "70.0±2.0"], ["40.0", ""]]
+
+
+def test_averages_and_ranks_follow(episodes):
+    summary = accuracy_summary(episodes)
+    averages = domain_averages(summary)
+    table = accuracy_table(summary, averages, average_ranks(summary), best(summary, episodes))
+    means, ranks = [f"Mean {d}" for d in ("in", "out", "all")], [f"Rank {d}" for d in ("in", "out", "all")]
+    assert list(table.columns) == ["letters", "textures", "digits", *means, *ranks]
+    for row in summary.itertuples():
+        text = table.loc[row.variant, row.dataset].strip("*")
+        assert text == f"{100 * row.accuracy:.1f}±{100 * row.interval:.1f}"
+    for row in averages.itertuples():
+        assert table.loc[row.variant, f"Mean {row.domain}"] == cell(row.accuracy, row.interval)
+
+
+def test_table_of_differences(episodes):
+    a, b = (episodes[episodes["variant"] == name] for name in ("Transductive", "Simple"))
+    difference = paired_difference(a, b).assign(comparison="Transductive − Simple")
+    table = accuracy_table(difference, method="comparison", value="difference")
+    row = difference.iloc[0]
+    assert table.iloc[0, 0] == f"{100 * row['difference']:+.1f}±{100 * row['interval']:.1f}"
+
+
+def test_published_tables_look_like_the_papers():
+    first = published_table(1)
+    assert first.loc["Our Method", "MNIST"] == "**95.7±0.3**" and first.loc["MAML", "MNIST"] == ""
+    assert first.loc["URT", "Rank in"] == "**1.7**" and first.loc["Our Method", "Rank in"] == "2.1"
+    second = published_table(2)
+    assert second.loc["TADAM", "Transductive"] == "BN"
+    assert second.loc["Transductive CNAPS", "tiered-ImageNet 10-way 5-shot"] == "72.5±0.6"
+    third = published_table(3, ["Transductive", "COT"])
+    assert list(third.index) == ["Transductive", "COT"]
+    assert third.loc["COT", "Mean in"] == "**75.4**" and third.loc["COT", "Mean out"] == "69.7"
+    assert published_table(4).loc["No Min/Max", "Mean all"] == "73.4"
+
+
+def test_published_values_are_fractions():
+    assert read_published(1)["accuracy"].between(0, 1).all()
+    assert read_published_averages(3)["accuracy"].between(0, 1).all()
+    assert read_published_averages(1)["rank"].between(1, 12).all()
+
+
+def test_other_datasets_are_shown_apart(summary):
+    blocks = beside_published(accuracy_table(summary), published_table(3))
+    assert list(blocks) == ["This study", "Published, on the paper's own datasets"]
+    assert list(blocks["This study"].columns) == ["letters", "digits"]
+
+
+def test_the_papers_datasets_are_merged():
+    ours = read_published(3)
+    ours = ours[ours["model"] == "COT"].rename(columns={"model": "variant"})
+    official = {paper: name for name, paper in tables.PAPER_NAMES.items()}
+    ours = ours.assign(dataset=ours["dataset"].map(official))
+    [(_, merged)] = beside_published(accuracy_table(ours), published_table(3)).items()
+    assert list(merged.index[:2]) == ["COT", "GMM-EM+ (published)"]
+    datasets = [column for column in merged if not column.startswith("Mean")]
+    assert len(datasets) == 13
+    unmarked = merged.loc["COT (published)", datasets].str.strip("*")
+    assert (merged.loc["COT", datasets] == unmarked).all()
+    assert (merged.loc["COT", ["Mean in", "Mean all"]] == "").all()
+
+
+def test_markdown(summary):
+    text = markdown(accuracy_table(summary, bold=[True, False, False]).rename(index={"B": "B|C"}))
+    assert text == (
+        "| variant | letters | digits |\n| --- | --- | --- |\n"
+        "| A | **58.8±1.1** | 70.0±2.0 |\n| B\\|C | 40.0 |  |\n"
+    )
+    assert markdown(pd.DataFrame({"shot": [1]}), index=False) == "| shot |\n| --- |\n| 1 |\n"
+
+
+def test_html_escapes_and_sets_bold(summary):
+    table = accuracy_table(summary, bold=[True, False, False]).rename(index={"B": "<B>"})
+    text = html({"Ours & theirs": table})
+    assert text._repr_html_() == text
+    assert "<b>58.8±1.1</b>" in text and "**" not in text
+    assert "&lt;B&gt;" in text and "Ours &amp; theirs" in text
+    assert "<caption" not in html(table)
+
+
+def test_csv_is_whole_and_the_same_twice(tmp_path):
+    frame = pd.DataFrame({"dataset": ["a", "b"], "accuracy": [1 / 3, 0.1 + 0.2], "n": [1, 2]})
+    first = write_csv(frame, tmp_path / "new" / "folder" / "one.csv")
+    second = write_csv(frame.copy(), tmp_path / "two.csv")
+    assert first.read_bytes() == second.read_bytes() == b"dataset,accuracy,n\na,0.333333,1\nb,0.3,2\n"
+    assert [file.name for file in first.parent.iterdir()] == ["one.csv"]
+
+
+def test_a_failed_csv_leaves_the_old_one(tmp_path, monkeypatch):
+    path = write_csv(pd.DataFrame({"x": [1]}), tmp_path / "table.csv")
+
+    def fail(self, file, **options):
+        file.write_text("half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(pd.DataFrame, "to_csv", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_csv(pd.DataFrame({"x": [2]}), path)
+    assert path.read_text() == "x\n1\n" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_errors_name_the_remedy(summary, tmp_path):
+    with pytest.raises(ValueError, match="no published table 5; there are Tables 1 to 4"):
+        read_published(5)
+    with pytest.raises(ValueError, match="Table 2 prints no averages; Table 1, Table 3, Table 4 do"):
+        read_published_averages(2)
+    with pytest.raises(FileNotFoundError, match=r"table-1-meta-dataset\.csv is missing.*work in a clone"):
+        read_published(1, tmp_path)
+    with pytest.raises(ValueError, match="Table 3 has no row Conquest; it has: GMM-EM"):
+        published_table(3, ["Conquest"])
+    with pytest.raises(ValueError, match="pick one protocol"):
+        accuracy_table(pd.concat([summary, summary]))
+    with pytest.raises(ValueError, match="lacks column interval"):
+        accuracy_table(summary.drop(columns="interval"))

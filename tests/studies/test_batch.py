@@ -1,0 +1,192 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from notebook_files import cell, write_notebook
+
+import tcnaps
+from tcnaps.config.fingerprint import SourceError
+from tcnaps.studies.batch import BatchError, NotebookFailed, _value, main, notebook_parameters, run_notebook
+from tcnaps.studies.run import _lock
+
+ROOT = Path(tcnaps.__file__).parents[1]
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
+
+
+@pytest.fixture
+def notebook(tmp_path):
+    return write_notebook(
+        tmp_path / "notebooks" / "one.ipynb",
+        cell("# What is one?", kind="markdown"),
+        cell("episodes = 3\ntraining: str = 'feot'\nscales = [0.5, 1.0]\nrate = 0.1", "parameters"),
+        cell("from pathlib import Path\nPath('out.txt').write_text(f'{episodes} {training}')"),
+        cell("1 / (episodes - 5)"),
+    )
+
+
+# ---- parameters
+
+
+def test_parameters_are_read_with_their_defaults(notebook):
+    defaults = {"episodes": 3, "training": "feot", "scales": [0.5, 1.0], "rate": 0.1}
+    assert notebook_parameters(notebook) == defaults
+
+
+def test_an_unknown_parameter_is_an_error_before_anything_runs(notebook, tmp_path, capsys):
+    with pytest.raises(BatchError, match=r"no parameter 'epsiodes'; did you mean 'episodes'\?.*scales, rate"):
+        run_notebook(notebook, tmp_path / "out.ipynb", {"epsiodes": 1})
+    assert main(["notebook", str(notebook), str(tmp_path / "out.ipynb"), "-p", "xyzzy", "1"]) == 2
+    error = capsys.readouterr().err
+    assert "no parameter 'xyzzy'. Its parameters: episodes, training, scales, rate." in error
+    assert not (tmp_path / "out.ipynb").exists()
+
+
+@pytest.mark.parametrize("tags", [(), ("parameters", "parameters")], ids=["none", "two"])
+def test_exactly_one_cell_holds_the_parameters(tmp_path, tags):
+    path = write_notebook(tmp_path / "n.ipynb", cell("x = 1", *tags[:1]), cell("y = 2", *tags[1:]))
+    with pytest.raises(BatchError, match="n.ipynb has (no|2) code cells tagged 'parameters' and needs"):
+        run_notebook(path, tmp_path / "out.ipynb", {})
+
+
+def test_files_that_are_no_notebook(tmp_path):
+    with pytest.raises(SourceError, match="nowhere.ipynb cannot be read"):
+        run_notebook(tmp_path / "nowhere.ipynb", tmp_path / "out.ipynb", {})
+    (tmp_path / "n.ipynb").write_text("{}")
+    with pytest.raises(SourceError, match="n.ipynb is not a notebook of format 4"):
+        notebook_parameters(tmp_path / "n.ipynb")
+    write_notebook(tmp_path / "n.ipynb", cell("x = = 1", "parameters"))
+    with pytest.raises(SourceError, match="n.ipynb is not valid Python: .*x = = 1"):
+        notebook_parameters(tmp_path / "n.ipynb")
+
+
+def test_the_executed_notebook_must_not_replace_its_source(notebook):
+    with pytest.raises(BatchError, match="is the notebook itself"):
+        run_notebook(notebook, notebook, {})
+
+
+@pytest.mark.parametrize(("text", "default", "value"), [
+    ("7", 3, 7), ("007", "feot", "007"), ("null", "feot", "null"), ("simple", "feot", "simple"),
+    ('"simple"', "feot", "simple"), ("2", 0.1, 2.0), ("[1, 2]", [0.5], [1, 2]), ("[1]", (0.5,), [1]),
+    ("true", False, True), ("3", None, 3), ("text", None, "text"),
+])
+def test_values_of_the_command_line_follow_the_defaults(text, default, value):
+    read = _value("n.ipynb", "x", text, default)
+    assert read == value and type(read) is type(value)
+
+
+@pytest.mark.parametrize(("text", "default"), [("many", 3), ("true", 3), ("1.5", 3), ("1", [1]), ("1", True)])
+def test_values_of_another_kind_are_errors(text, default):
+    with pytest.raises(BatchError, match=f"'x' must be {type(default).__name__}.*got {text}"):
+        _value("n.ipynb", "x", text, default)
+
+
+# ---- execution
+
+
+def test_a_notebook_runs_in_its_folder_with_its_parameters(notebook, tmp_path, monkeypatch):
+    monkeypatch.setenv("JUPYTER_PATH", "/nowhere")
+    run_notebook(notebook, tmp_path / "made" / "out.ipynb", {"episodes": 4}, progress=False)
+    assert (notebook.parent / "out.txt").read_text() == "4 feot"
+    executed = json.loads((tmp_path / "made" / "out.ipynb").read_text())["cells"]
+    assert executed[-1]["outputs"][0]["data"]["text/plain"] in ("-1.0", ["-1.0"])
+    assert "JUPYTER_PATH" not in os.environ
+
+
+def test_a_failing_cell_is_named_and_the_executed_notebook_kept(notebook, tmp_path):
+    output = tmp_path / "out.ipynb"
+    message = r"(?s)one.ipynb failed in cell \[4\], which begins '1 / .*ZeroDivisionError: .*out.ipynb"
+    with pytest.raises(NotebookFailed, match=message):
+        run_notebook(notebook, output, {"episodes": 5}, progress=False)
+    assert "ZeroDivisionError" in output.read_text()
+
+
+def test_a_dead_kernel_is_an_error(tmp_path):
+    path = tmp_path / "n.ipynb"
+    write_notebook(path, cell("x = 1", "parameters"), cell("import os\nos._exit(9)"))
+    with pytest.raises(NotebookFailed, match="n.ipynb: the kernel died"):
+        run_notebook(path, tmp_path / "out.ipynb", {}, progress=False)
+
+
+def test_nothing_is_left_running_when_the_parent_is_killed(tmp_path):
+    path, kernel = tmp_path / "n.ipynb", tmp_path / "kernel"
+    waiting = "import os, time\nopen('kernel', 'w').write(str(os.getpid()))\ntime.sleep(60)"
+    write_notebook(path, cell("x = 1", "parameters"), cell(waiting))
+    command = f"'{sys.executable}' -m tcnaps.studies.batch notebook --parent $$ '{path}' '{path}.out' & wait"
+    shell = subprocess.Popen(["bash", "-c", command], env=ENVIRONMENT, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: kernel.exists() and kernel.read_text(), 60)
+        family = psutil.Process(shell.pid).children(recursive=True)
+        assert int(kernel.read_text()) in {process.pid for process in family}
+    finally:
+        shell.kill()
+        shell.wait()
+    wait_for(lambda: not any(alive(process) for process in family), 10)
+
+
+def wait_for(condition, seconds):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.05)
+
+
+def alive(process):
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+# ---- studies
+
+
+def test_a_wrong_study_is_an_error_before_anything_is_started(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Snakefile").write_text("raise SystemExit('started')")
+    (tmp_path / "study.yaml").write_text("nmae: x")
+    assert main(["study", "study.yaml"]) == 2
+    error = capsys.readouterr().err
+    assert "nmae: there is no such key; did you mean 'name'?" in error and "started" not in error
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_study_needs_the_projects_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["study", "study.yaml"]) == 2
+    assert "no Snakefile" in capsys.readouterr().err
+
+
+def test_one_run_of_a_study_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("tcnaps.studies.run.LOCK_PATIENCE", 0.3)
+    with _lock(tmp_path / "mine"):
+        with pytest.raises(BatchError, match=f"'mine' is already being run, by process {os.getpid()}"):
+            with _lock(tmp_path / "mine"):
+                pass
+        with _lock(tmp_path / "another"):
+            pass
+    with _lock(tmp_path / "mine"):
+        pass
+
+
+def test_a_second_run_waits_for_one_that_is_ending(tmp_path):
+    code = ("import sys, time; from pathlib import Path; from tcnaps.studies.run import _lock\n"
+            "with _lock(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)")
+    command = [sys.executable, "-c", code, tmp_path / "s"]
+    with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"held\n"
+        holder.send_signal(signal.SIGKILL)
+        with _lock(tmp_path / "s"):
+            pass
+
+
+def test_the_package_imports_without_torch():
+    code = "import sys, tcnaps, tcnaps.studies.batch; print('torch' in sys.modules, tcnaps.__version__)"
+    command = [sys.executable, "-c", code]
+    printed = subprocess.check_output(command, env=ENVIRONMENT, text=True)
+    assert printed.split() == ["False", tcnaps.__version__]

@@ -1,0 +1,177 @@
+"""The notebooks: their form, and all of them run by papermill, in reading order, on a study of a few episodes."""
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from measured import write_measurements
+
+from tcnaps.config.fingerprint import code_cells
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+PROTOCOL = {"kind": "variable", "maximum_way": 6, "maximum_support_size": 18, "queries_per_class": 3}
+STUDY = {
+    "name": "tiny",
+    "image_size": 32,
+    "datasets": {
+        "textures": {"source": "miniature", "domain": "in"},
+        "digits": {"source": "miniature", "domain": "out"},
+    },
+    "pretraining": {"datasets": ["textures"], "epochs": 1, "schedule": "one cycle", "batch_size": 128},
+    "meta_training": {
+        "datasets": ["textures"],
+        "protocol": PROTOCOL,
+        "episodes": 2,
+        "episodes_per_step": 1,
+        "validate_every": 1,
+        "validation_datasets": ["textures"],
+        "validation_episodes": 2,
+    },
+    "evaluations": {
+        "variable": {
+            "protocol": PROTOCOL,
+            "datasets": ["textures", "digits"],
+            "episodes": 3,
+            "trainings": ["simple", "feot", "transductive_plus", "gmm", "feot_gmm", "gmm_em_plus"],
+        },
+        **{
+            f"5-way-1-shot-{n}": {
+                "protocol": {"kind": "fixed", "way": 5, "shot": 1, "queries_per_class": n},
+                "datasets": ["textures", "digits"],
+                "trainings": ["simple", "feot"],
+                "episodes": 2,
+            }
+            for n in (3, 6)
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda n: n.stem)
+def test_the_form_of_a_notebook(notebook):
+    content = json.loads(notebook.read_text())
+    first = "".join(content["cells"][0]["source"])
+    assert re.match(r"# .*\?", first), "the title asks a question"
+    cells = code_cells(notebook)
+    assert sum("parameters" in tags for _, tags in cells) == 1
+    assert all(len(source.splitlines()) <= 15 for source, _ in cells)
+    assert not any(re.search(r"^\s*(def|class) |sys\.path|^[!%]", source, re.MULTILINE) for source, _ in cells)
+    code = [cell for cell in content["cells"] if cell["cell_type"] == "code"]
+    assert not any(cell["outputs"] or cell["execution_count"] for cell in code)
+    assert "print(" in cells[-1][0], "the last cell answers"
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A project's root with the tiny study, its networks trained: one training by notebook, the others directly."""
+    root = tmp_path_factory.mktemp("project")
+    shutil.copytree(ROOT / "notebooks", root / "notebooks")
+    shutil.copytree(ROOT / "results" / "published", root / "results" / "published")
+    shutil.copy(ROOT / "Snakefile", root)
+    write_measurements(root / "results" / "benchmarks.json")
+    (root / "configs").mkdir()
+    (root / "configs" / "tiny.yaml").write_text(yaml.safe_dump(STUDY, sort_keys=False))
+    before = Path.cwd()
+    os.chdir(root)
+    try:
+        from tcnaps.config import load_study
+        from tcnaps.evaluation.evaluate import evaluate
+        from tcnaps.training.meta_training import meta_train
+
+        run("02-pretrain")
+        run("03-meta-train")
+        study = load_study("configs/tiny.yaml")
+        for training in study.trainings:
+            if training != "feot":
+                meta_train(study, training)
+                evaluate(study, training)
+        run("04-evaluate")
+    finally:
+        os.chdir(before)
+    return root
+
+
+def run(name):
+    """Runs a notebook of the project in the working folder and returns what its last cell printed."""
+    from tcnaps.studies.batch import run_notebook
+
+    executed = Path("results/tiny/notebooks") / f"{name}.ipynb"
+    run_notebook(
+        Path("notebooks") / f"{name}.ipynb",
+        executed,
+        ({} if name in WITHOUT_STUDY else {"study": "configs/tiny.yaml"}) | EXTRA.get(name, {}),
+        progress=False,
+    )
+    outputs = json.loads(executed.read_text())["cells"][-1]["outputs"]
+    return "".join("".join(output.get("text", "")) for output in outputs)
+
+
+EXTRA = {
+    "01-soft-k-means": {"dataset": "textures", "scale_episodes": 2, "scales": [0.25, 1.0], "queries_per_class": 4},
+    "11-differences": {"evaluations": ["variable", "5-way-1-shot-3"], "retrain": False},
+    "16-precision": {"evaluations": ["variable", "5-way-1-shot-3"]},
+}
+WITHOUT_STUDY = ["15-speed"]
+LOOKING = [n.stem for n in NOTEBOOKS if n.stem[:2] not in ("02", "03", "04")]
+
+
+def test_the_training_notebooks_answer_and_leave_their_figures(project):
+    for name, pattern in {
+        "02-pretrain": r"Held-out accuracy after 1 epochs: [\d.]+ ± [\d.]+%",
+        "03-meta-train": r"feot, best: validation accuracy [\d.]+ ± [\d.]+%",
+        "04-evaluate": r"feot, variable, minimum 2, maximum 4: [\d.]+ ± [\d.]+%",
+    }.items():
+        executed = json.loads((project / "results/tiny/notebooks" / f"{name}.ipynb").read_text())
+        assert re.search(pattern, "".join(executed["cells"][-1]["outputs"][0]["text"])), name
+    for figure in ("pretraining", "meta-training/feot"):
+        assert all(
+            (project / "figures/tiny" / f"{figure}.{suffix}").stat().st_size > 2_000 for suffix in ("png", "pdf")
+        )
+
+
+@pytest.mark.parametrize("name", LOOKING)
+def test_a_notebook_runs_and_answers_with_a_number(project, name, monkeypatch):
+    monkeypatch.chdir(project)
+    answer = run(name)
+    assert re.search(r"\d", answer) and ("±" in answer or name in ("00-data", "15-speed")), answer
+
+
+def test_printed_accuracies_follow_from_the_rows(project, monkeypatch):
+    """The tables' numbers, recomputed from the rows by hand; the heatmap's cells, from the model stopping early."""
+    import pandas as pd
+    import torch
+
+    from tcnaps.config import load_study
+    from tcnaps.datasets import open_split
+    from tcnaps.episodes.sampling import draw_episode
+    from tcnaps.method.episode import load_episode
+    from tcnaps.training.checkpoints import load_model
+
+    monkeypatch.chdir(project)
+    run("05-accuracy")
+    run("08-refinement-steps")
+    study = load_study("configs/tiny.yaml")
+    accuracy = pd.read_csv("results/tiny/accuracy.csv").set_index(["variant", "dataset"])["accuracy"]
+    for name in study.datasets:
+        rows = pd.read_parquet(f"results/tiny/rows/simple/variable/{name}.parquet")
+        right = (rows["prediction_0"] == rows["label"]).groupby(rows["episode"]).mean()
+        assert accuracy["Simple", name] == pytest.approx(right.mean(), abs=1e-5)
+    grid = pd.read_csv("results/tiny/refinement-steps.csv")
+    model, protocol = load_model(study, "feot"), study.evaluations["variable"].protocol
+    for cell in grid.sample(6, random_state=0).itertuples():
+        means = []
+        for name in study.datasets:
+            source = open_split(study, name, "test")
+            with torch.no_grad():
+                episodes = [load_episode(source, draw_episode(source, protocol, study.seed, i)) for i in range(3)]
+                hits = [
+                    (model.classify(e, cell.minimum, cell.maximum).labels == e.query_labels).double().mean()
+                    for e in episodes
+                ]
+            means.append(torch.stack(hits).mean().item())
+        assert cell.accuracy == pytest.approx(sum(means) / len(means), abs=1e-5)

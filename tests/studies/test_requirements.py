@@ -1,0 +1,104 @@
+"""What a study asks of its datasets is known before anything is trained on them."""
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from small_study import blobs, small_study
+
+from tcnaps.config import FixedProtocol, VariableProtocol
+from tcnaps.datasets import DatasetError
+from tcnaps.datasets.preparing import SplitLayout
+from tcnaps.episodes.sampling import describe_episode
+from tcnaps.studies import requirements as needs
+from tcnaps.studies.requirements import Need, check_protocol, needs_of, open_usable, unmet_needs
+
+
+def layout(*sizes, **hierarchy):
+    return SplitLayout(tuple(f"class {k}" for k in range(len(sizes))), sizes, **hierarchy)
+FIXED = {"kind": "fixed", "way": 3, "shot": 2, "queries_per_class": 3}
+
+
+def test_a_study_needs_what_its_sections_name():
+    study = small_study()
+    found = needs_of(study)
+    assert Need("pretraining", "blobs", "train") in found
+    assert Need("meta_training", "blobs", "valid", study.meta_training.protocol) in found
+    assert Need("evaluations.variable", "others", "test", study.evaluations["variable"].protocol) in found
+    assert len(found) == 1 + 2 + 3
+    own = small_study(meta_training={**study.meta_training.model_dump(mode="json"), "validation_protocol": FIXED})
+    protocols = {need.split: need.protocol for need in needs_of(own) if need.key == "meta_training"}
+    assert protocols == {"train": study.meta_training.protocol, "valid": FixedProtocol(**FIXED)}
+
+
+def test_imported_weights_need_no_training_data():
+    imported = {"backbone": "b.pt", "simple": "s.pt", "feot": "f.pt"}
+    assert {need.split for need in needs_of(small_study(trainings=["simple", "feot"], imported=imported))} == {"test"}
+    found = needs_of(small_study(trainings=["simple", "feot"], imported={"feot": "f.pt"}))
+    assert {need.key for need in found if need.split == "train"} == {"meta_training"}
+
+
+def test_what_is_wanting_is_named_with_the_key_that_asks_for_it():
+    study = small_study()
+    assert unmet_needs(study, "others", {"test": layout(*[4] * 6)}) == []
+    missing, few = unmet_needs(study, "others", {"train": layout(9)}), unmet_needs(study, "others", {"test": layout(4)})
+    assert missing == [
+        "evaluations.variable uses the split 'test' of 'others', which has: train. Change the dataset's splits, or "
+        "take it from that list."
+    ]
+    assert few == [
+        "evaluations.variable.protocol, dataset 'others', split 'test': 1 classes are fewer than minimum_way 5; lower "
+        "it"
+    ]
+    splits = {"train": layout(*[9] * 5), "valid": layout(*[9] * 5), "test": layout(9, 9, 9, 2, 9)}
+    assert unmet_needs(study, "blobs", splits) == [
+        "evaluations.5-way-1-shot.protocol, dataset 'blobs', split 'test': class 'class 3' has 2 images, fewer than "
+        "1 support + 2 query images; lower shot or queries_per_class"
+    ]
+
+
+@pytest.mark.parametrize(("split", "protocol", "message"), [
+    (layout(9, 9), FixedProtocol(way=3, shot=1), "2 classes are fewer than way 3"),
+    (layout(9, 9, 4), FixedProtocol(**FIXED), "class 'class 2' has 4 images, fewer than 2 support \\+ 3 query images"),
+    (layout(9, 9, 1), VariableProtocol(minimum_way=2), "class 'class 2' has 1 image, fewer than 1 support"),
+    (layout(9, 9, 9), VariableProtocol(minimum_way=4), "3 classes are fewer than minimum_way 4"),
+    (layout(9, 9, 9, superclasses=("a", "a", "b")), VariableProtocol(minimum_way=3), "no superclass has the 3 classes"),
+    (layout(9, 9, 9, spans=((0, 1),)), VariableProtocol(minimum_way=3), "no node of the hierarchy has 3 to 392"),
+    (layout(9, 1, 9, superclasses=("a", "a", "b")), VariableProtocol(minimum_way=2), "class 'class 1' has 1 image"),
+])
+def test_protocols_that_a_split_cannot_serve(split, protocol, message):
+    with pytest.raises(ValueError, match=message):
+        check_protocol(split, protocol)
+
+
+def test_classes_that_no_episode_can_draw_may_be_small():
+    check_protocol(layout(9, 9, 1, superclasses=("a", "a", "b")), VariableProtocol(minimum_way=2))
+    check_protocol(layout(9, 9, 1, spans=((0, 1), (0, 1, 2))), VariableProtocol(minimum_way=2, maximum_span=2))
+
+
+@given(st.data())
+def test_no_episode_fails_where_the_check_passes(data):
+    sizes = data.draw(st.lists(st.integers(1, 8), min_size=1, max_size=8))
+    groups = data.draw(st.none() | st.lists(st.sampled_from("ab"), min_size=len(sizes), max_size=len(sizes)))
+    way, number = data.draw(st.integers(2, 4)), data.draw(st.integers(1, 3))
+    protocol = data.draw(st.sampled_from([
+        FixedProtocol(way=way, shot=number, queries_per_class=2),
+        VariableProtocol(minimum_way=way, maximum_way=5, maximum_support_size=10, queries_per_class=number),
+    ]))
+    split = layout(*sizes, superclasses=None if groups is None else tuple(groups))
+    try:
+        check_protocol(split, protocol)
+    except ValueError:
+        return
+    for seed in range(20):
+        describe_episode(np.random.default_rng(seed), np.array(sizes), split.superclasses, None, protocol)
+
+
+def test_datasets_that_will_not_do_are_left_out_aloud(monkeypatch):
+    few, enough = blobs("few", "test", n_classes=2), blobs("enough", "test")
+    splits = {"few": {"test": few}, "enough": {"test": enough}, "none": {}}
+    monkeypatch.setattr(needs, "open_splits", lambda study, name: splits[name])
+    usable, left_out = open_usable(small_study(), list(splits), "test", FixedProtocol(**FIXED))
+    assert [source.dataset for source in usable] == ["enough"]
+    assert left_out == ["few: 2 classes are fewer than way 3; lower the way", "none: there is no split 'test'"]
+    with pytest.raises(DatasetError, match="No dataset will do for this protocol: few: 2 classes"):
+        open_usable(small_study(), ["few"], "test", FixedProtocol(**FIXED))

@@ -1,0 +1,434 @@
+"""The Snakefile with stand-ins for the notebooks: the same files, no training. One run serves all tests."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from notebook_files import cell, write_notebook
+
+from tcnaps.config.fingerprint import code_cells
+
+REPOSITORY = Path(__file__).parents[2]
+
+# What each notebook writes: figures as PNG and PDF, and files of results.
+WRITES = {
+    "00-data": (["data"], ["data.csv"]),
+    "01-soft-k-means": (["soft-k-means-toy", "soft-k-means-episode", "episode-images", "softmax-confidence",
+                         "softmax-scale"], ["softmax-scale.csv"]),
+    "02-pretrain": (["pretraining"], ["checkpoints/backbone.safetensors", "pretraining.csv"]),
+    "03-meta-train": (["meta-training/{training}"],
+                      ["checkpoints/{training}.safetensors", "meta-training/{training}.csv"]),
+    "04-evaluate": ([], ["rows/{training}.json"]),
+    "05-accuracy": (["accuracy", "gain"],
+                    ["accuracy.csv", "fixed-way-and-shot.csv", "gain-at-1-shot.csv", "headline.json"]),
+    "06-ablations": (["ablations"], ["ablations.csv"]),
+    "07-class-recall": (["class-recall", "class-recall-gain"], ["class-recall.csv"]),
+    "08-refinement-steps": (["refinement-steps", "accuracy-by-step"],
+                            ["refinement-steps.csv", "refinement-table.csv"]),
+    "09-number-of-queries": (["number-of-queries"], ["number-of-queries.csv"]),
+    "10-ways-and-shots": (["ways-and-shots"], ["ways.csv", "shots.csv"]),
+    "11-differences": (["differences"], ["differences.csv"]),
+}
+CODE = """
+import json
+import time
+from pathlib import Path
+from tcnaps.figures import style as figure_style
+from tcnaps.config import load_study
+
+name, figures, tables = {facts}
+root = Path.cwd().parent
+study_name = load_study(study).name
+files = [f"figures/{{study_name}}/{{figure}}.{{end}}" for figure in figures for end in ("png", "pdf")]
+files += [f"results/{{study_name}}/{{table}}" for table in tables]
+with open(root / "executed.txt", "a") as log:
+    log.write(f"{{name}} {{training or evaluation}}".strip() + chr(10))
+while (root / "wait").exists():
+    time.sleep(0.1)
+if name == "07-class-recall":
+    assert not (root / "fail").exists(), "as the test wants it"
+for file in files:
+    path = root / file.format(training=training)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({{"sentence": "+3.1 ± 0.8 points"}}))
+"""
+
+STUDY = {
+    "name": "small",
+    "datasets": {
+        "glyphs": {"source": "miniature", "domain": "in"}, "digits": {"source": "miniature", "domain": "out"},
+    },
+    "pretraining": {"datasets": ["glyphs"]},
+    "meta_training": {
+        "datasets": ["glyphs"], "validation_datasets": ["glyphs"], "protocol": {"kind": "variable"},
+    },
+    "trainings": ["simple", "feot", "transductive_plus"],
+    "evaluations": {
+        "variable": {
+            "protocol": {"kind": "variable"}, "datasets": ["digits"],
+            "trainings": ["simple", "feot", "transductive_plus"],
+        },
+        "5-way": {
+            "protocol": {"kind": "fixed", "way": 5, "shot": 1}, "datasets": ["glyphs"],
+            "trainings": ["simple", "feot"],
+        },
+    },
+}
+TRAIN, TRAIN_PLUS = {"meta_train_simple", "meta_train_feot"}, {"meta_train_transductive_plus"}
+EVALUATE, EVALUATE_PLUS = {"evaluate_simple", "evaluate_feot"}, {"evaluate_transductive_plus"}
+FIGURES, TOY = {"accuracy", "class_recall", "refinement_steps", "ways_and_shots"}, {"soft_k_means"}
+DATA = {"data"}
+NOTEBOOKS = DATA | {"pretrain"} | TRAIN | TRAIN_PLUS | EVALUATE | EVALUATE_PLUS | FIGURES | TOY
+
+
+# Stands for the preparation of a study's datasets: `digest` is what it finds in them.
+PREPARE = """
+import sys
+from pathlib import Path
+import yaml
+
+arguments = sys.argv[1:]
+names = [arguments[i + 1] for i, argument in enumerate(arguments) if argument == "--dataset"]
+if Path("missing").exists():
+    sys.exit("Dataset 'textures': there is no folder data/textures.")
+if "--ready" in arguments:
+    folder = Path(arguments[arguments.index("--ready") + 1])
+    folder.mkdir(parents=True, exist_ok=True)
+    digest = Path("digest").read_text() if Path("digest").exists() else "0"
+    for name in names or yaml.safe_load(Path(arguments[0]).read_text())["datasets"]:
+        file = folder / name
+        if not file.exists() or file.read_text() != digest:
+            file.write_text(digest)
+print("listed" if "--list" in arguments else "prepared")
+"""
+
+
+def make_project(root):
+    """A checkout with stand-ins: notebooks that only write their files, a library without torch."""
+    for room in ("config", "datasets", "figures", "method", "studies", "training"):
+        (root / "tcnaps" / room).mkdir(parents=True)
+    (root / "configs").mkdir()
+    shutil.copy(REPOSITORY / "Snakefile", root)
+    shutil.copy(REPOSITORY / "configs" / "miniature.yaml", root / "configs")
+    copied = ["__init__", *(f"config/{name}" for name in ("__init__", "study", "fingerprint", "presets", "settings"))]
+    copied += ["method/__init__", "method/variants", *(f"studies/{name}" for name in ("__init__", "batch", "run"))]
+    for name in copied:
+        shutil.copy(REPOSITORY / "tcnaps" / f"{name}.py", root / "tcnaps" / f"{name}.py")
+    for room in ("datasets", "figures", "training"):
+        (root / "tcnaps" / room / "__init__.py").touch()
+    (root / "tcnaps" / "datasets" / "__main__.py").write_text(PREPARE)
+    (root / "tcnaps" / "figures" / "style.py").write_text("colour = 'red'")
+    (root / "tcnaps" / "method" / "model.py").write_text("layers = 18")
+    (root / "tcnaps" / "training" / "released.py").write_text("print('imported')")
+    for name, (figures, tables) in WRITES.items():
+        per_training = name in ("03-meta-train", "04-evaluate")
+        device = '\ndevice = "cpu"\nworkers = 0' * (name[:2] in ("02", "03", "04", "11"))
+        protocol = "\nway = 5\nshot = 1\nqueries_per_class = 10" * (name[:2] == "01")
+        code = CODE.format(facts=(name, figures, tables))
+        write_notebook(
+            root / "notebooks" / f"{name}.ipynb",
+            cell('study = "configs/miniature.yaml"' + ('\ntraining = "simple"' * per_training)
+                 + ('\nevaluation = ""' * (name[:2] in ("06", "07", "08", "10"))) + device + protocol, "parameters"),
+            cell("from tcnaps.method.model import layers\nevaluation = ''" if per_training else "training = ''"),
+            *([cell("evaluation = ''")] if name[:2] in ("00", "01", "02", "05", "09", "11") else []),
+            cell(code),
+        )
+    write_study(root, STUDY)
+    return root
+
+
+def write_study(root, content, name="small"):
+    (root / "configs" / f"{name}.yaml").write_text(yaml.safe_dump(content))
+
+
+def start(root, *options, study="configs/small.yaml", rules=()):
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    command = [sys.executable, "-m", "tcnaps.studies.batch", "study", "--cores", "2", *options, study]
+    command += ["--", *rules] if rules else []
+    return subprocess.Popen(command, cwd=root, env=environment, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def run(root, *options, **study):
+    with start(root, *options, **study) as process:
+        return process.stdout.read(), process.wait()
+
+
+def stale(root, **study):
+    """Names of the rules that a run would execute."""
+    printed, status = run(root, "--dry-run", **study)
+    assert status == 0, printed
+    rules = dict(re.findall(r"^(\w+) +(\d+)$", printed, flags=re.MULTILINE))
+    assert rules or "Nothing to be done" in printed, printed
+    assert all(count == "1" for rule, count in rules.items() if rule not in ("prepare", "total"))
+    return set(rules) - {"all", "total"}
+
+
+def executed(root):
+    return (root / "executed.txt").read_text().splitlines()
+
+
+@dataclass
+class Story:
+    """A run that was killed half-way, one in which a cell failed, and one that went through."""
+
+    root: Path
+    finished_before: set[str]       # rules that Snakemake had reported when it was killed
+    executed_before: list[str]
+    left_running: list[str]
+    failed: tuple[str, int]         # output and status
+    stale_after_failure: set[str]
+    whole: tuple[str, int]
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory):
+    root = make_project(tmp_path_factory.mktemp("project"))
+    finished = set()
+    with start(root) as process:
+        for line in process.stdout:
+            finished |= set(re.findall(r"Finished jobid: \d+ \(Rule: (\w+)\)", line))
+            if len(finished) >= 4:
+                break
+        (root / "wait").touch()
+        before = len(executed(root))
+        while len(executed(root)) == before:        # the next notebook waits
+            time.sleep(0.1)
+        family = psutil.Process(process.pid).children(recursive=True)
+        assert any("ipykernel_launcher" in child.cmdline() for child in family)
+        process.kill()
+        left_running = []
+        for child in psutil.wait_procs(family, timeout=5)[1]:
+            with contextlib.suppress(psutil.Error):
+                left_running.append(" ".join(child.cmdline()))
+                child.kill()
+        finished |= set(re.findall(r"Finished jobid: \d+ \(Rule: (\w+)\)", process.stdout.read()))
+        assert process.wait() == -signal.SIGKILL
+    (root / "wait").unlink()
+    before = executed(root)
+    (root / "fail").touch()
+    failed = run(root)
+    (root / "fail").unlink()
+    return Story(root, finished, before, left_running, failed, stale(root), run(root))
+
+
+@pytest.fixture
+def project(story):
+    """The finished project; what a test changes in it is undone."""
+    assert story.whole[1] == 0, story.whole[0]
+    files = [file for pattern in ("notebooks/*.ipynb", "tcnaps/*/*.py", "results/*/*.csv")
+             for file in story.root.glob(pattern)]
+    kept = {file: (file.read_bytes(), file.stat()) for file in files}
+    yield story.root
+    for file, (content, facts) in kept.items():
+        file.write_bytes(content)
+        os.utime(file, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+
+
+def test_a_killed_run_leaves_nothing_running(story):
+    assert "pretrain" in story.finished_before
+    assert story.left_running == []
+
+
+def test_a_killed_run_resumes_without_redoing_anything(story):
+    assert story.whole[1] == 0
+    all_executed = [line.removesuffix(" variable") for line in executed(story.root)]
+    assert len(story.executed_before) < len(set(all_executed)) == len(NOTEBOOKS)
+    for rule in story.finished_before:
+        line = re.sub("^(meta_train|evaluate)_", r"\1 ", rule)
+        for name in WRITES:
+            line = re.sub(f"^{name.split('-', 1)[1].replace('-', '_')}", name, line)
+        assert [done for done in all_executed if done.startswith(line)] == [line], all_executed
+
+
+def test_a_failing_cell_stops_nothing_that_does_not_need_it(story):
+    printed, status = story.failed
+    assert status == 1
+    assert "AssertionError: as the test wants it" in printed
+    assert "results/small/notebooks/07-class-recall.ipynb has a traceback" in printed
+    assert story.stale_after_failure == {"class_recall"}
+
+
+def test_everything_declared_exists_and_the_headline_is_printed(story):
+    printed, _ = story.whole
+    assert "+3.1 ± 0.8 points" in printed and "figures/small/" in printed
+    root = story.root
+    for name in WRITES:
+        for training in (STUDY["trainings"] if name.startswith(("03", "04")) else [""]):
+            if name[:2] in ("06", "09", "11"):
+                continue        # this study has nothing to show in the first two; the third is made when asked for
+            figures, tables = WRITES[name]
+            files = [f"figures/small/{figure}.{end}" for figure in figures for end in ("png", "pdf")]
+            files += [f"results/small/{table}" for table in tables]
+            files.append(f"results/small/notebooks/{name}{'-' * bool(training)}{training}.ipynb")
+            missing = [file for file in files if not (root / file.format(training=training)).exists()]
+            assert not missing
+
+
+def test_a_second_run_does_nothing_and_says_where_things_lie(project):
+    before = executed(project)
+    printed, status = run(project)
+    assert status == 0 and "Nothing to be done" in printed
+    assert "figures/small/" in printed and "+3.1 ± 0.8 points" in printed
+    assert executed(project) == before
+
+
+@pytest.mark.parametrize(("path", "value", "expected"), [
+    ("data_folder", "elsewhere", set()),
+    ("evaluations.5-way.episodes", 7, EVALUATE | FIGURES),
+    ("evaluations.variable.episodes", 7, EVALUATE | EVALUATE_PLUS | FIGURES),
+    ("refinement.minimum_steps", 1, TRAIN_PLUS | EVALUATE_PLUS | FIGURES | TOY),
+    ("meta_training.learning_rate", 1e-3, NOTEBOOKS - {"pretrain"} - DATA),
+    ("pretraining.epochs", 7, NOTEBOOKS - DATA),
+    ("image_size", 32, NOTEBOOKS),      # and what is prepared, which a run finds out for itself
+], ids=lambda value: value if isinstance(value, str) else "")
+def test_a_changed_value_makes_stale_what_reads_it(project, path, value, expected):
+    content = yaml.safe_load(yaml.safe_dump(STUDY))
+    *sections, key = path.split(".")
+    section = content
+    for name in sections:
+        section = section.setdefault(name, {})
+    section[key] = value
+    write_study(project, content, "changed")
+    assert stale(project, study="configs/changed.yaml") == expected
+
+
+def test_neither_device_nor_workers_make_anything_stale(project):
+    printed, status = run(project, "--dry-run", "--workers", "3")
+    assert status == 0 and "Nothing to be done" in printed
+
+
+def test_notebooks_get_device_and_workers(tmp_path):
+    root = make_project(tmp_path / "clone")
+    command = [sys.executable, "-m", "snakemake", "-n", "-p", "--config", "study=configs/small.yaml", "device=cuda",
+               "workers=2"]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    printed = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=True).stdout
+    commands = [line for line in printed.splitlines() if "tcnaps.studies.batch notebook" in line]
+    told = [line for line in commands if "-p device cuda -p workers 2" in line]
+    with_device = {line.split("results/small/notebooks/")[1][:2] for line in told}
+    assert with_device == {"02", "03", "04"} and len(commands) == len(NOTEBOOKS)
+    assert [line for line in commands if "-p way 5 -p shot 1 -p queries_per_class 10" in line]
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    (("--device", "gpu"), "There is no device 'gpu': name cpu, cuda, or cuda:1"),
+    (("--device", "cuda:99"), "GPUs here, so there is no 'cuda:99'"),
+    (("--workers", "-1"), "There can't be -1 workers"),
+])
+def test_a_wrong_device_is_refused_before_anything_starts(tmp_path, options, message):
+    root = make_project(tmp_path / "clone")
+    printed, status = run(root, *options)
+    assert status == 2 and message in printed and not (root / "executed.txt").exists()
+
+
+def test_changed_images_make_stale_what_is_made_of_them(project):
+    (project / "digest").write_text("1")
+    before = executed(project)
+    try:
+        printed, status = run(project)
+        assert status == 0, printed
+        again = executed(project)[len(before):]
+        assert len(again) == len(NOTEBOOKS)
+    finally:
+        (project / "digest").unlink()
+    assert run(project)[1] == 0     # as they were before, for the tests that follow
+
+
+def test_missing_data_stops_a_run_at_once(project):
+    (project / "missing").touch()
+    try:
+        before = executed(project)
+        printed, status = run(project)
+        assert status == 1 and "Dataset 'textures': there is no folder" in printed
+        assert executed(project) == before and "Nothing to be done" not in printed
+        planned, status = run(project, "--dry-run")
+        assert "Nothing to be done" in planned and "Dataset 'textures': there is no folder" in planned
+    finally:
+        (project / "missing").unlink()
+
+
+def test_saving_and_explaining_make_nothing_stale(project):
+    for file in project.glob("notebooks/*.ipynb"):
+        file.write_text(file.read_text().replace('"execution_count": null', '"execution_count": 7'))
+    module = project / "tcnaps" / "method" / "model.py"
+    module.write_text('"""What it is."""\n' + module.read_text() + "    # how many")
+    assert stale(project) == set()
+
+
+def test_changed_code_makes_stale_what_runs_it(project):
+    notebook = project / "notebooks" / "10-ways-and-shots.ipynb"
+    notebook.write_text(notebook.read_text().replace("import json", "import json, math"))
+    assert stale(project) == {"ways_and_shots"}
+    style = project / "tcnaps" / "figures" / "style.py"
+    style.write_text("colour = 'blue'")
+    assert stale(project) == DATA | FIGURES | TOY       # and no training
+    (project / "tcnaps" / "method" / "model.py").write_text("layers = 34")
+    assert stale(project) == NOTEBOOKS - {"pretrain"}      # data for its figure's style, still
+
+
+def test_a_lost_table_is_made_again(project):
+    (project / "results" / "small" / "shots.csv").unlink()
+    assert stale(project) == {"ways_and_shots"}
+
+
+def test_a_fresh_clone_makes_everything(project, tmp_path):
+    clone = make_project(tmp_path / "clone")
+    for file in [*project.glob("results/*/*.csv"), *project.glob("figures/**/*.png")]:      # what git keeps
+        kept = clone / file.relative_to(project)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, kept)
+    assert stale(clone) == NOTEBOOKS | {"prepare"}
+    miniature = stale(clone, study="configs/miniature.yaml")
+    assert {"ablations", "number_of_queries", "meta_train_gmm_em_plus", "evaluate_simple"} <= miniature
+    assert len(miniature) == 3 + 6 + 6 + 1 + 6  # preparation, data, backbone; trainings; evaluations; 01; 05 to 10
+
+
+def test_imported_weights_take_the_place_of_trained_ones(tmp_path):
+    clone = make_project(tmp_path / "clone")
+    write_study(clone, STUDY | {"imported": {"feot": "released/best_transductive_cnaps.pt"}})
+    assert stale(clone) == NOTEBOOKS - {"pretrain", "meta_train_feot"} | {"prepare", "import_checkpoints"}
+
+
+def test_the_differences_are_made_when_asked_for(tmp_path):
+    clone = make_project(tmp_path / "clone")
+    printed, status = run(clone, "--dry-run", rules=["differences"])
+    assert status == 0 and re.search(r"^differences +1$", printed, re.MULTILINE)
+    assert not re.search(r"^(accuracy|evaluate_simple) ", printed, re.MULTILINE)
+
+
+def test_snakemake_alone_explains_a_wrong_study(tmp_path):
+    root = make_project(tmp_path / "clone")
+    write_study(root, STUDY | {"sed": 1})
+    command = [sys.executable, "-m", "snakemake", "-n", "--config", "study=configs/small.yaml"]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    ended = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
+    printed = ended.stdout + ended.stderr
+    assert ended.returncode == 1
+    assert "sed: there is no such key; did you mean 'seed'?" in printed
+    assert "Traceback" not in printed
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_the_stand_ins_write_what_the_notebooks_write(name):
+    source = "\n".join(source for source, _ in code_cells(REPOSITORY / "notebooks" / f"{name}.ipynb"))
+
+    def written(pattern):
+        paths = re.findall(pattern, source)
+        return {re.sub(r"^training$|/training$", "/{training}", re.sub('f?"', "", path).replace(" / ", "/"))
+                for path in paths}
+
+    figures, tables = WRITES[name]
+    assert written(r"save\(figure, (?:settings\.)?figures(?:_folder)? / (.+?)\)") == set(figures)
+    by_the_library = {table for table in tables if table.startswith(("checkpoints", "rows"))}
+    assert written(r"results(?:_folder)? / (.+?)\)") == set(tables) - by_the_library

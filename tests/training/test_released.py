@@ -1,0 +1,658 @@
+"""The authors' files: names, damage, malice, and what becomes of them in a study."""
+
+import builtins
+import hashlib
+import io
+import json
+import os
+import pickle
+import re
+import tarfile
+import threading
+import zipfile
+from collections import OrderedDict
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+import torch
+from released_files import (
+    MODELS,
+    random_weights,
+    recipe_images,
+    recipe_weights,
+    released_keys,
+    released_shapes,
+    write_file,
+    write_released,
+)
+from small_study import small_study
+
+from tcnaps.config import study as config
+from tcnaps.datasets.downloads import DownloadError
+from tcnaps.method.backbone import Backbone
+from tcnaps.method.model import TransductiveCNAPS
+from tcnaps.training import checkpoints, released
+from tcnaps.training.checkpoints import CheckpointError, load_backbone, load_model
+from tcnaps.training.released import (
+    PUBLISHED,
+    download_released,
+    import_all,
+    import_checkpoint,
+    import_into_study,
+    main,
+)
+from tcnaps.training.released_layout import layout
+
+# A name in a file, what it is called here, its shape. By hand, from the two architectures.
+LITERAL = {
+    "backbone": [
+        ("conv1.weight", "stem.conv.weight", (64, 3, 5, 5)),
+        ("bn1.running_var", "stem.norm.running_var", (64,)),
+        ("layer1.0.conv1.weight", "blocks.0.first.conv.weight", (64, 64, 3, 3)),
+        ("layer2.0.bn2.bias", "blocks.2.second.norm.bias", (128,)),
+        ("layer3.0.downsample.0.weight", "blocks.4.shortcut.conv.weight", (256, 128, 1, 1)),
+        ("layer4.0.downsample.1.running_mean", "blocks.6.shortcut.norm.running_mean", (512,)),
+        ("layer4.1.conv2.weight", "blocks.7.second.conv.weight", (512, 512, 3, 3)),
+        ("layer4.1.bn2.num_batches_tracked", "blocks.7.second.norm.num_batches_tracked", ()),
+    ],
+    "simple": [
+        ("feature_extractor.layer2.1.conv1.weight", "backbone.blocks.3.first.conv.weight", (128, 128, 3, 3)),
+        ("set_encoder.pre_pooling_fn.layer1.0.weight", "task_encoder.set_encoder.convs.0.weight", (64, 3, 3, 3)),
+        ("set_encoder.pre_pooling_fn.layer5.1.bias", "task_encoder.set_encoder.norms.4.bias", (64,)),
+        (
+            "feature_adaptation_network.layers.2.shared_layer.0.weight",
+            "film_generator.stages.2.shared.weight",
+            (256, 64),
+        ),
+        (
+            "feature_adaptation_network.layers.0.gamma2_processors.1.4.linear.bias",
+            "film_generator.stages.0.gammas.3.layers.2.bias",
+            (64,),
+        ),
+        (
+            "feature_adaptation_network.layers.3.beta1_processors.1.2.linear.weight",
+            "film_generator.stages.3.betas.2.layers.1.weight",
+            (512, 512),
+        ),
+        (
+            "feature_adaptation_network.layers.1.beta2_regularizers.0",
+            "film_generator.stages.1.betas.1.regulariser",
+            (128,),
+        ),
+    ],
+    "transductive": [
+        ("set_encoder.sequential_encoder.weight_ih_l0", "task_encoder.lstm.weight_ih_l0", (256, 64)),
+        ("set_encoder.sequential_encoder.bias_hh_l1", "task_encoder.lstm.bias_hh_l1", (256,)),
+        ("feature_extractor.conv1.weight", "backbone.stem.conv.weight", (64, 3, 5, 5)),
+    ],
+}
+KINDS = tuple(LITERAL)
+
+
+@pytest.fixture(scope="module")
+def weights():
+    """Weights of each kind under the names of the release; a whole model's backbone is the one of "backbone"."""
+    backbone = random_weights("backbone")
+    there = {f"feature_extractor.{name}": value for name, value in backbone.items()}
+    return {kind: backbone if kind == "backbone" else random_weights(kind, 1) | there for kind in KINDS}
+
+
+@pytest.fixture(scope="module")
+def files(weights, tmp_path_factory):
+    """A file of each kind."""
+    folder = tmp_path_factory.mktemp("released")
+    return {kind: write_file(folder / f"{kind}.pt", weights[kind]) for kind in KINDS}
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """A project's root in place of the real one."""
+    for module in (config, released):
+        monkeypatch.setattr(module, "project_root", lambda: tmp_path)
+    return tmp_path
+
+
+def study(**changes):
+    return small_study(**{"task_encoder": {"lstm_layers": 2}} | changes)
+
+
+def new_module(kind):
+    if kind == "backbone":
+        return Backbone()
+    return TransductiveCNAPS("simple" if kind == "simple" else "feot", Backbone(), lstm_layers=2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_layout_by_hand(kind):
+    entries = layout(kind)
+    for theirs, ours, shape in LITERAL[kind]:
+        assert entries[theirs][:2] == (ours, shape)
+    assert {name: entry.shape for name, entry in entries.items()} == released_shapes(kind)
+    assert len(entries) == {"backbone": 120, "simple": 387, "transductive": 395}[kind]
+    assert sorted(entry.name for entry in entries.values()) == sorted(new_module(kind).state_dict())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_layout_is_that_of_the_released_code(kind, reference):
+    keys = released_keys(reference, MODELS[kind])
+    assert {name: tuple(e["shape"]) for name, e in keys["entries"].items()} == released_shapes(kind)
+    whole = {name for name, e in keys["entries"].items() if e["dtype"] == "int64"}
+    assert whole == {name for name, entry in layout(kind).items() if entry.counter}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_weight_arrives_under_its_name(kind, files, weights):
+    imported = import_checkpoint(files[kind])
+    assert (imported.kind, imported.file, imported.dropped, imported.notes) == (kind, f"{kind}.pt", (), ())
+    assert imported.sha256 == hashlib.sha256(files[kind].read_bytes()).hexdigest()
+    for theirs, ours, _ in LITERAL[kind]:
+        assert torch.equal(imported.weights[ours], weights[kind][theirs])
+    module = new_module(kind)
+    module.load_state_dict(imported.weights, strict=True)
+    values = sorted(float(value.double().sum()) for value in weights[kind].values())
+    assert sorted(float(value.double().sum()) for value in module.state_dict().values()) == values
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("prefix", ["", "module."])
+@pytest.mark.parametrize("beside", [{}, {"epoch": 3, "optimizer": {"lr": [0.1]}, "best": torch.tensor(1.0)}])
+def test_every_way_of_saving_a_backbone(tmp_path, weights, files, legacy, prefix, beside):
+    classifier = {"fc.weight": torch.zeros(5, 512), "fc.bias": torch.zeros(5)}
+    content = OrderedDict((f"{prefix}{name}", value) for name, value in (weights["backbone"] | classifier).items())
+    imported = import_checkpoint(write_file(tmp_path / "b.pt.tar", content, legacy, **beside))
+    assert imported.dropped == (f"{prefix}fc.weight", f"{prefix}fc.bias")
+    plain = import_checkpoint(files["backbone"])
+    assert imported.weights.keys() == plain.weights.keys()
+    assert all(torch.equal(value, plain.weights[name]) for name, value in imported.weights.items())
+
+
+def test_a_state_dict_as_a_module_gives_it_and_half_precision(tmp_path, weights):
+    network = torch.nn.Sequential(OrderedDict(conv1=torch.nn.Conv2d(3, 64, 5, bias=False))).half()
+    content = network.state_dict()  # ordered, and with metadata
+    content.update({name: value for name, value in weights["backbone"].items() if name not in content})
+    imported = import_checkpoint(write_file(tmp_path / "b.pt", content))
+    assert {value.dtype for value in imported.weights.values()} == {torch.float32, torch.int64}
+    assert torch.equal(imported.weights["stem.conv.weight"], network.conv1.weight.float())
+
+
+def test_a_file_without_counters_gets_zeros(tmp_path, weights):
+    content = {name: value for name, value in weights["backbone"].items() if not name.endswith("tracked")}
+    imported = import_checkpoint(write_file(tmp_path / "b.pt", content))
+    assert imported.weights["stem.norm.num_batches_tracked"] == 0
+    assert "20 num_batches_tracked are not in the file" in imported.notes[0]
+    content["bn1.num_batches_tracked"] = torch.tensor(1)  # one without the others is a damaged file
+    with pytest.raises(CheckpointError, match="19 of its weights are wrong .missing layer1.0.bn1.num_batches_tracked"):
+        import_checkpoint(write_file(tmp_path / "b.pt", content))
+
+
+def test_regularisers_that_share_their_memory_are_parted(tmp_path, weights, root):
+    """As in a model that was trained on a CPU by the released code."""
+    shared = torch.randn(64)
+    names = [f"feature_adaptation_network.layers.0.{w}_regularizers.1" for w in ("gamma1", "beta1", "gamma2", "beta2")]
+    path = write_file(tmp_path / "s.pt", weights["simple"] | dict.fromkeys(names, shared))
+    import_into_study(path, study())
+    model = load_model(study(), "simple")
+    assert torch.equal(model.film_generator.stages[0].betas[3].regulariser, shared)
+    assert len({parameter.data_ptr() for parameter in model.parameters()}) == len(list(model.parameters()))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "message"),
+    [
+        ("backbone", "layer1.0.conv1.weight", None, "1 of its weights are wrong (missing layer1.0.conv1.weight)"),
+        ("simple", "film.extra", torch.zeros(1), "unknown film.extra"),
+        ("backbone", "fc2.weight", torch.zeros(1), "unknown fc2.weight"),
+        ("simple", "fc.weight", torch.zeros(1), "unknown fc.weight"),  # no classifier is in a whole model
+        ("backbone", "bn1.bias", torch.zeros(65), "bn1.bias is (65,), not (64,)"),
+        ("backbone", "bn1.bias", torch.zeros(64, dtype=torch.int64), "bn1.bias is torch.int64, not floating point"),
+        ("backbone", "bn1.bias", torch.zeros(64, dtype=torch.complex64), "bn1.bias is torch.complex64, not floating"),
+        ("backbone", "bn1.num_batches_tracked", torch.tensor(1.0), "tracked is torch.float32, not whole numbers"),
+        ("backbone", "bn1.bias", torch.full((64,), torch.nan), "bn1.bias has values that are not finite"),
+        ("backbone", "bn1.bias", torch.full((64,), 1e300, dtype=torch.float64), "bn1.bias has values that are not"),
+        ("backbone", "bn1.bias", "a text", "bn1.bias is no plain tensor but str"),
+        ("backbone", "bn1.bias", torch.zeros(64).to_sparse(), "bn1.bias is no plain tensor but torch.sparse_coo"),
+        ("backbone", "bn1.bias", torch.zeros(64, device="meta"), "no plain tensor but torch.strided on meta"),
+    ],
+)
+def test_wrong_weights_are_named(tmp_path, weights, kind, name, value, message):
+    content = {k: v for k, v in weights[kind].items() if k != name} | ({} if value is None else {name: value})
+    path = write_file(tmp_path / "w.pt", content)
+    with pytest.raises(CheckpointError, match=re.escape(message)) as error:
+        import_checkpoint(path)
+    assert str(path) in str(error.value) and "1 of its weights are wrong" in str(error.value)
+
+
+def test_many_wrong_weights_are_counted_and_the_first_named_as_in_the_file(tmp_path, weights):
+    content = {f"module.{name}": value for name, value in weights["backbone"].items() if "layer4" not in name}
+    with pytest.raises(CheckpointError) as error:
+        import_checkpoint(write_file(tmp_path / "w.pt", content))
+    missing = sum("layer4" in name for name in weights["backbone"])
+    assert f"{missing} of its weights are wrong" in str(error.value) and f"and {missing - 10} more" in str(error.value)
+    assert str(error.value).count("missing module.layer4") == 10
+
+
+def test_the_auto_regressive_variant_is_refused_by_name(tmp_path, weights):
+    name = "feature_adaptation_network.feature_extractor.conv1.weight"
+    path = write_file(tmp_path / "ar.pt", weights["simple"] | {name: torch.zeros(64, 3, 5, 5)})
+    with pytest.raises(CheckpointError, match=r"ar.pt: the auto-regressive variant \(film\+ar\)"):
+        import_checkpoint(path)
+
+
+@pytest.mark.parametrize("name", ["simple_cnaps_film+ar", "transductive_cnaps_film+ar"])
+def test_the_auto_regressive_layouts_are_refused(tmp_path, reference, name):
+    content = {key: torch.zeros(()) for key in released_keys(reference, name)["entries"]}
+    with pytest.raises(CheckpointError, match=r"the auto-regressive variant \(film\+ar\)"):
+        import_checkpoint(write_file(tmp_path / "ar.pt", content))
+
+
+@pytest.mark.parametrize("content", [[torch.zeros(1)], {}, {"state_dict": {}}, {1: torch.zeros(1)}, torch.zeros(2)])
+def test_files_of_something_else(tmp_path, content):
+    with pytest.raises(CheckpointError, match="w.pt holds no dictionary of named weights"):
+        import_checkpoint(write_file(tmp_path / "w.pt", content))
+
+
+def test_weights_of_another_network(tmp_path):
+    path = write_file(tmp_path / "w.pt", torch.nn.Linear(2, 3).state_dict())
+    with pytest.raises(CheckpointError, match="none of the authors' models: its weights are called weight, bias"):
+        import_checkpoint(path)
+
+
+class Malice:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, function, argument):
+        self.call = function, (argument,)
+
+    def __reduce__(self):
+        return self.call
+
+
+def malices(mark):
+    return {
+        "os.system": (Malice(os.system, f"touch {mark}"), f"{os.system.__module__}.system"),
+        "exec": (Malice(builtins.exec, f"open({str(mark)!r}, 'w').close()"), "exec"),
+        "eval": (Malice(builtins.eval, f"open({str(mark)!r}, 'w').close()"), "eval"),
+    }
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("hidden", ["alone", "in state_dict", "beside state_dict", "in a list"])
+@pytest.mark.parametrize("which", ["os.system", "exec", "eval"])
+def test_a_malicious_file_runs_nothing(tmp_path, weights, which, hidden, legacy):
+    mark = tmp_path / "executed"
+    malice, asked = malices(mark)[which]
+    small = {"conv1.weight": torch.zeros(64, 3, 5, 5)}
+    content = {
+        "alone": malice,
+        "in state_dict": {"epoch": 1, "state_dict": small | {"bn1.bias": malice}},
+        "beside state_dict": {"optimizer": malice, "state_dict": small},
+        "in a list": {"state_dict": small, "list": [[malice]]},
+    }[hidden]
+    path = write_file(tmp_path / "evil.pt", content, legacy)
+    with pytest.raises(CheckpointError, match=f"evil.pt holds more than weights .it asks for .*{asked}.* was refused"):
+        import_checkpoint(path)
+    assert not mark.exists()
+    torch.load(path, weights_only=False)  # the test can fail: read without care, the file does run
+    assert mark.exists()
+
+
+@pytest.mark.parametrize("protocol", [0, 1, 2])
+def test_a_malicious_pickle_without_pytorch_runs_nothing(tmp_path, protocol):
+    mark, path = tmp_path / "executed", tmp_path / "evil.pt"
+    path.write_bytes(pickle.dumps(malices(mark)["os.system"][0], protocol))
+    with pytest.raises(CheckpointError, match="was refused|not a file of torch.save"):
+        import_checkpoint(path)
+    assert not mark.exists()
+    pickle.loads(path.read_bytes())
+    assert mark.exists()
+
+
+def test_a_malicious_archive_of_the_oldest_format_runs_nothing(tmp_path):
+    mark, path = tmp_path / "executed", tmp_path / "evil.pt.tar"
+    data = pickle.dumps(malices(mark)["os.system"][0], 2)
+    with tarfile.open(path, "w") as archive:
+        for name in ("sys_info", "pickle", "storages", "tensors"):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    with pytest.raises(CheckpointError, match=r"not a file of torch.save. Files called .pt.tar are no archives"):
+        import_checkpoint(path)
+    assert not mark.exists()
+
+
+def test_a_numpy_number_is_refused_by_name(tmp_path, weights):
+    path = write_file(tmp_path / "b.pt.tar", {"conv1.weight": torch.zeros(1)}, best_acc1=np.float64(0.5))
+    with pytest.raises(CheckpointError, match=r"asks for numpy[\w.]*multiarray.scalar.*torch.save its state_dict"):
+        import_checkpoint(path)
+
+
+def broken_files():
+    zipped, archive = io.BytesIO(), io.BytesIO()
+    with zipfile.ZipFile(zipped, "w") as file:
+        file.writestr("readme.txt", "hello")
+    with tarfile.open(fileobj=archive, mode="w") as file:
+        file.addfile(tarfile.TarInfo("empty"))
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 79425536\n"
+    return {
+        "empty": (b"", "is empty"),
+        "pointer": (pointer, "is a Git LFS pointer, .* `git lfs pull`"),
+        "page": (b"\n\n<!DOCTYPE html>\n<html><body>Not found</body></html>", "is a web page"),
+        "text": (b"not found", "is not a file of torch.save"),
+        "tar": (archive.getvalue(), "is not a file of torch.save"),
+        "another zip": (zipped.getvalue(), "damaged, incomplete or of another kind"),
+        "another pickle": (pickle.dumps({"conv1.weight": 1}, 2), "damaged, incomplete or of another kind"),
+        "start of a zip": (b"PK\x03\x04", "damaged, incomplete or of another kind"),
+        "start of a pickle": (b"\x80\x02", "damaged, incomplete or of another kind"),
+    }
+
+
+@pytest.mark.parametrize("name", broken_files())
+def test_files_that_are_no_checkpoints(tmp_path, name):
+    data, message = broken_files()[name]
+    (tmp_path / "w.pt").write_bytes(data)
+    with pytest.raises(CheckpointError, match=f"{tmp_path / 'w.pt'} .*{message}"):
+        import_checkpoint(tmp_path / "w.pt")
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("share", [0.0001, 0.5, 0.999])
+def test_truncated_files(tmp_path, weights, legacy, share):
+    path = write_file(tmp_path / "w.pt", {"conv1.weight": torch.zeros(64, 3, 5, 5)}, legacy)
+    data = path.read_bytes()
+    path.write_bytes(data[: max(20, int(share * len(data)))])
+    with pytest.raises(CheckpointError, match="damaged, incomplete or of another kind"):
+        import_checkpoint(path)
+
+
+@pytest.mark.parametrize("name", ["none.pt", ""])
+def test_a_file_that_is_not_there(tmp_path, name):
+    with pytest.raises(CheckpointError, match="There is no file .*tcnaps.training.released list"):
+        import_checkpoint(tmp_path / name)
+
+
+def test_a_backbone_into_a_study(root, files, weights):
+    (path,) = import_into_study(files["backbone"], study())
+    assert path == root / "results/small/checkpoints/backbone.safetensors"
+    assert torch.equal(load_backbone(study()).stem.conv.weight, weights["backbone"]["conv1.weight"])
+    _, settings = checkpoints.load(path, "")
+    sha256 = hashlib.sha256(files["backbone"].read_bytes()).hexdigest()
+    assert settings["imported"] == {"file": "backbone.pt", "sha256": sha256} and settings["study"] == "small"
+    before = path.stat().st_mtime_ns
+    assert import_into_study(files["backbone"], study()) == [] and path.stat().st_mtime_ns == before
+
+
+def test_both_models_into_one_study_on_the_backbone_they_share(root, files, weights):
+    folder = root / "results/small/checkpoints"
+    first = import_into_study(files["transductive"], study())
+    assert first == [folder / "backbone.safetensors", folder / "feot.safetensors"]
+    assert import_into_study(files["simple"], study()) == [folder / "simple.safetensors"]
+    for training, kind in (("feot", "transductive"), ("simple", "simple")):
+        model = load_model(study(), training)
+        wanted = {entry.name: weights[kind][name] for name, entry in layout(kind).items()}
+        assert all(torch.equal(value, wanted[name]) for name, value in model.state_dict().items())
+        settings = checkpoints.load(folder / f"{training}.safetensors", "")[1]
+        assert settings["training"] == training and settings["valid_accuracy"] is None
+        assert settings["backbone"] == checkpoints.digest(folder / "backbone.safetensors")
+        assert settings["imported"]["file"] == f"{kind}.pt"
+    assert import_into_study(files["simple"], study()) == []
+    assert import_into_study(files["backbone"], study()) == []  # the same one: all stays valid
+
+
+def test_counters_make_no_other_backbone(root, tmp_path, files, weights):
+    import_into_study(files["backbone"], study())
+    counted = weights["backbone"] | {"bn1.num_batches_tracked": torch.tensor(12345)}
+    assert import_into_study(write_file(tmp_path / "b.pt", counted), study()) == []
+
+
+def test_other_weights_are_replaced_only_by_force(root, tmp_path, files, weights):
+    folder = root / "results/small/checkpoints"
+    import_into_study(files["simple"], study())
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    other = weights["simple"] | {"feature_extractor.bn1.bias": torch.zeros(64)}
+    path = write_file(tmp_path / "other.pt", other)
+    with pytest.raises(CheckpointError, match="backbone.safetensors holds other weights. Import with --force .*study"):
+        import_into_study(path, study())
+    adapted = weights["simple"] | {"feature_adaptation_network.layers.0.shared_layer.0.bias": torch.zeros(64)}
+    with pytest.raises(CheckpointError, match="simple.safetensors holds other weights"):
+        import_into_study(write_file(tmp_path / "adapted.pt", adapted), study())
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    written = import_into_study(path, study(), force=True)  # the backbone is another; so the model's header is, too
+    assert [path.name for path in written] == ["backbone.safetensors", "simple.safetensors"]
+    assert load_model(study(), "simple").backbone.stem.norm.bias.eq(0).all()
+
+
+def test_nothing_is_written_when_only_the_training_is_in_the_way(root, files, weights):
+    folder = root / "results/small/checkpoints"
+    checkpoints.save(folder / "simple.safetensors", {"x": torch.zeros(1)}, {})
+    with pytest.raises(CheckpointError, match="simple.safetensors holds other weights"):
+        import_into_study(files["simple"], study())
+    assert not (folder / "backbone.safetensors").exists()
+
+
+def test_a_damaged_checkpoint_is_replaced_only_by_force(root, files):
+    path = root / "results/small/checkpoints/backbone.safetensors"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"damaged")
+    with pytest.raises(CheckpointError, match="can't be read"):
+        import_into_study(files["backbone"], study())
+    assert import_into_study(files["backbone"], study(), force=True) == [path]
+
+
+def test_a_study_must_fit_the_file(root, files):
+    with pytest.raises(CheckpointError, match="transductive.pt: its LSTM has 2 layers.* 1. Set `preset: released`"):
+        import_into_study(files["transductive"], small_study())
+    only = {"trainings": ["feot"], "evaluations": {"5-way-1-shot": small_study().evaluations["5-way-1-shot"]}}
+    with pytest.raises(CheckpointError, match="holds the training 'simple', which study 'small' does not have"):
+        import_into_study(files["simple"], study(**only))
+    assert not (root / "results").exists()
+    import_into_study(files["simple"], small_study())  # it has no LSTM
+
+
+def test_all_that_a_study_names_is_imported(root, files):
+    (root / "released").mkdir()
+    for kind in KINDS:
+        (root / "released" / f"{kind}.pt").write_bytes(files[kind].read_bytes())
+    named = {"feot": "released/transductive.pt", "simple": "released/simple.pt", "backbone": str(files["backbone"])}
+    done = import_all(study(imported=named))
+    folder = root / "results/small/checkpoints"
+    assert [(imported.kind, written) for imported, written in done] == [
+        ("transductive", [folder / "backbone.safetensors", folder / "feot.safetensors"]),
+        ("simple", [folder / "simple.safetensors"]),
+        ("backbone", []),
+    ]
+    assert load_model(study(imported=named), "simple") and load_model(study(imported=named), "feot")
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_what_a_study_names_must_be_what_it_is_named_for_and_go_together(root, tmp_path, files, weights, force):
+    with pytest.raises(CheckpointError, match="Study 'small' imports nothing"):
+        import_all(study(), force)
+    wrong = {"simple": str(files["simple"]), "feot": str(files["simple"])}
+    with pytest.raises(CheckpointError, match="imported.feot: .*simple.pt is a file of Simple CNAPS, not of Transduct"):
+        import_all(study(imported=wrong), force)
+    other = write_file(tmp_path / "other.pt", weights["backbone"] | {"bn1.bias": torch.zeros(64)})
+    for order in (("simple", "backbone"), ("backbone", "simple")):
+        named = {"simple": str(files["simple"]), "backbone": str(other)}
+        with pytest.raises(CheckpointError, match="different backbones, and a study has one"):
+            import_all(study(imported={name: named[name] for name in order}), force)
+    with pytest.raises(CheckpointError, match="There is no file .*nowhere.pt"):
+        import_all(study(imported={"simple": str(files["simple"]), "backbone": "nowhere.pt"}), force)
+    assert not (root / "results").exists()
+
+
+def test_recipe_weights_and_images_are_those_of_the_reference(reference):
+    checks = json.loads((reference / "recipe_check.json").read_text())
+    weights = recipe_weights(released_keys(reference, "transductive_cnaps_film"))
+    for name, value in weights.items():
+        if value.dim():
+            assert value.flatten()[:3].tolist() == checks[name]["first3"]
+            assert value.double().sum().item() == pytest.approx(checks[name]["sum"], rel=1e-9, abs=1e-9)
+    case = json.loads((reference / "episodes/index.json").read_text())["w5s3_42"]
+    with np.load(reference / "episodes/w5s3_42.npz") as npz:
+        images, n_support = recipe_images(npz), len(npz["support_labels"])
+    pixels = ((images.double() + 1) * 127.5).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
+    for part, name in ((pixels[:n_support], "support"), (pixels[n_support:], "query")):
+        assert hashlib.sha256(part.tobytes()).hexdigest() == case[f"sha256_{name}_u8"]
+
+
+@pytest.mark.parametrize(("kind", "prefix"), [("simple", "simple"), ("transductive", "trans")])
+@pytest.mark.parametrize("legacy", [False, True])
+def test_an_imported_model_embeds_as_the_released_code(reference, tmp_path, kind, prefix, legacy):
+    path = write_released(tmp_path / "released.pt", MODELS[kind], reference, legacy=legacy)
+    imported = import_checkpoint(path)
+    assert imported.kind == kind
+    model = new_module(kind)
+    model.load_state_dict(imported.weights, strict=True)
+    model = model.double().eval()
+    with np.load(reference / "episodes/w5s3_42.npz") as npz:
+        images, labels = recipe_images(npz).double(), torch.from_numpy(npz["support_labels"])
+        wanted, film = (torch.from_numpy(npz[f"{prefix}.{key}_f64"]) for key in ("task_representation", "film"))
+    with torch.no_grad():
+        embedding = model.task_encoder(images[: len(labels)], labels, images[len(labels) :])
+        found = torch.cat([torch.cat(modulation) for modulation in model.film_generator(embedding)])
+    assert (embedding - wanted).abs().max() < 1e-6 * wanted.abs().max()
+    assert (found - film).abs().max() < 1e-6 * film.abs().max()
+
+
+def test_a_released_backbone_is_imported(reference, tmp_path):
+    path = write_released(tmp_path / "resnet.pt.tar", MODELS["backbone"], reference)
+    imported = import_checkpoint(path)
+    wanted = recipe_weights(released_keys(reference, MODELS["backbone"]))
+    assert imported.kind == "backbone"
+    assert torch.equal(imported.weights["blocks.7.second.conv.weight"], wanted["layer4.1.conv2.weight"])
+
+
+# The command
+
+STUDY = """
+name: small
+task_encoder: {lstm_layers: 2}
+datasets: {blobs: {source: miniature, domain: in}}
+pretraining: {datasets: [blobs]}
+meta_training: {datasets: [blobs], protocol: {kind: variable}, validation_datasets: [blobs]}
+evaluations: {all: {protocol: {kind: variable}, datasets: [blobs], trainings: [feot]}}
+"""
+
+
+def test_command_imports_a_file(root, files, capsys):
+    (root / "study.yaml").write_text(STUDY)
+    arguments = ["import", str(files["transductive"]), "--study", str(root / "study.yaml")]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert "transductive.pt: Transductive CNAPS, 395 tensors, 19847833 values" in printed
+    assert f"wrote {root / 'results/small/checkpoints/feot.safetensors'}" in printed
+    assert main(arguments) == 0 and "wrote nothing" in capsys.readouterr().out
+    (root / "study.yaml").write_text(f"{STUDY}imported: {{feot: {files['transductive']}}}")
+    assert main(["import", *arguments[2:]]) == 0 and "395 tensors" in capsys.readouterr().out
+    assert main([*arguments[:1], str(root / "none.pt"), *arguments[2:]]) == 1
+    assert "There is no file" in capsys.readouterr().err
+    assert main([*arguments[:-1], "nowhere.yaml"]) == 1
+    assert "No study at nowhere.yaml" in capsys.readouterr().err
+
+
+def test_command_converts_a_file(tmp_path, weights, capsys):
+    path = write_file(tmp_path / "b.pt.tar", weights["backbone"] | {"fc.bias": torch.zeros(7)})
+    out = tmp_path / "out.safetensors"
+    assert main(["convert", str(path), str(out)]) == 0
+    assert "dropped fc.bias" in capsys.readouterr().out
+    converted, settings = checkpoints.load(out, "")
+    assert settings["kind"] == "backbone" and settings["imported"]["file"] == "b.pt.tar"
+    assert torch.equal(converted["stem.conv.weight"], weights["backbone"]["conv1.weight"])
+    assert main(["convert", str(path), str(out)]) == 1
+    assert "is there already" in capsys.readouterr().err
+
+
+def test_command_lists_every_published_file(capsys):
+    assert main(["list"]) == 0
+    printed = capsys.readouterr().out
+    for name, published in PUBLISHED.items():
+        assert name in printed and f"/{published.path}" in printed
+    assert len({published.file for published in PUBLISHED.values()}) == len(PUBLISHED)
+
+
+@pytest.fixture
+def mirror(tmp_path, monkeypatch):
+    """The address of a server that has every published file, and the folder that it serves."""
+    served = tmp_path / "served"
+    for name, published in PUBLISHED.items():
+        (served / published.path).parent.mkdir(parents=True, exist_ok=True)
+        (served / published.path).write_text(name)
+
+    class Handler(SimpleHTTPRequestHandler):
+        def __init__(self, *arguments):
+            super().__init__(*arguments, directory=served)
+
+        def log_message(self, *arguments):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    yield f"http://127.0.0.1:{server.server_port}/", served
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_command_downloads_and_notes_the_checksum(mirror, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    address, served = mirror
+    assert main(["download", "simple", "--from", address]) == 0
+    path, note = tmp_path / "released/best_simple_cnaps.pt", tmp_path / "released/best_simple_cnaps.pt.sha256"
+    sha256 = hashlib.sha256(b"simple").hexdigest()
+    assert path.read_text() == "simple" and note.read_text() == f"{sha256}  best_simple_cnaps.pt\n"
+    assert sha256 in capsys.readouterr().out
+    (served / PUBLISHED["simple"].path).unlink()
+    assert main(["download", path.name, "--from", address]) == 0  # it is there and has the noted checksum
+    path.unlink()
+    (served / PUBLISHED["simple"].path).write_text("another")
+    assert main(["download", "simple", "--from", address]) == 1
+    assert f"not {sha256}" in (said := capsys.readouterr().err) and f"released/{note.name}" in said
+    assert not path.exists() and note.exists()
+    other = hashlib.sha256(b"another").hexdigest()
+    assert main(["download", "simple", "--from", address, "--sha256", other]) == 0  # what the user says goes first
+    assert path.read_text() == "another" and other in note.read_text()
+
+
+def test_command_downloads_all(mirror, tmp_path):
+    folder = tmp_path / "folder"
+    assert main(["download", "all", "--folder", str(folder), "--from", mirror[0]]) == 0
+    assert {path.name for path in folder.iterdir()} == {
+        name for published in PUBLISHED.values() for name in (published.file, f"{published.file}.sha256")
+    }
+
+
+def test_command_says_what_is_wrong_with_a_download(mirror, tmp_path, capsys):
+    address, served = mirror
+    (served / PUBLISHED["simple"].path).unlink()
+    common = ["--folder", str(tmp_path / "folder"), "--from", address]
+    assert main(["download", "simple", *common]) == 1
+    assert "answered 404" in capsys.readouterr().err
+    assert main(["download", "all", *common, "--sha256", "0" * 64]) == 1
+    assert "--sha256 is of one file" in capsys.readouterr().err
+    (tmp_path / "folder/best_transductive_cnaps.pt").write_text("from elsewhere")
+    assert main(["download", "transductive", *common]) == 1
+    assert "no checksum is known" in capsys.readouterr().err
+    (tmp_path / "folder/best_transductive_cnaps.pt.sha256").write_text("")
+    assert main(["download", "transductive", *common]) == 1
+    assert "is empty; it should hold a checksum" in capsys.readouterr().err
+    with pytest.raises(DownloadError, match="no released file 'nothing'. Known: transductive, simple"):
+        download_released("nothing", tmp_path, address)
+
+
+def test_a_checksum_in_the_table_is_verified(mirror, tmp_path, monkeypatch):
+    known = released.Published(PUBLISHED["simple"].path, "", "0" * 64)
+    monkeypatch.setitem(PUBLISHED, "simple", known)
+    with pytest.raises(DownloadError, match=f"not {'0' * 64}.*The checksum is that of PUBLISHED"):
+        download_released("simple", tmp_path / "folder", mirror[0])
+
+
+def test_an_interrupted_command_says_how_to_go_on(monkeypatch, capsys):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(released, "download", interrupt)
+    assert main(["download", "simple"]) == 130
+    assert "goes on from here" in capsys.readouterr().err

@@ -1,0 +1,235 @@
+"""Pretraining, meta-training and evaluation on a study of coloured blobs: they learn, resume and repeat."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from small_study import blobs, small_study
+
+from tcnaps.config import FixedProtocol, study as config
+from tcnaps.episodes.loading import Loader
+from tcnaps.evaluation import evaluate as evaluation, result_files as rows
+from tcnaps.evaluation.evaluate import evaluate
+from tcnaps.evaluation.result_files import load_rows
+from tcnaps.method.episode import load_episode
+from tcnaps.method.stopping import variant_predictions
+from tcnaps.training import checkpoints, meta_training, pretraining
+from tcnaps.training.checkpoints import CheckpointError, load_model
+from tcnaps.training.meta_training import meta_train
+from tcnaps.training.pretraining import ImageTable, augment, pretrain
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """A project's root in which one backbone and two trainings of the small study have been trained."""
+    root = tmp_path_factory.mktemp("root")
+    with pytest.MonkeyPatch.context() as patch:
+        place(patch, root)
+        study = small_study()
+        pretrain(study)
+        for training in ("simple", "feot"):
+            meta_train(study, training)
+    return root
+
+
+def place(patch, root):
+    patch.setattr(config, "project_root", lambda: root)
+    for module in (evaluation, meta_training, pretraining):
+        patch.setattr(module, "open_split", lambda study, name, split: mapped_blobs(root, name, split))
+
+
+def mapped_blobs(root, name, split):
+    """Blobs in a file, as prepared datasets are: only then do workers have something to read."""
+    source, path = blobs(name, split), root / "data" / f"{name}-{split}.npy"
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        np.save(path, source.images)
+    return dataclasses.replace(source, images=np.load(path, mmap_mode="r"))
+
+
+def with_backbone(root, folder):
+    """The backbone trained in `root`, in another root."""
+    (folder / "results/small/checkpoints").mkdir(parents=True)
+    (folder / "results/small/checkpoints/backbone.safetensors").write_bytes(
+        (root / "results/small/checkpoints/backbone.safetensors").read_bytes()
+    )
+
+
+@pytest.fixture
+def study(root, monkeypatch):
+    place(monkeypatch, root)
+    return small_study()
+
+
+def weights(root, name):
+    return checkpoints.load(root / "results/small/checkpoints" / f"{name}.safetensors", "")[0]
+
+
+def interrupt_after(monkeypatch, module, name, calls):
+    """Makes a function raise KeyboardInterrupt at its (calls + 1)-th call."""
+    original, count = getattr(module, name), iter(range(10**6))
+
+    def stopping(*arguments, **options):
+        if next(count) == calls:
+            raise KeyboardInterrupt
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(module, name, stopping)
+    return original
+
+
+def test_pretraining_learns_and_an_interrupted_one_ends_the_same(root, tmp_path, monkeypatch):
+    place(monkeypatch, tmp_path)
+    study = small_study()
+    original = interrupt_after(monkeypatch, pretraining, "augment", 4)  # in the middle of the second epoch
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(study, save_every=1, workers=2)
+    monkeypatch.setattr(pretraining, "augment", original)
+    log = pretrain(study, save_every=1, workers=1)
+    assert list(log.epoch) == [1, 2] and log.train_accuracy.iloc[-1] > 0.2  # chance is 1/8
+    assert all(torch.equal(a, weights(tmp_path, "backbone")[name]) for name, a in weights(root, "backbone").items())
+    assert not list(tmp_path.rglob("*.state.pt")) and not list(tmp_path.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize(("interrupted", "resumed"), [(0, 0), (2, 1), (0, 2)])
+def test_an_interrupted_meta_training_ends_the_same_with_any_number_of_workers(
+    root, tmp_path, monkeypatch, interrupted, resumed
+):
+    place(monkeypatch, tmp_path)
+    with_backbone(root, tmp_path)
+    study = small_study()
+    original = interrupt_after(monkeypatch, meta_training, "episode_loss", 5)
+    with pytest.raises(KeyboardInterrupt):
+        meta_train(study, "feot", save_every=1, workers=interrupted)
+    monkeypatch.setattr(meta_training, "episode_loss", original)
+    log = meta_train(study, "feot", save_every=1, workers=resumed)
+    assert list(log.episode) == [0, 2, 4, 6, 8] and log.valid_accuracy.notna().sum() == 3
+    theirs = weights(tmp_path, "feot")
+    assert all(torch.equal(a, theirs[name]) for name, a in weights(root, "feot").items())
+
+
+@pytest.mark.parametrize("training", ["transductive_plus", "gmm_em_plus"])
+def test_training_through_refinement_gives_finite_gradients(study, training):
+    source = blobs("blobs", "train")
+    model = checkpoints.new_model(study, training).train()
+    episode = load_episode(*meta_training.training_task([source], study, 0))
+    loss, accuracy = meta_training.episode_loss(model, episode, study)
+    loss.backward()
+    assert 0 <= accuracy <= 1
+    gradients = [p.grad for p in model.parameters() if p.requires_grad]
+    assert all(g.isfinite().all() for g in gradients) and any(g.abs().max() > 0 for g in gradients)
+
+
+def test_a_diverged_training_says_so(study, monkeypatch):
+    monkeypatch.setattr(meta_training, "episode_loss", lambda *_: (torch.tensor(float("nan"), requires_grad=True), 0.0))
+    with pytest.raises(FloatingPointError, match="lower meta_training.learning_rate"):
+        meta_train(study, "gmm")
+
+
+def test_rows_are_what_the_model_says_and_nothing_is_done_twice(root, study, monkeypatch):
+    for training in ("simple", "feot"):
+        evaluate(study, training)
+    table = load_rows(study, "variable")
+    assert set(table.training) == {"simple", "feot"} and set(table.dataset) == {"blobs", "others"}
+    model = load_model(study, "feot")
+    source = blobs("others", "test")
+    own = table[(table.training == "feot") & (table.dataset == "others") & (table.episode == 1)]
+    draw = evaluation.draw_episode(source, study.evaluations["variable"].protocol, study.seed, 1)
+    episode = load_episode(source, draw)
+    with torch.no_grad():
+        logits = model(episode, steps=4)
+        stopped = model.classify(episode, 2, 3)
+    for t in range(5):
+        assert np.array_equal(own[f"prediction_{t}"], logits[t].argmax(1).numpy())
+        np.testing.assert_allclose(own[f"confidence_{t}"], logits[t].softmax(1).max(1).values, rtol=1e-5)
+    assert np.array_equal(own.label, episode.query_labels) and np.array_equal(own.image, draw.query_images)
+    assert np.array_equal(own.shot, episode.shots[episode.query_labels])
+    final = variant_predictions(table, "Transductive", 2, 3)
+    final = final[(final.dataset == "others") & (final.episode == 1)]
+    assert np.array_equal(final.prediction, stopped.labels) and (final.step == stopped.number).all()
+
+    def refuse(*_, **__):
+        raise AssertionError("evaluated again")
+
+    monkeypatch.setattr(evaluation, "evaluate_dataset", refuse)
+    evaluate(study, "feot")
+    longer = small_study(seed=1)
+    with pytest.raises(AssertionError, match="evaluated again"):
+        evaluate(longer, "feot")
+
+
+def test_two_evaluations_with_one_seed_are_equal(study):
+    tables = []
+    for workers in (0, 2):
+        for file in (rows.rows_folder(study) / "feot").rglob("*.parquet"):
+            file.unlink()
+        evaluate(study, "feot", workers=workers)
+        tables.append(load_rows(study, ["variable", "5-way-1-shot"], ["feot"]))
+    pd.testing.assert_frame_equal(*tables)
+
+
+def test_what_has_not_been_run_is_named(study, root):
+    with pytest.raises(CheckpointError, match="training = 'gmm_em_plus'"):
+        evaluate(study, "gmm_em_plus")
+    with pytest.raises(ValueError, match="has no evaluation 'fixed'; it has variable, 5-way-1-shot"):
+        load_rows(study, "fixed")
+    with pytest.raises(ValueError, match="does not name training 'simple'"):
+        load_rows(study, "5-way-1-shot", ["simple"])
+    with pytest.raises(FileNotFoundError, match="04-evaluate.ipynb with training = 'simple'"):
+        load_rows(small_study(name="never-run"), "variable")
+
+
+def test_held_out_images_are_a_share_of_every_class():
+    table = ImageTable([blobs("blobs", "train"), blobs("others", "train")], valid_fraction=0.2, seed=0)
+    assert table.n_classes == 16 and len(table.valid) == 16 * 3 and len(table.train) == 16 * 11
+    assert not set(table.train) & set(table.valid)
+    with Loader() as loader:
+        ((pixels, labels),) = table.batches([np.array([14 * 8, 0, 14 * 16 - 1])], loader)
+    assert labels.tolist() == [8, 0, 15] and pixels.shape == (3, 3, 32, 32)
+    for place, (name, number) in enumerate([("others", 0), ("blobs", 0), ("others", -1)]):
+        image = blobs(name, "train").images[number] / 127.5 - 1
+        np.testing.assert_allclose(pixels[place].permute(1, 2, 0), image, atol=1e-6)
+
+
+def test_augmentation_repeats_and_mirrors_only_where_it_may():
+    settings = small_study().pretraining.model_copy(update={"horizontal_flip": False})
+    ramp = torch.linspace(-1, 1, 32).expand(64, 3, 32, 32).contiguous()
+    one, two = (augment(ramp, settings, np.random.default_rng(0)) for _ in range(2))
+    assert torch.equal(one, two) and not torch.equal(one, ramp) and one.shape == ramp.shape
+    rising = (one[..., 24] - one[..., 8]).mean((1, 2)) > 0
+    assert rising.all()
+    mirrored = augment(ramp, settings.model_copy(update={"horizontal_flip": True}), np.random.default_rng(0))
+    rising = (mirrored[..., 24] - mirrored[..., 8]).mean((1, 2)) > 0
+    assert 10 < rising.sum() < 54
+
+
+def test_a_batch_larger_than_the_data_is_refused(study):
+    with pytest.raises(ValueError, match="pretraining.batch_size 4096 exceeds"):
+        pretrain(small_study(pretraining=study.pretraining.model_dump() | {"batch_size": 4096}))
+
+
+def test_episodes_together_give_the_same_rows(root, study):
+    model, source = load_model(study, "feot"), blobs("others", "test")
+    alone, together = (evaluation.evaluate_dataset(model, source, study, "feot", "variable", together=together)
+                       for together in (False, True))
+    confidences = [column for column in alone if column.startswith("confidence")]
+    assert confidences
+    for column in alone:
+        if column in confidences:
+            np.testing.assert_allclose(together[column], alone[column], rtol=1e-4)
+        else:
+            assert together[column].equals(alone[column]), column
+
+
+def test_batches_hold_so_many_images_and_at_least_one_episode():
+    source = blobs("blobs", "test")
+    sizes = [(4, 2), (3, 1), (2, 2), (5, 3), (2, 1)]     # with 2 queries a class: 16, 9, 8, 25 and 6 images
+    episodes = [load_episode(source, evaluation.draw_episode(
+        source, FixedProtocol(way=way, shot=shot, queries_per_class=2), 0, i)) for i, (way, shot) in enumerate(sizes)]
+    for at_once, expected in ((0, [1] * 5), (17, [1, 2, 1, 1]), (25, [2, 1, 1, 1]), (33, [3, 2]), (1000, [5])):
+        batches = list(evaluation.in_batches(iter(episodes), at_once))
+        assert [len(batch) for batch in batches] == expected
+        assert [episode for batch in batches for episode in batch] == episodes
+    assert list(evaluation.in_batches(iter([]), 5)) == []
