@@ -33,10 +33,21 @@ def measure_data(repetitions: int) -> list[dict]:
         folder = Path(place)
         write_jpegs(folder / "images", N_CLASSES, N_IMAGES, SIZE)
         dataset = Folder(source="folder", domain="in", path=str(folder / "images"))
-        rows += [_row("preparation", {"library": _preparation(dataset, folder), "Pillow in a loop": _plain(folder)},
-                      repetitions, N_CLASSES * N_IMAGES)]
+        rows += [
+            _row(
+                "preparation",
+                {"library": _preparation(dataset, folder), "Pillow in a loop": _plain(folder)},
+                repetitions,
+                N_CLASSES * N_IMAGES,
+            )
+        ]
         rows += _loading(open_source("bench", dataset, "train", SIZE, folder / "prepared"), repetitions)
-    starts = ("tcnaps", "tcnaps.figures.tables, tcnaps.figures.results, tcnaps.evaluation.statistics", "torch", "tcnaps.method.model")
+    starts = (
+        "tcnaps",
+        "tcnaps.figures.tables, tcnaps.figures.results, tcnaps.evaluation.statistics",
+        "torch",
+        "tcnaps.method.model",
+    )
     rows += [_row(f"import {names}", {"start": _start(names)}, repetitions) for names in starts]
     return rows
 
@@ -58,8 +69,11 @@ def _row(name: str, calls: dict[str, Callable[[], object]], repetitions: int, im
     for number, (which, one) in enumerate(found.items()):
         rate = f"{images / one['seconds']:>9,.0f} images a second" if images else ""
         faster = f"{one['ratio']:.2f}× ({one['ratio_low']:.2f}–{one['ratio_high']:.2f})" if "ratio" in one else ""
-        print(f"{'data' if number == 0 else '':>10} {name if number == 0 else '':<55} {which:<18} "
-              f"{1e3 * one['seconds']:>9.1f} ms {rate} {faster}", flush=True)
+        print(
+            f"{'data' if number == 0 else '':>10} {name if number == 0 else '':<55} {which:<18} "
+            f"{1e3 * one['seconds']:>9.1f} ms {rate} {faster}",
+            flush=True,
+        )
     return {"group": "data", "name": name, "size": SIZE, "images": images, "measured": found}
 
 
@@ -103,7 +117,7 @@ def _loading(source: ImageSource, repetitions: int) -> list[dict]:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def compute(episode):
-        for part in episode.support_images.split(10):   # whose result is small enough to need no fresh memory
+        for part in episode.support_images.split(10):  # whose result is small enough to need no fresh memory
             torch.nn.functional.conv2d(part, weight)
 
     def calls(loaders, consume, before, which):

@@ -68,8 +68,10 @@ def measure_device(
     yield _shown(loading)
     for precision in PRECISIONS:
         seconds = [row[which]["seconds"] for row, which in ((measured, precision), (loading["measured"], "none"))]
-        print(f"The protocol, at most, with all episodes like the last, {precision}: {PROTOCOL} × ({seconds[0]:.4f} + "
-              f"{seconds[1]:.4f} s) = {PROTOCOL * sum(seconds) / 60:.1f} minutes")
+        print(
+            f"The protocol, at most, with all episodes like the last, {precision}: {PROTOCOL} × ({seconds[0]:.4f} + "
+            f"{seconds[1]:.4f} s) = {PROTOCOL * sum(seconds) / 60:.1f} minutes"
+        )
 
 
 def parts(model: TransductiveCNAPS, tasks: list[Episode]) -> dict[str, Callable[[], object]]:

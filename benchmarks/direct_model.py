@@ -43,8 +43,16 @@ class Backbone(nn.Module):
     def __init__(self):
         super().__init__()
         self.stem = ConvNorm(3, 64, 5, 2, 1)
-        shapes = [(64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2),
-                  (512, 512, 1)]
+        shapes = [
+            (64, 64, 1),
+            (64, 64, 1),
+            (64, 128, 2),
+            (128, 128, 1),
+            (128, 256, 2),
+            (256, 256, 1),
+            (256, 512, 2),
+            (512, 512, 1),
+        ]
         self.blocks = nn.ModuleList(Block(*shape) for shape in shapes)
 
     def forward(self, images: Tensor, film: list[tuple[Tensor, Tensor]]) -> Tensor:

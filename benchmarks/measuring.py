@@ -83,8 +83,13 @@ def serve(build: Callable[[], Callable[[], object]], inner: int) -> None:
         print(json.dumps(answer), flush=True)
 
 
-def compare(commands: dict[str, Sequence[str]], repetitions: int, patience: float, apart: bool,
-            differences: Callable[[object, object], dict[str, float]] | None) -> dict[str, dict]:
+def compare(
+    commands: dict[str, Sequence[str]],
+    repetitions: int,
+    patience: float,
+    apart: bool,
+    differences: Callable[[object, object], dict[str, float]] | None,
+) -> dict[str, dict]:
     """Times of all implementations, the last of which is what the others are compared with.
 
     Args:
@@ -130,8 +135,12 @@ def _turns(commands: dict[str, Sequence[str]], repetitions: int, patience: float
     found = {}
     for name, one in running.items():
         one.ask(f"result {folder / name}")
-        found[name] = {"seconds": statistics.median(one.seconds) if one.seconds else None, "times": one.seconds,
-                       "bytes": one.ask("memory").get("bytes"), "problem": one.problem}
+        found[name] = {
+            "seconds": statistics.median(one.seconds) if one.seconds else None,
+            "times": one.seconds,
+            "bytes": one.ask("memory").get("bytes"),
+            "problem": one.problem,
+        }
         one.end()
     return found
 

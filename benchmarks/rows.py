@@ -21,15 +21,20 @@ Call = Callable[[], object]
 HELD = ExitStack()  # as long as the process lasts
 MINIMUM, MAXIMUM = 2, 4
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-EPISODES = {    # name: way, support images a class, query images a class
+EPISODES = {  # name: way, support images a class, query images a class
     "5-way 1-shot": (5, 1, 10),
     "5-way 5-shot": (5, 5, 10),
     "20-way 10-shot": (20, 10, 10),
     "50-way 500-support": (50, 10, 10),
 }
 TRAINING = {"75 images": (5, 5, 10), "400 images": (20, 10, 10), "1000 images": (50, 10, 10)}
-CLUSTERING = {"5-way 1-shot": (5, 1), "5-way 5-shot": (5, 5), "20-way 10-shot": (20, 10), "50-way 2-shot": (50, 2),
-              "50-way 10-shot": (50, 10)}
+CLUSTERING = {
+    "5-way 1-shot": (5, 1),
+    "5-way 5-shot": (5, 5),
+    "20-way 10-shot": (20, 10),
+    "50-way 2-shot": (50, 2),
+    "50-way 10-shot": (50, 10),
+}
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ def own_model(precision: str = "float32", training: str = "feot") -> Transductiv
     """The library's model, with weights that depend on nothing but the training."""
     torch.manual_seed(0)
     model = TransductiveCNAPS(training, Backbone(), precision=PRECISIONS[precision])
-    for module in model.modules():   # as uneven as after training: 1 and 0 would flatter whoever skips them
+    for module in model.modules():  # as uneven as after training: 1 and 0 would flatter whoever skips them
         if isinstance(module, torch.nn.BatchNorm2d):
             module.running_mean.normal_(0, 0.1)
             module.running_var.uniform_(0.5, 2)
@@ -144,6 +149,7 @@ def part_rows(size: int) -> Iterator[Row]:
 
 def episode_rows(size: int) -> Iterator[Row]:
     for name, setting in EPISODES.items():
+
         def ours(precision, setting=setting):
             task, model = episode(*setting, size), own_model(precision)
             return torch.no_grad()(lambda: model.classify(task, MINIMUM, MAXIMUM).labels)
@@ -158,6 +164,7 @@ def episode_rows(size: int) -> Iterator[Row]:
 def training_rows(size: int) -> Iterator[Row]:
     """A forward and a backward pass. Ours keeps its memory meanwhile, as meta-training does."""
     for name, setting in TRAINING.items():
+
         def ours(precision, setting=setting):
             task, model = episode(*setting, size), own_model(precision).train()
             HELD.enter_context(kept_memory())
@@ -177,8 +184,11 @@ def stepping(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> Call:
         value = loss()
         value.backward()
         # Of the loss and of every gradient but the set encoder's biases, which cancel but for rounding.
-        norms = [p.grad.norm() for name, p in model.named_parameters()
-                 if p.grad is not None and not (".convs." in name and name.endswith("bias"))]
+        norms = [
+            p.grad.norm()
+            for name, p in model.named_parameters()
+            if p.grad is not None and not (".convs." in name and name.endswith("bias"))
+        ]
         return torch.stack([value.detach(), *norms])
 
     return step
@@ -213,6 +223,7 @@ def sweep_rows(size: int) -> Iterator[Row]:
 
 def variant_rows(size: int) -> Iterator[Row]:
     """The ten variants on an episode, from six trainings' features, and the last of them alone."""
+
     def several(names):
         task, models = episode(*EPISODES["5-way 5-shot"], size), [own_model(training=name) for name in names]
         return torch.no_grad()(lambda: [model(task, steps=MAXIMUM) for model in models])
@@ -224,6 +235,7 @@ def clustering_rows(size: int) -> Iterator[Row]:
     """The clustering alone, on 512 features of Gaussian classes with a few dominant directions, as features have."""
     for separation in (1.0, 0.3):
         for name, (way, shot) in CLUSTERING.items():
+
             def ours(way=way, shot=shot, separation=separation):
                 data = features(way, shot, separation, seed=way + shot)
                 return lambda: cluster(*data, minimum=MINIMUM, maximum=MAXIMUM).labels
@@ -248,5 +260,11 @@ def features(way: int, shot: int, separation: float, seed: int, d: int = 512, qu
     return draw(shot), torch.arange(way).repeat_interleave(shot), draw(queries)
 
 
-GROUPS = {"clustering": clustering_rows, "parts": part_rows, "test": episode_rows, "training": training_rows,
-          "sweep": sweep_rows, "variants": variant_rows}
+GROUPS = {
+    "clustering": clustering_rows,
+    "parts": part_rows,
+    "test": episode_rows,
+    "training": training_rows,
+    "sweep": sweep_rows,
+    "variants": variant_rows,
+}

@@ -53,9 +53,7 @@ def synthetic_rows(
                             "image": images.integers(0, 10**6, len(label)),
                             **{name: values.astype(np.int16) for name, values in columns.items()},
                             **{
-                                name.replace("prediction", "confidence"): random.random(len(label)).astype(
-                                    np.float32
-                                )
+                                name.replace("prediction", "confidence"): random.random(len(label)).astype(np.float32)
                                 for name in columns
                             },
                         }

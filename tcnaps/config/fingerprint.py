@@ -53,8 +53,10 @@ def code_fingerprint(paths: Iterable[str | Path], without: Iterable[str] = ()) -
         path = waiting.pop()
         codes[path], imported = _code(path)
         waiting |= {file for file in map(_module_file, imported) if file} - left_out - codes.keys()
-    parts = sorted(f"{path.relative_to(PACKAGE) if path.is_relative_to(PACKAGE) else path.name}\n{code}"
-                   for path, code in codes.items())
+    parts = sorted(
+        f"{path.relative_to(PACKAGE) if path.is_relative_to(PACKAGE) else path.name}\n{code}"
+        for path, code in codes.items()
+    )
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
@@ -66,8 +68,11 @@ def code_cells(path: str | Path) -> list[tuple[str, list[str]]]:
     """
     try:
         cells = json.loads(_text(path))["cells"]
-        return [("".join(cell["source"]), cell.get("metadata", {}).get("tags", []))
-                for cell in cells if cell["cell_type"] == "code"]
+        return [
+            ("".join(cell["source"]), cell.get("metadata", {}).get("tags", []))
+            for cell in cells
+            if cell["cell_type"] == "code"
+        ]
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise SourceError(f"{path} is not a notebook of format 4 ({error!r}).") from error
 
@@ -106,7 +111,7 @@ def _code(path: Path) -> tuple[str, frozenset[str]]:
 
 class _Bare(ast.NodeTransformer):
     def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
-        return None if isinstance(node.value, ast.Constant) else node    # docstrings
+        return None if isinstance(node.value, ast.Constant) else node  # docstrings
 
 
 def _imported(node: ast.AST, package: tuple[str, ...]) -> Iterator[str]:
@@ -115,7 +120,7 @@ def _imported(node: ast.AST, package: tuple[str, ...]) -> Iterator[str]:
     if isinstance(node, ast.Import):
         names = [alias.name for alias in node.names]
     elif isinstance(node, ast.ImportFrom):
-        above = package[:len(package) - node.level + 1] if node.level else ()
+        above = package[: len(package) - node.level + 1] if node.level else ()
         base = [*above, *([node.module] if node.module else [])]
         names = [".".join([*base, alias.name]) for alias in node.names]
     for name in names:

@@ -24,10 +24,7 @@ PRESETS: dict[str, dict[str, dict]] = {
             },
             "refinement": {"maximum_steps": 4},
         },
-        "fixed": {
-            "meta_training": {"validate_every": 2_000},
-            "refinement": {"maximum_steps": 10},
-        },
+        "fixed": {"meta_training": {"validate_every": 2_000}, "refinement": {"maximum_steps": 10}},
     },
     "released": {
         "both": {

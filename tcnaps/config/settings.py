@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]    # names become names of files
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # names become names of files
 TrainingName = Literal["simple", "feot", "transductive_plus", "gmm", "feot_gmm", "gmm_em_plus"]
 NonNegativeInt = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -33,24 +33,24 @@ class _FilesSection(_DatasetSection):
     """What all datasets read from files have in common. A relative path is taken from the project's root."""
 
     path: str
-    resampling: Resampling | None = None                          # default: the study's decoding.resampling
-    unreadable: Literal["leave out", "refuse"] = "leave out"      # images that can't be read are listed in any case
+    resampling: Resampling | None = None  # default: the study's decoding.resampling
+    unreadable: Literal["leave out", "refuse"] = "leave out"  # images that can't be read are listed in any case
 
 
 class Records(_FilesSection):
     """Meta-Dataset's TFRecords of one dataset: the folder with its dataset_spec.json."""
 
     source: Literal["records"]
-    images_per_class: PositiveInt | None = None    # at most so many, spread evenly over a class's file
+    images_per_class: PositiveInt | None = None  # at most so many, spread evenly over a class's file
 
 
 class Folder(_FilesSection):
     """Folders of images: split/class/*, or class/* with a split file or with fractions of the classes."""
 
     source: Literal["folder"]
-    splits: str | None = None            # a CSV or a JSON of Meta-Dataset's kind, by path or URL
-    fractions: tuple[Fraction, Fraction, Fraction] | None = None   # of the classes, for train, valid and test
-    superclasses: bool = False           # one level more: class folders lie in folders of their superclass
+    splits: str | None = None  # a CSV or a JSON of Meta-Dataset's kind, by path or URL
+    fractions: tuple[Fraction, Fraction, Fraction] | None = None  # of the classes, for train, valid and test
+    superclasses: bool = False  # one level more: class folders lie in folders of their superclass
 
 
 class MiniImageNet(_FilesSection):
@@ -63,14 +63,14 @@ class TieredImageNet(_FilesSection):
     """tiered-ImageNet: class folders a split, or an ImageNet folder with tiered's class lists."""
 
     source: Literal["tiered-imagenet"]
-    class_lists: str | None = None       # the folder with train.csv, val.csv and test.csv
+    class_lists: str | None = None  # the folder with train.csv, val.csv and test.csv
 
 
 class FETI(_FilesSection):
     """ImageNet's classes outside the test classes of mini- and tiered-ImageNet (appendix A.4): 824 or 825 of them."""
 
     source: Literal["feti"]
-    test_classes: tuple[str, ...]        # files that list the test classes of both
+    test_classes: tuple[str, ...]  # files that list the test classes of both
 
 
 class Torchvision(_FilesSection):
@@ -81,7 +81,7 @@ class Torchvision(_FilesSection):
         "Omniglot", "FGVCAircraft", "DTD", "Flowers102", "GTSRB", "MNIST", "CIFAR10", "CIFAR100", "CocoDetection"
     ]
     download: bool = False
-    splits: str | None = None            # a split file of class names; without, all are for testing, but Omniglot's own
+    splits: str | None = None  # a split file of class names; without, all are for testing, but Omniglot's own
 
 
 class QuickDraw(_FilesSection):
@@ -89,7 +89,7 @@ class QuickDraw(_FilesSection):
 
     source: Literal["quickdraw"]
     splits: str | None = None
-    images_per_class: PositiveInt | None = None    # as above; all 50 million at 84 pixels take a terabyte
+    images_per_class: PositiveInt | None = None  # as above; all 50 million at 84 pixels take a terabyte
 
 
 class CUB(_FilesSection):
@@ -128,16 +128,18 @@ class VariableProtocol(Section):
     queries_per_class: PositiveInt = 10
     maximum_support_size: PositiveInt = 500
     maximum_support_per_class: PositiveInt = 100
-    maximum_span: PositiveInt = 392             # classes below a node of ImageNet's hierarchy, for it to be drawn
-    shots: Literal["meta-dataset", "uniform"] = "meta-dataset"   # uniform: 1 to 100 a class, as section 4.1 summarises
+    maximum_span: PositiveInt = 392  # classes below a node of ImageNet's hierarchy, for it to be drawn
+    shots: Literal["meta-dataset", "uniform"] = "meta-dataset"  # uniform: 1 to 100 a class, as section 4.1 summarises
 
     @model_validator(mode="after")
     def _ordered(self) -> "VariableProtocol":
         if self.maximum_way < self.minimum_way:
             raise ValueError(f"maximum_way {self.maximum_way} is below minimum_way {self.minimum_way}")
         if self.maximum_support_size < self.maximum_way:
-            raise ValueError(f"maximum_support_size {self.maximum_support_size} is below maximum_way "
-                             f"{self.maximum_way}: every class needs a support image")
+            raise ValueError(
+                f"maximum_support_size {self.maximum_support_size} is below maximum_way "
+                f"{self.maximum_way}: every class needs a support image"
+            )
         return self
 
 
@@ -150,7 +152,7 @@ class Clustering(Section):
 
     identity_weight: PositiveFloat = 1.0
     task_covariance_divisor: Literal["n", "n-1"] = "n"
-    simple_class_covariance_divisor: Literal["n", "n-1"] = "n"   # of Simple CNAPS, by the support set alone
+    simple_class_covariance_divisor: Literal["n", "n-1"] = "n"  # of Simple CNAPS, by the support set alone
     dtype: Literal["float32", "float64"] = "float32"
 
 
@@ -158,14 +160,14 @@ class TaskEncoder(Section):
     """The network that turns an episode into a task embedding (section 3.3)."""
 
     lstm_layers: Literal[1, 2] = 1
-    statistics: Literal["batch", "running"] = "batch"   # what its batch-norms normalise with once training has ended
+    statistics: Literal["batch", "running"] = "batch"  # what its batch-norms normalise with once training has ended
 
 
 class Decoding(Section):
     """How image files become pixels. MNIST and CIFAR are always resized by Lanczos, as in the authors' preparation."""
 
-    jpeg_dct: Literal["accurate", "fast"] = "accurate"             # fast: TensorFlow's
-    resampling: Literal["bilinear", "aligned corners"] = "bilinear"   # bilinear averages where it shrinks
+    jpeg_dct: Literal["accurate", "fast"] = "accurate"  # fast: TensorFlow's
+    resampling: Literal["bilinear", "aligned corners"] = "bilinear"  # bilinear averages where it shrinks
 
 
 class Statistics(Section):
@@ -184,11 +186,11 @@ class Pretraining(Section):
     learning_rate: PositiveFloat = 0.1
     momentum: Fraction = 0.9
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
-    schedule: Literal["step", "one cycle"] = "step"    # one cycle: up to the learning rate, then down to 0
-    learning_rate_drop_every: PositiveInt = 25   # epochs between divisions by 10, under the schedule "step"
-    colour_jitter: Fraction = 0.4                # largest relative change of brightness, contrast and saturation
-    horizontal_flip: bool = True                 # off where mirror images are other classes, as with letters
-    valid_fraction: Fraction = 0.05              # images of each class held out to report accuracy on
+    schedule: Literal["step", "one cycle"] = "step"  # one cycle: up to the learning rate, then down to 0
+    learning_rate_drop_every: PositiveInt = 25  # epochs between divisions by 10, under the schedule "step"
+    colour_jitter: Fraction = 0.4  # largest relative change of brightness, contrast and saturation
+    horizontal_flip: bool = True  # off where mirror images are other classes, as with letters
+    valid_fraction: Fraction = 0.05  # images of each class held out to report accuracy on
 
 
 class MetaTraining(Section):
@@ -199,13 +201,13 @@ class MetaTraining(Section):
     episodes: PositiveInt = 110_000
     episodes_per_step: PositiveInt = 16
     learning_rate: PositiveFloat = 5e-4
-    query_loss: Literal["mean", "sum"] = "mean"          # of the queries' cross-entropies, averaged over episodes
-    film_penalty: Annotated[float, Field(ge=0)] = 0.0    # times Σs² of the FiLM regularisers, for every episode
-    validate_every: PositiveInt = 10_000                 # episodes
+    query_loss: Literal["mean", "sum"] = "mean"  # of the queries' cross-entropies, averaged over episodes
+    film_penalty: Annotated[float, Field(ge=0)] = 0.0  # times Σs² of the FiLM regularisers, for every episode
+    validate_every: PositiveInt = 10_000  # episodes
     validation_datasets: tuple[str, ...]
-    validation_episodes: PositiveInt = 200               # a dataset
-    validation_protocol: Protocol | None = None          # default: that of training
-    validate_refined: bool = False                       # whether validation refines by the stopping rule
+    validation_episodes: PositiveInt = 200  # a dataset
+    validation_protocol: Protocol | None = None  # default: that of training
+    validate_refined: bool = False  # whether validation refines by the stopping rule
     keep_best_by: Literal["mean accuracy", "half of the datasets"] = "mean accuracy"
 
 
@@ -228,7 +230,9 @@ class Refinement(Section):
     @model_validator(mode="after")
     def _recorded(self) -> "Refinement":
         if self.maximum_steps > self.recorded_steps:
-            raise ValueError(f"maximum_steps {self.maximum_steps} exceeds recorded_steps "
-                             f"{self.recorded_steps}: the rule can only be applied to recorded steps; raise "
-                             "recorded_steps")
+            raise ValueError(
+                f"maximum_steps {self.maximum_steps} exceeds recorded_steps "
+                f"{self.recorded_steps}: the rule can only be applied to recorded steps; raise "
+                "recorded_steps"
+            )
         return self

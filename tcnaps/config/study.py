@@ -46,15 +46,15 @@ class Study(Section):
     name: Name
     preset: Literal["paper", "released"] = "paper"
     seed: NonNegativeInt = 0
-    image_size: Annotated[int, Field(ge=32)] = 84   # pixels; the set encoder halves them five times
-    precision: Literal["float32", "bfloat16"] = "float32"   # of the backbone; clustering has its own
-    arithmetic: Literal["fast", "plain"] = "fast"   # of the networks; plain rounds as the released code does
-    pixel_range: tuple[Literal[-1, 0], Literal[1]] = (-1, 1)   # what black and white become
-    images_at_once: PositiveInt = 512       # in the backbone; fewer need less memory, and nothing else changes
+    image_size: Annotated[int, Field(ge=32)] = 84  # pixels; the set encoder halves them five times
+    precision: Literal["float32", "bfloat16"] = "float32"  # of the backbone; clustering has its own
+    arithmetic: Literal["fast", "plain"] = "fast"  # of the networks; plain rounds as the released code does
+    pixel_range: tuple[Literal[-1, 0], Literal[1]] = (-1, 1)  # what black and white become
+    images_at_once: PositiveInt = 512  # in the backbone; fewer need less memory, and nothing else changes
     decoding: Decoding = Decoding()
     data_folder: str = "data"
     datasets: dict[Name, Dataset]
-    imported: dict[str, str] = {}           # "backbone" or a training -> a checkpoint's file, in place of training it
+    imported: dict[str, str] = {}  # "backbone" or a training -> a checkpoint's file, in place of training it
     pretraining: Pretraining
     meta_training: MetaTraining
     trainings: tuple[TrainingName, ...] = tuple(TRAININGS)
@@ -73,11 +73,12 @@ class Study(Section):
     def _consistent(self) -> "Study":
         if self.name == "published":
             raise ValueError("name: results/published holds the paper's own tables; choose another name")
-        lists = {"pretraining.datasets": self.pretraining.datasets,
-                 "meta_training.datasets": self.meta_training.datasets,
-                 "meta_training.validation_datasets": self.meta_training.validation_datasets}
-        lists |= {f"evaluations.{name}.datasets": evaluation.datasets
-                  for name, evaluation in self.evaluations.items()}
+        lists = {
+            "pretraining.datasets": self.pretraining.datasets,
+            "meta_training.datasets": self.meta_training.datasets,
+            "meta_training.validation_datasets": self.meta_training.validation_datasets,
+        }
+        lists |= {f"evaluations.{name}.datasets": evaluation.datasets for name, evaluation in self.evaluations.items()}
         for key, names in lists.items():
             if not names:
                 raise ValueError(f"{key} is empty: name at least one of {', '.join(self.datasets)}")
@@ -88,22 +89,27 @@ class Study(Section):
         for key in ("pretraining.datasets", "meta_training.datasets"):
             for name in lists[key]:
                 if self.datasets[name].domain == "out":
-                    raise ValueError(f"{key}: '{name}' is out-of-domain and must not be trained on; "
-                                     f"set datasets.{name}.domain to 'in' or take it from the list")
+                    raise ValueError(
+                        f"{key}: '{name}' is out-of-domain and must not be trained on; "
+                        f"set datasets.{name}.domain to 'in' or take it from the list"
+                    )
         _no_repetition("trainings", self.trainings)
         importable = ("backbone", "simple", "feot")
         for name in self.imported:
             if name not in importable:
-                raise ValueError(f"imported: '{name}' can't be imported; there are published weights for "
-                                 f"{', '.join(importable)}")
+                raise ValueError(
+                    f"imported: '{name}' can't be imported; there are published weights for {', '.join(importable)}"
+                )
             if name != "backbone" and name not in self.trainings:
                 raise ValueError(f"imported: '{name}' is not among the study's trainings")
         for name, evaluation in self.evaluations.items():
             _no_repetition(f"evaluations.{name}.trainings", evaluation.trainings)
             for training in evaluation.trainings:
                 if training not in self.trainings:
-                    raise ValueError(f"evaluations.{name}.trainings: '{training}' is not among the study's "
-                                     f"trainings ({', '.join(self.trainings)})")
+                    raise ValueError(
+                        f"evaluations.{name}.trainings: '{training}' is not among the study's "
+                        f"trainings ({', '.join(self.trainings)})"
+                    )
         return self
 
     @property
@@ -162,8 +168,9 @@ def load_study(path: str | Path) -> Study:
     except yaml.YAMLError as error:
         raise ConfigError(f"{file} is not valid YAML: {error}") from error
     if not isinstance(content, dict):
-        raise ConfigError(f"{file} must hold the keys of a study ({', '.join(Study.model_fields)}), "
-                          f"not {type(content).__name__}.")
+        raise ConfigError(
+            f"{file} must hold the keys of a study ({', '.join(Study.model_fields)}), not {type(content).__name__}."
+        )
     try:
         return Study.model_validate(content, strict=False)
     except ValidationError as error:

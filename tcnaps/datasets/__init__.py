@@ -84,25 +84,17 @@ def verify(
 
 
 def _miniature(name: str, image_size: int) -> source.Preparation:
-    from tcnaps.datasets import (
-        miniature,  # fonts and image libraries: needed only when a dataset of it is opened
-    )
+    from tcnaps.datasets import miniature  # fonts and image libraries: needed only when a dataset of it is opened
 
     if name not in miniature.RECIPES:
         near = difflib.get_close_matches(name, miniature.RECIPES, n=1)
         hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise DatasetError(
-            f"The miniature has no dataset '{name}'; it has: {', '.join(miniature.RECIPES)}.{hint}"
-        )
+        raise DatasetError(f"The miniature has no dataset '{name}'; it has: {', '.join(miniature.RECIPES)}.{hint}")
     return miniature.preparation(name, image_size)
 
 
 def _files(
-    name: str,
-    dataset: settings.AnyDataset,
-    image_size: int,
-    decoding: settings.Decoding,
-    processes: int | None,
+    name: str, dataset: settings.AnyDataset, image_size: int, decoding: settings.Decoding, processes: int | None
 ) -> source.Preparation:
     # By name: results don't depend on the code of readers (tcnaps.config.fingerprint), but on what they have prepared.
     files = importlib.import_module("tcnaps.datasets.files")

@@ -68,9 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="only look through the original files: counts, unreadable images, duplicates; writes nothing",
     )
-    instead.add_argument(
-        "--verify", action="store_true", help="then compare the prepared files with their checksums"
-    )
+    instead.add_argument("--verify", action="store_true", help="then compare the prepared files with their checksums")
     parser.add_argument(
         "--ready", type=Path, metavar="FOLDER", help="then note the digests of what is prepared there, a file a dataset"
     )

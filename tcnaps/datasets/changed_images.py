@@ -33,8 +33,9 @@ def read_box(image: ImageFile) -> UInt8[np.ndarray, "height width 3"]:
     decoded = _decoded(image.path, "RGB")
     left, top, right, bottom = box = image.position[:4]
     if not (0 <= left < right <= decoded.width and 0 <= top < bottom <= decoded.height):
-        raise ImageError(f"{image.path}: the box {box} does not lie within its {decoded.width} x {decoded.height} "
-                         "pixels.")
+        raise ImageError(
+            f"{image.path}: the box {box} does not lie within its {decoded.width} x {decoded.height} pixels."
+        )
     return np.asarray(decoded.crop(box))
 
 
@@ -44,5 +45,5 @@ def _decoded(path: str, mode: str) -> Image.Image:
         raise ImageError(f"{path}: it is empty (0 bytes).")
     try:
         return Image.open(io.BytesIO(encoded), formats=("JPEG", "PNG")).convert(mode)
-    except Exception as error:      # Pillow's readers let slip whatever damaged bytes make them stumble over
+    except Exception as error:  # Pillow's readers let slip whatever damaged bytes make them stumble over
         raise ImageError(f"{path}: it is damaged, cut short, or neither JPEG nor PNG ({error}).") from error

@@ -95,15 +95,18 @@ def split_folders(path: Path) -> dict[str, Path] | None:
         return None
     besides = [folder.name for folder in folders if folder not in named]
     if besides:
-        raise DatasetError(f"{path} has folders of splits ({some(f.name for f in named)}) and others beside them: "
-                           f"{some(besides)}. Move the others away; or, if all of them are classes, rename "
-                           f"'{named[0].name}'.")
+        raise DatasetError(
+            f"{path} has folders of splits ({some(f.name for f in named)}) and others beside them: "
+            f"{some(besides)}. Move the others away; or, if all of them are classes, rename "
+            f"'{named[0].name}'."
+        )
     by_split: dict[str, Path] = {}
     for folder in named:
         split = split_of(folder.name)
         if split in by_split:
-            raise DatasetError(f"{path} has two folders of one split, '{by_split[split].name}' and '{folder.name}'; "
-                               "put them together.")
+            raise DatasetError(
+                f"{path} has two folders of one split, '{by_split[split].name}' and '{folder.name}'; put them together."
+            )
         by_split[split] = folder
     return {split: by_split[split] for split in SPLITS if split in by_split}
 
@@ -163,8 +166,9 @@ def cut(names: Iterable[str], fractions: tuple[float, float, float]) -> dict[str
     """
     names = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
     ends = [int(len(names) * sum(fractions[: k + 1]) + 0.5) for k in range(len(SPLITS))]
-    return {split: tuple(sorted(names[start:end], key=natural_key))
-            for split, start, end in zip(SPLITS, [0, *ends], ends)}
+    return {
+        split: tuple(sorted(names[start:end], key=natural_key)) for split, start, end in zip(SPLITS, [0, *ends], ends)
+    }
 
 
 def list_images(splits: Splits, path: Path, place: str) -> tuple[dict[str, SplitListing], list[str]]:
@@ -214,8 +218,10 @@ def _notes(scans: Mapping[Path, FolderScan], path: Path) -> list[str]:
     nested = {folder: tops for folder, found in scans.items() if len(tops := _tops(found)) > 1}
     if len(nested) > len(scans) / 2:
         folder, tops = next(iter(nested.items()))
-        notes.append(f"most classes have their images in several folders, such as {some(sorted(tops))} in {folder}: if "
-                     "those are the classes, set superclasses: true")
+        notes.append(
+            f"most classes have their images in several folders, such as {some(sorted(tops))} in {folder}: if "
+            "those are the classes, set superclasses: true"
+        )
     return notes
 
 

@@ -25,17 +25,17 @@ from tcnaps.datasets.image_source import DatasetError
 
 try:
     import simplejpeg
-except ImportError:     # optional: what follows needs it for the fast DCT alone
+except ImportError:  # optional: what follows needs it for the fast DCT alone
     simplejpeg = None
 
 Resampling = Literal["bilinear", "lanczos", "aligned corners"]
 JpegDct = Literal["accurate", "fast"]
 
-MAXIMUM_PIXELS = 150_000_000    # below the 179 million at which Pillow refuses an image itself
+MAXIMUM_PIXELS = 150_000_000  # below the 179 million at which Pillow refuses an image itself
 # Neither formats with a weak signature (TGA), which bytes of any kind may bear, nor programs (EPS).
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000", "AVIF")
 RESAMPLERS = {"bilinear": Image.Resampling.BILINEAR, "lanczos": Image.Resampling.LANCZOS}
-UPRIGHT = {     # value of EXIF's orientation -> what turns the image upright
+UPRIGHT = {  # value of EXIF's orientation -> what turns the image upright
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -44,7 +44,7 @@ UPRIGHT = {     # value of EXIF's orientation -> what turns the image upright
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-_WARNINGS = threading.Lock()     # Python's warning filters are shared by all threads
+_WARNINGS = threading.Lock()  # Python's warning filters are shared by all threads
 
 
 class ImageError(DatasetError):
@@ -98,9 +98,7 @@ def decode(
     return np.array(image.resize((size, size), RESAMPLERS[resampling]))
 
 
-def resize_aligned(
-    pixels: UInt8[np.ndarray, "height width 3"], size: int
-) -> Float32[np.ndarray, "{size} {size} 3"]:
+def resize_aligned(pixels: UInt8[np.ndarray, "height width 3"], size: int) -> Float32[np.ndarray, "{size} {size} 3"]:
     """Bilinear resizing that maps corner pixels onto corner pixels and never averages over more than 2 x 2 pixels.
 
     Output i lies at i * (n - 1) / (size - 1) of n pixels (TensorFlow's `resize_bilinear`, `align_corners=True`).
@@ -111,7 +109,7 @@ def resize_aligned(
     """
     rows, above, below, down = _rows(pixels.shape[0], size)
     left, right, across = _columns(pixels.shape[1], size)
-    kept = pixels.reshape(len(pixels), -1)[rows]    # colours are columns here: gathering is much quicker so
+    kept = pixels.reshape(len(pixels), -1)[rows]  # colours are columns here: gathering is much quicker so
     values = kept.take(left, axis=1).astype(np.float32)
     values += (kept.take(right, axis=1) - values) * across
     resized, lower = values[above], values[below]
@@ -123,7 +121,7 @@ def _between(n: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For each output pixel: the two input pixels it lies between, and how far it is from the first to the second."""
     step = np.float32((n - 1) / (size - 1)) if size > 1 else np.float32(0)
     position = np.arange(size, dtype=np.float32) * step
-    first = np.minimum(position.astype(np.intp), n - 1)     # rounding may carry the last one past the end
+    first = np.minimum(position.astype(np.intp), n - 1)  # rounding may carry the last one past the end
     return first, np.minimum(first + 1, n - 1), position - first.astype(np.float32)
 
 
@@ -170,7 +168,7 @@ def _rgb(encoded: bytes, fast: bool, orient: bool) -> Image.Image:
                 raise ImageError(
                     f"it has {image.width} x {image.height} pixels, more than {MAXIMUM_PIXELS}: scale it down first."
                 )
-            if image.format not in ("JPEG", "MPO"):     # whose loading warns of nothing, and takes most of the time
+            if image.format not in ("JPEG", "MPO"):  # whose loading warns of nothing, and takes most of the time
                 image.load()
             turn = _turn(image) if orient else None
         if image.format in ("JPEG", "MPO"):
@@ -182,7 +180,7 @@ def _rgb(encoded: bytes, fast: bool, orient: bool) -> Image.Image:
         raise ImageError(f"it is no image of a format that is read here ({', '.join(_formats())}).") from error
     except Image.DecompressionBombError as error:
         raise ImageError(f"it has too many pixels: scale it down first ({error})") from error
-    except Exception as error:      # Pillow's readers let slip whatever damaged bytes make them stumble over
+    except Exception as error:  # Pillow's readers let slip whatever damaged bytes make them stumble over
         raise ImageError(f"it is damaged, cut short or of a kind that Pillow can't read ({error}).") from error
     return image if turn is None else image.transpose(turn)
 
@@ -206,7 +204,7 @@ def _turn(image: Image.Image) -> Image.Transpose | None:
     """What turns an image upright. Without readable EXIF data it is taken to be, as viewers do."""
     try:
         return UPRIGHT.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:   # of any kind, from the depths of a damaged table
+    except Exception:  # of any kind, from the depths of a damaged table
         return None
 
 
@@ -223,20 +221,20 @@ def _load_jpeg(encoded: bytes, image: Image.Image, fast: bool) -> Image.Image:
     try:
         pixels = simplejpeg.decode_jpeg(encoded, colours, fastdct=fast)
     except ValueError:
-        image.load()    # raises if it is cut short
+        image.load()  # raises if it is cut short
         if not fast:
             return image
         pixels = _damaged_jpeg(encoded, colours)
     if colours == "RGB":
         return Image.fromarray(pixels)
-    return Image.frombytes("CMYK", image.size, (255 - pixels).tobytes())    # inverted, as Adobe and Pillow have it
+    return Image.frombytes("CMYK", image.size, (255 - pixels).tobytes())  # inverted, as Adobe and Pillow have it
 
 
 def _damaged_jpeg(encoded: bytes, colours: str) -> np.ndarray:
     """Decodes with the fast DCT what libjpeg warns of but Pillow has found fit for use."""
     try:
         return simplejpeg.decode_jpeg(encoded, colours, fastdct=True, strict=False)
-    except ValueError as error:     # within the header, simplejpeg bears with nothing
+    except ValueError as error:  # within the header, simplejpeg bears with nothing
         raise ImageError(
             f"it is damaged, and simplejpeg can't read it ({error}): save it anew, or use the accurate DCT."
         ) from error
@@ -246,7 +244,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     """Converts a loaded image of any kind to RGB."""
     if image.mode == "RGB" and "transparency" not in image.info:
         return image
-    if image.mode[0] in "IF":       # 16 or 32 bits a pixel
+    if image.mode[0] in "IF":  # 16 or 32 bits a pixel
         return Image.fromarray(_grey_bytes(image)).convert("RGB")
     if image.has_transparency_data:
         image = image.convert("RGBA")
@@ -259,13 +257,13 @@ def _grey_bytes(image: Image.Image) -> np.ndarray:
     values = np.asarray(image)
     if image.mode == "F":
         lowest, highest = values.min(), values.max()
-        if not (lowest >= 0 and highest <= 255):    # nor NaN
+        if not (lowest >= 0 and highest <= 255):  # nor NaN
             raise ImageError(
                 f"its values go from {lowest} to {highest}: those of a floating-point image must lie between 0 and 1, "
                 "or 0 and 255."
             )
         return np.rint(values * (255 if highest <= 1 else 1)).astype(np.uint8)
-    bits = getattr(image, "tag_v2", {}).get(ExifTags.Base.BitsPerSample, (16,))[0]      # 12 in some TIFFs
+    bits = getattr(image, "tag_v2", {}).get(ExifTags.Base.BitsPerSample, (16,))[0]  # 12 in some TIFFs
     white = 4095 if bits == 12 else 65535
     if values.min() < 0 or values.max() > white:
         raise ImageError(

@@ -63,11 +63,14 @@ def file_sha256(path: Path) -> str:
 def _there(url: str, path: Path, sha256: str | None) -> str:
     """The checksum of a file that stands at `path`, if it is the right one."""
     if sha256 is None:
-        raise DownloadError(f"{path} is there already, and no checksum is known to compare it with. Delete it to "
-                            f"download {url} again, or give the SHA-256 it must have.")
+        raise DownloadError(
+            f"{path} is there already, and no checksum is known to compare it with. Delete it to "
+            f"download {url} again, or give the SHA-256 it must have."
+        )
     if (found := file_sha256(path)) != sha256:
-        raise DownloadError(f"{path} is another file than {url}: its SHA-256 is {found}, not {sha256}. Move it away or "
-                            "delete it.")
+        raise DownloadError(
+            f"{path} is another file than {url}: its SHA-256 is {found}, not {sha256}. Move it away or delete it."
+        )
     return found
 
 
@@ -81,8 +84,11 @@ def _fetch(url: str, path: Path, sha256: str | None) -> str:
         except _Lost as error:
             if attempt == ATTEMPTS:
                 kept, _ = _received(url, part, notes)
-                remedy = (f"{kept} bytes are kept in {part}; the same command again goes on from there" if kept else
-                          "Check the address and the connection, then try again")
+                remedy = (
+                    f"{kept} bytes are kept in {part}; the same command again goes on from there"
+                    if kept
+                    else "Check the address and the connection, then try again"
+                )
                 raise DownloadError(f"{url} can't be downloaded: {error}. {remedy}.") from error
             time.sleep(PAUSE)
     found = file_sha256(part)
@@ -91,8 +97,10 @@ def _fetch(url: str, path: Path, sha256: str | None) -> str:
     part.unlink(missing_ok=True)
     notes.unlink(missing_ok=True)
     if sha256 not in (None, found):
-        raise DownloadError(f"{url} has the SHA-256 {found}, not {sha256}: it was damaged on the way or is another "
-                            "file. What was received has been deleted. Try again, or correct the checksum.")
+        raise DownloadError(
+            f"{url} has the SHA-256 {found}, not {sha256}: it was damaged on the way or is another "
+            "file. What was received has been deleted. Try again, or correct the checksum."
+        )
     return found
 
 
@@ -166,8 +174,10 @@ def _open(request: urllib.request.Request, part: Path) -> http.client.HTTPRespon
             part.unlink(missing_ok=True)
         if error.code == 416 or error.code >= 500:
             raise _Lost(f"the server answered {error.code} {error.reason}") from error
-        raise DownloadError(f"{request.full_url} can't be downloaded: the server answered {error.code} {error.reason}. "
-                            "Open the address in a browser to see whether the file has moved.") from error
+        raise DownloadError(
+            f"{request.full_url} can't be downloaded: the server answered {error.code} {error.reason}. "
+            "Open the address in a browser to see whether the file has moved."
+        ) from error
     except (OSError, http.client.HTTPException) as error:
         raise _Lost(_reason(error)) from error
     except ValueError as error:
@@ -203,6 +213,8 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, request, file, code, message, headers, url):
         _check_address(url)
         if request.type == "https" and urlsplit(url).scheme == "http":
-            raise DownloadError(f"{request.full_url} leads to {url}, which is not encrypted. Name that address "
-                                "yourself if you trust it.")
+            raise DownloadError(
+                f"{request.full_url} leads to {url}, which is not encrypted. Name that address "
+                "yourself if you trust it."
+            )
         return super().redirect_request(request, file, code, message, headers, url)

@@ -114,11 +114,7 @@ class Files:
 
 
 def point_at(
-    name: str,
-    dataset: settings.AnyDataset,
-    image_size: int,
-    decoding: settings.Decoding,
-    processes: int | None = None,
+    name: str, dataset: settings.AnyDataset, image_size: int, decoding: settings.Decoding, processes: int | None = None
 ) -> Files:
     """A study's dataset, by the reader of its source. A relative path is taken from the project's root.
 
@@ -149,12 +145,7 @@ def _without_package(message: str) -> FileSource:
 def preparation(files: Files) -> Preparation:
     """How a dataset of files is made."""
     source = files.dataset.model_dump(mode="json", exclude=WITHOUT_EFFECT)
-    recipe = {
-        "decoding": DECODING,
-        "resampling": files.resampling,
-        "jpeg_dct": files.decoding.jpeg_dct,
-        **source,
-    }
+    recipe = {"decoding": DECODING, "resampling": files.resampling, "jpeg_dct": files.decoding.jpeg_dct, **source}
     found_last: list[Scan] = []
 
     def layouts() -> dict[str, SplitLayout]:

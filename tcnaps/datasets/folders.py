@@ -47,8 +47,10 @@ def open_folder(name: str, dataset: Folder, root: Path) -> FileSource:
     if dataset.splits is not None and dataset.fractions is not None:
         raise DatasetError(f"Dataset '{name}' has both splits and fractions; remove one of the two keys.")
     if dataset.fractions is not None and abs(sum(dataset.fractions) - 1) > 1e-6:
-        raise DatasetError(f"Dataset '{name}': its fractions {list(dataset.fractions)} add up to "
-                           f"{sum(dataset.fractions):g}; they must add up to 1.")
+        raise DatasetError(
+            f"Dataset '{name}': its fractions {list(dataset.fractions)} add up to "
+            f"{sum(dataset.fractions):g}; they must add up to 1."
+        )
     path = root / Path(dataset.path).expanduser()
     help = _EXPECTED.format(path=path.name, class_="Greek/alpha" if dataset.superclasses else "cat")
     needs = [path]
@@ -85,8 +87,10 @@ def _by_fractions(name: str, classes: dict[str, ClassFolder], fractions: tuple[f
     parts = cut(groups, fractions)
     for split, fraction in zip(SPLITS, fractions):
         if fraction and not parts[split]:
-            raise DatasetError(f"Dataset '{name}': {fraction:g} of {len(groups)} classes or superclasses is none for "
-                               f"the split '{split}'; give it a larger fraction, or 0.")
+            raise DatasetError(
+                f"Dataset '{name}': {fraction:g} of {len(groups)} classes or superclasses is none for "
+                f"the split '{split}'; give it a larger fraction, or 0."
+            )
     return Plan({s: tuple(found for group in part for found in groups[group]) for s, part in parts.items() if part})
 
 
@@ -96,20 +100,26 @@ def _by_split_file(classes: dict[str, ClassFolder], place: str, root: Path) -> P
     unlisted = sorted(classes.keys() - {name for names in matched.values() for name in names})
     notes = []
     if unlisted:
-        notes.append(f"left out, because {place} does not list them: {len(unlisted)} of {len(classes)} classes, "
-                     f"{some(unlisted)}")
+        notes.append(
+            f"left out, because {place} does not list them: {len(unlisted)} of {len(classes)} classes, {some(unlisted)}"
+        )
     return Plan({split: tuple(classes[name] for name in names) for split, names in matched.items()}, tuple(notes))
 
 
 def _neither(name: str, path: Path, help: str) -> str:
     """What to say of a folder that has neither layout."""
     folders, here = [folder.name for folder in subfolders(path)], scan_folder(path, deep=False)
-    found = [f"{len(folders)} folders ({some(folders)})" if folders else "no folders", f"{len(here.images)} images",
-             f"{len(here.others)} other files"]
+    found = [
+        f"{len(folders)} folders ({some(folders)})" if folders else "no folders",
+        f"{len(here.images)} images",
+        f"{len(here.others)} other files",
+    ]
     remedy = "Put the images of each class into a folder of their own."
     if folders:
-        remedy = ("If these folders are the classes, say which are for training and which for testing: by splits, a "
-                  "split file, or by fractions of the classes.")
+        remedy = (
+            "If these folders are the classes, say which are for training and which for testing: by splits, a "
+            "split file, or by fractions of the classes."
+        )
     if len(folders) == 1:
         remedy += f" If the dataset lies in '{folders[0]}', make that the end of its path."
     return f"Dataset '{name}': {path} holds {', '.join(found)}, and no folder train, val or test. {remedy}\n{help}"

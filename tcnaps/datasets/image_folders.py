@@ -100,10 +100,13 @@ def existing_folder(folder: Path, name: str, help: str) -> Path:
     if folder.is_dir():
         return folder
     if folder.exists():
-        raise DatasetError(f"Dataset '{name}': {folder} is a file, not a folder. If it is an archive, unpack it and "
-                           f"name the folder that comes of it.\n{help}")
-    raise DatasetError(f"Dataset '{name}': there is no folder {folder}. Correct the dataset's path, or put the data "
-                       f"there.\n{help}")
+        raise DatasetError(
+            f"Dataset '{name}': {folder} is a file, not a folder. If it is an archive, unpack it and "
+            f"name the folder that comes of it.\n{help}"
+        )
+    raise DatasetError(
+        f"Dataset '{name}': there is no folder {folder}. Correct the dataset's path, or put the data there.\n{help}"
+    )
 
 
 def fingerprint(folders: Iterable[Path], base: Path) -> dict:
@@ -148,8 +151,9 @@ def _entries(folder: Path) -> list[os.DirEntry]:
         with os.scandir(folder) as entries:
             found = [e for e in entries if not e.name.startswith(".") and e.name.casefold() not in LEFTOVERS]
     except OSError as error:
-        raise DatasetError(f"{folder} can't be looked through ({error.strerror}). Check the folder and its permissions."
-                           ) from error
+        raise DatasetError(
+            f"{folder} can't be looked through ({error.strerror}). Check the folder and its permissions."
+        ) from error
     for entry in found:
         try:
             entry.name.encode()

@@ -87,9 +87,11 @@ def _find(path: Path, lists: Lists, name: str) -> tuple[dict[str, dict[str, Imag
         found[split] = {}
         for class_name, files in classes.items():
             if not files:
-                raise DatasetError(f"Dataset '{name}': the list of '{split}' in {path} names no images of "
-                                   f"{class_name}. If it lists classes alone, take the source 'folder' and name {path} "
-                                   "in its key splits.")
+                raise DatasetError(
+                    f"Dataset '{name}': the list of '{split}' in {path} names no images of "
+                    f"{class_name}. If it lists classes alone, take the source 'folder' and name {path} "
+                    "in its key splits."
+                )
             folders = _folders(path, of_splits, split, class_name)
             place = next((folder for folder in folders if inside(folder).issuperset(files)), None)
             if place is None:
@@ -98,8 +100,10 @@ def _find(path: Path, lists: Lists, name: str) -> tuple[dict[str, dict[str, Imag
             found[split][class_name] = Images(str(place), tuple(sorted(files, key=natural_key)))
     notes = []
     if n_numbered:
-        notes.append(f"images of {n_numbered} classes are taken from ImageNet by their positions within the class, for "
-                     "the lists' names don't occur there")
+        notes.append(
+            f"images of {n_numbered} classes are taken from ImageNet by their positions within the class, for "
+            "the lists' names don't occur there"
+        )
     return found, notes
 
 
@@ -130,11 +134,15 @@ def _by_number(
         ordered = sorted(names, key=lambda file: int(numbers[file][1]))
         positions = [int(match[1]) for match in listed]
         if not 1 <= min(positions) <= max(positions) <= len(ordered):
-            raise DatasetError(f"Dataset '{name}': the lists name image {max(positions)} of {class_name}, but {folder} "
-                               f"holds {len(ordered)}. Put all of ImageNet's images of this class there.")
+            raise DatasetError(
+                f"Dataset '{name}': the lists name image {max(positions)} of {class_name}, but {folder} "
+                f"holds {len(ordered)}. Put all of ImageNet's images of this class there."
+            )
         return folder, tuple(ordered[position - 1] for position in positions)
     best = max(inside, key=lambda folder: len(inside[folder].intersection(files)))
     missing = sorted(set(files) - inside[best], key=natural_key)
-    raise DatasetError(f"Dataset '{name}': of {len(files)} images listed of {class_name}, {len(missing)} are not in "
-                       f"{best}: {some(missing)}. Looked in {', '.join(map(str, inside))}. Put them there or take them "
-                       "out of the lists; or move the lists away to have folders a split read instead.")
+    raise DatasetError(
+        f"Dataset '{name}': of {len(files)} images listed of {class_name}, {len(missing)} are not in "
+        f"{best}: {some(missing)}. Looked in {', '.join(map(str, inside))}. Put them there or take them "
+        "out of the lists; or move the lists away to have folders a split read instead."
+    )

@@ -48,8 +48,7 @@ class ImageSource:
         """
         if not 0 <= class_index < self.n_classes:
             raise IndexError(
-                f"{self.dataset}, {self.split}: there is no class {class_index}; "
-                f"classes are 0 to {self.n_classes - 1}"
+                f"{self.dataset}, {self.split}: there is no class {class_index}; classes are 0 to {self.n_classes - 1}"
             )
         return self.images[self.class_starts[class_index] : self.class_starts[class_index + 1]]
 

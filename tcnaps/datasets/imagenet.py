@@ -11,14 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tcnaps.config.settings import FETI, MiniImageNet, TieredImageNet
-from tcnaps.datasets.class_folders import (
-    ClassFolder,
-    Plan,
-    check_classes,
-    class_folders,
-    folder_source,
-    split_folders,
-)
+from tcnaps.datasets.class_folders import ClassFolder, Plan, check_classes, class_folders, folder_source, split_folders
 from tcnaps.datasets.image_folders import existing_folder, subfolders
 from tcnaps.datasets.image_lists import has_lists, image_list_source
 from tcnaps.datasets.image_source import DatasetError
@@ -118,22 +111,26 @@ def open_feti(name: str, dataset: FETI, root: Path) -> FileSource:
     return folder_source(name, path, plan, (path, *_local(dataset.test_classes, root)), FETI_HELP)
 
 
-def _check_feti(
-    name: str, classes: dict[str, ClassFolder], lists: dict[str, set[str]], n_kept: int
-) -> tuple[str, ...]:
+def _check_feti(name: str, classes: dict[str, ClassFolder], lists: dict[str, set[str]], n_kept: int) -> tuple[str, ...]:
     """Checks what is left of ImageNet, and returns what the user should know of it."""
     counts = ", ".join(f"{len(wnids)} in {place}" for place, wnids in lists.items()) or "none"
     total = f"test classes: {counts}, {len(set().union(*lists.values()))} together"
     if not n_kept:
-        raise DatasetError(f"Dataset '{name}': all {len(classes)} classes of its path are test classes ({total}), so "
-                           "none is left to train on. Name a folder with all of ImageNet.")
+        raise DatasetError(
+            f"Dataset '{name}': all {len(classes)} classes of its path are test classes ({total}), so "
+            "none is left to train on. Name a folder with all of ImageNet."
+        )
     unknown = sorted(set().union(*lists.values()) - classes.keys())
     if len(classes) < 1000:
-        return (f"{n_kept} of {len(classes)} classes are left for training, after {total}; all of ImageNet would be "
-                "1000 classes",)
+        return (
+            f"{n_kept} of {len(classes)} classes are left for training, after {total}; all of ImageNet would be "
+            "1000 classes",
+        )
     if unknown:
-        raise DatasetError(f"Dataset '{name}': of its test_classes, {len(unknown)} are not in ImageNet: "
-                           f"{some(unknown)}.{nearest(unknown[0], classes)} Correct the lists.")
+        raise DatasetError(
+            f"Dataset '{name}': of its test_classes, {len(unknown)} are not in ImageNet: "
+            f"{some(unknown)}.{nearest(unknown[0], classes)} Correct the lists."
+        )
     if n_kept not in FETI_CLASSES:
         raise DatasetError(
             f"Dataset '{name}': {len(classes)} classes less {total} leave {n_kept}, but it should be {FETI_CLASSES[0]} "
@@ -153,8 +150,10 @@ def _imagenet_classes(name: str, path: Path, help: str) -> dict[str, ClassFolder
             return {found.name: found for found in class_folders(folder) if WNID.fullmatch(found.name)}
     archives = sorted(file.name for file in path.glob("n[0-9]*.tar"))
     unpack = f" It holds {some(archives)}: unpack each into a folder of its name." if archives else ""
-    raise DatasetError(f"Dataset '{name}': neither {path} nor a folder train in it has folders of ImageNet's classes, "
-                       f"such as n01440764.{unpack}\n{help}")
+    raise DatasetError(
+        f"Dataset '{name}': neither {path} nor a folder train in it has folders of ImageNet's classes, "
+        f"such as n01440764.{unpack}\n{help}"
+    )
 
 
 def _split_plan(name: str, path: Path, help: str) -> Plan:
@@ -187,14 +186,20 @@ def comparison(
         for split, expected in zip(SPLITS, n_classes):
             found = len(splits[split].class_names) if split in splits else 0
             if found != expected:
-                notes.append(f"ATTENTION: {split} has {found} classes, not {expected} as published: results can't be "
-                             "compared with published ones")
-        sizes = {name: len(images) for listing in splits.values()
-                 for name, images in zip(listing.class_names, listing.images)}
+                notes.append(
+                    f"ATTENTION: {split} has {found} classes, not {expected} as published: results can't be "
+                    "compared with published ones"
+                )
+        sizes = {
+            name: len(images)
+            for listing in splits.values()
+            for name, images in zip(listing.class_names, listing.images)
+        }
         odd = [f"{name} ({size})" for name, size in sizes.items() if n_images and size != n_images]
         if odd:
-            notes.append(f"ATTENTION: {len(odd)} of {len(sizes)} classes don't have {n_images} images, as published: "
-                         f"{some(odd)}")
+            notes.append(
+                f"ATTENTION: {len(odd)} of {len(sizes)} classes don't have {n_images} images, as published: {some(odd)}"
+            )
         return notes
 
     return compare

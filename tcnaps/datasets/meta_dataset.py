@@ -21,7 +21,7 @@ from tcnaps.datasets.specification import ClassSpecification, SplitSpecification
 
 SPECIFICATION = "dataset_spec.json"
 FILE_PATTERN = "{}.tfrecords"
-SHOWN = 5       # damaged files that a message names
+SHOWN = 5  # damaged files that a message names
 HELP = (
     "Meta-Dataset publishes no records: its programs make them from the datasets that others publish; see "
     "doc/dataset_conversion.md of github.com/google-research/meta-dataset. 'path' is the folder of one dataset, like "

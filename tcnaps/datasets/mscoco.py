@@ -15,7 +15,7 @@ from tcnaps.datasets.changed_images import read_box
 from tcnaps.datasets.image_source import DatasetError
 from tcnaps.datasets.reader_parts import Classes, PackedImages, check_present, read_json
 
-BOX_SCALE = 1.2     # MSCOCOConverter's box_scale_ratio
+BOX_SCALE = 1.2  # MSCOCOConverter's box_scale_ratio
 ANNOTATIONS = ("annotations/instances_train2017.json", "instances_train2017.json")
 ANEW = "Unpack train2017.zip and annotations_trainval2017.zip of cocodataset.org again."
 
@@ -71,7 +71,7 @@ def enlarged(
         left, top, right and bottom, right and bottom exclusive. A box outside its image is left without pixels.
     """
     corners = boxes[:, :2] - 0.5 * boxes[:, 2:] * (scale - 1.0)
-    first = np.rint(corners - 0.5).astype(np.int64)     # rint: halves to even, as Python's round
+    first = np.rint(corners - 0.5).astype(np.int64)  # rint: halves to even, as Python's round
     past = np.rint(corners + boxes[:, 2:] * scale - 0.5).astype(np.int64) + 1
     return np.concatenate([np.maximum(first, 0), np.minimum(past, sizes)], axis=1)
 

@@ -22,7 +22,7 @@ def natural_key(name: str) -> tuple:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """" Did you mean 'x'?", or nothing where no name is near."""
+    """ " Did you mean 'x'?", or nothing where no name is near."""
     by_folded = {other.casefold(): other for other in names}
     found = difflib.get_close_matches(name.casefold(), by_folded, n=1)
     return f" Did you mean '{by_folded[found[0]]}'?" if found else ""

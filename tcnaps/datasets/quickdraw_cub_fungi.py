@@ -35,7 +35,7 @@ from tcnaps.datasets.reader_parts import (
     thinned,
 )
 
-PREFIX = "full_numpy_bitmap_"    # browsers put it before the names of QuickDraw's files
+PREFIX = "full_numpy_bitmap_"  # browsers put it before the names of QuickDraw's files
 ANEW = "Download or unpack the dataset again."
 QUICKDRAW_HELP = (
     "The .npy files, one a class, are published at "
@@ -137,8 +137,10 @@ def bitmaps(path: str, changed: int) -> tuple[int, int, int, int]:
     if not side or shape[1:] not in ((side * side,), (side, side)):
         raise DatasetError(f"{path} holds an array of the shape {shape}, not (n, 784), a row a drawing. {ANEW}")
     if array.dtype not in (np.uint8, np.bool_) or not array.flags.c_contiguous:
-        raise DatasetError(f"{path} holds {array.dtype} in the order {'C' if array.flags.c_contiguous else 'F'}, not "
-                           f"uint8 in the order C. {ANEW}")
+        raise DatasetError(
+            f"{path} holds {array.dtype} in the order {'C' if array.flags.c_contiguous else 'F'}, not "
+            f"uint8 in the order C. {ANEW}"
+        )
     return array.offset, len(array), side, 255 if array.dtype == np.bool_ else 1
 
 
@@ -175,8 +177,9 @@ def fungi(folder: Path) -> Classes:
     lists = [file for file in (folder / "train.json", folder / "val.json") if file.is_file()]
     if len(lists) == 1:
         missing = "val.json" if lists[0].name == "train.json" else "train.json"
-        raise DatasetError(f"{folder} has {lists[0].name}, but no {missing}: Meta-Dataset's images are those of both. "
-                           f"{FUNGI_HELP}")
+        raise DatasetError(
+            f"{folder} has {lists[0].name}, but no {missing}: Meta-Dataset's images are those of both. {FUNGI_HELP}"
+        )
     if not lists:
         return Classes(_in_folders(folder))
     return Classes(_listed_images(folder, "", _annotated(lists), "train.json or val.json"))

@@ -36,7 +36,7 @@ class PackedImages(Sequence):
     def __getitem__(self, index):
         if isinstance(index, slice):
             return [self[k] for k in range(*index.indices(len(self)))]
-        position = tuple(self.positions[index].tolist())    # raises IndexError past the end
+        position = tuple(self.positions[index].tolist())  # raises IndexError past the end
         return ImageFile(self.paths[0] if len(self.paths) == 1 else self.paths[index], position)
 
 
@@ -79,8 +79,9 @@ def split_up(classes: Classes, place: str | None, root: Path) -> Listing:
         splits = split_files.match_classes(listed, names, place, groups and [groups[kind] for kind in names])
         unlisted = sorted(set(names).difference(*splits.values()), key=natural_key)
         if unlisted:
-            notes.append(f"{len(unlisted)} of {len(names)} classes are in no split of {place} and left out: "
-                         f"{some(unlisted)}")
+            notes.append(
+                f"{len(unlisted)} of {len(names)} classes are in no split of {place} and left out: {some(unlisted)}"
+            )
     else:
         splits = classes.splits or {"test": tuple(sorted(names, key=natural_key))}
     listings = {
@@ -106,11 +107,7 @@ def split_source(
 ) -> FileSource:
     """A source of classes that are split by name; see `stamp` and `split_up`, and for the rest `FileSource`."""
     return FileSource(
-        lambda: stamp(folder, watched, place, root),
-        lambda: split_up(classes(), place, root),
-        needs,
-        help,
-        fetch,
+        lambda: stamp(folder, watched, place, root), lambda: split_up(classes(), place, root), needs, help, fetch
     )
 
 
@@ -151,7 +148,7 @@ def check_present(folder: Path, names: Iterable[str], listed_in: str, remedy: st
         by_folder[parent].add(file)
     missing = []
     for parent, files in by_folder.items():
-        place = folder / parent     # a folder is listed once: quicker than to ask for every file
+        place = folder / parent  # a folder is listed once: quicker than to ask for every file
         there = {entry.name for entry in os.scandir(place)} if place.is_dir() else set()
         missing += [f"{parent}/{file}" if parent else file for file in files - there]
     if missing:
@@ -195,8 +192,9 @@ def read_table(path: Path, n_fields: int) -> list[tuple[str, ...]]:
     for number, line in enumerate(lines, start=1):
         if fields := line.split(maxsplit=n_fields - 1):
             if len(fields) < n_fields:
-                raise DatasetError(f"{path}, line {number}: '{line}' has {len(fields)} of {n_fields} fields. Unpack "
-                                   "the dataset again.")
+                raise DatasetError(
+                    f"{path}, line {number}: '{line}' has {len(fields)} of {n_fields} fields. Unpack the dataset again."
+                )
             rows.append(tuple(field.strip() for field in fields))
     return rows
 

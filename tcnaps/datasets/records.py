@@ -34,10 +34,10 @@ except ImportError as error:
         "Reading TFRecord files needs the package google-crc32c: pip install 'tcnaps[records]'"
     ) from error
 
-HEADER = struct.Struct("<QI")   # length, masked CRC-32C of the length
-FOOTER = struct.Struct("<I")    # masked CRC-32C of the data
+HEADER = struct.Struct("<QI")  # length, masked CRC-32C of the length
+FOOTER = struct.Struct("<I")  # masked CRC-32C of the data
 OVERHEAD = HEADER.size + FOOTER.size
-VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5    # protobuf's wire types; groups (3, 4) are long deprecated
+VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5  # protobuf's wire types; groups (3, 4) are long deprecated
 
 
 class RecordError(DatasetError):
@@ -56,7 +56,7 @@ def read_index(path: str | Path) -> tuple[Int64[np.ndarray, " n_records"], Int64
         OSError: the file can't be opened.
     """
     offsets, lengths = [], []
-    with open(path, "rb", buffering=0) as stream:   # a buffer would read the data that is skipped
+    with open(path, "rb", buffering=0) as stream:  # a buffer would read the data that is skipped
         size = _size(stream, path)
         offset = 0
         while offset < size:
@@ -91,10 +91,7 @@ def read_records(path: str | Path, expected_label: int | None = None) -> Iterato
 
 
 def record_at(
-    path: str | Path,
-    offset: int | np.integer,
-    length: int | np.integer,
-    expected_label: int | None = None,
+    path: str | Path, offset: int | np.integer, length: int | np.integer, expected_label: int | None = None
 ) -> tuple[bytes, int]:
     """The encoded image and the label of one record, by its place in `read_index`.
 
@@ -130,9 +127,9 @@ def parse_example(data: bytes) -> tuple[bytes, int]:
     """
     features = {}
     for number, wire, content in _fields(memoryview(data)):
-        if (number, wire) == (1, DELIMITED):                            # Example.features
+        if (number, wire) == (1, DELIMITED):  # Example.features
             for number, wire, entry in _fields(content):
-                if (number, wire) == (1, DELIMITED):                    # Features.feature, a map
+                if (number, wire) == (1, DELIMITED):  # Features.feature, a map
                     parts = {number: part for number, wire, part in _fields(entry) if wire == DELIMITED}
                     features[bytes(parts.get(1, b""))] = parts.get(2, b"")
     image = _one(_values(features, "image", "bytes_list"), "image")
@@ -181,8 +178,7 @@ def _length(header: bytes, size: int, path: str | Path, number: int | None, offs
 
 def _cut_short(path: str | Path, number: int | None, offset: int, size: int) -> RecordError:
     return RecordError(
-        f"{_where(path, number, offset)} is cut short: the file ends after {size} bytes; copy or convert it "
-        "again."
+        f"{_where(path, number, offset)} is cut short: the file ends after {size} bytes; copy or convert it again."
     )
 
 
@@ -238,7 +234,7 @@ def _fields(message: memoryview | bytes) -> Iterator[tuple[int, int, memoryview 
 def _varint(message: memoryview, position: int) -> tuple[int, int]:
     """An unsigned integer of seven bits a byte, lowest first, and the position after it."""
     value = shift = 0
-    while position < len(message) and shift < 70:   # 64 bits need ten bytes at most
+    while position < len(message) and shift < 70:  # 64 bits need ten bytes at most
         byte = message[position]
         position += 1
         value |= (byte & 0x7F) << shift
@@ -248,7 +244,7 @@ def _varint(message: memoryview, position: int) -> tuple[int, int]:
     raise RecordError("not a tf.train.Example: a number in it does not end.")
 
 
-_LISTS = {"bytes_list": 1, "float_list": 2, "int64_list": 3}    # one of them makes a feature
+_LISTS = {"bytes_list": 1, "float_list": 2, "int64_list": 3}  # one of them makes a feature
 
 
 def _values(features: dict[bytes, memoryview | bytes], name: str, kind: str) -> list:
@@ -259,7 +255,7 @@ def _values(features: dict[bytes, memoryview | bytes], name: str, kind: str) -> 
     found, values = None, []
     for number, wire, content in _fields(features[name.encode()]):
         if wire == DELIMITED and number in _LISTS.values():
-            if number != found:                     # of several kinds the last one counts
+            if number != found:  # of several kinds the last one counts
                 found, values = number, []
             values += _int64s(content) if number == _LISTS["int64_list"] else _byte_strings(content)
     if found != _LISTS[kind]:
@@ -283,7 +279,7 @@ def _int64s(message: memoryview) -> list[int]:
             while position < len(content):
                 value, position = _varint(content, position)
                 values.append(value)
-    return [value - (1 << 64) if value >> 63 else value for value in values]     # two's complement
+    return [value - (1 << 64) if value >> 63 else value for value in values]  # two's complement
 
 
 def _one(values: list, name: str) -> memoryview | int:

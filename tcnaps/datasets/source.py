@@ -94,10 +94,7 @@ def verify(preparation: Preparation, folder: Path) -> None:
 
 def _check_split(preparation: Preparation, split: str, splits: Iterable[str] | None) -> None:
     if splits is not None and split not in splits:
-        raise DatasetError(
-            f"Dataset '{preparation.dataset}' has no split '{split}'; "
-            f"it has: {', '.join(splits)}."
-        )
+        raise DatasetError(f"Dataset '{preparation.dataset}' has no split '{split}'; it has: {', '.join(splits)}.")
 
 
 def _require(preparation: Preparation, place: Path, reason: str) -> None:

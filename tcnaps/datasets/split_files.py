@@ -32,8 +32,17 @@ from tcnaps.datasets.split_tables import (
 )
 
 __all__ = [
-    "SPLITS", "SplitFileError", "fetch", "is_address", "local_path", "match_classes", "read_classes",
-    "read_image_lists", "read_splits", "split_of", "stamp",
+    "SPLITS",
+    "SplitFileError",
+    "fetch",
+    "is_address",
+    "local_path",
+    "match_classes",
+    "read_classes",
+    "read_image_lists",
+    "read_splits",
+    "split_of",
+    "stamp",
 ]
 
 
@@ -74,11 +83,14 @@ def fetch(place: str, root: Path) -> Path:
             parse(_text(fetched, place), place)  # a page that says "not found" must not stay
             os.replace(fetched, path)
     except DownloadError as error:
-        raise SplitFileError(f"{error} Or fetch it with a browser, and name the file in place of its address."
-                             ) from error
+        raise SplitFileError(
+            f"{error} Or fetch it with a browser, and name the file in place of its address."
+        ) from error
     except OSError as error:
-        raise SplitFileError(f"{place} can't be kept in {path.parent} ({error.strerror}). Make room, or name a file in "
-                             "place of the address.") from error
+        raise SplitFileError(
+            f"{place} can't be kept in {path.parent} ({error.strerror}). Make room, or name a file in "
+            "place of the address."
+        ) from error
     return path
 
 
@@ -216,16 +228,20 @@ def _image_list(file: Path, split: str) -> dict[str, tuple[str, ...]]:
 
 def _check_split(row: Row, split: str, file: Path) -> None:
     if row.split is not None and split_of(row.split) != split:
-        raise SplitFileError(f"{file}, line {row.line}: the split '{row.split}' in the list of '{split}'. Take the "
-                             "line out, or name this file alone as the split file.")
+        raise SplitFileError(
+            f"{file}, line {row.line}: the split '{row.split}' in the list of '{split}'. Take the "
+            "line out, or name this file alone as the split file."
+        )
 
 
 def _text(path: Path, place: str) -> str:
     try:
         return _bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise SplitFileError(f"{place} is not UTF-8 (byte {error.start} is {error.object[error.start]:#04x}); save it "
-                             "anew with that encoding.") from error
+        raise SplitFileError(
+            f"{place} is not UTF-8 (byte {error.start} is {error.object[error.start]:#04x}); save it "
+            "anew with that encoding."
+        ) from error
 
 
 def _bytes(path: Path) -> bytes:

@@ -40,7 +40,7 @@ class Row:
 
 
 def split_of(name: str) -> str | None:
-    """"train", "valid" or "test" for any usual name of it, else None."""
+    """ "train", "valid" or "test" for any usual name of it, else None."""
     return _ALIASES.get(name.strip().casefold())
 
 
@@ -69,8 +69,10 @@ def by_split(rows: Iterable[Row], place: str) -> dict[str, tuple[str, ...]]:
     seen: dict[str, str] = {}
     for row in rows:
         if row.split is None:
-            raise SplitFileError(f"{place} has no column that says of which split a class is. {REMEDY}; or name the "
-                                 "folder that has train.csv, val.csv and test.csv.")
+            raise SplitFileError(
+                f"{place} has no column that says of which split a class is. {REMEDY}; or name the "
+                "folder that has train.csv, val.csv and test.csv."
+            )
         split = _known_split(row.split, f"{place}, line {row.line}")
         check_new(seen, row.file or f"{row.class_name}, {split}", f"{place}, line {row.line}", f"line {row.line}")
         splits.setdefault(split, {})[row.class_name] = None
@@ -165,8 +167,11 @@ def _parse_rows(text: str, place: str) -> list[Row]:
 def _columns(lines: list[tuple[int, list[str]]], place: str) -> tuple[dict[str, int], bool]:
     """The columns' positions, and whether the first line is a header."""
     header = [cell.casefold() for cell in lines[0][1]]
-    columns = {column: header.index(next(name for name in names if name in header))
-               for column, names in _COLUMNS.items() if set(names) & set(header)}
+    columns = {
+        column: header.index(next(name for name in names if name in header))
+        for column, names in _COLUMNS.items()
+        if set(names) & set(header)
+    }
     if "class_name" in columns:
         return columns, True
     if columns:
@@ -192,6 +197,7 @@ def _row(line: int, cells: list[str], columns: dict[str, int], place: str) -> Ro
 def _known_split(name: str, place: str) -> str:
     split = split_of(name)
     if split is None:
-        raise SplitFileError(f"{place}: there is no split '{name}'; splits are train, valid (or val) and test. "
-                             f"{REMEDY}.")
+        raise SplitFileError(
+            f"{place}: there is no split '{name}'; splits are train, valid (or val) and test. {REMEDY}."
+        )
     return split

@@ -25,8 +25,8 @@ from tcnaps.datasets.preparing import MissingFiles
 from tcnaps.datasets.reader_parts import Classes, PackedImages, check_total, split_source
 from tcnaps.datasets.torchvision_layouts import ANEW, LAYOUTS, Layout
 
-N_TEST_IMAGES = 10_000      # of MNIST, of CIFAR-10 and of CIFAR-100
-DOWNLOADS = {   # what torchvision's class is called with, once for each part; it doesn't download MSCOCO
+N_TEST_IMAGES = 10_000  # of MNIST, of CIFAR-10 and of CIFAR-100
+DOWNLOADS = {  # what torchvision's class is called with, once for each part; it doesn't download MSCOCO
     "Omniglot": ({"background": True}, {"background": False}),
     "FGVCAircraft": ({"split": "trainval"},),
     "DTD": ({"split": "train"},),
@@ -80,7 +80,7 @@ def list_arrays(kind: str, folder: Path) -> Classes:
     path = (str(folder / layout.needs[0]),)
     return Classes(
         {name: PackedImages(path, np.array(members, dtype=np.int64)) for name, members in rows.items()},
-        read=partial(read_row, pixels),     # few enough to go along to whatever process reads them
+        read=partial(read_row, pixels),  # few enough to go along to whatever process reads them
         resampling="lanczos",
     )
 
@@ -90,11 +90,11 @@ def _load(kind: str, base: Path) -> tuple[np.ndarray, list[int], list[str]]:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")     # some versions of NumPy warn of pickles as old as CIFAR's
+            warnings.simplefilter("ignore")  # some versions of NumPy warn of pickles as old as CIFAR's
             opened = getattr(torchvision.datasets, kind)(base, train=False)
         pixels = np.ascontiguousarray(opened.data)
         return pixels, [int(target) for target in opened.targets], list(opened.classes)
-    except Exception as error:      # its readers let slip whatever damaged bytes make them stumble over
+    except Exception as error:  # its readers let slip whatever damaged bytes make them stumble over
         raise DatasetError(f"torchvision can't read {kind} in {base} ({error}). {ANEW}") from error
 
 
@@ -109,8 +109,8 @@ def _download(name: str, kind: str, base: Path, needs: tuple[Path, ...], by_hand
             if not all(path.exists() for path in needs):
                 for options in DOWNLOADS[kind]:
                     getattr(torchvision.datasets, kind)(base, download=True, **options)
-    except Exception as error:      # of the network, the disk, or the archives
-        raise MissingFiles(     # what is prepared holds even where there is no network
+    except Exception as error:  # of the network, the disk, or the archives
+        raise MissingFiles(  # what is prepared holds even where there is no network
             f"Dataset '{name}': torchvision could not download {kind} to {base} ({error}). Try again, or set "
             f"'download: false' and {by_hand}."
         ) from error

@@ -34,7 +34,7 @@ from tcnaps.datasets.names import natural_key
 from tcnaps.datasets.reader_parts import Classes, PackedImages, check_present, check_total, read_table
 
 ANEW = "Delete the folder, then download or unpack the dataset again."
-TOTALS = {"Omniglot": 32_460, "DTD": 5_640, "GTSRB": 26_640 + 12_630}   # images; the others have lists of theirs
+TOTALS = {"Omniglot": 32_460, "DTD": 5_640, "GTSRB": 26_640 + 12_630}  # images; the others have lists of theirs
 
 
 def omniglot(folder: Path) -> Classes:
@@ -87,13 +87,15 @@ def flowers(folder: Path) -> Classes:
 
     try:
         labels = loadmat(folder / "imagelabels.mat")["labels"].ravel().tolist()
-    except Exception as error:      # of any kind, from the depths of a damaged file
+    except Exception as error:  # of any kind, from the depths of a damaged file
         raise DatasetError(f"{folder / 'imagelabels.mat'} can't be read ({error}). {ANEW}") from error
     images = defaultdict(list)
     for number, label in enumerate(labels, start=1):
         if label not in range(1, len(FLOWERS) + 1):
-            raise DatasetError(f"{folder / 'imagelabels.mat'}: image {number} has the label {label}, but there are "
-                               f"1 to {len(FLOWERS)}. {ANEW}")
+            raise DatasetError(
+                f"{folder / 'imagelabels.mat'}: image {number} has the label {label}, but there are "
+                f"1 to {len(FLOWERS)}. {ANEW}"
+            )
         images[f"{label:03d}.{FLOWERS[label - 1]}"].append(f"image_{number:05d}.jpg")
     check_present(folder / "jpg", [file for files in images.values() for file in files], "imagelabels.mat", ANEW)
     return Classes({name: [ImageFile(str(folder / "jpg" / file)) for file in files] for name, files in images.items()})

@@ -65,9 +65,7 @@ def project(
     responsibilities = [torch.cat([fixed, own.to(features.dtype)]) for own in query_responsibilities]
     d = features.shape[1]
     if plane is None:
-        plane = (
-            torch.eye(2, dtype=features.dtype) if d == 2 else discriminative_plane(features, responsibilities[-1])
-        )
+        plane = torch.eye(2, dtype=features.dtype) if d == 2 else discriminative_plane(features, responsibilities[-1])
     centre = features.mean(0) if d > 2 else torch.zeros(2, dtype=features.dtype)
     points = (features - centre) @ plane
     # Means and covariances of the projected features are the projections of the features' own.
@@ -93,7 +91,7 @@ def discriminative_plane(
 
     Fisher's linear discriminant with the regularised within-class covariance, orthonormalised.
     """
-    basis = _span(features)    # outside of it no means differ, and all covariances are the identity
+    basis = _span(features)  # outside of it no means differ, and all covariances are the identity
     statistics = class_statistics((features - features.mean(0)) @ basis, responsibilities)
     within = (statistics.covariances * (statistics.counts / statistics.counts.sum())[:, None, None]).sum(0)
     factor = torch.linalg.cholesky(within)

@@ -9,7 +9,7 @@ from scipy import stats
 from tcnaps.evaluation.statistics import DOMAINS, EPISODE, GROUP
 from tcnaps.method.stopping import require_columns
 
-SHOT_EDGES = (*range(1, 12), 16, 21, 31, 51, 101, 201)   # lowest shot of each bin
+SHOT_EDGES = (*range(1, 12), 16, 21, 31, 51, 101, 201)  # lowest shot of each bin
 
 
 def class_recall(predictions: pd.DataFrame) -> pd.DataFrame:
@@ -21,8 +21,9 @@ def class_recall(predictions: pd.DataFrame) -> pd.DataFrame:
     return recalls.reset_index()
 
 
-def recall_by_shot(recalls: pd.DataFrame, by: Sequence[str] = GROUP, value: str = "recall",
-                   edges: Sequence[int] | None = SHOT_EDGES) -> pd.DataFrame:
+def recall_by_shot(
+    recalls: pd.DataFrame, by: Sequence[str] = GROUP, value: str = "recall", edges: Sequence[int] | None = SHOT_EDGES
+) -> pd.DataFrame:
     """Mean recall of the classes of each shot, in-domain, out-of-domain and over all: the recall figure.
 
     Classes of one episode share its images and features, so the 95% interval is robust to clusters, an
@@ -64,7 +65,7 @@ def _clustered_means(classes: pd.DataFrame, by: list[str], value: str) -> pd.Dat
     totals = classes.assign(total=residual).groupby(cluster, observed=True)["total"].sum() ** 2
     clusters = totals.groupby(by, sort=True, observed=True)
     n, g = grouped.size(), clusters.size()
-    correction = g / (g - 1).where(g > 1)          # nan where one episode leaves no variance between episodes
+    correction = g / (g - 1).where(g > 1)  # nan where one episode leaves no variance between episodes
     half_width = stats.t.ppf(0.975, g - 1) * np.sqrt(clusters.sum() * correction) / n
     means = {"shot": grouped["shot"].mean(), value: grouped[value].mean(), "interval": half_width}
     return pd.DataFrame({**means, "n_classes": n, "n_episodes": g}).reset_index()

@@ -15,7 +15,7 @@ from scipy import stats
 from tcnaps.method.stopping import episode_trajectories, require_columns, rows_of_training, stopped_accuracy
 
 DOMAINS = {"in": ("in",), "out": ("out",), "all": ("in", "out")}
-GROUP = ("variant", "protocol")                    # what the summaries keep apart unless told otherwise
+GROUP = ("variant", "protocol")  # what the summaries keep apart unless told otherwise
 # An episode, whatever the training: the same images for all of them.
 EPISODE = ["protocol", "dataset", "domain", "split", "queries_per_class", "episode"]
 
@@ -36,12 +36,18 @@ def episode_accuracies(predictions: pd.DataFrame) -> pd.DataFrame:
     require_columns(predictions, ["variant", *EPISODE, "way", "n_support", "step", "label", "prediction"])
     hits = predictions.assign(accuracy=(predictions["label"] == predictions["prediction"]).astype(float))
     grouped = hits.groupby(["variant", *EPISODE], sort=False, observed=True)
-    return grouped.agg(way=("way", "first"), n_support=("n_support", "first"), n_query=("label", "size"),
-                       step=("step", "first"), accuracy=("accuracy", "mean")).reset_index()
+    return grouped.agg(
+        way=("way", "first"),
+        n_support=("n_support", "first"),
+        n_query=("label", "size"),
+        step=("step", "first"),
+        accuracy=("accuracy", "mean"),
+    ).reset_index()
 
 
-def accuracy_summary(episodes: pd.DataFrame, by: Sequence[str] = GROUP, value: str = "accuracy",
-                     interval: str = "student") -> pd.DataFrame:
+def accuracy_summary(
+    episodes: pd.DataFrame, by: Sequence[str] = GROUP, value: str = "accuracy", interval: str = "student"
+) -> pd.DataFrame:
     """Mean over the episodes of each dataset, with its 95% interval.
 
     Args:
@@ -65,9 +71,11 @@ def accuracy_summary(episodes: pd.DataFrame, by: Sequence[str] = GROUP, value: s
     repeated = episodes[episodes.duplicated([*keys, "episode"])]
     if len(repeated):
         row = repeated.iloc[0]
-        raise ValueError(f"{row['dataset']}, episode {row['episode']} occurs more than once for one "
-                         f"{', '.join(by)}: name the column in which they differ (queries_per_class?) "
-                         "in `by`, or keep one of its values.")
+        raise ValueError(
+            f"{row['dataset']}, episode {row['episode']} occurs more than once for one "
+            f"{', '.join(by)}: name the column in which they differ (queries_per_class?) "
+            "in `by`, or keep one of its values."
+        )
     grouped = episodes.groupby(keys, sort=False, observed=True)[value]
     n, spread = grouped.size(), grouped.std(ddof=1 if interval == "student" else 0)
     factor = stats.t.ppf(0.975, n - 1) if interval == "student" else 1.96
@@ -75,8 +83,7 @@ def accuracy_summary(episodes: pd.DataFrame, by: Sequence[str] = GROUP, value: s
     return summary.reset_index()
 
 
-def domain_averages(summary: pd.DataFrame, by: Sequence[str] = GROUP,
-                    value: str = "accuracy") -> pd.DataFrame:
+def domain_averages(summary: pd.DataFrame, by: Sequence[str] = GROUP, value: str = "accuracy") -> pd.DataFrame:
     """Unweighted means over the datasets in-domain, out-of-domain and all.
 
     Datasets are sampled independently, so the variance of the mean is the sum of theirs over the squared
@@ -97,8 +104,9 @@ def domain_averages(summary: pd.DataFrame, by: Sequence[str] = GROUP,
     return averages[[*by, "domain", value, "interval", "n_datasets"]]
 
 
-def paired_episodes(a: pd.DataFrame, b: pd.DataFrame, value: str = "accuracy",
-                    extra: Sequence[str] = ()) -> pd.DataFrame:
+def paired_episodes(
+    a: pd.DataFrame, b: pd.DataFrame, value: str = "accuracy", extra: Sequence[str] = ()
+) -> pd.DataFrame:
     """a − b on every episode, as `difference`, for two frames over the same episodes.
 
     Args:
@@ -112,17 +120,18 @@ def paired_episodes(a: pd.DataFrame, b: pd.DataFrame, value: str = "accuracy",
     for frame in (a, b):
         require_columns(frame, [*keys, value])
         if frame.duplicated(keys).any():
-            raise ValueError("A frame to be paired holds an episode more than once: "
-                             "pair one variant with one other.")
+            raise ValueError("A frame to be paired holds an episode more than once: pair one variant with one other.")
     pairs = a.merge(b[[*keys, value]], on=keys, how="left", suffixes=("", "_b"), indicator="side")
     strays = b[keys].merge(a[keys], on=keys, how="left", indicator="side")
     single = pd.concat([frame.loc[frame["side"] != "both", EPISODE] for frame in (pairs, strays)])
     if len(single):
         single = single.drop_duplicates()
         names = [f"{row.protocol}, {row.dataset}, episode {row.episode}" for row in single.itertuples()]
-        raise ValueError("Paired differences need the same episodes on both sides; "
-                         f"{len(names)} are on one side only, such as {'; '.join(names[:3])}. "
-                         "Evaluate both with the same seed and number of episodes.")
+        raise ValueError(
+            "Paired differences need the same episodes on both sides; "
+            f"{len(names)} are on one side only, such as {'; '.join(names[:3])}. "
+            "Evaluate both with the same seed and number of episodes."
+        )
     return pairs.assign(difference=pairs[value] - pairs[f"{value}_b"]).drop(columns=[f"{value}_b", "side"])
 
 
@@ -201,8 +210,10 @@ def _leads(of: Mapping[str, pd.DataFrame], leader: str, name: str, dataset: str)
     """Whether the paired difference between two methods on one dataset is significant."""
     for needed in (leader, name):
         if needed not in of:
-            raise ValueError(f"The episodes hold none of '{needed}' on {dataset}: give the episodes that the "
-                             "summary was made of, or leave them out.")
+            raise ValueError(
+                f"The episodes hold none of '{needed}' on {dataset}: give the episodes that the "
+                "summary was made of, or leave them out."
+            )
     lead = paired_difference(of[leader], of[name])
     if len(lead) > 1:
         raise ValueError(f"The episodes mix the protocols {', '.join(lead['protocol'])}: pick one.")
@@ -236,8 +247,9 @@ def rule_accuracies(rows: pd.DataFrame, training: str, rules: Mapping[str, tuple
     return pd.concat(frames, ignore_index=True)
 
 
-def refinement_grid(rows: pd.DataFrame, training: str, minima: Sequence[int], maxima: Sequence[int],
-                    domain: str = "all") -> pd.DataFrame:
+def refinement_grid(
+    rows: pd.DataFrame, training: str, minima: Sequence[int], maxima: Sequence[int], domain: str = "all"
+) -> pd.DataFrame:
     """Accuracy for every minimum ≤ maximum number of refinement steps, averaged over datasets.
 
     Args:
@@ -253,14 +265,12 @@ def refinement_grid(rows: pd.DataFrame, training: str, minima: Sequence[int], ma
     return pd.concat([limits, averages], axis=1)
 
 
-def accuracy_by_step(rows: pd.DataFrame, training: str, steps: Sequence[int],
-                     domain: str = "all") -> pd.DataFrame:
+def accuracy_by_step(rows: pd.DataFrame, training: str, steps: Sequence[int], domain: str = "all") -> pd.DataFrame:
     """Accuracy after exactly 0, 1, 2, … refinement steps, averaged over datasets; `gain` is over step 0."""
     return _rule_averages(rows, training, [(t, t) for t in steps], domain).assign(step=list(steps))
 
 
-def _rule_averages(rows: pd.DataFrame, training: str, cells: list[tuple[int, int]],
-                   domain: str) -> pd.DataFrame:
+def _rule_averages(rows: pd.DataFrame, training: str, cells: list[tuple[int, int]], domain: str) -> pd.DataFrame:
     if domain not in DOMAINS:
         raise ValueError(f"There is no domain '{domain}'; choose among {', '.join(DOMAINS)}.")
     require_columns(rows, ["protocol", "domain"])
@@ -292,8 +302,10 @@ def accuracy_by_query_count(episodes: pd.DataFrame) -> pd.DataFrame:
     held = episodes.groupby(["protocol", "dataset", "episode"])["queries_per_class"].transform("nunique")
     if (held < counts).any():
         row = episodes[held < counts].iloc[0]
-        raise ValueError(f"{row['protocol']}, {row['dataset']}, episode {row['episode']} lacks some of the "
-                         "numbers of queries: keep what all have, as load_query_counts does.")
+        raise ValueError(
+            f"{row['protocol']}, {row['dataset']}, episode {row['episode']} lacks some of the "
+            "numbers of queries: keep what all have, as load_query_counts does."
+        )
     by = [*GROUP, "queries_per_class"]
     averages = domain_averages(accuracy_summary(episodes, by), by)
     return averages[averages["domain"] == "all"].drop(columns="domain").reset_index(drop=True)

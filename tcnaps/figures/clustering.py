@@ -23,10 +23,14 @@ def class_colours(way: int) -> Float[np.ndarray, "way 3"]:
 
 
 def clustering_step(
-    ax: Axes, points: Float[np.ndarray, "n_points 2"], is_support: Bool[np.ndarray, "n_points"],
-    responsibilities: Float[np.ndarray, "n_points way"], means: Float[np.ndarray, "way 2"],
+    ax: Axes,
+    points: Float[np.ndarray, "n_points 2"],
+    is_support: Bool[np.ndarray, "n_points"],
+    responsibilities: Float[np.ndarray, "n_points way"],
+    means: Float[np.ndarray, "way 2"],
     covariances: Float[np.ndarray, "way 2 2"] | None = None,
-    flipped: Bool[np.ndarray, "n_points"] | None = None, title: str = "",
+    flipped: Bool[np.ndarray, "n_points"] | None = None,
+    title: str = "",
 ) -> None:
     """One refinement step in two dimensions.
 
@@ -44,8 +48,7 @@ def clustering_step(
                 ax.add_patch(covariance_ellipse(mean, covariance, distance, colour))
     mixed = (responsibilities @ colours).clip(0, 1)
     ax.scatter(*points[~is_support].T, s=14, c=mixed[~is_support], edgecolor="white", linewidth=0.3, zorder=3)
-    ax.scatter(*points[is_support].T, s=110, marker="*", c=mixed[is_support], edgecolor=BLACK, linewidth=0.5,
-               zorder=4)
+    ax.scatter(*points[is_support].T, s=110, marker="*", c=mixed[is_support], edgecolor=BLACK, linewidth=0.5, zorder=4)
     if flipped is not None and flipped.any():
         ax.scatter(*points[flipped].T, s=52, facecolor="none", edgecolor=BLACK, linewidth=0.9, zorder=5)
     ax.scatter(*means.T, s=36, marker="X", c=colours, edgecolor=BLACK, linewidth=0.5, zorder=6)
@@ -56,9 +59,13 @@ def clustering_step(
 
 
 def steps_strip(
-    axes: Panels, points: Float[np.ndarray, "n_points 2"], is_support: Bool[np.ndarray, "n_points"],
-    responsibilities: Float[np.ndarray, "n_steps n_points way"], means: Float[np.ndarray, "n_steps way 2"],
-    covariances: Float[np.ndarray, "n_steps way 2 2"] | None = None, steps: Sequence[int] | None = None,
+    axes: Panels,
+    points: Float[np.ndarray, "n_points 2"],
+    is_support: Bool[np.ndarray, "n_points"],
+    responsibilities: Float[np.ndarray, "n_steps n_points way"],
+    means: Float[np.ndarray, "n_steps way 2"],
+    covariances: Float[np.ndarray, "n_steps way 2 2"] | None = None,
+    steps: Sequence[int] | None = None,
 ) -> None:
     """Refinement steps as panels on common limits; rings show the labels that changed since the panel before.
 
@@ -69,8 +76,15 @@ def steps_strip(
     labels, before = responsibilities.argmax(axis=-1), None
     for ax, step in zip(axes, steps, strict=True):
         flipped = np.zeros(len(points), dtype=bool) if before is None else labels[step] != labels[before]
-        clustering_step(ax, points, is_support, responsibilities[step], means[step],
-                        None if covariances is None else covariances[step], flipped)
+        clustering_step(
+            ax,
+            points,
+            is_support,
+            responsibilities[step],
+            means[step],
+            None if covariances is None else covariances[step],
+            flipped,
+        )
         changed = "" if before is None else f" · {flipped.sum()} changed"
         ax.set_title(f"Step {step}{changed}")
         before = step
@@ -85,15 +99,18 @@ def steps_strip(
 
 def clustering_legend(figure: Figure, way: int) -> None:
     """What the symbols of `clustering_step` mean, below the panels."""
+
     def mark(marker: str, label: str, **options) -> Line2D:
         return Line2D([], [], linestyle="", marker=marker, label=label, **options)
-    handles = [mark("*", "support", color=GREY, markersize=8, markeredgecolor=BLACK),
-               mark("o", "query (colour mixes the responsibilities)", color=GREY),
-               mark("X", "class mean", color=GREY, markersize=6, markeredgecolor=BLACK, markeredgewidth=0.5),
-               mark("o", "label changed", markerfacecolor="none", markeredgecolor=BLACK, markersize=7),
-               Line2D([], [], color=GREY, label="Mahalanobis distance 1, 2")]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), handletextpad=0.4,
-                  columnspacing=1.2)
+
+    handles = [
+        mark("*", "support", color=GREY, markersize=8, markeredgecolor=BLACK),
+        mark("o", "query (colour mixes the responsibilities)", color=GREY),
+        mark("X", "class mean", color=GREY, markersize=6, markeredgecolor=BLACK, markeredgewidth=0.5),
+        mark("o", "label changed", markerfacecolor="none", markeredgecolor=BLACK, markersize=7),
+        Line2D([], [], color=GREY, label="Mahalanobis distance 1, 2"),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), handletextpad=0.4, columnspacing=1.2)
 
 
 def confidence_by_scale(axes: Panels, frame: pd.DataFrame) -> None:
@@ -108,8 +125,15 @@ def confidence_by_scale(axes: Panels, frame: pd.DataFrame) -> None:
         for step, cell in own.groupby("step"):
             confidence = cell["confidence"].to_numpy()
             share = np.full(len(confidence), 1 / len(confidence))
-            ax.hist(confidence, bins=np.linspace(0, 1, 21), weights=share, histtype="step",
-                    color=shades[step], linewidth=1.2, label=f"step {step}")
+            ax.hist(
+                confidence,
+                bins=np.linspace(0, 1, 21),
+                weights=share,
+                histtype="step",
+                color=shades[step],
+                linewidth=1.2,
+                label=f"step {step}",
+            )
         ax.set(title=f"Scale {scale:g}", xlim=(0, 1))
     axes[0].set_ylabel("Share of queries")
     axes[0].figure.supxlabel("Responsibility of the predicted class", fontsize=8)
@@ -126,9 +150,16 @@ def gain_by_scale(ax: Axes, frame: pd.DataFrame) -> None:
     """
     for i, (name, own) in enumerate(frame.groupby("dataset", sort=False)):
         colour, marker = variant_style(name, i)
-        aside = 1 + 0.02 * (i - (frame["dataset"].nunique() - 1) / 2)    # so that no interval covers another
-        ax.errorbar(own["scale"] * aside, 100 * own["gain"], yerr=100 * own["interval"], color=colour,
-                    marker=marker, elinewidth=1, label=name)
+        aside = 1 + 0.02 * (i - (frame["dataset"].nunique() - 1) / 2)  # so that no interval covers another
+        ax.errorbar(
+            own["scale"] * aside,
+            100 * own["gain"],
+            yerr=100 * own["interval"],
+            color=colour,
+            marker=marker,
+            elinewidth=1,
+            label=name,
+        )
     ax.axhline(0, color=BLACK, linewidth=0.8)
     scales = sorted(frame["scale"].unique())
     ax.set_xscale("log", base=2)
@@ -137,9 +168,14 @@ def gain_by_scale(ax: Axes, frame: pd.DataFrame) -> None:
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
 
 
-def episode_images(ax: Axes, support: Mapping[str, np.ndarray], query: np.ndarray | None = None,
-                   predicted: Integer[np.ndarray, "n_query"] | None = None,
-                   true: Integer[np.ndarray, "n_query"] | None = None, columns: int = 8) -> None:
+def episode_images(
+    ax: Axes,
+    support: Mapping[str, np.ndarray],
+    query: np.ndarray | None = None,
+    predicted: Integer[np.ndarray, "n_query"] | None = None,
+    true: Integer[np.ndarray, "n_query"] | None = None,
+    columns: int = 8,
+) -> None:
     """A contact sheet: one row per class with its support images at the left and its queries at the right.
 
     A query's frame has the colour of its predicted class; a wrong prediction is crossed in the corner.
@@ -152,7 +188,7 @@ def episode_images(ax: Axes, support: Mapping[str, np.ndarray], query: np.ndarra
     """
     colours = class_colours(len(support))
     widest = min(columns, max(len(images) for images in support.values()))
-    first = widest + (0.5 if widest > 1 else 1.0)    # of the query columns; the word "Support" needs its room
+    first = widest + (0.5 if widest > 1 else 1.0)  # of the query columns; the word "Support" needs its room
     for row, (name, images) in enumerate(support.items()):
         ax.text(-0.15, row + 0.5, name, ha="right", va="center", fontsize=7, color=colours[row] * 0.8)
         for column, image in enumerate(images[:columns]):
@@ -164,8 +200,9 @@ def episode_images(ax: Axes, support: Mapping[str, np.ndarray], query: np.ndarra
                 _thumbnail(ax, query[index], x, row, colours[label])
                 if label != row:
                     for colour, size, width in (("white", 5.5, 2.6), (BLACK, 4.5, 1.2)):
-                        ax.plot(x + 0.82, row + 0.18, "x", color=colour, markersize=size,
-                                markeredgewidth=width, zorder=4)
+                        ax.plot(
+                            x + 0.82, row + 0.18, "x", color=colour, markersize=size, markeredgewidth=width, zorder=4
+                        )
     right = widest
     ax.text(0, -0.15, "Support", fontsize=8, weight="bold")
     if query is not None:
@@ -180,14 +217,27 @@ def episode_images(ax: Axes, support: Mapping[str, np.ndarray], query: np.ndarra
 def _thumbnail(ax: Axes, image: np.ndarray, x: float | int, y: int, colour: np.ndarray) -> None:
     extent = (x + 0.06, x + 0.94, y + 0.94, y + 0.06)
     ax.imshow(image, extent=extent, interpolation="nearest", zorder=2)
-    ax.plot([extent[0], extent[1], extent[1], extent[0], extent[0]],
-            [extent[2], extent[2], extent[3], extent[3], extent[2]], color=colour, linewidth=1.6, zorder=3)
+    ax.plot(
+        [extent[0], extent[1], extent[1], extent[0], extent[0]],
+        [extent[2], extent[2], extent[3], extent[3], extent[2]],
+        color=colour,
+        linewidth=1.6,
+        zorder=3,
+    )
 
 
 def covariance_ellipse(mean: np.ndarray, covariance: np.ndarray, distance: float, colour: np.ndarray) -> Ellipse:
     """Points at one Mahalanobis distance from the mean."""
     variances, axes = np.linalg.eigh(covariance)
-    angle = np.degrees(np.arctan2(axes[1, 1], axes[0, 1]))    # of the longest axis
+    angle = np.degrees(np.arctan2(axes[1, 1], axes[0, 1]))  # of the longest axis
     width, height = 2 * distance * np.sqrt(variances[::-1])
-    return Ellipse(tuple(mean), width, height, angle=angle, facecolor=(*colour, 0.06),
-                   edgecolor=(*colour, 0.9), linewidth=0.8, zorder=1)
+    return Ellipse(
+        tuple(mean),
+        width,
+        height,
+        angle=angle,
+        facecolor=(*colour, 0.06),
+        edgecolor=(*colour, 0.9),
+        linewidth=0.8,
+        zorder=1,
+    )

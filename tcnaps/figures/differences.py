@@ -19,8 +19,15 @@ def cost_of_differences(axes: Panels, costs: pd.DataFrame) -> None:
         for i, (variant, of_variant) in enumerate(own.groupby("variant", sort=False)):
             colour, marker = variant_style(variant, i)
             y = of_variant["y"] + (0.16 if variant in ("Transductive", "COT") else -0.16)
-            ax.errorbar(100 * of_variant["difference"], y, xerr=100 * of_variant["interval"], fmt=marker, color=colour,
-                        elinewidth=1, label=variant)
+            ax.errorbar(
+                100 * of_variant["difference"],
+                y,
+                xerr=100 * of_variant["interval"],
+                fmt=marker,
+                color=colour,
+                elinewidth=1,
+                label=variant,
+            )
         ax.axvline(0, color=BLACK, linewidth=0.8)
         for y in divide:
             ax.axhline(y, color=GREY, linewidth=0.6, linestyle=":")

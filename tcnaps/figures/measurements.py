@@ -28,14 +28,16 @@ def load_measurements(path: str | Path) -> pd.DataFrame:
     for row in json.loads(path.read_text())["rows"]:
         machine = {key: row["machine"][key] for key in ("processor", "threads", "torch")}
         for implementation, measured in row["measured"].items():
-            found.append({
-                **{key: row[key] for key in ("group", "name", "size")},
-                "implementation": implementation,
-                **{key: measured.get(key) for key in ("seconds", "ratio", "ratio_low", "ratio_high")},
-                "gigabytes": measured["bytes"] / 1e9 if measured.get("bytes") is not None else None,
-                "problem": measured.get("problem"),
-                **machine,
-            })
+            found.append(
+                {
+                    **{key: row[key] for key in ("group", "name", "size")},
+                    "implementation": implementation,
+                    **{key: measured.get(key) for key in ("seconds", "ratio", "ratio_low", "ratio_high")},
+                    "gigabytes": measured["bytes"] / 1e9 if measured.get("bytes") is not None else None,
+                    "problem": measured.get("problem"),
+                    **machine,
+                }
+            )
     numbers = ["seconds", "ratio", "ratio_low", "ratio_high", "gigabytes"]
     return pd.DataFrame(found).astype(dict.fromkeys(numbers, float))
 
@@ -48,7 +50,7 @@ def parts_of_episodes(measurements: pd.DataFrame) -> pd.DataFrame:
     """
     own = measurements[measurements["group"] == "parts"]
     if own.empty:
-        raise ValueError("The parts of an episode were not measured; run `make bench ARGS=\"--only parts\"`.")
+        raise ValueError('The parts of an episode were not measured; run `make bench ARGS="--only parts"`.')
     names = own["name"].str.split(": ", expand=True)
     columns = ["episode", "part", "implementation", "seconds", "ratio"]
     return own.assign(episode=names[0], part=names[1])[columns].reset_index(drop=True)
@@ -75,9 +77,16 @@ def distance_from_the_limit(path: str | Path, images: dict[str, int]) -> pd.Data
         precision = "bfloat16" if row.implementation == "bfloat16" else "float32"
         operations, limit = counted["operations"] * images[row.episode], limits[f"operations_{precision}"]
         n_bytes = counted["bytes"] * images[row.episode] / (2 if precision == "bfloat16" else 1)
-        found.append({
-            "episode": row.episode, "part": row.part, "implementation": row.implementation, "operations": operations,
-            "achieved": operations / row.seconds, "limit": limit, "share": operations / row.seconds / limit,
-            "bytes_share": n_bytes / limits["bytes"] / row.seconds,
-        })
+        found.append(
+            {
+                "episode": row.episode,
+                "part": row.part,
+                "implementation": row.implementation,
+                "operations": operations,
+                "achieved": operations / row.seconds,
+                "limit": limit,
+                "share": operations / row.seconds / limit,
+                "bytes_share": n_bytes / limits["bytes"] / row.seconds,
+            }
+        )
     return pd.DataFrame(found)

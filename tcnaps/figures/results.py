@@ -37,8 +37,15 @@ def accuracy_by_dataset(ax: Axes, summary: pd.DataFrame, method: str = "variant"
     for i, name in enumerate(methods):
         own = summary[summary[method] == name]
         colour, marker = variant_style(name, i)
-        ax.errorbar(100 * own["accuracy"], own["dataset"].map(rows) + offsets[i], xerr=100 * own["interval"],
-                    fmt=marker, color=colour, elinewidth=1, label=name)
+        ax.errorbar(
+            100 * own["accuracy"],
+            own["dataset"].map(rows) + offsets[i],
+            xerr=100 * own["interval"],
+            fmt=marker,
+            color=colour,
+            elinewidth=1,
+            label=name,
+        )
     ax.set_xlabel("Accuracy (%)")
     _legend_above(ax, len(methods))
 
@@ -50,7 +57,7 @@ def paired_gain(ax: Axes, differences: pd.DataFrame, averages: pd.DataFrame | No
         differences: of `paired_difference`, one protocol.
         averages: of `domain_averages` of the same.
     """
-    if averages is None or differences["dataset"].nunique() == 1:     # the mean of one dataset is itself
+    if averages is None or differences["dataset"].nunique() == 1:  # the mean of one dataset is itself
         means = pd.DataFrame()
     else:
         means = averages[averages["domain"].isin(domains_shown(averages))]
@@ -59,11 +66,17 @@ def paired_gain(ax: Axes, differences: pd.DataFrame, averages: pd.DataFrame | No
     entries = [(rows[r.dataset], "o", r) for r in differences.itertuples()]
     entries += [(rows[DOMAIN_NAMES[r.domain]], "D", r) for r in means.itertuples()]
     for y, marker, r in entries:
-        ax.errorbar(100 * r.difference, y, xerr=100 * r.interval, fmt=marker, color=DOMAIN_COLOURS[r.domain],
-                    elinewidth=1)
-        difference = round(100 * r.difference, 1) + 0.0    # nothing is no loss: never −0.0
-        ax.annotate(f"{difference:+.1f} ± {100 * r.interval:.1f}", (1.02, y), fontsize=7, va="center",
-                    xycoords=("axes fraction", "data"))
+        ax.errorbar(
+            100 * r.difference, y, xerr=100 * r.interval, fmt=marker, color=DOMAIN_COLOURS[r.domain], elinewidth=1
+        )
+        difference = round(100 * r.difference, 1) + 0.0  # nothing is no loss: never −0.0
+        ax.annotate(
+            f"{difference:+.1f} ± {100 * r.interval:.1f}",
+            (1.02, y),
+            fontsize=7,
+            va="center",
+            xycoords=("axes fraction", "data"),
+        )
     ax.set_xlabel("Paired difference in accuracy (points)")
 
 
@@ -79,24 +92,41 @@ def ablations(axes: Panels, averages: pd.DataFrame, published: pd.DataFrame | No
         for y, name in enumerate(names):
             colour, marker = variant_style(name, y)
             own = averages[(averages["domain"] == domain) & (averages["variant"] == name)]
-            ax.errorbar(100 * own["accuracy"], [y - 0.12] * len(own), xerr=100 * own["interval"], fmt=marker,
-                        color=colour, elinewidth=1, markersize=4.5)
+            ax.errorbar(
+                100 * own["accuracy"],
+                [y - 0.12] * len(own),
+                xerr=100 * own["interval"],
+                fmt=marker,
+                color=colour,
+                elinewidth=1,
+                markersize=4.5,
+            )
             if published is not None:
                 paper = published[(published["domain"] == domain) & (published["variant"] == name)]
-                ax.plot(100 * paper["accuracy"], [y + 0.2] * len(paper), marker, markerfacecolor="white",
-                        markeredgecolor=colour, markersize=4.5)
+                ax.plot(
+                    100 * paper["accuracy"],
+                    [y + 0.2] * len(paper),
+                    marker,
+                    markerfacecolor="white",
+                    markeredgecolor=colour,
+                    markersize=4.5,
+                )
         ax.set(title=DOMAIN_NAMES[domain], xlabel="Accuracy (%)", ylim=(len(names) - 0.4, -0.6))
         ax.set_yticks(range(len(names)), names)
         ax.label_outer()
     if published is not None:
-        handles = [Line2D([], [], color=GREY, marker="o", label="this study"),
-                   Line2D([], [], color=GREY, marker="o", markerfacecolor="white", linestyle="",
-                          label="paper (its own datasets)")]
+        handles = [
+            Line2D([], [], color=GREY, marker="o", label="this study"),
+            Line2D(
+                [], [], color=GREY, marker="o", markerfacecolor="white", linestyle="", label="paper (its own datasets)"
+            ),
+        ]
         axes[0].figure.legend(handles=handles, loc="outside lower center", ncols=2)
 
 
-def class_recall(axes: Panels, recalls: pd.DataFrame, domains: Sequence[str] | None = None,
-                 value: str = "recall") -> None:
+def class_recall(
+    axes: Panels, recalls: pd.DataFrame, domains: Sequence[str] | None = None, value: str = "recall"
+) -> None:
     """Class recall against shot, a line and band per variant.
 
     Args:
@@ -130,8 +160,14 @@ def recall_gain(axes: Panels, gains: pd.DataFrame) -> None:
     for ax, domain in zip(axes, domains_shown(gains), strict=True):
         own = gains[gains["domain"] == domain].sort_values("shot")
         ax.axhline(0, color=BLACK, linewidth=0.8)
-        ax.errorbar(own["shot"], 100 * own["difference"], yerr=100 * own["interval"], fmt="o",
-                    color=DOMAIN_COLOURS[domain], elinewidth=1)
+        ax.errorbar(
+            own["shot"],
+            100 * own["difference"],
+            yerr=100 * own["interval"],
+            fmt="o",
+            color=DOMAIN_COLOURS[domain],
+            elinewidth=1,
+        )
         _shot_axis(ax, float(gains["shot"].max()))
         ax.set(title=DOMAIN_NAMES[domain])
     for ax in axes if len(axes) < 3 else axes[1:2]:
@@ -139,8 +175,7 @@ def recall_gain(axes: Panels, gains: pd.DataFrame) -> None:
     axes[0].set_ylabel("Gain in recall (points)")
 
 
-def refinement_heatmap(ax: Axes, grid: pd.DataFrame, value: str = "accuracy",
-                       mark: tuple[int, int] = (2, 4)) -> None:
+def refinement_heatmap(ax: Axes, grid: pd.DataFrame, value: str = "accuracy", mark: tuple[int, int] = (2, 4)) -> None:
     """Accuracy for every minimum ≤ maximum number of refinement steps.
 
     Args:
@@ -151,14 +186,29 @@ def refinement_heatmap(ax: Axes, grid: pd.DataFrame, value: str = "accuracy",
     cells = 100 * grid.pivot(index="minimum", columns="maximum", values=value)
     label = {"accuracy": "Accuracy (%)", "gain": "Gain over no refinement (points)"}[value]
     number = ".1f" if value == "accuracy" else "+.2f"
-    sns.heatmap(cells, ax=ax, annot=True, fmt=number, cmap="cividis", square=True, linewidths=0.5,
-                annot_kws={"fontsize": 6}, cbar_kws={"label": label, "shrink": 0.8})
+    sns.heatmap(
+        cells,
+        ax=ax,
+        annot=True,
+        fmt=number,
+        cmap="cividis",
+        square=True,
+        linewidths=0.5,
+        annot_kws={"fontsize": 6},
+        cbar_kws={"label": label, "shrink": 0.8},
+    )
     if mark[0] in cells.index and mark[1] in cells.columns:
         corner = cells.columns.get_loc(mark[1]), cells.index.get_loc(mark[0])
         outline = {"fill": False, "edgecolor": VERMILLION, "linewidth": 1.6}
         ax.add_patch(Rectangle(corner, 1, 1, zorder=5, **outline))
-        ax.legend(handles=[Rectangle((0, 0), 1, 1, label=f"minimum {mark[0]}, maximum {mark[1]}", **outline)],
-                  loc="lower left", bbox_to_anchor=(0, 1), handlelength=1, handleheight=1, borderaxespad=0.3)
+        ax.legend(
+            handles=[Rectangle((0, 0), 1, 1, label=f"minimum {mark[0]}, maximum {mark[1]}", **outline)],
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            handlelength=1,
+            handleheight=1,
+            borderaxespad=0.3,
+        )
     ax.grid(False)
     ax.set(xlabel="Maximum refinement steps", ylabel="Minimum refinement steps")
     ax.tick_params(length=0, rotation=0)
@@ -196,8 +246,15 @@ def number_of_queries(axes: Panels, frame: pd.DataFrame) -> None:
     for ax, (protocol, cell) in zip(axes, frame.groupby("protocol", sort=False), strict=True):
         for i, (name, own) in enumerate(cell.groupby("variant", sort=False)):
             colour, marker = variant_style(name, i)
-            ax.errorbar(x[own.index], 100 * own["accuracy"], yerr=100 * own["interval"],
-                        color=colour, marker=marker, elinewidth=1, label=name)
+            ax.errorbar(
+                x[own.index],
+                100 * own["accuracy"],
+                yerr=100 * own["interval"],
+                color=colour,
+                marker=marker,
+                elinewidth=1,
+                label=name,
+            )
         ax.set(title=protocol, xlabel="Queries per class", xticks=sorted(cell["queries_per_class"].unique()))
     _in_range(axes, -1)
     axes[0].set_ylabel("Accuracy (%)")
@@ -217,14 +274,16 @@ def frequencies(ax: Axes, counts: pd.DataFrame, column: str) -> None:
     Args:
         counts: of `way_frequencies` (column "way") or `shot_frequencies` (column "shot").
     """
-    size, label, unit = {"way": ("episodes", "Classes per episode (way)", "Episodes"),
-                         "shot": ("classes", SHOT_LABEL, "Classes")}[column]
-    table = counts.pivot_table(index=column, columns="domain", values=size, aggfunc="sum", fill_value=0,
-                               observed=True)
+    size, label, unit = {
+        "way": ("episodes", "Classes per episode (way)", "Episodes"),
+        "shot": ("classes", SHOT_LABEL, "Classes"),
+    }[column]
+    table = counts.pivot_table(index=column, columns="domain", values=size, aggfunc="sum", fill_value=0, observed=True)
     base = np.zeros(len(table))
     for domain in [d for d in ("in", "out") if d in table]:
-        ax.bar(table.index, table[domain], bottom=base, width=0.9, color=DOMAIN_COLOURS[domain],
-               label=DOMAIN_NAMES[domain])
+        ax.bar(
+            table.index, table[domain], bottom=base, width=0.9, color=DOMAIN_COLOURS[domain], label=DOMAIN_NAMES[domain]
+        )
         base = base + table[domain].to_numpy()
     ax.set(xlabel=label, ylabel=unit)
     ax.grid(False, axis="x")
@@ -250,9 +309,9 @@ def _dataset_rows(ax: Axes, frame: pd.DataFrame, means: Sequence[str] = ()) -> d
             rows |= {name: y + 0.9 + i for i, name in enumerate(names)}
             y = max(rows.values()) + 1.1
     ax.set_yticks([*headings.values(), *rows.values()], [*headings, *rows])
-    for label in ax.get_yticklabels()[:len(headings)]:
+    for label in ax.get_yticklabels()[: len(headings)]:
         label.set(style="italic", color=GREY)
-    for row in rows.values():    # in place of the grid, which would cross the headings too
+    for row in rows.values():  # in place of the grid, which would cross the headings too
         ax.axhline(row, color="#E2E2E2", linewidth=0.5, zorder=0.5)
     ax.grid(False, axis="y")
     ax.set_ylim(max(rows.values()) + 0.6, -0.5)
@@ -262,14 +321,15 @@ def _dataset_rows(ax: Axes, frame: pd.DataFrame, means: Sequence[str] = ()) -> d
 
 def _legend_above(ax: Axes, entries: int) -> None:
     if entries > 1:
-        ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=min(entries, 4), columnspacing=1.2,
-                  handletextpad=0.4)
+        ax.legend(
+            loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=min(entries, 4), columnspacing=1.2, handletextpad=0.4
+        )
 
 
 def _band(ax: Axes, x: pd.Series, y: pd.Series, half_width: pd.Series, name: str, position: int) -> None:
     colour, marker = variant_style(name, position)
     ax.plot(x, 100 * y, color=colour, marker=marker, markersize=3, label=DOMAIN_NAMES.get(name, name))
-    if len(x) == 1:    # a band of no width would not show
+    if len(x) == 1:  # a band of no width would not show
         ax.errorbar(x, 100 * y, yerr=100 * half_width, color=colour, elinewidth=1)
         return
     ax.fill_between(x, 100 * (y - half_width), 100 * (y + half_width), color=colour, alpha=0.2, linewidth=0)

@@ -25,8 +25,17 @@ def time_of_episodes(axes: Panels, parts: pd.DataFrame) -> None:
         seconds = seconds.loc[sorted(seconds.index, key=["direct", "float32", "bfloat16"].index)]
         left, y = np.zeros(len(seconds)), np.arange(len(seconds))
         for part in PARTS:
-            ax.barh(y, seconds[part], left=left, color=PART_COLOURS[part], hatch=PART_HATCHES[part], label=part,
-                    edgecolor="white", linewidth=0, height=0.62)
+            ax.barh(
+                y,
+                seconds[part],
+                left=left,
+                color=PART_COLOURS[part],
+                hatch=PART_HATCHES[part],
+                label=part,
+                edgecolor="white",
+                linewidth=0,
+                height=0.62,
+            )
             left += seconds[part].to_numpy()
         for at, total in zip(y, left):
             ax.text(total + 0.012 * left.max(), at, f"{total:.2f} s", va="center", fontsize=7)
@@ -47,8 +56,15 @@ def ratios(ax: Axes, measurements: pd.DataFrame, groups: Sequence[str]) -> None:
         colour, marker = STYLES.get(implementation, (GREY, "D"))
         y = [names.index(name) for name in of_one["name"]]
         spread = np.abs(of_one[["ratio_low", "ratio_high"]].to_numpy() - of_one[["ratio"]].to_numpy()).T
-        ax.errorbar(of_one["ratio"], np.add(y, 0.16 * (2 * number - 1)), xerr=spread, fmt=marker, color=colour,
-                    elinewidth=1, label=implementation)
+        ax.errorbar(
+            of_one["ratio"],
+            np.add(y, 0.16 * (2 * number - 1)),
+            xerr=spread,
+            fmt=marker,
+            color=colour,
+            elinewidth=1,
+            label=implementation,
+        )
     ax.axvline(1, color=BLACK, linewidth=0.8)
     ax.set(xlabel="Times as fast as the direct implementation", ylim=(len(names) - 0.4, -0.6))
     ax.set_xlim(left=0)

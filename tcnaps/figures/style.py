@@ -12,12 +12,20 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-COLUMN_WIDTH, TEXT_WIDTH = 3.3, 6.9    # inches, of a two-column paper
-Panels = Sequence[Axes] | np.ndarray    # `subplots` gives an array of Axes
+COLUMN_WIDTH, TEXT_WIDTH = 3.3, 6.9  # inches, of a two-column paper
+Panels = Sequence[Axes] | np.ndarray  # `subplots` gives an array of Axes
 
 # Okabe and Ito's palette: distinct under the common colour deficiencies.
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILLION, PURPLE = (
-    "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7")
+    "#000000",
+    "#E69F00",
+    "#56B4E9",
+    "#009E73",
+    "#F0E442",
+    "#0072B2",
+    "#D55E00",
+    "#CC79A7",
+)
 PALETTE = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY, "#7A7A7A", BLACK)
 GREY = "#6E6E6E"
 DOMAIN_NAMES = {"in": "In-domain", "out": "Out-of-domain", "all": "All datasets"}
@@ -25,27 +33,53 @@ DOMAIN_COLOURS = {"in": BLUE, "out": ORANGE, "all": BLACK}
 
 # A mixture variant (log-determinant) has the colour of its counterpart and a marker of its own.
 VARIANT_STYLES = {
-    "Simple": (BLUE, "o"), "GMM": (BLUE, "v"),
-    "FEOT": (GREEN, "s"), "FEOT GMM": (GREEN, "P"),
-    "COT": (ORANGE, "D"), "COT GMM": (ORANGE, "X"),
-    "Transductive": (VERMILLION, "^"), "GMM-EM": (VERMILLION, "<"),
-    "Transductive+": (PURPLE, "h"), "GMM-EM+": (PURPLE, ">"),
+    "Simple": (BLUE, "o"),
+    "GMM": (BLUE, "v"),
+    "FEOT": (GREEN, "s"),
+    "FEOT GMM": (GREEN, "P"),
+    "COT": (ORANGE, "D"),
+    "COT GMM": (ORANGE, "X"),
+    "Transductive": (VERMILLION, "^"),
+    "GMM-EM": (VERMILLION, "<"),
+    "Transductive+": (PURPLE, "h"),
+    "GMM-EM+": (PURPLE, ">"),
 }
 
 STYLE = {
-    "figure.dpi": 120, "savefig.dpi": 200, "figure.constrained_layout.use": True,
-    "figure.facecolor": "white", "savefig.facecolor": "white",
-    "font.family": "DejaVu Sans", "font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8,
-    "xtick.labelsize": 7, "ytick.labelsize": 7, "legend.fontsize": 7, "axes.titleweight": "bold",
-    "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6,
-    "axes.grid": True, "axes.axisbelow": True, "grid.color": "#E2E2E2", "grid.linewidth": 0.5,
-    "xtick.major.width": 0.6, "ytick.major.width": 0.6, "xtick.major.size": 2.5, "ytick.major.size": 2.5,
-    "lines.linewidth": 1.2, "lines.markersize": 4, "errorbar.capsize": 0, "legend.frameon": False,
-    "legend.handlelength": 1.6, "pdf.fonttype": 42,    # 42 embeds TrueType, so that text stays text
+    "figure.dpi": 120,
+    "savefig.dpi": 200,
+    "figure.constrained_layout.use": True,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "font.family": "DejaVu Sans",
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "legend.fontsize": 7,
+    "axes.titleweight": "bold",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E2E2E2",
+    "grid.linewidth": 0.5,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4,
+    "errorbar.capsize": 0,
+    "legend.frameon": False,
+    "legend.handlelength": 1.6,
+    "pdf.fonttype": 42,  # 42 embeds TrueType, so that text stays text
 }
 
 
-LOCK = threading.RLock()    # the look is global in matplotlib: one thread draws at a time
+LOCK = threading.RLock()  # the look is global in matplotlib: one thread draws at a time
 
 
 @contextmanager
@@ -55,8 +89,9 @@ def style() -> Iterator[None]:
         yield
 
 
-def subplots(rows: int = 1, columns: int = 1, width: float | None = None, height: float | int = 2.4,
-             **options) -> tuple[Figure, Axes | np.ndarray]:
+def subplots(
+    rows: int = 1, columns: int = 1, width: float | None = None, height: float | int = 2.4, **options
+) -> tuple[Figure, Axes | np.ndarray]:
     """`plt.subplots` by width and height in inches. Call it, and what draws on it, inside `style()`.
 
     Args:

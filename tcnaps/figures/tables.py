@@ -14,14 +14,25 @@ from tcnaps.config import project_root
 from tcnaps.method.stopping import require_columns
 
 PUBLISHED_FILES = {
-    1: "table-1-meta-dataset.csv", 2: "table-2-mini-tiered-imagenet.csv", 3: "table-3-ablations.csv",
+    1: "table-1-meta-dataset.csv",
+    2: "table-2-mini-tiered-imagenet.csv",
+    3: "table-3-ablations.csv",
     4: "table-4-refinement-steps.csv",
 }
 # What the official Meta-Dataset calls its datasets → what the paper's tables call them.
 PAPER_NAMES = {
-    "ilsvrc_2012": "ImageNet", "omniglot": "Omniglot", "aircraft": "Aircraft", "cu_birds": "Birds",
-    "dtd": "DTD", "quickdraw": "QuickDraw", "fungi": "Fungi", "vgg_flower": "Flower",
-    "traffic_sign": "Signs", "mscoco": "MSCOCO", "mnist": "MNIST", "cifar10": "CIFAR10",
+    "ilsvrc_2012": "ImageNet",
+    "omniglot": "Omniglot",
+    "aircraft": "Aircraft",
+    "cu_birds": "Birds",
+    "dtd": "DTD",
+    "quickdraw": "QuickDraw",
+    "fungi": "Fungi",
+    "vgg_flower": "Flower",
+    "traffic_sign": "Signs",
+    "mscoco": "MSCOCO",
+    "mnist": "MNIST",
+    "cifar10": "CIFAR10",
     "cifar100": "CIFAR100",
 }
 
@@ -68,8 +79,12 @@ def cell(value: float, interval: float | None = None, bold: bool = False, signed
 
 
 def accuracy_table(
-    summary: pd.DataFrame, averages: pd.DataFrame | None = None, ranks: pd.DataFrame | None = None,
-    bold: pd.Series | Sequence[bool] | None = None, method: str = "variant", value: str = "accuracy",
+    summary: pd.DataFrame,
+    averages: pd.DataFrame | None = None,
+    ranks: pd.DataFrame | None = None,
+    bold: pd.Series | Sequence[bool] | None = None,
+    method: str = "variant",
+    value: str = "accuracy",
 ) -> pd.DataFrame:
     """One row per method, one column per dataset, then averages and ranks in-domain, out-of-domain and all.
 
@@ -101,8 +116,7 @@ def accuracy_table(
     return table.fillna("").rename_axis(index=method, columns=None)
 
 
-def published_table(table: int, models: Sequence[str] | None = None,
-                    folder: str | Path | None = None) -> pd.DataFrame:
+def published_table(table: int, models: Sequence[str] | None = None, folder: str | Path | None = None) -> pd.DataFrame:
     """One of the paper's tables as `accuracy_table` lays it out, with the printed averages and bold type.
 
     Args:
@@ -188,8 +202,10 @@ def write_csv(frame: pd.DataFrame, path: str | Path, float_format: str = "%.6g")
 def _published_csv(name: str, folder: str | Path | None) -> pd.DataFrame:
     path = (project_root() / "results" / "published" if folder is None else Path(folder)) / name
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing. The paper's tables come with the project's source: "
-                                "work in a clone of it, or name the folder that holds them.")
+        raise FileNotFoundError(
+            f"{path} is missing. The paper's tables come with the project's source: "
+            "work in a clone of it, or name the folder that holds them."
+        )
     return pd.read_csv(path)
 
 

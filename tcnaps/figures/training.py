@@ -57,9 +57,10 @@ def meta_training(axes: Panels, steps: pd.DataFrame, validation: pd.DataFrame) -
     loss.set(ylabel="Cross-entropy (nats)", title="Training loss")
     train.set(ylabel="Accuracy (%)", title="Training episodes")
     for i, (name, own) in enumerate(validation.groupby("dataset", sort=False)):
-        colour = PALETTE[i % (len(PALETTE) - 1)]    # black, the last, is the mean's
-        valid.plot(own["episode"], 100 * own["accuracy"], color=colour, linewidth=0.8, marker=".",
-                   markersize=3, label=name)
+        colour = PALETTE[i % (len(PALETTE) - 1)]  # black, the last, is the mean's
+        valid.plot(
+            own["episode"], 100 * own["accuracy"], color=colour, linewidth=0.8, marker=".", markersize=3, label=name
+        )
     mean = 100 * validation.groupby("episode")["accuracy"].mean()
     valid.plot(mean.index, mean, color=BLACK, linewidth=1.8, marker="o", markersize=3, label="mean")
     valid.set(title="Validation", ylabel="Accuracy (%)")

@@ -61,23 +61,10 @@ class _ModulatedConv(torch.autograd.Function):
                 to_inner = gradient * gamma.to(inner.dtype)[..., None, None]
             # Its values don't enter: the weight's gradient alone would need them.
             shaped = torch.empty(
-                ctx.input_shape,
-                dtype=inner.dtype,
-                device=inner.device,
-                memory_format=_memory_format(inner),
+                ctx.input_shape, dtype=inner.dtype, device=inner.device, memory_format=_memory_format(inner)
             )
             to_x = torch.ops.aten.convolution_backward(
-                to_inner,
-                shaped,
-                weight,
-                None,
-                ctx.stride,
-                ctx.padding,
-                (1, 1),
-                False,
-                (0, 0),
-                1,
-                (True, False, False),
+                to_inner, shaped, weight, None, ctx.stride, ctx.padding, (1, 1), False, (0, 0), 1, (True, False, False)
             )[0]
         return to_x, None, None, to_gamma, to_beta, gradient if ctx.needs_input_grad[5] else None, None, None
 

@@ -66,9 +66,7 @@ class TransductiveCNAPS(nn.Module):
             raise ValueError(f"there is no training '{training}'; trainings are {', '.join(TRAININGS)}")
         self.training_name = training
         self.backbone = backbone.requires_grad_(False).eval()
-        self.task_encoder = TaskEncoder(
-            TRAININGS[training].task_embedding, set_encoder_statistics, lstm_layers
-        )
+        self.task_encoder = TaskEncoder(TRAININGS[training].task_embedding, set_encoder_statistics, lstm_layers)
         self.film_generator = FilmGenerator()
         self.head = head or head_of(training)
         self.pixel_range = pixel_range

@@ -54,8 +54,7 @@ def stopped(rows: pd.DataFrame, minimum: int, maximum: int) -> pd.DataFrame:
     return pd.DataFrame({"step": step, "prediction": chosen}, index=rows.index)
 
 
-def variant_predictions(rows: pd.DataFrame, variants: str | Sequence[str],
-                        minimum: int, maximum: int) -> pd.DataFrame:
+def variant_predictions(rows: pd.DataFrame, variants: str | Sequence[str], minimum: int, maximum: int) -> pd.DataFrame:
     """What named systems of the paper predict: their trainings' rows, and the label where the rule stops.
 
     Args:
@@ -92,8 +91,10 @@ def rows_of_training(rows: pd.DataFrame, training: str) -> pd.DataFrame:
     own = rows[rows["training"] == training]
     if own.empty:
         there = ", ".join(sorted(rows["training"].unique())) or "none"
-        raise ValueError(f"The rows hold no training '{training}'; they hold: {there}. Evaluate it first, "
-                         "or add it to the trainings of this evaluation in the study's YAML.")
+        raise ValueError(
+            f"The rows hold no training '{training}'; they hold: {there}. Evaluate it first, "
+            "or add it to the trainings of this evaluation in the study's YAML."
+        )
     return own
 
 
@@ -106,7 +107,7 @@ def episode_trajectories(rows: pd.DataFrame) -> pd.DataFrame:
     """
     require_columns(rows, ["label", "way", "n_support"])
     predictions, codes = recorded_predictions(rows), _episode_codes(rows)
-    first = pd.Series(codes).drop_duplicates().index   # codes are numbered by first appearance
+    first = pd.Series(codes).drop_duplicates().index  # codes are numbered by first appearance
     episodes = rows[[*EPISODE_KEY, "way", "n_support"]].iloc[first].reset_index(drop=True)
     n_query = np.bincount(codes, minlength=len(episodes))
     correct = predictions == rows["label"].to_numpy()[:, None]
@@ -146,8 +147,10 @@ def require_columns(frame: pd.DataFrame, columns: Sequence[str]) -> None:
     """
     missing = [c for c in columns if c not in frame.columns]
     if missing:
-        raise ValueError(f"The table lacks column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
-                         f"it holds: {', '.join(map(str, frame.columns)) or 'none'}.")
+        raise ValueError(
+            f"The table lacks column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
+            f"it holds: {', '.join(map(str, frame.columns)) or 'none'}."
+        )
     if frame.empty:
         raise ValueError("The table holds no rows: check the filter that made it, or evaluate first.")
 
@@ -156,9 +159,11 @@ def _check_limits(minimum: int, maximum: int, recorded: int) -> None:
     if minimum < 0 or maximum < 0:
         raise ValueError(f"Refinement steps are counted from 0, not minimum {minimum}, maximum {maximum}.")
     if maximum > recorded:
-        raise ValueError(f"A maximum of {maximum} refinement steps needs as many recorded, not {recorded}. "
-                         "Raise refinement.recorded_steps in the study's YAML and evaluate again, "
-                         "or lower the maximum.")
+        raise ValueError(
+            f"A maximum of {maximum} refinement steps needs as many recorded, not {recorded}. "
+            "Raise refinement.recorded_steps in the study's YAML and evaluate again, "
+            "or lower the maximum."
+        )
 
 
 def _steps(changed: np.ndarray, minimum: int, maximum: int) -> np.ndarray:
@@ -166,7 +171,7 @@ def _steps(changed: np.ndarray, minimum: int, maximum: int) -> np.ndarray:
     first = min(max(minimum, 1), maximum)
     if first == maximum:
         return np.full(len(changed), maximum)
-    still = ~changed[:, first - 1:maximum]
+    still = ~changed[:, first - 1 : maximum]
     return np.where(still.any(axis=1), first + still.argmax(axis=1), maximum)
 
 
@@ -189,6 +194,8 @@ def _episode_codes(rows: pd.DataFrame) -> np.ndarray:
     if not whole.all():
         row = rows.iloc[int(np.flatnonzero(~whole[codes])[0])]
         name = f"{row['training']}, {row['protocol']}, {row['dataset']}, episode {row['episode']}"
-        raise ValueError(f"{name}: its queries are not 0, 1, 2, … once each. The stopping rule needs whole "
-                         "episodes: apply it before leaving rows out, and concatenate no evaluation twice.")
+        raise ValueError(
+            f"{name}: its queries are not 0, 1, 2, … once each. The stopping rule needs whole "
+            "episodes: apply it before leaving rows out, and concatenate no evaluation twice."
+        )
     return codes

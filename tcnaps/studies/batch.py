@@ -67,17 +67,30 @@ def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, pro
     # Kernels listen on TCP, where other users of the machine could read along; ipykernel warns of it.
     encrypted = Config({"KernelManager": {"transport_encryption": "auto"}})
     try:
-        papermill.execute_notebook(notebook, output.resolve(), parameters, cwd=notebook.resolve().parent,
-                                   kernel_name="python3", language="python", progress_bar=progress,
-                                   start_timeout=120, config=encrypted, extra_arguments=["--log-level=50"])
+        papermill.execute_notebook(
+            notebook,
+            output.resolve(),
+            parameters,
+            cwd=notebook.resolve().parent,
+            kernel_name="python3",
+            language="python",
+            progress_bar=progress,
+            start_timeout=120,
+            config=encrypted,
+            extra_arguments=["--log-level=50"],
+        )
     except papermill.PapermillExecutionError as error:
         line = next((line.strip() for line in error.source.splitlines() if line.strip()), "")
-        raise NotebookFailed(f"{notebook} failed in cell [{error.exec_count}], which begins '{line}':\n"
-                             f"  {error.ename}: {error.evalue}\n"
-                             f"The executed notebook, with the traceback: {output}") from error
+        raise NotebookFailed(
+            f"{notebook} failed in cell [{error.exec_count}], which begins '{line}':\n"
+            f"  {error.ename}: {error.evalue}\n"
+            f"The executed notebook, with the traceback: {output}"
+        ) from error
     except (DeadKernelError, RuntimeError) as error:
-        raise NotebookFailed(f"{notebook}: the kernel died ({error}). Often the machine ran out of memory.\n"
-                             f"The notebook as far as it was executed: {output}") from error
+        raise NotebookFailed(
+            f"{notebook}: the kernel died ({error}). Often the machine ran out of memory.\n"
+            f"The notebook as far as it was executed: {output}"
+        ) from error
 
 
 def notebook_parameters(notebook: str | Path) -> dict[str, object]:
@@ -90,9 +103,11 @@ def notebook_parameters(notebook: str | Path) -> dict[str, object]:
     tagged = [source for source, tags in code_cells(notebook) if "parameters" in tags]
     if len(tagged) != 1:
         count = len(tagged) or "no"
-        raise BatchError(f"{notebook} has {count} code cells tagged 'parameters' and needs exactly one. "
-                         "In JupyterLab: select the cell with the defaults, then Property Inspector, "
-                         "Common Tools, Cell Tags.")
+        raise BatchError(
+            f"{notebook} has {count} code cells tagged 'parameters' and needs exactly one. "
+            "In JupyterLab: select the cell with the defaults, then Property Inspector, "
+            "Common Tools, Cell Tags."
+        )
     found: dict[str, object] = {}
     for node in parse(tagged[0], notebook).body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
@@ -111,13 +126,12 @@ def _value(notebook: str, name: str, text: str, default: object) -> object:
     except json.JSONDecodeError:
         value = text
     if isinstance(default, str) and not isinstance(value, str):
-        return text     # 007 and null stay what was typed
+        return text  # 007 and null stay what was typed
     if isinstance(default, float) and type(value) is int:
         return float(value)
     if default is not None and type(value) is not (list if isinstance(default, tuple) else type(default)):
         kind = type(default).__name__
-        raise BatchError(f"{notebook}: parameter '{name}' must be {kind}, like {default!r}; "
-                         f"got {text}.")
+        raise BatchError(f"{notebook}: parameter '{name}' must be {kind}, like {default!r}; got {text}.")
     return value
 
 
@@ -129,6 +143,7 @@ def _end_with(parent: int) -> None:
 
     Killing a process outright (kill -9) leaves its children running, and an orphaned kernel may still write.
     """
+
     def watch():
         while os.getppid() == parent:
             time.sleep(0.5)
@@ -146,8 +161,15 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     one = commands.add_parser("notebook", help="execute a copy of one notebook")
     one.add_argument("notebook")
     one.add_argument("output", help="where to keep the executed notebook")
-    one.add_argument("-p", dest="parameters", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"),
-                     help="set a parameter; VALUE is JSON, or bare text where the default is text")
+    one.add_argument(
+        "-p",
+        dest="parameters",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("NAME", "VALUE"),
+        help="set a parameter; VALUE is JSON, or bare text where the default is text",
+    )
     one.add_argument("--quiet", action="store_true", help="one line instead of a progress bar")
     whole = commands.add_parser("study", help="bring all figures and tables of a study up to date")
     whole.add_argument("study", help="the study's YAML, for instance configs/miniature.yaml")
@@ -168,11 +190,11 @@ def main(arguments: list[str] | None = None) -> int:
         _end_with(options.parent)
     try:
         if options.command == "study":
-            return run_study(options.study, options.cores, options.dry_run, options.snakemake, options.device,
-                             options.workers)
+            return run_study(
+                options.study, options.cores, options.dry_run, options.snakemake, options.device, options.workers
+            )
         defaults = notebook_parameters(options.notebook)
-        values = {name: _value(options.notebook, name, text, defaults.get(name))
-                  for name, text in options.parameters}
+        values = {name: _value(options.notebook, name, text, defaults.get(name)) for name, text in options.parameters}
         if options.quiet:
             print(f"Started {Path(options.output).stem}", file=sys.stderr)
         run_notebook(options.notebook, options.output, values, not options.quiet and sys.stderr.isatty())

@@ -16,15 +16,16 @@ from typing import TextIO
 
 from tcnaps.config import Study, load_study, project_root
 
-LOCK_PATIENCE = 15.0    # seconds that a second run waits: one that was just killed takes a few to let go
+LOCK_PATIENCE = 15.0  # seconds that a second run waits: one that was just killed takes a few to let go
 
 
 class BatchError(Exception):
     """A notebook or study cannot be run as asked; the message says why and what to do."""
 
 
-def run_study(path: str, cores: int, dry_run: bool = False, snakemake: Iterable[str] = (),
-              device: str = "cpu", workers: int = 0) -> int:
+def run_study(
+    path: str, cores: int, dry_run: bool = False, snakemake: Iterable[str] = (), device: str = "cpu", workers: int = 0
+) -> int:
     """Brings everything that a study makes up to date, and says where it lies.
 
     Args:
@@ -49,10 +50,32 @@ def run_study(path: str, cores: int, dry_run: bool = False, snakemake: Iterable[
     file = next(f for f in (Path(path), root / path) if f.is_file()).resolve()
     file = file.relative_to(root) if file.is_relative_to(root) else file
     # No lock of Snakemake's: it outlives a killed run and must be removed by hand. The system frees ours.
-    command = [sys.executable, "-m", "snakemake", *snakemake, "--config", f"study={file}",
-               f"device={device}", f"workers={workers}", "--cores", str(cores),
-               "--nolock", "--rerun-incomplete", "--rerun-triggers", "mtime", "params", "input", "code",
-               "--keep-going", "--scheduler", "greedy", "--quiet", "host", "reason", "rules"]
+    command = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        *snakemake,
+        "--config",
+        f"study={file}",
+        f"device={device}",
+        f"workers={workers}",
+        "--cores",
+        str(cores),
+        "--nolock",
+        "--rerun-incomplete",
+        "--rerun-triggers",
+        "mtime",
+        "params",
+        "input",
+        "code",
+        "--keep-going",
+        "--scheduler",
+        "greedy",
+        "--quiet",
+        "host",
+        "reason",
+        "rules",
+    ]
     data = [sys.executable, "-m", "tcnaps.datasets", str(file)]
     if dry_run:
         status = subprocess.call([*command, "--dry-run"], cwd=root)
@@ -66,7 +89,7 @@ def run_study(path: str, cores: int, dry_run: bool = False, snakemake: Iterable[
             return status if status > 0 else 128 - status
         status = _call(command, root, lock.fileno())
     print(_summary(root, study) if status == 0 else _advice(root, study, started), flush=True)
-    return status if status >= 0 else 128 - status      # as a shell has it for a killed command
+    return status if status >= 0 else 128 - status  # as a shell has it for a killed command
 
 
 def _check_device(device: str, workers: int) -> None:
@@ -78,8 +101,10 @@ def _check_device(device: str, workers: int) -> None:
         import torch  # takes seconds: not for nothing
 
         if int(device.partition(":")[2] or 0) >= torch.cuda.device_count():
-            raise BatchError(f"PyTorch finds {torch.cuda.device_count()} GPUs here, so there is no '{device}'. Run on "
-                             "the CPU, or install a PyTorch that supports this machine's GPU.")
+            raise BatchError(
+                f"PyTorch finds {torch.cuda.device_count()} GPUs here, so there is no '{device}'. Run on "
+                "the CPU, or install a PyTorch that supports this machine's GPU."
+            )
 
 
 def _call(command: list[str], root: Path, lock: int) -> int:
@@ -89,15 +114,15 @@ def _call(command: list[str], root: Path, lock: int) -> int:
 
     def die_with_parent():
         if prctl:
-            prctl(1, signal.SIGKILL)    # PR_SET_PDEATHSIG
-        if os.getppid() != me:          # the parent died before it was set
+            prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        if os.getppid() != me:  # the parent died before it was set
             os._exit(1)
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     process = subprocess.Popen(command, cwd=root, pass_fds=[lock], preexec_fn=die_with_parent)
     try:
         return process.wait()
-    except KeyboardInterrupt:       # the terminal interrupted Snakemake too, which ends its jobs
+    except KeyboardInterrupt:  # the terminal interrupted Snakemake too, which ends its jobs
         process.wait()
         raise
     finally:
@@ -118,8 +143,10 @@ def _lock(folder: Path) -> Iterator[TextIO]:
                 if time.monotonic() > deadline:
                     file.seek(0)
                     holder = file.read().strip()
-                    raise BatchError(f"Study '{folder.name}' is already being run, by process {holder}. Wait "
-                                     f"for it, or end it with 'kill {holder}', and run this again.") from None
+                    raise BatchError(
+                        f"Study '{folder.name}' is already being run, by process {holder}. Wait "
+                        f"for it, or end it with 'kill {holder}', and run this again."
+                    ) from None
                 time.sleep(0.2)
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
@@ -130,8 +157,11 @@ def _lock(folder: Path) -> Iterator[TextIO]:
 def _summary(root: Path, study: Study) -> str:
     figures, results = f"figures/{study.name}", f"results/{study.name}"
     count = len(list((root / figures).rglob("*.png")))
-    lines = [f"\nFigures:   {figures}/ ({count}, each as PNG and PDF)", f"Tables:    {results}/*.csv",
-             f"Notebooks: {results}/notebooks/, as they were executed"]
+    lines = [
+        f"\nFigures:   {figures}/ ({count}, each as PNG and PDF)",
+        f"Tables:    {results}/*.csv",
+        f"Notebooks: {results}/notebooks/, as they were executed",
+    ]
     headline = root / results / "headline.json"
     if headline.is_file():
         lines.append(f"\n{json.loads(headline.read_text())['sentence']}")
@@ -140,7 +170,11 @@ def _summary(root: Path, study: Study) -> str:
 
 def _advice(root: Path, study: Study, started: float) -> str:
     folder = f"results/{study.name}/notebooks"
-    failed = [f"\n  {folder}/{file.name} has a traceback" for file in sorted((root / folder).glob("*.ipynb"))
-              if file.stat().st_mtime >= started and '"output_type": "error"' in file.read_text("utf-8")]
-    return "".join(["\nNot everything could be made; the errors stand above.", *failed,
-                    "\nRunning again continues from here."])
+    failed = [
+        f"\n  {folder}/{file.name} has a traceback"
+        for file in sorted((root / folder).glob("*.ipynb"))
+        if file.stat().st_mtime >= started and '"output_type": "error"' in file.read_text("utf-8")
+    ]
+    return "".join(
+        ["\nNot everything could be made; the errors stand above.", *failed, "\nRunning again continues from here."]
+    )

@@ -19,7 +19,7 @@ from tcnaps.config.fingerprint import SourceError
 from tcnaps.studies.batch import BatchError, notebook_parameters
 
 NOTEBOOKS = ("12-stepper", "13-explorer", "14-views")
-READ_ONLY = "TCNAPS_READ_ONLY"    # set in the served kernels: widgets then offer downloads and write no file
+READ_ONLY = "TCNAPS_READ_ONLY"  # set in the served kernels: widgets then offer downloads and write no file
 # No file of the project, and no kernel that nobody looks at: those with PyTorch fill the memory.
 OPTIONS = (
     "--VoilaConfiguration.classic_tree=True",
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if shutil.which("voila", path=str(Path(sys.executable).parent)) is None:
         print("Voilà is not installed: .venv/bin/python -m pip install -c constraints.txt voila", file=sys.stderr)
         return 2
-    for variable in ("JUPYTER_PATH", "JUPYTER_PREFER_ENV_PATH"):    # may prefer another installation's kernel
+    for variable in ("JUPYTER_PATH", "JUPYTER_PREFER_ENV_PATH"):  # may prefer another installation's kernel
         os.environ.pop(variable, None)
     os.environ[READ_ONLY] = "1"
     os.execv(sys.executable, [sys.executable, "-m", "voila", str(folder), *OPTIONS, *options])

@@ -82,12 +82,7 @@ def meta_train(
     if (log := finished_log(folder / f"{training}.safetensors", key)) is not None:
         return pd.DataFrame(log)
     state_path = folder / f"{training}.state.pt"
-    state = load_state(state_path, key) or {
-        "step": 0,
-        "log": [],
-        "best": {},
-        "best_weights": model.adaptation_state(),
-    }
+    state = load_state(state_path, key) or {"step": 0, "log": [], "best": {}, "best_weights": model.adaptation_state()}
     if "weights" in state:
         model.load_state_dict(state["weights"], strict=False)  # the backbone's are not in it: they never change
         optimiser.load_state_dict(state["optimiser"])
@@ -106,10 +101,7 @@ def meta_train(
             log.append({"episode": 0, **validated()[1]})
         episodes = loader.episodes(training_task(sources, study, index) for index in numbers)
         for step in range(state["step"], n_steps):
-            row = {
-                "episode": (step + 1) * settings.episodes_per_step,
-                **_take_step(model, optimiser, study, episodes),
-            }
+            row = {"episode": (step + 1) * settings.episodes_per_step, **_take_step(model, optimiser, study, episodes)}
             if (step + 1) % validate_every == 0 or step + 1 == n_steps:
                 accuracies, summary = validated()
                 row |= summary
@@ -229,4 +221,3 @@ def _take_step(model, optimiser, study, episodes: Iterator[Episode]) -> dict:
         accuracies.append(accuracy)
     optimiser.step()
     return {"loss": float(np.mean(losses)), "train_accuracy": float(np.mean(accuracies))}
-

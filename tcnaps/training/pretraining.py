@@ -28,9 +28,7 @@ RISE = 0.25  # share of a one-cycle training in which the learning rate rises
 EVALUATION_BATCH = 512
 
 
-def pretrain(
-    study: Study, device: torch.device | str = "cpu", save_every: int = 100, workers: int = 0
-) -> pd.DataFrame:
+def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int = 100, workers: int = 0) -> pd.DataFrame:
     """Trains the study's backbone, saves it and returns what is known of every epoch.
 
     An interrupted call goes on from its last saved state and ends with the very same weights; where the checkpoint is
@@ -46,10 +44,7 @@ def pretrain(
     """
     refuse_imported(study, "backbone")
     settings, folder = study.pretraining, checkpoint_folder(study)
-    sources = [
-        open_split(study, name, "train")
-        for name in settings.datasets
-    ]
+    sources = [open_split(study, name, "train") for name in settings.datasets]
     images = ImageTable(sources, settings.valid_fraction, study.seed)
     torch.manual_seed(study.seed)
     network = Classifier(images.n_classes, study.pixel_range).to(device)

@@ -135,22 +135,30 @@ def import_all(study: Study, force: bool = False) -> list[tuple[ImportedCheckpoi
     for name, file in study.imported.items():
         read.append(imported := import_checkpoint(project_root() / file))
         if imported.kind != kinds[name]:
-            raise CheckpointError(f"imported.{name}: {file} is a file of {MODELS[imported.kind]}, not of "
-                                  f"{MODELS[kinds[name]]}. Name another file.")
+            raise CheckpointError(
+                f"imported.{name}: {file} is a file of {MODELS[imported.kind]}, not of "
+                f"{MODELS[kinds[name]]}. Name another file."
+            )
         if not _equal(_parts(imported)[0], _parts(read[0])[0]):
-            raise CheckpointError(f"{read[0].file} and {imported.file} have different backbones, and a study has one. "
-                                  "Import them into two studies.")
+            raise CheckpointError(
+                f"{read[0].file} and {imported.file} have different backbones, and a study has one. "
+                "Import them into two studies."
+            )
     return [(imported, _write(imported, study, force)) for imported in read]
 
 
 def _write(imported: ImportedCheckpoint, study: Study, force: bool) -> list[Path]:
     training = TRAINING.get(imported.kind)
     if imported.kind == "transductive" and study.task_encoder.lstm_layers != LSTM_LAYERS:
-        raise CheckpointError(f"{imported.file}: its LSTM has {LSTM_LAYERS} layers, that of study '{study.name}' "
-                              f"{study.task_encoder.lstm_layers}. Set `preset: released` in the study.")
+        raise CheckpointError(
+            f"{imported.file}: its LSTM has {LSTM_LAYERS} layers, that of study '{study.name}' "
+            f"{study.task_encoder.lstm_layers}. Set `preset: released` in the study."
+        )
     if training is not None and training not in study.trainings:
-        raise CheckpointError(f"{imported.file} holds the training '{training}', which study '{study.name}' does not "
-                              f"have. Add it to `trainings` ({', '.join(study.trainings)}).")
+        raise CheckpointError(
+            f"{imported.file} holds the training '{training}', which study '{study.name}' does not "
+            f"have. Add it to `trainings` ({', '.join(study.trainings)})."
+        )
     backbone, adaptation = _parts(imported)
     backbone_path = checkpoint_folder(study) / "backbone.safetensors"
     training_path = backbone_path.with_name(f"{training}.safetensors")
@@ -243,7 +251,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tcnaps.training.released", description="The authors' released checkpoints.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tcnaps.training.released", description="The authors' released checkpoints."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="what the authors have published, and where")
     fetch = commands.add_parser("download", help="download one of them, or all")
@@ -263,8 +273,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _summary(imported: ImportedCheckpoint) -> str:
     values = sum(value.numel() for value in imported.weights.values())
-    lines = [f"{imported.file}: {MODELS[imported.kind]}, {len(imported.weights)} tensors, {values} values",
-             f"SHA-256 {imported.sha256}"]
+    lines = [
+        f"{imported.file}: {MODELS[imported.kind]}, {len(imported.weights)} tensors, {values} values",
+        f"SHA-256 {imported.sha256}",
+    ]
     if imported.dropped:
         lines.append(f"dropped {', '.join(imported.dropped)}")
     return "\n".join([*lines, *imported.notes])

@@ -50,7 +50,9 @@ def import_checkpoint(path: str | Path) -> ImportedCheckpoint:
     """
     path = Path(path)
     if not path.is_file():
-        raise CheckpointError(f"There is no file {path}. `python -m tcnaps.training.released list` names those to download.")
+        raise CheckpointError(
+            f"There is no file {path}. `python -m tcnaps.training.released list` names those to download."
+        )
     data = path.read_bytes()
     prefix, found = _weights(path, _unpickle(path, data))
     kind = _kind(path, found)
@@ -73,11 +75,19 @@ def import_checkpoint(path: str | Path) -> ImportedCheckpoint:
             problems.append(problem.format(f"{prefix}{name}"))
     if problems:
         more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
-        raise CheckpointError(f"{path} is not the authors' {MODELS[kind]}: {len(problems)} of its weights are wrong "
-                              f"({'; '.join(problems[:SHOWN])}{more}). Download it again, or name another file.")
+        raise CheckpointError(
+            f"{path} is not the authors' {MODELS[kind]}: {len(problems)} of its weights are wrong "
+            f"({'; '.join(problems[:SHOWN])}{more}). Download it again, or name another file."
+        )
     ordered = {entry.name: weights[entry.name].contiguous() for entry in entries.values()}
-    return ImportedCheckpoint(kind, ordered, path.name, hashlib.sha256(data).hexdigest(),
-                              tuple(prefix + name for name in dropped), tuple(notes))
+    return ImportedCheckpoint(
+        kind,
+        ordered,
+        path.name,
+        hashlib.sha256(data).hexdigest(),
+        tuple(prefix + name for name in dropped),
+        tuple(notes),
+    )
 
 
 def _unpickle(path: Path, data: bytes) -> object:
@@ -90,8 +100,10 @@ def _unpickle(path: Path, data: bytes) -> object:
     if start.startswith((b"<!doctype", b"<html", b"<?xml")):
         raise CheckpointError(f"{path} is a web page, not a checkpoint. Download the raw file.")
     if not data.startswith((b"PK", b"\x80")):  # zip, PyTorch's format since 1.6, or pickle, the one before
-        raise CheckpointError(f"{path} is not a file of torch.save. Files called .pt.tar are no archives: don't unpack "
-                              "or repack them. Download it again.")
+        raise CheckpointError(
+            f"{path} is not a file of torch.save. Files called .pt.tar are no archives: don't unpack "
+            "or repack them. Download it again."
+        )
     try:
         with warnings.catch_warnings(action="ignore"):  # of sparse tensors and such: they are refused later
             return torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
@@ -104,8 +116,10 @@ def _unpickle(path: Path, data: bytes) -> object:
         ) from error
     except Exception as error:  # torch.load raises many kinds for a damaged file
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise CheckpointError(f"{path} can't be read as a checkpoint: it is damaged, incomplete or of another kind "
-                              f"({reason}). Download it again.") from error
+        raise CheckpointError(
+            f"{path} can't be read as a checkpoint: it is damaged, incomplete or of another kind "
+            f"({reason}). Download it again."
+        ) from error
 
 
 def _weights(path: Path, content: object) -> tuple[str, dict[str, object]]:
@@ -120,15 +134,18 @@ def _weights(path: Path, content: object) -> tuple[str, dict[str, object]]:
 
 def _kind(path: Path, found: dict[str, object]) -> Kind:
     if any(name.startswith("feature_adaptation_network.feature_extractor.") for name in found):
-        raise CheckpointError(f"{path}: the auto-regressive variant (film+ar) is not part of this project. Name a "
-                              "checkpoint of feature adaptation 'film'.")
+        raise CheckpointError(
+            f"{path}: the auto-regressive variant (film+ar) is not part of this project. Name a "
+            "checkpoint of feature adaptation 'film'."
+        )
     if any(name.startswith(("set_encoder.", "feature_extractor.", "feature_adaptation_network.")) for name in found):
         return "transductive" if any(name.startswith("set_encoder.sequential_encoder.") for name in found) else "simple"
     if any(name in layout("backbone") for name in found):
         return "backbone"
     names = ", ".join(list(found)[:SHOWN])
-    raise CheckpointError(f"{path} is none of the authors' models: its weights are called {names}, ... "
-                          "Name one of their files.")
+    raise CheckpointError(
+        f"{path} is none of the authors' models: its weights are called {names}, ... Name one of their files."
+    )
 
 
 def _problem(value: object, entry: Entry | None) -> str | None:
@@ -143,4 +160,3 @@ def _problem(value: object, entry: Entry | None) -> str | None:
     if value.is_floating_point() == entry.counter or value.is_complex():
         return f"{{}} is {value.dtype}, not {'whole numbers' if entry.counter else 'floating point'}"
     return None
-

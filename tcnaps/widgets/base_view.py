@@ -33,8 +33,8 @@ class View(ipywidgets.VBox):
     """
 
     kind = "view"
-    height = 3.0    # inches
-    marking: tuple[str, ...] = ()    # controls that choose a point and leave the picture as it is
+    height = 3.0  # inches
+    marking: tuple[str, ...] = ()  # controls that choose a point and leave the picture as it is
 
     def __init__(self, study: Study):
         self.study, self.known, self.seen = study, {}, None
@@ -45,22 +45,45 @@ class View(ipywidgets.VBox):
             self.chosen = self.controls()
         self.work = Work(self.notice)
         self.status = labelled(ipywidgets.HTML(), "tcnaps-status")
-        self.points = labelled(ipywidgets.Dropdown(options=[NO_POINT], description="Point:"), "tcnaps-points",
-                               "A point of the picture: its n, mean and interval are written below", "100%")
+        self.points = labelled(
+            ipywidgets.Dropdown(options=[NO_POINT], description="Point:"),
+            "tcnaps-points",
+            "A point of the picture: its n, mean and interval are written below",
+            "100%",
+        )
         self.points.layout.max_width = f"{WIDTH}px"
         self.readout = labelled(ipywidgets.HTML(), "tcnaps-readout")
-        self.file_name = labelled(ipywidgets.Text(self.kind, description="Save as:", continuous_update=False),
-                                  "tcnaps-save-name", "Name of the files, without ending", "280px")
-        self.save_button = labelled(ipywidgets.Button(description="Save PNG and PDF", icon="save"), "tcnaps-save",
-                                    "Save what is seen, the chosen point included", "170px")
+        self.file_name = labelled(
+            ipywidgets.Text(self.kind, description="Save as:", continuous_update=False),
+            "tcnaps-save-name",
+            "Name of the files, without ending",
+            "280px",
+        )
+        self.save_button = labelled(
+            ipywidgets.Button(description="Save PNG and PDF", icon="save"),
+            "tcnaps-save",
+            "Save what is seen, the chosen point included",
+            "170px",
+        )
         self.saved = labelled(ipywidgets.HTML(), "tcnaps-saved")
-        super().__init__([
-            ipywidgets.HBox(list(self.chosen.values()), layout=Layout(
-                flex_flow="row wrap", width="100%", max_width=f"{WIDTH}px", overflow="visible")),
-            self.work, self.notice, self.status, self.plot, self.points, self.readout,
-            ipywidgets.HBox([self.file_name, self.save_button], layout=Layout(flex_flow="row wrap")), self.saved,
-            keys(),
-        ], layout=Layout(width="100%", overflow="visible"))
+        super().__init__(
+            [
+                ipywidgets.HBox(
+                    list(self.chosen.values()),
+                    layout=Layout(flex_flow="row wrap", width="100%", max_width=f"{WIDTH}px", overflow="visible"),
+                ),
+                self.work,
+                self.notice,
+                self.status,
+                self.plot,
+                self.points,
+                self.readout,
+                ipywidgets.HBox([self.file_name, self.save_button], layout=Layout(flex_flow="row wrap")),
+                self.saved,
+                keys(),
+            ],
+            layout=Layout(width="100%", overflow="visible"),
+        )
         self.add_class("tcnaps-view")
         self.add_class(f"tcnaps-{self.kind}")
         for name, control in self.chosen.items():
@@ -69,7 +92,7 @@ class View(ipywidgets.VBox):
         self.points.observe(lambda change: self._point_changed(), "value")
         self.save_button.on_click(lambda button: self._save())
         self._held = False
-        if self.chosen:    # else the study holds nothing to choose from, and the notice says why
+        if self.chosen:  # else the study holds nothing to choose from, and the notice says why
             self.update(threaded=False)
 
     # What a view must say.
@@ -134,7 +157,7 @@ class View(ipywidgets.VBox):
         return figure
 
     def _changed(self, name: str) -> None:
-        with LOCK:    # before looking: a result that arrives from another thread holds it while it sets controls
+        with LOCK:  # before looking: a result that arrives from another thread holds it while it sets controls
             if self._held:
                 return
             with guarded(self.notice):
@@ -230,8 +253,10 @@ class View(ipywidgets.VBox):
             figure, links = self.figure(), []
             for kind, address in (("png", "image/png"), ("pdf", "application/pdf")):
                 content = draw(figure, kind, metadata={"Software": None} if kind == "png" else {"CreationDate": None})
-                links.append(f'<a download="{html.escape(name)}.{kind}" style="text-decoration:underline" '
-                             f'href="{data_address(content, address)}">{kind.upper()}</a>')
+                links.append(
+                    f'<a download="{html.escape(name)}.{kind}" style="text-decoration:underline" '
+                    f'href="{data_address(content, address)}">{kind.upper()}</a>'
+                )
             where = ""
             if not read_only():
                 written = figure_style.save(figure, self.study.figures_folder / "views" / name)

@@ -20,8 +20,14 @@ class Choices(ipywidgets.HBox):
     options = traitlets.Tuple()
     value = traitlets.Tuple()
 
-    def __init__(self, label: str, options: Sequence[str], value: Sequence[str],
-                 texts: Mapping[str, str] | None = None, width: str = "100%"):
+    def __init__(
+        self,
+        label: str,
+        options: Sequence[str],
+        value: Sequence[str],
+        texts: Mapping[str, str] | None = None,
+        width: str = "100%",
+    ):
         self._texts, self._boxes, self._held = texts or {}, {}, False
         self._label = ipywidgets.HTML(f"{label}:", layout=Layout(margin="0 8px 0 2px"))
         super().__init__([self._label], layout=Layout(flex_flow="row wrap", width=width, overflow="visible"))
@@ -41,8 +47,12 @@ class Choices(ipywidgets.HBox):
     @traitlets.observe("options")
     def _rebuild(self, change) -> None:
         self._boxes = {
-            name: ipywidgets.Checkbox(name in self.value, description=self._texts.get(name, name), indent=False,
-                                      layout=Layout(width="auto", margin="0 10px 0 0"))
+            name: ipywidgets.Checkbox(
+                name in self.value,
+                description=self._texts.get(name, name),
+                indent=False,
+                layout=Layout(width="auto", margin="0 10px 0 0"),
+            )
             for name in self.options
         }
         for box in self._boxes.values():

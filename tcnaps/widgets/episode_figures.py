@@ -19,7 +19,7 @@ def shortened(name: str, length: int = 28) -> str:
     if len(name) <= length:
         return name
     head = (length - 1) * 2 // 3
-    return f"{name[:head].rstrip()}…{name[-(length - 1 - head):].lstrip()}"
+    return f"{name[:head].rstrip()}…{name[-(length - 1 - head) :].lstrip()}"
 
 
 def recalls_of_classes(ax: Axes, recalls: Mapping[str, pd.DataFrame]) -> None:
@@ -36,11 +36,22 @@ def recalls_of_classes(ax: Axes, recalls: Mapping[str, pd.DataFrame]) -> None:
         ax.plot(ends[[0, -1]], [y, y], color=GREY, linewidth=1.5, zorder=2)
     for position, (name, own) in enumerate(zip(recalls, values, strict=True)):
         colour, marker = variant_style(name, position)
-        first = position == 0    # large and hollow: where both are equal, both are seen
-        ax.plot(own, rows, marker, color=colour, markersize=8 if first else 4.5, zorder=3 + position, label=name,
-                markerfacecolor="white" if first else colour, markeredgewidth=1.4, clip_on=False)
+        first = position == 0  # large and hollow: where both are equal, both are seen
+        ax.plot(
+            own,
+            rows,
+            marker,
+            color=colour,
+            markersize=8 if first else 4.5,
+            zorder=3 + position,
+            label=name,
+            markerfacecolor="white" if first else colour,
+            markeredgewidth=1.4,
+            clip_on=False,
+        )
     known = frames[0].set_index("label")
-    ax.set_yticks(rows, [f"{shortened(known.at[k, 'class_name'])}  {letter(int(k))}   shot {known.at[k, 'shot']}"
-                         for k in order])
+    ax.set_yticks(
+        rows, [f"{shortened(known.at[k, 'class_name'])}  {letter(int(k))}   shot {known.at[k, 'shot']}" for k in order]
+    )
     ax.set(xlim=(-2, 102), ylim=(len(order) - 0.4, -0.6), xlabel="Class recall (%)")
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(frames))

@@ -26,8 +26,10 @@ def rows_of_episode(rows: pd.DataFrame, variant: str, dataset: str, episode: int
     own = rows_of_training(rows, VARIANTS[variant].training)
     own = own[(own["dataset"] == dataset) & (own["episode"] == episode)]
     if own.empty:
-        raise ValueError(f"The rows of {variant} hold no episode {episode} of {dataset}; they hold: "
-                         f"{', '.join(rows['dataset'].unique())}, with episodes 0 to {rows['episode'].max()}.")
+        raise ValueError(
+            f"The rows of {variant} hold no episode {episode} of {dataset}; they hold: "
+            f"{', '.join(rows['dataset'].unique())}, with episodes 0 to {rows['episode'].max()}."
+        )
     return own.sort_values("query").reset_index(drop=True)
 
 
@@ -65,8 +67,10 @@ def at_step(own: pd.DataFrame, step: int) -> pd.DataFrame:
     labels = recorded_predictions(own)
     recorded = labels.shape[1] - 1
     if not 0 <= step <= recorded:
-        raise ValueError(f"Step {step} was not recorded: steps are 0 to {recorded}. Raise refinement.recorded_steps in "
-                         "the study's YAML and evaluate again for more.")
+        raise ValueError(
+            f"Step {step} was not recorded: steps are 0 to {recorded}. Raise refinement.recorded_steps in "
+            "the study's YAML and evaluate again for more."
+        )
     return _of_step(own, labels, step).reset_index(drop=True)
 
 
@@ -74,9 +78,11 @@ def _of_step(own: pd.DataFrame, labels: Integer[np.ndarray, "n_query n_steps_and
     """The rows of `queries` for one step."""
     prediction, before = labels[:, step], labels[:, max(step - 1, 0)]
     return own[["query", "label", "class_name"]].assign(
-        step=step, prediction=prediction.astype(int),
+        step=step,
+        prediction=prediction.astype(int),
         predicted=np.array(class_names(own), dtype=object)[prediction],
-        confidence=own[f"confidence_{step}"].astype(float), right=prediction == own["label"],
+        confidence=own[f"confidence_{step}"].astype(float),
+        right=prediction == own["label"],
         changed=prediction != before,
     )
 
@@ -100,8 +106,12 @@ def some_queries(own: pd.DataFrame, which: str, step: int) -> pd.DataFrame:
 def score(own: pd.DataFrame, step: int) -> dict[str, float | int]:
     """`accuracy` in [0, 1] after a step, `n_right` of `n_query` queries, and how many labels have `changed` in it."""
     found = at_step(own, step)
-    return {"accuracy": float(found["right"].mean()), "n_right": int(found["right"].sum()), "n_query": len(found),
-            "changed": int(found["changed"].sum())}
+    return {
+        "accuracy": float(found["right"].mean()),
+        "n_right": int(found["right"].sum()),
+        "n_query": len(found),
+        "changed": int(found["changed"].sum()),
+    }
 
 
 def refined(variant: str) -> str:
@@ -152,6 +162,8 @@ def status(row: pd.Series, variant: str, own: pd.DataFrame, step: int, stop: int
     else:
         place = "no refinement at test time" if step == 0 else f"as {refined(variant)}; it does not refine itself"
     changed = f" · {found['changed']} label{'' if found['changed'] == 1 else 's'} changed in this step" if step else ""
-    return (f"{row['dataset']}, episode {row['episode']} · {row['way']}-way, {shots}, {row['n_support']} support "
-            f"images · {variant}, step {step} of {recorded_steps(own)} ({place}): {found['n_right']} of "
-            f"{found['n_query']} queries right, {100 * found['accuracy']:.1f}%{changed}")
+    return (
+        f"{row['dataset']}, episode {row['episode']} · {row['way']}-way, {shots}, {row['n_support']} support "
+        f"images · {variant}, step {step} of {recorded_steps(own)} ({place}): {found['n_right']} of "
+        f"{found['n_query']} queries right, {100 * found['accuracy']:.1f}%{changed}"
+    )

@@ -16,7 +16,7 @@ from tcnaps.widgets import (
 from tcnaps.widgets.explorer_html import words
 from tcnaps.widgets.keyboard import keys
 
-MOST_LISTED = 500    # episodes in the list; the filters reach the others
+MOST_LISTED = 500  # episodes in the list; the filters reach the others
 TABS = ("Images", "Step by step", "Confusion", "Class recall", "Recall against shot")
 IMAGES, STEPS, CONFUSION, CLASSES, SHOTS = range(len(TABS))
 
@@ -26,38 +26,72 @@ class Controls:
 
     def __init__(self, study: Study, evaluation: str, better: str, than: str):
         rule, variants = study.refinement, exploring.variants_of(study, evaluation)
-        self.evaluation = _dropdown(list(study.evaluations), evaluation, "Evaluation", "tcnaps-filter-evaluation",
-                                    "Which evaluation's episodes", "330px")
+        self.evaluation = _dropdown(
+            list(study.evaluations),
+            evaluation,
+            "Evaluation",
+            "tcnaps-filter-evaluation",
+            "Which evaluation's episodes",
+            "330px",
+        )
         self.better = _dropdown(variants, better, "Gain of", "tcnaps-filter-variant", "The variant looked at", "190px")
         self.than = _dropdown(variants, than, "over", "tcnaps-filter-than", "The variant it is compared with", "170px")
-        self.limits = _range("Stopping rule: minimum, maximum", "tcnaps-filter-limits",
-                             "Fewest and most refinement steps; refinement stops when no label changes", "460px")
+        self.limits = _range(
+            "Stopping rule: minimum, maximum",
+            "tcnaps-filter-limits",
+            "Fewest and most refinement steps; refinement stops when no label changes",
+            "460px",
+        )
         _span(self.limits, 0, rule.recorded_steps, (rule.minimum_steps, rule.maximum_steps))
-        self.dataset = _dropdown([("All datasets", ("domain", "all"))], ("domain", "all"), "Dataset",
-                                 "tcnaps-filter-dataset", "Lists episodes of these datasets", "260px")
+        self.dataset = _dropdown(
+            [("All datasets", ("domain", "all"))],
+            ("domain", "all"),
+            "Dataset",
+            "tcnaps-filter-dataset",
+            "Lists episodes of these datasets",
+            "260px",
+        )
         self.ways = _range("Way", "tcnaps-filter-way", "Lists episodes with so many classes", "240px")
-        self.shots = _range("A class with shot", "tcnaps-filter-shot",
-                            "Lists episodes in which some class has so many support images", "320px")
+        self.shots = _range(
+            "A class with shot",
+            "tcnaps-filter-shot",
+            "Lists episodes in which some class has so many support images",
+            "320px",
+        )
         sorts = list(exploring.SORTS)
         self.sort = _dropdown(sorts, sorts[0], "Sort", "tcnaps-filter-sort", "The order of the list", "300px")
         self.header, self.count = ipywidgets.HTML(), _words("tcnaps-count")
-        self.episodes = parts.labelled(ipywidgets.Select(options=[], rows=9), "tcnaps-episodes",
-                                       "Episodes; choose one with the mouse or the arrow keys", "100%")
+        self.episodes = parts.labelled(
+            ipywidgets.Select(options=[], rows=9),
+            "tcnaps-episodes",
+            "Episodes; choose one with the mouse or the arrow keys",
+            "100%",
+        )
         self.status = _words("tcnaps-status")
-        self.variant = _dropdown([better, than], better, "Predictions of", "tcnaps-variant",
-                                 "Whose predictions are shown", "215px")
-        self.step = parts.labelled(ipywidgets.IntSlider(min=0, max=1, description="Refinement step"), "tcnaps-slider",
-                                   "The refinement step whose predictions are shown", "305px")
+        self.variant = _dropdown(
+            [better, than], better, "Predictions of", "tcnaps-variant", "Whose predictions are shown", "215px"
+        )
+        self.step = parts.labelled(
+            ipywidgets.IntSlider(min=0, max=1, description="Refinement step"),
+            "tcnaps-slider",
+            "The refinement step whose predictions are shown",
+            "305px",
+        )
         self.stop = _button("Where it stops", "tcnaps-stop", "To the step at which the rule stops", "120px")
-        self.open = _button("Open in the stepper", "tcnaps-open",
-                            "Shows this episode's clustering step by step, below; loads the network", "155px")
+        self.open = _button(
+            "Open in the stepper",
+            "tcnaps-open",
+            "Shows this episode's clustering step by step, below; loads the network",
+            "155px",
+        )
         self.close = _button("Close", "tcnaps-close", "Closes the stepper", "100px")
         which = list(episode_rows.WHICH)
-        self.which = _dropdown(which, which[0], "Queries", "tcnaps-filter-queries", "Which queries the table shows",
-                               "330px")
+        self.which = _dropdown(
+            which, which[0], "Queries", "tcnaps-filter-queries", "Which queries the table shows", "330px"
+        )
         self.style_sheet = ipywidgets.HTML(layout=ipywidgets.Layout(height="0px", margin="0px"))
         self.sheet, self.by_step, self.matrix = (_words(f"tcnaps-{name}") for name in ("sheet", "steps", "confusion"))
-        for page in (self.sheet, self.by_step, self.matrix):    # wide tables scroll in themselves
+        for page in (self.sheet, self.by_step, self.matrix):  # wide tables scroll in themselves
             page.layout.width = "100%"
         self.classes = parts.image("tcnaps-classes")
         self.curves = parts.image("tcnaps-curves")
@@ -71,18 +105,26 @@ class Controls:
     def arranged(self, notice, loading, fetching, averaging, opening) -> list[ipywidgets.Widget]:
         """The explorer's children, from top to bottom. The lines in which bars appear keep their height."""
         self.shots_page.children = [averaging, self.curves_note, self.curves]
-        self.details = ipywidgets.VBox([
-            ipywidgets.HBox([self.status, fetching], layout=_line("46px")),
-            ipywidgets.HBox([self.variant, self.step, self.stop, self.open], layout=_line()),
-            opening, self.tabs, self.below,
-        ])
+        self.details = ipywidgets.VBox(
+            [
+                ipywidgets.HBox([self.status, fetching], layout=_line("46px")),
+                ipywidgets.HBox([self.variant, self.step, self.stop, self.open], layout=_line()),
+                opening,
+                self.tabs,
+                self.below,
+            ]
+        )
         return [
-            self.style_sheet, keys(),
+            self.style_sheet,
+            keys(),
             ipywidgets.HBox([self.evaluation, self.better, self.than], layout=_line()),
             ipywidgets.HBox([self.limits, self.sort], layout=_line()),
             ipywidgets.HBox([self.dataset, self.ways, self.shots], layout=_line()),
-            notice, ipywidgets.HBox([self.count, loading], layout=_line("46px")),
-            self.header, self.episodes, self.details,
+            notice,
+            ipywidgets.HBox([self.count, loading], layout=_line("46px")),
+            self.header,
+            self.episodes,
+            self.details,
         ]
 
     def settings(self) -> tuple[str, str, str, exploring.Limits]:
@@ -106,8 +148,10 @@ class Controls:
         options = [("All datasets", ("domain", "all"))]
         if domains.nunique() > 1:
             options += [("All in-domain", ("domain", "in")), ("All out-of-domain", ("domain", "out"))]
-        options += [(f"{name} ({domain}-{'of-' if domain == 'out' else ''}domain)", ("dataset", name))
-                    for name, domain in domains.items()]
+        options += [
+            (f"{name} ({domain}-{'of-' if domain == 'out' else ''}domain)", ("dataset", name))
+            for name, domain in domains.items()
+        ]
         before = self.dataset.value
         self.dataset.options = options
         self.dataset.value = before if before in [value for _, value in options] else ("domain", "all")
@@ -148,14 +192,24 @@ class Controls:
             panels = len(figures.domains_shown(recalls))
             figures.class_recall(figure.subplots(1, panels, sharey=True, squeeze=False)[0], recalls)
             parts.put(self.curves, figure)
-        self.curves_note.value = words(f"Classes of the {n_episodes} listed episodes, by their number of support "
-                                       "images; bands are 95% intervals.")
+        self.curves_note.value = words(
+            f"Classes of the {n_episodes} listed episodes, by their number of support images; bands are 95% intervals."
+        )
 
 
 def _cells(row) -> tuple[str, ...]:
     shots = str(row.lowest_shot) if row.lowest_shot == row.highest_shot else f"{row.lowest_shot}–{row.highest_shot}"
-    return (row.dataset, str(row.episode), str(row.way), shots, str(row.n_query), f"{100 * row.accuracy_than:.1f}%",
-            f"{100 * row.accuracy:.1f}%", exploring.points(row.gain), str(row.step))
+    return (
+        row.dataset,
+        str(row.episode),
+        str(row.way),
+        shots,
+        str(row.n_query),
+        f"{100 * row.accuracy_than:.1f}%",
+        f"{100 * row.accuracy:.1f}%",
+        exploring.points(row.gain),
+        str(row.step),
+    )
 
 
 def _aligned(line, widths) -> str:
@@ -165,8 +219,9 @@ def _aligned(line, widths) -> str:
 
 
 def _dropdown(options, value, description, css_class, tooltip, width) -> ipywidgets.Dropdown:
-    return parts.labelled(ipywidgets.Dropdown(options=options, value=value, description=description), css_class,
-                          tooltip, width)
+    return parts.labelled(
+        ipywidgets.Dropdown(options=options, value=value, description=description), css_class, tooltip, width
+    )
 
 
 def _range(description, css_class, tooltip, width) -> ipywidgets.IntRangeSlider:
@@ -177,7 +232,7 @@ def _range(description, css_class, tooltip, width) -> ipywidgets.IntRangeSlider:
 def _span(slider: ipywidgets.IntRangeSlider, low: int, high: int, value: exploring.Range) -> None:
     """New ends and value. A slider of one value is disabled, with an end to spare, as browsers can't draw it."""
     top = max(high, low + 1)
-    slider.min, slider.max = min(slider.min, low), max(slider.max, top)    # an end may not pass the other
+    slider.min, slider.max = min(slider.min, low), max(slider.max, top)  # an end may not pass the other
     slider.value = value
     slider.min, slider.max = low, top
     slider.disabled = low == high

@@ -16,8 +16,8 @@ from tcnaps.method.stopping import require_columns, rows_of_training, variant_pr
 from tcnaps.method.variants import VARIANTS
 from tcnaps.widgets.replay import remedy
 
-Limits = tuple[int, int]    # minimum and maximum number of refinement steps
-Range = tuple[int, int]     # lowest and highest value, both included
+Limits = tuple[int, int]  # minimum and maximum number of refinement steps
+Range = tuple[int, int]  # lowest and highest value, both included
 # Name → column and whether it rises; equal ones stay in the order of datasets and episodes.
 SORTS = {
     "Largest gain first": ("gain", False),
@@ -35,8 +35,9 @@ def variants_of(study: Study, evaluation: str) -> list[str]:
         ValueError: the study has no such evaluation.
     """
     if evaluation not in study.evaluations:
-        raise ValueError(f"Study '{study.name}' has no evaluation '{evaluation}'; it has "
-                         f"{', '.join(study.evaluations)}.")
+        raise ValueError(
+            f"Study '{study.name}' has no evaluation '{evaluation}'; it has {', '.join(study.evaluations)}."
+        )
     return [name for name, variant in VARIANTS.items() if variant.training in study.evaluations[evaluation].trainings]
 
 
@@ -49,9 +50,11 @@ def evaluations_of(study: Study, variants: Sequence[str]) -> list[str]:
     needed = set(needed_trainings(variants))
     names = [name for name, evaluation in study.evaluations.items() if needed <= set(evaluation.trainings)]
     if not names:
-        raise ValueError(f"No evaluation of study '{study.name}' serves {' and '.join(variants)}: their trainings are "
-                         f"{', '.join(sorted(needed))}; add them to the trainings of an evaluation in its YAML, "
-                         "or choose other variants.")
+        raise ValueError(
+            f"No evaluation of study '{study.name}' serves {' and '.join(variants)}: their trainings are "
+            f"{', '.join(sorted(needed))}; add them to the trainings of an evaluation in its YAML, "
+            "or choose other variants."
+        )
     return names
 
 
@@ -87,8 +90,12 @@ def read(study: Study, evaluation: str, variants: Sequence[str]) -> pd.DataFrame
 
 def stamp(study: Study) -> tuple[tuple[str, int], ...]:
     """The files with rows and when each was written: it changes when an evaluation has been run again."""
-    files = [rows_file(study, training, name, dataset) for name, evaluation in study.evaluations.items()
-             for training in evaluation.trainings for dataset in evaluation.datasets]
+    files = [
+        rows_file(study, training, name, dataset)
+        for name, evaluation in study.evaluations.items()
+        for training in evaluation.trainings
+        for dataset in evaluation.datasets
+    ]
     return tuple((str(file), file.stat().st_mtime_ns) for file in files if file.is_file())
 
 
@@ -120,8 +127,13 @@ def episodes(rows: pd.DataFrame, better: str, than: str, limits: Limits) -> pd.D
     return table.drop(columns="variant")
 
 
-def chosen(table: pd.DataFrame, datasets: Sequence[str] | None = None, ways: Range | None = None,
-           shots: Range | None = None, sort: str = "Largest gain first") -> pd.DataFrame:
+def chosen(
+    table: pd.DataFrame,
+    datasets: Sequence[str] | None = None,
+    ways: Range | None = None,
+    shots: Range | None = None,
+    sort: str = "Largest gain first",
+) -> pd.DataFrame:
     """The episodes of some datasets, ways and shots, sorted; possibly none.
 
     Args:
@@ -136,8 +148,9 @@ def chosen(table: pd.DataFrame, datasets: Sequence[str] | None = None, ways: Ran
     if datasets is not None:
         unknown = [name for name in datasets if name not in set(table["dataset"])]
         if unknown:
-            raise ValueError(f"The rows hold no dataset '{unknown[0]}'; they hold: "
-                             f"{', '.join(table['dataset'].unique())}.")
+            raise ValueError(
+                f"The rows hold no dataset '{unknown[0]}'; they hold: {', '.join(table['dataset'].unique())}."
+            )
         keep &= table["dataset"].isin(list(datasets))
     if ways is not None:
         keep &= table["way"].between(*ways)
@@ -202,14 +215,19 @@ def in_words(table: pd.DataFrame, better: str, than: str) -> str:
         raise ValueError("No episodes have been compared: the explorer says what is missing and what to do.")
     if table.empty:
         return "No episode passes the filters: widen them."
-    mean, best, worst = average(table), in_order(table, "Largest gain first").iloc[0], in_order(
-        table, "Largest loss first").iloc[0]
-    interval = "" if pd.isna(mean["interval"]) else f" ± {100 * mean['interval']:.1f}"    # nan from one episode
+    mean, best, worst = (
+        average(table),
+        in_order(table, "Largest gain first").iloc[0],
+        in_order(table, "Largest loss first").iloc[0],
+    )
+    interval = "" if pd.isna(mean["interval"]) else f" ± {100 * mean['interval']:.1f}"  # nan from one episode
     several = "s, each counting once" if mean["n_datasets"] > 1 else ""
-    return (f"{len(table)} episode{'s' * (len(table) > 1)} of {mean['n_datasets']} dataset{several}. Gain of {better} "
-            f"over {than}: {points(mean['gain'])}{interval} points on average, from "
-            f"{points(worst['gain'])} ({worst['dataset']}, episode {worst['episode']}) to {points(best['gain'])} "
-            f"({best['dataset']}, episode {best['episode']}).")
+    return (
+        f"{len(table)} episode{'s' * (len(table) > 1)} of {mean['n_datasets']} dataset{several}. Gain of {better} "
+        f"over {than}: {points(mean['gain'])}{interval} points on average, from "
+        f"{points(worst['gain'])} ({worst['dataset']}, episode {worst['episode']}) to {points(best['gain'])} "
+        f"({best['dataset']}, episode {best['episode']})."
+    )
 
 
 def points(gain: float) -> str:

@@ -21,8 +21,8 @@ from tcnaps.figures.clustering import class_colours
 from tcnaps.widgets.episode_figures import letter
 from tcnaps.widgets.replay import Reopened
 
-MOST_SUPPORT = 10    # images of a class that are shown
-COLUMNS = 20         # thumbnails in a row of the sprite
+MOST_SUPPORT = 10  # images of a class that are shown
+COLUMNS = 20  # thumbnails in a row of the sprite
 RIGHT, WRONG, CHANGED = "✓", "✗", "↻"
 
 
@@ -62,7 +62,7 @@ def thumbnails(episode: Reopened) -> Thumbnails:
     images = np.concatenate([episode.support_images[np.concatenate(kept)], episode.query_images])
     size, rows = images.shape[1], -(-len(images) // COLUMNS)
     tiles = np.zeros((rows * COLUMNS, size, size, 3), dtype=np.uint8)
-    tiles[:len(images)] = images
+    tiles[: len(images)] = images
     mosaic = tiles.reshape(rows, COLUMNS, size, size, 3).swapaxes(1, 2).reshape(rows * size, COLUMNS * size, 3)
     kind, options = ("png", {"compress_level": 3}) if size <= 48 else ("jpeg", {"quality": 90})
     buffer = BytesIO()
@@ -73,8 +73,12 @@ def thumbnails(episode: Reopened) -> Thumbnails:
 
 def style_sheet(name: str, shown: Thumbnails | None, size: int) -> str:
     """The look of everything below an element of class `name`, and the images."""
-    picture = "" if shown is None else f""".{name} .{shown.key} {{background-image:url({shown.address});
+    picture = (
+        ""
+        if shown is None
+        else f""".{name} .{shown.key} {{background-image:url({shown.address});
   background-size:calc({COLUMNS}*var(--side)) calc({-(-shown.count // COLUMNS)}*var(--side));}}"""
+    )
     return f"""<style>
 .{name} .tcnaps-episodes select {{font-family:var(--jp-code-font-family,monospace);}}
 .{name} .xheader {{font-family:var(--jp-code-font-family,monospace);font-size:var(--jp-widgets-font-size,13px);
@@ -127,11 +131,17 @@ class Drawer:
         """
         rows = []
         for row in recalls.itertuples():
-            support = "".join(self._image(p, row.label, f"Support image of {row.class_name}")
-                              for p in (self.shown.support[row.label] if self.shown else ()))
+            support = "".join(
+                self._image(p, row.label, f"Support image of {row.class_name}")
+                for p in (self.shown.support[row.label] if self.shown else ())
+            )
             left_out = self.shown.left_out[row.label] if self.shown else row.shot
-            more = f'<span class="xquiet">{"+" if self.shown else ""}{left_out}{" more" if self.shown else " images"}' \
-                   "</span>" if left_out else ""
+            more = (
+                f'<span class="xquiet">{"+" if self.shown else ""}{left_out}{" more" if self.shown else " images"}'
+                "</span>"
+                if left_out
+                else ""
+            )
             own = found[found["label"] == row.label]
             queries = "".join(self._query(query) for query in own.itertuples())
             rows.append(
@@ -164,15 +174,20 @@ class Drawer:
             cells = "".join(
                 f'<td class="{_now(r.step == now)}{"" if r.right else " xwrong"}" title="{self._words(r)}">'
                 f"{self.chips[r.prediction]} {RIGHT if r.right else WRONG}<br>{r.confidence:.2f}"
-                f'{f" {CHANGED}" if r.changed else ""}</td>' for r in own.itertuples()
+                f"{f' {CHANGED}' if r.changed else ''}</td>"
+                for r in own.itertuples()
             )
-            rows.append(f"<tr><td>{query}</td><td>{image}</td><td class='xname'>{self.chips[label]} "
-                        f"{html.escape(self.names[label])}</td>{cells}</tr>")
+            rows.append(
+                f"<tr><td>{query}</td><td>{image}</td><td class='xname'>{self.chips[label]} "
+                f"{html.escape(self.names[label])}</td>{cells}</tr>"
+            )
         return _scroll(
             f'<table class="xtable xsteps"><thead><tr><th>Query</th><th></th><th>Its class</th>{heads}</tr></thead>'
             f"<tbody>{''.join(rows)}</tbody></table>"
-        ) + words(f"Columns: the class predicted after each refinement step, and its responsibility. ■ where the "
-                  f"variant stops; {CHANGED} another class than in the step before. The step chosen is framed.")
+        ) + words(
+            f"Columns: the class predicted after each refinement step, and its responsibility. ■ where the "
+            f"variant stops; {CHANGED} another class than in the step before. The step chosen is framed."
+        )
 
     def confusion(self, counts: pd.DataFrame, mistakes: pd.DataFrame) -> str:
         """Rows are classes, columns what their queries are taken for.
@@ -181,15 +196,17 @@ class Drawer:
             counts: of `episode_rows.confusion`.
             mistakes: of `episode_rows.mistakes`.
         """
-        heads = "".join(f'<th title="{html.escape(self.names[k], quote=True)}">{self.chips[k]}</th>'
-                        for k in counts.columns)
+        heads = "".join(
+            f'<th title="{html.escape(self.names[k], quote=True)}">{self.chips[k]}</th>' for k in counts.columns
+        )
         rows = []
         for label, own in counts.iterrows():
             name = html.escape(self.names[label], quote=True)
             cells = "".join(self._cell(label, k, int(n), int(own.sum())) for k, n in own.items())
             rows.append(f'<tr><td class="xname" title="{name}">{self.chips[label]} {name}</td>{cells}</tr>')
-        most = "; ".join(f"{r.n} of {self.names[r.label]} for {self.names[r.prediction]}"
-                         for r in mistakes.head(3).itertuples())
+        most = "; ".join(
+            f"{r.n} of {self.names[r.label]} for {self.names[r.prediction]}" for r in mistakes.head(3).itertuples()
+        )
         found = f"Most often taken for another class: {most}." if most else "Every query is right."
         return words(found) + _scroll(
             '<table class="xtable xmatrix"><thead><tr><th style="text-align:left">Class ↓ taken for →</th>'
@@ -201,37 +218,47 @@ class Drawer:
         image = self._image(self.shown.query[query.query], query.prediction, title) if self.shown else ""
         sign = RIGHT if query.right else f"{WRONG} {self.chips[query.prediction]}"
         changed = f" {CHANGED}" if query.changed else ""
-        return (f'<div class="xitem{"" if query.right else " xwrong"}" title="{self._words(query)}">{image}'
-                f"<span>{sign} {query.confidence:.2f}{changed}</span></div>")
+        return (
+            f'<div class="xitem{"" if query.right else " xwrong"}" title="{self._words(query)}">{image}'
+            f"<span>{sign} {query.confidence:.2f}{changed}</span></div>"
+        )
 
     def _words(self, query) -> str:
         """One prediction in words."""
         verdict = "right" if query.right else f"wrong, it is {query.class_name}"
         changed = ", changed in this step" if query.changed else ""
-        return html.escape(f"Query {query.query}, step {query.step}: {query.predicted}, responsibility "
-                           f"{query.confidence:.2f} ({verdict}{changed})", quote=True)
+        return html.escape(
+            f"Query {query.query}, step {query.step}: {query.predicted}, responsibility "
+            f"{query.confidence:.2f} ({verdict}{changed})",
+            quote=True,
+        )
 
     def _image(self, position: int, label: int, title: str) -> str:
         x, y = position % COLUMNS, position // COLUMNS
         title, colour = html.escape(title, quote=True), self.frames[label]
         place = f"calc(-{x}*var(--side)) calc(-{y}*var(--side))"
-        return (f'<div class="ximage {self.shown.key}" role="img" aria-label="{title}" title="{title}" '
-                f'style="background-position:{place};border-color:{colour}"></div>')
+        return (
+            f'<div class="ximage {self.shown.key}" role="img" aria-label="{title}" title="{title}" '
+            f'style="background-position:{place};border-color:{colour}"></div>'
+        )
 
     def _cell(self, label: int, prediction: int, n: int, total: int) -> str:
         if n == 0:
             return '<td class="xquiet">·</td>'
         tint = ("0,114,178" if label == prediction else "213,94,0", 0.12 + 0.5 * n / total)
-        title = html.escape(f"{n} of {total} queries of {self.names[label]} are taken for {self.names[prediction]}",
-                            quote=True)
+        title = html.escape(
+            f"{n} of {total} queries of {self.names[label]} are taken for {self.names[prediction]}", quote=True
+        )
         return f'<td style="background:rgba({tint[0]},{tint[1]:.2f})" title="{title}"><b>{n}</b></td>'
 
 
 def _chip(name: str, label: int, colour: np.ndarray) -> str:
     """A class's letter on its colour."""
-    dark = float(colour @ [0.299, 0.587, 0.114]) < 0.5    # perceived lightness, for the letter to stand out
-    return (f'<span class="xchip" style="background:{to_hex(colour)};color:{"#fff" if dark else "#000"}" '
-            f'title="{html.escape(name, quote=True)}">{letter(label)}</span>')
+    dark = float(colour @ [0.299, 0.587, 0.114]) < 0.5  # perceived lightness, for the letter to stand out
+    return (
+        f'<span class="xchip" style="background:{to_hex(colour)};color:{"#fff" if dark else "#000"}" '
+        f'title="{html.escape(name, quote=True)}">{letter(label)}</span>'
+    )
 
 
 def words(text: str) -> str:

@@ -20,8 +20,9 @@ from tcnaps.widgets import (
 from tcnaps.widgets.replay import Reopened, StaleRowsError, reopen
 
 
-def explorer(study: Study, evaluation: str | None = None, better: str = "Transductive",
-             than: str = "Simple") -> "Explorer":
+def explorer(
+    study: Study, evaluation: str | None = None, better: str = "Transductive", than: str = "Simple"
+) -> "Explorer":
     """A widget to look at the episodes in which one variant gains most over another, or loses most.
 
     Run again with the same arguments and results, it is the same explorer with whatever was chosen in it.
@@ -34,15 +35,16 @@ def explorer(study: Study, evaluation: str | None = None, better: str = "Transdu
     """
     possible = exploring.evaluations_of(study, [better, than])
     evaluation = possible[0] if evaluation is None else evaluation
-    exploring.variants_of(study, evaluation)    # names those there are where it is unknown
+    exploring.variants_of(study, evaluation)  # names those there are where it is unknown
     if evaluation not in possible:
-        raise ValueError(f"Evaluation '{evaluation}' does not serve {better} and {than}; these do: "
-                         f"{', '.join(possible)}.")
+        raise ValueError(
+            f"Evaluation '{evaluation}' does not serve {better} and {than}; these do: {', '.join(possible)}."
+        )
     if better == than:
         raise ValueError(f"{better} can't be compared with itself: choose two variants.")
     key = (parts.study_key(study), exploring.stamp(study), evaluation, better, than)
     shown = parts.kept("explorer", key, lambda: Explorer(study, evaluation, better, than))
-    if shown.rows is None:    # also when it failed before: that may be mended by now
+    if shown.rows is None:  # also when it failed before: that may be mended by now
         shown.load(threaded=False)
     return shown
 
@@ -67,22 +69,31 @@ class Explorer(ipywidgets.VBox):
         self.row: pd.Series | None = None
         self.images: Reopened | None = None
         self.problem: Exception | None = None
-        self._settings: tuple | None = None    # of the table
-        self._at: tuple | None = None          # settings and episode that are shown, or on their way
+        self._settings: tuple | None = None  # of the table
+        self._at: tuple | None = None  # settings and episode that are shown, or on their way
         self._quiet = self._threaded = False
-        self._drawn: dict[str, tuple] = {}     # what each picture was drawn for
+        self._drawn: dict[str, tuple] = {}  # what each picture was drawn for
         self.c = controls.Controls(study, evaluation, better, than)
         self.children = self.c.arranged(self.notice, self.loading, self.fetching, self.averaging, self.opening)
-        self.name = f"tcnaps-explorer-{self.model_id}"    # several may be on one page, each with its images
+        self.name = f"tcnaps-explorer-{self.model_id}"  # several may be on one page, each with its images
         self.add_class("tcnaps-explorer")
         self.add_class(self.name)
         self.c.style_sheet.value = pages.style_sheet(self.name, None, 56)
         self.c.details.layout.display = "none"
         c = self.c
         for control, reaction in {
-            c.evaluation: self._change_evaluation, c.better: self.load, c.than: self.load, c.limits: self.load,
-            c.dataset: self._filter, c.ways: self._filter, c.shots: self._filter, c.sort: self._filter,
-            c.episodes: self._choose, c.variant: self._to_stop, c.step: self._draw, c.which: self._draw,
+            c.evaluation: self._change_evaluation,
+            c.better: self.load,
+            c.than: self.load,
+            c.limits: self.load,
+            c.dataset: self._filter,
+            c.ways: self._filter,
+            c.shots: self._filter,
+            c.sort: self._filter,
+            c.episodes: self._choose,
+            c.variant: self._to_stop,
+            c.step: self._draw,
+            c.which: self._draw,
         }.items():
             control.observe(self._reacting(reaction), "value")
         c.tabs.observe(self._reacting(self._draw), "selected_index")
@@ -101,7 +112,7 @@ class Explorer(ipywidgets.VBox):
         if better == than:
             self._restore()
             raise ValueError(f"{better} can't be compared with itself: choose two variants.")
-        if settings == self._settings:    # changed and changed back
+        if settings == self._settings:  # changed and changed back
             self.loading.cancel()
             return
         key = evaluation, tuple(needed_trainings([better, than]))
@@ -145,9 +156,14 @@ class Explorer(ipywidgets.VBox):
         self.listed = exploring.chosen(self.table, c.datasets(self.table), c.ways.value, c.shots.value, c.sort.value)
         with self._silently():
             c.list_episodes(self.listed, better, than, self._at[1] if self._at else None)
-        c.count.value = pages.words(exploring.in_words(self.listed, better, than) + (
-            f" The list holds the first {controls.MOST_LISTED} of them." if len(self.listed) > controls.MOST_LISTED
-            else ""))
+        c.count.value = pages.words(
+            exploring.in_words(self.listed, better, than)
+            + (
+                f" The list holds the first {controls.MOST_LISTED} of them."
+                if len(self.listed) > controls.MOST_LISTED
+                else ""
+            )
+        )
         if self.listed.empty:
             self._at, self.own = None, {}
             self.fetching.cancel()
@@ -159,11 +175,13 @@ class Explorer(ipywidgets.VBox):
         """Fetches the episode that is chosen in the list; whether it is another than before."""
         chosen = self.c.episodes.value
         at = self._settings, chosen
-        if chosen is None or at == self._at or self.loading.busy:    # what is being loaded chooses again
+        if chosen is None or at == self._at or self.loading.busy:  # what is being loaded chooses again
             return False
         _, better, than, _ = self._settings
-        rows, row = self.rows, self.table[(self.table["dataset"] == chosen[0])
-                                          & (self.table["episode"] == chosen[1])].iloc[0]
+        rows, row = (
+            self.rows,
+            self.table[(self.table["dataset"] == chosen[0]) & (self.table["episode"] == chosen[1])].iloc[0],
+        )
 
         def work():
             yield 0.1, f"Reading episode {chosen[1]} of {chosen[0]}"
@@ -174,7 +192,7 @@ class Explorer(ipywidgets.VBox):
                 images = reopen(self.study, own[better])
                 yield 0.7, "Fetching its images"
                 thumbnails = pages.thumbnails(images)
-            except (StaleRowsError, DatasetError, OSError) as error:    # the numbers can be shown all the same
+            except (StaleRowsError, DatasetError, OSError) as error:  # the numbers can be shown all the same
                 problem = error
             return row, own, images, thumbnails, problem
 
@@ -224,8 +242,9 @@ class Explorer(ipywidgets.VBox):
         self.c.status.value = pages.words(episode_rows.status(self.row, variant, own, step, stop))
         if page == controls.IMAGES:
             missing = "" if self.problem is None else pages.words(f"✕ The images can't be shown: {self.problem}")
-            self.c.sheet.value = missing + self._drawer.sheet(episode_rows.at_step(own, step),
-                                                              episode_rows.recall_by_class(own, step))
+            self.c.sheet.value = missing + self._drawer.sheet(
+                episode_rows.at_step(own, step), episode_rows.recall_by_class(own, step)
+            )
         elif page == controls.STEPS:
             found = episode_rows.some_queries(own, self.c.which.value, step)
             self.c.by_step.value = self._drawer.steps(found, step, stop)
@@ -239,8 +258,10 @@ class Explorer(ipywidgets.VBox):
             self._once("shots", (self._settings, tuple(self.listed.index)), self._draw_shots)
 
     def _draw_classes(self) -> None:
-        recalls = {variant: episode_rows.recall_by_class(self.own[variant], stop)
-                   for variant, stop in reversed(self._stops().items())}
+        recalls = {
+            variant: episode_rows.recall_by_class(self.own[variant], stop)
+            for variant, stop in reversed(self._stops().items())
+        }
         self.c.show_classes(recalls)
 
     def _draw_shots(self) -> None:
@@ -287,11 +308,13 @@ class Explorer(ipywidgets.VBox):
 
     def _reacting(self, reaction: Callable[[], object]) -> Callable[..., None]:
         """A callback that shows its errors, and ignores what the explorer does to its own controls."""
+
         def callback(_) -> None:
             with parts.LOCK:
                 if not self._quiet:
                     with parts.guarded(self.notice):
                         reaction()
+
         return callback
 
     @contextmanager

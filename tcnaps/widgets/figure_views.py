@@ -15,8 +15,8 @@ from tcnaps.widgets.base_view import View
 from tcnaps.widgets.choices import Choices
 from tcnaps.widgets.widget_base import WIDE, kept, study_key
 
-MAIN = ("Simple", "Transductive")    # what the class-recall figure compares
-CELL = re.compile(r"minimum (\d+), maximum (\d+)")    # the name of a heatmap's cell
+MAIN = ("Simple", "Transductive")  # what the class-recall figure compares
+CELL = re.compile(r"minimum (\d+), maximum (\d+)")  # the name of a heatmap's cell
 DOMAINS = [(DOMAIN_NAMES[key], key) for key in ("all", "in", "out")]
 
 
@@ -32,13 +32,21 @@ class RecallView(View):
         return {
             "evaluation": _dropdown("Evaluation:", evaluations, "265px"),
             "value": _dropdown("Show:", self._values(first), "225px"),
-            "shots": IntRangeSlider(value=(1, 1), min=1, max=1, description="Shots:", continuous_update=False,
-                                    style=WIDE, layout=Layout(width="300px")),
+            "shots": IntRangeSlider(
+                value=(1, 1),
+                min=1,
+                max=1,
+                description="Shots:",
+                continuous_update=False,
+                style=WIDE,
+                layout=Layout(width="300px"),
+            ),
             "variants": Choices("Variants", names, first),
             "datasets": Choices("Datasets", datasets, datasets, _domain_marks(study)),
             "domains": Choices("Panels", list(DOMAIN_NAMES), _panels(study), DOMAIN_NAMES, width="auto"),
-            "apart": Checkbox(False, description="every shot by itself, not in bins", indent=False,
-                              layout=Layout(width="auto")),
+            "apart": Checkbox(
+                False, description="every shot by itself, not in bins", indent=False, layout=Layout(width="auto")
+            ),
         }
 
     @staticmethod
@@ -71,8 +79,14 @@ class RecallView(View):
         recalls = [self.known[chosen["evaluation"], name] for name in chosen["variants"]]
         if recalls:
             self._quietly(lambda: self._stretch(int(recalls[0]["shot"].max())))
-        return viewing.recall_seen(recalls, chosen["datasets"], chosen["domains"], self.chosen["shots"].value,
-                                   chosen["value"] or None, chosen["apart"])
+        return viewing.recall_seen(
+            recalls,
+            chosen["datasets"],
+            chosen["domains"],
+            self.chosen["shots"].value,
+            chosen["value"] or None,
+            chosen["apart"],
+        )
 
     def _stretch(self, highest: int) -> None:
         """The slider reaches the highest shot there is; a handle at its end stays at the end."""
@@ -106,10 +120,24 @@ class RefinementView(View):
             "training": _dropdown("Variant:", self._trainings(names[0]), "205px"),
             "domain": _dropdown("Domain:", DOMAINS, "200px"),
             "value": _dropdown("Show:", ["gain", "accuracy"], "135px"),
-            "minimum": IntSlider(value=max(1, min(rule.minimum_steps, most)), min=1, max=most, description="Minimum:",
-                                 style=WIDE, layout=wide, continuous_update=False),
-            "maximum": IntSlider(value=max(1, rule.maximum_steps), min=1, max=recorded, description="Maximum:",
-                                 style=WIDE, layout=wide, continuous_update=False),
+            "minimum": IntSlider(
+                value=max(1, min(rule.minimum_steps, most)),
+                min=1,
+                max=most,
+                description="Minimum:",
+                style=WIDE,
+                layout=wide,
+                continuous_update=False,
+            ),
+            "maximum": IntSlider(
+                value=max(1, rule.maximum_steps),
+                min=1,
+                max=recorded,
+                description="Maximum:",
+                style=WIDE,
+                layout=wide,
+                continuous_update=False,
+            ),
             "datasets": Choices("Datasets", datasets, datasets, _domain_marks(study)),
         }
 
@@ -161,18 +189,19 @@ class RefinementView(View):
         return viewing.load_refinement(self.study, chosen["evaluation"].value, chosen["training"].value, self.known)
 
     def keep(self, found):
-        self.known = found or self.known    # one table at a time: those of large studies fill the memory
+        self.known = found or self.known  # one table at a time: those of large studies fill the memory
 
     def see(self):
         chosen = {name: control.value for name, control in self.chosen.items()}
         rows = self.known[chosen["evaluation"], chosen["training"]]
-        return viewing.refinement_seen(rows, chosen["training"], self.study.refinement.recorded_steps,
-                                       chosen["datasets"], chosen["domain"])
+        return viewing.refinement_seen(
+            rows, chosen["training"], self.study.refinement.recorded_steps, chosen["datasets"], chosen["domain"]
+        )
 
     def panels(self, figure, seen, marked):
         axes = figure.subplots(1, 2, width_ratios=[2.1, 1])
         cell = CELL.fullmatch(self.point or "") if marked else None
-        mark = tuple(map(int, cell.groups())) if cell else (0, 0)    # (0, 0) is no cell of the heatmap
+        mark = tuple(map(int, cell.groups())) if cell else (0, 0)  # (0, 0) is no cell of the heatmap
         figures.refinement_heatmap(axes[0], seen.frame, self.chosen["value"].value, mark)
         figures.accuracy_by_step(axes[1], seen.steps, value="gain")
 
@@ -199,10 +228,15 @@ class QueryCountView(View):
 
     def see(self):
         episodes = self.known[tuple(self.chosen["variants"].value)]
-        self._quietly(lambda: [self.chosen[control].offer_more(list(episodes[column].unique()))
-                               for control, column in (("settings", "protocol"), ("datasets", "dataset"))])
-        return viewing.query_count_seen(episodes, self.chosen["datasets"].value, self.chosen["domain"].value,
-                                        self.chosen["settings"].value)
+        self._quietly(
+            lambda: [
+                self.chosen[control].offer_more(list(episodes[column].unique()))
+                for control, column in (("settings", "protocol"), ("datasets", "dataset"))
+            ]
+        )
+        return viewing.query_count_seen(
+            episodes, self.chosen["datasets"].value, self.chosen["domain"].value, self.chosen["settings"].value
+        )
 
     def panels(self, figure, seen, marked):
         axes = figure.subplots(1, seen.frame["protocol"].nunique(), squeeze=False)[0]
@@ -226,8 +260,12 @@ def query_count_view(study: Study) -> QueryCountView:
 
 def _made(view: type[View], study: Study) -> View:
     """The view of this study as it was left, unless results have changed since; a run cell shows it again."""
-    files = (rows_file(study, training, name, dataset) for name, evaluation in study.evaluations.items()
-             for training in evaluation.trainings for dataset in evaluation.datasets)
+    files = (
+        rows_file(study, training, name, dataset)
+        for name, evaluation in study.evaluations.items()
+        for training in evaluation.trainings
+        for dataset in evaluation.datasets
+    )
     times = tuple(file.stat().st_mtime_ns if file.is_file() else 0 for file in files)
     return kept(view.__name__, (study_key(study), times), lambda: view(study))
 

@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 
 from tcnaps.widgets.widget_base import drawing
 
-WIDTH = 828         # pixels on the page; fits beside JupyterLab's file browser in a window of 1280
-SPOT = 15           # pixels, of a dot's spot
-DOTS_PER_INCH = 240    # of a figure in the text's width: twice as many pixels as on the page
+WIDTH = 828  # pixels on the page; fits beside JupyterLab's file browser in a window of 1280
+SPOT = 15  # pixels, of a dot's spot
+DOTS_PER_INCH = 240  # of a figure in the text's width: twice as many pixels as on the page
 STYLE = """<style>
 .tcnaps-plot { position: absolute; inset: 0; line-height: 1.35; color: #000; }
 .tcnaps-plot.stale { background: rgba(255, 255, 255, 0.75); }
@@ -41,8 +41,12 @@ class Plot(ipywidgets.GridBox):
         whole = {"grid_area": "1 / 1 / 2 / 2", "width": "100%", "margin": "0"}
         self.image = ipywidgets.Image(format="png", layout=ipywidgets.Layout(height="auto", **whole))
         self.spots = ipywidgets.HTML(layout=ipywidgets.Layout(overflow="visible", height="100%", **whole))
-        super().__init__([self.image, self.spots], layout=ipywidgets.Layout(
-            width="100%", max_width=f"{WIDTH}px", overflow="visible", grid_template_columns="100%"))
+        super().__init__(
+            [self.image, self.spots],
+            layout=ipywidgets.Layout(
+                width="100%", max_width=f"{WIDTH}px", overflow="visible", grid_template_columns="100%"
+            ),
+        )
         self.add_class("tcnaps-picture")
 
     def put(self, figure: Figure, points: pd.DataFrame, description: str) -> None:
@@ -58,8 +62,14 @@ class Plot(ipywidgets.GridBox):
         across, down = WIDTH / 100, WIDTH / 100 * figure.get_figheight() / figure.get_figwidth()
         # One spot hides another that is less than its width away: each says what both have to say.
         self._places = [
-            (place, [other[0].text for other in places
-                     if abs(other[1] - place[1]) * across < SPOT and abs(other[2] - place[2]) * down < SPOT])
+            (
+                place,
+                [
+                    other[0].text
+                    for other in places
+                    if abs(other[1] - place[1]) * across < SPOT and abs(other[2] - place[2]) * down < SPOT
+                ],
+            )
             for place in places
         ]
         self.choose(None)
@@ -67,8 +77,9 @@ class Plot(ipywidgets.GridBox):
     def choose(self, name: str | None) -> None:
         """Marks the point of this name, or none. Nothing is drawn anew."""
         parts = [_spot(*place, texts, chosen=place[0].name == name) for place, texts in self._places]
-        self.spots.value = (f'{STYLE}<div class="tcnaps-plot" role="img" aria-label="{self._description}">'
-                            f'{"".join(parts)}</div>')
+        self.spots.value = (
+            f'{STYLE}<div class="tcnaps-plot" role="img" aria-label="{self._description}">{"".join(parts)}</div>'
+        )
 
     def stale(self) -> None:
         """Fades the picture, which is not of what has been chosen."""
@@ -102,13 +113,18 @@ def _place(figure: Figure, point) -> tuple[float, float, float, float, float]:
     return tuple(100 * float(part) for part in parts)
 
 
-def _spot(point, left: float, top: float, width: float, height: float, bar: float, texts: list[str],
-          chosen: bool) -> str:
-    classes = f"tcnaps-spot {'cell' if point.cell else 'dot'} {'right' if left > 50 else 'left'} " \
-              f"{'up' if top > 50 else 'down'}{' chosen' if chosen else ''}"
+def _spot(
+    point, left: float, top: float, width: float, height: float, bar: float, texts: list[str], chosen: bool
+) -> str:
+    classes = (
+        f"tcnaps-spot {'cell' if point.cell else 'dot'} {'right' if left > 50 else 'left'} "
+        f"{'up' if top > 50 else 'down'}{' chosen' if chosen else ''}"
+    )
     size = f"width:{width:.2f}%;height:{height:.2f}%;" if point.cell else ""
     line = ""
     if chosen and bar:
         line = f'<div class="tcnaps-bar" style="left:{left:.2f}%;top:{top - bar:.2f}%;height:{2 * bar:.2f}%"></div>'
-    return (f'{line}<div class="{classes}" style="left:{left:.2f}%;top:{top:.2f}%;{size}">'
-            f"<span>{'<br>'.join(map(html.escape, texts))}</span></div>")
+    return (
+        f'{line}<div class="{classes}" style="left:{left:.2f}%;top:{top:.2f}%;{size}">'
+        f"<span>{'<br>'.join(map(html.escape, texts))}</span></div>"
+    )

@@ -52,22 +52,35 @@ def reopen(study: Study, own: pd.DataFrame) -> Reopened:
     name, index = first["protocol"], int(first["episode"])
     title = f"Episode {index} of {first['dataset']}, evaluation {name}"
     if name not in study.evaluations or first["dataset"] not in study.datasets:
-        raise StaleRowsError(f"{title}: study '{study.name}' has no such dataset or evaluation any more. "
-                             f"Evaluate again: {remedy(study)}.")
+        raise StaleRowsError(
+            f"{title}: study '{study.name}' has no such dataset or evaluation any more. "
+            f"Evaluate again: {remedy(study)}."
+        )
     source = open_split(study, first["dataset"], first["split"])
     try:
         draw = draw_episode(source, study.evaluations[name].protocol, study.seed, index)
     except ValueError as error:
-        raise StaleRowsError(f"{title} can't be drawn again: {error}. If data, seed or protocol have changed since "
-                             f"the evaluation, evaluate again: {remedy(study)}.") from error
+        raise StaleRowsError(
+            f"{title} can't be drawn again: {error}. If data, seed or protocol have changed since "
+            f"the evaluation, evaluate again: {remedy(study)}."
+        ) from error
     names = tuple(source.class_names[k] for k in draw.classes)
     shots = np.bincount(draw.support_labels, minlength=len(names))
-    drawn = {"label": draw.query_labels, "image": draw.query_images, "shot": shots[draw.query_labels],
-             "class_name": np.array(names, dtype=object)[draw.query_labels]}
-    differing = [column for column, values in drawn.items()
-                 if len(values) != len(own) or (own[column].to_numpy() != values).any()]
+    drawn = {
+        "label": draw.query_labels,
+        "image": draw.query_images,
+        "shot": shots[draw.query_labels],
+        "class_name": np.array(names, dtype=object)[draw.query_labels],
+    }
+    differing = [
+        column
+        for column, values in drawn.items()
+        if len(values) != len(own) or (own[column].to_numpy() != values).any()
+    ]
     if differing:
-        raise StaleRowsError(f"{title} is drawn differently now than its rows recorded ({', '.join(differing)} "
-                             "differ): data, seed or protocol have changed since the evaluation. Evaluate again: "
-                             f"{remedy(study)}.")
+        raise StaleRowsError(
+            f"{title} is drawn differently now than its rows recorded ({', '.join(differing)} "
+            "differ): data, seed or protocol have changed since the evaluation. Evaluate again: "
+            f"{remedy(study)}."
+        )
     return Reopened(draw, names, source.images[draw.support_images], source.images[draw.query_images])

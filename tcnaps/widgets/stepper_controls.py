@@ -44,8 +44,17 @@ class Choice:
         """An episode at step 0, with the head of the variant's training and the study's stopping rule."""
         training, rule = VARIANTS[variant].training, study.refinement
         head = head_of(training, study.clustering)
-        return cls(variant, evaluation, dataset, episode, training, stepping.head_name(head),
-                   float(head.identity_weight), rule.minimum_steps, rule.maximum_steps)
+        return cls(
+            variant,
+            evaluation,
+            dataset,
+            episode,
+            training,
+            stepping.head_name(head),
+            float(head.identity_weight),
+            rule.minimum_steps,
+            rule.maximum_steps,
+        )
 
 
 class Controls:
@@ -56,51 +65,107 @@ class Controls:
         menu, short = ipywidgets.Dropdown, {"continuous_update": False}
         weight = math.log10(study.clustering.identity_weight)
 
-        self.variant = labelled(menu(options=variants, description="Variant"), "tcnaps-variant",
-                                "Which system of the paper: its networks make the features", "205px")
-        self.evaluation = labelled(menu(options=list(study.evaluations), description="Evaluation"), "tcnaps-evaluation",
-                                   "Whose protocol draws the episode: way, shot and queries", "245px")
-        self.dataset = labelled(menu(options=[choice.dataset], description="Dataset"), "tcnaps-dataset",
-                                "Whose test classes the episode has", "185px")
+        self.variant = labelled(
+            menu(options=variants, description="Variant"),
+            "tcnaps-variant",
+            "Which system of the paper: its networks make the features",
+            "205px",
+        )
+        self.evaluation = labelled(
+            menu(options=list(study.evaluations), description="Evaluation"),
+            "tcnaps-evaluation",
+            "Whose protocol draws the episode: way, shot and queries",
+            "245px",
+        )
+        self.dataset = labelled(
+            menu(options=[choice.dataset], description="Dataset"),
+            "tcnaps-dataset",
+            "Whose test classes the episode has",
+            "185px",
+        )
         self.episode = labelled(
-            ipywidgets.BoundedIntText(min=0, max=HIGHEST_EPISODE, description="Episode"), "tcnaps-episode",
-            "The same number is always the same images", "130px")
-        self.head = labelled(menu(options=list(stepping.HEADS), description="Head"), "tcnaps-head",
-                             "How distances become responsibilities; 'means only' leaves the covariances as step 0 has "
-                             "them", "190px")
+            ipywidgets.BoundedIntText(min=0, max=HIGHEST_EPISODE, description="Episode"),
+            "tcnaps-episode",
+            "The same number is always the same images",
+            "130px",
+        )
+        self.head = labelled(
+            menu(options=list(stepping.HEADS), description="Head"),
+            "tcnaps-head",
+            "How distances become responsibilities; 'means only' leaves the covariances as step 0 has them",
+            "190px",
+        )
         self.identity_weight = labelled(
-            ipywidgets.FloatLogSlider(base=10, min=min(-2.0, weight - 1), max=max(2.0, weight + 1), step=0.1,
-                                      readout_format=".3g", description="identity_weight", **short),
-            "tcnaps-identity-weight", "The weight of the identity in every covariance, the paper's beta", "300px")
-        self.minimum = labelled(ipywidgets.IntSlider(min=0, max=last, description="Minimum", **short),
-                                "tcnaps-minimum", "The stopping rule tests for convergence from this step on", "230px")
-        self.maximum = labelled(ipywidgets.IntSlider(min=0, max=last, description="Maximum", **short),
-                                "tcnaps-maximum", "The stopping rule ends here in any case", "230px")
-        self.plane = labelled(menu(options=list(stepping.PLANES), description="Plane"), "tcnaps-plane-choice",
-                              "Two directions: those that tell these classes apart best, or of the largest spread",
-                              "270px")
-        self.show = labelled(menu(options=[("points", False), ("pictures", True)], description="Show as"),
-                             "tcnaps-show", "Points, or the images themselves", "165px")
+            ipywidgets.FloatLogSlider(
+                base=10,
+                min=min(-2.0, weight - 1),
+                max=max(2.0, weight + 1),
+                step=0.1,
+                readout_format=".3g",
+                description="identity_weight",
+                **short,
+            ),
+            "tcnaps-identity-weight",
+            "The weight of the identity in every covariance, the paper's beta",
+            "300px",
+        )
+        self.minimum = labelled(
+            ipywidgets.IntSlider(min=0, max=last, description="Minimum", **short),
+            "tcnaps-minimum",
+            "The stopping rule tests for convergence from this step on",
+            "230px",
+        )
+        self.maximum = labelled(
+            ipywidgets.IntSlider(min=0, max=last, description="Maximum", **short),
+            "tcnaps-maximum",
+            "The stopping rule ends here in any case",
+            "230px",
+        )
+        self.plane = labelled(
+            menu(options=list(stepping.PLANES), description="Plane"),
+            "tcnaps-plane-choice",
+            "Two directions: those that tell these classes apart best, or of the largest spread",
+            "270px",
+        )
+        self.show = labelled(
+            menu(options=[("points", False), ("pictures", True)], description="Show as"),
+            "tcnaps-show",
+            "Points, or the images themselves",
+            "165px",
+        )
         self.which = labelled(
-            menu(options=[("changed at this step", "changed"), ("wrong after this step", "wrong"), ("all", "all")],
-                 description="Queries"), "tcnaps-which", "Which queries the table lists", "260px")
+            menu(
+                options=[("changed at this step", "changed"), ("wrong after this step", "wrong"), ("all", "all")],
+                description="Queries",
+            ),
+            "tcnaps-which",
+            "Which queries the table lists",
+            "260px",
+        )
 
         self.first = _button("First", "step-backward", "tcnaps-first", "To step 0, the support set alone")
         self.back = _button("Back", "chevron-left", "tcnaps-back", "One step back")
         self.step = _button("Step", "chevron-right", "tcnaps-step", "One refinement step on")
-        self.converge = _button("To convergence", "fast-forward", "tcnaps-converge",
-                                "To the first step at which no label changes", "140px")
-        self.stop = _button("To the answer", "flag-checkered", "tcnaps-answer",
-                            "To the step at which this variant answers", "130px")
-        self.slider = labelled(ipywidgets.IntSlider(min=0, max=last, description="Step"), "tcnaps-slider",
-                               "Which refinement step is shown", "270px")
+        self.converge = _button(
+            "To convergence", "fast-forward", "tcnaps-converge", "To the first step at which no label changes", "140px"
+        )
+        self.stop = _button(
+            "To the answer", "flag-checkered", "tcnaps-answer", "To the step at which this variant answers", "130px"
+        )
+        self.slider = labelled(
+            ipywidgets.IntSlider(min=0, max=last, description="Step"),
+            "tcnaps-slider",
+            "Which refinement step is shown",
+            "270px",
+        )
 
         self.of_episode = (self.variant, self.evaluation, self.dataset, self.episode)
         self.of_head = (self.head, self.identity_weight, self.plane)
         self.of_drawing = (self.minimum, self.maximum, self.show, self.which)
         self.episode_box = _row(*self.of_episode)
-        self.head_box = VBox([
-            _row(self.head, self.identity_weight, self.plane), _row(self.show, self.minimum, self.maximum)])
+        self.head_box = VBox(
+            [_row(self.head, self.identity_weight, self.plane), _row(self.show, self.minimum, self.maximum)]
+        )
         self.steps = _row(self.first, self.back, self.step, self.converge, self.stop, self.slider)
         self.write(choice)
 

@@ -24,7 +24,10 @@ from tcnaps.widgets.episode_features import Material, one_of
 HEADS = {
     "Mahalanobis": {"metric": "mahalanobis", "log_determinant": False, "scale": 1.0, "update": "means and covariances"},
     "log-determinant": {
-        "metric": "mahalanobis", "log_determinant": True, "scale": 0.5, "update": "means and covariances",
+        "metric": "mahalanobis",
+        "log_determinant": True,
+        "scale": 0.5,
+        "update": "means and covariances",
     },
     "Euclidean": {"metric": "euclidean", "log_determinant": False, "scale": 1.0, "update": "means and covariances"},
     "means only": {"metric": "mahalanobis", "log_determinant": False, "scale": 1.0, "update": "means"},
@@ -107,7 +110,11 @@ def run(material: Material, head: Head | None = None, steps: int = 10, plane: st
     right = labels == material.query_labels.numpy()
     return Trajectory(
         view=project(
-            material.support_features, material.support_labels, material.query_features, responsibilities, head,
+            material.support_features,
+            material.support_labels,
+            material.query_features,
+            responsibilities,
+            head,
             directions,
         ),
         responsibilities=responsibilities.numpy(),
@@ -122,12 +129,14 @@ def run(material: Material, head: Head | None = None, steps: int = 10, plane: st
 
 def curves(trajectory: Trajectory) -> pd.DataFrame:
     """One row a step: `step`, `accuracy` and `mean_confidence` in [0, 1], `changed` (labels)."""
-    return pd.DataFrame({
-        "step": np.arange(trajectory.last + 1),
-        "accuracy": trajectory.accuracy,
-        "mean_confidence": trajectory.mean_confidence,
-        "changed": trajectory.changed.sum(1),
-    })
+    return pd.DataFrame(
+        {
+            "step": np.arange(trajectory.last + 1),
+            "accuracy": trajectory.accuracy,
+            "mean_confidence": trajectory.mean_confidence,
+            "changed": trajectory.changed.sum(1),
+        }
+    )
 
 
 def changes(material: Material, trajectory: Trajectory, step: int, which: str = "changed") -> pd.DataFrame:
@@ -152,15 +161,17 @@ def changes(material: Material, trajectory: Trajectory, step: int, which: str = 
         [right & ~was_right, ~right & was_right, right], ["became right", "became wrong", "right"], "wrong"
     )
     outcome = np.where(trajectory.changed[step] & ~right & ~was_right, "still wrong", outcome)
-    frame = pd.DataFrame({
-        "query": np.arange(len(after)),
-        "true": material.query_labels.numpy(),
-        "before": before,
-        "after": after,
-        "confidence_before": trajectory.confidences[step - 1] if step else np.full(len(after), np.nan),
-        "confidence_after": trajectory.confidences[step],
-        "outcome": outcome,
-    })
+    frame = pd.DataFrame(
+        {
+            "query": np.arange(len(after)),
+            "true": material.query_labels.numpy(),
+            "before": before,
+            "after": after,
+            "confidence_before": trajectory.confidences[step - 1] if step else np.full(len(after), np.nan),
+            "confidence_after": trajectory.confidences[step],
+            "outcome": outcome,
+        }
+    )
     kept = {"changed": trajectory.changed[step], "wrong": ~right, "all": np.ones_like(right)}[which]
     order = ["became right", "became wrong", "still wrong", "wrong", "right"]
     frame["outcome"] = pd.Categorical(frame["outcome"], order, ordered=True)

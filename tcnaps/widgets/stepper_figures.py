@@ -39,8 +39,13 @@ def plane_limits(view: PlaneView) -> tuple[float, float, float, float]:
 
 
 def plane_step(
-    ax: Axes, view: PlaneView, step: int, labels: Int[np.ndarray, "n_query"], right: Bool[np.ndarray, "n_query"],
-    changed: Bool[np.ndarray, "n_query"], images: UInt8[np.ndarray, "n_points height width 3"] | None = None,
+    ax: Axes,
+    view: PlaneView,
+    step: int,
+    labels: Int[np.ndarray, "n_query"],
+    right: Bool[np.ndarray, "n_query"],
+    changed: Bool[np.ndarray, "n_query"],
+    images: UInt8[np.ndarray, "n_points height width 3"] | None = None,
 ) -> None:
     """One step in the plane: class means with ellipses at Mahalanobis distance 1 and 2, support and query images.
 
@@ -67,8 +72,17 @@ def plane_step(
     for edge, width in (("white", 1.6), (BLACK, 0.7)):
         ax.scatter(*view.means[step].T, s=150, marker="X", c=colours, edgecolor=edge, linewidth=width, zorder=8)
     for k, (mean, colour) in enumerate(zip(view.means[step], colours, strict=True)):
-        ax.annotate(letter(k), mean, (7, 5), textcoords="offset points", fontsize=10, weight="bold",
-                    color=colour * 0.75, path_effects=HALO, zorder=9)
+        ax.annotate(
+            letter(k),
+            mean,
+            (7, 5),
+            textcoords="offset points",
+            fontsize=10,
+            weight="bold",
+            color=colour * 0.75,
+            path_effects=HALO,
+            zorder=9,
+        )
     ax.set(xticks=[], yticks=[])
     ax.grid(False)
     ax.spines[:].set(visible=True, color="#C8C8C8")
@@ -78,21 +92,34 @@ def plane_legend(figure: Figure, names: Sequence[str], pictures: bool) -> None:
     """The classes' letters, names and colours, and what the symbols of `plane_step` mean, on a figure of their own."""
     colours = class_colours(len(names))
     if pictures:
-        signs = [_mark("s", "query", markerfacecolor="white", markeredgecolor=GREY, markeredgewidth=2, markersize=8),
-                 _mark("*", "support", color=GREY, markersize=9, markeredgecolor=BLACK),
-                 _mark("x", "wrong", color=BLACK, markersize=6, markeredgewidth=1.6),
-                 _mark("s", "label changed", markerfacecolor=GREY, markeredgecolor=BLACK, markeredgewidth=2.4,
-                       markersize=8)]
+        signs = [
+            _mark("s", "query", markerfacecolor="white", markeredgecolor=GREY, markeredgewidth=2, markersize=8),
+            _mark("*", "support", color=GREY, markersize=9, markeredgecolor=BLACK),
+            _mark("x", "wrong", color=BLACK, markersize=6, markeredgewidth=1.6),
+            _mark("s", "label changed", markerfacecolor=GREY, markeredgecolor=BLACK, markeredgewidth=2.4, markersize=8),
+        ]
     else:
-        signs = [_mark("o", "query, right", color=GREY, markersize=7),
-                 _mark("s", "query, wrong", color=GREY, markersize=7, markeredgecolor=BLACK),
-                 _mark("*", "support", color=GREY, markersize=9, markeredgecolor=BLACK),
-                 _mark("o", "label changed", markerfacecolor="none", markeredgecolor=BLACK, markersize=9,
-                       markeredgewidth=1.4)]
+        signs = [
+            _mark("o", "query, right", color=GREY, markersize=7),
+            _mark("s", "query, wrong", color=GREY, markersize=7, markeredgecolor=BLACK),
+            _mark("*", "support", color=GREY, markersize=9, markeredgecolor=BLACK),
+            _mark(
+                "o", "label changed", markerfacecolor="none", markeredgecolor=BLACK, markersize=9, markeredgewidth=1.4
+            ),
+        ]
     signs.append(_mark("X", "class mean", color=GREY, markersize=8, markeredgecolor=BLACK, markeredgewidth=0.6))
     kept = names if len(names) <= MOST_NAMED else names[: MOST_NAMED - 1]
-    classes = [_mark("X", f"{letter(k)}: {shortened(name, 26)}", color=colour, markersize=8, markeredgecolor=BLACK,
-                     markeredgewidth=0.6) for k, (name, colour) in enumerate(zip(kept, colours, strict=False))]
+    classes = [
+        _mark(
+            "X",
+            f"{letter(k)}: {shortened(name, 26)}",
+            color=colour,
+            markersize=8,
+            markeredgecolor=BLACK,
+            markeredgewidth=0.6,
+        )
+        for k, (name, colour) in enumerate(zip(kept, colours, strict=False))
+    ]
     if len(kept) < len(names):
         classes.append(_mark("", f"… and {len(names) - len(kept)} more classes"))
     shared = {"loc": "upper left", "borderaxespad": 0.2, "handletextpad": 0.3, "columnspacing": 0.9, "fontsize": 7.5}
@@ -128,16 +155,30 @@ def step_curves(ax: Axes, curves: pd.DataFrame, step: int, answer: int, minimum:
     if min(minimum, maximum) < maximum:
         ax.axvspan(min(minimum, maximum), maximum, color="#EFEFEF", zorder=0, label="rule decides")
     ax.axvline(step, color=GREY, linewidth=1, linestyle="--", zorder=1)
-    for column, colour, marker, label in (("accuracy", BLUE, "o", "accuracy"),
-                                          ("mean_confidence", VERMILLION, "s", "mean confidence")):
+    for column, colour, marker, label in (
+        ("accuracy", BLUE, "o", "accuracy"),
+        ("mean_confidence", VERMILLION, "s", "mean confidence"),
+    ):
         ax.plot(curves["step"], 100 * curves[column], color=colour, marker=marker, markersize=4.5, label=label)
         ax.plot(step, 100 * curves[column][step], marker=marker, color=colour, markersize=8, markeredgecolor=BLACK)
-    ax.plot(answer, 100 * curves["accuracy"][answer], marker="o", markersize=13, markerfacecolor="none",
-            markeredgecolor=BLACK, markeredgewidth=1.3, linestyle="", label="answer")
+    ax.plot(
+        answer,
+        100 * curves["accuracy"][answer],
+        marker="o",
+        markersize=13,
+        markerfacecolor="none",
+        markeredgecolor=BLACK,
+        markeredgewidth=1.3,
+        linestyle="",
+        label="answer",
+    )
     low = 100 * curves[["accuracy", "mean_confidence"]].to_numpy().min()
     bottom = max(0, 10 * np.floor((low - 4) / 10))
-    ax.set(xlim=(-0.4, last + 0.4), ylim=(bottom, 100 + 0.06 * (100 - bottom)),
-           xlabel="Refinement step (below: labels changed)")
+    ax.set(
+        xlim=(-0.4, last + 0.4),
+        ylim=(bottom, 100 + 0.06 * (100 - bottom)),
+        xlabel="Refinement step (below: labels changed)",
+    )
     ax.yaxis.set_major_formatter(PercentFormatter(100, decimals=0))
     ax.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     every = 1 if last <= 12 else 2 if last <= 24 else 5
@@ -145,8 +186,19 @@ def step_curves(ax: Axes, curves: pd.DataFrame, step: int, answer: int, minimum:
     ax.set_xticks(ticks, [f"{t}\n{'–' if t == 0 else curves['changed'][t]}" for t in ticks])
     ax.tick_params(labelsize=8)
     handles, labels = ax.get_legend_handles_labels()
-    ax.legend(handles, labels, loc="lower left", bbox_to_anchor=(-0.13, 1.0), ncols=4, fontsize=7.5,
-              borderaxespad=0.1, handletextpad=0.3, columnspacing=0.7, handlelength=1.4, markerscale=0.8)
+    ax.legend(
+        handles,
+        labels,
+        loc="lower left",
+        bbox_to_anchor=(-0.13, 1.0),
+        ncols=4,
+        fontsize=7.5,
+        borderaxespad=0.1,
+        handletextpad=0.3,
+        columnspacing=0.7,
+        handlelength=1.4,
+        markerscale=0.8,
+    )
 
 
 def _points(ax, view, mixed, classes, wrong, ringed):
@@ -162,8 +214,15 @@ def _points(ax, view, mixed, classes, wrong, ringed):
             own, name = query & (classes == k), letter(int(k))
             marker = rf"$\mathrm{{{name}}}$"
             ax.scatter(*view.points[own].T, s=30 * len(name), marker=marker, c=shades[own], linewidth=0, zorder=5)
-    ax.scatter(*view.points[view.is_support].T, s=1.7 * size, marker="*", c=mixed[view.is_support], edgecolor=BLACK,
-               linewidth=0.8, zorder=6)
+    ax.scatter(
+        *view.points[view.is_support].T,
+        s=1.7 * size,
+        marker="*",
+        c=mixed[view.is_support],
+        edgecolor=BLACK,
+        linewidth=0.8,
+        zorder=6,
+    )
 
 
 def _pictures(ax, view, mixed, classes, wrong, ringed, images):
@@ -175,8 +234,9 @@ def _pictures(ax, view, mixed, classes, wrong, ringed, images):
     side = 2 * _picture_side(len(view.points))
     for i in np.argsort(np.select([ringed, view.is_support, wrong], [3, 2, 1]), kind="stable"):  # the last lie on top
         shade = tuple((255 * mixed[i]).astype(int))
-        stamp = _stamp(images[i], side, shade, None if view.is_support[i] else letter(int(classes[i])), wrong[i],
-                       ringed[i])
+        stamp = _stamp(
+            images[i], side, shade, None if view.is_support[i] else letter(int(classes[i])), wrong[i], ringed[i]
+        )
         x, y = places[i]
         sheet.paste(stamp, (round(x - stamp.width / 2), round(sheet.height - y - stamp.height / 2)))
     shown = AxesImage(ax, extent=(*ax.get_xlim(), *ax.get_ylim()), origin="upper", interpolation="nearest", zorder=3)
@@ -223,8 +283,10 @@ def _set_limits(ax, limits):
     box = ax.get_position()
     ratio = (box.width * ax.figure.get_figwidth()) / (box.height * ax.figure.get_figheight())
     width, height = max(right - left, (top - bottom) * ratio), max(top - bottom, (right - left) / ratio)
-    ax.set(xlim=((left + right - width) / 2, (left + right + width) / 2),
-           ylim=((bottom + top - height) / 2, (bottom + top + height) / 2))
+    ax.set(
+        xlim=((left + right - width) / 2, (left + right + width) / 2),
+        ylim=((bottom + top - height) / 2, (bottom + top + height) / 2),
+    )
 
 
 def _readable_on(colour):

@@ -21,12 +21,20 @@ PLANE = (456, 400)  # pixels on the page: side by side on one 1280 wide, with th
 CURVES = (345, 205)
 MOST_ROWS = 60  # of the table
 CELL = "padding:1px 7px 1px 0;text-align:left;vertical-align:top"
-SIGNS = {"became right": ("✓", BLUE), "became wrong": ("✗", VERMILLION), "still wrong": ("✗", VERMILLION),
-         "wrong": ("✗", VERMILLION), "right": ("✓", BLUE)}
+SIGNS = {
+    "became right": ("✓", BLUE),
+    "became wrong": ("✗", VERMILLION),
+    "still wrong": ("✗", VERMILLION),
+    "wrong": ("✗", VERMILLION),
+    "right": ("✓", BLUE),
+}
 
 
 def stepper(
-    study: Study, variant: str = "Transductive", evaluation: str | None = None, dataset: str | None = None,
+    study: Study,
+    variant: str = "Transductive",
+    evaluation: str | None = None,
+    dataset: str | None = None,
     episode: int = 0,
 ) -> "Stepper":
     """A widget to refine one episode step by step: any variant of the study, any episode, under any head.
@@ -45,8 +53,12 @@ def stepper(
         dataset = study.evaluations[evaluation].datasets[0] if evaluation in study.evaluations else ""
     check_names(study, variant, evaluation, dataset, episode)
     key = parts.study_key(study), variant, evaluation, dataset, episode
-    return Stepper(study, parts.kept("stepper", key, lambda: _State(
-        Store(study), Choice.of(study, variant, evaluation, dataset, episode))))
+    return Stepper(
+        study,
+        parts.kept(
+            "stepper", key, lambda: _State(Store(study), Choice.of(study, variant, evaluation, dataset, episode))
+        ),
+    )
 
 
 @dataclass
@@ -84,8 +96,19 @@ class Stepper(VBox):
         below = VBox([self._plane, self._legend], layout=Layout(width=f"{PLANE[0] + 4}px", overflow="visible"))
         beside = VBox([self._curves, self._verdict, self.controls.which, self._changes], layout=narrow)
         self._body = HBox([below, beside], layout=Layout(flex_flow="row wrap", overflow="visible", display="none"))
-        super().__init__([self.controls.episode_box, self.work, self.notice, self.controls.head_box, self._about,
-                          self.controls.steps, self._status, self._body, keys()])
+        super().__init__(
+            [
+                self.controls.episode_box,
+                self.work,
+                self.notice,
+                self.controls.head_box,
+                self._about,
+                self.controls.steps,
+                self._status,
+                self._body,
+                keys(),
+            ]
+        )
         self.add_class("tcnaps-stepper")
         self._listen()
         self._load(threaded=False)
@@ -177,9 +200,12 @@ class Stepper(VBox):
         if before is not None and _place_of(before) != _place_of(material):
             choice = replace(choice, step=0)
         if choice.trained_for != material.variant.training:  # another training: its own head and identity_weight
-            choice = replace(choice, trained_for=material.variant.training,
-                             head=stepping.head_name(material.head) or choice.head,
-                             identity_weight=float(material.head.identity_weight))
+            choice = replace(
+                choice,
+                trained_for=material.variant.training,
+                head=stepping.head_name(material.head) or choice.head,
+                identity_weight=float(material.head.identity_weight),
+            )
         self._set(choice)
         self._recompute(legend=True)
 
@@ -187,8 +213,15 @@ class Stepper(VBox):
         """After a cancellation or an error: the controls name again what is shown."""
         if self.material is not None:
             own = self.material
-            self._set(replace(self.choice, variant=own.variant.name, evaluation=own.evaluation, dataset=own.dataset,
-                              episode=own.episode))
+            self._set(
+                replace(
+                    self.choice,
+                    variant=own.variant.name,
+                    evaluation=own.evaluation,
+                    dataset=own.dataset,
+                    episode=own.episode,
+                )
+            )
 
     def _recompute(self, legend=False):
         if self.material is None:
@@ -211,20 +244,31 @@ class Stepper(VBox):
             figure = parts.new_figure(*PLANE)
             figure.set_layout_engine("none")  # measuring texts takes longer than drawing them
             ax = figure.add_axes((0.002, 0.002, 0.996, 0.996))
-            stepping_figures.plane_step(ax, found.view, choice.step, found.labels[choice.step],
-                                        found.right[choice.step], found.changed[choice.step], pictures)
+            stepping_figures.plane_step(
+                ax,
+                found.view,
+                choice.step,
+                found.labels[choice.step],
+                found.right[choice.step],
+                found.changed[choice.step],
+                pictures,
+            )
             parts.put(self._plane, figure)
             figure = parts.new_figure(*CURVES)
             figure.set_layout_engine("none")
             ax = figure.add_axes((0.125, 0.245, 0.86, 0.65))
-            stepping_figures.step_curves(ax, stepping.curves(found), choice.step, self._answer(), choice.minimum,
-                                         choice.maximum)
+            stepping_figures.step_curves(
+                ax, stepping.curves(found), choice.step, self._answer(), choice.minimum, choice.maximum
+            )
             parts.put(self._curves, figure)
             if legend:
                 figure = parts.new_figure(PLANE[0], stepping_figures.legend_height(material.class_names))
                 figure.set_layout_engine("none")
-                stepping_figures.plane_legend(figure, material.class_names, stepping_figures.drawn_as_pictures(
-                    len(found.view.points), choice.pictures))
+                stepping_figures.plane_legend(
+                    figure,
+                    material.class_names,
+                    stepping_figures.drawn_as_pictures(len(found.view.points), choice.pictures),
+                )
                 parts.put(self._legend, figure)
         rule = stepping.verdict(found, choice.minimum, choice.maximum)
         self._verdict.value = _line(f"{rule.words} {stepping.convergence(found).words}")

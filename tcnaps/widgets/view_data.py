@@ -28,9 +28,14 @@ from tcnaps.method.variants import TRAININGS, VARIANTS
 from tcnaps.widgets import explorer_data as exploring
 
 # From the simplest to the largest; the mixtures after them.
-VARIANT_NAMES = sorted(VARIANTS, key=lambda name: (
-    TRAININGS[VARIANTS[name].training].log_determinant, TRAININGS[VARIANTS[name].training].refinement_in_training))
-LARGEST_MINIMUM = 6    # steps, of the heatmap, as in the paper's sweep
+VARIANT_NAMES = sorted(
+    VARIANTS,
+    key=lambda name: (
+        TRAININGS[VARIANTS[name].training].log_determinant,
+        TRAININGS[VARIANTS[name].training].refinement_in_training,
+    ),
+)
+LARGEST_MINIMUM = 6  # steps, of the heatmap, as in the paper's sweep
 # What loads yields the share done and what is being done, and returns what it found.
 Loading = Generator[tuple[float, str], None, dict]
 
@@ -83,8 +88,10 @@ def _kept(frame: pd.DataFrame, datasets: Sequence[str], domain: str = "all") -> 
     _chosen("dataset", datasets)
     kept = frame[frame["dataset"].isin(datasets) & frame["domain"].isin(DOMAINS[domain])]
     if kept.empty:
-        raise ValueError(f"None of the chosen datasets ({', '.join(datasets)}) is {DOMAIN_NAMES[domain].lower()}: "
-                         "choose another domain or more datasets.")
+        raise ValueError(
+            f"None of the chosen datasets ({', '.join(datasets)}) is {DOMAIN_NAMES[domain].lower()}: "
+            "choose another domain or more datasets."
+        )
     return kept
 
 
@@ -108,8 +115,16 @@ def _accuracy_and_gain(row, over: str) -> str:
 
 def _point(panel: int, x: float | int, y: float, interval: float, name: str, says: str, value: float) -> dict:
     """A row of `Seen.points`; `interval` and `value` are fractions, `y` is percent."""
-    return {"panel": panel, "x": x, "y": y, "interval": 100 * interval, "cell": False, "name": name,
-            "text": f"{name}: {says}", "value": value}
+    return {
+        "panel": panel,
+        "x": x,
+        "y": y,
+        "interval": 100 * interval,
+        "cell": False,
+        "name": name,
+        "text": f"{name}: {says}",
+        "value": value,
+    }
 
 
 # ---- class recall against shot
@@ -132,8 +147,14 @@ def load_recalls(study: Study, evaluation: str, variants: Sequence[str], known: 
     return found
 
 
-def recall_seen(recalls: Sequence[pd.DataFrame], datasets: Sequence[str], domains: Sequence[str],
-                shots: tuple[int, int], against: str | None = None, every_shot: bool = False) -> Seen:
+def recall_seen(
+    recalls: Sequence[pd.DataFrame],
+    datasets: Sequence[str],
+    domains: Sequence[str],
+    shots: tuple[int, int],
+    against: str | None = None,
+    every_shot: bool = False,
+) -> Seen:
     """Class recall against shot.
 
     Args:
@@ -150,8 +171,10 @@ def recall_seen(recalls: Sequence[pd.DataFrame], datasets: Sequence[str], domain
         _chosen(what, names)
     own = [frame[frame["dataset"].isin(datasets) & frame["shot"].between(*shots)] for frame in recalls]
     if not any(own[0]["domain"].isin(DOMAINS[domain]).any() for domain in domains):
-        raise ValueError(f"No class of the chosen datasets and domains has {shots[0]} to {shots[1]} support images: "
-                         "widen the range of shots, or choose more datasets or domains.")
+        raise ValueError(
+            f"No class of the chosen datasets and domains has {shots[0]} to {shots[1]} support images: "
+            "widen the range of shots, or choose more datasets or domains."
+        )
     names = [frame["variant"].iloc[0] for frame in own]
     value = "recall" if against is None else "difference"
     if against is not None:
@@ -176,8 +199,11 @@ def _recall_point(row, domains: list[str], value: str, against: str | None) -> d
     if row.shot_high > row.shot_low:
         shot += f" to {row.shot_high:.0f}"
     name = f"{row.variant}, {DOMAIN_NAMES[row.domain].lower()}, {shot}"
-    number = (f"recall {_percent(mean, row.interval)}" if against is None
-              else f"gain over {against} {_points(mean, row.interval)}")
+    number = (
+        f"recall {_percent(mean, row.interval)}"
+        if against is None
+        else f"gain over {against} {_points(mean, row.interval)}"
+    )
     n = f"n = {_count(row.n_classes, 'class')} of {_count(row.n_episodes, 'episode')}"
     return _point(domains.index(row.domain), row.shot, 100 * mean, row.interval, name, f"{number}, {n}", mean)
 
@@ -217,7 +243,7 @@ def refinement_seen(rows: pd.DataFrame, training: str, recorded: int, datasets: 
     for row in grid.itertuples():
         name = f"minimum {row.minimum}, maximum {row.maximum}"
         says = _accuracy_and_gain(row, "over no refinement")
-        x, y = row.maximum - 0.5, row.minimum - 0.5    # where the heatmap has the cell's middle
+        x, y = row.maximum - 0.5, row.minimum - 0.5  # where the heatmap has the cell's middle
         points.append(_point(0, x, y, 0.0, name, f"{says}, {n}", row.gain) | {"cell": True})
     for row in steps.itertuples():
         says = _accuracy_and_gain(row, "over step 0")
@@ -244,8 +270,10 @@ def query_count_variants(study: Study) -> list[str]:
                 setting[training] = setting.get(training, 0) + 1
     several = {training for setting in counts.values() for training, n in setting.items() if n > 1}
     if not several:
-        raise ValueError(f"Study '{study.name}' has no two fixed evaluations that differ in queries_per_class only: "
-                         "add some to its YAML, as configs/miniature.yaml has them, and run `make figures`.")
+        raise ValueError(
+            f"Study '{study.name}' has no two fixed evaluations that differ in queries_per_class only: "
+            "add some to its YAML, as configs/miniature.yaml has them, and run `make figures`."
+        )
     return [name for name in VARIANT_NAMES if VARIANTS[name].training in several]
 
 
@@ -288,10 +316,15 @@ def query_count_seen(episodes: pd.DataFrame, datasets: Sequence[str], domain: st
     for row in frame.assign(x=side_by_side(frame)).itertuples():
         name = f"{row.variant}, {row.protocol}, {row.queries_per_class} queries a class"
         n = n_episodes[row.variant, row.protocol, row.queries_per_class]
-        says = (f"accuracy {_percent(row.accuracy, row.interval)}, n = {_count(int(n), 'episode')} of "
-                f"{_count(row.n_datasets, 'dataset')}")
-        points.append(_point(panels.index(row.protocol), row.x, 100 * row.accuracy, row.interval, name, says,
-                             row.accuracy))
-    title = (f"{', '.join(frame['variant'].unique())} · {_count(kept['dataset'].nunique(), 'dataset')} · "
-             f"{_count(len(points), 'point')}")
+        says = (
+            f"accuracy {_percent(row.accuracy, row.interval)}, n = {_count(int(n), 'episode')} of "
+            f"{_count(row.n_datasets, 'dataset')}"
+        )
+        points.append(
+            _point(panels.index(row.protocol), row.x, 100 * row.accuracy, row.interval, name, says, row.accuracy)
+        )
+    title = (
+        f"{', '.join(frame['variant'].unique())} · {_count(kept['dataset'].nunique(), 'dataset')} · "
+        f"{_count(len(points), 'point')}"
+    )
     return Seen(frame, pd.DataFrame(points), title)

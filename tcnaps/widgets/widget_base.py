@@ -96,7 +96,9 @@ class Work(ipywidgets.VBox):
         self._bar.add_class("tcnaps-progress")
         self._text = ipywidgets.HTML(layout=ipywidgets.Layout(margin="0 8px"))
         self._cancel = ipywidgets.Button(
-            description="Cancel", icon="times", tooltip="Stop this; what is shown stays",
+            description="Cancel",
+            icon="times",
+            tooltip="Stop this; what is shown stays",
             layout=ipywidgets.Layout(width="100px"),
         )
         self._cancel.add_class("tcnaps-cancel")

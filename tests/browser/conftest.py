@@ -18,7 +18,7 @@ from servers import REPOSITORY, TOKEN, JupyterSite, Server, VoilaSite, find_chro
 from test_notebooks import STUDY
 
 STUDY_FILE = "configs/tiny.yaml"
-expect.set_options(timeout=30_000)    # milliseconds: on a busy machine a picture takes its time
+expect.set_options(timeout=30_000)  # milliseconds: on a busy machine a picture takes its time
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +46,7 @@ def project(tmp_path_factory):
     done = root / "results" / STUDY["name"] / "done"
     if not done.exists():
         before = Path.cwd()
-        os.chdir(root)    # data and results lie where the project's root is
+        os.chdir(root)  # data and results lie where the project's root is
         try:
             train_and_evaluate()
         finally:
@@ -90,9 +90,18 @@ def pictures(tmp_path_factory):
 def jupyter(project, tmp_path_factory):
     """One server for JupyterLab and Notebook 7, as `make lab` starts it."""
     port = free_port()
-    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1",
-               f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}",
-               "--LabApp.expose_app_in_browser=True"]
+    command = [
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--no-browser",
+        "--allow-root",
+        "--ServerApp.ip=127.0.0.1",
+        f"--ServerApp.port={port}",
+        "--ServerApp.port_retries=0",
+        f"--IdentityProvider.token={TOKEN}",
+        "--LabApp.expose_app_in_browser=True",
+    ]
     server = Server(command, project, f"http://127.0.0.1:{port}/", tmp_path_factory.mktemp("jupyter"))
     server.start(f"api/status?token={TOKEN}")
     yield server

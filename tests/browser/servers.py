@@ -19,7 +19,7 @@ from playwright.sync_api import Browser, Error, Locator, Page
 
 REPOSITORY = Path(__file__).parents[2]
 TOKEN = "test"
-PATIENCE = 120_000    # milliseconds: a kernel that imports PyTorch on a busy machine takes its time
+PATIENCE = 120_000  # milliseconds: a kernel that imports PyTorch on a busy machine takes its time
 
 
 class NotebookError(AssertionError):
@@ -76,11 +76,17 @@ class Server:
     def start(self, path: str) -> None:
         environment = os.environ | {
             name: str(self.scratch / name.lower())
-            for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_SETTINGS_DIR",
-                         "JUPYTERLAB_WORKSPACES_DIR", "IPYTHONDIR")
+            for name in (
+                "JUPYTER_CONFIG_DIR",
+                "JUPYTER_DATA_DIR",
+                "JUPYTER_RUNTIME_DIR",
+                "JUPYTERLAB_SETTINGS_DIR",
+                "JUPYTERLAB_WORKSPACES_DIR",
+                "IPYTHONDIR",
+            )
         }
         environment.pop("JUPYTER_PATH", None)
-        environment["PYTHONPATH"] = str(REPOSITORY)    # kernels import what is tested
+        environment["PYTHONPATH"] = str(REPOSITORY)  # kernels import what is tested
         settings = self.scratch / "jupyterlab_settings_dir" / "@jupyterlab" / "apputils-extension"
         settings.mkdir(parents=True, exist_ok=True)
         (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
@@ -91,8 +97,15 @@ class Server:
             (configuration / name).write_text(json.dumps(expose))
         self.log = self.scratch / "server.log"
         with open(self.log, "w") as log:
-            self.process = subprocess.Popen(self.command, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
-                                            stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+            self.process = subprocess.Popen(
+                self.command,
+                cwd=self.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         deadline = time.monotonic() + PATIENCE / 1000
         while True:
             try:
@@ -116,7 +129,7 @@ class Server:
         except subprocess.TimeoutExpired:
             pass
         try:
-            os.killpg(self.process.pid, signal.SIGKILL)    # a session of its own: nothing else is in this group
+            os.killpg(self.process.pid, signal.SIGKILL)  # a session of its own: nothing else is in this group
         except ProcessLookupError:
             pass
         self.process.wait()
@@ -157,7 +170,7 @@ class Site:
         for page in self.pages:
             try:
                 page.context.close()
-            except Error:    # closed by the test already
+            except Error:  # closed by the test already
                 pass
         self.pages.clear()
 
@@ -220,7 +233,7 @@ class JupyterSite(Site):
         listing = f"{self.server.url}api/kernels?token={TOKEN}"
         with urllib.request.urlopen(listing, timeout=20) as answer:
             kernels = json.load(answer)
-        for kernel in kernels:    # each holds PyTorch in memory
+        for kernel in kernels:  # each holds PyTorch in memory
             address = f"{self.server.url}api/kernels/{kernel['id']}?token={TOKEN}"
             urllib.request.urlopen(urllib.request.Request(address, method="DELETE"), timeout=60).close()
 

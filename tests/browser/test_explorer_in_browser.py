@@ -54,7 +54,7 @@ def test_the_explorer_shows_and_follows_its_controls(site, found, request):
     expect(page.locator(".tcnaps-count").first).to_contain_text(exploring.in_words(outside, BETTER, THAN))
     assert page.locator(".tcnaps-notice:visible").count() == 0
     assert page.locator(".jupyter-widgets-error-widget").count() == 0
-    assert site == "notebook7" or not page.console_errors    # Notebook 7 has errors of its own
+    assert site == "notebook7" or not page.console_errors  # Notebook 7 has errors of its own
     page.locator(".tcnaps-explorer").first.scroll_into_view_if_needed()
     opened.screenshot(page, f"explorer-{site}")
 
@@ -79,7 +79,8 @@ def test_images_tables_and_pictures_are_there_and_right(lab, study, found):
     images = reopening.reopen(study, own)
     assert reopening.reopen(study, own).query_images.shape[0] == len(own)
     assert mean_colour(page.locator(".tcnaps-sheet .xitem .ximage").nth(1)) == pytest.approx(
-        images.query_images[1].reshape(-1, 3).mean(0), abs=6)
+        images.query_images[1].reshape(-1, 3).mean(0), abs=6
+    )
     lab.screenshot(page.locator(".tcnaps-explorer").first, "explorer-images")
     page.get_by_role("tab", name="Step by step", exact=True).click()
     page.locator(".tcnaps-filter-queries select").select_option("all")
@@ -132,7 +133,7 @@ def test_the_keyboard_alone_reaches_an_episode_and_its_steps(site, found, reques
         page.keyboard.press("ArrowDown")
     expect(status).to_contain_text(status_of(rows, listed.iloc[3]))
     cells = page.evaluate("jupyterapp.shell.currentWidget.content.widgets.length")
-    page.keyboard.type("dd")    # in a notebook: deletes a cell
+    page.keyboard.type("dd")  # in a notebook: deletes a cell
     page.keyboard.press("Home")
     expect(status).to_contain_text(status_of(rows, listed.iloc[0]))
     page.keyboard.press("Tab")
@@ -146,7 +147,7 @@ def test_the_keyboard_alone_reaches_an_episode_and_its_steps(site, found, reques
     assert page.evaluate("jupyterapp.shell.currentWidget.content.widgets.length") == cells
     counts = "[...jupyterapp.shell.currentWidget.content.model.cells].map(c => c.executionCount ?? 0)"
     before = page.evaluate(f"Math.max(...{counts})")
-    page.keyboard.press("Shift+Enter")    # goes on to be the notebook's
+    page.keyboard.press("Shift+Enter")  # goes on to be the notebook's
     page.wait_for_function(f"before => Math.max(...{counts}) > before", arg=before)
 
 
@@ -167,7 +168,7 @@ def test_driven_fast_the_last_word_is_shown(lab, found):
     page.locator(".tcnaps-filter-dataset select").select_option(label="digits (out-of-domain)")
     listed = exploring.chosen(table, ["digits"], sort="Dataset and episode")
     expect(select.locator("option")).to_have_count(len(listed))
-    page.wait_for_timeout(1500)    # whatever is still under way
+    page.wait_for_timeout(1500)  # whatever is still under way
     choose(page, 2)
     expect(page.locator(".tcnaps-status")).to_contain_text(status_of(rows, listed.iloc[2]))
     expect(page.locator(".tcnaps-sheet .xitem")).to_have_count(int(listed.iloc[2]["n_query"]))
@@ -191,7 +192,7 @@ def test_running_the_cells_again_keeps_what_was_chosen(lab, found):
     page.locator(".tcnaps-filter-dataset select").select_option(label="digits (out-of-domain)")
     few = exploring.chosen(table, ["digits"])
     expect(page.locator(".tcnaps-count")).to_contain_text(exploring.in_words(few, BETTER, THAN))
-    lab.run_all(page)    # the answer is of what is listed
+    lab.run_all(page)  # the answer is of what is listed
     page.wait_for_timeout(1000)
     assert exploring.in_words(few, BETTER, THAN) in lab.answer(page)
 
@@ -201,7 +202,7 @@ def test_missing_rows_show_the_command_that_makes_them(lab, study):
     aside = file.with_suffix(".aside")
     file.rename(aside)
     try:
-        with pytest.raises(NotebookError, match="No episodes have been compared"):    # of the last cell
+        with pytest.raises(NotebookError, match="No episodes have been compared"):  # of the last cell
             lab.open(NAME)
         page = lab.pages[-1]
         notice = page.locator(".tcnaps-notice")
@@ -221,7 +222,7 @@ def test_an_episode_opens_in_the_stepper(lab, found):
     expect(page.locator(".tcnaps-status").first).to_contain_text(f"episode {listed.iloc[1]['episode']} ")
     page.locator(".tcnaps-open").click()
     stepper = page.locator(".tcnaps-explorer .tcnaps-stepper").first
-    expect(stepper).to_be_visible(timeout=120_000)    # milliseconds: it imports PyTorch and loads a network
+    expect(stepper).to_be_visible(timeout=120_000)  # milliseconds: it imports PyTorch and loads a network
     status = stepper.locator(".tcnaps-status")
     expect(status).to_contain_text("Step 0")
     step = int(listed.iloc[1]["step"])

@@ -61,8 +61,9 @@ def choose(view, name, label):
 @pytest.mark.parametrize("site", ["lab", "notebook7"])
 def test_stepping_through_an_episode(site, study, request):
     opened = request.getfixturevalue(site)
-    page = opened.open(NOTEBOOK, variant="Transductive", evaluation="variable", dataset="digits", episode=1, episodes=2,
-                       height=1000)
+    page = opened.open(
+        NOTEBOOK, variant="Transductive", evaluation="variable", dataset="digits", episode=1, episodes=2, height=1000
+    )
     view, rule = stepper_of(page), study.refinement
     limits = rule.minimum_steps, rule.maximum_steps
     material = material_of(study, "Transductive", "variable", "digits", 1)
@@ -86,8 +87,9 @@ def test_stepping_through_an_episode(site, study, request):
 
 
 def test_settings_episodes_and_pictures(lab, study):
-    page = lab.open(NOTEBOOK, variant="Simple", evaluation="variable", dataset="digits", episode=0, episodes=2,
-                    height=1000)
+    page = lab.open(
+        NOTEBOOK, variant="Simple", evaluation="variable", dataset="digits", episode=0, episodes=2, height=1000
+    )
     view, rule = stepper_of(page), study.refinement
     limits = rule.minimum_steps, rule.maximum_steps
     material = material_of(study, "Simple", "variable", "digits", 0)
@@ -99,7 +101,8 @@ def test_settings_episodes_and_pictures(lab, study):
     choose(view, "show", "pictures")
     page.wait_for_function(
         "size => document.querySelector('.tcnaps-stepper .tcnaps-plane').src !== size",
-        arg=view.locator(".tcnaps-plane").get_attribute("src"))
+        arg=view.locator(".tcnaps-plane").get_attribute("src"),
+    )
     page.wait_for_timeout(300)
     assert view.locator(".tcnaps-plane").screenshot() != plane
     lab.screenshot(page, "stepper-pictures")

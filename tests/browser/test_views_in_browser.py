@@ -29,8 +29,14 @@ def loaded(loading):
         return end.value
 
 
-def recall_seen(study, variants=("Simple", "Transductive"), datasets=DATASETS, domains=("in", "out", "all"),
-                shots=None, against=None):
+def recall_seen(
+    study,
+    variants=("Simple", "Transductive"),
+    datasets=DATASETS,
+    domains=("in", "out", "all"),
+    shots=None,
+    against=None,
+):
     found = loaded(viewing.load_recalls(study, "variable", variants, {}))
     recalls = [found["variable", name] for name in variants]
     return viewing.recall_seen(recalls, datasets, domains, shots or (1, int(recalls[0]["shot"].max())), against)
@@ -129,11 +135,14 @@ def test_clicked_fast_and_in_odd_orders(lab, study):
     """Nothing waits for anything in between; in the end the view shows what its controls say."""
     page = lab.open(NOTEBOOK, height=1000)
     view, dice = view_of(page, "class-recall"), random.Random(3)
-    boxes = [box(view, "datasets", "textures (in)"), box(view, "datasets", "digits (out)"),
-             *(box(view, "variants", name) for name in ("Simple", "FEOT", "COT", "Transductive", "GMM-EM"))]
+    boxes = [
+        box(view, "datasets", "textures (in)"),
+        box(view, "datasets", "digits (out)"),
+        *(box(view, "variants", name) for name in ("Simple", "FEOT", "COT", "Transductive", "GMM-EM")),
+    ]
     for _ in range(30):
         dice.choice(boxes).click(no_wait_after=True)
-    for wanted in boxes:    # whatever came out, to a known end
+    for wanted in boxes:  # whatever came out, to a known end
         wanted.set_checked(True)
     shows(view, recall_seen(study, ("Simple", "FEOT", "COT", "Transductive", "GMM-EM")))
     expect(view.locator(".tcnaps-notice")).to_be_hidden()
@@ -161,7 +170,7 @@ def test_running_the_cells_again_keeps_the_choices(lab, study):
     shows(view, expected)
     lab.run_all(page)
     shows(view_of(page, "class-recall"), expected)
-    assert expected.title in lab.answer(page)    # the notebook's last cell
+    assert expected.title in lab.answer(page)  # the notebook's last cell
 
 
 def test_notebook_7(notebook7, study):
@@ -190,8 +199,9 @@ def test_voila_shows_no_code_and_writes_no_file(voila, study):
     assert not list(study.figures_folder.rglob("from-voila*"))
 
 
-@pytest.mark.parametrize("path", ["voila/render/02-pretrain.ipynb", "voila/files/14-views.ipynb",
-                                  "voila/render/../../../configs/tiny.yaml"])
+@pytest.mark.parametrize(
+    "path", ["voila/render/02-pretrain.ipynb", "voila/files/14-views.ipynb", "voila/render/../../../configs/tiny.yaml"]
+)
 def test_voila_serves_nothing_else(voila, path):
     page = voila.new_page()
     answer = page.goto(voila.server.url + path)

@@ -20,8 +20,15 @@ def package(tmp_path, monkeypatch):
     """A package in place of tcnaps: first -> other -> far, and away, which nothing imports."""
     folder = tmp_path / "tcnaps"
     (folder / "sub").mkdir(parents=True)
-    modules = {"first": MODULE, "other": "from .sub import far\ndef helper(x):\n    return x",
-               "away": "x = 1", "config": "x = 1", "__init__": "", "sub/__init__": "", "sub/far": "x = 1"}
+    modules = {
+        "first": MODULE,
+        "other": "from .sub import far\ndef helper(x):\n    return x",
+        "away": "x = 1",
+        "config": "x = 1",
+        "__init__": "",
+        "sub/__init__": "",
+        "sub/far": "x = 1",
+    }
     for name, code in modules.items():
         (folder / f"{name}.py").write_text(code)
     monkeypatch.setattr("tcnaps.config.fingerprint.PACKAGE", folder)
@@ -46,8 +53,17 @@ def test_explanations_and_layout_are_not_code(package):
     assert code_fingerprint([package / "first.py"]) != before
 
 
-@pytest.mark.parametrize(("name", "counts"), [("other", True), ("sub/far", True), ("sub/__init__", True),
-                                              ("away", False), ("config", False), ("__init__", False)])
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("other", True),
+        ("sub/far", True),
+        ("sub/__init__", True),
+        ("away", False),
+        ("config", False),
+        ("__init__", False),
+    ],
+)
 def test_imported_modules_count(package, name, counts):
     edited(package / "first.py", "from tcnaps.other", "import tcnaps.config\nfrom tcnaps.other")
     before = code_fingerprint([package / "first.py"])

@@ -7,17 +7,15 @@ from tcnaps.config import ConfigError, load_study, project_root
 
 STUDY = {
     "name": "small",
-    "datasets": {
-        "glyphs": {"source": "miniature", "domain": "in"}, "digits": {"source": "miniature", "domain": "out"},
-    },
+    "datasets": {"glyphs": {"source": "miniature", "domain": "in"}, "digits": {"source": "miniature", "domain": "out"}},
     "pretraining": {"datasets": ["glyphs"]},
     "meta_training": {
-        "datasets": ["glyphs"], "validation_datasets": ["glyphs", "digits"], "protocol": {"kind": "variable"},
+        "datasets": ["glyphs"],
+        "validation_datasets": ["glyphs", "digits"],
+        "protocol": {"kind": "variable"},
     },
     "evaluations": {
-        "5-way": {
-            "protocol": {"kind": "fixed", "way": 5, "shot": 1}, "datasets": ["digits"], "trainings": ["feot"],
-        },
+        "5-way": {"protocol": {"kind": "fixed", "way": 5, "shot": 1}, "datasets": ["digits"], "trainings": ["feot"]}
     },
 }
 
@@ -42,6 +40,7 @@ def load(tmp_path):
         file = tmp_path / "study.yaml"
         file.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
         return load_study(file)
+
     return load
 
 
@@ -88,10 +87,12 @@ WRONG = [
     (("meta_training", "datasets"), ["digits"], r"meta_training\.datasets: 'digits' is out-of-domain"),
     (("trainings",), ["simple"], r"evaluations\.5-way\.trainings: 'feot' is not among .*simple"),
     (("refinement", "maximum_steps"), 11, r"maximum_steps 11 exceeds recorded_steps 10"),
-    (("meta_training", "protocol"), {"kind": "variable", "maximum_way": 4},
-     r"maximum_way 4 is below minimum_way 5"),
-    (("meta_training", "protocol"), {"kind": "variable", "maximum_support_size": 40},
-     r"maximum_support_size 40 is below maximum_way 50"),
+    (("meta_training", "protocol"), {"kind": "variable", "maximum_way": 4}, r"maximum_way 4 is below minimum_way 5"),
+    (
+        ("meta_training", "protocol"),
+        {"kind": "variable", "maximum_support_size": 40},
+        r"maximum_support_size 40 is below maximum_way 50",
+    ),
     (("name",), "published", r"results/published holds the paper's own tables"),
     (("evaluations",), {}, r"evaluations: .*at least 1"),
     (("evaluations", "5-way", "trainings"), [], r"evaluations\.5-way\.trainings: .*at least 1"),
@@ -136,7 +137,7 @@ def test_a_missing_file_names_those_there_are(tmp_path, monkeypatch):
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "mine.yaml").write_text(yaml.safe_dump(STUDY))
     (tmp_path / "notebooks").mkdir()
-    monkeypatch.chdir(tmp_path / "notebooks")       # as in JupyterLab
+    monkeypatch.chdir(tmp_path / "notebooks")  # as in JupyterLab
     with pytest.raises(ConfigError, match="configs/mine.yaml"):
         load_study("configs/mien.yaml")
     assert load_study("configs/mine.yaml").name == "small"
@@ -146,12 +147,17 @@ def test_a_missing_file_names_those_there_are(tmp_path, monkeypatch):
 def test_evaluations_are_found_by_what_they_compare(load):
     fixed = {"kind": "fixed", "way": 5, "shot": 1}
     one = {"datasets": ["glyphs"], "trainings": ["simple", "feot"]}
-    study = load(STUDY | {"evaluations": {
-        "many": one | {"protocol": fixed | {"queries_per_class": 20}},
-        "few": one | {"protocol": fixed | {"queries_per_class": 10}},
-        "alone": one | {"protocol": fixed | {"shot": 5}, "trainings": ["feot"]},
-        "variable": one | {"protocol": {"kind": "variable"}},
-    }})
+    study = load(
+        STUDY
+        | {
+            "evaluations": {
+                "many": one | {"protocol": fixed | {"queries_per_class": 20}},
+                "few": one | {"protocol": fixed | {"queries_per_class": 10}},
+                "alone": one | {"protocol": fixed | {"shot": 5}, "trainings": ["feot"]},
+                "variable": one | {"protocol": {"kind": "variable"}},
+            }
+        }
+    )
     assert list(study.evaluations_of(["simple", "feot"], "fixed")) == ["few"]
     assert set(study.evaluations_of(["feot"], "fixed")) == {"few", "alone"}
     assert list(study.evaluations_of(["feot"], "variable")) == ["variable"]

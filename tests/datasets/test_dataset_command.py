@@ -37,11 +37,14 @@ def photographs(tmp_path) -> Path:
 @pytest.fixture
 def study(tmp_path, photographs) -> Path:
     """A study of photographs that are there, of birds that are not, and of the built-in digits."""
-    return write_study(tmp_path, {
-        "birds": {"source": "folder", "domain": "in", "path": str(tmp_path / "birds")},
-        "photographs": {"source": "folder", "domain": "in", "path": str(photographs)},
-        "digits": {"source": "miniature", "domain": "out"},
-    })
+    return write_study(
+        tmp_path,
+        {
+            "birds": {"source": "folder", "domain": "in", "path": str(tmp_path / "birds")},
+            "photographs": {"source": "folder", "domain": "in", "path": str(photographs)},
+            "digits": {"source": "miniature", "domain": "out"},
+        },
+    )
 
 
 def write_study(folder: Path, datasets: dict, **values) -> Path:
@@ -53,13 +56,13 @@ def write_study(folder: Path, datasets: dict, **values) -> Path:
         "data_folder": str(folder / "data"),
         "datasets": datasets,
         "trainings": ["simple"],
-        "imported": {"backbone": "backbone.pt", "simple": "simple.pt"},     # so that only test classes are needed
+        "imported": {"backbone": "backbone.pt", "simple": "simple.pt"},  # so that only test classes are needed
         "pretraining": {"datasets": names},
         "meta_training": {"datasets": names, "protocol": {"kind": "variable"}, "validation_datasets": names},
         "evaluations": {"main": evaluation},
     }
     file = folder / "study.yaml"
-    file.write_text(json.dumps(content | values))    # JSON is YAML
+    file.write_text(json.dumps(content | values))  # JSON is YAML
     return file
 
 
@@ -187,11 +190,19 @@ def test_a_list_of_prepared_data_without_its_originals(study, photographs, tmp_p
 
 
 def test_a_list_goes_on_past_what_is_at_fault(tmp_path, photographs, capsys):
-    study = write_study(tmp_path, {
-        "both": {"source": "folder", "domain": "in", "path": str(photographs), "splits": "a.csv",
-                 "fractions": [0.5, 0.25, 0.25]},
-        "digits": {"source": "miniature", "domain": "out"},
-    })
+    study = write_study(
+        tmp_path,
+        {
+            "both": {
+                "source": "folder",
+                "domain": "in",
+                "path": str(photographs),
+                "splits": "a.csv",
+                "fractions": [0.5, 0.25, 0.25],
+            },
+            "digits": {"source": "miniature", "domain": "out"},
+        },
+    )
     assert run(study, "--list") == 0
     said = capsys.readouterr().out
     assert "  at fault: Dataset 'both' has both splits and fractions" in said and "digits: built in" in said
@@ -204,10 +215,10 @@ def test_a_check_finds_what_was_planted_and_writes_nothing(study, photographs, t
     def copy(old: str, new: str) -> None:
         (photographs / new).write_bytes((photographs / old).read_bytes())
 
-    copy("train/train-0/0.png", "test/test-0/0.png")    # across splits, three times
+    copy("train/train-0/0.png", "test/test-0/0.png")  # across splits, three times
     copy("train/train-0/0.png", "train/train-1/0.png")
     copy("train/train-2/1.png", "train/train-3/1.png")  # in several classes
-    copy("test/test-1/0.png", "test/test-1/2.png")      # within a class
+    copy("test/test-1/0.png", "test/test-1/2.png")  # within a class
     (photographs / "test" / "test-4" / "0.png").write_bytes(b"")
     (photographs / "test" / "test-4" / "1.png").write_bytes(b"no image")
     before = sorted(tmp_path.rglob("*"))
@@ -236,9 +247,10 @@ def test_a_check_fails_where_preparing_would(study, tmp_path, photographs, capsy
     assert run(study, "--check") == 1
     assert "Dataset 'birds': there is no" in capsys.readouterr().err
     (photographs / "test" / "test-4" / "0.png").write_bytes(b"")
-    study = write_study(tmp_path, {
-        "photographs": {"source": "folder", "domain": "in", "path": str(photographs), "unreadable": "refuse"}
-    })
+    study = write_study(
+        tmp_path,
+        {"photographs": {"source": "folder", "domain": "in", "path": str(photographs), "unreadable": "refuse"}},
+    )
     assert run(study, "--check") == 1
     said = capsys.readouterr()
     assert "photographs: 1 image can't be read, and the dataset's `unreadable` is 'refuse'" in said.err
@@ -248,11 +260,9 @@ def test_a_check_fails_where_preparing_would(study, tmp_path, photographs, capsy
 def test_two_processes_check_the_same(study, photographs):
     loaded = load_study(study)
     (photographs / "test" / "test-4" / "0.png").write_bytes(b"")
-    (photographs / "test" / "test-4" / "1.png").write_bytes(b"")    # two empty files are no duplicates
+    (photographs / "test" / "test-4" / "1.png").write_bytes(b"")  # two empty files are no duplicates
     found = [
-        checking.check(
-            files.point_at("photographs", loaded.datasets["photographs"], SIZE, loaded.decoding, processes)
-        )
+        checking.check(files.point_at("photographs", loaded.datasets["photographs"], SIZE, loaded.decoding, processes))
         for processes in (1, 2)
     ]
     assert found[0] == found[1] and found[0].duplicates == [] and len(found[0].unreadable) == 2

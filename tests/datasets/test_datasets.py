@@ -33,10 +33,7 @@ def few(recipe: Recipe, split: str, classes: int = 2, images: int = 5) -> list[C
 @pytest.fixture
 def toy() -> Preparation:
     """Two splits whose images of class k are grey of level k; `toy.made` counts its preparations."""
-    layouts = {
-        "train": SplitLayout(("a", "b"), (3, 2), ("x", "y")),
-        "test": SplitLayout(("c", "d", "e"), (1, 2, 3)),
-    }
+    layouts = {"train": SplitLayout(("a", "b"), (3, 2), ("x", "y")), "test": SplitLayout(("c", "d", "e"), (1, 2, 3))}
     made = []
 
     def fill(files):
@@ -96,9 +93,7 @@ def test_classes_are_enough_and_disjoint_across_splits(name):
 def test_four_in_domain_and_three_out_of_domain_datasets_of_30_000_images_at_most():
     splits = [recipe.splits for recipe in RECIPES.values()]
     assert splits.count(("train", "valid", "test")) == 4 and splits.count(("test",)) == 3
-    total = sum(
-        plan.n_images for recipe in RECIPES.values() for split in recipe.splits for plan in recipe.plan(split)
-    )
+    total = sum(plan.n_images for recipe in RECIPES.values() for split in recipe.splits for plan in recipe.plan(split))
     assert 25_000 <= total <= 31_000
 
 
@@ -110,8 +105,7 @@ def test_test_classes_allow_fifty_queries_beside_a_support_image_and_differ_in_s
 
 def test_glyphs_have_hundreds_of_classes_in_scripts_of_one_split_each():
     scripts = {
-        split: {plan.superclass for plan in RECIPES["glyphs"].plan(split)}
-        for split in ("train", "valid", "test")
+        split: {plan.superclass for plan in RECIPES["glyphs"].plan(split)} for split in ("train", "valid", "test")
     }
     assert sum(len(RECIPES["glyphs"].plan(split)) for split in scripts) >= 500
     assert sum(map(len, scripts.values())) == len(set.union(*scripts.values())) >= 10
@@ -137,9 +131,7 @@ def test_lookalikes_of_other_scripts_are_dropped():
 def test_every_glyph_is_held_by_each_of_its_faces():
     for plan in RECIPES["glyphs"].plan("valid")[::9]:
         assert len(plan.parameters["faces"]) >= typefaces.MINIMUM_FACES
-        assert all(
-            typefaces.bitmap(plan.parameters["character"], face).any() for face in plan.parameters["faces"]
-        )
+        assert all(typefaces.bitmap(plan.parameters["character"], face).any() for face in plan.parameters["faces"])
 
 
 def test_signs_use_no_character_of_glyphs():
@@ -162,9 +154,7 @@ def test_crops_stay_inside_their_own_place(monkeypatch):
     name, x, y = photographs.places()[0]
     white = {other: np.full_like(image, 255) for other, image in photographs._photographs().items()}
     white[name] = white[name].copy()
-    white[name][y : y + photographs.PLACE, x : x + photographs.PLACE] = (
-        0  # the place is black, all else is white
-    )
+    white[name][y : y + photographs.PLACE, x : x + photographs.PLACE] = 0  # the place is black, all else is white
     monkeypatch.setattr(photographs, "_photographs", lambda: white)
     for key in ("exposure", "contrast", "cast", "softness", "shade", "noise"):
         monkeypatch.setitem(photographs.STRENGTH, key, 0.0)
@@ -274,12 +264,7 @@ def test_prepared_once_and_opened_afterwards(toy, tmp_path):
     for split in ("train", "test", "train"):
         source.open_prepared(toy, tmp_path, split)
     assert len(toy.made) == 1
-    assert {file.name for file in (tmp_path / "toy-8").iterdir()} == {
-        "train.npy",
-        "test.npy",
-        "index.json",
-        ".lock",
-    }
+    assert {file.name for file in (tmp_path / "toy-8").iterdir()} == {"train.npy", "test.npy", "index.json", ".lock"}
 
 
 def test_another_recipe_makes_files_stale(toy, tmp_path):
@@ -290,8 +275,7 @@ def test_another_recipe_makes_files_stale(toy, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "damage",
-    ["truncate array", "delete array", "truncate index", "delete index", "foreign index", "left over"],
+    "damage", ["truncate array", "delete array", "truncate index", "delete index", "foreign index", "left over"]
 )
 def test_damaged_files_are_made_anew(toy, tmp_path, damage):
     source.open_prepared(toy, tmp_path, "test")
@@ -335,9 +319,7 @@ def test_a_failed_preparation_leaves_nothing_that_looks_complete(toy, tmp_path):
         raise OSError("no space left")
 
     with pytest.raises(OSError, match="no space"):
-        source.open_prepared(
-            Preparation("toy", 8, toy.splits, {"version": 1}, toy.layouts, fail), tmp_path, "test"
-        )
+        source.open_prepared(Preparation("toy", 8, toy.splits, {"version": 1}, toy.layouts, fail), tmp_path, "test")
     assert not (tmp_path / "toy-8" / "index.json").exists()
     assert (source.open_prepared(toy, tmp_path, "test").images_of(2) == 2).all()
 
@@ -383,9 +365,7 @@ def test_two_processes_that_ask_at_once_both_succeed(tmp_path):
         "print(len(digits.images))"
     )
     jobs = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
-        )
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
     assert [job.communicate(timeout=60)[0].strip() for job in jobs] == ["1797", "1797"]
@@ -409,9 +389,7 @@ def test_open_source_prepares_a_dataset_of_the_miniature(tmp_path):
 
 
 def test_unknown_dataset_split_and_size(tmp_path):
-    with pytest.raises(
-        DatasetError, match="no dataset 'glyph'; it has: glyphs, textures.*Did you mean 'glyphs'"
-    ):
+    with pytest.raises(DatasetError, match="no dataset 'glyph'; it has: glyphs, textures.*Did you mean 'glyphs'"):
         open_source("glyph", MINIATURE, "test", SIZE, tmp_path)
     with pytest.raises(DatasetError, match="'digits' has no split 'train'; it has: test"):
         open_source("digits", MINIATURE, "train", SIZE, tmp_path)

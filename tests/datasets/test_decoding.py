@@ -17,7 +17,7 @@ from PIL import Image, ImageFile, features
 from tcnaps.datasets import DatasetError, decoding
 from tcnaps.datasets.decoding import ImageError, decode, resize_aligned
 
-ORIENTATION = 274       # EXIF's tag
+ORIENTATION = 274  # EXIF's tag
 
 
 def needs_simplejpeg():
@@ -45,16 +45,19 @@ def exif(orientation):
 
 def png(width, height, depth, kind, rows, transparent=None):
     """A PNG by hand: Pillow does not write every kind that it reads."""
+
     def chunk(name, content):
         return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
 
-    return b"".join([
-        b"\x89PNG\r\n\x1a\n",
-        chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, 0)),
-        b"" if transparent is None else chunk(b"tRNS", transparent),
-        chunk(b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows))),
-        chunk(b"IEND", b""),
-    ])
+    return b"".join(
+        [
+            b"\x89PNG\r\n\x1a\n",
+            chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, 0)),
+            b"" if transparent is None else chunk(b"tRNS", transparent),
+            chunk(b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows))),
+            chunk(b"IEND", b""),
+        ]
+    )
 
 
 def square(data, size=8, **options):
@@ -101,7 +104,7 @@ def test_bilinear_and_lanczos_are_pillow_s(resampling, pillow, size):
 def test_aligned_corners_are_the_naive_loop_s(height, width, size, seed):
     pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3)).astype(np.uint8)
     naive = naive_aligned(pixels, size)
-    np.testing.assert_allclose(resize_aligned(pixels, size), naive, atol=1e-3)      # float32's positions
+    np.testing.assert_allclose(resize_aligned(pixels, size), naive, atol=1e-3)  # float32's positions
     decoded = decode(encoded(pixels, "PNG"), size, "aligned corners")
     np.testing.assert_allclose(decoded, naive, atol=0.5 + 1e-3)
     if size > 1:
@@ -110,14 +113,14 @@ def test_aligned_corners_are_the_naive_loop_s(height, width, size, seed):
 
 def test_shrinking_with_aligned_corners_skips_pixels_and_the_others_average():
     pixels = np.zeros((81, 81, 3), np.uint8)
-    pixels[::10, ::10] = 255        # just where the nine output pixels lie
+    pixels[::10, ::10] = 255  # just where the nine output pixels lie
     data = encoded(pixels, "PNG")
     assert (decode(data, 9, "aligned corners") == 255).all()
     assert decode(data, 9, "bilinear").max() < 20 and decode(data, 9, "lanczos").max() < 20
 
 
 def test_an_image_that_is_not_square_is_squashed_whole():
-    pixels = np.repeat(np.uint8([10, 20, 30, 40])[:, None, None], 3, axis=2).repeat(2, axis=1)      # 4 high, 2 wide
+    pixels = np.repeat(np.uint8([10, 20, 30, 40])[:, None, None], 3, axis=2).repeat(2, axis=1)  # 4 high, 2 wide
     assert (decode(encoded(pixels, "PNG"), 2, "aligned corners")[:, :, 0] == [[10, 10], [40, 40]]).all()
 
 
@@ -132,7 +135,7 @@ def test_nothing_outside_the_box_shows(resampling):
 def test_the_box_is_of_the_upright_image():
     stored = photo(8, 16)
     data = encoded(stored, "PNG", exif=exif(6))
-    upright = np.rot90(stored, -1)      # 16 high, 8 wide
+    upright = np.rot90(stored, -1)  # 16 high, 8 wide
     np.testing.assert_array_equal(square(data, box=(0, 8, 8, 16)), upright[8:])
     np.testing.assert_array_equal(square(data, box=(8, 0, 16, 8), orient=False), stored[:, 8:])
 
@@ -176,7 +179,7 @@ def test_one_bit_becomes_black_and_white():
 def test_sixteen_bits_are_scaled_and_not_clipped(kind):
     levels = np.arange(64, dtype=np.uint16).reshape(8, 8) * 4
     values = levels * 257
-    values[0, 0], values[0, 1] = 128, 129       # on either side of half a level
+    values[0, 0], values[0, 1] = 128, 129  # on either side of half a level
     if kind == "png":
         data = encoded(Image.fromarray(values), "PNG")
     elif kind == "pgm":
@@ -202,8 +205,17 @@ def test_a_twelve_bit_tiff_is_scaled_by_its_own_white():
     values = np.uint16([0, 4095, 2048, 1000])
     bits = "".join(f"{value:012b}" for value in values)
     strip = int(bits, 2).to_bytes(6, "big")
-    tags = [(256, 4, 2), (257, 4, 2), (258, 3, 12), (259, 3, 1), (262, 3, 1), (273, 4, 122), (277, 3, 1),
-            (278, 4, 2), (279, 4, 6)]
+    tags = [
+        (256, 4, 2),
+        (257, 4, 2),
+        (258, 3, 12),
+        (259, 3, 1),
+        (262, 3, 1),
+        (273, 4, 122),
+        (277, 3, 1),
+        (278, 4, 2),
+        (279, 4, 6),
+    ]
     table = b"".join(struct.pack("<HHII", tag, kind, 1, value) for tag, kind, value in tags)
     data = b"II*\0\x08\0\0\0" + struct.pack("<H", len(tags)) + table + bytes(4) + strip
     assert len(data) == 128
@@ -252,7 +264,7 @@ def test_transparent_palette_entries_lie_on_white():
     for file_format in ("PNG", "GIF"):
         decoded = square(encoded(image, file_format, transparency=1))
         np.testing.assert_array_equal(decoded[0, :3], [[200, 0, 0], [255, 255, 255], [0, 0, 50]])
-    shaded = square(encoded(image, "PNG", transparency=bytes([255, 0, 51])))     # opaque, invisible, a fifth
+    shaded = square(encoded(image, "PNG", transparency=bytes([255, 0, 51])))  # opaque, invisible, a fifth
     np.testing.assert_allclose(shaded[0, :3], [[200, 0, 0], [255, 255, 255], [204, 204, 214]], atol=1)
 
 
@@ -279,14 +291,22 @@ def test_of_an_animation_the_first_frame_is_taken():
 
 @pytest.mark.skipif(not features.check("littlecms2"), reason="this Pillow converts no Lab colours")
 def test_lab_colours():
-    lab = Image.merge("LAB", [Image.new("L", (8, 8), level) for level in (138, 209, 198)])   # sRGB's red, D50
+    lab = Image.merge("LAB", [Image.new("L", (8, 8), level) for level in (138, 209, 198)])  # sRGB's red, D50
     np.testing.assert_allclose(square(encoded(lab, "TIFF"))[0, 0], [255, 0, 0], atol=6)
 
 
 # Orientation
 
-UPRIGHT = {1: lambda x: x, 2: np.fliplr, 3: lambda x: np.rot90(x, 2), 4: np.flipud, 5: lambda x: x.swapaxes(0, 1),
-           6: lambda x: np.rot90(x, -1), 7: lambda x: np.rot90(x, 2).swapaxes(0, 1), 8: np.rot90}
+UPRIGHT = {
+    1: lambda x: x,
+    2: np.fliplr,
+    3: lambda x: np.rot90(x, 2),
+    4: np.flipud,
+    5: lambda x: x.swapaxes(0, 1),
+    6: lambda x: np.rot90(x, -1),
+    7: lambda x: np.rot90(x, 2).swapaxes(0, 1),
+    8: np.rot90,
+}
 
 
 @pytest.mark.parametrize("orientation", UPRIGHT)
@@ -309,8 +329,16 @@ def test_orientation_of_avif():
     np.testing.assert_allclose(decoded[:, :, 0], [[0, 200], [0, 200]], atol=3)
 
 
-@pytest.mark.parametrize("block", [b"Exif\0\0", b"Exif\0\0garbage", b"Exif\0\0II*\0\xff\xff\xff\x7f", b"Exif\0\0MM\0*",
-                                   b"Exif\0\0II*\0\x08\0\0\0\x02\0\x12\x01\x03\0\x99\0\0\0\xff\xff\xff\0"])
+@pytest.mark.parametrize(
+    "block",
+    [
+        b"Exif\0\0",
+        b"Exif\0\0garbage",
+        b"Exif\0\0II*\0\xff\xff\xff\x7f",
+        b"Exif\0\0MM\0*",
+        b"Exif\0\0II*\0\x08\0\0\0\x02\0\x12\x01\x03\0\x99\0\0\0\xff\xff\xff\0",
+    ],
+)
 def test_corrupt_exif_leaves_an_image_as_it_is(block):
     data = encoded(photo(8, 8), "JPEG")
     damaged = data[:2] + b"\xff\xe1" + struct.pack(">H", len(block) + 2) + block + data[2:]
@@ -359,7 +387,7 @@ def test_simplejpeg_s_pixels_are_pillow_s():
         kinds.add((image.mode, *simplejpeg.decode_jpeg_header(data)[2:]))
         if image.mode != "CMYK":
             np.testing.assert_array_equal(simplejpeg.decode_jpeg(data), np.asarray(image.convert("RGB")))
-    for subsampling in ("440", "411"):      # which Pillow doesn't write
+    for subsampling in ("440", "411"):  # which Pillow doesn't write
         for height, width in ((1, 1), (17, 33), (40, 31), (64, 64)):
             data = simplejpeg.encode_jpeg(np.ascontiguousarray(photo(height, width)), colorsubsampling=subsampling)
             kinds.add(("RGB", *simplejpeg.decode_jpeg_header(data)[2:]))
@@ -467,10 +495,12 @@ def test_the_fast_transform_gives_the_official_pixels_exactly(official):
 
 
 def test_the_accurate_transform_differs_from_them_as_much_as_it_was_found_to(official):
-    differences = np.concatenate([
-        (np.asarray(decoding._rgb(data, fast=False, orient=True)).astype(int) - pixels).ravel()
-        for data, pixels, _ in official
-    ])
+    differences = np.concatenate(
+        [
+            (np.asarray(decoding._rgb(data, fast=False, orient=True)).astype(int) - pixels).ravel()
+            for data, pixels, _ in official
+        ]
+    )
     assert np.abs(differences).max() <= 5 and 0.8 < differences.mean() < 0.86
 
 
@@ -521,15 +551,20 @@ def test_a_request_for_truncated_images_is_refused(monkeypatch):
         decode(encoded(photo(), "JPEG"), 8, "bilinear")
 
 
-@pytest.mark.parametrize(("side", "message"), [(12_300, "it has 12300 x 12300 pixels, more than 150000000: scale it"),
-                                               (60_000, r"too many pixels: scale it down first .*3600000000")])
+@pytest.mark.parametrize(
+    ("side", "message"),
+    [
+        (12_300, "it has 12300 x 12300 pixels, more than 150000000: scale it"),
+        (60_000, r"too many pixels: scale it down first .*3600000000"),
+    ],
+)
 def test_too_many_pixels_are_refused_before_they_are_decoded(side, message):
     with pytest.raises(ImageError, match=message):
         decode(png(side, side, 8, 2, []), 8, "bilinear")
 
 
 def test_what_pillow_only_warns_of_is_decoded_in_silence():
-    image = Image.new("1", (9_600, 9_600))      # 92 million pixels: Pillow warns from 89 million on
+    image = Image.new("1", (9_600, 9_600))  # 92 million pixels: Pillow warns from 89 million on
     assert not decode(encoded(image, "PNG"), 4, "bilinear").any()
 
 

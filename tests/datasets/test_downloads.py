@@ -320,8 +320,9 @@ def test_a_redirection_may_not_drop_the_encryption():
         downloads._Redirects().redirect_request(request, None, 302, "Found", {}, "http://127.0.0.1/weights.pt")
 
 
-@pytest.mark.parametrize("url", ["file:///etc/hostname", "ftp://127.0.0.1/f", "data:,hello", "weights.pt", "https://",
-                                 "http://[", ""])
+@pytest.mark.parametrize(
+    "url", ["file:///etc/hostname", "ftp://127.0.0.1/f", "data:,hello", "weights.pt", "https://", "http://[", ""]
+)
 def test_only_web_addresses_are_opened(url, tmp_path):
     with pytest.raises(DownloadError, match="can't be downloaded: give an address|is no address"):
         download(url, tmp_path / "weights.pt")

@@ -102,10 +102,14 @@ def arrays_of(folder: Path, root: Path, **options) -> dict[str, np.ndarray]:
 def expected(root: Path, read=None, without=()) -> dict[str, np.ndarray]:
     """The arrays by a plain loop."""
     return {
-        split: np.stack([
-            (read or (lambda path: decode(Path(path), SIZE, "bilinear")))(image.path)
-            for images in part.images for image in images if Path(image.path).name not in without
-        ])
+        split: np.stack(
+            [
+                (read or (lambda path: decode(Path(path), SIZE, "bilinear")))(image.path)
+                for images in part.images
+                for image in images
+                if Path(image.path).name not in without
+            ]
+        )
         for split, part in list_images(root).splits.items()
     }
 
@@ -128,7 +132,10 @@ def test_arrays_hold_every_image_in_its_row(images, tmp_path, processes):
     np.testing.assert_array_equal(opened.image(1, 3), decode(images / "test" / "e" / "e3.png", SIZE, "bilinear"))
     source.verify(preparation(dataset_of(images)), tmp_path / "data")
     assert {file.name for file in (tmp_path / "data" / "birds-8").iterdir()} == {
-        "train.npy", "test.npy", "index.json", ".lock"
+        "train.npy",
+        "test.npy",
+        "index.json",
+        ".lock",
     }
 
 
@@ -205,7 +212,10 @@ def test_the_datasets_own_resampling_goes_first_then_its_sources_then_the_studys
     images, tmp_path, key, listing, study, wanted
 ):
     found = arrays_of(
-        tmp_path / "data", images, resampling=key, options={"resampling": listing},
+        tmp_path / "data",
+        images,
+        resampling=key,
+        options={"resampling": listing},
         decoding=settings.Decoding(resampling=study),
     )
     assert_same(found, expected(images, lambda path: decode(Path(path), SIZE, wanted)))
@@ -243,10 +253,12 @@ def test_the_hierarchy_and_the_order_of_splits_are_kept(images, tmp_path):
     def listing():
         splits = list_images(images).splits
         train = splits["train"]
-        return Listing({
-            "train": SplitListing(train.class_names, train.images, ("x", "x", "y")),
-            "test": SplitListing(("d", "e"), splits["test"].images, spans=(np.array([0, 1]), np.array([1]))),
-        })
+        return Listing(
+            {
+                "train": SplitListing(train.class_names, train.images, ("x", "x", "y")),
+                "test": SplitListing(("d", "e"), splits["test"].images, spans=(np.array([0, 1]), np.array([1]))),
+            }
+        )
 
     index = prepare(tmp_path / "data", images, listing=listing)
     assert list(index["splits"]) == ["train", "test"]
@@ -311,7 +323,9 @@ def damaged(images) -> Path:
 
 
 REASONS = {name: reason for name, (_, reason) in UNREADABLE.items()} | {
-    "folder.png": "it is not a file", "link.png": "No such file", "pipe.png": "it is not a file"
+    "folder.png": "it is not a file",
+    "link.png": "No such file",
+    "pipe.png": "it is not a file",
 }
 
 
@@ -402,8 +416,11 @@ def test_a_system_error_is_tried_again(images, tmp_path, readers, capsys):
 
 def test_pixels_of_another_kind_are_unreadable(images, tmp_path):
     def read(image):
-        return {"a0.png": np.zeros((4, 4, 4), np.uint8), "a1.png": np.zeros((4, 4), np.float32),
-                "a2.png": np.zeros((0, 4, 3), np.uint8)}.get(Path(image.path).name, np.ones((4, 4), np.uint8))
+        return {
+            "a0.png": np.zeros((4, 4, 4), np.uint8),
+            "a1.png": np.zeros((4, 4), np.float32),
+            "a2.png": np.zeros((0, 4, 3), np.uint8),
+        }.get(Path(image.path).name, np.ones((4, 4), np.uint8))
 
     index = prepare(tmp_path / "data", images, read=read)
     assert index["unreadable"] == {"train": 3, "test": 0}
@@ -624,10 +641,15 @@ def test_a_full_disk_is_an_error_that_says_how_much_room_is_needed(images, tmp_p
 @pytest.mark.parametrize("processes", [1, 2])
 def test_a_disk_that_fills_up_while_images_are_written(images, tmp_path, processes):
     """By a limit on the size of files, which writing beyond it runs into; room is taken in vain."""
-    script = SCRIPT.replace("import sys\n", "import os, resource, sys\n").replace(
-        "listing_scan.IMAGES", "del os.posix_fallocate\nresource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))\n"
-        "from tcnaps.datasets import array_files\narray_files.file_size = lambda shape: 0\nlisting_scan.IMAGES"
-    ).replace("file_readers.noted", "test_files.read_path")
+    script = (
+        SCRIPT.replace("import sys\n", "import os, resource, sys\n")
+        .replace(
+            "listing_scan.IMAGES",
+            "del os.posix_fallocate\nresource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))\n"
+            "from tcnaps.datasets import array_files\narray_files.file_size = lambda shape: 0\nlisting_scan.IMAGES",
+        )
+        .replace("file_readers.noted", "test_files.read_path")
+    )
     command = [sys.executable, "-c", script.format(tests=str(TESTS)), tmp_path / "data", images, str(processes)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1 and "DatasetError: Dataset 'birds' takes" in done.stderr, done.stderr

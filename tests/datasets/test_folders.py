@@ -44,8 +44,10 @@ def listed(root, **options):
     """The paths of all images within the dataset's folder, by split and class."""
     splits = source(root, **options).listing().splits
     return {
-        split: {name: [os.path.relpath(image.path, root) for image in images]
-                for name, images in zip(found.class_names, found.images)}
+        split: {
+            name: [os.path.relpath(image.path, root) for image in images]
+            for name, images in zip(found.class_names, found.images)
+        }
         for split, found in splits.items()
     }
 
@@ -118,8 +120,13 @@ def test_split_files_and_fractions_put_the_folders_of_a_class_together(tree, tmp
 
 
 def test_superclasses(tree, tmp_path):
-    paths = [f"{split}/{group}/{name}/{k}.png" for split, groups in LETTERS.items() for group, names in groups.items()
-             for name in names for k in range(2)]
+    paths = [
+        f"{split}/{group}/{name}/{k}.png"
+        for split, groups in LETTERS.items()
+        for group, names in groups.items()
+        for name in names
+        for k in range(2)
+    ]
     root = tree(*paths)
     splits = source(root, superclasses=True).listing().splits
     assert splits["train"].class_names == ("Greek/alpha", "Greek/beta", "Latin/a", "Latin/b", "Latin/c")
@@ -197,9 +204,9 @@ def test_cutting_into_fractions(names, fractions):
     for (_, part), fraction in zip(parts.items(), fractions):
         assert abs(len(part) - fraction * len(names)) <= 1
     assert cut(sorted(names, reverse=True), tuple(fractions)) == parts
-    new = cut([*names, "z"], tuple(fractions))     # a name that is not there yet
+    new = cut([*names, "z"], tuple(fractions))  # a name that is not there yet
     moved = sum(name not in new[split] for split, part in parts.items() for name in part)
-    assert moved <= 2   # one across each border
+    assert moved <= 2  # one across each border
 
 
 def test_fractions_are_exact():
@@ -216,9 +223,21 @@ def test_fractions_are_exact():
 
 def test_other_files_are_counted_and_leftovers_are_not(tree):
     root = tree(
-        "train/a/1.jpg", "train/a/.hidden.jpg", "train/a/Thumbs.db", "train/a/.DS_Store", "train/a/notes.txt",
-        "train/a/__MACOSX/._1.jpg", "train/a/.cache/2.jpg", "train/a/x.TXT", "train/a/README", "train/.git/a.jpg",
-        "__MACOSX/train/a/1.jpg", "train/__MACOSX/1.jpg", "train/stray.jpg", "train/list.csv", "cover.png",
+        "train/a/1.jpg",
+        "train/a/.hidden.jpg",
+        "train/a/Thumbs.db",
+        "train/a/.DS_Store",
+        "train/a/notes.txt",
+        "train/a/__MACOSX/._1.jpg",
+        "train/a/.cache/2.jpg",
+        "train/a/x.TXT",
+        "train/a/README",
+        "train/.git/a.jpg",
+        "__MACOSX/train/a/1.jpg",
+        "train/__MACOSX/1.jpg",
+        "train/stray.jpg",
+        "train/list.csv",
+        "cover.png",
     )
     assert listed(root) == {"train": {"a": ["train/a/1.jpg"]}}
     assert notes(root) == (
@@ -240,7 +259,7 @@ def test_classes_that_look_like_superclasses_are_told(tree):
 def test_every_extension_is_of_a_format_that_is_decoded():
     Image.init()
     formats = {extension: name for extension, name in Image.EXTENSION.items() if name in decoding.FORMATS}
-    assert EXTENSIONS <= formats.keys() | {".avif"}     # a Pillow without AVIF says so when it meets one
+    assert EXTENSIONS <= formats.keys() | {".avif"}  # a Pillow without AVIF says so when it meets one
     assert {"JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000"} <= {formats.get(e) for e in EXTENSIONS}
 
 
@@ -259,7 +278,7 @@ def test_links_are_followed_but_no_folder_is_entered_twice(tree, tmp_path):
     assert listed(root)["test"]["b"] == ["test/b/9.jpg"]
     found = scan_folder(root / "test/a")
     assert found.images == ("5.jpg", "deep/1.jpg", "linked/9.jpg", "lost.jpg", "self.jpg")
-    assert found.others == ("pipe.jpg", "self")     # nothing reads those
+    assert found.others == ("pipe.jpg", "self")  # nothing reads those
 
 
 # Sources and stamps
@@ -285,7 +304,7 @@ def test_stamp_changes_with_the_files(tree, tmp_path):
     stamps = [stamp()]
     assert stamp() == stamps[0] and stamps[0]["folders"] == 3 and stamps[0]["entries"] == 3
     tree("c/2.jpg", "top.jpg")
-    assert stamp() == stamps[0]     # c is in no split
+    assert stamp() == stamps[0]  # c is in no split
     tree("b/deep/2.jpg")
     stamps.append(stamp())
     (root / "a/1.jpg").rename(root / "a/3.jpg")
@@ -335,8 +354,11 @@ def test_needs_and_help(tree, tmp_path):
         (["train/a/1.jpg"], {"superclasses": True}, "train/a is to be a superclass, .*remove the key superclasses"),
         (["train/.x"], {"superclasses": True}, "train has no classes"),
         ([".x"], {"fractions": (0.5, 0.2, 0.3)}, "pets has no classes"),
-        (["train/a/1.jpg", "train/b/1.npy", "train/b/2.npy", "train/c/.x"], {},
-         r"split train: 2 of 3 classes have no images: 'b', 'c'. .*train/b holds other files \(2 .npy\)"),
+        (
+            ["train/a/1.jpg", "train/b/1.npy", "train/b/2.npy", "train/c/.x"],
+            {},
+            r"split train: 2 of 3 classes have no images: 'b', 'c'. .*train/b holds other files \(2 .npy\)",
+        ),
         (["train/a/.x"], {}, "1 of 1 classes have no images: 'a'. .* holds nothing"),
         (["a/1.jpg", "b/1.jpg"], {"fractions": (0.8, 0.1, 0.1)}, "0.1 of 2 classes or superclasses is none for"),
         (["a/1.jpg", "b/1.jpg"], {"splits": "nothing.csv"}, "There is no split file .*nothing.csv"),
@@ -420,8 +442,10 @@ def test_omniglot(archives, tmp_path):
     prefixes = ("omniglot/train/Greek/character0", "omniglot/train/Latin/character1", "omniglot/test/Tagalog/")
     unpack(archives / "omniglot.tar", prefixes, tmp_path)
     splits = source(tmp_path / "omniglot", superclasses=True).listing().splits
-    assert splits["train"].class_names == (*(f"Greek/character0{k}" for k in range(1, 10)),
-                                           *(f"Latin/character{k}" for k in range(10, 20)))
+    assert splits["train"].class_names == (
+        *(f"Greek/character0{k}" for k in range(1, 10)),
+        *(f"Latin/character{k}" for k in range(10, 20)),
+    )
     assert splits["test"].superclasses == ("Tagalog",) * 17
     assert {len(images) for found in splits.values() for images in found.images} == {20}
     pixels = decoding.decode(Path(splits["test"].images[3][7].path), 28, "bilinear")
@@ -435,7 +459,10 @@ def test_tiny_imagenet_with_its_list_of_classes(archives, tmp_path):
     by_folders = source(root).listing().splits
     assert [len(images) for found in by_folders.values() for images in found.images] == [400, 200]
     assert [Path(image.path).name for image in by_folders["train"].images[0][:4]] == [
-        "n01629819_0.JPEG", "n01629819_1.JPEG", "n01629819_2.JPEG", "n01629819_3.JPEG"
+        "n01629819_0.JPEG",
+        "n01629819_1.JPEG",
+        "n01629819_2.JPEG",
+        "n01629819_3.JPEG",
     ]
     lines = (root / "classes.tsv").read_text().splitlines()
     kept = [line for line in lines if line.startswith(("wnid", "n01629819", "n01443537"))]

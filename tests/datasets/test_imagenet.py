@@ -62,8 +62,9 @@ def feti(folder, *lists):
 def files(source):
     """Names of files by split and class."""
     return {
-        split: {name: [Path(image.path).name for image in images]
-                for name, images in zip(found.class_names, found.images)}
+        split: {
+            name: [Path(image.path).name for image in images] for name, images in zip(found.class_names, found.images)
+        }
         for split, found in source.listing().splits.items()
     }
 
@@ -76,8 +77,14 @@ def expected(names):
 # mini-ImageNet
 
 
-PLACES = ("images/{file}", "{file}", "images/{wnid}/{file}", "{wnid}/{file}", "{split}/{wnid}/{file}",
-          "train/{wnid}/{file}")
+PLACES = (
+    "images/{file}",
+    "{file}",
+    "images/{wnid}/{file}",
+    "{wnid}/{file}",
+    "{split}/{wnid}/{file}",
+    "train/{wnid}/{file}",
+)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -85,16 +92,24 @@ def test_mini_lists_and_images_wherever_they_are(tmp_path, place):
     root = tmp_path / "mini"
     write_lists(root, ravi)
     for split, wnids in WNIDS.items():
-        write(root, *(place.format(file=file, wnid=wnid, split=split) for wnid in wnids
-                      for file in [*ravi(wnid), f"{wnid}00000001.jpg"]))     # one that isn't listed
+        write(
+            root,
+            *(
+                place.format(file=file, wnid=wnid, split=split)
+                for wnid in wnids
+                for file in [*ravi(wnid), f"{wnid}00000001.jpg"]
+            ),
+        )  # one that isn't listed
     assert files(mini(root)) == expected(ravi)
     for found in mini(root).listing().splits.values():
         assert all(Path(image.path).is_file() for images in found.images for image in images)
 
 
 def test_mini_class_folders(tmp_path):
-    root = write(tmp_path / "mini", *(f"{split}/{wnid}/{file}" for split, wnids in WNIDS.items() for wnid in wnids
-                                      for file in ravi(wnid)))
+    root = write(
+        tmp_path / "mini",
+        *(f"{split}/{wnid}/{file}" for split, wnids in WNIDS.items() for wnid in wnids for file in ravi(wnid)),
+    )
     assert files(mini(root)) == expected(ravi)
 
 
@@ -236,7 +251,9 @@ def test_tiered_class_folders(tmp_path):
     for split, wnids in WNIDS.items():
         imagenet(root / split, wnids)
     assert {split: tuple(found) for split, found in files(tiered(root)).items()} == {
-        "train": WNIDS["train"], "valid": WNIDS["val"], "test": WNIDS["test"]
+        "train": WNIDS["train"],
+        "valid": WNIDS["val"],
+        "test": WNIDS["test"],
     }
     out = "\n".join(tiered(root).listing().notes)
     assert "ATTENTION: train has 3 classes, not 351" in out and "test has 2 classes, not 160" in out
@@ -266,8 +283,11 @@ def thousand(folder):
 
 
 def write_list(file, wnids, category=True):
-    file.write_text("".join(f"{wnid},n00020090\n" for wnid in wnids) if category else
-                    "filename,label\n" + "".join(f"{wnid}{k:08}.jpg,{wnid}\n" for wnid in wnids for k in (1, 2)))
+    file.write_text(
+        "".join(f"{wnid},n00020090\n" for wnid in wnids)
+        if category
+        else "filename,label\n" + "".join(f"{wnid}{k:08}.jpg,{wnid}\n" for wnid in wnids for k in (1, 2))
+    )
     return str(file)
 
 
@@ -277,8 +297,11 @@ def test_feti_leaves_out_the_test_classes_of_both(tmp_path, place, overlap):
     mini_test, tiered_test = names[:20], names[20 - overlap : 180 - overlap]
     for name in names:
         write(tmp_path / "imagenet" / place, f"{name}/{name}_1.JPEG")
-    found = feti(tmp_path / "imagenet", write_list(tmp_path / "mini.csv", mini_test, category=False),
-                 write_list(tmp_path / "tiered.csv", tiered_test))
+    found = feti(
+        tmp_path / "imagenet",
+        write_list(tmp_path / "mini.csv", mini_test, category=False),
+        write_list(tmp_path / "tiered.csv", tiered_test),
+    )
     listing = found.listing()
     splits = listing.splits
     assert list(splits) == ["train"] and len(splits["train"].class_names) == 820 + overlap
@@ -291,8 +314,10 @@ def test_feti_leaves_out_the_test_classes_of_both(tmp_path, place, overlap):
 def test_feti_with_wrong_lists_is_refused_with_the_numbers(tmp_path):
     names, mini_test, tiered_test = thousand(tmp_path / "imagenet")
     lists = (write_list(tmp_path / "a.csv", mini_test), write_list(tmp_path / "b.csv", tiered_test[:100]))
-    message = ("1000 classes less test classes: 20 in .*a.csv, 100 in .*b.csv, 116 together leave 884, but it should "
-               "be 824 .* or the paper's 825")
+    message = (
+        "1000 classes less test classes: 20 in .*a.csv, 100 in .*b.csv, 116 together leave 884, but it should "
+        "be 824 .* or the paper's 825"
+    )
     with pytest.raises(DatasetError, match=message):
         feti(tmp_path / "imagenet", *lists).stamp()
     with pytest.raises(DatasetError, match="leave 980, but"):
@@ -304,9 +329,10 @@ def test_feti_with_wrong_lists_is_refused_with_the_numbers(tmp_path):
 
 def test_feti_of_a_part_of_imagenet_is_told(tmp_path):
     imagenet(tmp_path / "imagenet")
-    write(tmp_path / "imagenet", "annotations/1.jpg", "n012/1.jpg")     # no classes of ImageNet
-    lists = [write_list(tmp_path / f"{k}.csv", wnids) for k, wnids in
-             enumerate([["n01930112", "n02110341"], ["n01981276"]])]
+    write(tmp_path / "imagenet", "annotations/1.jpg", "n012/1.jpg")  # no classes of ImageNet
+    lists = [
+        write_list(tmp_path / f"{k}.csv", wnids) for k, wnids in enumerate([["n01930112", "n02110341"], ["n01981276"]])
+    ]
     found = feti(tmp_path / "imagenet", *lists)
     assert list(files(found)["train"]) == [*WNIDS["train"], *WNIDS["val"]]
     (note,) = found.listing().notes
@@ -379,5 +405,6 @@ def test_tiny_imagenet_in_the_layout_of_mini_imagenet(tmp_path):
         (root / f"{split}.csv").write_text(text.getvalue())
     found = files(mini(root))
     assert {split: {wnid: len(names) for wnid, names in classes.items()} for split, classes in found.items()} == {
-        "train": {"n01629819": 400}, "test": {"n01443537": 200}
+        "train": {"n01629819": 400},
+        "test": {"n01443537": 200},
     }

@@ -12,10 +12,14 @@ from tcnaps.datasets.listing import ImageFile, Listing, SplitListing
 
 
 def listing_of(**splits: dict[str, list[str]]) -> Listing:
-    return Listing({
-        split: SplitListing(tuple(classes), tuple([ImageFile(file) for file in files] for files in classes.values()))
-        for split, classes in splits.items()
-    })
+    return Listing(
+        {
+            split: SplitListing(
+                tuple(classes), tuple([ImageFile(file) for file in files] for files in classes.values())
+            )
+            for split, classes in splits.items()
+        }
+    )
 
 
 @pytest.mark.parametrize(
@@ -66,9 +70,7 @@ def test_remarks_on_lone_images_and_shared_names():
 
 
 def test_classes_of_two_superclasses_may_share_their_names():
-    layouts = {
-        split: listing_scan.SplitLayout(tuple("abcde"), (2,) * 5, (split,) * 5) for split in ("train", "test")
-    }
+    layouts = {split: listing_scan.SplitLayout(tuple("abcde"), (2,) * 5, (split,) * 5) for split in ("train", "test")}
     assert listing_scan.remarks(layouts) == []
 
 

@@ -20,8 +20,18 @@ from tcnaps.datasets import DatasetError, open_source, records  # noqa: E402
 from tcnaps.datasets.meta_dataset import list_records, open_records  # noqa: E402
 from tcnaps.datasets.records import RecordError  # noqa: E402
 
-OFFICIAL = ["aircraft", "cu_birds", "dtd", "fungi", "ilsvrc_2012", "mscoco", "omniglot", "quickdraw", "traffic_sign",
-            "vgg_flower"]
+OFFICIAL = [
+    "aircraft",
+    "cu_birds",
+    "dtd",
+    "fungi",
+    "ilsvrc_2012",
+    "mscoco",
+    "omniglot",
+    "quickdraw",
+    "traffic_sign",
+    "vgg_flower",
+]
 
 
 def section(path, **keys):
@@ -106,16 +116,16 @@ def test_spans(tmp_path):
     splits = list_records("tree", tmp_path).splits
     assert list(splits) == ["train", "test"]
     assert [span.tolist() for span in splits["train"].spans] == [[0, 1]]
-    assert [span.tolist() for span in splits["test"].spans] == [[0, 1], [0, 1, 2]]      # b, root
+    assert [span.tolist() for span in splits["test"].spans] == [[0, 1], [0, 1, 2]]  # b, root
     assert all(span.dtype == np.int64 for span in splits["test"].spans)
 
 
 def test_at_most_so_many_images_a_class_are_spread_over_its_file(tmp_path, folder):
     part = open_records("tiny", section(folder, images_per_class=4), tmp_path).listing().splits["test"]
     assert [[image.position[3] for image in images] for images in part.images] == [
-        [0, 1, 2, 3],       # of 5
-        [0, 1, 3, 4],       # of 6
-        [0, 1, 3, 5],       # of 7
+        [0, 1, 2, 3],  # of 5
+        [0, 1, 3, 4],  # of 6
+        [0, 1, 3, 5],  # of 7
     ]
     assert list_records("tiny", folder).read(part.images[2][3]) == content(4, 5)
 
@@ -145,22 +155,22 @@ def test_the_official_writer_s_images_through_the_whole_chain(reference, tmp_pat
     assert [len(part.class_names) for part in listing.splits.values()] == [7, 5]
     found = {
         image.position[2:]: hashlib.sha256(listing.read(image)).hexdigest()
-        for part in listing.splits.values() for images in part.images for image in images
+        for part in listing.splits.values()
+        for images in part.images
+        for image in images
     }
     assert found == {(entry["class"], entry["index"]): entry["jpeg_sha256"] for entry in manifest}
     official, compared = np.load(reference / "toy_decoded.npz"), 0
     decoding = settings.Decoding(jpeg_dct="fast", resampling="aligned corners")
     for split, first in (("train", 0), ("test", 7)):
-        prepared = {
-            size: open_source("toy", section(folder), split, size, tmp_path, decoding) for size in (42, 84)
-        }
+        prepared = {size: open_source("toy", section(folder), split, size, tmp_path, decoding) for size in (42, 84)}
         for label, number in found:
             for size in prepared:
                 key = f"c{label:02d}_i{number:02d}_{size}"
                 if key in official and 0 <= label - first < prepared[size].n_classes:
                     grey_levels = (official[key].astype(np.float64) + 1) * 127.5
                     difference = prepared[size].image(label - first, number) - grey_levels
-                    assert np.abs(difference).max() < 0.5001     # their rounding to bytes, and float32's
+                    assert np.abs(difference).max() < 0.5001  # their rounding to bytes, and float32's
                     compared += 1
     assert compared == sum(key.endswith(("_84", "_42")) for key in official.files) > 0
 
@@ -204,7 +214,7 @@ def test_the_official_specifications(reference, tmp_path, monkeypatch, name):
     for label in specification["class_names"]:
         (tmp_path / f"{label}.tfrecords").touch()
     zeros = {str(tmp_path / f"{label}.tfrecords"): np.broadcast_to(np.int64(0), n) for label, n in counts.items()}
-    monkeypatch.setattr(records, "read_index", lambda file: (zeros[str(file)], zeros[str(file)]))   # 50 million
+    monkeypatch.setattr(records, "read_index", lambda file: (zeros[str(file)], zeros[str(file)]))  # 50 million
     splits = list_records(name, tmp_path, images_per_class=2).splits
     sampled = {
         split: json.loads(file.read_text())
@@ -310,6 +320,6 @@ def test_a_missing_checksum_library_is_named(tmp_path, folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "google_crc32c", None)
     monkeypatch.delitem(sys.modules, "tcnaps.datasets.records")
     source = open_records("tiny", section(folder), tmp_path)
-    assert source.stamp()       # whatever is prepared needs no more
+    assert source.stamp()  # whatever is prepared needs no more
     with pytest.raises(DatasetError, match=r"Dataset 'tiny': .* google-crc32c: pip install 'tcnaps\[records\]'"):
         source.listing()

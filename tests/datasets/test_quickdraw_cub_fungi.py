@@ -15,8 +15,11 @@ from tcnaps.datasets.decoding import ImageError
 from tcnaps.datasets.listing import ImageFile
 from tcnaps.datasets.quickdraw_cub_fungi import open_cub, open_fungi, open_quickdraw, read_bitmap
 
-OPENERS = {"quickdraw": (open_quickdraw, settings.QuickDraw), "cub": (open_cub, settings.CUB),
-           "fungi": (open_fungi, settings.Fungi)}
+OPENERS = {
+    "quickdraw": (open_quickdraw, settings.QuickDraw),
+    "cub": (open_cub, settings.CUB),
+    "fungi": (open_fungi, settings.Fungi),
+}
 
 
 def section(source, **keys):
@@ -31,8 +34,7 @@ def names_of(listing):
     """Split -> class -> names of files."""
     return {
         split: {
-            name: [image.path.split("/")[-1] for image in images]
-            for name, images in zip(part.class_names, part.images)
+            name: [image.path.split("/")[-1] for image in images] for name, images in zip(part.class_names, part.images)
         }
         for split, part in listing.splits.items()
     }
@@ -50,8 +52,10 @@ def save(path):
 def drawings(tmp_path):
     """Drawings by class, as written."""
     generator = np.random.default_rng(0)
-    written = {name: generator.integers(0, 256, (n, 784), dtype=np.uint8)
-               for name, n in (("police car", 5), ("cat", 3), ("The Eiffel Tower", 2))}
+    written = {
+        name: generator.integers(0, 256, (n, 784), dtype=np.uint8)
+        for name, n in (("police car", 5), ("cat", 3), ("The Eiffel Tower", 2))
+    }
     (tmp_path / "data").mkdir()
     for name, drawn in written.items():
         np.save(tmp_path / "data" / f"{'full_numpy_bitmap_' if name == 'cat' else ''}{name}.npy", drawn)
@@ -73,7 +77,7 @@ def test_drawings_are_prepared_as_pillow_resizes_them(tmp_path, drawings):
     dataset = section("quickdraw", path=str(tmp_path / "data"))
     prepared = open_source("quickdraw", dataset, "test", 20, tmp_path / "prepared")
     assert prepared.class_sizes.tolist() == [2, 3, 5]
-    expected = Image.fromarray(drawings["cat"][1].reshape(28, 28)).convert("RGB").resize((20, 20), 2)   # bilinear
+    expected = Image.fromarray(drawings["cat"][1].reshape(28, 28)).convert("RGB").resize((20, 20), 2)  # bilinear
     assert np.array_equal(prepared.image(1, 1), expected)
 
 
@@ -81,7 +85,9 @@ def test_meta_dataset_s_split_file(tmp_path, drawings):
     (tmp_path / "splits.json").write_text('{"train": ["police car"], "valid": ["cat"], "test": ["The Eiffel Tower"]}')
     splits = opened(tmp_path, "quickdraw", splits="splits.json").listing().splits
     assert {split: part.class_names for split, part in splits.items()} == {
-        "train": ("police car",), "valid": ("cat",), "test": ("The Eiffel Tower",)
+        "train": ("police car",),
+        "valid": ("cat",),
+        "test": ("The Eiffel Tower",),
     }
 
 
@@ -136,7 +142,7 @@ def test_other_files_and_files_cut_short_are_refused(tmp_path, drawings):
         with pytest.raises(DatasetError, match="police car.npy is no .npy file, or was cut short"):
             opened(tmp_path, "quickdraw").listing()
     np.save(file, np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(DatasetError, match="police car.npy is no .npy file"):       # never unpickled
+    with pytest.raises(DatasetError, match="police car.npy is no .npy file"):  # never unpickled
         opened(tmp_path, "quickdraw").listing()
     with open(file, "wb") as stream:
         np.savez(stream, drawings["cat"])
@@ -168,8 +174,11 @@ def birds(tmp_path):
     folder = tmp_path / "data"
     folder.mkdir()
     (folder / "classes.txt").write_text("1 001.Black_footed_Albatross\n2 002.Laysan_Albatross\n")
-    names = ["001.Black_footed_Albatross/B_0010_1.jpg", "002.Laysan_Albatross/L_0001_7.jpg",
-             "001.Black_footed_Albatross/B_0009_2.jpg"]
+    names = [
+        "001.Black_footed_Albatross/B_0010_1.jpg",
+        "002.Laysan_Albatross/L_0001_7.jpg",
+        "001.Black_footed_Albatross/B_0009_2.jpg",
+    ]
     (folder / "images.txt").write_text("".join(f"{k} {name}\n" for k, name in enumerate(names, start=1)))
     (folder / "image_class_labels.txt").write_text("1 1\n2 2\n3 1\n")
     for name in names:
@@ -180,8 +189,10 @@ def birds(tmp_path):
 def test_birds_by_their_lists(tmp_path, birds):
     listing = opened(tmp_path, "cub").listing()
     assert names_of(listing) == {
-        "test": {"001.Black_footed_Albatross": ["B_0009_2.jpg", "B_0010_1.jpg"],
-                 "002.Laysan_Albatross": ["L_0001_7.jpg"]}
+        "test": {
+            "001.Black_footed_Albatross": ["B_0009_2.jpg", "B_0010_1.jpg"],
+            "002.Laysan_Albatross": ["L_0001_7.jpg"],
+        }
     }
     assert not listing.orient and not listing.box
     image = listing.splits["test"].images[0][1]
@@ -218,8 +229,9 @@ def test_a_list_in_another_encoding_is_refused(tmp_path, birds):
 # Fungi
 
 
-def annotations(images, categories=((0, "Amanita muscaria"), (186, "Cortinarius anomalus"),
-                                    (1333, "Cortinarius anomalus"))):
+def annotations(
+    images, categories=((0, "Amanita muscaria"), (186, "Cortinarius anomalus"), (1333, "Cortinarius anomalus"))
+):
     """Images are (id, file, category's id)."""
     return {
         "categories": [{"id": number, "name": name} for number, name in categories],
@@ -241,8 +253,11 @@ def mushrooms(tmp_path):
 
 def test_mushrooms_of_both_lists_under_names_with_numbers(tmp_path, mushrooms):
     expected = {
-        "test": {"0000.Amanita muscaria": ["7.JPG"], "0186.Cortinarius anomalus": ["2.JPG", "10.JPG"],
-                 "1333.Cortinarius anomalus": ["1.JPG"]}
+        "test": {
+            "0000.Amanita muscaria": ["7.JPG"],
+            "0186.Cortinarius anomalus": ["2.JPG", "10.JPG"],
+            "1333.Cortinarius anomalus": ["1.JPG"],
+        }
     }
     listing = opened(tmp_path, "fungi").listing()
     assert names_of(listing) == expected and not listing.orient
@@ -299,11 +314,14 @@ def test_what_is_missing_and_how_to_get_it(tmp_path, source):
         open_source("it", section(source, path=str(tmp_path / "data")), "test", 4, tmp_path / "prepared")
 
 
-@pytest.mark.parametrize(("source", "fixture", "files"), [
-    ("quickdraw", "drawings", ["cat.npy"]),
-    ("cub", "birds", ["images.txt", "images/002.Laysan_Albatross/new.jpg"]),
-    ("fungi", "mushrooms", ["val.json", "images/d/new.JPG"]),
-])
+@pytest.mark.parametrize(
+    ("source", "fixture", "files"),
+    [
+        ("quickdraw", "drawings", ["cat.npy"]),
+        ("cub", "birds", ["images.txt", "images/002.Laysan_Albatross/new.jpg"]),
+        ("fungi", "mushrooms", ["val.json", "images/d/new.JPG"]),
+    ],
+)
 def test_the_stamp_changes_with_the_files(tmp_path, request, source, fixture, files):
     request.getfixturevalue(fixture)
     (tmp_path / "splits.json").write_text('{"train": ["a"]}')

@@ -16,14 +16,7 @@ from hypothesis import given, strategies as st
 pytest.importorskip("google_crc32c", reason="google-crc32c is not installed: pip install 'tcnaps[records]'")
 
 from tcnaps.datasets import DatasetError, records  # noqa: E402
-from tcnaps.datasets.records import (  # noqa: E402
-    RecordError,
-    masked_crc,
-    parse_example,
-    read_index,
-    read_records,
-    record_at,
-)
+from tcnaps.datasets.records import RecordError, masked_crc, parse_example, read_index, read_records, record_at  # noqa: E402
 
 IMAGES = [(b"first image", 3), (b"", 3), (b"\x00\xffthird" * 40, 3)]
 
@@ -36,7 +29,7 @@ def slow_masked_crc(data):
     for byte in data:
         crc ^= byte
         for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)     # Castagnoli's polynomial, reversed
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)  # Castagnoli's polynomial, reversed
     crc ^= 0xFFFFFFFF
     return (((crc >> 15) | (crc << 17 & 0xFFFFFFFF)) + 0xA282EAD8) % 2**32
 
@@ -106,7 +99,7 @@ def starts():
 def test_the_checksum_is_crc32c():
     assert masked_crc(b"123456789") == slow_masked_crc(b"123456789")
     unmasked = (masked_crc(b"123456789") - 0xA282EAD8) % 2**32
-    assert (unmasked << 15 | unmasked >> 17) % 2**32 == 0xE3069283      # the check value of CRC-32C's definition
+    assert (unmasked << 15 | unmasked >> 17) % 2**32 == 0xE3069283  # the check value of CRC-32C's definition
 
 
 def test_records_come_back_in_order(file):
@@ -190,7 +183,7 @@ def test_wrong_checksums_name_file_record_and_byte(file):
             with pytest.raises(RecordError, match=message):
                 read_index(file)
         else:
-            assert len(read_index(file)[0]) == 3    # which doesn't read data
+            assert len(read_index(file)[0]) == 3  # which doesn't read data
             with pytest.raises(RecordError, match=f"the record at byte {second}: the checksum of its data"):
                 record_at(file, second, len(image_example(*IMAGES[1])))
 

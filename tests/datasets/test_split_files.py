@@ -72,8 +72,8 @@ LINES = [(name, split) for split, names in ANIMALS.items() for name in names]
         "split,class\n" + "".join(f"{split},{name}\n" for name, split in LINES),
         "Class,Split\r\n" + "".join(f"{name},{split.upper()}\r\n" for name, split in LINES),
         "class,split\n" + "".join(f'"{name}", {split.replace("valid", "val")}\n\n' for name, split in LINES),
-        ",label,subset,note\n" + "".join(f"{k},{n},{s.replace('valid', 'validation')},\n" for k, (n, s) in
-                                         enumerate(LINES)),
+        ",label,subset,note\n"
+        + "".join(f"{k},{n},{s.replace('valid', 'validation')},\n" for k, (n, s) in enumerate(LINES)),
         "wnid\tsplit\twords\n" + "".join(f"{name}\t{split}\ta, b; c\n" for name, split in LINES),
         "class;split\n" + "".join(f"{name};{split}\n" for name, split in LINES),
         "".join(f"{name},{split}\n" for name, split in LINES),
@@ -296,7 +296,8 @@ def test_the_stamp_changes_with_the_content_alone(tmp_path):
 def test_listed_classes_are_found_in_natural_order():
     found = ["c10", "c9", "c1", "other"]
     assert match_classes({"train": ["c10", "c1"], "test": ["c9"]}, found, "x") == {
-        "train": ("c1", "c10"), "test": ("c9",)
+        "train": ("c1", "c10"),
+        "test": ("c9",),
     }
 
 
@@ -308,7 +309,8 @@ def test_spelling_of_accents_and_spaces_at_the_ends_do_not_count():
 def test_a_listed_superclass_stands_for_its_classes():
     found, above = ["Greek/alpha", "Greek/beta", "Latin/a"], ["Greek", "Greek", "Latin"]
     assert match_classes({"train": ["Greek"], "test": ["Latin/a"]}, found, "x", above) == {
-        "train": ("Greek/alpha", "Greek/beta"), "test": ("Latin/a",)
+        "train": ("Greek/alpha", "Greek/beta"),
+        "test": ("Latin/a",),
     }
     with pytest.raises(SplitFileError, match="'Greek/beta' is in two splits"):
         match_classes({"train": ["Greek"], "test": ["Greek/beta"]}, found, "x", above)
@@ -325,7 +327,16 @@ def test_a_listed_class_that_is_not_there_is_named_with_the_nearest():
 def test_natural_order():
     names = ["image10", "image9", "image09", "image", "Image1", "a2b10", "a2b9", "ä", "10", "9"]
     assert sorted(names, key=natural_key) == [
-        "9", "10", "Image1", "a2b9", "a2b10", "image", "image09", "image9", "image10", "ä"
+        "9",
+        "10",
+        "Image1",
+        "a2b9",
+        "a2b10",
+        "image",
+        "image09",
+        "image9",
+        "image10",
+        "ä",
     ]
 
 

@@ -102,8 +102,15 @@ def write_coco(folder, annotations, sizes=((40, 30), (20, 60))):
             for number, (w, h) in zip((7, 9), sizes)
         ],
         "annotations": [
-            {"id": k, "image_id": image, "category_id": category, "bbox": box, "iscrowd": k % 2,
-             "segmentation": {"counts": [1, 2], "size": [3, 4]} if k % 2 else [[0.5] * 6], "area": 1.0}
+            {
+                "id": k,
+                "image_id": image,
+                "category_id": category,
+                "bbox": box,
+                "iscrowd": k % 2,
+                "segmentation": {"counts": [1, 2], "size": [3, 4]} if k % 2 else [[0.5] * 6],
+                "area": 1.0,
+            }
             for k, (image, category, box) in enumerate(annotations)
         ],
     }
@@ -217,7 +224,8 @@ def test_a_split_file_of_meta_dataset_s_kind(tmp_path):
     (tmp_path / "splits.json").write_text('{"train": ["F-16A/B"], "valid": [], "test": ["Cessna 172"]}')
     splits = opened(tmp_path, "FGVCAircraft", splits="splits.json").listing().splits
     assert {split: part.class_names for split, part in splits.items()} == {
-        "train": ("F-16A/B",), "test": ("Cessna 172",)
+        "train": ("F-16A/B",),
+        "test": ("Cessna 172",),
     }
     (tmp_path / "splits.json").write_text('{"train": ["F-16A/B"], "test": ["Cesna 172"]}')
     with pytest.raises(DatasetError, match="'Cesna 172'.*Did you mean 'Cessna 172'"):
@@ -365,7 +373,7 @@ def test_boxes_are_enlarged_as_by_meta_dataset():
     sizes = generator.integers(20, 640, (2000, 2))
     corners = generator.random((2000, 2, 2)) * sizes[:, None]
     boxes = np.concatenate([corners.min(axis=1), np.ptp(corners, axis=1)], axis=1)
-    boxes[::4] = boxes[::4].round()     # whole numbers, for halves to round
+    boxes[::4] = boxes[::4].round()  # whole numbers, for halves to round
     expected = [naive_box(box, *size) for box, size in zip(boxes.tolist(), sizes.tolist())]
     found = mscoco.enlarged(boxes, sizes)
     assert found.tolist() == expected
@@ -379,12 +387,13 @@ def test_a_known_box():
 
 
 def test_objects_are_cut_out_by_their_boxes(tmp_path):
-    write_coco(tmp_path, [(7, 44, [5, 5, 10, 10]), (9, 1, [0, 0, 20, 60]), (7, 1, [38.5, 28.5, 1, 1]),
-                          (9, 44, [0, 0, 20, 60])])
+    write_coco(
+        tmp_path, [(7, 44, [5, 5, 10, 10]), (9, 1, [0, 0, 20, 60]), (7, 1, [38.5, 28.5, 1, 1]), (9, 44, [0, 0, 20, 60])]
+    )
     listing = opened(tmp_path, "CocoDetection").listing()
     assert listed(listing) == {
         "test": {"bottle": ["000000000007.jpg", "000000000009.jpg"], "person": ["000000000009.jpg", "000000000007.jpg"]}
-    }       # without the toothbrush, of which there is none
+    }  # without the toothbrush, of which there is none
     bottles, people = listing.splits["test"].images
     assert bottles[0].position == (*naive_box([5, 5, 10, 10], 40, 30), 0)
     assert people[0].position == (0, 0, 20, 60, 1) and bottles[1].position == (0, 0, 20, 60, 3)

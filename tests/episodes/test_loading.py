@@ -284,7 +284,14 @@ def test_code_that_only_reads_makes_no_result_stale(tmp_path, monkeypatch, resul
         fingerprint._code.cache_clear()
         return code_fingerprint([package / f"{result}.py"], DATA_MODULES)
 
-    for name in ("episodes/loading", "episodes/reading", "episodes/reading_workers", "datasets/__init__", "datasets/source", "datasets/decoding"):
+    for name in (
+        "episodes/loading",
+        "episodes/reading",
+        "episodes/reading_workers",
+        "datasets/__init__",
+        "datasets/source",
+        "datasets/decoding",
+    ):
         assert changed(name) == before, name
     for name in ("method/episode", "episodes/sampling", "datasets/image_source", result):
         before, after = changed(name), before

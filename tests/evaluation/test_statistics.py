@@ -105,9 +105,7 @@ def test_stopping_step_in_the_released_classifier(reference, case, precision):
         assert steps == values[f"steps_taken_{precision}"].tolist()
 
 
-@pytest.mark.parametrize(
-    "case", ["w5s1_84", "w5s5_84", "w10imb_84", "w3q2_84", "w20s1_84", "w5s3_42", "w4imb_42"]
-)
+@pytest.mark.parametrize("case", ["w5s1_84", "w5s5_84", "w10imb_84", "w3q2_84", "w20s1_84", "w5s3_42", "w4imb_42"])
 @pytest.mark.parametrize("suffix", ["", "_f64"])
 def test_stopping_step_in_the_released_model(reference, case, suffix):
     with np.load(reference / "episodes" / f"{case}.npz") as values:
@@ -155,9 +153,7 @@ def test_trajectories_are_naive_counts(rows):
     for key, episode in rows.groupby(KEYS):
         row, predictions = trajectories.loc[key], predictions_of(episode)
         for t in range(7):
-            assert row[f"accuracy_{t}"] == pytest.approx(
-                (predictions[t] == episode["label"].to_numpy()).mean()
-            )
+            assert row[f"accuracy_{t}"] == pytest.approx((predictions[t] == episode["label"].to_numpy()).mean())
         for t in range(1, 7):
             assert row[f"changed_{t}"] == (predictions[t] != predictions[t - 1]).sum()
         assert row["n_query"] == len(episode) and row["way"] == episode["way"].iloc[0]
@@ -168,9 +164,7 @@ def test_trajectories_are_naive_counts(rows):
 
 def test_episode_accuracies_recompute_from_the_rows(rows, episodes):
     own = episodes[(episodes["variant"] == "COT") & (episodes["dataset"] == "digits")].set_index("episode")
-    for index, episode in rows[(rows["training"] == "simple") & (rows["dataset"] == "digits")].groupby(
-        "episode"
-    ):
+    for index, episode in rows[(rows["training"] == "simple") & (rows["dataset"] == "digits")].groupby("episode"):
         step = naive_stopping_step(predictions_of(episode), 2, 4)
         right = sum(p == q for p, q in zip(episode[f"prediction_{step}"], episode["label"]))
         assert own.loc[index, "accuracy"] == pytest.approx(right / len(episode))
@@ -183,9 +177,7 @@ def test_student_interval_is_scipys(episodes):
         sample, row = own["accuracy"], summary.loc[key]
         low, high = stats.t.interval(0.95, len(sample) - 1, sample.mean(), stats.sem(sample))
         assert row["accuracy"] == pytest.approx(sample.mean())
-        assert (row["accuracy"] - row["interval"], row["accuracy"] + row["interval"]) == pytest.approx(
-            (low, high)
-        )
+        assert (row["accuracy"] - row["interval"], row["accuracy"] + row["interval"]) == pytest.approx((low, high))
         assert row["n_episodes"] == len(sample)
 
 
@@ -215,11 +207,7 @@ def test_domain_averages_are_unweighted(episodes):
     averages = domain_averages(summary).set_index(["variant", "domain"])
     for variant, own in summary.groupby("variant"):
         cells = own.set_index("dataset")
-        for domain, names in {
-            "in": ["letters", "textures"],
-            "out": ["digits"],
-            "all": list(DATASETS),
-        }.items():
+        for domain, names in {"in": ["letters", "textures"], "out": ["digits"], "all": list(DATASETS)}.items():
             row = averages.loc[variant, domain]
             assert row["accuracy"] == pytest.approx(sum(cells.loc[n, "accuracy"] for n in names) / len(names))
             variance = sum(cells.loc[n, "interval"] ** 2 for n in names) / len(names) ** 2
@@ -319,9 +307,7 @@ def test_best_by_pairs_sees_smaller_differences(episodes):
         [
             simple,
             simple.assign(variant="worse", accuracy=small),
-            simple.assign(
-                variant="other", accuracy=simple["accuracy"] - 0.001 + 0.1 * (simple["episode"] % 2 - 0.5)
-            ),
+            simple.assign(variant="other", accuracy=simple["accuracy"] - 0.001 + 0.1 * (simple["episode"] % 2 - 0.5)),
         ]
     )
     summary = accuracy_summary(both)
@@ -340,9 +326,7 @@ def recalls(rows):
 
 def test_class_recall_is_counted_by_hand(rows, recalls):
     own = rows[(rows["training"] == "simple") & (rows["dataset"] == "letters") & (rows["episode"] == 3)]
-    table = recalls[
-        (recalls["variant"] == "Simple") & (recalls["dataset"] == "letters") & (recalls["episode"] == 3)
-    ]
+    table = recalls[(recalls["variant"] == "Simple") & (recalls["dataset"] == "letters") & (recalls["episode"] == 3)]
     assert sorted(table["label"]) == sorted(own["label"].unique())
     for row in table.itertuples():
         queries = own[own["label"] == row.label]
@@ -361,9 +345,7 @@ def test_recall_by_shot_is_a_naive_cluster_robust_mean(recalls):
         ]
         residuals = {}
         for r in own.itertuples():
-            residuals[r.dataset, r.episode] = (
-                residuals.get((r.dataset, r.episode), 0) + r.recall - own["recall"].mean()
-            )
+            residuals[r.dataset, r.episode] = residuals.get((r.dataset, r.episode), 0) + r.recall - own["recall"].mean()
         n, g = len(own), len(residuals)
         variance = g / (g - 1) * sum(total**2 for total in residuals.values()) / n**2
         assert row.recall == pytest.approx(own["recall"].mean())
@@ -441,11 +423,7 @@ def test_grid_agrees_with_the_table_of_the_variant(rows, episodes):
     table = domain_averages(accuracy_summary(own)).set_index("domain").loc["in"]
     assert (grid["accuracy"], grid["interval"]) == pytest.approx((table["accuracy"], table["interval"]))
     base = episodes[episodes["variant"] == "FEOT"]
-    gain = (
-        domain_averages(paired_difference(own, base), ["protocol"], "difference")
-        .set_index("domain")
-        .loc["in"]
-    )
+    gain = domain_averages(paired_difference(own, base), ["protocol"], "difference").set_index("domain").loc["in"]
     assert (grid["gain"], grid["gain_interval"]) == pytest.approx((gain["difference"], gain["interval"]))
 
 
@@ -467,10 +445,7 @@ def test_rule_accuracies_name_the_rules(rows):
 
 
 def test_accuracy_by_query_count():
-    parts = [
-        synthetic_rows(("simple",), n_episodes=4, queries_per_class=q, protocol="5-way 1-shot")
-        for q in (2, 4)
-    ]
+    parts = [synthetic_rows(("simple",), n_episodes=4, queries_per_class=q, protocol="5-way 1-shot") for q in (2, 4)]
     episodes = episode_accuracies(variant_predictions(pd.concat(parts), "Simple", 2, 4))
     table = tcnaps_statistics.accuracy_by_query_count(episodes).set_index("queries_per_class")
     assert list(table.index) == [2, 4] and (table["n_datasets"] == 3).all()
@@ -541,9 +516,7 @@ def test_absent_training_and_variant(rows):
     ],
 )
 def test_incomplete_or_doubled_episodes_are_refused(rows, spoil):
-    with pytest.raises(
-        ValueError, match=r"simple, variable, letters, episode 0: its queries are not 0, 1, 2"
-    ):
+    with pytest.raises(ValueError, match=r"simple, variable, letters, episode 0: its queries are not 0, 1, 2"):
         stopped(spoil(rows), 2, 4)
 
 
@@ -607,7 +580,12 @@ def test_nothing_here_imports_torch():
     import sys
 
     modules = [m.__name__ for m in (stopping, tcnaps_statistics, recall)]
-    modules += ["tcnaps.figures.tables", "tcnaps.figures.results", "tcnaps.figures.clustering", "tcnaps.figures.training"]
+    modules += [
+        "tcnaps.figures.tables",
+        "tcnaps.figures.results",
+        "tcnaps.figures.clustering",
+        "tcnaps.figures.training",
+    ]
     code = f"import {', '.join(modules)}, sys, json; print(json.dumps('torch' in sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(run.stdout) is False

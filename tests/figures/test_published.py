@@ -19,9 +19,7 @@ def row(table: int, model: str) -> pd.DataFrame:
     return frame[frame["model"] == model].set_index("dataset")[["accuracy", "interval"]]
 
 
-@pytest.mark.parametrize(
-    ("table", "n_models", "n_rows"), [(1, 12, 138), (2, 14, 96), (3, 10, 130), (4, 4, 52)]
-)
+@pytest.mark.parametrize(("table", "n_models", "n_rows"), [(1, 12, 138), (2, 14, 96), (3, 10, 130), (4, 4, 52)])
 def test_every_printed_cell_is_there_once(table, n_models, n_rows):
     # Table 1: 12 · 13 less 6 rows without MNIST, CIFAR10 and CIFAR100. Table 2: 14 · 8 less 2 · 6 and 1 · 4.
     frame = read_published(table)
@@ -81,9 +79,7 @@ def test_bold_numbers_are_not_significantly_worse_than_the_best():
     beaten = set()
     for table in (1, 3, 4):
         rows = read_published(table)
-        beaten |= {
-            (table, r.model, r.dataset) for r in rows[rows["bold"] & ~best(rows, method="model")].itertuples()
-        }
+        beaten |= {(table, r.model, r.dataset) for r in rows[rows["bold"] & ~best(rows, method="model")].itertuples()}
     # 67.3±0.8 is printed bold beside 69.0±0.8.
     assert beaten == {(4, "No Refinements", "DTD")}
 

@@ -57,9 +57,7 @@ def panels():
     def make(columns=1, **options):
         context = style()
         context.__enter__()
-        figure, axes = subplots(
-            1, columns, **{"width": TEXT_WIDTH if columns > 1 else COLUMN_WIDTH, **options}
-        )
+        figure, axes = subplots(1, columns, **{"width": TEXT_WIDTH if columns > 1 else COLUMN_WIDTH, **options})
         made.append((context, figure))
         return axes
 
@@ -107,11 +105,7 @@ def test_accuracy_by_dataset_draws_percent_and_intervals(panels, episodes):
     # Rows run down the page, in-domain first.
     heights = {label.get_text(): label.get_position()[1] for label in ax.get_yticklabels()}
     assert (
-        heights["In-domain"]
-        < heights["letters"]
-        < heights["textures"]
-        < heights["Out-of-domain"]
-        < heights["digits"]
+        heights["In-domain"] < heights["letters"] < heights["textures"] < heights["Out-of-domain"] < heights["digits"]
     )
     assert ax.get_ylim()[0] > ax.get_ylim()[1]
 
@@ -145,9 +139,7 @@ def test_ablations_show_the_paper_hollow(panels, episodes):
     for ax, domain in zip(axes, ("in", "out", "all")):
         hollow = [line for line in ax.lines if line.get_markerfacecolor() == "white"]
         ours = averages[averages["domain"] == domain].set_index("variant")["accuracy"]
-        np.testing.assert_allclose(
-            [c.lines[0].get_xdata()[0] for c in ax.containers], 100 * ours[list(VARIANTS)]
-        )
+        np.testing.assert_allclose([c.lines[0].get_xdata()[0] for c in ax.containers], 100 * ours[list(VARIANTS)])
         paper = published[published["domain"] == domain].set_index("variant")["accuracy"]
         np.testing.assert_allclose([line.get_xdata()[0] for line in hollow], 100 * paper[list(VARIANTS)])
     assert [label.get_text() for label in axes[0].get_yticklabels()] == list(VARIANTS)
@@ -160,12 +152,15 @@ def test_cost_of_differences_has_a_row_a_switch_and_a_marker_a_variant(panels):
         for evaluation in ("variable", "5-way-1-shot")
         for variant, difference in (("Simple", -0.01), ("Transductive", 0.02))
     ]
-    cells += [(None, "arithmetic: plain", "adaptation", evaluation, "Transductive", 0.003, 0.001)
-              for evaluation in ("variable", "5-way-1-shot")]
+    cells += [
+        (None, "arithmetic: plain", "adaptation", evaluation, "Transductive", 0.003, 0.001)
+        for evaluation in ("variable", "5-way-1-shot")
+    ]
     axes = panels(2, sharey=True)
     difference_figures.cost_of_differences(axes, pd.DataFrame(cells, columns=columns).astype({"row": "Int64"}))
     assert [label.get_text() for label in axes[0].get_yticklabels()] == [
-        "1  task covariance: n − 1", "–  arithmetic: plain"
+        "1  task covariance: n − 1",
+        "–  arithmetic: plain",
     ]
     for ax, title in zip(axes, ("variable", "5-way-1-shot"), strict=True):
         assert ax.get_title() == title and "points" in ax.get_xlabel()
@@ -259,13 +254,20 @@ def test_number_of_queries(panels):
     assert [ax.get_title() for ax in axes] == ["5-way 1-shot", "5-way 5-shot"]
     simple, transductive = dots(axes[1])["Simple"], dots(axes[1])["Transductive"]
     np.testing.assert_allclose(simple[:, 1], [51, 52, 55])
-    np.testing.assert_allclose((simple + transductive)[:, 0] / 2, [10, 20, 50])    # side by side, a hair apart
+    np.testing.assert_allclose((simple + transductive)[:, 0] / 2, [10, 20, 50])  # side by side, a hair apart
     np.testing.assert_allclose((transductive - simple)[:, 0], 0.48)
 
 
 def test_cutting_keeps_percentages_in_range(panels):
-    frame = pd.DataFrame({"variant": "Simple", "protocol": "5-way 1-shot", "queries_per_class": [10, 20],
-                          "accuracy": [0.1, 0.9], "interval": [0.4, 0.4]})
+    frame = pd.DataFrame(
+        {
+            "variant": "Simple",
+            "protocol": "5-way 1-shot",
+            "queries_per_class": [10, 20],
+            "accuracy": [0.1, 0.9],
+            "interval": [0.4, 0.4],
+        }
+    )
     (ax,) = panels(1, squeeze=False)[0]
     figures.number_of_queries([ax], frame)
     assert ax.get_ylim() == (-1, 101)
@@ -323,11 +325,7 @@ def test_training_curves(panels):
     training_figures.pretraining(axes, curve)
     np.testing.assert_allclose(axes[1].lines[1].get_ydata(), [10, 50])
     steps = pd.DataFrame(
-        {
-            "episode": np.arange(1, 41),
-            "loss": np.linspace(2, 1, 40),
-            "train_accuracy": np.linspace(0.2, 0.6, 40),
-        }
+        {"episode": np.arange(1, 41), "loss": np.linspace(2, 1, 40), "train_accuracy": np.linspace(0.2, 0.6, 40)}
     )
     validation = pd.DataFrame(
         {"episode": [20, 20, 40, 40], "dataset": ["a", "b"] * 2, "accuracy": [0.2, 0.4, 0.4, 0.6]}
@@ -361,9 +359,7 @@ def test_ellipses_lie_at_the_mahalanobis_distance(panels, toy):
     ax = panels()
     clustering_figures.clustering_step(ax, points, is_support, responsibilities[0], means[0], covariances[0])
     for patch, (k, distance) in zip(ax.patches, [(0, 1), (0, 2), (1, 1), (1, 2)], strict=True):
-        edge = patch.get_patch_transform().transform(
-            np.column_stack([np.cos(t := np.linspace(0, 6, 50)), np.sin(t)])
-        )
+        edge = patch.get_patch_transform().transform(np.column_stack([np.cos(t := np.linspace(0, 6, 50)), np.sin(t)]))
         centred = edge - means[0][k]
         squared = np.einsum("ni,ij,nj->n", centred, np.linalg.inv(covariances[0][k]), centred)
         np.testing.assert_allclose(squared, distance**2)
@@ -389,9 +385,7 @@ def test_query_colours_mix_the_classes(panels, toy):
     ax = panels()
     clustering_figures.clustering_step(ax, points, is_support, mostly_first, means[0])
     colours = clustering_figures.class_colours(2)
-    np.testing.assert_allclose(
-        ax.collections[0].get_facecolor()[0, :3], 0.75 * colours[0] + 0.25 * colours[1]
-    )
+    np.testing.assert_allclose(ax.collections[0].get_facecolor()[0, :3], 0.75 * colours[0] + 0.25 * colours[1])
 
 
 def test_many_classes_get_distinct_colours():
@@ -401,21 +395,14 @@ def test_many_classes_get_distinct_colours():
 
 
 def test_confidence_and_gain_by_scale(panels):
-    frame = pd.DataFrame(
-        {"scale": np.repeat([0.25, 1.0], 40), "step": np.tile([0, 1], 40), "confidence": 0.72}
-    )
+    frame = pd.DataFrame({"scale": np.repeat([0.25, 1.0], 40), "step": np.tile([0, 1], 40), "confidence": 0.72})
     axes = panels(2, sharey=True)
     clustering_figures.confidence_by_scale(axes, frame)
     assert [ax.get_title() for ax in axes] == ["Scale 0.25", "Scale 1"]
     peak = axes[0].patches[0].get_xy()
     assert peak[:, 1].max() == pytest.approx(1) and peak[peak[:, 1].argmax(), 0] == pytest.approx(0.7)
     gains = pd.DataFrame(
-        {
-            "dataset": list("aabb"),
-            "scale": [0.25, 1, 0.25, 1],
-            "gain": [0.04, 0.02, 0.03, 0.01],
-            "interval": 0.01,
-        }
+        {"dataset": list("aabb"), "scale": [0.25, 1, 0.25, 1], "gain": [0.04, 0.02, 0.03, 0.01], "interval": 0.01}
     )
     ax = panels()
     clustering_figures.gain_by_scale(ax, gains)
@@ -434,9 +421,7 @@ def test_episode_images_cross_the_errors(panels):
     ax = panels(height=1.6)
     clustering_figures.episode_images(ax, support, query, predicted, true)
     assert len(ax.images) == 8
-    assert (
-        sum(line.get_marker() == "x" for line in ax.lines) == 2
-    )  # one wrong query: a cross on its white halo
+    assert sum(line.get_marker() == "x" for line in ax.lines) == 2  # one wrong query: a cross on its white halo
     ax = panels(height=1.6)
     clustering_figures.episode_images(ax, support)
     assert len(ax.images) == 4

@@ -122,8 +122,7 @@ def test_the_papers_datasets_are_merged():
 def test_markdown(summary):
     text = markdown(accuracy_table(summary, bold=[True, False, False]).rename(index={"B": "B|C"}))
     assert text == (
-        "| variant | letters | digits |\n| --- | --- | --- |\n"
-        "| A | **58.8±1.1** | 70.0±2.0 |\n| B\\|C | 40.0 |  |\n"
+        "| variant | letters | digits |\n| --- | --- | --- |\n| A | **58.8±1.1** | 70.0±2.0 |\n| B\\|C | 40.0 |  |\n"
     )
     assert markdown(pd.DataFrame({"shot": [1]}), index=False) == "| shot |\n| --- |\n| 1 |\n"
 

@@ -302,9 +302,10 @@ def clouds(shots, d, queries=20, separation=1.0):
     return support, labels, query
 
 
-@pytest.mark.parametrize("head", [Head(), Head(log_determinant=True, scale=0.5), Head(metric="euclidean"),
-                                  Head(update="means")])
-@pytest.mark.parametrize("separation", [2.0, 0.1])      # of few and of all images in each class
+@pytest.mark.parametrize(
+    "head", [Head(), Head(log_determinant=True, scale=0.5), Head(metric="euclidean"), Head(update="means")]
+)
+@pytest.mark.parametrize("separation", [2.0, 0.1])  # of few and of all images in each class
 @pytest.mark.parametrize("d", [6, 300])
 def test_steps_that_wait_and_steps_that_do_not_are_the_same(d, separation, head):
     sets = clouds((3, 1, 2, 2), d, queries=60, separation=separation)
@@ -315,8 +316,9 @@ def test_steps_that_wait_and_steps_that_do_not_are_the_same(d, separation, head)
 def test_too_few_rows_are_told_and_made_up_for():
     sets = clouds((1,) * 6, 300, queries=90, separation=0.1)
     assert max(int(step.rows) for step in islice(refinement_steps(*sets, rows=4), 3)) > 4
-    torch.testing.assert_close(trajectory(*sets, steps=3, waiting=False), trajectory(*sets, steps=3, waiting=True),
-                               rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        trajectory(*sets, steps=3, waiting=False), trajectory(*sets, steps=3, waiting=True), rtol=1e-4, atol=1e-4
+    )
 
 
 def test_a_singular_covariance_is_an_error_also_where_nobody_waits():

@@ -24,7 +24,7 @@ def plain(x, weight, bias, gamma, beta):
     return F.max_pool2d(F.relu(x), 2)
 
 
-@pytest.mark.parametrize("inputs", [3, 6])     # computed again on the way back, and kept
+@pytest.mark.parametrize("inputs", [3, 6])  # computed again on the way back, and kept
 @pytest.mark.parametrize("at_once", [1, 2, 5, 9])
 @pytest.mark.parametrize("size", [(9, 8), (4, 7), (2, 2)])
 def test_values_and_gradients_are_those_of_the_parts(size, at_once, inputs):
@@ -51,7 +51,7 @@ def test_images_that_need_no_gradient_get_none():
 
 def test_bfloat16_keeps_statistics_in_the_parameters_precision():
     given = [part.detach().float() for part in arguments((32, 32))]
-    given[0] = given[0] + 20    # a mean that bfloat16 keeps to 1 in 256 only would show
+    given[0] = given[0] + 20  # a mean that bfloat16 keeps to 1 in 256 only would show
     rounded = given[0].to(torch.bfloat16)
     found = pooled_layer(rounded, *given[1:], 1e-5, 2)
     weights = given[1].to(torch.bfloat16).float()
@@ -71,7 +71,7 @@ def test_the_set_encoder_is_the_same_by_layers_and_in_one_step(monkeypatch):
     torch.manual_seed(0)
     encoder, images = SetEncoder().double(), torch.randn(5, 3, 40, 36, dtype=torch.float64)
     fast = encoder(images)
-    encoder.memory_format = torch.contiguous_format     # the parts, one after the other
+    encoder.memory_format = torch.contiguous_format  # the parts, one after the other
     torch.testing.assert_close(fast, encoder(images), rtol=1e-10, atol=1e-10)
 
 

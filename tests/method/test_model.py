@@ -53,8 +53,9 @@ def test_chunks_bound_memory_and_change_no_gradient(episode):
     torch.manual_seed(0)
     model = TransductiveCNAPS("feot", Backbone()).train().double()
     model.clustering_dtype = torch.float64
-    doubled = replace(episode, support_images=episode.support_images.double(),
-                      query_images=episode.query_images.double())
+    doubled = replace(
+        episode, support_images=episode.support_images.double(), query_images=episode.query_images.double()
+    )
     found, computed = [], []
     model.backbone.register_forward_pre_hook(lambda module, inputs: computed.append(len(inputs[0])))
     for chunk in (512, 5):
@@ -208,6 +209,7 @@ def test_checkpoints_that_do_not_fit_are_refused(folder):
 
 def several(dtype=torch.float32):
     """Episodes of different way, shot, queries and, one of them, with unlabelled images."""
+
     def images(n):
         return torch.rand(n, 3, 32, 32, generator=generator, dtype=dtype) * 2 - 1
 
@@ -234,7 +236,7 @@ def test_episodes_together_have_the_features_they_have_alone(training, chunk):
     torch.manual_seed(0)
     model = TransductiveCNAPS(training, Backbone()).eval().double()
     with torch.no_grad():
-        for parameter in model.film_generator.parameters():     # far from gamma 1 and beta 0
+        for parameter in model.film_generator.parameters():  # far from gamma 1 and beta 0
             parameter.normal_(0, 0.2)
     model.clustering_dtype, episodes = torch.float64, several(torch.float64)
     with torch.no_grad():

@@ -70,11 +70,22 @@ def test_the_executed_notebook_must_not_replace_its_source(notebook):
         run_notebook(notebook, notebook, {})
 
 
-@pytest.mark.parametrize(("text", "default", "value"), [
-    ("7", 3, 7), ("007", "feot", "007"), ("null", "feot", "null"), ("simple", "feot", "simple"),
-    ('"simple"', "feot", "simple"), ("2", 0.1, 2.0), ("[1, 2]", [0.5], [1, 2]), ("[1]", (0.5,), [1]),
-    ("true", False, True), ("3", None, 3), ("text", None, "text"),
-])
+@pytest.mark.parametrize(
+    ("text", "default", "value"),
+    [
+        ("7", 3, 7),
+        ("007", "feot", "007"),
+        ("null", "feot", "null"),
+        ("simple", "feot", "simple"),
+        ('"simple"', "feot", "simple"),
+        ("2", 0.1, 2.0),
+        ("[1, 2]", [0.5], [1, 2]),
+        ("[1]", (0.5,), [1]),
+        ("true", False, True),
+        ("3", None, 3),
+        ("text", None, "text"),
+    ],
+)
 def test_values_of_the_command_line_follow_the_defaults(text, default, value):
     read = _value("n.ipynb", "x", text, default)
     assert read == value and type(read) is type(value)
@@ -175,8 +186,10 @@ def test_one_run_of_a_study_at_a_time(tmp_path, monkeypatch):
 
 
 def test_a_second_run_waits_for_one_that_is_ending(tmp_path):
-    code = ("import sys, time; from pathlib import Path; from tcnaps.studies.run import _lock\n"
-            "with _lock(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)")
+    code = (
+        "import sys, time; from pathlib import Path; from tcnaps.studies.run import _lock\n"
+        "with _lock(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    )
     command = [sys.executable, "-c", code, tmp_path / "s"]
     with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE) as holder:
         assert holder.stdout.readline() == b"held\n"

@@ -25,7 +25,7 @@ def test_the_direct_model_is_the_same_model(modules, transductive):
     ours.clustering_dtype = torch.float64
     direct = sys.modules["direct_model"].Model(transductive).double()
     with torch.no_grad():
-        for parameter in ours.film_generator.parameters():      # far from gamma 1 and beta 0
+        for parameter in ours.film_generator.parameters():  # far from gamma 1 and beta 0
             parameter.normal_(0, 0.05)
     direct.load_state_dict(ours.state_dict())
     task = rows.episode(3, 2, 4, size=32)
@@ -43,10 +43,11 @@ def test_the_direct_model_is_the_same_model(modules, transductive):
 def test_an_episode_on_a_device_part_by_part(modules, monkeypatch, capsys):
     _, device_rows = modules
     monkeypatch.setattr(device_rows, "IMAGES_AT_ONCE", 20)
-    settings = {"2-way 1-shot": (2, 1, 2), "3-way 2-shot": (3, 2, 6)}    # three a batch, and one
+    settings = {"2-way 1-shot": (2, 1, 2), "3-way 2-shot": (3, 2, 6)}  # three a batch, and one
     found = list(device_rows.measure_device(torch.device("cpu"), 32, 1, settings))
     assert [row["name"].split(": ")[-1] for row in found] == 2 * ["task encoder", "backbone", "clustering", "whole"] + [
-        "loading 24 images"]
+        "loading 24 images"
+    ]
     for row in found:
         assert row["group"] == "device" and all(one["seconds"] > 0 for one in row["measured"].values())
         shares = ["share" in one for one in row["measured"].values()]
@@ -60,8 +61,18 @@ def test_rows_of_groups_not_measured_again_are_kept(tmp_path):
     output = tmp_path / "benchmarks.json"
     old = {"group": "data", "name": "kept", "size": 84, "measured": {}}
     output.write_text(json.dumps({"per_image": {}, "rows": [old, {**old, "group": "variants", "name": "replaced"}]}))
-    command = [sys.executable, FOLDER / "run.py", "--only", "variants", "--size", "32", "--repetitions", "1",
-               "--output", output]
+    command = [
+        sys.executable,
+        FOLDER / "run.py",
+        "--only",
+        "variants",
+        "--size",
+        "32",
+        "--repetitions",
+        "1",
+        "--output",
+        output,
+    ]
     subprocess.run(command, check=True, capture_output=True)
     rows = {row["name"]: row for row in json.loads(output.read_text())["rows"]}
     assert list(rows) == ["kept", "ten variants"]
@@ -73,9 +84,11 @@ def test_results_are_compared_and_what_ends_early_has_a_problem(modules):
     measuring = importlib.import_module("measuring")
     start = f"import sys, torch; sys.path.insert(0, {str(FOLDER)!r}); import measuring; "
     serve = start + "measuring.serve(lambda: lambda: torch.tensor({}), 1)"
-    commands = {"with a space": [sys.executable, "-c", serve.format("3.0")],
-                "broken": [sys.executable, "-c", start + "sys.exit(5)"],
-                "last": [sys.executable, "-c", serve.format("1.0")]}
+    commands = {
+        "with a space": [sys.executable, "-c", serve.format("3.0")],
+        "broken": [sys.executable, "-c", start + "sys.exit(5)"],
+        "last": [sys.executable, "-c", serve.format("1.0")],
+    }
     found = measuring.compare(commands, 2, 60, False, lambda ours, other: {"difference": float(ours - other)})
     assert found["with a space"]["compared"] == {"difference": 2.0} and len(found["with a space"]["times"]) == 2
     assert found["broken"]["problem"] == "ended with 5" and found["broken"]["seconds"] is None

@@ -15,6 +15,8 @@ from tcnaps.studies.requirements import Need, check_protocol, needs_of, open_usa
 
 def layout(*sizes, **hierarchy):
     return SplitLayout(tuple(f"class {k}" for k in range(len(sizes))), sizes, **hierarchy)
+
+
 FIXED = {"kind": "fixed", "way": 3, "shot": 2, "queries_per_class": 3}
 
 
@@ -56,15 +58,26 @@ def test_what_is_wanting_is_named_with_the_key_that_asks_for_it():
     ]
 
 
-@pytest.mark.parametrize(("split", "protocol", "message"), [
-    (layout(9, 9), FixedProtocol(way=3, shot=1), "2 classes are fewer than way 3"),
-    (layout(9, 9, 4), FixedProtocol(**FIXED), "class 'class 2' has 4 images, fewer than 2 support \\+ 3 query images"),
-    (layout(9, 9, 1), VariableProtocol(minimum_way=2), "class 'class 2' has 1 image, fewer than 1 support"),
-    (layout(9, 9, 9), VariableProtocol(minimum_way=4), "3 classes are fewer than minimum_way 4"),
-    (layout(9, 9, 9, superclasses=("a", "a", "b")), VariableProtocol(minimum_way=3), "no superclass has the 3 classes"),
-    (layout(9, 9, 9, spans=((0, 1),)), VariableProtocol(minimum_way=3), "no node of the hierarchy has 3 to 392"),
-    (layout(9, 1, 9, superclasses=("a", "a", "b")), VariableProtocol(minimum_way=2), "class 'class 1' has 1 image"),
-])
+@pytest.mark.parametrize(
+    ("split", "protocol", "message"),
+    [
+        (layout(9, 9), FixedProtocol(way=3, shot=1), "2 classes are fewer than way 3"),
+        (
+            layout(9, 9, 4),
+            FixedProtocol(**FIXED),
+            "class 'class 2' has 4 images, fewer than 2 support \\+ 3 query images",
+        ),
+        (layout(9, 9, 1), VariableProtocol(minimum_way=2), "class 'class 2' has 1 image, fewer than 1 support"),
+        (layout(9, 9, 9), VariableProtocol(minimum_way=4), "3 classes are fewer than minimum_way 4"),
+        (
+            layout(9, 9, 9, superclasses=("a", "a", "b")),
+            VariableProtocol(minimum_way=3),
+            "no superclass has the 3 classes",
+        ),
+        (layout(9, 9, 9, spans=((0, 1),)), VariableProtocol(minimum_way=3), "no node of the hierarchy has 3 to 392"),
+        (layout(9, 1, 9, superclasses=("a", "a", "b")), VariableProtocol(minimum_way=2), "class 'class 1' has 1 image"),
+    ],
+)
 def test_protocols_that_a_split_cannot_serve(split, protocol, message):
     with pytest.raises(ValueError, match=message):
         check_protocol(split, protocol)
@@ -80,10 +93,14 @@ def test_no_episode_fails_where_the_check_passes(data):
     sizes = data.draw(st.lists(st.integers(1, 8), min_size=1, max_size=8))
     groups = data.draw(st.none() | st.lists(st.sampled_from("ab"), min_size=len(sizes), max_size=len(sizes)))
     way, number = data.draw(st.integers(2, 4)), data.draw(st.integers(1, 3))
-    protocol = data.draw(st.sampled_from([
-        FixedProtocol(way=way, shot=number, queries_per_class=2),
-        VariableProtocol(minimum_way=way, maximum_way=5, maximum_support_size=10, queries_per_class=number),
-    ]))
+    protocol = data.draw(
+        st.sampled_from(
+            [
+                FixedProtocol(way=way, shot=number, queries_per_class=2),
+                VariableProtocol(minimum_way=way, maximum_way=5, maximum_support_size=10, queries_per_class=number),
+            ]
+        )
+    )
     split = layout(*sizes, superclasses=None if groups is None else tuple(groups))
     try:
         check_protocol(split, protocol)

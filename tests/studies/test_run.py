@@ -78,7 +78,7 @@ def test_every_dataset_is_used_and_every_path_is_relative(name):
 def test_without_data_a_list_says_what_is_missing_where_it_looked_and_how_to_get_it(
     name, tmp_path, monkeypatch, capsys
 ):
-    (tmp_path / "Snakefile").touch()    # a project's root without any data
+    (tmp_path / "Snakefile").touch()  # a project's root without any data
     monkeypatch.chdir(tmp_path)
     study = study_of(name)
     assert __main__.main([str(ROOT / "configs" / f"{name}.yaml"), "--list"]) == 0
@@ -138,7 +138,9 @@ def test_meta_dataset_is_as_in_the_paper():
         assert (protocol.maximum_support_size, protocol.maximum_support_per_class) == (500, 100)
     arrays = [study.datasets[name] for name in ("mnist", "cifar10", "cifar100")]
     assert [(dataset.source, dataset.name) for dataset in arrays] == [
-        ("torchvision", "MNIST"), ("torchvision", "CIFAR10"), ("torchvision", "CIFAR100")
+        ("torchvision", "MNIST"),
+        ("torchvision", "CIFAR10"),
+        ("torchvision", "CIFAR100"),
     ]
     others = study.datasets.keys() - {"mnist", "cifar10", "cifar100"}
     assert [study.datasets[name].source for name in others] == ["records"] * 10
@@ -169,8 +171,9 @@ def test_mini_and_tiered_imagenet_are_as_in_the_paper(name):
 
 def test_the_number_of_queries_is_varied_on_mini_imagenet_alone():
     for name in FIXED:
-        counts = {(e.protocol.way, e.protocol.shot, e.protocol.queries_per_class)
-                  for e in study_of(name).evaluations.values()}
+        counts = {
+            (e.protocol.way, e.protocol.shot, e.protocol.queries_per_class) for e in study_of(name).evaluations.values()
+        }
         more = {(5, shot, queries) for shot in (1, 5) for queries in (20, 30, 40, 50)}
         table = {(way, shot, 10) for way in (5, 10) for shot in (1, 5)}
         assert counts == (table | more if name == "mini-imagenet" else table)
@@ -252,7 +255,9 @@ def test_photos_are_read_in_the_layout_that_the_header_draws(tmp_path):
     study = load_study(copy_with("photos", tmp_path, datasets=sections, data_folder=str(tmp_path / "prepared")))
     opened = {name: open_splits(study, name) for name in study.datasets}
     assert {name: list(splits) for name, splits in opened.items()} == {
-        "tiny-imagenet": ["train", "valid", "test"], "omniglot": ["train", "test"], "cifar10": ["test"]
+        "tiny-imagenet": ["train", "valid", "test"],
+        "omniglot": ["train", "test"],
+        "cifar10": ["test"],
     }
     assert set(opened["omniglot"]["test"].superclasses) == {"Sanskrit"}
     assert opened["cifar10"]["test"].images.shape[1:] == (32, 32, 3)
@@ -278,7 +283,7 @@ def test_every_section_on_the_page_is_one_that_a_study_may_have():
     page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
     seen = set()
     for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL):
-        lines = block.replace("\n    ", "\n\t").split("\n  ")   # a dataset each; two may have one name
+        lines = block.replace("\n    ", "\n\t").split("\n  ")  # a dataset each; two may have one name
         for text in lines:
             for name, values in yaml.safe_load("  " + text.replace("\n\t", "\n    ").lstrip()).items():
                 section = sources()[values["source"]].model_validate(values, strict=False)

@@ -32,7 +32,7 @@ def test_copies_hold_the_study_and_nothing_that_trains(root):
         position = next(i for i, (_, tags) in enumerate(code_cells(path)) if "parameters" in tags)
         assert sources[position + 1] == 'study = "configs/o\'small.yaml"'
         original = [source for source, _ in code_cells(root / "notebooks" / path.name)]
-        assert sources[:position + 1] + sources[position + 2:] == original
+        assert sources[: position + 1] + sources[position + 2 :] == original
         assert not any("train(" in source or "evaluate(" in source for source in sources)
 
 
@@ -52,9 +52,10 @@ def test_refused(root):
         serving.copy_notebooks(small_study(), "configs/small.yaml", ["21-none"])
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    ([], "Usage"), (["--port=1"], "Usage"), (["configs/none.yaml"], "No study at configs/none.yaml"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [([], "Usage"), (["--port=1"], "Usage"), (["configs/none.yaml"], "No study at configs/none.yaml")],
+)
 def test_the_command_says_what_is_wrong(root, capsys, arguments, message):
     assert serving.main(arguments) == 2
     assert message in capsys.readouterr().err

@@ -23,18 +23,23 @@ REPOSITORY = Path(__file__).parents[2]
 # What each notebook writes: figures as PNG and PDF, and files of results.
 WRITES = {
     "00-data": (["data"], ["data.csv"]),
-    "01-soft-k-means": (["soft-k-means-toy", "soft-k-means-episode", "episode-images", "softmax-confidence",
-                         "softmax-scale"], ["softmax-scale.csv"]),
+    "01-soft-k-means": (
+        ["soft-k-means-toy", "soft-k-means-episode", "episode-images", "softmax-confidence", "softmax-scale"],
+        ["softmax-scale.csv"],
+    ),
     "02-pretrain": (["pretraining"], ["checkpoints/backbone.safetensors", "pretraining.csv"]),
-    "03-meta-train": (["meta-training/{training}"],
-                      ["checkpoints/{training}.safetensors", "meta-training/{training}.csv"]),
+    "03-meta-train": (
+        ["meta-training/{training}"],
+        ["checkpoints/{training}.safetensors", "meta-training/{training}.csv"],
+    ),
     "04-evaluate": ([], ["rows/{training}.json"]),
-    "05-accuracy": (["accuracy", "gain"],
-                    ["accuracy.csv", "fixed-way-and-shot.csv", "gain-at-1-shot.csv", "headline.json"]),
+    "05-accuracy": (
+        ["accuracy", "gain"],
+        ["accuracy.csv", "fixed-way-and-shot.csv", "gain-at-1-shot.csv", "headline.json"],
+    ),
     "06-ablations": (["ablations"], ["ablations.csv"]),
     "07-class-recall": (["class-recall", "class-recall-gain"], ["class-recall.csv"]),
-    "08-refinement-steps": (["refinement-steps", "accuracy-by-step"],
-                            ["refinement-steps.csv", "refinement-table.csv"]),
+    "08-refinement-steps": (["refinement-steps", "accuracy-by-step"], ["refinement-steps.csv", "refinement-table.csv"]),
     "09-number-of-queries": (["number-of-queries"], ["number-of-queries.csv"]),
     "10-ways-and-shots": (["ways-and-shots"], ["ways.csv", "shots.csv"]),
     "11-differences": (["differences"], ["differences.csv"]),
@@ -65,21 +70,19 @@ for file in files:
 
 STUDY = {
     "name": "small",
-    "datasets": {
-        "glyphs": {"source": "miniature", "domain": "in"}, "digits": {"source": "miniature", "domain": "out"},
-    },
+    "datasets": {"glyphs": {"source": "miniature", "domain": "in"}, "digits": {"source": "miniature", "domain": "out"}},
     "pretraining": {"datasets": ["glyphs"]},
-    "meta_training": {
-        "datasets": ["glyphs"], "validation_datasets": ["glyphs"], "protocol": {"kind": "variable"},
-    },
+    "meta_training": {"datasets": ["glyphs"], "validation_datasets": ["glyphs"], "protocol": {"kind": "variable"}},
     "trainings": ["simple", "feot", "transductive_plus"],
     "evaluations": {
         "variable": {
-            "protocol": {"kind": "variable"}, "datasets": ["digits"],
+            "protocol": {"kind": "variable"},
+            "datasets": ["digits"],
             "trainings": ["simple", "feot", "transductive_plus"],
         },
         "5-way": {
-            "protocol": {"kind": "fixed", "way": 5, "shot": 1}, "datasets": ["glyphs"],
+            "protocol": {"kind": "fixed", "way": 5, "shot": 1},
+            "datasets": ["glyphs"],
             "trainings": ["simple", "feot"],
         },
     },
@@ -137,8 +140,14 @@ def make_project(root):
         code = CODE.format(facts=(name, figures, tables))
         write_notebook(
             root / "notebooks" / f"{name}.ipynb",
-            cell('study = "configs/miniature.yaml"' + ('\ntraining = "simple"' * per_training)
-                 + ('\nevaluation = ""' * (name[:2] in ("06", "07", "08", "10"))) + device + protocol, "parameters"),
+            cell(
+                'study = "configs/miniature.yaml"'
+                + ('\ntraining = "simple"' * per_training)
+                + ('\nevaluation = ""' * (name[:2] in ("06", "07", "08", "10")))
+                + device
+                + protocol,
+                "parameters",
+            ),
             cell("from tcnaps.method.model import layers\nevaluation = ''" if per_training else "training = ''"),
             *([cell("evaluation = ''")] if name[:2] in ("00", "01", "02", "05", "09", "11") else []),
             cell(code),
@@ -155,8 +164,9 @@ def start(root, *options, study="configs/small.yaml", rules=()):
     environment = os.environ | {"PYTHONPATH": str(root)}
     command = [sys.executable, "-m", "tcnaps.studies.batch", "study", "--cores", "2", *options, study]
     command += ["--", *rules] if rules else []
-    return subprocess.Popen(command, cwd=root, env=environment, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return subprocess.Popen(
+        command, cwd=root, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
 
 
 def run(root, *options, **study):
@@ -183,10 +193,10 @@ class Story:
     """A run that was killed half-way, one in which a cell failed, and one that went through."""
 
     root: Path
-    finished_before: set[str]       # rules that Snakemake had reported when it was killed
+    finished_before: set[str]  # rules that Snakemake had reported when it was killed
     executed_before: list[str]
     left_running: list[str]
-    failed: tuple[str, int]         # output and status
+    failed: tuple[str, int]  # output and status
     stale_after_failure: set[str]
     whole: tuple[str, int]
 
@@ -202,7 +212,7 @@ def story(tmp_path_factory):
                 break
         (root / "wait").touch()
         before = len(executed(root))
-        while len(executed(root)) == before:        # the next notebook waits
+        while len(executed(root)) == before:  # the next notebook waits
             time.sleep(0.1)
         family = psutil.Process(process.pid).children(recursive=True)
         assert any("ipykernel_launcher" in child.cmdline() for child in family)
@@ -226,8 +236,11 @@ def story(tmp_path_factory):
 def project(story):
     """The finished project; what a test changes in it is undone."""
     assert story.whole[1] == 0, story.whole[0]
-    files = [file for pattern in ("notebooks/*.ipynb", "tcnaps/*/*.py", "results/*/*.csv")
-             for file in story.root.glob(pattern)]
+    files = [
+        file
+        for pattern in ("notebooks/*.ipynb", "tcnaps/*/*.py", "results/*/*.csv")
+        for file in story.root.glob(pattern)
+    ]
     kept = {file: (file.read_bytes(), file.stat()) for file in files}
     yield story.root
     for file, (content, facts) in kept.items():
@@ -264,9 +277,9 @@ def test_everything_declared_exists_and_the_headline_is_printed(story):
     assert "+3.1 ± 0.8 points" in printed and "figures/small/" in printed
     root = story.root
     for name in WRITES:
-        for training in (STUDY["trainings"] if name.startswith(("03", "04")) else [""]):
+        for training in STUDY["trainings"] if name.startswith(("03", "04")) else [""]:
             if name[:2] in ("06", "09", "11"):
-                continue        # this study has nothing to show in the first two; the third is made when asked for
+                continue  # this study has nothing to show in the first two; the third is made when asked for
             figures, tables = WRITES[name]
             files = [f"figures/small/{figure}.{end}" for figure in figures for end in ("png", "pdf")]
             files += [f"results/small/{table}" for table in tables]
@@ -283,15 +296,19 @@ def test_a_second_run_does_nothing_and_says_where_things_lie(project):
     assert executed(project) == before
 
 
-@pytest.mark.parametrize(("path", "value", "expected"), [
-    ("data_folder", "elsewhere", set()),
-    ("evaluations.5-way.episodes", 7, EVALUATE | FIGURES),
-    ("evaluations.variable.episodes", 7, EVALUATE | EVALUATE_PLUS | FIGURES),
-    ("refinement.minimum_steps", 1, TRAIN_PLUS | EVALUATE_PLUS | FIGURES | TOY),
-    ("meta_training.learning_rate", 1e-3, NOTEBOOKS - {"pretrain"} - DATA),
-    ("pretraining.epochs", 7, NOTEBOOKS - DATA),
-    ("image_size", 32, NOTEBOOKS),      # and what is prepared, which a run finds out for itself
-], ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("data_folder", "elsewhere", set()),
+        ("evaluations.5-way.episodes", 7, EVALUATE | FIGURES),
+        ("evaluations.variable.episodes", 7, EVALUATE | EVALUATE_PLUS | FIGURES),
+        ("refinement.minimum_steps", 1, TRAIN_PLUS | EVALUATE_PLUS | FIGURES | TOY),
+        ("meta_training.learning_rate", 1e-3, NOTEBOOKS - {"pretrain"} - DATA),
+        ("pretraining.epochs", 7, NOTEBOOKS - DATA),
+        ("image_size", 32, NOTEBOOKS),  # and what is prepared, which a run finds out for itself
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
 def test_a_changed_value_makes_stale_what_reads_it(project, path, value, expected):
     content = yaml.safe_load(yaml.safe_dump(STUDY))
     *sections, key = path.split(".")
@@ -310,8 +327,17 @@ def test_neither_device_nor_workers_make_anything_stale(project):
 
 def test_notebooks_get_device_and_workers(tmp_path):
     root = make_project(tmp_path / "clone")
-    command = [sys.executable, "-m", "snakemake", "-n", "-p", "--config", "study=configs/small.yaml", "device=cuda",
-               "workers=2"]
+    command = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "-n",
+        "-p",
+        "--config",
+        "study=configs/small.yaml",
+        "device=cuda",
+        "workers=2",
+    ]
     environment = os.environ | {"PYTHONPATH": str(root)}
     printed = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=True).stdout
     commands = [line for line in printed.splitlines() if "tcnaps.studies.batch notebook" in line]
@@ -321,11 +347,14 @@ def test_notebooks_get_device_and_workers(tmp_path):
     assert [line for line in commands if "-p way 5 -p shot 1 -p queries_per_class 10" in line]
 
 
-@pytest.mark.parametrize(("options", "message"), [
-    (("--device", "gpu"), "There is no device 'gpu': name cpu, cuda, or cuda:1"),
-    (("--device", "cuda:99"), "GPUs here, so there is no 'cuda:99'"),
-    (("--workers", "-1"), "There can't be -1 workers"),
-])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--device", "gpu"), "There is no device 'gpu': name cpu, cuda, or cuda:1"),
+        (("--device", "cuda:99"), "GPUs here, so there is no 'cuda:99'"),
+        (("--workers", "-1"), "There can't be -1 workers"),
+    ],
+)
 def test_a_wrong_device_is_refused_before_anything_starts(tmp_path, options, message):
     root = make_project(tmp_path / "clone")
     printed, status = run(root, *options)
@@ -338,11 +367,11 @@ def test_changed_images_make_stale_what_is_made_of_them(project):
     try:
         printed, status = run(project)
         assert status == 0, printed
-        again = executed(project)[len(before):]
+        again = executed(project)[len(before) :]
         assert len(again) == len(NOTEBOOKS)
     finally:
         (project / "digest").unlink()
-    assert run(project)[1] == 0     # as they were before, for the tests that follow
+    assert run(project)[1] == 0  # as they were before, for the tests that follow
 
 
 def test_missing_data_stops_a_run_at_once(project):
@@ -372,9 +401,9 @@ def test_changed_code_makes_stale_what_runs_it(project):
     assert stale(project) == {"ways_and_shots"}
     style = project / "tcnaps" / "figures" / "style.py"
     style.write_text("colour = 'blue'")
-    assert stale(project) == DATA | FIGURES | TOY       # and no training
+    assert stale(project) == DATA | FIGURES | TOY  # and no training
     (project / "tcnaps" / "method" / "model.py").write_text("layers = 34")
-    assert stale(project) == NOTEBOOKS - {"pretrain"}      # data for its figure's style, still
+    assert stale(project) == NOTEBOOKS - {"pretrain"}  # data for its figure's style, still
 
 
 def test_a_lost_table_is_made_again(project):
@@ -384,7 +413,7 @@ def test_a_lost_table_is_made_again(project):
 
 def test_a_fresh_clone_makes_everything(project, tmp_path):
     clone = make_project(tmp_path / "clone")
-    for file in [*project.glob("results/*/*.csv"), *project.glob("figures/**/*.png")]:      # what git keeps
+    for file in [*project.glob("results/*/*.csv"), *project.glob("figures/**/*.png")]:  # what git keeps
         kept = clone / file.relative_to(project)
         kept.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, kept)
@@ -425,8 +454,10 @@ def test_the_stand_ins_write_what_the_notebooks_write(name):
 
     def written(pattern):
         paths = re.findall(pattern, source)
-        return {re.sub(r"^training$|/training$", "/{training}", re.sub('f?"', "", path).replace(" / ", "/"))
-                for path in paths}
+        return {
+            re.sub(r"^training$|/training$", "/{training}", re.sub('f?"', "", path).replace(" / ", "/"))
+            for path in paths
+        }
 
     figures, tables = WRITES[name]
     assert written(r"save\(figure, (?:settings\.)?figures(?:_folder)? / (.+?)\)") == set(figures)

@@ -212,8 +212,10 @@ def test_a_batch_larger_than_the_data_is_refused(study):
 
 def test_episodes_together_give_the_same_rows(root, study):
     model, source = load_model(study, "feot"), blobs("others", "test")
-    alone, together = (evaluation.evaluate_dataset(model, source, study, "feot", "variable", together=together)
-                       for together in (False, True))
+    alone, together = (
+        evaluation.evaluate_dataset(model, source, study, "feot", "variable", together=together)
+        for together in (False, True)
+    )
     confidences = [column for column in alone if column.startswith("confidence")]
     assert confidences
     for column in alone:
@@ -225,9 +227,13 @@ def test_episodes_together_give_the_same_rows(root, study):
 
 def test_batches_hold_so_many_images_and_at_least_one_episode():
     source = blobs("blobs", "test")
-    sizes = [(4, 2), (3, 1), (2, 2), (5, 3), (2, 1)]     # with 2 queries a class: 16, 9, 8, 25 and 6 images
-    episodes = [load_episode(source, evaluation.draw_episode(
-        source, FixedProtocol(way=way, shot=shot, queries_per_class=2), 0, i)) for i, (way, shot) in enumerate(sizes)]
+    sizes = [(4, 2), (3, 1), (2, 2), (5, 3), (2, 1)]  # with 2 queries a class: 16, 9, 8, 25 and 6 images
+    episodes = [
+        load_episode(
+            source, evaluation.draw_episode(source, FixedProtocol(way=way, shot=shot, queries_per_class=2), 0, i)
+        )
+        for i, (way, shot) in enumerate(sizes)
+    ]
     for at_once, expected in ((0, [1] * 5), (17, [1, 2, 1, 1]), (25, [2, 1, 1, 1]), (33, [3, 2]), (1000, [5])):
         batches = list(evaluation.in_batches(iter(episodes), at_once))
         assert [len(batch) for batch in batches] == expected

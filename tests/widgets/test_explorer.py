@@ -26,7 +26,7 @@ from tcnaps.widgets import (
     replay as reopening,
 )
 
-FAR = 30    # seconds until a background thread counts as stuck
+FAR = 30  # seconds until a background thread counts as stuck
 
 
 def evaluated(study, evaluation, dataset, training, seed):
@@ -36,19 +36,36 @@ def evaluated(study, evaluation, dataset, training, seed):
         draw = draw_episode(source, study.evaluations[evaluation].protocol, study.seed, index)
         labels, way = draw.query_labels, len(draw.classes)
         generator = np.random.default_rng([seed, index, len(dataset)])
-        made = synthetic_rows((training,), n_episodes=1, n_steps=4, ways=(way,), datasets={dataset: "in"},
-                              queries_per_class=len(labels) // way, seed=index)
+        made = synthetic_rows(
+            (training,),
+            n_episodes=1,
+            n_steps=4,
+            ways=(way,),
+            datasets={dataset: "in"},
+            queries_per_class=len(labels) // way,
+            seed=index,
+        )
         shots = np.bincount(draw.support_labels)
         prediction, columns = labels, {}
         for step in range(5):
             moved = generator.random(len(labels)) < (0.4 if step == 0 else 0.15)
             prediction = np.where(moved, generator.integers(0, way, len(labels)), prediction)
             columns[f"prediction_{step}"] = prediction.astype(np.int16)
-        frames.append(made.assign(
-            protocol=evaluation, episode=index, domain=study.datasets[dataset].domain, way=way,
-            n_support=len(draw.support_labels), query=np.arange(len(labels)), label=labels, shot=shots[labels],
-            class_name=[source.class_names[draw.classes[k]] for k in labels], image=draw.query_images, **columns,
-        ))
+        frames.append(
+            made.assign(
+                protocol=evaluation,
+                episode=index,
+                domain=study.datasets[dataset].domain,
+                way=way,
+                n_support=len(draw.support_labels),
+                query=np.arange(len(labels)),
+                label=labels,
+                shot=shots[labels],
+                class_name=[source.class_names[draw.classes[k]] for k in labels],
+                image=draw.query_images,
+                **columns,
+            )
+        )
     return pd.concat(frames, ignore_index=True)
 
 
@@ -59,9 +76,13 @@ def study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(reopening, "open_split", lambda study, name, split: blobs(name, split))
     made = small_study()
-    made = made.model_copy(update={"evaluations": {
-        name: evaluation.model_copy(update={"episodes": 6}) for name, evaluation in made.evaluations.items()
-    }})
+    made = made.model_copy(
+        update={
+            "evaluations": {
+                name: evaluation.model_copy(update={"episodes": 6}) for name, evaluation in made.evaluations.items()
+            }
+        }
+    )
     for name, evaluation in made.evaluations.items():
         for seed, training in enumerate(evaluation.trainings):
             for dataset in evaluation.datasets:
@@ -75,7 +96,7 @@ def settle(widget):
     """Until everything under way is shown."""
     for work in (widget.loading, widget.fetching, widget.averaging, widget.opening):
         work.wait(FAR)
-    widget.fetching.wait(FAR)    # what was loaded has started it
+    widget.fetching.wait(FAR)  # what was loaded has started it
 
 
 def text(value):
@@ -108,7 +129,7 @@ def check_all(widget):
     right = (own[f"prediction_{c.step.value}"] == own["label"]).sum()
     assert f"{right} of {len(own)} queries right" in status
     if c.tabs.selected_index == explorer_controls.IMAGES:
-        assert c.sheet.value.count(explorer_html.WRONG + " ") == len(own) - right + 1    # and once in the heading
+        assert c.sheet.value.count(explorer_html.WRONG + " ") == len(own) - right + 1  # and once in the heading
         confidences = [f"{x:.2f}" for x in own[f"confidence_{c.step.value}"]]
         assert re.findall(r"\d\.\d\d(?=(?: ↻)?</span></div>)", c.sheet.value) == confidences
     elif c.tabs.selected_index == explorer_controls.STEPS:
@@ -133,22 +154,42 @@ def test_every_control_changes_what_is_shown(study):
     widget = explorer(study)
     c = widget.c
     changes = [
-        (c.sort, "value", "Largest loss first"), (c.dataset, "value", ("domain", "out")),
-        (c.dataset, "value", ("dataset", "blobs")), (c.dataset, "value", ("domain", "all")),
-        (c.shots, "value", (1, 2)), (c.ways, "value", (6, 6)), (c.ways, "value", (5, 6)),
-        (c.limits, "value", (0, 0)), (c.limits, "value", (1, 4)), (c.tabs, "selected_index", 1),
-        (c.which, "value", "all"), (c.which, "value", "that are wrong in this step"), (c.step, "value", 4),
-        (c.variant, "value", "Simple"), (c.tabs, "selected_index", 2), (c.step, "value", 3),
-        (c.than, "value", "FEOT"), (c.better, "value", "COT"), (c.evaluation, "value", "5-way-1-shot"),
-        (c.tabs, "selected_index", 0), (c.evaluation, "value", "variable"),
+        (c.sort, "value", "Largest loss first"),
+        (c.dataset, "value", ("domain", "out")),
+        (c.dataset, "value", ("dataset", "blobs")),
+        (c.dataset, "value", ("domain", "all")),
+        (c.shots, "value", (1, 2)),
+        (c.ways, "value", (6, 6)),
+        (c.ways, "value", (5, 6)),
+        (c.limits, "value", (0, 0)),
+        (c.limits, "value", (1, 4)),
+        (c.tabs, "selected_index", 1),
+        (c.which, "value", "all"),
+        (c.which, "value", "that are wrong in this step"),
+        (c.step, "value", 4),
+        (c.variant, "value", "Simple"),
+        (c.tabs, "selected_index", 2),
+        (c.step, "value", 3),
+        (c.than, "value", "FEOT"),
+        (c.better, "value", "COT"),
+        (c.evaluation, "value", "5-way-1-shot"),
+        (c.tabs, "selected_index", 0),
+        (c.evaluation, "value", "variable"),
     ]
     before = None
     for control, trait, value in changes:
         setattr(control, trait, value)
         settle(widget)
         check_all(widget)
-        after = (c.count.value, c.header.value, c.status.value, c.sheet.value, c.by_step.value, c.matrix.value,
-                 c.episodes.options)
+        after = (
+            c.count.value,
+            c.header.value,
+            c.status.value,
+            c.sheet.value,
+            c.by_step.value,
+            c.matrix.value,
+            c.episodes.options,
+        )
         assert after != before, (trait, value)
         before = after
 
@@ -177,7 +218,7 @@ def test_images_are_those_of_the_episode(study):
 
     def tile(position):
         row, column = divmod(position, explorer_html.COLUMNS)
-        return mosaic[32 * row:32 * row + 32, 32 * column:32 * column + 32]
+        return mosaic[32 * row : 32 * row + 32, 32 * column : 32 * column + 32]
 
     for query, position in enumerate(shown.query):
         assert (tile(position) == images[own["image"].iloc[query]]).all()
@@ -193,7 +234,7 @@ def test_filters_that_leave_nothing_say_so_and_recover(study):
     widget.c.sort.value = "Largest loss first"
     settle(widget)
     assert "No episode passes the filters" in widget.c.count.value and not widget.c.episodes.options
-    for action in (widget.c.stop.click, widget.c.open.click):    # nothing to act on
+    for action in (widget.c.stop.click, widget.c.open.click):  # nothing to act on
         action()
     widget.c.step.value = 1
     assert widget.notice.error is None and not widget.c.below.children
@@ -247,7 +288,7 @@ def test_missing_rows_show_with_the_remedy_and_are_read_when_the_cell_runs_again
     assert "make figures STUDY=" in widget.notice.value and widget.c.details.layout.display == "none"
     with pytest.raises(ValueError, match="No episodes have been compared"):
         exploring.in_words(widget.listed, *widget.variants)
-    widget.c.sort.value = "Largest loss first"    # nothing to sort
+    widget.c.sort.value = "Largest loss first"  # nothing to sort
     file.write_bytes(kept)
     again = explorer(study)
     check_all(again)
@@ -280,7 +321,10 @@ def test_what_was_chosen_stays_when_the_cell_runs_again(study):
     first.c.step.value = 4
     again = explorer(study)
     assert (again.c.sort.value, again.c.dataset.value, again.c.step.value) == (
-        "Largest loss first", ("dataset", "others"), 4)
+        "Largest loss first",
+        ("dataset", "others"),
+        4,
+    )
     check_all(again)
     assert explorer(study, "variable", "COT", "Simple").c.sort.value == "Largest gain first"
     file = study.results_folder / "rows/feot/variable/others.parquet"
@@ -318,12 +362,14 @@ def test_fast_and_in_odd_orders_the_last_word_is_shown(study, seed):
         lambda: setattr(c.evaluation, "value", chance.choice(["variable", "5-way-1-shot"])),
         lambda: setattr(c.better, "value", "COT" if "COT" in c.better.options else "Transductive"),
         lambda: setattr(c.than, "value", "FEOT"),
-        c.stop.click, lambda: widget.loading.cancel(), lambda: widget.fetching.cancel(),
+        c.stop.click,
+        lambda: widget.loading.cancel(),
+        lambda: widget.fetching.cancel(),
     ]
     for _ in range(60):
         chance.choice(actions)()
     settle(widget)
-    c.sort.value = "Dataset and episode"    # a cancelled fetch leaves the old episode: choose once more
+    c.sort.value = "Dataset and episode"  # a cancelled fetch leaves the old episode: choose once more
     widget._choose()
     settle(widget)
     c.tabs.selected_index = chance.randrange(3)
@@ -372,7 +418,7 @@ def test_the_stepper_opens_below_with_this_episode(study, monkeypatch):
 
 def test_a_stepper_that_fails_says_why(study):
     widget = explorer(study)
-    widget.c.open.click()    # nothing has been trained
+    widget.c.open.click()  # nothing has been trained
     settle(widget)
     shown = widget.notice.value + "".join(getattr(w, "value", "") for w in widget.c.below.children)
     assert widget.notice.error is not None or widget.c.below.children, shown
@@ -398,18 +444,30 @@ def test_pictures_are_drawn_when_looked_at_and_only_once(study):
 
 @pytest.mark.parametrize("way", [2, 20, 60])
 def test_tables_of_many_classes_with_names_of_any_kind(way):
-    names = [f"<b>class & \"{k}\" {'long ' * 12}" for k in range(way)]
+    names = [f'<b>class & "{k}" {"long " * 12}' for k in range(way)]
     drawer = explorer_html.Drawer(names, None)
-    own = pd.DataFrame({"query": range(2 * way), "label": np.arange(way).repeat(2), "shot": 1,
-                        "class_name": [names[k] for k in np.arange(way).repeat(2)],
-                        "protocol": "p", "dataset": "d", "domain": "in", "split": "test", "queries_per_class": 2,
-                        "episode": 0})
+    own = pd.DataFrame(
+        {
+            "query": range(2 * way),
+            "label": np.arange(way).repeat(2),
+            "shot": 1,
+            "class_name": [names[k] for k in np.arange(way).repeat(2)],
+            "protocol": "p",
+            "dataset": "d",
+            "domain": "in",
+            "split": "test",
+            "queries_per_class": 2,
+            "episode": 0,
+        }
+    )
     for step in range(2):
         own[f"prediction_{step}"], own[f"confidence_{step}"] = (own["label"] + own["query"] % (2 - step)) % way, 0.5
     found = episode_rows.at_step(own, 1)
-    pages = [drawer.sheet(found, episode_rows.recall_by_class(own, 1)),
-             drawer.steps(episode_rows.queries(own), 1, 1),
-             drawer.confusion(episode_rows.confusion(own, 0), episode_rows.mistakes(own, 0))]
+    pages = [
+        drawer.sheet(found, episode_rows.recall_by_class(own, 1)),
+        drawer.steps(episode_rows.queries(own), 1, 1),
+        drawer.confusion(episode_rows.confusion(own, 0), episode_rows.mistakes(own, 0)),
+    ]
     for page in pages:
         assert "<b>class" not in page and "&lt;b&gt;class &amp; &quot;0&quot;" in page
 

@@ -61,8 +61,11 @@ def test_variants_on_different_episodes_are_refused(rows):
 
 def test_filters_keep_exactly_what_they_say(table):
     kept = exploring.chosen(table, ["letters", "digits"], (4, 5), (12, 14))
-    expected = [r.Index for r in table.itertuples()
-                if r.dataset != "textures" and 4 <= r.way <= 5 and any(12 <= s <= 14 for s in r.shots)]
+    expected = [
+        r.Index
+        for r in table.itertuples()
+        if r.dataset != "textures" and 4 <= r.way <= 5 and any(12 <= s <= 14 for s in r.shots)
+    ]
     assert sorted(kept.index) == expected and 0 < len(kept) < len(table)
     assert len(exploring.chosen(table)) == len(table)
     assert exploring.chosen(table, []).empty and exploring.chosen(table, ways=(40, 50), shots=(1, 2)).empty
@@ -122,8 +125,9 @@ def own(rows):
 
 
 def test_an_unknown_episode_names_those_there_are(rows):
-    with pytest.raises(ValueError, match="no episode 12 of digits; they hold: letters, textures, digits, with "
-                                         "episodes 0 to 11"):
+    with pytest.raises(
+        ValueError, match="no episode 12 of digits; they hold: letters, textures, digits, with episodes 0 to 11"
+    ):
         episode_rows.rows_of_episode(rows, "Transductive", "digits", 12)
     with pytest.raises(ValueError, match="no variant 'Best'"):
         episode_rows.rows_of_episode(rows, "Best", "digits", 1)
@@ -186,8 +190,10 @@ def test_the_status_says_what_is_achieved_and_where_it_stops(table, own):
     right = int((own["prediction_4"] == own["label"]).sum())
     changed = int((own["prediction_4"] != own["prediction_3"]).sum())
     for variant, step, place in (
-        ("Transductive", 4, "where it stops"), ("Transductive", 4, "it stops at 2"),
-        ("Simple", 4, "as COT; it does not refine itself"), ("Simple", 0, "no refinement at test time"),
+        ("Transductive", 4, "where it stops"),
+        ("Transductive", 4, "it stops at 2"),
+        ("Simple", 4, "as COT; it does not refine itself"),
+        ("Simple", 0, "no refinement at test time"),
     ):
         words = episode_rows.status(row, variant, own, step, 2 if "at 2" in place else step)
         assert f"{variant}, step {step} of 6 ({place})" in words and words.startswith("digits, episode 5 · ")
@@ -196,8 +202,10 @@ def test_the_status_says_what_is_achieved_and_where_it_stops(table, own):
             assert words.endswith(f"{changed} label{'' if changed == 1 else 's'} changed in this step")
 
 
-@pytest.mark.parametrize("variant, refined", [("Simple", "COT"), ("COT", "COT"), ("FEOT", "Transductive"),
-                                              ("GMM", "COT GMM"), ("GMM-EM+", "GMM-EM+")])
+@pytest.mark.parametrize(
+    "variant, refined",
+    [("Simple", "COT"), ("COT", "COT"), ("FEOT", "Transductive"), ("GMM", "COT GMM"), ("GMM-EM+", "GMM-EM+")],
+)
 def test_every_training_has_a_variant_that_refines(variant, refined):
     assert episode_rows.refined(variant) == refined
 
@@ -253,8 +261,9 @@ def test_rows_are_read_by_training_and_missing_ones_name_the_command(tmp_path, m
     assert [share for share, _ in steps] == [0, 0.5] and "feot" in steps[0][1]
     read = exploring.read(study, "variable", ["Transductive", "Simple"])
     order = ["training", "dataset", "episode", "query"]
-    pd.testing.assert_frame_equal(read.sort_values(order, ignore_index=True),
-                                  written.sort_values(order, ignore_index=True), check_dtype=False)
+    pd.testing.assert_frame_equal(
+        read.sort_values(order, ignore_index=True), written.sort_values(order, ignore_index=True), check_dtype=False
+    )
     assert len(exploring.stamp(study)) == 4
     (tmp_path / "results/small/rows/simple/variable/others.parquet").unlink()
     with pytest.raises(FileNotFoundError, match=r"others.parquet.*`make figures STUDY=configs/small.yaml`"):
@@ -273,9 +282,16 @@ def recorded(study, index, **changes):
     draw = draw_episode(source, study.evaluations["variable"].protocol, study.seed, index)
     labels = draw.query_labels
     shots = np.bincount(draw.support_labels)
-    columns = {"protocol": "variable", "dataset": "others", "split": "test", "episode": index, "label": labels,
-               "class_name": [source.class_names[draw.classes[k]] for k in labels], "shot": shots[labels],
-               "image": draw.query_images}
+    columns = {
+        "protocol": "variable",
+        "dataset": "others",
+        "split": "test",
+        "episode": index,
+        "label": labels,
+        "class_name": [source.class_names[draw.classes[k]] for k in labels],
+        "shot": shots[labels],
+        "image": draw.query_images,
+    }
     return pd.DataFrame(columns | changes), draw
 
 
@@ -295,8 +311,11 @@ def test_an_episode_that_is_drawn_differently_now_is_refused(study):
     own, _ = recorded(study, 0)
     reopening.reopen(study, own)
     for column in ("image", "label", "shot"):
-        with pytest.raises(reopening.StaleRowsError, match=rf"Episode 0 of others, evaluation variable.*\({column} "
-                                                           "differ.*Evaluate again: `make figures"):
+        with pytest.raises(
+            reopening.StaleRowsError,
+            match=rf"Episode 0 of others, evaluation variable.*\({column} "
+            "differ.*Evaluate again: `make figures",
+        ):
             reopening.reopen(study, own.assign(**{column: own[column].to_numpy()[::-1].copy()}))
     with pytest.raises(reopening.StaleRowsError, match=r"\(class_name differ"):
         reopening.reopen(study, own.assign(class_name="renamed"))

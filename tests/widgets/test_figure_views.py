@@ -42,20 +42,24 @@ def study(root, monkeypatch):
 def made_study(name="small"):
     variable = small_study().evaluations["variable"].model_dump()
     one_shot = {"datasets": BOTH, "trainings": ["feot"], "episodes": 6}
-    return small_study(name=name, evaluations={
-        "variable": variable | {"episodes": 6},
-        "5-way-1-shot": one_shot | {"protocol": FIXED | {"queries_per_class": 2}},
-        "5-way-1-shot-4-queries": one_shot | {"protocol": FIXED | {"queries_per_class": 4}, "datasets": ["blobs"]},
-        "5-way-1-shot-6-queries": one_shot | {"protocol": FIXED | {"queries_per_class": 6}, "datasets": ["blobs"]},
-    })
+    return small_study(
+        name=name,
+        evaluations={
+            "variable": variable | {"episodes": 6},
+            "5-way-1-shot": one_shot | {"protocol": FIXED | {"queries_per_class": 2}},
+            "5-way-1-shot-4-queries": one_shot | {"protocol": FIXED | {"queries_per_class": 4}, "datasets": ["blobs"]},
+            "5-way-1-shot-6-queries": one_shot | {"protocol": FIXED | {"queries_per_class": 6}, "datasets": ["blobs"]},
+        },
+    )
 
 
 def write_rows(study, seed=0):
     for name, evaluation in study.evaluations.items():
         queries = 4 if name == "variable" else evaluation.protocol.queries_per_class
         domains = {dataset: study.datasets[dataset].domain for dataset in evaluation.datasets}
-        rows = synthetic_rows(evaluation.trainings, 6, 4, queries_per_class=queries, protocol=name, datasets=domains,
-                              seed=seed)
+        rows = synthetic_rows(
+            evaluation.trainings, 6, 4, queries_per_class=queries, protocol=name, datasets=domains, seed=seed
+        )
         for (training, dataset), own in rows.groupby(["training", "dataset"]):
             path = rows_file(study, training, name, dataset)
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,8 +87,9 @@ def expected_recall(view):
     except StopIteration as end:
         found = end.value
     recalls = [found[chosen["evaluation"], name] for name in chosen["variants"]]
-    return viewing.recall_seen(recalls, chosen["datasets"], chosen["domains"], chosen["shots"],
-                               chosen["value"] or None, chosen["apart"])
+    return viewing.recall_seen(
+        recalls, chosen["datasets"], chosen["domains"], chosen["shots"], chosen["value"] or None, chosen["apart"]
+    )
 
 
 def same(seen, expected):
@@ -128,8 +133,8 @@ def test_another_evaluation_is_loaded_and_offers_its_own(study):
     view.chosen["evaluation"].value = "5-way-1-shot"
     view.work.wait()
     assert view.chosen["variants"].options == ("FEOT", "Transductive")
-    assert view.chosen["variants"].value == ("Transductive",)    # what was chosen and is still there
-    assert view.chosen["value"].options == (("recall", ""),)     # nothing to compare with
+    assert view.chosen["variants"].value == ("Transductive",)  # what was chosen and is still there
+    assert view.chosen["value"].options == (("recall", ""),)  # nothing to compare with
     same(view.seen, expected_recall(view))
 
 
@@ -137,7 +142,7 @@ def test_a_gain_follows_the_variants(study):
     view = recall_view(study)
     view.chosen["value"].value = "Simple"
     assert view.status.value.startswith("Gain in class recall over Simple: Transductive")
-    tick(view.chosen["variants"], "Simple")    # nothing left to compare with
+    tick(view.chosen["variants"], "Simple")  # nothing left to compare with
     assert view.chosen["value"].value == "" and view.status.value.startswith("Class recall: Transductive")
 
 
@@ -158,8 +163,8 @@ def test_a_chosen_point_is_written_out_marked_and_stays_chosen(study):
     point = view.seen.points.iloc[4]
     picture = view.plot.image.value
     view.points.value = point["name"]
-    assert point["text"] in view.readout.value and view.plot.spots.value.count("chosen") == 3    # two rules of style
-    assert view.plot.image.value == picture    # nothing is drawn anew
+    assert point["text"] in view.readout.value and view.plot.spots.value.count("chosen") == 3  # two rules of style
+    assert view.plot.image.value == picture  # nothing is drawn anew
     tick(view.chosen["datasets"], "others")
     assert view.point == point["name"] and "<b>Chosen:</b> Simple, " in view.readout.value
     tick(view.chosen["variants"], "Simple")
@@ -252,7 +257,7 @@ def test_back_and_forth_while_loading_shows_the_last_choice(study, slow):
     first = view.status.value
     begin()
     view.chosen["evaluation"].value = "5-way-1-shot"
-    view.chosen["evaluation"].value = "variable"    # is known already
+    view.chosen["evaluation"].value = "variable"  # is known already
     assert not view.work.busy and view.status.value == first
     gate.set()
     view.work.wait()
@@ -267,13 +272,13 @@ def test_back_and_forth_while_loading_shows_the_last_choice(study, slow):
 
 def test_the_sliders_choose_a_cell_without_a_new_picture(study):
     view = refinement_view(study)
-    assert view.point == "minimum 2, maximum 3"    # the study's rule
+    assert view.point == "minimum 2, maximum 3"  # the study's rule
     picture = view.plot.image.value
     view.chosen["maximum"].value = 4
     assert view.point == "minimum 2, maximum 4" and "</b> minimum 2, maximum 4: accuracy" in view.readout.value
     view.chosen["minimum"].value = 4
     view.chosen["maximum"].value = 1
-    assert view.point == "minimum 1, maximum 1" and view.chosen["minimum"].value == 1    # never above the maximum
+    assert view.point == "minimum 1, maximum 1" and view.chosen["minimum"].value == 1  # never above the maximum
     view.points.value = "minimum 3, maximum 4"
     assert (view.chosen["minimum"].value, view.chosen["maximum"].value) == (3, 4)
     assert view.plot.image.value == picture
@@ -291,7 +296,7 @@ def test_domain_and_variant_reach_the_library(study):
     view.chosen["domain"].value = "out"
     rows = viewing.load_rows(study, "variable", ["simple"])
     same(view.seen, viewing.refinement_seen(rows, "simple", 4, BOTH, "out"))
-    view.chosen["evaluation"].value = "5-way-1-shot"    # has no training "simple"
+    view.chosen["evaluation"].value = "5-way-1-shot"  # has no training "simple"
     view.work.wait()
     assert view.chosen["training"].value == "feot" and view.notice.error is None
     tick(view.chosen["datasets"], "others")
@@ -362,7 +367,7 @@ def test_saving_writes_what_is_seen(study, made):
     assert view.saved.value.count("download=") == 2
     marked = png.read_bytes()
     view.points.value = view.points.options[2]
-    assert view.saved.value == ""    # it is no longer what is seen
+    assert view.saved.value == ""  # it is no longer what is seen
     view.save_button.click()
     assert png.read_bytes() != marked
 

@@ -43,7 +43,11 @@ def check(view):
     assert view.notice.error is None, view.notice.value
     assert controls.read(choice) == choice and controls.slider.value == choice.step
     assert (material.variant.name, material.evaluation, material.dataset, material.episode) == (
-        choice.variant, choice.evaluation, choice.dataset, choice.episode)
+        choice.variant,
+        choice.evaluation,
+        choice.dataset,
+        choice.episode,
+    )
     head = stepping.with_head(material.head, choice.head, choice.identity_weight)
     found = stepping.run(material, head, view.study.refinement.recorded_steps, choice.plane)
     assert (view.trajectory.labels == found.labels).all()
@@ -62,7 +66,12 @@ def test_it_opens_the_first_episode_at_step_0(study):
     assert isinstance(view, Stepper) and "tcnaps-stepper" in view._dom_classes
     choice = view.choice
     assert (choice.variant, choice.evaluation, choice.dataset, choice.episode, choice.step) == (
-        "Transductive", "variable", "blobs", 0, 0)
+        "Transductive",
+        "variable",
+        "blobs",
+        0,
+        0,
+    )
     assert (choice.head, choice.identity_weight, choice.minimum, choice.maximum) == ("Mahalanobis", 1.0, 2, 3)
     assert not view.work.busy
     check(view)
@@ -105,9 +114,13 @@ def test_heads_and_sliders_recompute_at_once(study):
     controls.identity_weight.value = 10.0
     assert view._plane.value != before and view.choice.step == 1
     check(view)
-    for control, values in ((controls.minimum, (0, 4, 1)), (controls.maximum, (0, 4, 1)),
-                            (controls.plane, stepping.PLANES), (controls.show, (True, False)),
-                            (controls.which, ("all", "wrong"))):
+    for control, values in (
+        (controls.minimum, (0, 4, 1)),
+        (controls.maximum, (0, 4, 1)),
+        (controls.plane, stepping.PLANES),
+        (controls.show, (True, False)),
+        (controls.which, ("all", "wrong")),
+    ):
         for value in values:
             control.value = value
             check(view)
@@ -168,9 +181,12 @@ def test_a_cell_run_again_shows_what_it_showed(study):
 
 
 def test_wrong_arguments_are_errors(study):
-    for arguments, message in (({"variant": "Transductve"}, "no variant 'Transductve'"),
-                               ({"evaluation": "x"}, "no evaluation 'x'"),
-                               ({"dataset": "x"}, "no dataset 'x'"), ({"episode": -2}, "counted from 0")):
+    for arguments, message in (
+        ({"variant": "Transductve"}, "no variant 'Transductve'"),
+        ({"evaluation": "x"}, "no evaluation 'x'"),
+        ({"dataset": "x"}, "no dataset 'x'"),
+        ({"episode": -2}, "counted from 0"),
+    ):
         with pytest.raises(ValueError, match=message):
             stepper(study, **arguments)
 
@@ -294,8 +310,17 @@ def test_a_long_table_is_cut_and_says_so_and_nothing_wrong_is_said_too():
 
 def test_every_control_has_a_description_and_a_tooltip(study):
     controls = stepper(study).controls
-    for control in (*controls.of_episode, *controls.of_head, *controls.of_drawing, controls.slider, controls.first,
-                    controls.back, controls.step, controls.converge, controls.stop):
+    for control in (
+        *controls.of_episode,
+        *controls.of_head,
+        *controls.of_drawing,
+        controls.slider,
+        controls.first,
+        controls.back,
+        controls.step,
+        controls.converge,
+        controls.stop,
+    ):
         assert control.description and control.tooltip, control
 
 

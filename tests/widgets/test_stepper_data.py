@@ -35,8 +35,20 @@ def planted(way=3, shot=2, n_query=12, d=8, variant="Transductive", spread=1.5, 
     support, query = (centres[own] + spread * torch.randn(len(own), d, generator=generator) for own in labels)
     pixels = np.random.default_rng(0).integers(0, 255, (way * (shot + n_query), 8, 8, 3), dtype=np.uint8)
     names = tuple(f"class-{k}" for k in range(way))
-    return Material(VARIANTS[variant], "5-way", "planted", 3, names, support, labels[0], query, labels[1],
-                    pixels[: way * shot], pixels[way * shot:], Head())
+    return Material(
+        VARIANTS[variant],
+        "5-way",
+        "planted",
+        3,
+        names,
+        support,
+        labels[0],
+        query,
+        labels[1],
+        pixels[: way * shot],
+        pixels[way * shot :],
+        Head(),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -168,14 +180,23 @@ def test_principal_components_spread_most_and_do_not_depend_on_the_head():
     variances = np.linalg.eigvalsh(np.cov(features.T.numpy()))[::-1]
     projected = (features @ principal_plane(features)).var(0)
     np.testing.assert_allclose(projected, variances[:2], rtol=1e-4)
-    views = [stepping.run(material, stepping.with_head(material.head, name, 1), 2, "principal components").view.points
-             for name in ("Mahalanobis", "Euclidean")]
+    views = [
+        stepping.run(material, stepping.with_head(material.head, name, 1), 2, "principal components").view.points
+        for name in ("Mahalanobis", "Euclidean")
+    ]
     np.testing.assert_allclose(*views)
 
 
-@pytest.mark.parametrize("head", [Head(), Head(update="means"), Head(metric="euclidean"),
-                                  Head(class_covariance_divisor="n-1"),
-                                  Head(class_covariance_divisor="n-1", task_covariance_divisor="n-1")])
+@pytest.mark.parametrize(
+    "head",
+    [
+        Head(),
+        Head(update="means"),
+        Head(metric="euclidean"),
+        Head(class_covariance_divisor="n-1"),
+        Head(class_covariance_divisor="n-1", task_covariance_divisor="n-1"),
+    ],
+)
 @pytest.mark.parametrize("shot", [1, 3])
 def test_drawn_statistics_are_projections_of_those_in_all_dimensions(head, shot):
     material = planted(shot=shot)
@@ -188,7 +209,7 @@ def test_drawn_statistics_are_projections_of_those_in_all_dimensions(head, shot)
     fixed = one_hot(labels, 3, features)
     statistics = [class_statistics(support, fixed, head)]
     for step in range(3):
-        weights = torch.cat([fixed, torch.from_numpy(view.responsibilities[step, len(fixed):])])
+        weights = torch.cat([fixed, torch.from_numpy(view.responsibilities[step, len(fixed) :])])
         own = class_statistics(features, weights, replace(head, class_covariance_divisor="n"))
         if head.update == "means":
             own = replace(own, covariances=statistics[0].covariances)
@@ -220,8 +241,13 @@ def test_changes_list_whose_label_changed_and_what_it_was_good_for():
         assert sorted(frame["query"]) == np.flatnonzero(found.labels[step] != found.labels[step - 1]).tolist()
         for row in frame.itertuples():
             before, after = found.labels[step - 1, row.query], found.labels[step, row.query]
-            expected = ("became right" if after == truth[row.query] else
-                        "became wrong" if before == truth[row.query] else "still wrong")
+            expected = (
+                "became right"
+                if after == truth[row.query]
+                else "became wrong"
+                if before == truth[row.query]
+                else "still wrong"
+            )
             assert (row.before, row.after, row.true, row.outcome) == (before, after, truth[row.query], expected)
             assert row.confidence_after == found.responsibilities[step, row.query].max()
             assert row.confidence_before == found.responsibilities[step - 1, row.query].max()
@@ -310,8 +336,15 @@ def draw(material, found, step, pictures):
         figure.set_layout_engine("none")
         ax = figure.add_axes((0, 0, 1, 1))
         images = np.concatenate([material.support_images, material.query_images])
-        stepping_figures.plane_step(ax, found.view, step, found.labels[step], found.right[step], found.changed[step],
-                                    images if pictures else None)
+        stepping_figures.plane_step(
+            ax,
+            found.view,
+            step,
+            found.labels[step],
+            found.right[step],
+            found.changed[step],
+            images if pictures else None,
+        )
     return figure, ax
 
 

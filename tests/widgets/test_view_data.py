@@ -102,14 +102,17 @@ def test_a_gain_is_paired(recalls):
     assert seen.title.startswith("Gain in class recall over Simple: Transductive ·")
 
 
-@pytest.mark.parametrize(("changes", "message"), [
-    ({"recalls": []}, "No variant is chosen: tick at least one"),
-    ({"datasets": ()}, "No dataset is chosen"),
-    ({"domains": ()}, "No domain is chosen"),
-    ({"shots": (90, 100)}, "has 90 to 100 support images: widen"),
-    ({"datasets": ("digits",), "domains": ("in",)}, "No class of the chosen datasets and domains"),
-    ({"against": "COT"}, "A gain over COT needs COT"),
-])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"recalls": []}, "No variant is chosen: tick at least one"),
+        ({"datasets": ()}, "No dataset is chosen"),
+        ({"domains": ()}, "No domain is chosen"),
+        ({"shots": (90, 100)}, "has 90 to 100 support images: widen"),
+        ({"datasets": ("digits",), "domains": ("in",)}, "No class of the chosen datasets and domains"),
+        ({"against": "COT"}, "A gain over COT needs COT"),
+    ],
+)
 def test_what_recall_refuses(recalls, changes, message):
     arguments = {"recalls": recalls, "datasets": ALL, "domains": DOMAINS, "shots": (1, 14)} | changes
     with pytest.raises(ValueError, match=message):

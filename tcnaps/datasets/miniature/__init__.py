@@ -7,24 +7,14 @@ import sys
 from importlib.metadata import version
 
 from tcnaps.config.fingerprint import code_fingerprint
-from tcnaps.datasets.miniature import (
-    digits,
-    drawing,
-    glyphs,
-    photographs,
-    shapes,
-    signs,
-    sketches,
-    textures,
-)
+from tcnaps.datasets.miniature import digits, drawing, glyphs, photographs, shapes, signs, sketches, textures
 from tcnaps.datasets.miniature.plan import ClassPlan, Recipe
 from tcnaps.datasets.source import DatasetError, Preparation, SplitLayout
 
 MINIMUM_SIZE = 28  # pixels, below which pictograms and accents are lost
 
 RECIPES: dict[str, Recipe] = {
-    module.RECIPE.name: module.RECIPE
-    for module in (glyphs, textures, shapes, sketches, digits, photographs, signs)
+    module.RECIPE.name: module.RECIPE for module in (glyphs, textures, shapes, sketches, digits, photographs, signs)
 }
 
 # The libraries whose fonts, photographs, scans, random streams and rasterisers end up in the pixels.
@@ -43,8 +33,7 @@ def preparation(name: str, image_size: int) -> Preparation:
     """
     if image_size < MINIMUM_SIZE:
         raise DatasetError(
-            f"{name}: the miniature is drawn at {MINIMUM_SIZE} pixels or more, not {image_size}; "
-            "raise image_size."
+            f"{name}: the miniature is drawn at {MINIMUM_SIZE} pixels or more, not {image_size}; raise image_size."
         )
     recipe = RECIPES[name]
 
@@ -74,6 +63,4 @@ def _provenance(recipe: Recipe) -> dict[str, str]:
 
 def _layout(classes: list[ClassPlan]) -> SplitLayout:
     superclasses = tuple(c.superclass for c in classes if c.superclass is not None)
-    return SplitLayout(
-        tuple(c.name for c in classes), tuple(c.n_images for c in classes), superclasses or None
-    )
+    return SplitLayout(tuple(c.name for c in classes), tuple(c.n_images for c in classes), superclasses or None)

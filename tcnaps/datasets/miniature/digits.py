@@ -26,8 +26,7 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     images, target = _scans()
     chosen = images[target == int(plan.name)][: plan.n_images]
     resized = [
-        np.asarray(Image.fromarray(scan).resize((image_size, image_size), Image.Resampling.BICUBIC))
-        for scan in chosen
+        np.asarray(Image.fromarray(scan).resize((image_size, image_size), Image.Resampling.BICUBIC)) for scan in chosen
     ]
     return np.repeat(np.stack(resized)[..., None], 3, axis=3)
 

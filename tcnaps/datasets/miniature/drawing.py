@@ -33,10 +33,7 @@ class _Task:
 
 
 def draw(
-    plans: Mapping[str, Sequence[ClassPlan]],
-    files: Mapping[str, Path],
-    image_size: int,
-    workers: int | None = None,
+    plans: Mapping[str, Sequence[ClassPlan]], files: Mapping[str, Path], image_size: int, workers: int | None = None
 ) -> None:
     """Draws all classes of a dataset.
 
@@ -52,8 +49,7 @@ def draw(
     for split, classes in plans.items():
         starts = np.cumsum([0, *(plan.n_images for plan in classes)])
         tasks += [
-            _Task(plan, str(files[split]), int(start), image_size)
-            for plan, start in zip(classes, starts, strict=False)
+            _Task(plan, str(files[split]), int(start), image_size) for plan, start in zip(classes, starts, strict=False)
         ]
     images = sum(task.plan.n_images for task in tasks)
     if workers is None:

@@ -68,9 +68,7 @@ def _candidates(script: Script) -> list[str]:
     chosen = []
     for character in faces_of():
         category = unicodedata.category(character)
-        inside = category in ("Sm", "So") and any(
-            first <= ord(character) <= last for first, last in script.blocks
-        )
+        inside = category in ("Sm", "So") and any(first <= ord(character) <= last for first, last in script.blocks)
         named = (
             category in ("Lu", "Ll", "Lo")
             and script.prefix
@@ -122,27 +120,19 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     rng = painting.generator("glyphs", plan.name)
     n, size = plan.n_images, 2 * image_size
     faces = rng.permutation(plan.parameters["faces"])
-    matrices = 0.72 * painting.affine(
-        rng, n, *(STRENGTH[key] for key in ("angle", "log_scale", "stretch", "shear"))
-    )
+    matrices = 0.72 * painting.affine(rng, n, *(STRENGTH[key] for key in ("angle", "log_scale", "stretch", "shear")))
     shifts = rng.uniform(-STRENGTH["shift"], STRENGTH["shift"], (n, 2))
     bends = STRENGTH["bend"] * painting.smooth_noise(rng, (n, 2), size, 3)
     masks = np.stack(
         [
             painting.warp(
-                bitmap(plan.parameters["character"], str(faces[k % len(faces)])),
-                size,
-                matrices[k],
-                shifts[k],
-                bends[k],
+                bitmap(plan.parameters["character"], str(faces[k % len(faces)])), size, matrices[k], shifts[k], bends[k]
             )
             for k in range(n)
         ]
     )
     soft = painting.blur(masks, np.full(n, size / 40))
-    level = rng.uniform(*STRENGTH["weight"], (n, 1, 1)) * soft.max(
-        axis=(1, 2), keepdims=True
-    )  # thin strokes survive
+    level = rng.uniform(*STRENGTH["weight"], (n, 1, 1)) * soft.max(axis=(1, 2), keepdims=True)  # thin strokes survive
     masks = painting.reduce(np.clip((soft - level) * 8 + 0.5, 0, 1).astype(np.float32))
     ink, paper = painting.ink_and_paper(rng, n, STRENGTH["contrast"], STRENGTH["chroma"])
     scene = painting.backgrounds(rng, paper, image_size, STRENGTH["relief"], 0.3, STRENGTH["clutter"])

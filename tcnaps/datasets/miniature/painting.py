@@ -16,9 +16,7 @@ def generator(*key: str | int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(zlib.crc32("/".join(map(str, key)).encode())))
 
 
-def log_uniform(
-    rng: np.random.Generator, low: float, high: float, size: int | None = None
-) -> float | np.ndarray:
+def log_uniform(rng: np.random.Generator, low: float, high: float, size: int | None = None) -> float | np.ndarray:
     """Draws between `low` and `high`, uniform in the logarithm."""
     return np.exp(rng.uniform(np.log(low), np.log(high), size))
 
@@ -39,9 +37,7 @@ def smooth_noise(rng: np.random.Generator, shape: tuple[int, ...], size: int, ce
     """Smooth noise (*shape, size, size) of standard deviation about 1, with `cells` bumps along a side."""
     weights = _spline(size, cells)
     control = rng.standard_normal((*shape, cells + 3, cells + 3), dtype=np.float32)
-    return (weights @ control @ weights.T) * np.float32(
-        2.1
-    )  # a B-spline averages about 4.4 independent values
+    return (weights @ control @ weights.T) * np.float32(2.1)  # a B-spline averages about 4.4 independent values
 
 
 def grid(size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -68,9 +64,7 @@ def affine(
     return rotation @ shape
 
 
-def warp(
-    bitmap: np.ndarray, size: int, matrix: np.ndarray, shift: np.ndarray, bend: np.ndarray
-) -> np.ndarray:
+def warp(bitmap: np.ndarray, size: int, matrix: np.ndarray, shift: np.ndarray, bend: np.ndarray) -> np.ndarray:
     """Draws a bitmap, centred and scaled to a half side of 1, through an affine map and an elastic
     displacement.
 
@@ -106,9 +100,7 @@ def blur(images: np.ndarray, sigma: np.ndarray) -> np.ndarray:
 def reduce(images: np.ndarray, factor: int = 2) -> np.ndarray:
     """Mean over factor x factor blocks of the last two axes: antialiased downsizing."""
     size = images.shape[-1] // factor
-    return images.reshape(*images.shape[:-2], size, factor, size, factor).mean(
-        axis=(-3, -1), dtype=np.float32
-    )
+    return images.reshape(*images.shape[:-2], size, factor, size, factor).mean(axis=(-3, -1), dtype=np.float32)
 
 
 def hsv(hue, saturation, value) -> np.ndarray:
@@ -126,9 +118,7 @@ def ink_and_paper(rng: np.random.Generator, n: int, contrast: tuple[float, float
     colours = []
     for lightness in (np.where(swap, low, low + gap), np.where(swap, low + gap, low)):
         tint = rng.uniform(-chroma, chroma, (n, 3))
-        colours.append(
-            np.clip(lightness[:, None] + tint - tint.mean(axis=1, keepdims=True), 0, 1).astype(np.float32)
-        )
+        colours.append(np.clip(lightness[:, None] + tint - tint.mean(axis=1, keepdims=True), 0, 1).astype(np.float32))
     return colours[0], colours[1]
 
 
@@ -156,14 +146,8 @@ def backgrounds(
         picture = Image.new("RGB", (2 * size, 2 * size), tuple((255 * colours[k]).astype(int).tolist()))
         draw = ImageDraw.Draw(picture)
         for _ in range(rng.integers(0, pieces + 1)):
-            colour = tuple(
-                (255 * np.clip(colours[k] + rng.uniform(-spread, spread, 3), 0, 1)).astype(int).tolist()
-            )
-            centre, reach, angle = (
-                rng.uniform(0, 2 * size, 2),
-                rng.uniform(0.1, 0.7) * size,
-                rng.uniform(0, 7),
-            )
+            colour = tuple((255 * np.clip(colours[k] + rng.uniform(-spread, spread, 3), 0, 1)).astype(int).tolist())
+            centre, reach, angle = (rng.uniform(0, 2 * size, 2), rng.uniform(0.1, 0.7) * size, rng.uniform(0, 7))
             kind = rng.integers(3)
             if kind == 0:
                 end = centre + reach * np.array([np.cos(angle), np.sin(angle)])
@@ -211,9 +195,7 @@ def camera(
     n, size = len(images), images.shape[-1]
     sigma = rng.uniform(0, softness, n) * size / 32
     images = blur(images, sigma)
-    gain = np.exp(rng.uniform(-exposure, exposure / 2, (n, 1)) + rng.uniform(-cast, cast, (n, 3))).astype(
-        np.float32
-    )
+    gain = np.exp(rng.uniform(-exposure, exposure / 2, (n, 1)) + rng.uniform(-cast, cast, (n, 3))).astype(np.float32)
     slope = np.exp(rng.uniform(-contrast, contrast, (n, 1, 1, 1))).astype(np.float32)
     images = ((images - 0.5) * slope + 0.5) * gain[:, :, None, None]
     images = images + rng.uniform(0, noise, (n, 1, 1, 1)).astype(np.float32) * rng.standard_normal(

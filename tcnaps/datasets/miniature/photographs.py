@@ -32,10 +32,7 @@ def _photographs() -> dict[str, np.ndarray]:
     from sklearn.datasets import load_sample_images  # slow to import, and needed for this dataset only
 
     samples = load_sample_images()
-    named = {
-        name.removesuffix(".jpg"): image
-        for name, image in zip(samples.filenames, samples.images, strict=True)
-    }
+    named = {name.removesuffix(".jpg"): image for name, image in zip(samples.filenames, samples.images, strict=True)}
     with cbook.get_sample_data("grace_hopper.jpg") as file:
         named["hopper"] = np.asarray(Image.open(file).convert("RGB"))
     return dict(sorted((name.rsplit("/")[-1], image) for name, image in named.items()))
@@ -66,10 +63,7 @@ def _plan(split: str) -> list[ClassPlan]:
         name = f"{photograph} at {x}, {y}"
         plans.append(
             ClassPlan(
-                "photographs",
-                name,
-                class_size("photographs", name, split),
-                parameters={"place": (photograph, x, y)},
+                "photographs", name, class_size("photographs", name, split), parameters={"place": (photograph, x, y)}
             )
         )
     return plans
@@ -92,9 +86,7 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
         x, y = left + centre[k, 0], top + centre[k, 1]
         a, d = flip[k] * c, flip[k] * s
         coefficients = (a, -s, x - (a - s) * size / 2, d, c, y - (d + c) * size / 2)
-        crops[k] = picture.transform(
-            (size, size), Image.Transform.AFFINE, coefficients, Image.Resampling.BILINEAR
-        )
+        crops[k] = picture.transform((size, size), Image.Transform.AFFINE, coefficients, Image.Resampling.BILINEAR)
     scene = painting.reduce(crops.transpose(0, 3, 1, 2).astype(np.float32)) / 255
     shade = STRENGTH["shade"] * painting.smooth_noise(rng, (n, 1), image_size, 2)
     keys = ("exposure", "contrast", "cast", "softness", "noise")

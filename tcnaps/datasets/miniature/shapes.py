@@ -35,16 +35,12 @@ def _parameters(rng: np.random.Generator, number: int) -> dict:
     if rng.random() < 0.5:
         harmonics = np.arange(2, 7)
         waves = rng.standard_normal((2, 5)) * 0.34 / (harmonics - 0.6)
-        outline = (
-            1 + waves[0] @ np.cos(np.outer(harmonics, _TURN)) + waves[1] @ np.sin(np.outer(harmonics, _TURN))
-        )
+        outline = 1 + waves[0] @ np.cos(np.outer(harmonics, _TURN)) + waves[1] @ np.sin(np.outer(harmonics, _TURN))
         outline = np.clip(outline, 0.3, 1.8)
         points = outline[:, None] * np.stack([np.cos(_TURN), np.sin(_TURN)], 1)
     else:
         corners = int(rng.integers(3, 8))
-        turn = (np.arange(corners) + rng.uniform(-0.3, 0.3, corners)) * 2 * np.pi / corners + rng.uniform(
-            0, 7
-        )
+        turn = (np.arange(corners) + rng.uniform(-0.3, 0.3, corners)) * 2 * np.pi / corners + rng.uniform(0, 7)
         radius = rng.uniform(0.75, 1.1, corners)
         if rng.random() < 0.45:  # a star: a dent after each corner
             inner = turn + np.pi / corners
@@ -115,26 +111,14 @@ def _pieces(rng: np.random.Generator, p: dict) -> list[tuple[int, np.ndarray]]:
         turn = part["turn"] + STRENGTH["part"] * rng.standard_normal()
         centre = part["reach"] * np.array([np.cos(turn), np.sin(turn)])
         pieces.append(
-            (
-                2,
-                _part(
-                    part["kind"],
-                    centre,
-                    turn,
-                    part["size"] * np.exp(STRENGTH["part"] * rng.standard_normal()),
-                ),
-            )
+            (2, _part(part["kind"], centre, turn, part["size"] * np.exp(STRENGTH["part"] * rng.standard_normal())))
         )
     for hole in p["holes"]:
         turn = hole["turn"] + STRENGTH["part"] * rng.standard_normal()
         rim = np.linspace(0, 2 * np.pi, hole["corners"], endpoint=False) + turn
         size = hole["size"] * np.exp(STRENGTH["part"] * rng.standard_normal())
         pieces.append(
-            (
-                0,
-                hole["reach"] * np.array([np.cos(turn), np.sin(turn)])
-                + size * np.stack([np.cos(rim), np.sin(rim)], 1),
-            )
+            (0, hole["reach"] * np.array([np.cos(turn), np.sin(turn)]) + size * np.stack([np.cos(rim), np.sin(rim)], 1))
         )
     return [(label, corners * [p["stretch"] ** 0.5, p["stretch"] ** -0.5]) for label, corners in pieces]
 
@@ -151,9 +135,7 @@ def _colours(rng: np.random.Generator, p: dict, n: int) -> np.ndarray:
 def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     rng = painting.generator("shapes", plan.name)
     n, size, p = plan.n_images, _SUPERSAMPLING * image_size, plan.parameters
-    matrices = 0.56 * painting.affine(
-        rng, n, *(STRENGTH[key] for key in ("angle", "log_scale", "stretch", "shear"))
-    )
+    matrices = 0.56 * painting.affine(rng, n, *(STRENGTH[key] for key in ("angle", "log_scale", "stretch", "shear")))
     shifts = rng.uniform(-STRENGTH["shift"], STRENGTH["shift"], (n, 2))
     tilts = rng.uniform(-STRENGTH["tilt"], STRENGTH["tilt"], (n, 2))
     labels = np.empty((2, n, image_size, image_size), np.float32)
@@ -201,9 +183,7 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     sun = rng.uniform(0, 2 * np.pi, (n, 1, 1))
     light = (
         light
-        + (
-            rng.uniform(0, 2.5, (n, 1, 1)) * image_size / 32 * (np.cos(sun) * slope_x + np.sin(sun) * slope_y)
-        )[:, None]
+        + (rng.uniform(0, 2.5, (n, 1, 1)) * image_size / 32 * (np.cos(sun) * slope_x + np.sin(sun) * slope_y))[:, None]
     )
     for colour, mask in zip(colours, labels, strict=True):
         scene = painting.compose(scene, colour[:, :, None, None] * np.exp(light).astype(np.float32), mask)

@@ -77,9 +77,7 @@ def _plan(split: str) -> list[ClassPlan]:
         for pictogram in pictograms:
             name = f"{design} U+{ord(pictogram):04X}"
             size = class_size("signs", name, split)
-            plans.append(
-                ClassPlan("signs", name, size, parameters={"design": design, "pictogram": pictogram})
-            )
+            plans.append(ClassPlan("signs", name, size, parameters={"design": design, "pictogram": pictogram}))
     return plans
 
 
@@ -125,13 +123,10 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     )
     scene = painting.backgrounds(rng, street, image_size, 0.08, 0.3, STRENGTH["clutter"])
     shade = STRENGTH["shade"] * (
-        painting.smooth_noise(rng, (n, 1), image_size, 2)
-        + painting.gradient(rng, n, image_size, 1.0)[:, None]
+        painting.smooth_noise(rng, (n, 1), image_size, 2) + painting.gradient(rng, n, image_size, 1.0)[:, None]
     )
     scene = painting.compose(scene, colour, mask) * np.exp(shade)
-    return painting.camera(
-        rng, scene, STRENGTH["exposure"], 0.2, 0.12, STRENGTH["softness"], STRENGTH["noise"]
-    )
+    return painting.camera(rng, scene, STRENGTH["exposure"], 0.2, 0.12, STRENGTH["softness"], STRENGTH["noise"])
 
 
 RECIPE = Recipe("signs", ("test",), _plan, _render)

@@ -101,9 +101,7 @@ def _parameters(rng: np.random.Generator, number: int) -> dict:
 def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     rng = painting.generator("sketches", plan.name)
     n, size, p = plan.n_images, _SUPERSAMPLING * image_size, plan.parameters
-    matrices = 0.7 * painting.affine(
-        rng, n, *(STRENGTH[key] for key in ("angle", "log_scale", "stretch")), 0.15
-    )
+    matrices = 0.7 * painting.affine(rng, n, *(STRENGTH[key] for key in ("angle", "log_scale", "stretch")), 0.15)
     shifts = rng.uniform(-STRENGTH["shift"], STRENGTH["shift"], (n, 2))
     masks = np.empty((n, image_size, image_size), np.float32)
     for k in range(n):
@@ -115,9 +113,7 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
         if rng.random() < STRENGTH["extra"]:
             extra = _draw_stroke(rng, len(strokes))
             strokes += [
-                _strokes(
-                    rng, [extra | {"length": 0.6 * half, "on": -1, "start": strokes[extra["on"]][-1]}], 0.0
-                )[0]
+                _strokes(rng, [extra | {"length": 0.6 * half, "on": -1, "start": strokes[extra["on"]][-1]}], 0.0)[0]
             ]
         picture = Image.new("L", (size, size))
         draw = ImageDraw.Draw(picture)
@@ -136,9 +132,7 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     paper = rng.uniform(0.78, 1, (n, 1)) * (1 - rng.uniform(0, 0.12, (n, 3)))
     ink = np.clip(rng.uniform(0, 0.35, (n, 1)) + rng.uniform(-0.12, 0.12, (n, 3)), 0, 1)
     scene = painting.backgrounds(rng, paper.astype(np.float32), image_size, 0.02, 0.08, 1)
-    scene = painting.compose(
-        scene, ink.astype(np.float32), masks * rng.uniform(0.7, 1, (n, 1, 1)).astype(np.float32)
-    )
+    scene = painting.compose(scene, ink.astype(np.float32), masks * rng.uniform(0.7, 1, (n, 1, 1)).astype(np.float32))
     return painting.camera(rng, scene, 0.1, 0.1, 0.03, 0.6, STRENGTH["noise"])
 
 

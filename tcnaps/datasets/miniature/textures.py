@@ -59,9 +59,7 @@ def _stripes(rng, p, u, v, angle, zoom):
     """Bars across, plain or in two directions (checks, tartans)."""
     phase = rng.uniform(0, 2 * np.pi, (2, len(u), 1, 1))
     wave = np.sin(
-        np.pi * p["frequency"] * u
-        + phase[0]
-        + p["wobble"] * np.sin(np.pi * p["wobble_frequency"] * v + phase[1])
+        np.pi * p["frequency"] * u + phase[0] + p["wobble"] * np.sin(np.pi * p["wobble_frequency"] * v + phase[1])
     )
     if p["cross"]:
         other = np.sin(np.pi * p["frequency"] * p["ratio"] * v + phase[1])
@@ -126,9 +124,7 @@ def _needles(rng, p, u, v, angle, zoom):
     n, size = u.shape[:2]
     along, across = _frequencies(size, angle, zoom)
     response = np.exp(-0.5 * (along * p["length"]) ** 2 - 0.5 * (across * p["width"]) ** 2)
-    impulses = (rng.random((n, size, size), dtype=np.float32) < p["density"] * (64 / size) ** 2).astype(
-        np.float32
-    )
+    impulses = (rng.random((n, size, size), dtype=np.float32) < p["density"] * (64 / size) ** 2).astype(np.float32)
     field = np.fft.irfft2(np.fft.rfft2(impulses) * response, s=(size, size)).astype(np.float32)
     return np.clip(field / np.quantile(field[:, ::3, ::3], 0.97, axis=(1, 2), keepdims=True), 0, 1)
 
@@ -198,23 +194,13 @@ _ORDER = ("noise", "stripes", "lattice", "cells", "noise", "lattice", "needles",
 def _parameters(rng: np.random.Generator, number: int) -> dict:
     family = _ORDER[number % len(_ORDER)]
     palette = np.stack(
-        [
-            rng.uniform(0, 1) + rng.uniform(-0.2, 0.2, 3),
-            rng.uniform(0.1, 0.8, 3),
-            np.sort(rng.uniform(0.1, 1, 3)),
-        ],
-        1,
+        [rng.uniform(0, 1) + rng.uniform(-0.2, 0.2, 3), rng.uniform(0.1, 0.8, 3), np.sort(rng.uniform(0.1, 1, 3))], 1
     )
     # Light enough apart to be seen in grey, too.
     palette[:, 2] = np.linspace(palette[0, 2], max(palette[2, 2], palette[0, 2] + 0.5), 3)
     if rng.random() < 0.5:
         palette = palette[::-1]
-    return {
-        "family": family,
-        "angle": rng.uniform(0, np.pi),
-        "palette": palette.tolist(),
-        **FAMILIES[family][1](rng),
-    }
+    return {"family": family, "angle": rng.uniform(0, np.pi), "palette": palette.tolist(), **FAMILIES[family][1](rng)}
 
 
 def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
@@ -230,24 +216,18 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     field = np.clip(painting.reduce(field.astype(np.float32)), 0, 1)
     palette = np.array(p["palette"])[None] + np.zeros((n, 1, 1))
     palette[..., 0] += (
-        rng.uniform(-STRENGTH["hue"], STRENGTH["hue"], (n, 1))
-        + rng.uniform(-1, 1, (n, 3)) * STRENGTH["own_hue"]
+        rng.uniform(-STRENGTH["hue"], STRENGTH["hue"], (n, 1)) + rng.uniform(-1, 1, (n, 3)) * STRENGTH["own_hue"]
     )
     palette[..., 1:] += rng.uniform(-STRENGTH["lightness"], STRENGTH["lightness"], (n, 3, 2))
-    low, middle, high = painting.hsv(
-        palette[..., 0], *np.clip(palette[..., 1:], 0, 1).transpose(2, 0, 1)
-    ).transpose(1, 0, 2)[..., None, None]
+    low, middle, high = painting.hsv(palette[..., 0], *np.clip(palette[..., 1:], 0, 1).transpose(2, 0, 1)).transpose(
+        1, 0, 2
+    )[..., None, None]
     field = field[:, None]
-    scene = np.where(
-        field < 0.5, low + 2 * field * (middle - low), middle + (2 * field - 1) * (high - middle)
-    )
+    scene = np.where(field < 0.5, low + 2 * field * (middle - low), middle + (2 * field - 1) * (high - middle))
     shade = STRENGTH["shade"] * (
-        painting.smooth_noise(rng, (n, 1), image_size, 2)
-        + painting.gradient(rng, n, image_size, 1.5)[:, None]
+        painting.smooth_noise(rng, (n, 1), image_size, 2) + painting.gradient(rng, n, image_size, 1.5)[:, None]
     )
-    return painting.camera(
-        rng, scene.astype(np.float32) * np.exp(shade), 0.25, 0.25, 0.08, 0.8, STRENGTH["noise"]
-    )
+    return painting.camera(rng, scene.astype(np.float32) * np.exp(shade), 0.25, 0.25, 0.08, 0.8, STRENGTH["noise"])
 
 
 RECIPE = Recipe("textures", ("train", "valid", "test"), procedural("textures", _parameters), _render)

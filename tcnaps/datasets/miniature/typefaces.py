@@ -50,9 +50,7 @@ def form(character: str, face: str) -> np.ndarray | None:
         return None
     scale = FORM / max(ink.shape)
     size = [max(1, round(side * scale)) for side in ink.shape[::-1]]
-    small = np.asarray(
-        Image.fromarray((ink * 255).astype(np.uint8)).resize(size, Image.Resampling.BOX), np.float32
-    )
+    small = np.asarray(Image.fromarray((ink * 255).astype(np.uint8)).resize(size, Image.Resampling.BOX), np.float32)
     canvas = np.zeros((FORM, FORM), np.float32)
     top, left = (FORM - small.shape[0]) // 2, (FORM - small.shape[1]) // 2
     canvas[top : top + small.shape[0], left : left + small.shape[1]] = small
