@@ -80,10 +80,10 @@ def evaluation_with(*trainings, kinds=("variable", "fixed")):
 # A new line colour needs no new training.
 PICTURES = [f"tcnaps.{room}.{file.stem}" for room in ("figures", "widgets") for file in Path(f"tcnaps/{room}").glob("*.py")]
 EVALUATED = [training for training in study.trainings if evaluations_of(training)]
-COMPARED = ["simple", "feot"]       # the trainings of Simple and Transductive CNAPS
-FIXED = sorted((e.protocol for e in study.evaluations.values() if e.protocol.kind == "fixed" and "feot" in e.trainings),
+COMPARED = ["support", "support_and_query"]       # the trainings of Simple and Transductive CNAPS
+FIXED = sorted((e.protocol for e in study.evaluations.values() if e.protocol.kind == "fixed" and "support_and_query" in e.trainings),
                key=lambda protocol: (protocol.shot + protocol.queries_per_class, protocol.way))
-TESTED = study.tested_on("feot")
+TESTED = study.tested_on("support_and_query")
 TOY = figures("soft-k-means-toy", "soft-k-means-episode", "episode-images", "softmax-confidence",
               "softmax-scale") if TESTED else []
 
@@ -97,12 +97,12 @@ if shown := evaluation_with(*TRAININGS):
     SHOWN["06-ablations"] = (TRAININGS, shown, ["ablations"], ["ablations.csv"])
 if shown := evaluation_with(*COMPARED):
     SHOWN["07-class-recall"] = (COMPARED, shown, ["class-recall", "class-recall-gain"], ["class-recall.csv"])
-if shown := evaluation_with("feot"):
-    SHOWN["08-refinement-steps"] = (["feot"], shown, ["refinement-steps", "accuracy-by-step"],
+if shown := evaluation_with("support_and_query"):
+    SHOWN["08-refinement-steps"] = (["support_and_query"], shown, ["refinement-steps", "accuracy-by-step"],
                                     ["refinement-steps.csv", "refinement-table.csv"])
 if any(a.queries_per_class != b.queries_per_class and (a.way, a.shot) == (b.way, b.shot)
        for a, b in combinations(FIXED, 2)):
-    SHOWN["09-number-of-queries"] = (["feot"], None, ["number-of-queries"], ["number-of-queries.csv"])
+    SHOWN["09-number-of-queries"] = (["support_and_query"], None, ["number-of-queries"], ["number-of-queries.csv"])
 if shown := evaluation_with(kinds=["variable"]):
     SHOWN["10-ways-and-shots"] = (study.evaluations[shown].trainings[:1], shown, ["ways-and-shots"],
                                   ["ways.csv", "shots.csv"])
@@ -236,7 +236,7 @@ if TOY:
             data=ready(*TESTED),
             backbone=BACKBONE,
             checkpoints=[f"{RESULTS}/checkpoints/{training}.safetensors"
-                         for training in ("simple", "feot") if training in study.trainings],
+                         for training in ("support", "support_and_query") if training in study.trainings],
             notebook=notebook("01-soft-k-means"),
         output:
             TOY,
@@ -279,7 +279,7 @@ for name, (trainings, shown, drawn, tables) in SHOWN.items():
 
 
 # Not part of `all`: it trains a dozen models of its own. `make differences` asks for it.
-if {"simple", "feot"} <= set(EVALUATED) and (shown := [name for name, evaluation in study.evaluations.items()
+if {"support", "support_and_query"} <= set(EVALUATED) and (shown := [name for name, evaluation in study.evaluations.items()
                                                        if set(COMPARED) <= set(evaluation.trainings)][:2]):
     rule differences:
         input:

@@ -69,7 +69,7 @@ def episode(way: int, shot: int, queries: int, size: int, seed: int = 0) -> Epis
     return Episode(support, support_labels, query, query_labels)
 
 
-def own_model(precision: str = "float32", training: str = "feot") -> TransductiveCNAPS:
+def own_model(precision: str = "float32", training: str = "support_and_query") -> TransductiveCNAPS:
     """The library's model, with weights that depend on nothing but the training."""
     torch.manual_seed(0)
     model = TransductiveCNAPS(training, Backbone(), precision=PRECISIONS[precision])
@@ -228,7 +228,10 @@ def variant_rows(size: int) -> Iterator[Row]:
         task, models = episode(*EPISODES["5-way 5-shot"], size), [own_model(training=name) for name in names]
         return torch.no_grad()(lambda: [model(task, steps=MAXIMUM) for model in models])
 
-    yield Row("ten variants", {"ten variants": lambda: several(TRAININGS), "one variant": lambda: several(["feot"])})
+    yield Row(
+        "ten variants",
+        {"ten variants": lambda: several(TRAININGS), "one variant": lambda: several(["support_and_query"])},
+    )
 
 
 def clustering_rows(size: int) -> Iterator[Row]:

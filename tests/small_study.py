@@ -54,13 +54,13 @@ def small_study(**changes) -> Study:
             "variable": {
                 "protocol": protocol,
                 "datasets": ["blobs", "others"],
-                "trainings": ["simple", "feot"],
+                "trainings": ["support", "support_and_query"],
                 "episodes": 2,
             },
             "5-way-1-shot": {
                 "protocol": {"kind": "fixed", "way": 5, "shot": 1, "queries_per_class": 2},
                 "datasets": ["blobs"],
-                "trainings": ["feot"],
+                "trainings": ["support_and_query"],
                 "episodes": 3,
             },
         },

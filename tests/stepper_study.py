@@ -29,7 +29,7 @@ def place(patch, root):
     """The small study, its results in `root`, its datasets blobs."""
     patch.setattr(config, "project_root", lambda: root)
     patch.setattr(materials, "open_split", lambda study, name, split: blobs(name, split))
-    return small_study(trainings=["simple", "feot", "gmm"])
+    return small_study(trainings=["support", "support_and_query", "support_log_determinant"])
 
 
 def finish(generator):

@@ -7,12 +7,12 @@ DATASETS = {"letters": "in", "textures": "in", "digits": "out"}
 
 
 def synthetic_rows(
-    trainings=("simple", "feot"),
+    trainings=("support", "support_and_query"),
     n_episodes=12,
     n_steps=6,
     ways=(3, 4, 5),
     queries_per_class=4,
-    protocol="variable",
+    evaluation="variable",
     datasets=DATASETS,
     accuracy=0.6,
     seed=0,
@@ -38,7 +38,7 @@ def synthetic_rows(
                     pd.DataFrame(
                         {
                             "training": training,
-                            "protocol": protocol,
+                            "evaluation": evaluation,
                             "dataset": dataset,
                             "domain": domain,
                             "split": "test",

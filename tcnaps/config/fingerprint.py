@@ -17,6 +17,8 @@ WITHOUT_EFFECT = tuple(  # they compute no result
         ".config.settings",
         ".config.presets",
         ".config.fingerprint",
+        ".config.storage",
+        ".config.dependencies",
         ".studies",
         ".studies.batch",
         ".studies.run",

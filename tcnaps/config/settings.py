@@ -5,7 +5,14 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # names become names of files
-TrainingName = Literal["simple", "feot", "transductive_plus", "gmm", "feot_gmm", "gmm_em_plus"]
+TrainingName = Literal[
+    "support",
+    "support_and_query",
+    "support_and_query_refined",
+    "support_log_determinant",
+    "support_and_query_log_determinant",
+    "support_and_query_log_determinant_refined",
+]
 NonNegativeInt = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 

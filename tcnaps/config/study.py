@@ -94,7 +94,7 @@ class Study(Section):
                         f"set datasets.{name}.domain to 'in' or take it from the list"
                     )
         _no_repetition("trainings", self.trainings)
-        importable = ("backbone", "simple", "feot")
+        importable = ("backbone", "support", "support_and_query")
         for name in self.imported:
             if name not in importable:
                 raise ValueError(

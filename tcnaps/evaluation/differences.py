@@ -132,8 +132,8 @@ def cost_of_differences(
         accuracies = accuracies_of(other, difference.variants)
         for variant in difference.variants:
             a, b = (frame[frame["variant"] == variant] for frame in (accuracies, plain))
-            averages = domain_averages(paired_difference(a, b), ["protocol"], "difference")
-            kept = averages[averages["domain"] == "all"].rename(columns={"protocol": "evaluation"})
+            averages = domain_averages(paired_difference(a, b), ["evaluation"], "difference")
+            kept = averages[averages["domain"] == "all"]
             facts = {"row": difference.row, "label": difference.label, "trains": difference.trains, "variant": variant}
             frames.append(kept.drop(columns="domain").assign(**facts))
     columns = ["row", "label", "trains", "evaluation", "variant", "difference", "interval", "n_datasets"]

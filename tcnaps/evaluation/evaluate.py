@@ -113,7 +113,7 @@ def _rows_of(
     n_query = len(draw.query_labels)
     frame = {
         "training": training,
-        "protocol": name,
+        "evaluation": name,
         "dataset": source.dataset,
         "domain": study.datasets[source.dataset].domain,
         "split": source.split,

@@ -75,7 +75,7 @@ def way_frequencies(rows: pd.DataFrame) -> pd.DataFrame:
     """Number of `episodes` of each `way`, per protocol and dataset; the trainings' episodes are the same."""
     require_columns(rows, [*EPISODE, "way"])
     once = rows.drop_duplicates(EPISODE)
-    counts = once.groupby(["protocol", "dataset", "domain", "way"], observed=True).size()
+    counts = once.groupby(["evaluation", "dataset", "domain", "way"], observed=True).size()
     return counts.reset_index(name="episodes")
 
 
@@ -83,5 +83,5 @@ def shot_frequencies(rows: pd.DataFrame) -> pd.DataFrame:
     """Number of `classes` of each `shot`, per protocol and dataset; a class counts once an episode."""
     require_columns(rows, [*EPISODE, "label", "shot"])
     once = rows.drop_duplicates([*EPISODE, "label"])
-    counts = once.groupby(["protocol", "dataset", "domain", "shot"], observed=True).size()
+    counts = once.groupby(["evaluation", "dataset", "domain", "shot"], observed=True).size()
     return counts.reset_index(name="classes")

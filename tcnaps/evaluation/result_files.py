@@ -67,7 +67,7 @@ def load_query_counts(study: Study, trainings: Sequence[str]) -> pd.DataFrame:
         fewest = min(study.evaluations[name].episodes for name in names)
         rows = load_rows(study, names, trainings)
         rows = rows[rows["dataset"].isin(shared) & (rows["episode"] < fewest)]
-        frames.append(rows.assign(protocol=f"{way}-way {shot}-shot"))
+        frames.append(rows.assign(evaluation=f"{way}-way {shot}-shot"))
     return pd.concat(frames, ignore_index=True)
 
 

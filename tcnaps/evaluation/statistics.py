@@ -15,9 +15,9 @@ from scipy import stats
 from tcnaps.method.stopping import episode_trajectories, require_columns, rows_of_training, stopped_accuracy
 
 DOMAINS = {"in": ("in",), "out": ("out",), "all": ("in", "out")}
-GROUP = ("variant", "protocol")  # what the summaries keep apart unless told otherwise
+GROUP = ("variant", "evaluation")  # what the summaries keep apart unless told otherwise
 # An episode, whatever the training: the same images for all of them.
-EPISODE = ["protocol", "dataset", "domain", "split", "queries_per_class", "episode"]
+EPISODE = ["evaluation", "dataset", "domain", "split", "queries_per_class", "episode"]
 
 
 def episode_accuracies(predictions: pd.DataFrame) -> pd.DataFrame:
@@ -126,7 +126,7 @@ def paired_episodes(
     single = pd.concat([frame.loc[frame["side"] != "both", EPISODE] for frame in (pairs, strays)])
     if len(single):
         single = single.drop_duplicates()
-        names = [f"{row.protocol}, {row.dataset}, episode {row.episode}" for row in single.itertuples()]
+        names = [f"{row.evaluation}, {row.dataset}, episode {row.episode}" for row in single.itertuples()]
         raise ValueError(
             "Paired differences need the same episodes on both sides; "
             f"{len(names)} are on one side only, such as {'; '.join(names[:3])}. "
@@ -135,7 +135,7 @@ def paired_episodes(
     return pairs.assign(difference=pairs[value] - pairs[f"{value}_b"]).drop(columns=[f"{value}_b", "side"])
 
 
-def paired_difference(a: pd.DataFrame, b: pd.DataFrame, by: Sequence[str] = ("protocol",)) -> pd.DataFrame:
+def paired_difference(a: pd.DataFrame, b: pd.DataFrame, by: Sequence[str] = ("evaluation",)) -> pd.DataFrame:
     """Mean of a − b per dataset, from the same episodes, with the 95% interval of the mean difference.
 
     Args:
@@ -216,7 +216,7 @@ def _leads(of: Mapping[str, pd.DataFrame], leader: str, name: str, dataset: str)
             )
     lead = paired_difference(of[leader], of[name])
     if len(lead) > 1:
-        raise ValueError(f"The episodes mix the protocols {', '.join(lead['protocol'])}: pick one.")
+        raise ValueError(f"The episodes mix the protocols {', '.join(lead['evaluation'])}: pick one.")
     return bool(lead["difference"].iloc[0] > lead["interval"].iloc[0])
 
 
@@ -273,9 +273,9 @@ def accuracy_by_step(rows: pd.DataFrame, training: str, steps: Sequence[int], do
 def _rule_averages(rows: pd.DataFrame, training: str, cells: list[tuple[int, int]], domain: str) -> pd.DataFrame:
     if domain not in DOMAINS:
         raise ValueError(f"There is no domain '{domain}'; choose among {', '.join(DOMAINS)}.")
-    require_columns(rows, ["protocol", "domain"])
-    if rows["protocol"].nunique() > 1:
-        raise ValueError(f"The rows mix the protocols {', '.join(rows['protocol'].unique())}: pick one.")
+    require_columns(rows, ["evaluation", "domain"])
+    if rows["evaluation"].nunique() > 1:
+        raise ValueError(f"The rows mix the protocols {', '.join(rows['evaluation'].unique())}: pick one.")
     rows = rows[rows["domain"].isin(DOMAINS[domain])]
     rules = {f"{low}, {high}": (low, high) for low, high in cells}
     episodes = rule_accuracies(rows, training, {"none": (0, 0), **rules})
@@ -297,13 +297,13 @@ def accuracy_by_query_count(episodes: pd.DataFrame) -> pd.DataFrame:
     Raises:
         ValueError: some number of queries lacks a dataset or episode that another has.
     """
-    require_columns(episodes, ["protocol", "queries_per_class", "dataset", "episode"])
-    counts = episodes.groupby("protocol")["queries_per_class"].transform("nunique")
-    held = episodes.groupby(["protocol", "dataset", "episode"])["queries_per_class"].transform("nunique")
+    require_columns(episodes, ["evaluation", "queries_per_class", "dataset", "episode"])
+    counts = episodes.groupby("evaluation")["queries_per_class"].transform("nunique")
+    held = episodes.groupby(["evaluation", "dataset", "episode"])["queries_per_class"].transform("nunique")
     if (held < counts).any():
         row = episodes[held < counts].iloc[0]
         raise ValueError(
-            f"{row['protocol']}, {row['dataset']}, episode {row['episode']} lacks some of the "
+            f"{row['evaluation']}, {row['dataset']}, episode {row['episode']} lacks some of the "
             "numbers of queries: keep what all have, as load_query_counts does."
         )
     by = [*GROUP, "queries_per_class"]

@@ -243,7 +243,7 @@ def number_of_queries(axes: Panels, frame: pd.DataFrame) -> None:
         frame: of `accuracy_by_query_count`.
     """
     x = side_by_side(frame)
-    for ax, (protocol, cell) in zip(axes, frame.groupby("protocol", sort=False), strict=True):
+    for ax, (protocol, cell) in zip(axes, frame.groupby("evaluation", sort=False), strict=True):
         for i, (name, own) in enumerate(cell.groupby("variant", sort=False)):
             colour, marker = variant_style(name, i)
             ax.errorbar(

@@ -37,13 +37,13 @@ class Step:
 
     Attributes:
         logits: of the query images: −scale · d², less ½ log|Q_k| where the head has the log-determinant.
-        extra_logits: the same of the extra unlabelled images.
+        unlabelled_logits: the same of the extra unlabelled images.
         rows: how many images the largest class needed; see `refinement_steps`. On a device, for nobody waits for it.
     """
 
     number: int
     logits: Float[Tensor, "n_query way"]
-    extra_logits: Float[Tensor, "n_extra way"]
+    unlabelled_logits: Float[Tensor, "n_extra way"]
     rows: Int[Tensor, ""] | int = 0
 
     @property
@@ -108,7 +108,7 @@ def refinement_steps(
     support_features: Float[Tensor, "n_support d"],
     support_labels: Int[Tensor, "n_support"],
     query_features: Float[Tensor, "n_query d"],
-    extra_features: Float[Tensor, "n_extra d"] | None = None,
+    unlabelled_features: Float[Tensor, "n_extra d"] | None = None,
     head: Head = Head(),
     rows: int | None = None,
 ) -> Iterator[Step]:
@@ -118,7 +118,7 @@ def refinement_steps(
 
     Args:
         support_labels: 0, ..., way − 1, each at least once.
-        extra_features: further unlabelled images; they refine the classes where `head.unlabelled` says so.
+        unlabelled_features: further unlabelled images; they refine the classes where `head.unlabelled` says so.
         rows: how many images make up each class's covariance, those that count most. Default: as many as are needed
             to be exact, which the host waits for the device to say. Otherwise it waits for nothing after step 1 has
             begun, and a step is exact if its `rows` is no more.
@@ -127,9 +127,9 @@ def refinement_steps(
         ValueError: features of different width or kind, non-finite features, a class without a support image, or a
             single support image where `head.task_covariance_divisor` is n − 1.
     """
-    if extra_features is None:
-        extra_features = query_features.new_zeros(0, query_features.shape[1])
-    sets = {"support": support_features, "query": query_features, "extra": extra_features}
+    if unlabelled_features is None:
+        unlabelled_features = query_features.new_zeros(0, query_features.shape[1])
+    sets = {"support": support_features, "query": query_features, "extra": unlabelled_features}
     check_features(sets)
     labels_here = support_labels.cpu()  # the host waits once, and not for each of the following
     way = check_support_labels(labels_here)
@@ -189,7 +189,7 @@ def trajectory(
     support_features: Float[Tensor, "n_support d"],
     support_labels: Int[Tensor, "n_support"],
     query_features: Float[Tensor, "n_query d"],
-    extra_features: Float[Tensor, "n_extra d"] | None = None,
+    unlabelled_features: Float[Tensor, "n_extra d"] | None = None,
     head: Head = Head(),
     steps: int = 10,
     waiting: bool | None = None,
@@ -200,10 +200,12 @@ def trajectory(
         waiting: whether the host may wait for the device between two steps. Otherwise the steps are queued with a guess
             of what they need, and queued again where it was too low. Default: on a CPU, which is the host.
     """
-    sets = (support_features, support_labels, query_features, extra_features, head)
+    sets = (support_features, support_labels, query_features, unlabelled_features, head)
     if waiting if waiting is not None else query_features.device.type == "cpu":
         return torch.stack([step.logits for step in islice(refinement_steps(*sets), steps + 1)])
-    n_images = len(support_features) + len(query_features) + (0 if extra_features is None else len(extra_features))
+    n_images = (
+        len(support_features) + len(query_features) + (0 if unlabelled_features is None else len(unlabelled_features))
+    )
     rows = 2 * math.ceil(n_images / (int(support_labels.max()) + 1))
     while True:
         taken = list(islice(refinement_steps(*sets, rows), steps + 1))
@@ -221,14 +223,14 @@ def cluster(
     support_features: Float[Tensor, "n_support d"],
     support_labels: Int[Tensor, "n_support"],
     query_features: Float[Tensor, "n_query d"],
-    extra_features: Float[Tensor, "n_extra d"] | None = None,
+    unlabelled_features: Float[Tensor, "n_extra d"] | None = None,
     head: Head = Head(),
     minimum: int = 2,
     maximum: int = 4,
 ) -> Step:
     """Refines until the stopping rule says so and returns the last step (Algorithm 1)."""
     labels = None
-    for step in refinement_steps(support_features, support_labels, query_features, extra_features, head):
+    for step in refinement_steps(support_features, support_labels, query_features, unlabelled_features, head):
         changed = labels is None or not torch.equal(step.labels, labels)
         labels = step.labels
         if should_stop(step.number, changed, minimum, maximum):

@@ -166,5 +166,5 @@ def head_of(training: str, clustering: Clustering = Clustering()) -> Head:
         scale=row.scale,
         identity_weight=clustering.identity_weight,
         task_covariance_divisor=clustering.task_covariance_divisor,
-        class_covariance_divisor=clustering.simple_class_covariance_divisor if training == "simple" else "n",
+        class_covariance_divisor=clustering.simple_class_covariance_divisor if training == "support" else "n",
     )

@@ -16,7 +16,7 @@ from jaxtyping import Integer
 from tcnaps.method.variants import VARIANTS
 
 # What tells one episode of one evaluation from another, in the table of one row per query.
-EPISODE_KEY = ["training", "protocol", "dataset", "domain", "split", "queries_per_class", "episode"]
+EPISODE_KEY = ["training", "evaluation", "dataset", "domain", "split", "queries_per_class", "episode"]
 
 
 def stopping_step(labels: Integer[np.ndarray, "n_steps_and_1 n_query"], minimum: int, maximum: int) -> int:
@@ -193,7 +193,7 @@ def _episode_codes(rows: pd.DataFrame) -> np.ndarray:
     whole = (count == highest + 1) & (np.bincount(codes, weights=query) == count * (count - 1) / 2)
     if not whole.all():
         row = rows.iloc[int(np.flatnonzero(~whole[codes])[0])]
-        name = f"{row['training']}, {row['protocol']}, {row['dataset']}, episode {row['episode']}"
+        name = f"{row['training']}, {row['evaluation']}, {row['dataset']}, episode {row['episode']}"
         raise ValueError(
             f"{name}: its queries are not 0, 1, 2, … once each. The stopping rule needs whole "
             "episodes: apply it before leaving rows out, and concatenate no evaluation twice."

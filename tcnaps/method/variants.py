@@ -41,27 +41,34 @@ class Variant:
 TRAININGS = {
     training.name: training
     for training in (
-        Training("simple", "support_only", log_determinant=False, refinement_in_training=False),
-        Training("feot", "transductive", log_determinant=False, refinement_in_training=False),
-        Training("transductive_plus", "transductive", log_determinant=False, refinement_in_training=True),
-        Training("gmm", "support_only", log_determinant=True, refinement_in_training=False),
-        Training("feot_gmm", "transductive", log_determinant=True, refinement_in_training=False),
-        Training("gmm_em_plus", "transductive", log_determinant=True, refinement_in_training=True),
+        Training("support", "support_only", log_determinant=False, refinement_in_training=False),
+        Training("support_and_query", "transductive", log_determinant=False, refinement_in_training=False),
+        Training("support_and_query_refined", "transductive", log_determinant=False, refinement_in_training=True),
+        Training("support_log_determinant", "support_only", log_determinant=True, refinement_in_training=False),
+        Training(
+            "support_and_query_log_determinant", "transductive", log_determinant=True, refinement_in_training=False
+        ),
+        Training(
+            "support_and_query_log_determinant_refined",
+            "transductive",
+            log_determinant=True,
+            refinement_in_training=True,
+        ),
     )
 }
 
 VARIANTS = {
     variant.name: variant
     for variant in (
-        Variant("GMM-EM+", "gmm_em_plus", refinement_at_test=True),
-        Variant("GMM", "gmm", refinement_at_test=False),
-        Variant("FEOT GMM", "feot_gmm", refinement_at_test=False),
-        Variant("COT GMM", "gmm", refinement_at_test=True),
-        Variant("GMM-EM", "feot_gmm", refinement_at_test=True),
-        Variant("Transductive+", "transductive_plus", refinement_at_test=True),
-        Variant("Simple", "simple", refinement_at_test=False),
-        Variant("FEOT", "feot", refinement_at_test=False),
-        Variant("COT", "simple", refinement_at_test=True),
-        Variant("Transductive", "feot", refinement_at_test=True),
+        Variant("GMM-EM+", "support_and_query_log_determinant_refined", refinement_at_test=True),
+        Variant("GMM", "support_log_determinant", refinement_at_test=False),
+        Variant("FEOT GMM", "support_and_query_log_determinant", refinement_at_test=False),
+        Variant("COT GMM", "support_log_determinant", refinement_at_test=True),
+        Variant("GMM-EM", "support_and_query_log_determinant", refinement_at_test=True),
+        Variant("Transductive+", "support_and_query_refined", refinement_at_test=True),
+        Variant("Simple", "support", refinement_at_test=False),
+        Variant("FEOT", "support_and_query", refinement_at_test=False),
+        Variant("COT", "support", refinement_at_test=True),
+        Variant("Transductive", "support_and_query", refinement_at_test=True),
     )
 }

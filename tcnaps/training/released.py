@@ -102,7 +102,7 @@ def _noted(note: Path) -> str | None:
 
 
 def import_into_study(path: str | Path, study: Study, force: bool = False) -> list[Path]:
-    """Makes one of the authors' files a study's backbone and, if it holds a whole model, its "simple" or "feot".
+    """Makes one of the authors' files a study's backbone and, if it holds a whole model, weights.
 
     Files that hold the very weights already are kept, so that what was trained on them stays valid.
 

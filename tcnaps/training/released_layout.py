@@ -14,7 +14,7 @@ from tcnaps.method.model import TransductiveCNAPS
 Kind = Literal["backbone", "simple", "transductive"]
 
 MODELS = {"backbone": "backbone", "simple": "Simple CNAPS", "transductive": "Transductive CNAPS"}
-TRAINING = {"simple": "simple", "transductive": "feot"}  # the training whose weights a whole model's are
+TRAINING = {"simple": "support", "transductive": "support_and_query"}  # the training whose weights a whole model's are
 LSTM_LAYERS = 2  # the paper has one layer, the released code two (docs/fidelity.md)
 COUNTER = "num_batches_tracked"  # of a batch-norm; read only where its momentum is None, which is nowhere
 

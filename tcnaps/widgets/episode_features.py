@@ -21,7 +21,7 @@ REMEMBERED = 8  # episodes whose features are kept
 
 
 @dataclass(frozen=True)
-class Material:
+class EpisodeFeatures:
     """An episode's features and whatever is needed to show them. Class k is `class_names[k]`.
 
     Attributes:
@@ -50,7 +50,7 @@ class Material:
 
 
 @dataclass
-class Store:
+class FeatureCache:
     """A study's networks and its last episodes' features, so that none is loaded or computed twice.
 
     A network that was trained anew is loaded anew.
@@ -62,7 +62,7 @@ class Store:
 
     def material(
         self, variant: str, evaluation: str, dataset: str, episode: int
-    ) -> Generator[tuple[float, str], None, Material]:
+    ) -> Generator[tuple[float, str], None, EpisodeFeatures]:
         """An episode's features under a variant's networks: a generator of progress that returns the material.
 
         Raises:
@@ -98,7 +98,7 @@ class Store:
             with torch.no_grad():
                 features.append(model.extract(part, film).to(model.clustering_dtype))
         support, query = torch.cat(features).split([len(loaded.support_images), len(loaded.query_images)])
-        return Material(
+        return EpisodeFeatures(
             variant=variant,
             evaluation=evaluation,
             dataset=dataset,

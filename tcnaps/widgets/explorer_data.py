@@ -184,7 +184,7 @@ def average(table: pd.DataFrame, value: str = "gain") -> pd.Series | None:
     """
     if table.empty:
         return None
-    means = domain_averages(accuracy_summary(table, ["protocol"], value), ["protocol"], value)
+    means = domain_averages(accuracy_summary(table, ["evaluation"], value), ["evaluation"], value)
     return means[means["domain"] == "all"].iloc[0]
 
 

@@ -252,7 +252,7 @@ class Explorer(ipywidgets.VBox):
             counts, mistakes = episode_rows.confusion(own, step), episode_rows.mistakes(own, step)
             self.c.matrix.value = self._drawer.confusion(counts, mistakes)
         elif page == controls.CLASSES:
-            key = self.row["protocol"], self.row["dataset"], self.row["episode"], tuple(self._stops().items())
+            key = self.row["evaluation"], self.row["dataset"], self.row["episode"], tuple(self._stops().items())
             self._once("classes", key, self._draw_classes)
         elif page == controls.SHOTS:
             self._once("shots", (self._settings, tuple(self.listed.index)), self._draw_shots)
@@ -287,7 +287,7 @@ class Explorer(ipywidgets.VBox):
     def _open(self) -> None:
         if not self.own:
             return
-        variant, evaluation, dataset = self.c.variant.value, self.row["protocol"], self.row["dataset"]
+        variant, evaluation, dataset = self.c.variant.value, self.row["evaluation"], self.row["dataset"]
         episode = int(self.row["episode"])
 
         def work():

@@ -231,7 +231,7 @@ class QueryCountView(View):
         self._quietly(
             lambda: [
                 self.chosen[control].offer_more(list(episodes[column].unique()))
-                for control, column in (("settings", "protocol"), ("datasets", "dataset"))
+                for control, column in (("settings", "evaluation"), ("datasets", "dataset"))
             ]
         )
         return viewing.query_count_seen(
@@ -239,7 +239,7 @@ class QueryCountView(View):
         )
 
     def panels(self, figure, seen, marked):
-        axes = figure.subplots(1, seen.frame["protocol"].nunique(), squeeze=False)[0]
+        axes = figure.subplots(1, seen.frame["evaluation"].nunique(), squeeze=False)[0]
         figures.number_of_queries(axes, seen.frame)
 
 

@@ -49,7 +49,7 @@ def reopen(study: Study, own: pd.DataFrame) -> Reopened:
         DatasetError: the dataset can't be opened.
     """
     first = own.iloc[0]
-    name, index = first["protocol"], int(first["episode"])
+    name, index = first["evaluation"], int(first["episode"])
     title = f"Episode {index} of {first['dataset']}, evaluation {name}"
     if name not in study.evaluations or first["dataset"] not in study.datasets:
         raise StaleRowsError(

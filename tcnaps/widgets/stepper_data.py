@@ -18,7 +18,7 @@ from tcnaps.method.clustering import one_hot, refinement_steps
 from tcnaps.method.head import Head
 from tcnaps.method.stopping import stopping_step
 from tcnaps.method.variants import VARIANTS, Variant
-from tcnaps.widgets.episode_features import Material, one_of
+from tcnaps.widgets.episode_features import EpisodeFeatures, one_of
 
 # What the stepper's switch changes of a head; the rest, the identity_weight among it, stays the training's.
 HEADS = {
@@ -89,7 +89,7 @@ def with_head(head: Head, name: str, identity_weight: float | int) -> Head:
     return replace(head, **HEADS[name], identity_weight=float(identity_weight))
 
 
-def run(material: Material, head: Head | None = None, steps: int = 10, plane: str = PLANES[0]) -> Trajectory:
+def run(material: EpisodeFeatures, head: Head | None = None, steps: int = 10, plane: str = PLANES[0]) -> Trajectory:
     """Refines one episode.
 
     Args:
@@ -139,7 +139,7 @@ def curves(trajectory: Trajectory) -> pd.DataFrame:
     )
 
 
-def changes(material: Material, trajectory: Trajectory, step: int, which: str = "changed") -> pd.DataFrame:
+def changes(material: EpisodeFeatures, trajectory: Trajectory, step: int, which: str = "changed") -> pd.DataFrame:
     """What a step did to the query images, those whose answer became right or wrong first.
 
     Args:
@@ -225,7 +225,7 @@ def status(trajectory: Trajectory, step: int) -> str:
     )
 
 
-def described(material: Material) -> str:
+def described(material: EpisodeFeatures) -> str:
     """Which episode it is, and how large."""
     shots = material.support_labels.bincount(minlength=material.way)
     low, high = int(shots.min()), int(shots.max())
@@ -245,12 +245,12 @@ def about(variant: Variant) -> str:
     return f"{variant.name} does not refine: its answer is step 0.{rest}"
 
 
-def answer_step(material: Material, trajectory: Trajectory, minimum: int, maximum: int) -> int:
+def answer_step(material: EpisodeFeatures, trajectory: Trajectory, minimum: int, maximum: int) -> int:
     """The step at which the variant answers: where the rule ends, or 0 where the variant does not refine."""
     return verdict(trajectory, minimum, maximum).step if material.variant.refinement_at_test else 0
 
 
-def _directions(material: Material, responsibilities: Tensor, plane: str) -> Tensor:
+def _directions(material: EpisodeFeatures, responsibilities: Tensor, plane: str) -> Tensor:
     features = torch.cat([material.support_features, material.query_features])
     if plane == "principal components":
         return principal_plane(features)

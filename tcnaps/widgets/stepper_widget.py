@@ -12,7 +12,7 @@ from PIL import Image
 from tcnaps.config import Study
 from tcnaps.figures.style import BLUE, VERMILLION
 from tcnaps.widgets import stepper_data as stepping, stepper_figures as stepping_figures, widget_base as parts
-from tcnaps.widgets.episode_features import Material, Store, check_names, variants_of
+from tcnaps.widgets.episode_features import EpisodeFeatures, FeatureCache, check_names, variants_of
 from tcnaps.widgets.episode_figures import letter, shortened
 from tcnaps.widgets.keyboard import keys
 from tcnaps.widgets.stepper_controls import Choice, Controls
@@ -56,7 +56,7 @@ def stepper(
     return Stepper(
         study,
         parts.kept(
-            "stepper", key, lambda: _State(Store(study), Choice.of(study, variant, evaluation, dataset, episode))
+            "stepper", key, lambda: _State(FeatureCache(study), Choice.of(study, variant, evaluation, dataset, episode))
         ),
     )
 
@@ -65,7 +65,7 @@ def stepper(
 class _State:
     """What outlives a cell: what was chosen last, and what was loaded for it."""
 
-    store: Store
+    store: FeatureCache
     choice: Choice
 
 
@@ -80,7 +80,7 @@ class Stepper(VBox):
 
     def __init__(self, study: Study, state: _State):
         self.study, self._state, self.choice = study, state, state.choice
-        self.material: Material | None = None
+        self.material: EpisodeFeatures | None = None
         self.trajectory: stepping.Trajectory | None = None
         self.notice, self._quiet = parts.Notice(), False
         self.work = parts.Work(self.notice)
@@ -280,7 +280,7 @@ class Stepper(VBox):
         )
 
 
-def changes_table(material: Material, trajectory: stepping.Trajectory, step: int, which: str) -> str:
+def changes_table(material: EpisodeFeatures, trajectory: stepping.Trajectory, step: int, which: str) -> str:
     """The queries that changed (or are wrong, or all), with picture, classes, confidence and outcome, as HTML."""
     frame = stepping.changes(material, trajectory, step, which)
     if frame.empty:

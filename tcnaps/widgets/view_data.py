@@ -306,22 +306,22 @@ def query_count_seen(episodes: pd.DataFrame, datasets: Sequence[str], domain: st
     """
     _chosen("way and shot", settings)
     kept = _kept(episodes, datasets, domain)
-    kept = kept[kept["protocol"].isin(settings)]
+    kept = kept[kept["evaluation"].isin(settings)]
     if kept.empty:
         raise ValueError(f"The chosen datasets have no episodes of {', '.join(settings)}: choose more datasets.")
     frame = accuracy_by_query_count(kept)
-    panels = list(frame["protocol"].unique())
-    n_episodes = kept.groupby(["variant", "protocol", "queries_per_class"]).size()
+    panels = list(frame["evaluation"].unique())
+    n_episodes = kept.groupby(["variant", "evaluation", "queries_per_class"]).size()
     points = []
     for row in frame.assign(x=side_by_side(frame)).itertuples():
-        name = f"{row.variant}, {row.protocol}, {row.queries_per_class} queries a class"
-        n = n_episodes[row.variant, row.protocol, row.queries_per_class]
+        name = f"{row.variant}, {row.evaluation}, {row.queries_per_class} queries a class"
+        n = n_episodes[row.variant, row.evaluation, row.queries_per_class]
         says = (
             f"accuracy {_percent(row.accuracy, row.interval)}, n = {_count(int(n), 'episode')} of "
             f"{_count(row.n_datasets, 'dataset')}"
         )
         points.append(
-            _point(panels.index(row.protocol), row.x, 100 * row.accuracy, row.interval, name, says, row.accuracy)
+            _point(panels.index(row.evaluation), row.x, 100 * row.accuracy, row.interval, name, says, row.accuracy)
         )
     title = (
         f"{', '.join(frame['variant'].unique())} · {_count(kept['dataset'].nunique(), 'dataset')} · "

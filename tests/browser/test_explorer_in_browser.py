@@ -198,7 +198,7 @@ def test_running_the_cells_again_keeps_what_was_chosen(lab, found):
 
 
 def test_missing_rows_show_the_command_that_makes_them(lab, study):
-    file = study.results_folder / "rows" / "feot" / "variable" / "digits.parquet"
+    file = study.results_folder / "rows" / "support_and_query" / "variable" / "digits.parquet"
     aside = file.with_suffix(".aside")
     file.rename(aside)
     try:

@@ -13,7 +13,7 @@ def test_a_notebook_runs_to_its_end(site, study, request):
 
     opened = request.getfixturevalue(site)
     page = opened.open(PLAIN)
-    rows = load_rows(study, "variable", ["simple"]).drop_duplicates(["dataset", "episode"])
+    rows = load_rows(study, "variable", ["support"]).drop_duplicates(["dataset", "episode"])
     assert f"Mean way: {rows['way'].mean():.1f}" in opened.answer(page)
     opened.screenshot(page, f"harness-{site}")
 

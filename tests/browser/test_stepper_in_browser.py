@@ -8,13 +8,13 @@ from playwright.sync_api import expect
 from servers import PATIENCE
 
 from tcnaps.widgets import stepper_data as stepping
-from tcnaps.widgets.episode_features import Store
+from tcnaps.widgets.episode_features import FeatureCache
 
 NOTEBOOK = "12-stepper"
 
 
 def material_of(study, variant, evaluation, dataset, episode):
-    making = Store(study).material(variant, evaluation, dataset, episode)
+    making = FeatureCache(study).material(variant, evaluation, dataset, episode)
     while True:
         try:
             next(making)

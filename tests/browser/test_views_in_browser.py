@@ -108,8 +108,8 @@ def test_hovering_shows_n_mean_and_interval(lab, study):
 def test_keys_alone_choose_and_save(lab, study):
     page = lab.open(NOTEBOOK, height=1000)
     view = view_of(page, "refinement-steps")
-    training = viewing.load_rows(study, "variable", ["feot"])
-    seen = viewing.refinement_seen(training, "feot", study.refinement.recorded_steps, DATASETS, "all")
+    training = viewing.load_rows(study, "variable", ["support_and_query"])
+    seen = viewing.refinement_seen(training, "support_and_query", study.refinement.recorded_steps, DATASETS, "all")
     shows(view, seen)
     lab.screenshot(page, "views-refinement")
     readout = view.locator(".tcnaps-readout")

@@ -15,7 +15,11 @@ STUDY = {
         "protocol": {"kind": "variable"},
     },
     "evaluations": {
-        "5-way": {"protocol": {"kind": "fixed", "way": 5, "shot": 1}, "datasets": ["digits"], "trainings": ["feot"]}
+        "5-way": {
+            "protocol": {"kind": "fixed", "way": 5, "shot": 1},
+            "datasets": ["digits"],
+            "trainings": ["support_and_query"],
+        }
     },
 }
 
@@ -85,7 +89,7 @@ WRONG = [
     (("pretraining", "datasets"), [], r"pretraining\.datasets is empty.*glyphs"),
     (("pretraining", "datasets"), ["digits"], r"pretraining\.datasets: 'digits' is out-of-domain"),
     (("meta_training", "datasets"), ["digits"], r"meta_training\.datasets: 'digits' is out-of-domain"),
-    (("trainings",), ["simple"], r"evaluations\.5-way\.trainings: 'feot' is not among .*simple"),
+    (("trainings",), ["support"], r"evaluations\.5-way\.trainings: 'support_and_query' is not among .*support"),
     (("refinement", "maximum_steps"), 11, r"maximum_steps 11 exceeds recorded_steps 10"),
     (("meta_training", "protocol"), {"kind": "variable", "maximum_way": 4}, r"maximum_way 4 is below minimum_way 5"),
     (
@@ -99,8 +103,12 @@ WRONG = [
     (("evaluations", "../5-way"), STUDY["evaluations"]["5-way"], r"evaluations\.\.\./5-way.*pattern"),
     # what would be counted twice
     (("pretraining", "datasets"), ["glyphs", "glyphs"], r"pretraining\.datasets: 'glyphs' is there twice"),
-    (("evaluations", "5-way", "trainings"), ["feot", "feot"], r"5-way\.trainings: 'feot' is there twice"),
-    (("trainings",), ["feot", "feot"], r"trainings: 'feot' is there twice"),
+    (
+        ("evaluations", "5-way", "trainings"),
+        ["support_and_query", "support_and_query"],
+        r"5-way\.trainings: 'support_and_query' is there twice",
+    ),
+    (("trainings",), ["support_and_query", "support_and_query"], r"trainings: 'support_and_query' is there twice"),
 ]
 
 
@@ -146,21 +154,21 @@ def test_a_missing_file_names_those_there_are(tmp_path, monkeypatch):
 
 def test_evaluations_are_found_by_what_they_compare(load):
     fixed = {"kind": "fixed", "way": 5, "shot": 1}
-    one = {"datasets": ["glyphs"], "trainings": ["simple", "feot"]}
+    one = {"datasets": ["glyphs"], "trainings": ["support", "support_and_query"]}
     study = load(
         STUDY
         | {
             "evaluations": {
                 "many": one | {"protocol": fixed | {"queries_per_class": 20}},
                 "few": one | {"protocol": fixed | {"queries_per_class": 10}},
-                "alone": one | {"protocol": fixed | {"shot": 5}, "trainings": ["feot"]},
+                "alone": one | {"protocol": fixed | {"shot": 5}, "trainings": ["support_and_query"]},
                 "variable": one | {"protocol": {"kind": "variable"}},
             }
         }
     )
-    assert list(study.evaluations_of(["simple", "feot"], "fixed")) == ["few"]
-    assert set(study.evaluations_of(["feot"], "fixed")) == {"few", "alone"}
-    assert list(study.evaluations_of(["feot"], "variable")) == ["variable"]
+    assert list(study.evaluations_of(["support", "support_and_query"], "fixed")) == ["few"]
+    assert set(study.evaluations_of(["support_and_query"], "fixed")) == {"few", "alone"}
+    assert list(study.evaluations_of(["support_and_query"], "variable")) == ["variable"]
 
 
 def test_the_studies_of_the_project_are_valid():

@@ -48,15 +48,15 @@ def study(tmp_path, photographs) -> Path:
 
 
 def write_study(folder: Path, datasets: dict, **values) -> Path:
-    evaluation = {"protocol": {"kind": "variable"}, "datasets": list(datasets), "trainings": ["simple"]}
+    evaluation = {"protocol": {"kind": "variable"}, "datasets": list(datasets), "trainings": ["support"]}
     names = [name for name, dataset in datasets.items() if dataset["domain"] == "in"]
     content = {
         "name": "tiny",
         "image_size": SIZE,
         "data_folder": str(folder / "data"),
         "datasets": datasets,
-        "trainings": ["simple"],
-        "imported": {"backbone": "backbone.pt", "simple": "simple.pt"},  # so that only test classes are needed
+        "trainings": ["support"],
+        "imported": {"backbone": "backbone.pt", "support": "simple.pt"},  # so that only test classes are needed
         "pretraining": {"datasets": names},
         "meta_training": {"datasets": names, "protocol": {"kind": "variable"}, "validation_datasets": names},
         "evaluations": {"main": evaluation},

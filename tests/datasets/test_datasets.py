@@ -405,11 +405,11 @@ name: tiny
 image_size: {SIZE}
 data_folder: {tmp_path}
 datasets: {{digits: {{source: miniature, domain: in}}}}
-trainings: [simple]
-imported: {{backbone: backbone.pt, simple: simple.pt}}
+trainings: [support]
+imported: {{backbone: backbone.pt, support: simple.pt}}
 pretraining: {{datasets: [digits]}}
 meta_training: {{datasets: [digits], protocol: {{kind: variable}}, validation_datasets: [digits]}}
-evaluations: {{main: {{protocol: {{kind: variable}}, datasets: [digits], trainings: [simple]}}}}
+evaluations: {{main: {{protocol: {{kind: variable}}, datasets: [digits], trainings: [support]}}}}
 """)
     assert __main__.main([str(study), "--verify"]) == 0
     assert (

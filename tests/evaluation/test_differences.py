@@ -29,7 +29,7 @@ def study(tmp_path_factory):
         patch.setattr(config, "project_root", lambda: root)
         for module in (differences, evaluation, meta_training, pretraining):
             patch.setattr(module, "open_split", lambda study, name, split: blobs(name, split))
-        study = small_study(trainings=["simple", "feot"])
+        study = small_study(trainings=["support", "support_and_query"])
         pretrain(study)
         for training in study.trainings:
             meta_train(study, training)
@@ -68,10 +68,10 @@ def test_costs_are_paired_means_over_datasets(study):
     means = []
     for weight in (1.0, 50.0):
         other = switched(study, {"clustering": {"identity_weight": weight}})
-        model = checkpoints.load_model(other, "simple")
+        model = checkpoints.load_model(other, "support")
         accuracy = []
         for name in ("blobs", "others"):
-            rows = evaluate_dataset(model, blobs(name, "test"), other, "simple", "variable")
+            rows = evaluate_dataset(model, blobs(name, "test"), other, "support", "variable")
             hits = (rows["prediction_0"] == rows["label"]).groupby(rows["episode"]).mean()
             accuracy.append(hits.mean())
         means.append(np.mean(accuracy))
@@ -85,7 +85,9 @@ def test_retrained_weights_lie_apart_and_are_found_again(study, monkeypatch):
     assert {file: file.read_bytes() for file in study.results_folder.glob("checkpoints/*")} == before
     folders = sorted(folder.name for folder in (study.results_folder / "differences").iterdir())
     assert folders == ["penalty", "pixels", "two-layers"]
-    weights, _ = checkpoints.load(study.results_folder / "differences/two-layers/checkpoints/feot.safetensors", "")
+    weights, _ = checkpoints.load(
+        study.results_folder / "differences/two-layers/checkpoints/support_and_query.safetensors", ""
+    )
     assert "task_encoder.lstm.weight_ih_l1" in weights
     for module, name in ((meta_training, "_take_step"), (pretraining, "augment")):
         monkeypatch.setattr(module, name, lambda *a, **k: pytest.fail("trained again"))
@@ -93,8 +95,8 @@ def test_retrained_weights_lie_apart_and_are_found_again(study, monkeypatch):
 
 
 def test_the_pixel_range_is_what_the_networks_see(study):
-    inside = checkpoints.new_model(switched(study, {"pixel_range": [0, 1]}), "feot").eval()
-    outside = checkpoints.new_model(study, "feot").eval()
+    inside = checkpoints.new_model(switched(study, {"pixel_range": [0, 1]}), "support_and_query").eval()
+    outside = checkpoints.new_model(study, "support_and_query").eval()
     inside.load_state_dict(outside.state_dict())
     images = torch.rand(4, 3, 32, 32) * 2 - 1
     film = outside.film_generator(torch.zeros(64))

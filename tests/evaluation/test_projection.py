@@ -63,7 +63,7 @@ def test_in_two_dimensions_nothing_is_turned_and_the_drawn_statistics_give_the_d
 
 def test_heads_are_compared_on_the_same_episodes():
     torch.manual_seed(0)
-    model = TransductiveCNAPS("simple", Backbone()).eval()
+    model = TransductiveCNAPS("support", Backbone()).eval()
     sources = [blobs("blobs", "test"), blobs("others", "test")]
     protocol = FixedProtocol(way=3, shot=1, queries_per_class=3)
     heads = {1.0: Head(), 0.25: Head(scale=0.25)}

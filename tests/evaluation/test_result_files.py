@@ -14,7 +14,7 @@ def study_of_counts(**changes):
         f"{n}-queries": {
             "protocol": fixed | {"queries_per_class": n},
             "datasets": datasets,
-            "trainings": ["feot"],
+            "trainings": ["support_and_query"],
             "episodes": episodes,
         }
         for n, datasets, episodes in ((10, ["blobs", "others"], 3), (20, ["blobs"], 2))
@@ -23,7 +23,7 @@ def study_of_counts(**changes):
 
 
 def test_trainings_that_serve_variants():
-    assert needed_trainings(["Simple", "COT", "Transductive"]) == ["simple", "feot"]
+    assert needed_trainings(["Simple", "COT", "Transductive"]) == ["support", "support_and_query"]
     with pytest.raises(ValueError, match="no variant 'MAML'. Variants are: GMM-EM\\+"):
         needed_trainings(["MAML"])
 
@@ -33,19 +33,19 @@ def test_query_counts_are_read_on_the_datasets_and_episodes_that_all_have(tmp_pa
     study = study_of_counts()
     for name, evaluation in study.evaluations.items():
         for dataset in evaluation.datasets:
-            path = rows_file(study, "feot", name, dataset)
+            path = rows_file(study, "support_and_query", name, dataset)
             path.parent.mkdir(parents=True, exist_ok=True)
             count = evaluation.protocol.queries_per_class
             rows = [
-                {"dataset": dataset, "episode": e, "queries_per_class": count, "protocol": name}
+                {"dataset": dataset, "episode": e, "queries_per_class": count, "evaluation": name}
                 for e in range(evaluation.episodes)
             ]
             pd.DataFrame(rows).to_parquet(path)
-    rows = load_query_counts(study, ["feot"])
-    assert set(rows["dataset"]) == {"blobs"} and set(rows["protocol"]) == {"5-way 1-shot"}
+    rows = load_query_counts(study, ["support_and_query"])
+    assert set(rows["dataset"]) == {"blobs"} and set(rows["evaluation"]) == {"5-way 1-shot"}
     assert rows.groupby("queries_per_class")["episode"].apply(list).to_dict() == {10: [0, 1], 20: [0, 1]}
 
 
 def test_no_query_counts_to_compare():
-    with pytest.raises(ValueError, match="no two fixed evaluations of simple"):
-        load_query_counts(study_of_counts(), ["simple"])
+    with pytest.raises(ValueError, match="no two fixed evaluations of support"):
+        load_query_counts(study_of_counts(), ["support"])

@@ -129,10 +129,10 @@ def test_stopped_is_the_rule_in_every_episode(rows, limits):
 def test_variants_pick_training_and_step(rows):
     table = variant_predictions(rows, ["Simple", "Transductive"], 2, 4)
     simple, transductive = (table[table["variant"] == name] for name in ("Simple", "Transductive"))
-    own = rows[rows["training"] == "simple"]
-    assert (simple["step"] == 0).all() and (simple["training"] == "simple").all()
+    own = rows[rows["training"] == "support"]
+    assert (simple["step"] == 0).all() and (simple["training"] == "support").all()
     np.testing.assert_array_equal(simple["prediction"], own["prediction_0"])
-    own = rows[rows["training"] == "feot"]
+    own = rows[rows["training"] == "support_and_query"]
     np.testing.assert_array_equal(transductive["prediction"], stopped(own, 2, 4)["prediction"])
     assert transductive["step"].between(2, 4).all()
     assert not [column for column in table if column.startswith(("prediction_", "confidence_"))]
@@ -164,7 +164,7 @@ def test_trajectories_are_naive_counts(rows):
 
 def test_episode_accuracies_recompute_from_the_rows(rows, episodes):
     own = episodes[(episodes["variant"] == "COT") & (episodes["dataset"] == "digits")].set_index("episode")
-    for index, episode in rows[(rows["training"] == "simple") & (rows["dataset"] == "digits")].groupby("episode"):
+    for index, episode in rows[(rows["training"] == "support") & (rows["dataset"] == "digits")].groupby("episode"):
         step = naive_stopping_step(predictions_of(episode), 2, 4)
         right = sum(p == q for p, q in zip(episode[f"prediction_{step}"], episode["label"]))
         assert own.loc[index, "accuracy"] == pytest.approx(right / len(episode))
@@ -231,7 +231,7 @@ def test_paired_difference_is_the_paired_t_interval(episodes):
         assert row["difference"] == pytest.approx((x - y).mean())
         assert row["difference"] - row["interval"] == pytest.approx(interval.low)
         assert row["difference"] + row["interval"] == pytest.approx(interval.high)
-    mean = domain_averages(result.reset_index(), ["protocol"], "difference").set_index("domain")
+    mean = domain_averages(result.reset_index(), ["evaluation"], "difference").set_index("domain")
     assert mean.loc["all", "difference"] == pytest.approx(result["difference"].mean())
 
 
@@ -325,7 +325,7 @@ def recalls(rows):
 
 
 def test_class_recall_is_counted_by_hand(rows, recalls):
-    own = rows[(rows["training"] == "simple") & (rows["dataset"] == "letters") & (rows["episode"] == 3)]
+    own = rows[(rows["training"] == "support") & (rows["dataset"] == "letters") & (rows["episode"] == 3)]
     table = recalls[(recalls["variant"] == "Simple") & (recalls["dataset"] == "letters") & (recalls["episode"] == 3)]
     assert sorted(table["label"]) == sorted(own["label"].unique())
     for row in table.itertuples():
@@ -375,8 +375,8 @@ def test_recall_bins(recalls):
 
 def test_recall_gain_is_paired(recalls):
     a, b = (recalls[recalls["variant"] == name] for name in ("Transductive", "Simple"))
-    gains = recall.recall_by_shot(paired_episodes(a, b, "recall", ["label"]), ["protocol"], "difference")
-    means = [recall.recall_by_shot(frame, ["protocol"]) for frame in (a, b)]
+    gains = recall.recall_by_shot(paired_episodes(a, b, "recall", ["label"]), ["evaluation"], "difference")
+    means = [recall.recall_by_shot(frame, ["evaluation"]) for frame in (a, b)]
     np.testing.assert_allclose(gains["difference"], means[0]["recall"] - means[1]["recall"])
 
 
@@ -389,7 +389,7 @@ def test_recall_of_one_episode_has_no_interval():
 def test_frequencies_count_each_episode_once(rows):
     ways, shots = recall.way_frequencies(rows), recall.shot_frequencies(rows)
     assert ways["episodes"].sum() == 12 * len(DATASETS)  # not times the trainings
-    one = rows[rows["training"] == "feot"].groupby(["dataset", "episode"])
+    one = rows[rows["training"] == "support_and_query"].groupby(["dataset", "episode"])
     for (dataset, way), own in ways.groupby(["dataset", "way"]):
         assert own["episodes"].item() == sum(e["way"].iloc[0] == way for (d, _), e in one if d == dataset)
     assert shots["classes"].sum() == one["way"].first().sum()
@@ -400,9 +400,9 @@ def test_frequencies_count_each_episode_once(rows):
 
 
 def test_grid_cells_are_the_rule_run_directly(rows):
-    grid = tcnaps_statistics.refinement_grid(rows, "feot", range(7), range(7))
+    grid = tcnaps_statistics.refinement_grid(rows, "support_and_query", range(7), range(7))
     assert len(grid) == 28 and (grid["minimum"] <= grid["maximum"]).all()
-    own = rows[rows["training"] == "feot"]
+    own = rows[rows["training"] == "support_and_query"]
     for cell in grid.itertuples():
         means, bases = [], []
         for _, dataset in own.groupby("dataset"):
@@ -418,19 +418,19 @@ def test_grid_cells_are_the_rule_run_directly(rows):
 
 
 def test_grid_agrees_with_the_table_of_the_variant(rows, episodes):
-    grid = tcnaps_statistics.refinement_grid(rows, "feot", [2], [4], domain="in").iloc[0]
+    grid = tcnaps_statistics.refinement_grid(rows, "support_and_query", [2], [4], domain="in").iloc[0]
     own = episodes[episodes["variant"] == "Transductive"]
     table = domain_averages(accuracy_summary(own)).set_index("domain").loc["in"]
     assert (grid["accuracy"], grid["interval"]) == pytest.approx((table["accuracy"], table["interval"]))
     base = episodes[episodes["variant"] == "FEOT"]
-    gain = domain_averages(paired_difference(own, base), ["protocol"], "difference").set_index("domain").loc["in"]
+    gain = domain_averages(paired_difference(own, base), ["evaluation"], "difference").set_index("domain").loc["in"]
     assert (grid["gain"], grid["gain_interval"]) == pytest.approx((gain["difference"], gain["interval"]))
 
 
 def test_accuracy_by_step_forces_every_step(rows):
-    table = tcnaps_statistics.accuracy_by_step(rows, "simple", [0, 3, 6])
+    table = tcnaps_statistics.accuracy_by_step(rows, "support", [0, 3, 6])
     assert list(table["step"]) == [0, 3, 6] and table["gain"].iloc[0] == 0 == table["gain_interval"].iloc[0]
-    own = rows[rows["training"] == "simple"]
+    own = rows[rows["training"] == "support"]
     for row in table.itertuples():
         hits = own.assign(hit=own[f"prediction_{row.step}"] == own["label"])
         per_episode = hits.groupby(["dataset", "episode"])["hit"].mean()
@@ -438,14 +438,14 @@ def test_accuracy_by_step_forces_every_step(rows):
 
 
 def test_rule_accuracies_name_the_rules(rows):
-    table = rule_accuracies(rows, "feot", {"None": (0, 0), "Free": (0, 6)})
+    table = rule_accuracies(rows, "support_and_query", {"None": (0, 0), "Free": (0, 6)})
     assert list(table["variant"].unique()) == ["None", "Free"]
     assert (table.loc[table["variant"] == "None", "step"] == 0).all()
     assert {"None", "Free"} == set(accuracy_summary(table)["variant"])
 
 
 def test_accuracy_by_query_count():
-    parts = [synthetic_rows(("simple",), n_episodes=4, queries_per_class=q, protocol="5-way 1-shot") for q in (2, 4)]
+    parts = [synthetic_rows(("support",), n_episodes=4, queries_per_class=q, evaluation="5-way 1-shot") for q in (2, 4)]
     episodes = episode_accuracies(variant_predictions(pd.concat(parts), "Simple", 2, 4))
     table = tcnaps_statistics.accuracy_by_query_count(episodes).set_index("queries_per_class")
     assert list(table.index) == [2, 4] and (table["n_datasets"] == 3).all()
@@ -464,7 +464,7 @@ def test_limits_beyond_the_record_are_refused(rows):
     with pytest.raises(ValueError, match="counted from 0, not minimum -1"):
         stopping_step(np.zeros((3, 2), dtype=int), -1, 2)
     with pytest.raises(ValueError, match="maximum of 9"):
-        tcnaps_statistics.refinement_grid(rows, "feot", [2], [9])
+        tcnaps_statistics.refinement_grid(rows, "support_and_query", [2], [9])
 
 
 @pytest.mark.parametrize("column", ["query", "episode", "prediction_0", "prediction_3"])
@@ -485,7 +485,7 @@ def test_a_missing_column_is_named(rows, column):
         (recall.recall_by_shot, "recall"),
         (recall.way_frequencies, "way"),
         (recall.shot_frequencies, "shot"),
-        (tcnaps_statistics.accuracy_by_query_count, "protocol"),
+        (tcnaps_statistics.accuracy_by_query_count, "evaluation"),
     ],
 )
 def test_every_function_names_what_it_lacks(function, column):
@@ -499,7 +499,9 @@ def test_rows_without_any_row(rows):
 
 
 def test_absent_training_and_variant(rows):
-    with pytest.raises(ValueError, match="no training 'gmm'; they hold: feot, simple"):
+    with pytest.raises(
+        ValueError, match="no training 'support_log_determinant'; they hold: support, support_and_query"
+    ):
         variant_predictions(rows, "GMM", 2, 4)
     with pytest.raises(ValueError, match="no variant 'Simpel'. Variants are: GMM-EM"):
         variant_predictions(rows, "Simpel", 2, 4)
@@ -516,7 +518,7 @@ def test_absent_training_and_variant(rows):
     ],
 )
 def test_incomplete_or_doubled_episodes_are_refused(rows, spoil):
-    with pytest.raises(ValueError, match=r"simple, variable, letters, episode 0: its queries are not 0, 1, 2"):
+    with pytest.raises(ValueError, match=r"support, variable, letters, episode 0: its queries are not 0, 1, 2"):
         stopped(spoil(rows), 2, 4)
 
 
@@ -526,23 +528,25 @@ def test_unknown_interval_rule_and_domain(episodes, rows):
     with pytest.raises(ValueError, match="no rule 'exact'"):
         average_ranks(accuracy_summary(episodes), rule="exact")
     with pytest.raises(ValueError, match="no domain 'both'"):
-        tcnaps_statistics.accuracy_by_step(rows, "feot", [0], domain="both")
+        tcnaps_statistics.accuracy_by_step(rows, "support_and_query", [0], domain="both")
 
 
 def test_episodes_are_never_pooled_silently(episodes, rows):
     more = pd.concat([episodes, episodes.assign(queries_per_class=20)])
     with pytest.raises(ValueError, match=r"letters, episode 0 occurs more than once .*queries_per_class"):
         accuracy_summary(more)
-    assert len(accuracy_summary(more, ["variant", "protocol", "queries_per_class"])) == 2 * len(
+    assert len(accuracy_summary(more, ["variant", "evaluation", "queries_per_class"])) == 2 * len(
         accuracy_summary(episodes)
     )
     summary = accuracy_summary(episodes)
-    both = pd.concat([summary, summary.assign(protocol="other")])
+    both = pd.concat([summary, summary.assign(evaluation="other")])
     for function in (average_ranks, best):
         with pytest.raises(ValueError, match="pick one protocol"):
             function(both)
     with pytest.raises(ValueError, match="mix the protocols variable, other: pick one"):
-        tcnaps_statistics.refinement_grid(pd.concat([rows, rows.assign(protocol="other")]), "feot", [0], [1])
+        tcnaps_statistics.refinement_grid(
+            pd.concat([rows, rows.assign(evaluation="other")]), "support_and_query", [0], [1]
+        )
 
 
 def test_pairs_need_the_same_episodes(episodes):
@@ -560,7 +564,7 @@ def test_best_needs_the_episodes_of_the_summary(episodes):
     with pytest.raises(ValueError, match="hold none of 'Simple' on letters"):
         best(summary, episodes[episodes["variant"] != "Simple"])
     with pytest.raises(ValueError, match="mix the protocols variable, other"):
-        best(summary, pd.concat([episodes, episodes.assign(protocol="other")]))
+        best(summary, pd.concat([episodes, episodes.assign(evaluation="other")]))
 
 
 def test_edges_must_rise_from_one(recalls):

@@ -113,7 +113,7 @@ def test_accuracy_by_dataset_draws_percent_and_intervals(panels, episodes):
 def test_paired_gain_writes_its_values(panels, episodes):
     a, b = (episodes[episodes["variant"] == name] for name in ("Transductive", "Simple"))
     differences = paired_difference(a, b)
-    averages = domain_averages(differences, ["protocol"], "difference")
+    averages = domain_averages(differences, ["evaluation"], "difference")
     ax = panels(height=2.8)
     figures.paired_gain(ax, differences, averages)
     written = [text.get_text() for text in ax.texts]
@@ -179,7 +179,7 @@ def test_class_recall_and_its_gain(panels, predictions):
     np.testing.assert_allclose(line.get_xydata(), own[["shot", "recall"]] * [1, 100])
     assert axes[0].get_ylabel() == "Class recall (%)" and axes[0].get_xscale() == "log"
     a, b = (recalls[recalls["variant"] == name] for name in ("Transductive", "Simple"))
-    gains = recall_by_shot(paired_episodes(a, b, "recall", ["label"]), ["protocol"], "difference")
+    gains = recall_by_shot(paired_episodes(a, b, "recall", ["label"]), ["evaluation"], "difference")
     axes = panels(3, sharey=True)
     figures.recall_gain(axes, gains)
     own = gains[gains["domain"] == "all"].sort_values("shot")
@@ -201,7 +201,7 @@ def test_a_study_of_one_domain_and_one_shot_has_one_panel_with_an_interval(panel
 
 @pytest.mark.parametrize(("value", "form"), [("accuracy", ".1f"), ("gain", "+.2f")])
 def test_heatmap_writes_every_cell_and_no_other(panels, rows, value, form):
-    grid = refinement_grid(rows, "feot", range(6), range(7))
+    grid = refinement_grid(rows, "support_and_query", range(6), range(7))
     ax = panels(height=2.8)
     figures.refinement_heatmap(ax, grid, value)
     written = sorted(text.get_text() for text in ax.texts)
@@ -215,12 +215,14 @@ def test_heatmap_writes_every_cell_and_no_other(panels, rows, value, form):
 
 def test_heatmap_without_the_papers_cell_marks_nothing(panels, rows):
     ax = panels()
-    figures.refinement_heatmap(ax, refinement_grid(rows, "feot", [0, 1], [1, 2]))
+    figures.refinement_heatmap(ax, refinement_grid(rows, "support_and_query", [0, 1], [1, 2]))
     assert not ax.patches and ax.get_legend() is None
 
 
 def test_accuracy_by_step(panels, rows):
-    frame = pd.concat([accuracy_by_step(rows, "feot", range(7), domain) for domain in ("in", "out", "all")])
+    frame = pd.concat(
+        [accuracy_by_step(rows, "support_and_query", range(7), domain) for domain in ("in", "out", "all")]
+    )
     ax = panels()
     figures.accuracy_by_step(ax, frame, "domain", "gain")
     line = ax.lines[0]
@@ -230,7 +232,7 @@ def test_accuracy_by_step(panels, rows):
     figures.accuracy_by_step(ax, frame[frame["domain"] == "out"], "domain")
     assert ax.get_title() == "Out-of-domain" and ax.get_legend() is None
     ax = panels()
-    figures.accuracy_by_step(ax, accuracy_by_step(rows, "feot", range(7)))
+    figures.accuracy_by_step(ax, accuracy_by_step(rows, "support_and_query", range(7)))
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("Refinement steps", "Accuracy (%)")
 
 
@@ -239,7 +241,7 @@ def test_number_of_queries(panels):
         [
             {
                 "variant": variant,
-                "protocol": f"5-way {shot}-shot",
+                "evaluation": f"5-way {shot}-shot",
                 "queries_per_class": n,
                 "accuracy": 0.5 + n / 1000,
                 "interval": 0.01,
@@ -262,7 +264,7 @@ def test_cutting_keeps_percentages_in_range(panels):
     frame = pd.DataFrame(
         {
             "variant": "Simple",
-            "protocol": "5-way 1-shot",
+            "evaluation": "5-way 1-shot",
             "queries_per_class": [10, 20],
             "accuracy": [0.1, 0.9],
             "interval": [0.4, 0.4],
@@ -298,7 +300,7 @@ def test_panels_must_be_as_many_as_protocols(panels):
     frame = pd.DataFrame(
         {
             "variant": ["Simple"],
-            "protocol": ["5-way 1-shot"],
+            "evaluation": ["5-way 1-shot"],
             "queries_per_class": [10],
             "accuracy": [0.5],
             "interval": [0.1],

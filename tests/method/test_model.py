@@ -24,7 +24,7 @@ def episode():
     )
 
 
-@pytest.fixture(scope="module", params=["simple", "feot_gmm"])
+@pytest.fixture(scope="module", params=["support", "support_and_query_log_determinant"])
 def model(request):
     torch.manual_seed(0)
     return TransductiveCNAPS(request.param, Backbone()).eval()
@@ -51,7 +51,7 @@ def test_chunks_bound_memory_and_change_nothing(model, episode):
 
 def test_chunks_bound_memory_and_change_no_gradient(episode):
     torch.manual_seed(0)
-    model = TransductiveCNAPS("feot", Backbone()).train().double()
+    model = TransductiveCNAPS("support_and_query", Backbone()).train().double()
     model.clustering_dtype = torch.float64
     doubled = replace(
         episode, support_images=episode.support_images.double(), query_images=episode.query_images.double()
@@ -74,8 +74,8 @@ def test_chunks_bound_memory_and_change_no_gradient(episode):
 def test_bfloat16_convolutions_and_float64_clustering(episode):
     torch.manual_seed(0)
     backbone = Backbone()
-    plain = TransductiveCNAPS("simple", backbone).eval()
-    mixed = TransductiveCNAPS("simple", backbone, precision=torch.bfloat16, clustering_dtype=torch.float64).eval()
+    plain = TransductiveCNAPS("support", backbone).eval()
+    mixed = TransductiveCNAPS("support", backbone, precision=torch.bfloat16, clustering_dtype=torch.float64).eval()
     mixed.load_state_dict(plain.state_dict())
     with torch.no_grad():
         exact, rounded = plain.features(episode)[0], mixed.features(episode)[0]
@@ -97,8 +97,8 @@ def test_only_the_adaptation_learns_and_the_backbone_stays_in_evaluation_mode(mo
 
 def test_unlabelled_images_refine_when_the_head_wants_them(episode):
     torch.manual_seed(0)
-    head = head_of("simple")
-    model = TransductiveCNAPS("simple", Backbone(), type(head)(unlabelled="both")).eval()
+    head = head_of("support")
+    model = TransductiveCNAPS("support", Backbone(), type(head)(unlabelled="both")).eval()
     extended = Episode(
         episode.support_images,
         episode.support_labels,
@@ -162,9 +162,9 @@ def folder(tmp_path, monkeypatch):
     torch.manual_seed(0)
     backbone = Backbone()
     save(folder / "backbone.safetensors", backbone.state_dict(), {"study": "small"})
-    model = TransductiveCNAPS("simple", backbone)
+    model = TransductiveCNAPS("support", backbone)
     save(
-        folder / "simple.safetensors",
+        folder / "support.safetensors",
         model.adaptation_state(),
         {"backbone": checkpoints.digest(folder / "backbone.safetensors")},
     )
@@ -173,8 +173,8 @@ def folder(tmp_path, monkeypatch):
 
 def test_a_model_comes_back_as_it_was_saved(folder, episode):
     torch.manual_seed(0)
-    model = TransductiveCNAPS("simple", Backbone()).eval()
-    loaded = load_model(small_study(image_size=SIZE), "simple")
+    model = TransductiveCNAPS("support", Backbone()).eval()
+    loaded = load_model(small_study(image_size=SIZE), "support")
     with torch.no_grad():
         assert torch.equal(loaded(episode, steps=2), model(episode, steps=2))
 
@@ -183,28 +183,28 @@ def test_checkpoints_that_do_not_fit_are_refused(folder):
     study = small_study()
     with pytest.raises(
         CheckpointError,
-        match="no checkpoint .*feot.safetensors. Run notebooks/03-meta-train.ipynb with training = 'feot'",
+        match="no checkpoint .*support_and_query.safetensors. Run notebooks/03-meta-train.ipynb with training = 'support_and_query'",
     ):
-        load_model(study, "feot")
-    save(folder / "feot.safetensors", {}, {"backbone": "of another day"})
+        load_model(study, "support_and_query")
+    save(folder / "support_and_query.safetensors", {}, {"backbone": "of another day"})
     with pytest.raises(CheckpointError, match="meta-trained on another backbone"):
-        load_model(study, "feot")
+        load_model(study, "support_and_query")
     save(
-        folder / "feot.safetensors",
+        folder / "support_and_query.safetensors",
         {"surplus": torch.zeros(1)},
         {"backbone": checkpoints.digest(folder / "backbone.safetensors")},
     )
     with pytest.raises(CheckpointError, match="does not fit the model: missing film_generator"):
-        load_model(study, "feot")
-    (folder / "feot.safetensors").write_bytes(b"not a checkpoint at all")
+        load_model(study, "support_and_query")
+    (folder / "support_and_query.safetensors").write_bytes(b"not a checkpoint at all")
     with pytest.raises(CheckpointError, match="can't be read"):
-        load_model(study, "feot")
-    save(folder / "feot.safetensors", {}, {"format": 999})
+        load_model(study, "support_and_query")
+    save(folder / "support_and_query.safetensors", {}, {"format": 999})
     with pytest.raises(CheckpointError, match="not written by this version"):
-        load_model(study, "feot")
+        load_model(study, "support_and_query")
     (folder / "backbone.safetensors").unlink()
     with pytest.raises(CheckpointError, match="02-pretrain"):
-        load_model(study, "simple")
+        load_model(study, "support")
 
 
 def several(dtype=torch.float32):
@@ -231,7 +231,7 @@ def test_an_episode_that_was_moved_is_the_same():
 
 
 @pytest.mark.parametrize("chunk", [512, 7])
-@pytest.mark.parametrize("training", ["feot", "simple"])
+@pytest.mark.parametrize("training", ["support_and_query", "support"])
 def test_episodes_together_have_the_features_they_have_alone(training, chunk):
     torch.manual_seed(0)
     model = TransductiveCNAPS(training, Backbone()).eval().double()
@@ -252,7 +252,7 @@ def test_episodes_together_have_the_features_they_have_alone(training, chunk):
 
 
 def test_features_are_found_without_waiting_for_the_device():
-    model, episodes = TransductiveCNAPS("feot", Backbone()).eval(), several()
+    model, episodes = TransductiveCNAPS("support_and_query", Backbone()).eval(), several()
     with torch.no_grad(), Operations() as operations:
         model.features_together(episodes)
     assert not operations.waiting
@@ -260,7 +260,7 @@ def test_features_are_found_without_waiting_for_the_device():
 
 def test_gradients_of_episodes_together_are_those_alone():
     torch.manual_seed(0)
-    model = TransductiveCNAPS("feot", Backbone()).train().double()
+    model = TransductiveCNAPS("support_and_query", Backbone()).train().double()
     model.clustering_dtype, episodes, found = torch.float64, several(torch.float64), []
     for call in (lambda: [model.features(episode) for episode in episodes], lambda: model.features_together(episodes)):
         model.zero_grad()

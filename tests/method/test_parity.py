@@ -32,7 +32,7 @@ CLUSTER_CASES = [
     "d512_w20_N540",
     "d512_w50_N160",
 ]
-KINDS = {"simple": "simple", "trans": "feot"}  # the reference's name of a model, and the training here
+KINDS = {"simple": "support", "trans": "support_and_query"}  # the reference's name of a model, and the training here
 
 
 def released_study(dtype="float32"):
@@ -153,7 +153,7 @@ def test_the_clustering_alone(name, dtype, reference):
         torch.from_numpy(values[f"{part}_features"]).to(getattr(torch, dtype)) for part in ("support", "query")
     )
     labels, clustering = torch.from_numpy(values["support_labels"]), released_study().clustering
-    head, simple = head_of("feot", clustering), head_of("simple", clustering)
+    head, simple = head_of("support_and_query", clustering), head_of("support", clustering)
     ours = trajectory(support, labels, query, head=head, steps=10).double()
     theirs = torch.from_numpy(values["logits_steps_f64"])
     differences = (ours - theirs).abs().flatten(1).amax(1)

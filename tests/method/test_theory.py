@@ -1,7 +1,7 @@
 """What the method reduces to, what it maximises, and what it cannot see: its theory as tests, in float64.
 
 "The paper" is Bateni et al. 2022, whose equations are counted through section 3. Where the likelihood of the support
-images is needed, they come in as extra images that refine nothing: `extra_logits` are then their logits.
+images is needed, they come in as extra images that refine nothing: `unlabelled_logits` are then their logits.
 """
 
 from dataclasses import replace
@@ -91,7 +91,7 @@ def test_without_unlabelled_images_it_is_simple_cnaps_for_ever(sizes, gradients)
     support.requires_grad_(gradients)
     no_extra = first_steps(support, labels, points, Head(unlabelled="extra"), 4)
     no_query = first_steps(support, labels, points[:0], Head(), 4, extra=points)
-    for run in ([step.logits for step in no_extra], [step.extra_logits for step in no_query]):
+    for run in ([step.logits for step in no_extra], [step.unlabelled_logits for step in no_query]):
         assert all(torch.equal(logits, run[0]) for logits in run)
         assert_equal_logits(run[0].detach(), simple, 1e-10)
 
@@ -173,7 +173,7 @@ def test_the_mixture_head_is_the_e_step_of_a_gaussian_mixture(sizes):
 # What it maximises
 def log_likelihood(step, labels):
     """Σ log Σ_k exp(logit) over the queries, and the own class's logit over the support images (the extra ones)."""
-    return step.logits.logsumexp(1).sum() + step.extra_logits.gather(1, labels[:, None]).sum()
+    return step.logits.logsumexp(1).sum() + step.unlabelled_logits.gather(1, labels[:, None]).sum()
 
 
 @every_episode
@@ -294,7 +294,7 @@ def test_it_does_not_matter_which_unlabelled_image_is_a_query(sizes, head):
     expected = trajectory(support, labels, query, head=head, steps=4)
     for parts in (5, len(query) - 1):
         split = first_steps(support, labels, query[:parts], replace(head, unlabelled="both"), 4, query[parts:])
-        assert_equal_logits(torch.stack([torch.cat([s.logits, s.extra_logits]) for s in split]), expected)
+        assert_equal_logits(torch.stack([torch.cat([s.logits, s.unlabelled_logits]) for s in split]), expected)
     extra = replace(head, unlabelled="extra")
     assert_equal_logits(trajectory(support, labels, query, query, extra, 4), expected)
     alone = [trajectory(support, labels, query[i : i + 1], query, extra, 4) for i in (0, 3)]

@@ -24,7 +24,7 @@ def notebook(tmp_path):
     return write_notebook(
         tmp_path / "notebooks" / "one.ipynb",
         cell("# What is one?", kind="markdown"),
-        cell("episodes = 3\ntraining: str = 'feot'\nscales = [0.5, 1.0]\nrate = 0.1", "parameters"),
+        cell("episodes = 3\ntraining: str = 'support_and_query'\nscales = [0.5, 1.0]\nrate = 0.1", "parameters"),
         cell("from pathlib import Path\nPath('out.txt').write_text(f'{episodes} {training}')"),
         cell("1 / (episodes - 5)"),
     )
@@ -34,7 +34,7 @@ def notebook(tmp_path):
 
 
 def test_parameters_are_read_with_their_defaults(notebook):
-    defaults = {"episodes": 3, "training": "feot", "scales": [0.5, 1.0], "rate": 0.1}
+    defaults = {"episodes": 3, "training": "support_and_query", "scales": [0.5, 1.0], "rate": 0.1}
     assert notebook_parameters(notebook) == defaults
 
 
@@ -74,10 +74,10 @@ def test_the_executed_notebook_must_not_replace_its_source(notebook):
     ("text", "default", "value"),
     [
         ("7", 3, 7),
-        ("007", "feot", "007"),
-        ("null", "feot", "null"),
-        ("simple", "feot", "simple"),
-        ('"simple"', "feot", "simple"),
+        ("007", "support_and_query", "007"),
+        ("null", "support_and_query", "null"),
+        ("support", "support_and_query", "support"),
+        ('"support"', "support_and_query", "support"),
         ("2", 0.1, 2.0),
         ("[1, 2]", [0.5], [1, 2]),
         ("[1]", (0.5,), [1]),
@@ -103,7 +103,7 @@ def test_values_of_another_kind_are_errors(text, default):
 def test_a_notebook_runs_in_its_folder_with_its_parameters(notebook, tmp_path, monkeypatch):
     monkeypatch.setenv("JUPYTER_PATH", "/nowhere")
     run_notebook(notebook, tmp_path / "made" / "out.ipynb", {"episodes": 4}, progress=False)
-    assert (notebook.parent / "out.txt").read_text() == "4 feot"
+    assert (notebook.parent / "out.txt").read_text() == "4 support_and_query"
     executed = json.loads((tmp_path / "made" / "out.ipynb").read_text())["cells"]
     assert executed[-1]["outputs"][0]["data"]["text/plain"] in ("-1.0", ["-1.0"])
     assert "JUPYTER_PATH" not in os.environ

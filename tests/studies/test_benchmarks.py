@@ -21,7 +21,7 @@ def modules(monkeypatch):
 @pytest.mark.parametrize("transductive", [True, False])
 def test_the_direct_model_is_the_same_model(modules, transductive):
     rows, _ = modules
-    ours = rows.own_model(training="feot" if transductive else "simple").eval().double()
+    ours = rows.own_model(training="support_and_query" if transductive else "support").eval().double()
     ours.clustering_dtype = torch.float64
     direct = sys.modules["direct_model"].Model(transductive).double()
     with torch.no_grad():

@@ -37,13 +37,20 @@ STUDY = {
             "protocol": PROTOCOL,
             "datasets": ["textures", "digits"],
             "episodes": 3,
-            "trainings": ["simple", "feot", "transductive_plus", "gmm", "feot_gmm", "gmm_em_plus"],
+            "trainings": [
+                "support",
+                "support_and_query",
+                "support_and_query_refined",
+                "support_log_determinant",
+                "support_and_query_log_determinant",
+                "support_and_query_log_determinant_refined",
+            ],
         },
         **{
             f"5-way-1-shot-{n}": {
                 "protocol": {"kind": "fixed", "way": 5, "shot": 1, "queries_per_class": n},
                 "datasets": ["textures", "digits"],
-                "trainings": ["simple", "feot"],
+                "trainings": ["support", "support_and_query"],
                 "episodes": 2,
             }
             for n in (3, 6)
@@ -87,7 +94,7 @@ def project(tmp_path_factory):
         run("03-meta-train")
         study = load_study("configs/tiny.yaml")
         for training in study.trainings:
-            if training != "feot":
+            if training != "support_and_query":
                 meta_train(study, training)
                 evaluate(study, training)
         run("04-evaluate")
@@ -123,12 +130,12 @@ LOOKING = [n.stem for n in NOTEBOOKS if n.stem[:2] not in ("02", "03", "04")]
 def test_the_training_notebooks_answer_and_leave_their_figures(project):
     for name, pattern in {
         "02-pretrain": r"Held-out accuracy after 1 epochs: [\d.]+ ± [\d.]+%",
-        "03-meta-train": r"feot, best: validation accuracy [\d.]+ ± [\d.]+%",
-        "04-evaluate": r"feot, variable, minimum 2, maximum 4: [\d.]+ ± [\d.]+%",
+        "03-meta-train": r"support_and_query, best: validation accuracy [\d.]+ ± [\d.]+%",
+        "04-evaluate": r"support_and_query, variable, minimum 2, maximum 4: [\d.]+ ± [\d.]+%",
     }.items():
         executed = json.loads((project / "results/tiny/notebooks" / f"{name}.ipynb").read_text())
         assert re.search(pattern, "".join(executed["cells"][-1]["outputs"][0]["text"])), name
-    for figure in ("pretraining", "meta-training/feot"):
+    for figure in ("pretraining", "meta-training/support_and_query"):
         assert all(
             (project / "figures/tiny" / f"{figure}.{suffix}").stat().st_size > 2_000 for suffix in ("png", "pdf")
         )
@@ -158,11 +165,11 @@ def test_printed_accuracies_follow_from_the_rows(project, monkeypatch):
     study = load_study("configs/tiny.yaml")
     accuracy = pd.read_csv("results/tiny/accuracy.csv").set_index(["variant", "dataset"])["accuracy"]
     for name in study.datasets:
-        rows = pd.read_parquet(f"results/tiny/rows/simple/variable/{name}.parquet")
+        rows = pd.read_parquet(f"results/tiny/rows/support/variable/{name}.parquet")
         right = (rows["prediction_0"] == rows["label"]).groupby(rows["episode"]).mean()
         assert accuracy["Simple", name] == pytest.approx(right.mean(), abs=1e-5)
     grid = pd.read_csv("results/tiny/refinement-steps.csv")
-    model, protocol = load_model(study, "feot"), study.evaluations["variable"].protocol
+    model, protocol = load_model(study, "support_and_query"), study.evaluations["variable"].protocol
     for cell in grid.sample(6, random_state=0).itertuples():
         means = []
         for name in study.datasets:

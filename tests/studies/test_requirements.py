@@ -33,9 +33,11 @@ def test_a_study_needs_what_its_sections_name():
 
 
 def test_imported_weights_need_no_training_data():
-    imported = {"backbone": "b.pt", "simple": "s.pt", "feot": "f.pt"}
-    assert {need.split for need in needs_of(small_study(trainings=["simple", "feot"], imported=imported))} == {"test"}
-    found = needs_of(small_study(trainings=["simple", "feot"], imported={"feot": "f.pt"}))
+    imported = {"backbone": "b.pt", "support": "s.pt", "support_and_query": "f.pt"}
+    assert {
+        need.split for need in needs_of(small_study(trainings=["support", "support_and_query"], imported=imported))
+    } == {"test"}
+    found = needs_of(small_study(trainings=["support", "support_and_query"], imported={"support_and_query": "f.pt"}))
     assert {need.key for need in found if need.split == "train"} == {"meta_training"}
 
 

@@ -161,12 +161,12 @@ def test_mini_and_tiered_imagenet_are_as_in_the_paper(name):
     assert training.validate_every == 2_000
     assert (training.protocol.kind, training.protocol.queries_per_class) == ("fixed", 10)
     assert (study.refinement.maximum_steps, study.refinement.recorded_steps) == (10, 10)
-    assert study.trainings == ("simple", "feot")
+    assert study.trainings == ("support", "support_and_query")
     table = {(way, shot): study.evaluations[f"{way}-way-{shot}-shot"] for way in (5, 10) for shot in (1, 5)}
     for (way, shot), evaluation in table.items():
         protocol = evaluation.protocol
         assert (protocol.kind, protocol.way, protocol.shot, protocol.queries_per_class) == ("fixed", way, shot, 10)
-        assert (evaluation.datasets, evaluation.trainings) == ((benchmark,), ("simple", "feot"))
+        assert (evaluation.datasets, evaluation.trainings) == ((benchmark,), ("support", "support_and_query"))
 
 
 def test_the_number_of_queries_is_varied_on_mini_imagenet_alone():

@@ -73,17 +73,17 @@ STUDY = {
     "datasets": {"glyphs": {"source": "miniature", "domain": "in"}, "digits": {"source": "miniature", "domain": "out"}},
     "pretraining": {"datasets": ["glyphs"]},
     "meta_training": {"datasets": ["glyphs"], "validation_datasets": ["glyphs"], "protocol": {"kind": "variable"}},
-    "trainings": ["simple", "feot", "transductive_plus"],
+    "trainings": ["support", "support_and_query", "support_and_query_refined"],
     "evaluations": {
         "variable": {
             "protocol": {"kind": "variable"},
             "datasets": ["digits"],
-            "trainings": ["simple", "feot", "transductive_plus"],
+            "trainings": ["support", "support_and_query", "support_and_query_refined"],
         },
         "5-way": {
             "protocol": {"kind": "fixed", "way": 5, "shot": 1},
             "datasets": ["glyphs"],
-            "trainings": ["simple", "feot"],
+            "trainings": ["support", "support_and_query"],
         },
     },
 }
@@ -142,7 +142,7 @@ def make_project(root):
             root / "notebooks" / f"{name}.ipynb",
             cell(
                 'study = "configs/miniature.yaml"'
-                + ('\ntraining = "simple"' * per_training)
+                + ('\ntraining = "support"' * per_training)
                 + ('\nevaluation = ""' * (name[:2] in ("06", "07", "08", "10")))
                 + device
                 + protocol,
@@ -425,7 +425,7 @@ def test_a_fresh_clone_makes_everything(project, tmp_path):
 
 def test_imported_weights_take_the_place_of_trained_ones(tmp_path):
     clone = make_project(tmp_path / "clone")
-    write_study(clone, STUDY | {"imported": {"feot": "released/best_transductive_cnaps.pt"}})
+    write_study(clone, STUDY | {"imported": {"support_and_query": "released/best_transductive_cnaps.pt"}})
     assert stale(clone) == NOTEBOOKS - {"pretrain", "meta_train_feot"} | {"prepare", "import_checkpoints"}
 
 

@@ -120,7 +120,7 @@ def study(**changes):
 def new_module(kind):
     if kind == "backbone":
         return Backbone()
-    return TransductiveCNAPS("simple" if kind == "simple" else "feot", Backbone(), lstm_layers=2)
+    return TransductiveCNAPS("support" if kind == "simple" else "support_and_query", Backbone(), lstm_layers=2)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -192,7 +192,7 @@ def test_regularisers_that_share_their_memory_are_parted(tmp_path, weights, root
     names = [f"feature_adaptation_network.layers.0.{w}_regularizers.1" for w in ("gamma1", "beta1", "gamma2", "beta2")]
     path = write_file(tmp_path / "s.pt", weights["simple"] | dict.fromkeys(names, shared))
     import_into_study(path, study())
-    model = load_model(study(), "simple")
+    model = load_model(study(), "support")
     assert torch.equal(model.film_generator.stages[0].betas[3].regulariser, shared)
     assert len({parameter.data_ptr() for parameter in model.parameters()}) == len(list(model.parameters()))
 
@@ -385,9 +385,9 @@ def test_a_backbone_into_a_study(root, files, weights):
 def test_both_models_into_one_study_on_the_backbone_they_share(root, files, weights):
     folder = root / "results/small/checkpoints"
     first = import_into_study(files["transductive"], study())
-    assert first == [folder / "backbone.safetensors", folder / "feot.safetensors"]
-    assert import_into_study(files["simple"], study()) == [folder / "simple.safetensors"]
-    for training, kind in (("feot", "transductive"), ("simple", "simple")):
+    assert first == [folder / "backbone.safetensors", folder / "support_and_query.safetensors"]
+    assert import_into_study(files["simple"], study()) == [folder / "support.safetensors"]
+    for training, kind in (("support_and_query", "transductive"), ("support", "simple")):
         model = load_model(study(), training)
         wanted = {entry.name: weights[kind][name] for name, entry in layout(kind).items()}
         assert all(torch.equal(value, wanted[name]) for name, value in model.state_dict().items())
@@ -414,18 +414,18 @@ def test_other_weights_are_replaced_only_by_force(root, tmp_path, files, weights
     with pytest.raises(CheckpointError, match="backbone.safetensors holds other weights. Import with --force .*study"):
         import_into_study(path, study())
     adapted = weights["simple"] | {"feature_adaptation_network.layers.0.shared_layer.0.bias": torch.zeros(64)}
-    with pytest.raises(CheckpointError, match="simple.safetensors holds other weights"):
+    with pytest.raises(CheckpointError, match="support.safetensors holds other weights"):
         import_into_study(write_file(tmp_path / "adapted.pt", adapted), study())
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     written = import_into_study(path, study(), force=True)  # the backbone is another; so the model's header is, too
-    assert [path.name for path in written] == ["backbone.safetensors", "simple.safetensors"]
-    assert load_model(study(), "simple").backbone.stem.norm.bias.eq(0).all()
+    assert [path.name for path in written] == ["backbone.safetensors", "support.safetensors"]
+    assert load_model(study(), "support").backbone.stem.norm.bias.eq(0).all()
 
 
 def test_nothing_is_written_when_only_the_training_is_in_the_way(root, files, weights):
     folder = root / "results/small/checkpoints"
-    checkpoints.save(folder / "simple.safetensors", {"x": torch.zeros(1)}, {})
-    with pytest.raises(CheckpointError, match="simple.safetensors holds other weights"):
+    checkpoints.save(folder / "support.safetensors", {"x": torch.zeros(1)}, {})
+    with pytest.raises(CheckpointError, match="support.safetensors holds other weights"):
         import_into_study(files["simple"], study())
     assert not (folder / "backbone.safetensors").exists()
 
@@ -442,8 +442,11 @@ def test_a_damaged_checkpoint_is_replaced_only_by_force(root, files):
 def test_a_study_must_fit_the_file(root, files):
     with pytest.raises(CheckpointError, match="transductive.pt: its LSTM has 2 layers.* 1. Set `preset: released`"):
         import_into_study(files["transductive"], small_study())
-    only = {"trainings": ["feot"], "evaluations": {"5-way-1-shot": small_study().evaluations["5-way-1-shot"]}}
-    with pytest.raises(CheckpointError, match="holds the training 'simple', which study 'small' does not have"):
+    only = {
+        "trainings": ["support_and_query"],
+        "evaluations": {"5-way-1-shot": small_study().evaluations["5-way-1-shot"]},
+    }
+    with pytest.raises(CheckpointError, match="holds the training 'support', which study 'small' does not have"):
         import_into_study(files["simple"], study(**only))
     assert not (root / "results").exists()
     import_into_study(files["simple"], small_study())  # it has no LSTM
@@ -453,31 +456,37 @@ def test_all_that_a_study_names_is_imported(root, files):
     (root / "released").mkdir()
     for kind in KINDS:
         (root / "released" / f"{kind}.pt").write_bytes(files[kind].read_bytes())
-    named = {"feot": "released/transductive.pt", "simple": "released/simple.pt", "backbone": str(files["backbone"])}
+    named = {
+        "support_and_query": "released/transductive.pt",
+        "support": "released/simple.pt",
+        "backbone": str(files["backbone"]),
+    }
     done = import_all(study(imported=named))
     folder = root / "results/small/checkpoints"
     assert [(imported.kind, written) for imported, written in done] == [
-        ("transductive", [folder / "backbone.safetensors", folder / "feot.safetensors"]),
-        ("simple", [folder / "simple.safetensors"]),
+        ("transductive", [folder / "backbone.safetensors", folder / "support_and_query.safetensors"]),
+        ("simple", [folder / "support.safetensors"]),
         ("backbone", []),
     ]
-    assert load_model(study(imported=named), "simple") and load_model(study(imported=named), "feot")
+    assert load_model(study(imported=named), "support") and load_model(study(imported=named), "support_and_query")
 
 
 @pytest.mark.parametrize("force", [False, True])
 def test_what_a_study_names_must_be_what_it_is_named_for_and_go_together(root, tmp_path, files, weights, force):
     with pytest.raises(CheckpointError, match="Study 'small' imports nothing"):
         import_all(study(), force)
-    wrong = {"simple": str(files["simple"]), "feot": str(files["simple"])}
-    with pytest.raises(CheckpointError, match="imported.feot: .*simple.pt is a file of Simple CNAPS, not of Transduct"):
+    wrong = {"support": str(files["simple"]), "support_and_query": str(files["simple"])}
+    with pytest.raises(
+        CheckpointError, match="imported.support_and_query: .*simple.pt is a file of Simple CNAPS, not of Transduct"
+    ):
         import_all(study(imported=wrong), force)
     other = write_file(tmp_path / "other.pt", weights["backbone"] | {"bn1.bias": torch.zeros(64)})
-    for order in (("simple", "backbone"), ("backbone", "simple")):
-        named = {"simple": str(files["simple"]), "backbone": str(other)}
+    for order in (("support", "backbone"), ("backbone", "support")):
+        named = {"support": str(files["simple"]), "backbone": str(other)}
         with pytest.raises(CheckpointError, match="different backbones, and a study has one"):
             import_all(study(imported={name: named[name] for name in order}), force)
     with pytest.raises(CheckpointError, match="There is no file .*nowhere.pt"):
-        import_all(study(imported={"simple": str(files["simple"]), "backbone": "nowhere.pt"}), force)
+        import_all(study(imported={"support": str(files["simple"]), "backbone": "nowhere.pt"}), force)
     assert not (root / "results").exists()
 
 
@@ -531,7 +540,7 @@ task_encoder: {lstm_layers: 2}
 datasets: {blobs: {source: miniature, domain: in}}
 pretraining: {datasets: [blobs]}
 meta_training: {datasets: [blobs], protocol: {kind: variable}, validation_datasets: [blobs]}
-evaluations: {all: {protocol: {kind: variable}, datasets: [blobs], trainings: [feot]}}
+evaluations: {all: {protocol: {kind: variable}, datasets: [blobs], trainings: [support_and_query]}}
 """
 
 
@@ -541,9 +550,9 @@ def test_command_imports_a_file(root, files, capsys):
     assert main(arguments) == 0
     printed = capsys.readouterr().out
     assert "transductive.pt: Transductive CNAPS, 395 tensors, 19847833 values" in printed
-    assert f"wrote {root / 'results/small/checkpoints/feot.safetensors'}" in printed
+    assert f"wrote {root / 'results/small/checkpoints/support_and_query.safetensors'}" in printed
     assert main(arguments) == 0 and "wrote nothing" in capsys.readouterr().out
-    (root / "study.yaml").write_text(f"{STUDY}imported: {{feot: {files['transductive']}}}")
+    (root / "study.yaml").write_text(f"{STUDY}imported: {{support_and_query: {files['transductive']}}}")
     assert main(["import", *arguments[2:]]) == 0 and "395 tensors" in capsys.readouterr().out
     assert main([*arguments[:1], str(root / "none.pt"), *arguments[2:]]) == 1
     assert "There is no file" in capsys.readouterr().err

@@ -29,7 +29,7 @@ def root(tmp_path_factory):
         place(patch, root)
         study = small_study()
         pretrain(study)
-        for training in ("simple", "feot"):
+        for training in ("support", "support_and_query"):
             meta_train(study, training)
     return root
 
@@ -102,15 +102,15 @@ def test_an_interrupted_meta_training_ends_the_same_with_any_number_of_workers(
     study = small_study()
     original = interrupt_after(monkeypatch, meta_training, "episode_loss", 5)
     with pytest.raises(KeyboardInterrupt):
-        meta_train(study, "feot", save_every=1, workers=interrupted)
+        meta_train(study, "support_and_query", save_every=1, workers=interrupted)
     monkeypatch.setattr(meta_training, "episode_loss", original)
-    log = meta_train(study, "feot", save_every=1, workers=resumed)
+    log = meta_train(study, "support_and_query", save_every=1, workers=resumed)
     assert list(log.episode) == [0, 2, 4, 6, 8] and log.valid_accuracy.notna().sum() == 3
-    theirs = weights(tmp_path, "feot")
-    assert all(torch.equal(a, theirs[name]) for name, a in weights(root, "feot").items())
+    theirs = weights(tmp_path, "support_and_query")
+    assert all(torch.equal(a, theirs[name]) for name, a in weights(root, "support_and_query").items())
 
 
-@pytest.mark.parametrize("training", ["transductive_plus", "gmm_em_plus"])
+@pytest.mark.parametrize("training", ["support_and_query_refined", "support_and_query_log_determinant_refined"])
 def test_training_through_refinement_gives_finite_gradients(study, training):
     source = blobs("blobs", "train")
     model = checkpoints.new_model(study, training).train()
@@ -125,17 +125,17 @@ def test_training_through_refinement_gives_finite_gradients(study, training):
 def test_a_diverged_training_says_so(study, monkeypatch):
     monkeypatch.setattr(meta_training, "episode_loss", lambda *_: (torch.tensor(float("nan"), requires_grad=True), 0.0))
     with pytest.raises(FloatingPointError, match="lower meta_training.learning_rate"):
-        meta_train(study, "gmm")
+        meta_train(study, "support_log_determinant")
 
 
 def test_rows_are_what_the_model_says_and_nothing_is_done_twice(root, study, monkeypatch):
-    for training in ("simple", "feot"):
+    for training in ("support", "support_and_query"):
         evaluate(study, training)
     table = load_rows(study, "variable")
-    assert set(table.training) == {"simple", "feot"} and set(table.dataset) == {"blobs", "others"}
-    model = load_model(study, "feot")
+    assert set(table.training) == {"support", "support_and_query"} and set(table.dataset) == {"blobs", "others"}
+    model = load_model(study, "support_and_query")
     source = blobs("others", "test")
-    own = table[(table.training == "feot") & (table.dataset == "others") & (table.episode == 1)]
+    own = table[(table.training == "support_and_query") & (table.dataset == "others") & (table.episode == 1)]
     draw = evaluation.draw_episode(source, study.evaluations["variable"].protocol, study.seed, 1)
     episode = load_episode(source, draw)
     with torch.no_grad():
@@ -154,30 +154,30 @@ def test_rows_are_what_the_model_says_and_nothing_is_done_twice(root, study, mon
         raise AssertionError("evaluated again")
 
     monkeypatch.setattr(evaluation, "evaluate_dataset", refuse)
-    evaluate(study, "feot")
+    evaluate(study, "support_and_query")
     longer = small_study(seed=1)
     with pytest.raises(AssertionError, match="evaluated again"):
-        evaluate(longer, "feot")
+        evaluate(longer, "support_and_query")
 
 
 def test_two_evaluations_with_one_seed_are_equal(study):
     tables = []
     for workers in (0, 2):
-        for file in (rows.rows_folder(study) / "feot").rglob("*.parquet"):
+        for file in (rows.rows_folder(study) / "support_and_query").rglob("*.parquet"):
             file.unlink()
-        evaluate(study, "feot", workers=workers)
-        tables.append(load_rows(study, ["variable", "5-way-1-shot"], ["feot"]))
+        evaluate(study, "support_and_query", workers=workers)
+        tables.append(load_rows(study, ["variable", "5-way-1-shot"], ["support_and_query"]))
     pd.testing.assert_frame_equal(*tables)
 
 
 def test_what_has_not_been_run_is_named(study, root):
-    with pytest.raises(CheckpointError, match="training = 'gmm_em_plus'"):
-        evaluate(study, "gmm_em_plus")
+    with pytest.raises(CheckpointError, match="training = 'support_and_query_log_determinant_refined'"):
+        evaluate(study, "support_and_query_log_determinant_refined")
     with pytest.raises(ValueError, match="has no evaluation 'fixed'; it has variable, 5-way-1-shot"):
         load_rows(study, "fixed")
-    with pytest.raises(ValueError, match="does not name training 'simple'"):
-        load_rows(study, "5-way-1-shot", ["simple"])
-    with pytest.raises(FileNotFoundError, match="04-evaluate.ipynb with training = 'simple'"):
+    with pytest.raises(ValueError, match="does not name training 'support'"):
+        load_rows(study, "5-way-1-shot", ["support"])
+    with pytest.raises(FileNotFoundError, match="04-evaluate.ipynb with training = 'support'"):
         load_rows(small_study(name="never-run"), "variable")
 
 
@@ -211,9 +211,9 @@ def test_a_batch_larger_than_the_data_is_refused(study):
 
 
 def test_episodes_together_give_the_same_rows(root, study):
-    model, source = load_model(study, "feot"), blobs("others", "test")
+    model, source = load_model(study, "support_and_query"), blobs("others", "test")
     alone, together = (
-        evaluation.evaluate_dataset(model, source, study, "feot", "variable", together=together)
+        evaluation.evaluate_dataset(model, source, study, "support_and_query", "variable", together=together)
         for together in (False, True)
     )
     confidences = [column for column in alone if column.startswith("confidence")]

@@ -53,7 +53,7 @@ def evaluated(study, evaluation, dataset, training, seed):
             columns[f"prediction_{step}"] = prediction.astype(np.int16)
         frames.append(
             made.assign(
-                protocol=evaluation,
+                evaluation=evaluation,
                 episode=index,
                 domain=study.datasets[dataset].domain,
                 way=way,
@@ -270,7 +270,7 @@ def test_an_evaluation_without_the_variants_offers_its_own(study):
 
 def test_a_failure_shows_and_the_controls_say_again_what_is_shown(study):
     widget = explorer(study)
-    (study.results_folder / "rows/feot/5-way-1-shot/blobs.parquet").unlink()
+    (study.results_folder / "rows/support_and_query/5-way-1-shot/blobs.parquet").unlink()
     widget.c.evaluation.value = "5-way-1-shot"
     settle(widget)
     assert "make figures STUDY=" in widget.notice.value and "blobs.parquet" in widget.notice.value
@@ -281,7 +281,7 @@ def test_a_failure_shows_and_the_controls_say_again_what_is_shown(study):
 
 
 def test_missing_rows_show_with_the_remedy_and_are_read_when_the_cell_runs_again(study):
-    file = study.results_folder / "rows/feot/variable/others.parquet"
+    file = study.results_folder / "rows/support_and_query/variable/others.parquet"
     kept = file.read_bytes()
     file.unlink()
     widget = explorer(study)
@@ -295,7 +295,7 @@ def test_missing_rows_show_with_the_remedy_and_are_read_when_the_cell_runs_again
 
 
 def test_rows_of_other_images_show_their_numbers_and_say_why_there_are_no_images(study):
-    file = study.results_folder / "rows/feot/variable/blobs.parquet"
+    file = study.results_folder / "rows/support_and_query/variable/blobs.parquet"
     rows = pd.read_parquet(file)
     rows.assign(image=rows["image"] + (rows["episode"] == 2)).to_parquet(file)
     widget = explorer(study)
@@ -327,7 +327,7 @@ def test_what_was_chosen_stays_when_the_cell_runs_again(study):
     )
     check_all(again)
     assert explorer(study, "variable", "COT", "Simple").c.sort.value == "Largest gain first"
-    file = study.results_folder / "rows/feot/variable/others.parquet"
+    file = study.results_folder / "rows/support_and_query/variable/others.parquet"
     pd.read_parquet(file).to_parquet(file)
     assert explorer(study).c.sort.value == "Largest gain first", "results were written anew"
 
@@ -452,7 +452,7 @@ def test_tables_of_many_classes_with_names_of_any_kind(way):
             "label": np.arange(way).repeat(2),
             "shot": 1,
             "class_name": [names[k] for k in np.arange(way).repeat(2)],
-            "protocol": "p",
+            "evaluation": "p",
             "dataset": "d",
             "domain": "in",
             "split": "test",

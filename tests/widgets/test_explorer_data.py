@@ -36,8 +36,8 @@ def by_hand(rows, training, dataset, episode, limits):
 def test_every_episode_has_its_gain_counted_by_hand(rows, table):
     assert len(table) == 36
     for row in table.itertuples():
-        accuracy, step, own = by_hand(rows, "feot", row.dataset, row.episode, (2, 4))
-        accuracy_than, step_than, _ = by_hand(rows, "simple", row.dataset, row.episode, (0, 0))
+        accuracy, step, own = by_hand(rows, "support_and_query", row.dataset, row.episode, (2, 4))
+        accuracy_than, step_than, _ = by_hand(rows, "support", row.dataset, row.episode, (0, 0))
         assert (row.accuracy, row.accuracy_than) == pytest.approx((accuracy, accuracy_than))
         assert row.gain == pytest.approx(accuracy - accuracy_than)
         assert (row.step, row.step_than, row.n_query, row.way) == (step, step_than, len(own), own["way"].iloc[0])
@@ -47,14 +47,14 @@ def test_every_episode_has_its_gain_counted_by_hand(rows, table):
 
 def test_two_variants_of_one_training_differ_by_refinement_alone(rows):
     table = exploring.episodes(rows, "Transductive", "FEOT", (3, 3))
-    own = rows[rows["training"] == "feot"].groupby(["dataset", "episode"], sort=False)
+    own = rows[rows["training"] == "support_and_query"].groupby(["dataset", "episode"], sort=False)
     gains = own.apply(lambda g: (g["prediction_3"] == g["label"]).mean() - (g["prediction_0"] == g["label"]).mean())
     assert table["gain"].to_numpy() == pytest.approx(gains.to_numpy())
     assert (table["step"] == 3).all() and (table["step_than"] == 0).all()
 
 
 def test_variants_on_different_episodes_are_refused(rows):
-    fewer = rows[(rows["training"] == "feot") | (rows["episode"] != 3)]
+    fewer = rows[(rows["training"] == "support_and_query") | (rows["episode"] != 3)]
     with pytest.raises(ValueError, match="Paired differences need the same episodes"):
         exploring.episodes(fewer, "Transductive", "Simple", (2, 4))
 
@@ -235,7 +235,9 @@ def test_what_a_study_can_compare():
     assert exploring.evaluations_of(study, ["Transductive", "Simple"]) == ["variable"]
     assert exploring.evaluations_of(study, ["Transductive", "FEOT"]) == ["variable", "5-way-1-shot"]
     assert exploring.variants_of(study, "5-way-1-shot") == ["FEOT", "Transductive"]
-    with pytest.raises(ValueError, match="No evaluation of study 'small' serves GMM: their trainings are gmm; add"):
+    with pytest.raises(
+        ValueError, match="No evaluation of study 'small' serves GMM: their trainings are support_log_determinant; add"
+    ):
         exploring.evaluations_of(study, ["GMM"])
     with pytest.raises(ValueError, match="no variant 'Simpel'"):
         exploring.evaluations_of(study, ["Simpel"])
@@ -258,14 +260,14 @@ def test_rows_are_read_by_training_and_missing_ones_name_the_command(tmp_path, m
         file.parent.mkdir(parents=True, exist_ok=True)
         part.to_parquet(file)
     steps = list(exploring.reading(study, "variable", ["Transductive", "Simple", "COT"]))
-    assert [share for share, _ in steps] == [0, 0.5] and "feot" in steps[0][1]
+    assert [share for share, _ in steps] == [0, 0.5] and "support_and_query" in steps[0][1]
     read = exploring.read(study, "variable", ["Transductive", "Simple"])
     order = ["training", "dataset", "episode", "query"]
     pd.testing.assert_frame_equal(
         read.sort_values(order, ignore_index=True), written.sort_values(order, ignore_index=True), check_dtype=False
     )
     assert len(exploring.stamp(study)) == 4
-    (tmp_path / "results/small/rows/simple/variable/others.parquet").unlink()
+    (tmp_path / "results/small/rows/support/variable/others.parquet").unlink()
     with pytest.raises(FileNotFoundError, match=r"others.parquet.*`make figures STUDY=configs/small.yaml`"):
         exploring.read(study, "variable", ["Transductive", "Simple"])
 
@@ -283,7 +285,7 @@ def recorded(study, index, **changes):
     labels = draw.query_labels
     shots = np.bincount(draw.support_labels)
     columns = {
-        "protocol": "variable",
+        "evaluation": "variable",
         "dataset": "others",
         "split": "test",
         "episode": index,
@@ -323,7 +325,7 @@ def test_an_episode_that_is_drawn_differently_now_is_refused(study):
         reopening.reopen(study.model_copy(update={"seed": 1}), own)
     with pytest.raises(reopening.StaleRowsError, match=r"label, image, shot, class_name differ"):
         reopening.reopen(study, own.iloc[1:])
-    for column in ("protocol", "dataset"):
+    for column in ("evaluation", "dataset"):
         with pytest.raises(reopening.StaleRowsError, match="has no such dataset or evaluation any more"):
             reopening.reopen(study, own.assign(**{column: "gone"}))
 

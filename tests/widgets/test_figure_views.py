@@ -41,7 +41,7 @@ def study(root, monkeypatch):
 
 def made_study(name="small"):
     variable = small_study().evaluations["variable"].model_dump()
-    one_shot = {"datasets": BOTH, "trainings": ["feot"], "episodes": 6}
+    one_shot = {"datasets": BOTH, "trainings": ["support_and_query"], "episodes": 6}
     return small_study(
         name=name,
         evaluations={
@@ -58,7 +58,7 @@ def write_rows(study, seed=0):
         queries = 4 if name == "variable" else evaluation.protocol.queries_per_class
         domains = {dataset: study.datasets[dataset].domain for dataset in evaluation.datasets}
         rows = synthetic_rows(
-            evaluation.trainings, 6, 4, queries_per_class=queries, protocol=name, datasets=domains, seed=seed
+            evaluation.trainings, 6, 4, queries_per_class=queries, evaluation=name, datasets=domains, seed=seed
         )
         for (training, dataset), own in rows.groupby(["training", "dataset"]):
             path = rows_file(study, training, name, dataset)
@@ -204,7 +204,7 @@ def test_a_failure_names_the_remedy_and_the_controls_go_back(study, tmp_path, mo
     monkeypatch.chdir(tmp_path)
     partial = made_study("partial")
     write_rows(partial)
-    rows_file(partial, "feot", "5-way-1-shot", "others").unlink()
+    rows_file(partial, "support_and_query", "5-way-1-shot", "others").unlink()
     view = recall_view(partial)
     before = view.status.value
     view.chosen["evaluation"].value = "5-way-1-shot"
@@ -290,15 +290,15 @@ def test_the_sliders_choose_a_cell_without_a_new_picture(study):
 
 def test_domain_and_variant_reach_the_library(study):
     view = refinement_view(study)
-    assert view.chosen["training"].options == (("Transductive", "feot"), ("COT", "simple"))
-    view.chosen["training"].value = "simple"
+    assert view.chosen["training"].options == (("Transductive", "support_and_query"), ("COT", "support"))
+    view.chosen["training"].value = "support"
     view.work.wait()
     view.chosen["domain"].value = "out"
-    rows = viewing.load_rows(study, "variable", ["simple"])
-    same(view.seen, viewing.refinement_seen(rows, "simple", 4, BOTH, "out"))
-    view.chosen["evaluation"].value = "5-way-1-shot"  # has no training "simple"
+    rows = viewing.load_rows(study, "variable", ["support"])
+    same(view.seen, viewing.refinement_seen(rows, "support", 4, BOTH, "out"))
+    view.chosen["evaluation"].value = "5-way-1-shot"  # has no training "support"
     view.work.wait()
-    assert view.chosen["training"].value == "feot" and view.notice.error is None
+    assert view.chosen["training"].value == "support_and_query" and view.notice.error is None
     tick(view.chosen["datasets"], "others")
     assert "None of the chosen datasets (blobs) is out-of-domain" in view.notice.value.replace("&#x27;", "'")
 

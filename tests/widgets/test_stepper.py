@@ -194,7 +194,7 @@ def test_wrong_arguments_are_errors(study):
 def test_a_missing_network_shows_with_the_remedy_and_the_rest_goes_on(study, networks):
     view = stepper(study, "Simple")
     check(view)
-    path = checkpoint_folder(study) / "gmm.safetensors"
+    path = checkpoint_folder(study) / "support_log_determinant.safetensors"
     weights = path.read_bytes()
     path.unlink()
     try:

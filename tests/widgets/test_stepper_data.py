@@ -24,7 +24,7 @@ from tcnaps.widgets import (
     stepper_figures as stepping_figures,
     widget_base as parts,
 )
-from tcnaps.widgets.episode_features import Material, Store
+from tcnaps.widgets.episode_features import EpisodeFeatures, FeatureCache
 
 
 def planted(way=3, shot=2, n_query=12, d=8, variant="Transductive", spread=1.5, seed=6):
@@ -35,7 +35,7 @@ def planted(way=3, shot=2, n_query=12, d=8, variant="Transductive", spread=1.5, 
     support, query = (centres[own] + spread * torch.randn(len(own), d, generator=generator) for own in labels)
     pixels = np.random.default_rng(0).integers(0, 255, (way * (shot + n_query), 8, 8, 3), dtype=np.uint8)
     names = tuple(f"class-{k}" for k in range(way))
-    return Material(
+    return EpisodeFeatures(
         VARIANTS[variant],
         "5-way",
         "planted",
@@ -67,11 +67,11 @@ def study(networks, monkeypatch):
 def test_the_material_of_an_episode_is_what_the_model_computes(study):
     from small_study import blobs
 
-    made = finish(Store(study).material("Transductive", "variable", "others", 1))
+    made = finish(FeatureCache(study).material("Transductive", "variable", "others", 1))
     source = blobs("others", "test")
     draw = draw_episode(source, study.evaluations["variable"].protocol, study.seed, 1)
     with torch.no_grad():
-        support, labels, query, _ = load_model(study, "feot").features(load_episode(source, draw))
+        support, labels, query, _ = load_model(study, "support_and_query").features(load_episode(source, draw))
     torch.testing.assert_close(made.support_features, support, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(made.query_features, query, rtol=1e-4, atol=1e-4)
     assert made.support_labels.tolist() == labels.tolist()
@@ -83,7 +83,7 @@ def test_the_material_of_an_episode_is_what_the_model_computes(study):
 
 def test_progress_goes_up_in_chunks_and_yields_between_them(study, monkeypatch):
     monkeypatch.setattr(materials, "CHUNK", 4)
-    made, shares = Store(study).material("Simple", "variable", "blobs", 0), []
+    made, shares = FeatureCache(study).material("Simple", "variable", "blobs", 0), []
     while True:
         try:
             shares.append(next(made)[0])
@@ -100,7 +100,7 @@ def test_what_was_computed_is_kept_and_a_new_network_is_noticed(study, tmp_path,
 
     shutil.copytree(study.results_folder, tmp_path / "results" / "small")
     monkeypatch.setattr(config, "project_root", lambda: tmp_path)
-    store = Store(study)
+    store = FeatureCache(study)
     first = finish(store.material("Simple", "variable", "blobs", 0))
     again = store.material("COT", "variable", "blobs", 0)  # the same networks
     with pytest.raises(StopIteration) as end:
@@ -111,9 +111,9 @@ def test_what_was_computed_is_kept_and_a_new_network_is_noticed(study, tmp_path,
     assert finish(store.material("Simple", "variable", "blobs", 0)).query_features is not first.query_features
     kept = finish(store.material("Simple", "variable", "blobs", 0))
     torch.manual_seed(5)
-    write_training(study, "simple")
+    write_training(study, "support")
     assert finish(store.material("Simple", "variable", "blobs", 0)).query_features is not kept.query_features
-    (study.results_folder / "checkpoints" / "simple.safetensors").unlink()
+    (study.results_folder / "checkpoints" / "support.safetensors").unlink()
     with pytest.raises(CheckpointError, match="03-meta-train"):
         finish(store.material("Simple", "variable", "blobs", 0))
 

@@ -58,7 +58,7 @@ def test_first_choice_falls_back_to_what_there_is():
 def test_recall_of_the_chosen_datasets_and_shots(rows, recalls):
     seen = viewing.recall_seen(recalls[:1], ("letters", "digits"), ("all",), (12, 14))
     point = seen.points.iloc[0]
-    naive = naive_recalls(rows, "simple", "prediction_0", ("letters", "digits"), 12, 14)
+    naive = naive_recalls(rows, "support", "prediction_0", ("letters", "digits"), 12, 14)
     assert len(seen.points) == 1 and point["y"] == pytest.approx(100 * np.mean(naive))
     assert point["value"] == pytest.approx(np.mean(naive)) and 12 <= point["x"] <= 14 and point["panel"] == 0
     assert f"recall {100 * np.mean(naive):.1f} ± {point['interval']:.1f}%, n = {len(naive)} classes of" in point["text"]
@@ -133,8 +133,8 @@ def naive_stop(predictions, minimum, maximum):
 
 
 def test_a_cell_of_the_heatmap_is_the_rule_applied_to_each_episode(rows):
-    seen = viewing.refinement_seen(rows, "feot", 6, ("letters", "digits"), "all")
-    own = rows[rows["training"] == "feot"]
+    seen = viewing.refinement_seen(rows, "support_and_query", 6, ("letters", "digits"), "all")
+    own = rows[rows["training"] == "support_and_query"]
     means, gains = [], []
     for dataset in ("letters", "digits"):
         accuracies, befores = [], []
@@ -154,7 +154,7 @@ def test_a_cell_of_the_heatmap_is_the_rule_applied_to_each_episode(rows):
 
 
 def test_steps_are_dots_beside_the_cells(rows):
-    seen = viewing.refinement_seen(rows, "feot", 6, ALL, "in")
+    seen = viewing.refinement_seen(rows, "support_and_query", 6, ALL, "in")
     dots = seen.points[~seen.points["cell"]]
     assert list(dots["x"]) == list(range(7)) and set(dots["panel"]) == {1}
     assert dots["y"].to_numpy() == pytest.approx(100 * seen.steps["gain"].to_numpy())
@@ -165,14 +165,17 @@ def test_steps_are_dots_beside_the_cells(rows):
 
 def test_a_domain_without_datasets_is_refused(rows):
     with pytest.raises(ValueError, match=r"None of the chosen datasets \(digits\) is in-domain: choose another"):
-        viewing.refinement_seen(rows, "feot", 6, ("digits",), "in")
+        viewing.refinement_seen(rows, "support_and_query", 6, ("digits",), "in")
     with pytest.raises(ValueError, match="No dataset is chosen"):
-        viewing.refinement_seen(rows, "feot", 6, (), "all")
+        viewing.refinement_seen(rows, "support_and_query", 6, (), "all")
 
 
 @pytest.fixture(scope="module")
 def query_episodes():
-    counts = [synthetic_rows(("feot",), 6, queries_per_class=n, protocol="5-way 1-shot", seed=n) for n in (4, 8)]
+    counts = [
+        synthetic_rows(("support_and_query",), 6, queries_per_class=n, evaluation="5-way 1-shot", seed=n)
+        for n in (4, 8)
+    ]
     return episode_accuracies(variant_predictions(pd.concat(counts, ignore_index=True), ("FEOT", "Transductive"), 2, 4))
 
 
