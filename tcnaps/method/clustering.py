@@ -18,6 +18,7 @@ from torch import Tensor
 from tcnaps.method import low_rank
 from tcnaps.method.checks import check_features, check_support_labels
 from tcnaps.method.head import Head
+from tcnaps.method.stopping import should_stop
 
 SMALL = 256  # up to so many images or features, float64 throughout costs little, and no rounding is amplified
 
@@ -235,16 +236,6 @@ def cluster(
         labels = step.labels
         if should_stop(step.number, changed, minimum, maximum):
             return step
-
-
-def should_stop(step: int, labels_changed: bool, minimum: int, maximum: int) -> bool:
-    """Whether refinement ends after `step`: the rule of `tcnaps.method.stopping`, for a loop that is under way.
-
-    Args:
-        step: the number of refinement steps done; 0 = statistics from the support set alone.
-        labels_changed: whether any query label differs from the one after the step before.
-    """
-    return step >= maximum or (step >= max(minimum, 1) and not labels_changed)
 
 
 def _support_logits(points, members, responsibilities, head, outside, rows):
