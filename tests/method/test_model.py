@@ -8,10 +8,11 @@ from small_study import SIZE, blobs, small_study
 from waiting import Operations
 
 from tcnaps.config import FixedProtocol, study as config
+from tcnaps.config.networks import head_of
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.method.backbone import Backbone
 from tcnaps.method.episode import Episode, load_episode, scale_pixels
-from tcnaps.method.model import TRAININGS, VARIANTS, TransductiveCNAPS, head_of
+from tcnaps.method.model import TRAININGS, VARIANTS, TransductiveCNAPS
 from tcnaps.training import checkpoints
 from tcnaps.training.checkpoints import CheckpointError, load_model, save
 
