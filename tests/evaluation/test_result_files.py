@@ -24,7 +24,7 @@ def study_of_counts(**changes):
 
 def test_trainings_that_serve_variants():
     assert needed_trainings(["Simple", "COT", "Transductive"]) == ["support", "support_and_query"]
-    with pytest.raises(ValueError, match="no variant 'MAML'. Variants are: GMM-EM\\+"):
+    with pytest.raises(ValueError, match="no variant 'MAML'; known: GMM-EM\\+"):
         needed_trainings(["MAML"])
 
 

@@ -10,10 +10,9 @@ from scipy import stats
 from synthetic_rows import DATASETS, synthetic_rows
 
 from tcnaps.evaluation import statistics as tcnaps_statistics
+from tcnaps.evaluation.ranks import average_ranks, best
 from tcnaps.evaluation.statistics import (
     accuracy_summary,
-    average_ranks,
-    best,
     domain_averages,
     episode_accuracies,
     paired_difference,
@@ -288,9 +287,9 @@ def test_episodes_are_never_pooled_silently(episodes, rows):
     summary = accuracy_summary(episodes)
     both = pd.concat([summary, summary.assign(evaluation="other")])
     for function in (average_ranks, best):
-        with pytest.raises(ValueError, match="pick one protocol"):
+        with pytest.raises(ValueError, match="pick one evaluation"):
             function(both)
-    with pytest.raises(ValueError, match="mix the protocols variable, other: pick one"):
+    with pytest.raises(ValueError, match="mix the evaluations variable, other: pick one"):
         tcnaps_statistics.refinement_grid(
             pd.concat([rows, rows.assign(evaluation="other")]), "support_and_query", [0], [1]
         )
@@ -310,7 +309,7 @@ def test_best_needs_the_episodes_of_the_summary(episodes):
     summary = accuracy_summary(episodes)
     with pytest.raises(ValueError, match="hold none of 'Simple' on letters"):
         best(summary, episodes[episodes["variant"] != "Simple"])
-    with pytest.raises(ValueError, match="mix the protocols variable, other"):
+    with pytest.raises(ValueError, match="mix the evaluations variable, other"):
         best(summary, pd.concat([episodes, episodes.assign(evaluation="other")]))
 
 
