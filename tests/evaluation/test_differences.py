@@ -6,34 +6,16 @@ import pytest
 import torch
 from small_study import blobs, small_study
 
-from tcnaps.config import study as config
 from tcnaps.config.presets import PRESETS
-from tcnaps.evaluation import differences, evaluate as evaluation
 from tcnaps.evaluation.differences import Difference, cost_of_differences, differences_of, switched
 from tcnaps.evaluation.evaluate import evaluate_dataset
 from tcnaps.training import checkpoints, meta_training, pretraining
-from tcnaps.training.meta_training import meta_train
-from tcnaps.training.pretraining import pretrain
 
 NOTHING = Difference(None, "nothing", {}, variants=("Simple", "Transductive"))
 IDENTITY = Difference(1, "identity weight", {"clustering": {"identity_weight": 50.0}})
 PENALTY = Difference(8, "penalty", {"meta_training": {"film_penalty": 1.0}}, "adaptation", ("Transductive",))
 LAYERS = Difference(5, "two layers", {"task_encoder": {"lstm_layers": 2}}, "adaptation", ("Transductive",))
 RANGE = Difference(13, "pixels", {"pixel_range": [0, 1]}, "everything", ("Transductive",))
-
-
-@pytest.fixture(scope="module")
-def study(tmp_path_factory):
-    root = tmp_path_factory.mktemp("root")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(config, "project_root", lambda: root)
-        for module in (differences, evaluation, meta_training, pretraining):
-            patch.setattr(module, "open_split", lambda study, name, split: blobs(name, split))
-        study = small_study(trainings=["support", "support_and_query"])
-        pretrain(study)
-        for training in study.trainings:
-            meta_train(study, training)
-        yield study
 
 
 def test_every_difference_is_one_change_of_a_valid_study():

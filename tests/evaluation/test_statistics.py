@@ -249,6 +249,21 @@ def test_accuracy_by_query_count():
         assert table.loc[count, "accuracy"] == pytest.approx(own.groupby("dataset")["accuracy"].mean().mean())
 
 
+def test_more_queries_gain_what_pairs_of_episodes_differ_by():
+    parts = [synthetic_rows(("support",), n_episodes=4, queries_per_class=q, evaluation="5-way 1-shot") for q in (2, 4)]
+    episodes = episode_accuracies(variant_predictions(pd.concat(parts), "Simple", 2, 4))
+    (row,) = tcnaps_statistics.gain_from_queries(episodes).itertuples()
+    wide = episodes.pivot(index=["dataset", "episode"], columns="queries_per_class", values="accuracy")
+    assert (row.fewest, row.most, row.n_datasets) == (2, 4, 3)
+    assert row.difference == pytest.approx((wide[4] - wide[2]).groupby("dataset").mean().mean())
+
+
+def test_half_width_is_students():
+    values = np.array([0.1, 0.4, 0.3, 0.9])
+    low, high = stats.t.interval(0.95, 3, values.mean(), stats.sem(values))
+    assert tcnaps_statistics.half_width(values.std(ddof=1), 4) == pytest.approx((high - low) / 2)
+
+
 # Errors.
 
 
