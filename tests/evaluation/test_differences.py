@@ -41,6 +41,7 @@ def test_switches_go_to_the_released_side():
                 assert ({section: {key: value}} if key else {section: value}) in changes, (section, key)
 
 
+@pytest.mark.slow
 def test_costs_are_paired_means_over_datasets(study):
     costs = cost_of_differences(study, [NOTHING, IDENTITY], ["variable"])
     assert list(costs["label"]) == ["nothing"] * 2 + ["identity weight"] * 2
@@ -60,6 +61,7 @@ def test_costs_are_paired_means_over_datasets(study):
     assert row["difference"] == pytest.approx(means[1] - means[0], abs=1e-9)
 
 
+@pytest.mark.slow
 def test_retrained_weights_lie_apart_and_are_found_again(study, monkeypatch):
     before = {file: file.read_bytes() for file in study.results_folder.glob("checkpoints/*")}
     costs = cost_of_differences(study, [PENALTY, LAYERS, RANGE], ["5-way-1-shot"])

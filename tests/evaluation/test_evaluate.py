@@ -7,6 +7,8 @@ from tcnaps.evaluation import evaluate as module
 from tcnaps.evaluation.evaluate import evaluate
 from tcnaps.evaluation.result_files import load_rows, rows_file
 
+pytestmark = pytest.mark.slow  # networks are trained first
+
 
 @pytest.fixture
 def evaluated(study, monkeypatch):

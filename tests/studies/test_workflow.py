@@ -19,6 +19,7 @@ from notebook_files import cell, write_notebook
 from tcnaps.config.fingerprint import code_cells
 
 REPOSITORY = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow  # some minutes in all
 
 # What each notebook writes: figures as PNG and PDF, and files of results.
 WRITES = {
