@@ -35,9 +35,7 @@ JOBS = {
 }
 
 
-def dependencies(
-    study: Study, job: str, training: str | None = None, evaluation: str | None = None, dataset: str | None = None
-) -> dict:
+def dependencies(study: Study, job: str, training: str = "", evaluation: str = "", dataset: str = "") -> dict:
     """Everything but images and other jobs' results that decides what a job computes, ready for JSON.
 
     Args:
@@ -56,7 +54,7 @@ def dependencies(
     found = {"job": job, **{name: values[name] for name in sections}}
     if module is not None:
         found["code"] = code_fingerprint([PACKAGE / module, *_building_networks(found)], WITHOUT_RESULT)
-    if training is not None:
+    if training:
         found["training"] = training
     # Only the "+" trainings see the refinement loop before they are tested, or all where validation refines.
     if job == "meta_training" and (TRAININGS[training].refinement_in_training or study.meta_training.validate_refined):

@@ -3,7 +3,7 @@
 import difflib
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import get_args
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -60,15 +60,17 @@ def explained(error: ValidationError, content: object, section: type[BaseModel])
     return lines
 
 
-def _path_of(loc: tuple[int | str, ...], content: object, with_last: bool) -> list[int | str]:
+def _path_of(loc: tuple[int | str, ...], content: Any, with_last: bool) -> list[int | str]:
     """pydantic's place of an error as the YAML has it: without the kinds of protocols and sources of datasets."""
     path: list[int | str] = []
     for position, part in enumerate(loc):
-        if isinstance(content, Mapping) and part in content or isinstance(content, list) and isinstance(part, int):
-            path.append(part)
+        if isinstance(content, Mapping) and part in content:
             content = content[part]
-        elif with_last and position == len(loc) - 1:
-            path.append(part)
+        elif isinstance(content, list) and isinstance(part, int):
+            content = content[part]
+        elif not (with_last and position == len(loc) - 1):
+            continue
+        path.append(part)
     return path
 
 

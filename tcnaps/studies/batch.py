@@ -54,6 +54,10 @@ def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, pro
     if output.resolve() == notebook.resolve():
         raise BatchError(f"{output} is the notebook itself: name another file for the executed copy.")
     output.parent.mkdir(parents=True, exist_ok=True)
+    _execute(notebook, output, parameters, progress)
+
+
+def _execute(notebook: Path, output: Path, parameters: dict, progress: bool) -> None:
     # With either of these set, Jupyter may prefer another installation's python3 kernel to ours.
     for variable in ("JUPYTER_PATH", "JUPYTER_PREFER_ENV_PATH"):
         os.environ.pop(variable, None)
