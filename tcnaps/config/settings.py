@@ -109,13 +109,13 @@ class Folder(_FilesSection):
 
 
 class MiniImageNet(_FilesSection):
-    """mini-ImageNet: split CSVs beside a folder of images, or class folders a split."""
+    """mini-ImageNet: split CSVs beside a folder of images, or class folders per split."""
 
     source: Literal["mini-imagenet"]
 
 
 class TieredImageNet(_FilesSection):
-    """tiered-ImageNet: class folders a split, or an ImageNet folder with tiered's class lists."""
+    """tiered-ImageNet: class folders per split, or an ImageNet folder with tiered's class lists."""
 
     source: Literal["tiered-imagenet"]
     class_lists: PathText | None = None  # the folder with train.csv, val.csv and test.csv
@@ -140,7 +140,7 @@ class Torchvision(_FilesSection):
 
 
 class QuickDraw(_FilesSection):
-    """QuickDraw's .npy files, one a class."""
+    """QuickDraw's .npy files, one per class."""
 
     source: Literal["quickdraw"]
     splits: PathText | None = None
@@ -184,7 +184,7 @@ class VariableProtocol(Section):
     maximum_support_size: PositiveInt = 500
     maximum_support_per_class: PositiveInt = 100
     maximum_span: PositiveInt = 392  # classes below a node of ImageNet's hierarchy, for it to be drawn
-    shots: Literal["meta-dataset", "uniform"] = "meta-dataset"  # uniform: 1 to 100 a class, as section 4.1 summarises
+    shots: Literal["meta-dataset", "uniform"] = "meta-dataset"  # uniform: 1 to 100 per class, as section 4.1 says
 
     @model_validator(mode="after")
     def _ordered(self) -> "VariableProtocol":
@@ -260,7 +260,7 @@ class MetaTraining(Section):
     film_penalty: NonNegativeFloat = 0.0  # times Σs² of the FiLM regularisers, for every episode
     validate_every: PositiveInt = 10_000  # episodes
     validation_datasets: tuple[str, ...]
-    validation_episodes: PositiveInt = 200  # a dataset
+    validation_episodes: PositiveInt = 200  # per dataset
     validation_protocol: Protocol | None = None  # default: that of training
     validate_refined: bool = False  # whether validation refines by the stopping rule
     keep_best_by: Literal["mean accuracy", "half of the datasets"] = "mean accuracy"

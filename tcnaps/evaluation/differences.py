@@ -108,8 +108,8 @@ def cost_of_differences(
         workers: processes that read images ahead; see `tcnaps.episodes.loading.Loader`. They change nothing else.
 
     Returns:
-        One row per difference, evaluation and variant: row, label, trains, evaluation, variant, difference (switched less
-        not switched, in [−1, 1], mean over datasets), interval (its 95% half-width) and n_datasets.
+        One row per difference, evaluation and variant: row, label, trains, evaluation, variant, difference (switched
+        less not switched, in [−1, 1], mean over datasets), interval (its 95% half-width) and n_datasets.
     """
     variants = list(dict.fromkeys(name for difference in differences for name in difference.variants))
     rows: dict[str, pd.DataFrame] = {}  # what needs no other logits is computed from the same rows

@@ -13,7 +13,7 @@ SHOT_EDGES = (*range(1, 12), 16, 21, 31, 51, 101, 201)  # lowest shot of each bi
 
 def class_recall(predictions: pd.DataFrame) -> pd.DataFrame:
     """Share of each class's queries that are recognised: one row per variant, episode and class."""
-    require_columns(predictions, ["variant", *EPISODE, "query", "label", "image", "prediction", "shot"])
+    require_columns(predictions, ["variant", *EPISODE, "label", "prediction", "shot"])
     right = (predictions["label"] == predictions["prediction"]).astype(float)
     hits = predictions.assign(recall=right, queries=query_digests(predictions))
     grouped = hits.groupby(["variant", *EPISODE, "label"], sort=False, observed=True)
