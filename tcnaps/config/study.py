@@ -196,11 +196,12 @@ class _Loader(yaml.SafeLoader):
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        keys = [key.value for key, _ in node.value]
-        for position, (key, _) in enumerate(node.value):
-            if key.value in keys[:position]:
-                problem = f"'{key.value}' is there twice"
-                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"'{key.value}' is there twice", key.start_mark)
+                seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 

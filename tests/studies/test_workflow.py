@@ -16,8 +16,6 @@ import pytest
 import yaml
 from notebook_files import cell, write_notebook
 
-from tcnaps.config.fingerprint import code_cells
-
 REPOSITORY = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow  # some minutes in all
 
@@ -484,20 +482,3 @@ def test_snakemake_alone_explains_a_wrong_study(tmp_path):
     assert ended.returncode == 1
     assert "sed: there is no such key; did you mean 'seed'?" in printed
     assert "Traceback" not in printed
-
-
-@pytest.mark.parametrize("name", WRITES)
-def test_the_stand_ins_write_what_the_notebooks_write(name):
-    source = "\n".join(source for source, _ in code_cells(REPOSITORY / "notebooks" / f"{name}.ipynb"))
-
-    def written(pattern):
-        paths = re.findall(pattern, source)
-        return {
-            re.sub(r"^training$|/training$", "/{training}", re.sub('f?"', "", path).replace(" / ", "/"))
-            for path in paths
-        }
-
-    figures, tables = WRITES[name]
-    assert written(r"save\(figure, (?:settings\.)?figures(?:_folder)? / (.+?)\)") == set(figures)
-    by_the_library = {table for table in tables if table.startswith(("checkpoints", "rows"))}
-    assert written(r"results(?:_folder)? / (.+?)\)") == set(tables) - by_the_library
