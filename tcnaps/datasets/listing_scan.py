@@ -1,4 +1,4 @@
-"""A listing is checked, described and cut into chunks, before any image is opened."""
+"""A listing is checked, described and cut into chunks before any image is opened."""
 
 import hashlib
 import os
@@ -11,35 +11,39 @@ from pathlib import Path
 
 import numpy as np
 
-from tcnaps.datasets.decoding_jobs import Chunk
-from tcnaps.datasets.image_source import DatasetError
+from tcnaps.config.storage import digest_of
+from tcnaps.datasets.arrays import Chunk
+from tcnaps.datasets.image_source import SPLITS, DatasetError
 from tcnaps.datasets.listing import ImageFile, Listing, SplitListing
-from tcnaps.datasets.names import some
 from tcnaps.datasets.preparing import SplitLayout, count
 
-SPLITS = ("train", "valid", "test")
 IMAGES_PER_CHUNK = 128
+NAMED = 5  # classes that a message names
 
 
 @dataclass(frozen=True)
 class Scan:
-    """A listing that has been found sound.
+    """A listing without contradictions.
 
     Attributes:
         layouts: what each split holds if every image can be read.
-        chunk_digests: for each of `chunks`, where its images are, how they are read, how large and how old their
-            files are.
-        digest: of all of that, and of all names.
+        digests: one per chunk: where its images are, how they are read, the sizes and times of their files.
+        digest: of all of these and of all names.
     """
 
     listing: Listing
     layouts: dict[str, SplitLayout]
-    chunk_digests: tuple[str, ...]
+    digests: tuple[int, ...]
     digest: str
 
     @property
     def n_images(self) -> int:
         return sum(sum(layout.class_sizes) for layout in self.layouts.values())
+
+    def chunks(self) -> Iterator[Chunk]:
+        """All images, some at a time, in the order of the arrays."""
+        for (split, start, images), digest in zip(_cut(self.listing), self.digests, strict=True):
+            yield Chunk(split, start, len(images), digest, images)
 
     def image(self, split: str, row: int) -> tuple[ImageFile, str]:
         """The image of a row of a split's array, and its class."""
@@ -48,64 +52,57 @@ class Scan:
         part = self.listing.splits[split]
         return part.images[k][row - int(starts[k])], part.class_names[k]
 
+    def remarks(self, layouts: Mapping[str, SplitLayout]) -> list[str]:
+        """What the user should know of the dataset, of which `layouts` are left."""
+        return [*self.listing.notes, *_remarks(layouts)]
+
 
 def scan(dataset: str, listing: Listing, root: Path) -> Scan:
-    """Checks a listing and notes sizes and times of its files.
+    """Checks a listing and notes the sizes and times of its files.
 
     Args:
-        root: paths within this folder are noted from here, so that it may be moved.
+        root: paths within this folder are noted relative to it, so that it may be moved.
 
     Raises:
-        DatasetError: there are no splits or classes, a class has no images or a name that another has, or an image is
+        DatasetError: there are no splits or classes, a class has no images or the name of another one, or an image is
             listed twice.
     """
     unknown = sorted(listing.splits.keys() - set(SPLITS))
     if unknown or not listing.splits:
         found = f"it has a split '{unknown[0]}'" if unknown else "no images were found"
         raise DatasetError(f"Dataset '{dataset}': {found}; there may be {', '.join(SPLITS)}, and there must be one.")
-    listing = _ordered(listing)
+    listing = replace(listing, splits={split: listing.splits[split] for split in SPLITS if split in listing.splits})
     for split, part in listing.splits.items():
-        _check_split(dataset, split, part)
+        _check_split(f"Dataset '{dataset}', split '{split}'", part)
     _check_repetition(dataset, listing)
     read = listing.read.func if isinstance(listing.read, partial) else listing.read
     how = f"{read.__module__}.{read.__qualname__} {listing.resampling} {listing.orient} {listing.box}"
-    digests = tuple(_digest(chunk, f"{root}{os.sep}", how) for chunk in chunks(listing))
+    digests = tuple(_digest(images, f"{root}{os.sep}", how) for _, _, images in _cut(listing))
     layouts = {split: _layout(part) for split, part in listing.splits.items()}
-    return Scan(listing, layouts, digests, hashlib.sha256(repr((layouts, digests)).encode()).hexdigest())
+    return Scan(listing, layouts, digests, digest_of([repr(layouts), digests]))
 
 
-def chunks(listing: Listing) -> Iterator[Chunk]:
-    """All images of a listing, some at a time, in the order of the arrays."""
+def _cut(listing: Listing) -> Iterator[tuple[str, int, tuple[ImageFile, ...]]]:
     for split, part in listing.splits.items():
         images, start = chain.from_iterable(part.images), 0
         while chunk := tuple(islice(images, IMAGES_PER_CHUNK)):
-            yield Chunk(split, start, chunk)
+            yield split, start, chunk
             start += len(chunk)
 
 
-def remarks(layouts: Mapping[str, SplitLayout]) -> list[str]:
-    """What a dataset may hold, but whoever uses it should know."""
-    found = []
-    for split, layout in layouts.items():
-        single = [name for name, size in zip(layout.class_names, layout.class_sizes) if size == 1]
-        if single:
-            found.append(
-                f"{split}: {count(len(single), 'class has', 'classes have')} a single image ({some(single)}): an "
-                "episode needs one for its support and one for its query set, so none can be made of them"
-            )
-    names = Counter(chain.from_iterable({*_full_names(layout)} for layout in layouts.values()))
-    shared = sorted(name for name, count in names.items() if count > 1)
-    if shared:
-        found.append(
-            f"{count(len(shared), 'class name is', 'class names are')} in more than one split ({some(shared)}): "
-            "if they are the same classes, the test shows what was trained on"
-        )
-    return found
-
-
-def _ordered(listing: Listing) -> Listing:
-    splits = {split: listing.splits[split] for split in SPLITS if split in listing.splits}
-    return replace(listing, splits=splits)
+def _digest(images: tuple[ImageFile, ...], prefix: str, how: str) -> int:
+    content, path, facts = hashlib.blake2b(how.encode(), digest_size=8), None, None
+    for image in images:
+        if image.path != path:
+            path = image.path
+            try:
+                found = os.stat(path)
+                facts = (found.st_size, found.st_mtime_ns)
+            except (OSError, ValueError):
+                facts = "missing"  # the reason is found when it is to be read
+        line = f"{path.removeprefix(prefix)}\0{image.position}\0{facts}\n"
+        content.update(line.encode("utf-8", "surrogateescape"))
+    return int.from_bytes(content.digest(), "little")
 
 
 def _layout(part: SplitListing) -> SplitLayout:
@@ -113,69 +110,61 @@ def _layout(part: SplitListing) -> SplitLayout:
     return SplitLayout(tuple(part.class_names), tuple(map(len, part.images)), part.superclasses, spans)
 
 
-def _check_split(dataset: str, split: str, part: SplitListing) -> None:
-    where = f"Dataset '{dataset}', split '{split}'"
+def _check_split(where: str, part: SplitListing) -> None:
     if not part.class_names:
         raise DatasetError(f"{where}: there are no classes; leave the split out or add some.")
-    repeated = [name for name, count in Counter(part.class_names).items() if count > 1]
+    repeated = [name for name, number in Counter(part.class_names).items() if number > 1]
     if repeated:
         raise DatasetError(
             f"{where}: {count(len(repeated), 'class name is', 'class names are')} there more than once "
-            f"({some(repeated)}); names must differ within a split."
+            f"({_some(repeated)}); names must differ within a split."
         )
     empty = [name for name, images in zip(part.class_names, part.images) if not len(images)]
     if empty:
         raise DatasetError(
-            f"{where}: {count(len(empty), 'class has', 'classes have')} no images ({some(empty)}); add images or "
+            f"{where}: {count(len(empty), 'class has', 'classes have')} no images ({_some(empty)}); add images or "
             "remove the class."
         )
 
 
 def _check_repetition(dataset: str, listing: Listing) -> None:
-    """Refuses an image that is listed twice. Compares digests of eight bytes: there may be a million images."""
-    every = chain.from_iterable(chain.from_iterable(part.images for part in listing.splits.values()))
-    digests = np.fromiter(map(_short_digest, every), np.uint64)
-    values, counts = np.unique(digests, return_counts=True)
-    suspects = set(values[counts > 1].tolist())
-    places: dict[ImageFile, str] = {}
+    """Refuses an image that is listed twice. Compares hashes first: there may be millions of images."""
+    hashes = np.fromiter((hash(image) for _, _, images in _cut(listing) for image in images), np.int64)
+    values, counts = np.unique(hashes, return_counts=True)
+    suspects, places = set(values[counts > 1].tolist()), {}
     if not suspects:
         return
     for split, part in listing.splits.items():
         for name, images in zip(part.class_names, part.images):
-            for image in images:
-                if _short_digest(image) in suspects:
-                    place = f"class '{name}' of {split}"
-                    if image in places:
-                        position = f" {image.position}" if image.position else ""
-                        raise DatasetError(
-                            f"Dataset '{dataset}': {image.path}{position} is listed twice, in {places[image]} and in "
-                            f"{place}; an image must be of one class and of one split."
-                        )
-                    places[image] = place
+            for image in (image for image in images if hash(image) in suspects):
+                place = f"class '{name}' of {split}"
+                if image in places:
+                    position = f" {image.position}" if image.position else ""
+                    raise DatasetError(
+                        f"Dataset '{dataset}': {image.path}{position} is listed twice, in {places[image]} and in "
+                        f"{place}; an image must belong to one class and one split."
+                    )
+                places[image] = place
 
 
-def _short_digest(image: ImageFile) -> int:
-    content = f"{image.path}\0{image.position}".encode("utf-8", "surrogateescape")
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+def _remarks(layouts: Mapping[str, SplitLayout]) -> list[str]:
+    found, names = [], Counter()
+    for split, layout in layouts.items():
+        single = [name for name, size in zip(layout.class_names, layout.class_sizes) if size == 1]
+        if single:
+            found.append(
+                f"{split}: {count(len(single), 'class has', 'classes have')} a single image ({_some(single)}): an "
+                "episode needs one for its support set and one for its query set, so it can't use them"
+            )
+        groups = layout.superclasses or [""] * len(layout.class_names)  # every alphabet may have a 'character01'
+        names.update(f"{group}/{name}".lstrip("/") for group, name in zip(groups, layout.class_names))
+    if shared := sorted(name for name, number in names.items() if number > 1):
+        found.append(
+            f"{count(len(shared), 'class name is', 'class names are')} in more than one split ({_some(shared)}): "
+            "if they are the same classes, the test classes have been trained on"
+        )
+    return found
 
 
-def _digest(chunk: Chunk, prefix: str, how: str) -> str:
-    content, path, facts = hashlib.blake2b(how.encode(), digest_size=16), None, None
-    for image in chunk.images:
-        if image.path != path:
-            path = image.path
-            try:
-                found = os.stat(path)
-                facts = (found.st_size, found.st_mtime_ns)
-            except OSError:
-                facts = "missing"  # found out again, with a reason, when it is to be read
-        line = f"{path.removeprefix(prefix)}\0{image.position}\0{facts}\n"
-        content.update(line.encode("utf-8", "surrogateescape"))
-    return content.hexdigest()
-
-
-def _full_names(layout: SplitLayout) -> list[str]:
-    """Class names with their superclasses: every alphabet may have a 'character01'."""
-    if layout.superclasses is None:
-        return list(layout.class_names)
-    return [f"{superclass}/{name}" for superclass, name in zip(layout.superclasses, layout.class_names)]
+def _some(names: list[str]) -> str:
+    return ", ".join(map(repr, names[:NAMED])) + (", …" if len(names) > NAMED else "")

@@ -16,7 +16,7 @@ from tcnaps.datasets.class_folders import cut
 from tcnaps.datasets.folders import open_folder
 from tcnaps.datasets.image_folders import EXTENSIONS, Images, scan_folder
 from tcnaps.datasets.listing import ImageFile
-from tcnaps.datasets.source import DatasetError
+from tcnaps.datasets import DatasetError
 
 LETTERS = {"train": {"Greek": ("alpha", "beta"), "Latin": ("a", "b", "c")}, "test": {"Tifinagh": ("ya",)}}
 

@@ -25,7 +25,7 @@ from tcnaps.datasets.decoding import ImageError
 from tcnaps.datasets.files import point_at, preparation
 from tcnaps.datasets.listing import ImageFile
 from tcnaps.datasets.preparing import MissingFiles, state
-from tcnaps.datasets.source import ensure_prepared
+from tcnaps.datasets.prepared import ensure_prepared
 from tcnaps.datasets.torchvision_datasets import open_torchvision
 
 DIGITS = ["0 - zero", "1 - one", "2 - two"]
