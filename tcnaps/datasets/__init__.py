@@ -4,9 +4,8 @@ import difflib
 from pathlib import Path
 
 from tcnaps.config import settings, study as config
-from tcnaps.datasets import prepared
 from tcnaps.datasets.image_source import SPLITS, DatasetError, ImageSource
-from tcnaps.datasets.preparing import Preparation, SplitLayout, layout_of
+from tcnaps.datasets.preparing import Preparation, SplitLayout, ensure_prepared, layout_of, open_prepared
 
 __all__ = [
     "SPLITS",
@@ -18,7 +17,6 @@ __all__ = [
     "open_splits",
     "preparation",
     "split_layouts",
-    "verify",
 ]
 
 
@@ -73,7 +71,7 @@ def open_source(
         ImportError: images are to be decoded in a way that needs an optional package, which is missing.
     """
     made = preparation(name, dataset, image_size, decoding)
-    return prepared.open_prepared(made, config.project_root() / folder, split)
+    return open_prepared(made, config.project_root() / folder, split)
 
 
 def open_split(study: config.Study, name: str, split: str) -> ImageSource:
@@ -89,20 +87,5 @@ def open_splits(study: config.Study, name: str) -> dict[str, ImageSource]:
 def split_layouts(study: config.Study, name: str) -> dict[str, SplitLayout]:
     """What every split of one of a study's datasets holds: classes, sizes, hierarchy, no images; see `open_source`."""
     made = preparation(name, study.datasets[name], study.image_size, study.decoding)
-    index = prepared.ensure_prepared(made, config.project_root() / study.data_folder)
+    index = ensure_prepared(made, config.project_root() / study.data_folder)
     return {split: layout_of(entry) for split, entry in index["splits"].items()}
-
-
-def verify(
-    name: str,
-    dataset: settings.AnyDataset,
-    image_size: int,
-    folder: str | Path,
-    decoding: settings.Decoding = settings.Decoding(),
-) -> None:
-    """Compares a prepared dataset with the checksums taken when it was made.
-
-    Raises:
-        DatasetError: there is no such dataset, it isn't prepared, or a file of it has changed.
-    """
-    prepared.verify(preparation(name, dataset, image_size, decoding), config.project_root() / folder)

@@ -1,4 +1,4 @@
-"""Arrays of images, one .npy file per split: filled chunk by chunk by several processes, resumed after an interruption."""
+"""Arrays of images, one .npy file per split: filled by several processes, chunk by chunk, and resumed."""
 
 import os
 import zlib
@@ -14,9 +14,10 @@ from tqdm.auto import tqdm
 
 from tcnaps.datasets.image_source import DatasetError
 
-# Beside the arrays: one row per chunk, all 0 until it is finished.
+# Beside the arrays: one entry per chunk, 0 until it is finished.
 PROGRESS, FINISHED = "finished.npy.partial", np.dtype([("digest", np.uint64), ("pixels", np.uint32)])
 ROWS_MOVED = 256  # at once
+IDLE_SECONDS = 30  # after which a process ends whose parent was killed
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,13 @@ class Chunk:
     """Images that lie together in a split's array.
 
     Attributes:
-        start: row of the first one.
+        number: of the chunk within the dataset.
+        start: row of the first image.
         digest: 64 bits that change when the pixels may.
         task: what is handed to the process that makes them.
     """
 
+    number: int
     split: str
     start: int
     n_images: int
@@ -36,28 +39,41 @@ class Chunk:
     task: object
 
 
-def in_parallel(work: Callable, tasks: Iterable, n_jobs: int) -> Iterator:
-    """The results of `work` for each task, in their order; one job works in this process.
+def in_parallel(work: Callable, chunks: Iterable[Chunk], n_jobs: int) -> Iterator[tuple[Chunk, tuple]]:
+    """Each chunk, in order, with what `work` makes of its task; one job works in this process.
+
+    Args:
+        work: a function of a module, or a partial one: a chunk's task -> pixels, uint8 (n, size, size, 3), and number
+            within the chunk -> reason of the images that can't be read.
 
     Raises:
         DatasetError: a process was killed, or ran out of memory.
     """
-    import joblib  # takes a while, and opening what is prepared doesn't need it
+    import joblib  # slow to import, and not needed for what is prepared already
     from joblib.externals.loky import get_reusable_executor
 
-    pool = joblib.Parallel(n_jobs, return_as="generator", batch_size=1, max_nbytes=None)
-    finished = False
+    waiting, complete = deque(), False
+
+    def tasks() -> Iterator:
+        for chunk in chunks:
+            waiting.append(chunk)
+            yield joblib.delayed(work)(chunk.task)
+
+    options = {"return_as": "generator", "batch_size": 1, "max_nbytes": None}
+    if n_jobs > 1:
+        options["idle_worker_timeout"] = IDLE_SECONDS
     try:
-        yield from pool(joblib.delayed(work)(task) for task in tasks)
-        finished = True
+        for made in joblib.Parallel(n_jobs, **options)(tasks()):
+            yield waiting.popleft(), made
+        complete = True
     except (BrokenProcessPool, MemoryError) as error:
         raise DatasetError(
-            "A process that makes images was killed or ran out of memory. Use fewer processes (--processes), or "
-            f"look for a huge image; what is finished is kept. ({error})"
+            f"A process that makes images was killed or ran out of memory, near {waiting[0].task!r:.300}. Use fewer "
+            f"processes (--processes), or look for a huge image; what is finished is kept. ({error})"
         ) from error
     finally:
         if n_jobs > 1:
-            get_reusable_executor().shutdown(wait=True, kill_workers=not finished)
+            get_reusable_executor().shutdown(wait=True, kill_workers=not complete)
 
 
 def n_jobs_for(n_images: int, images_per_process: int) -> int:
@@ -88,15 +104,10 @@ def create(file: Path, shape: tuple[int, ...], dtype: np.dtype | type = np.uint8
 def fill(
     arrays: Mapping[str, Path], chunks: Iterable[Chunk], n_chunks: int, work: Callable, n_jobs: int, name: str
 ) -> list[tuple[str, int, str]]:
-    """Fills arrays, except for what an earlier attempt has finished.
+    """Fills arrays (split -> file, from `create`), except for what an earlier attempt has finished.
 
     A chunk is finished if its digest is still the same and its rows hold what was written. Chunks with unreadable
     images never are, so that these are tried again.
-
-    Args:
-        arrays: split -> file, from `create`.
-        work: a function of a module, or a partial one: a chunk's task -> its pixels, and a dict of the unreadable
-            ones: number within the chunk -> reason.
 
     Returns:
         Split, row and reason of each image that can't be read.
@@ -107,26 +118,25 @@ def fill(
     images = {split: open_memmap(file, mode="r+") for split, file in arrays.items()}
     progress = next(iter(arrays.values())).with_name(PROGRESS)
     create(progress, (n_chunks,), FINISHED)
-    finished, waiting, unreadable = open_memmap(progress, mode="r+"), deque(), []
-    n_images = sum(map(len, images.values()))
-    with tqdm(total=n_images, desc=name, unit="image", leave=False, disable=None) as bar:
+    finished, unreadable = open_memmap(progress, mode="r+"), []
+    with tqdm(total=sum(map(len, images.values())), desc=name, unit="image", leave=False, disable=None) as bar:
 
-        def unfinished() -> Iterator:
-            for number, chunk in enumerate(chunks):
-                rows = images[chunk.split][chunk.start : chunk.start + chunk.n_images]
-                if finished[number].item() == (chunk.digest, zlib.crc32(rows)):
+        def rows_of(chunk: Chunk) -> np.ndarray:
+            return images[chunk.split][chunk.start : chunk.start + chunk.n_images]
+
+        def unfinished() -> Iterator[Chunk]:
+            for chunk in chunks:
+                if finished[chunk.number].item() == (chunk.digest, zlib.crc32(rows_of(chunk))):
                     bar.update(chunk.n_images)
                 else:
-                    waiting.append((number, chunk))
-                    yield chunk.task
+                    yield chunk
 
-        for pixels, reasons in in_parallel(work, unfinished(), n_jobs):
-            number, chunk = waiting.popleft()
-            rows = images[chunk.split][chunk.start : chunk.start + chunk.n_images]
+        for chunk, (pixels, reasons) in in_parallel(work, unfinished(), n_jobs):
+            rows = rows_of(chunk)
             rows[:] = pixels
             if not reasons:
-                finished[number] = (chunk.digest, zlib.crc32(rows))
-            unreadable += [(chunk.split, chunk.start + row, reason) for row, reason in reasons.items()]
+                finished[chunk.number] = (chunk.digest, zlib.crc32(rows))
+            unreadable += [(chunk.split, chunk.start + number, reason) for number, reason in reasons.items()]
             bar.update(chunk.n_images)
     for array in images.values():
         array.flush()
@@ -140,7 +150,8 @@ def leave_out(file: Path, rows: list[int]) -> None:
     images = open_memmap(file, mode="r+")
     kept = np.delete(np.arange(len(images)), rows)
     for start in range(rows[0], len(kept), ROWS_MOVED):  # rows only move towards the front
-        images[start : start + ROWS_MOVED] = images[kept[start : start + ROWS_MOVED]]
+        moved = kept[start : start + ROWS_MOVED]
+        images[start : start + len(moved)] = images[moved]
     images.flush()
     shape = (len(kept), *images.shape[1:])
     with file.open("r+b") as stream:  # NumPy pads headers: those of all lengths take as many bytes

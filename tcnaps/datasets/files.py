@@ -19,8 +19,8 @@ from tcnaps.datasets import arrays
 from tcnaps.datasets.decoding import decode, from_pixels, read_file
 from tcnaps.datasets.image_source import DatasetError
 from tcnaps.datasets.listing import FileSource, ImageFile, Listing
-from tcnaps.datasets.listing_scan import Scan, scan
-from tcnaps.datasets.preparing import REPORT, Filled, MissingFiles, Originals, Plan, Preparation, SplitLayout, count
+from tcnaps.datasets.listing_scan import Scan, remarks, scan
+from tcnaps.datasets.preparing import REPORT, MissingFiles, Originals, Plan, Preparation, SplitLayout, count
 
 DECODING = 1  # to be raised when the same file becomes other pixels
 # Source -> module and function (name, dataset, project's root) -> FileSource. A module is imported only when a dataset
@@ -42,7 +42,7 @@ NAMED = 10  # unreadable images that an error names
 
 
 @dataclass(frozen=True)
-class Files:
+class Files(Originals):
     """A study's dataset of files.
 
     Attributes:
@@ -78,13 +78,22 @@ class Files:
         raise MissingFiles(f"Dataset '{self.name}': there is no {paths}. {self.source.help}".rstrip())
 
     def fetch(self) -> None:
-        """Gets what is missing, where the source can.
-
-        Raises:
-            MissingFiles: it could not be had.
-        """
         if self.source.fetch is not None and self._missing():
             self.source.fetch()
+
+    def _missing(self) -> list[Path]:
+        return [path for path in self.source.needs if not os.path.exists(path)]  # False for over-long ones, too
+
+    def digest(self) -> str:
+        return self.scan().digest
+
+    def accept(self, place: Path, index: Mapping) -> None:
+        number = sum(index["unreadable"].values())
+        if number and self.dataset.unreadable == "refuse":
+            with open(place / REPORT, newline="", encoding="utf-8", errors="surrogateescape") as stream:
+                lines = [f"{row['file']}: {row['reason']}" for row in islice(csv.DictReader(stream), NAMED)]
+            outcome = f"{place} was made without them and lists all in {REPORT}; delete it afterwards"
+            raise _refusal(self.name, number, lines, outcome)
 
     def scan(self) -> Scan:
         """Looks through all files.
@@ -94,27 +103,14 @@ class Files:
         """
         return scan(self.name, self.source.listing(), self.root)
 
-    def resampling(self, listing: Listing) -> settings.Resampling:
-        """The dataset's own key goes first, then what its source wants, then the study's."""
-        return self.dataset.resampling or listing.resampling or self.decoding.resampling
-
-    def work(self, listing: Listing) -> partial:
-        """What decodes a chunk of its images: see `decode_images`.
-
-        Raises:
-            ImportError: an optional package is missing.
-        """
-        resampling, jpeg_dct = self.resampling(listing), self.decoding.jpeg_dct
-        decode(b"P6 1 1 255\n\0\0\0", 1, resampling, jpeg_dct)  # whether it can be done at all
-        return partial(
-            decode_images, replace(listing, splits={}), size=self.image_size, resampling=resampling, jpeg_dct=jpeg_dct
-        )
-
-    def n_jobs(self, found: Scan) -> int:
-        return self.processes or arrays.n_jobs_for(found.n_images, IMAGES_PER_PROCESS)
-
-    def _missing(self) -> list[Path]:
-        return [path for path in self.source.needs if not path.exists()]
+    def work(self, found: Scan) -> tuple[partial, int]:
+        """What decodes a chunk of its images (`decode_images`), and the number of processes."""
+        listing = replace(found.listing, splits={})
+        # The dataset's own key goes first, then what its source wants, then the study's.
+        resampling = self.dataset.resampling or listing.resampling or self.decoding.resampling
+        options = {"size": self.image_size, "resampling": resampling, "jpeg_dct": self.decoding.jpeg_dct}
+        n_jobs = self.processes or arrays.n_jobs_for(found.n_images, IMAGES_PER_PROCESS)
+        return partial(decode_images, listing, **options), n_jobs
 
 
 def point_at(
@@ -154,8 +150,7 @@ def preparation(files: Files) -> Preparation:
         found = files.scan()
         return Plan(found.layouts, partial(_fill, files, found))
 
-    originals = Originals(files.stamp, lambda: files.scan().digest, partial(_accept, files), files.fetch)
-    return Preparation(files.name, files.image_size, None, recipe, plan, originals)
+    return Preparation(files.name, files.image_size, None, recipe, plan, files)
 
 
 def decode_images(
@@ -187,28 +182,28 @@ def decode_images(
     return pixels, unreadable
 
 
-def _fill(files: Files, found: Scan, paths: Mapping[str, Path]) -> Filled:
+def _fill(files: Files, found: Scan, paths: Mapping[str, Path]) -> tuple[dict[str, SplitLayout], dict]:
     """Decodes all images into the arrays, and takes out those that can't be read."""
-    work, place = files.work(found.listing), next(iter(paths.values())).parent
-    failed = arrays.fill(paths, found.chunks(), len(found.digests), work, files.n_jobs(found), files.name)
+    work, n_jobs = files.work(found)
+    failed = arrays.fill(paths, found.chunks(), len(found.digests), work, n_jobs, files.name)
     if failed:
         files.stamp()  # raises if a whole disk has gone
     if failed and files.dataset.unreadable == "refuse":
-        lines = [(found.image(split, row)[0].path, reason) for split, row, reason in failed[:NAMED]]
+        lines = [f"{found.image(split, row)[0].path}: {reason}" for split, row, reason in failed[:NAMED]]
         raise _refusal(files.name, len(failed), lines, "nothing was prepared")
     rows = {split: [row for of, row, _ in failed if of == split] for split in paths}
     layouts = {split: _without(files.name, found, split, rows[split]) for split in paths}
     for split, path in paths.items():
         arrays.leave_out(path, rows[split])
     if failed:
-        _write_report(place / REPORT, found, failed)
+        _write_report(next(iter(paths.values())).with_name(REPORT), found, failed)
     notes = {
         "files": found.digest,
-        "resampling": files.resampling(found.listing),
+        "resampling": work.keywords["resampling"],
         "unreadable": {split: len(rows[split]) for split in paths},
-        "remarks": found.remarks(layouts),
+        "remarks": [*found.listing.notes, *remarks(layouts)],
     }
-    return Filled(layouts, notes)
+    return layouts, notes
 
 
 def _without(dataset: str, found: Scan, split: str, rows: list[int]) -> SplitLayout:
@@ -216,9 +211,8 @@ def _without(dataset: str, found: Scan, split: str, rows: list[int]) -> SplitLay
     layout = found.layouts[split]
     starts = np.cumsum([0, *layout.class_sizes])
     sizes = layout.class_sizes - np.histogram(rows, starts)[0]
-    if (sizes == 0).any():
-        k = int(np.flatnonzero(sizes == 0)[0])
-        first, name = found.image(split, int(starts[k]))
+    if not sizes.all():
+        first, name = found.image(split, int(starts[sizes.argmin()]))
         others = f", nor of {n_others:,} more" if (n_others := int((sizes == 0).sum()) - 1) else ""
         raise DatasetError(
             f"Dataset '{dataset}', split '{split}': no image of class '{name}' can be read{others}. The first is "
@@ -227,18 +221,8 @@ def _without(dataset: str, found: Scan, split: str, rows: list[int]) -> SplitLay
     return replace(layout, class_sizes=tuple(map(int, sizes)))
 
 
-def _accept(files: Files, place: Path, index: Mapping) -> None:
-    """Refuses a dataset that was prepared without its unreadable images, if the study says so."""
-    number = sum(index["unreadable"].values())
-    if number and files.dataset.unreadable == "refuse":
-        with open(place / REPORT, newline="", encoding="utf-8", errors="surrogateescape") as stream:
-            lines = [(row["file"], row["reason"]) for row in islice(csv.DictReader(stream), NAMED)]
-        outcome = f"{place} was made without them and lists all in {REPORT}; delete it afterwards"
-        raise _refusal(files.name, number, lines, outcome)
-
-
-def _refusal(dataset: str, number: int, lines: Sequence[tuple[str, str]], outcome: str) -> DatasetError:
-    shown = "".join(f"\n  {file}: {reason}" for file, reason in lines)
+def _refusal(dataset: str, number: int, lines: list[str], outcome: str) -> DatasetError:
+    shown = "".join(f"\n  {line}" for line in lines)
     more = f"\n  and {number - len(lines):,} more" if number > len(lines) else ""
     return DatasetError(
         f"Dataset '{dataset}': {count(number, 'image', 'images')} can't be read; {outcome}. Repair or remove what is "

@@ -1,6 +1,5 @@
 """A listing is checked, described and cut into chunks before any image is opened."""
 
-import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -14,7 +13,7 @@ import numpy as np
 from tcnaps.config.storage import digest_of
 from tcnaps.datasets.arrays import Chunk
 from tcnaps.datasets.image_source import SPLITS, DatasetError
-from tcnaps.datasets.listing import ImageFile, Listing, SplitListing
+from tcnaps.datasets.listing import ImageFile, Listing
 from tcnaps.datasets.preparing import SplitLayout, count
 
 IMAGES_PER_CHUNK = 128
@@ -42,8 +41,8 @@ class Scan:
 
     def chunks(self) -> Iterator[Chunk]:
         """All images, some at a time, in the order of the arrays."""
-        for (split, start, images), digest in zip(_cut(self.listing), self.digests, strict=True):
-            yield Chunk(split, start, len(images), digest, images)
+        for number, (split, start, images) in enumerate(_cut(self.listing)):
+            yield Chunk(number, split, start, len(images), self.digests[number], images)
 
     def image(self, split: str, row: int) -> tuple[ImageFile, str]:
         """The image of a row of a split's array, and its class."""
@@ -51,10 +50,6 @@ class Scan:
         k = int(np.searchsorted(starts, row, side="right")) - 1
         part = self.listing.splits[split]
         return part.images[k][row - int(starts[k])], part.class_names[k]
-
-    def remarks(self, layouts: Mapping[str, SplitLayout]) -> list[str]:
-        """What the user should know of the dataset, of which `layouts` are left."""
-        return [*self.listing.notes, *_remarks(layouts)]
 
 
 def scan(dataset: str, listing: Listing, root: Path) -> Scan:
@@ -72,14 +67,32 @@ def scan(dataset: str, listing: Listing, root: Path) -> Scan:
         found = f"it has a split '{unknown[0]}'" if unknown else "no images were found"
         raise DatasetError(f"Dataset '{dataset}': {found}; there may be {', '.join(SPLITS)}, and there must be one.")
     listing = replace(listing, splits={split: listing.splits[split] for split in SPLITS if split in listing.splits})
+    layouts = {}
     for split, part in listing.splits.items():
-        _check_split(f"Dataset '{dataset}', split '{split}'", part)
+        spans = None if part.spans is None else tuple(tuple(map(int, span)) for span in part.spans)
+        sizes = tuple(map(len, part.images))
+        layouts[split] = SplitLayout(tuple(part.class_names), sizes, part.superclasses, spans)
+        _check_split(f"Dataset '{dataset}', split '{split}'", layouts[split])
     _check_repetition(dataset, listing)
     read = listing.read.func if isinstance(listing.read, partial) else listing.read
-    how = f"{read.__module__}.{read.__qualname__} {listing.resampling} {listing.orient} {listing.box}"
-    digests = tuple(_digest(images, f"{root}{os.sep}", how) for _, _, images in _cut(listing))
-    layouts = {split: _layout(part) for split, part in listing.splits.items()}
+    how = [f"{read.__module__}.{read.__qualname__}", listing.resampling, listing.orient, listing.box]
+    digests = tuple(_digest(how, images, f"{root}{os.sep}") for _, _, images in _cut(listing))
     return Scan(listing, layouts, digests, digest_of([repr(layouts), digests]))
+
+
+def remarks(layouts: Mapping[str, SplitLayout]) -> list[str]:
+    """What may be right, but whoever uses the dataset should know."""
+    found, names = [], Counter()
+    for split, layout in layouts.items():
+        if single := [name for name, size in zip(layout.class_names, layout.class_sizes) if size == 1]:
+            classes = count(len(single), "class has", "classes have")
+            found.append(f"{split}: {classes} a single image ({_some(single)}): too few for support and query set")
+        groups = layout.superclasses or [""] * len(layout.class_names)  # every alphabet may have a 'character01'
+        names.update(f"{group}/{name}".lstrip("/") for group, name in zip(groups, layout.class_names))
+    if shared := sorted(name for name, number in names.items() if number > 1):
+        classes = count(len(shared), "class name is", "class names are")
+        found.append(f"{classes} in more than one split ({_some(shared)}): are the test classes new ones?")
+    return found
 
 
 def _cut(listing: Listing) -> Iterator[tuple[str, int, tuple[ImageFile, ...]]]:
@@ -90,41 +103,25 @@ def _cut(listing: Listing) -> Iterator[tuple[str, int, tuple[ImageFile, ...]]]:
             start += len(chunk)
 
 
-def _digest(images: tuple[ImageFile, ...], prefix: str, how: str) -> int:
-    content, path, facts = hashlib.blake2b(how.encode(), digest_size=8), None, None
-    for image in images:
-        if image.path != path:
-            path = image.path
-            try:
-                found = os.stat(path)
-                facts = (found.st_size, found.st_mtime_ns)
-            except (OSError, ValueError):
-                facts = "missing"  # the reason is found when it is to be read
-        line = f"{path.removeprefix(prefix)}\0{image.position}\0{facts}\n"
-        content.update(line.encode("utf-8", "surrogateescape"))
-    return int.from_bytes(content.digest(), "little")
+def _digest(how: list, images: tuple[ImageFile, ...], prefix: str) -> int:
+    facts: dict[str, object] = {}  # one look at a file that holds many images
+    for path in {image.path for image in images}:
+        try:
+            found = os.stat(path)
+            facts[path] = (found.st_size, found.st_mtime_ns)
+        except (OSError, ValueError):
+            facts[path] = "missing"  # the reason is found when it is to be read
+    places = [(image.path.removeprefix(prefix), str(image.position), facts[image.path]) for image in images]
+    return int(digest_of([how, places])[:16], 16)
 
 
-def _layout(part: SplitListing) -> SplitLayout:
-    spans = None if part.spans is None else tuple(tuple(map(int, span)) for span in part.spans)
-    return SplitLayout(tuple(part.class_names), tuple(map(len, part.images)), part.superclasses, spans)
-
-
-def _check_split(where: str, part: SplitListing) -> None:
-    if not part.class_names:
+def _check_split(where: str, layout: SplitLayout) -> None:
+    if not layout.class_names:
         raise DatasetError(f"{where}: there are no classes; leave the split out or add some.")
-    repeated = [name for name, number in Counter(part.class_names).items() if number > 1]
-    if repeated:
-        raise DatasetError(
-            f"{where}: {count(len(repeated), 'class name is', 'class names are')} there more than once "
-            f"({_some(repeated)}); names must differ within a split."
-        )
-    empty = [name for name, images in zip(part.class_names, part.images) if not len(images)]
-    if empty:
-        raise DatasetError(
-            f"{where}: {count(len(empty), 'class has', 'classes have')} no images ({_some(empty)}); add images or "
-            "remove the class."
-        )
+    if repeated := [name for name, number in Counter(layout.class_names).items() if number > 1]:
+        raise DatasetError(f"{where}: class names must differ, but some are there twice: {_some(repeated)}.")
+    if empty := [name for name, size in zip(layout.class_names, layout.class_sizes) if not size]:
+        raise DatasetError(f"{where}: classes without images: {_some(empty)}; add images or remove the classes.")
 
 
 def _check_repetition(dataset: str, listing: Listing) -> None:
@@ -132,9 +129,7 @@ def _check_repetition(dataset: str, listing: Listing) -> None:
     hashes = np.fromiter((hash(image) for _, _, images in _cut(listing) for image in images), np.int64)
     values, counts = np.unique(hashes, return_counts=True)
     suspects, places = set(values[counts > 1].tolist()), {}
-    if not suspects:
-        return
-    for split, part in listing.splits.items():
+    for split, part in listing.splits.items() if suspects else ():
         for name, images in zip(part.class_names, part.images):
             for image in (image for image in images if hash(image) in suspects):
                 place = f"class '{name}' of {split}"
@@ -145,25 +140,6 @@ def _check_repetition(dataset: str, listing: Listing) -> None:
                         f"{place}; an image must belong to one class and one split."
                     )
                 places[image] = place
-
-
-def _remarks(layouts: Mapping[str, SplitLayout]) -> list[str]:
-    found, names = [], Counter()
-    for split, layout in layouts.items():
-        single = [name for name, size in zip(layout.class_names, layout.class_sizes) if size == 1]
-        if single:
-            found.append(
-                f"{split}: {count(len(single), 'class has', 'classes have')} a single image ({_some(single)}): an "
-                "episode needs one for its support set and one for its query set, so it can't use them"
-            )
-        groups = layout.superclasses or [""] * len(layout.class_names)  # every alphabet may have a 'character01'
-        names.update(f"{group}/{name}".lstrip("/") for group, name in zip(groups, layout.class_names))
-    if shared := sorted(name for name, number in names.items() if number > 1):
-        found.append(
-            f"{count(len(shared), 'class name is', 'class names are')} in more than one split ({_some(shared)}): "
-            "if they are the same classes, the test classes have been trained on"
-        )
-    return found
 
 
 def _some(names: list[str]) -> str:

@@ -1,17 +1,36 @@
-"""How a prepared dataset comes about, what its index says of it, and whether it is still fresh."""
+"""Prepared datasets on disk: one memory-mapped uint8 array per split, and an index that says what they hold.
 
+    <folder>/<dataset>-<image size>-<recipe>/train.npy    uint8 (n, size, size, 3), images of a class together
+                                            /valid.npy
+                                            /test.npy
+                                            /index.json   classes, sizes, checksums, and the recipe
+                                            /unreadable.csv   images that were left out, if any, and why
+
+Arrays are written under temporary names and then renamed; the index comes last. So a folder with an index is complete
+whatever interrupts a preparation; one without is prepared again, except for what is finished.
+"""
+
+import errno
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tcnaps.config.storage import digest_of
-from tcnaps.datasets.image_source import DatasetError
+import numpy as np
+from filelock import FileLock
+from tqdm.auto import tqdm
+
+from tcnaps.config.storage import digest_of, file_digest, write_text
+from tcnaps.datasets.arrays import create
+from tcnaps.datasets.image_source import SPLITS, DatasetError, ImageSource
 
 FORMAT = 1  # of the index and the arrays
-INDEX = "index.json"
-REPORT = "unreadable.csv"  # images that were left out, beside the arrays
+INDEX, REPORT = "index.json", "unreadable.csv"
 NOT_PREPARED = "nothing is there"
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class MissingFiles(DatasetError):
@@ -27,45 +46,38 @@ class SplitLayout:
     superclasses: tuple[str, ...] | None = None
     spans: tuple[tuple[int, ...], ...] | None = None
 
-
-@dataclass(frozen=True)
-class Filled:
-    """What the arrays hold in the end, where it isn't all that was planned, and more entries for the index."""
-
-    layouts: Mapping[str, SplitLayout]
-    notes: Mapping[str, object] = field(default_factory=dict)
+    def __str__(self) -> str:
+        groups = f" in {len(set(self.superclasses)):,} superclasses" if self.superclasses else ""
+        return f"{len(self.class_names):,} classes{groups}, {sum(self.class_sizes):,} images"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be made.
+    """What is to be made: the layout of each split, and what fills the arrays (split -> .npy file of that length).
 
-    Attributes:
-        layouts: of each split.
-        fill: writes the images into the arrays at the given paths: one .npy file per split, of the layout's shape. It
-            may take rows out, and then returns what is left.
+    `fill` may take rows out. It then returns the layouts that are left, and more entries for the index.
     """
 
     layouts: Mapping[str, SplitLayout]
-    fill: Callable[[Mapping[str, Path]], Filled | None]
+    fill: Callable[[Mapping[str, Path]], tuple[Mapping[str, SplitLayout], Mapping] | None]
 
 
-@dataclass(frozen=True)
 class Originals:
-    """The files that a dataset is made from.
+    """The files that a dataset is made from."""
 
-    Attributes:
-        stamp: cheap facts about them, as values for JSON. Raises `MissingFiles` where they are gone; what has been
-            prepared is still fresh then.
-        digest: a digest of all names, sizes and times; looks through all files.
-        accept: given the folder and index of a prepared dataset, raises `DatasetError` if it isn't good enough.
-        fetch: gets what is missing of them where that is possible; raises `MissingFiles` if it fails.
-    """
+    def stamp(self) -> dict:
+        """Cheap facts about them, as values for JSON. Raises `MissingFiles` where they are gone."""
+        raise NotImplementedError
 
-    stamp: Callable[[], dict]
-    digest: Callable[[], str]
-    accept: Callable[[Path, dict], None] = lambda place, index: None
-    fetch: Callable[[], None] = lambda: None
+    def digest(self) -> str:
+        """A digest of all names, sizes and times, after a look through all files."""
+        raise NotImplementedError
+
+    def fetch(self) -> None:
+        """Gets what is missing of them where that is possible. Raises `MissingFiles` if it fails."""
+
+    def accept(self, place: Path, index: dict) -> None:
+        """Raises `DatasetError` if a prepared dataset isn't good enough."""
 
 
 @dataclass(frozen=True)
@@ -92,39 +104,104 @@ class Preparation:
         content = {"format": FORMAT, "dataset": self.dataset, "image_size": self.image_size}
         return digest_of(content | {"recipe": dict(self.recipe)})
 
-
-def folder_of(preparation: Preparation, folder: str | Path) -> Path:
-    """Where a dataset's prepared files are."""
-    name = f"{preparation.dataset}-{preparation.image_size}-{preparation.recipe_digest[:8]}"
-    return Path(folder) / name
+    def place(self, folder: str | Path) -> Path:
+        """Where the prepared files are."""
+        return Path(folder) / f"{self.dataset}-{self.image_size}-{self.recipe_digest[:8]}"
 
 
-def state(preparation: Preparation, place: Path) -> tuple[dict | None, str]:
+def open_prepared(preparation: Preparation, folder: str | Path, split: str) -> ImageSource:
+    """Opens a split of a dataset, after preparing the dataset if its files are missing, stale or cut short.
+
+    Safe to call from several processes at once: one prepares, the others wait.
+
+    Raises:
+        DatasetError: the dataset has no such split or can't be made, or its file has been overwritten.
+    """
+    _check_split(preparation, split, preparation.splits)
+    entries = ensure_prepared(preparation, folder)["splits"]
+    _check_split(preparation, split, entries)
+    file, layout = preparation.place(folder) / entries[split]["file"], layout_of(entries[split])
+    try:
+        images = np.load(file, mmap_mode="r")
+    except ValueError as error:  # it has the right size but is no array
+        raise DatasetError(f"{file} can't be read ({error}); delete {file.parent} to have it made anew.") from error
+    return ImageSource(
+        dataset=preparation.dataset,
+        split=split,
+        images=images,
+        class_names=layout.class_names,
+        class_starts=np.concatenate([[0], np.cumsum(layout.class_sizes)]).astype(np.int64),
+        superclasses=layout.superclasses,
+        spans=None if layout.spans is None else tuple(np.array(span, np.int64) for span in layout.spans),
+        digest=entries[split]["sha256"],
+    )
+
+
+def ensure_prepared(preparation: Preparation, folder: str | Path) -> dict:
+    """Prepares a dataset unless it is there and fresh. Returns its index.
+
+    Raises:
+        DatasetError: it can't be made: files are missing, unreadable or contradictory, there is no room, or the folder
+            can't be written to.
+    """
+    place, originals = preparation.place(folder), preparation.originals
+    index, reason = state(preparation, place)
+    if index is None:
+        try:
+            if originals is not None:
+                originals.fetch()
+                originals.stamp()
+            place.mkdir(parents=True, exist_ok=True)
+        except MissingFiles as error:
+            raise MissingFiles(f"{error}\nNor is it prepared in {place}: {reason}.") from error
+        except OSError as error:
+            remedy = "Set the study's data_folder to another folder, or repair the path"
+            raise DatasetError(f"Dataset '{preparation.dataset}' can't be prepared: {error}. {remedy}.") from error
+        with FileLock(place / ".lock"):
+            index = _make_or_renew(preparation, place)
+    if originals is not None:
+        originals.accept(place, index)
+    return index
+
+
+def verify(preparation: Preparation, folder: str | Path) -> None:
+    """Compares every array of a dataset with the checksum taken when it was made.
+
+    Raises:
+        DatasetError: the dataset isn't prepared, or a file has changed since; the message names it and the remedy.
+    """
+    place = preparation.place(folder)
+    index, reason = state(preparation, place)
+    if index is None:
+        raise DatasetError(f"{place} holds no complete dataset ({reason}); open it once to prepare it.")
+    for entry in index["splits"].values():
+        file = place / entry["file"]
+        if file_digest(file) != entry["sha256"]:
+            raise DatasetError(f"{file} has changed since it was made; delete {place} to have it made anew.")
+
+
+def state(preparation: Preparation, place: Path, *, stamped: bool = True) -> tuple[dict | None, str]:
     """The index of a dataset that is complete and fresh; otherwise None, and the reason.
 
     Fresh: it was made by this recipe, and its originals, if they are still there, haven't changed.
+
+    Args:
+        stamped: False leaves the originals out of it.
     """
-    index, reason = complete_index(preparation, place)
-    if index is not None and preparation.originals is not None:
-        try:
-            if index.get("stamp") != preparation.originals.stamp():
-                return None, "the files that it was made from have changed, or the code that finds them"
-        except MissingFiles:
-            pass
-    return index, reason
-
-
-def complete_index(preparation: Preparation, place: Path) -> tuple[dict | None, str]:
-    """As `state`, whatever has become of the originals."""
     try:
         index = json.loads((place / INDEX).read_text(encoding="utf-8"))
         if index["recipe_hash"] != preparation.recipe_digest:
             return None, f"{place} was made by another recipe"
         for entry in index["splits"].values():
-            if not (place / entry["file"]).exists() or (place / entry["file"]).stat().st_size != entry["bytes"]:
-                return None, f"{place / entry['file']} is missing or cut short"
+            file = place / entry["file"]
+            if not file.exists() or file.stat().st_size != entry["bytes"]:
+                return None, f"{file} is missing or cut short"
+        if stamped and preparation.originals is not None and index["stamp"] != preparation.originals.stamp():
+            return None, "the files that it was made from have changed, or the code that finds them"
     except FileNotFoundError:
         return None, NOT_PREPARED
+    except MissingFiles:
+        pass
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None, f"{place / INDEX} can't be read"
     return index, ""
@@ -132,13 +209,9 @@ def complete_index(preparation: Preparation, place: Path) -> tuple[dict | None, 
 
 def layout_of(entry: Mapping) -> SplitLayout:
     """What a split holds, from its entry in the index."""
-    superclasses, spans = entry["superclasses"], entry.get("spans")  # older indexes have no spans
-    return SplitLayout(
-        tuple(entry["class_names"]),
-        tuple(entry["class_sizes"]),
-        None if superclasses is None else tuple(superclasses),
-        None if spans is None else tuple(map(tuple, spans)),
-    )
+    spans = entry["spans"] and [tuple(span) for span in entry["spans"]]
+    values = (entry["class_names"], entry["class_sizes"], entry["superclasses"], spans)
+    return SplitLayout(*(value and tuple(value) for value in values))
 
 
 def report(place: Path, index: Mapping) -> list[str]:
@@ -146,12 +219,71 @@ def report(place: Path, index: Mapping) -> list[str]:
     remarks = list(index.get("remarks", ()))
     if left_out := sum(index.get("unreadable", {}).values()):
         images = count(left_out, "unreadable image was", "unreadable images were")
-        remarks.insert(
-            0, f"{images} left out; {place / REPORT} lists them. Once they are repaired, delete {place} to make it anew"
-        )
+        advice = f"Once they are repaired, delete {place} to make it anew"
+        remarks.insert(0, f"{images} left out; {place / REPORT} lists them. {advice}")
     return remarks
 
 
 def count(number: int, one: str, more: str) -> str:
     """A number with its noun and verb."""
     return f"{number:,} {one if number == 1 else more}"
+
+
+def _check_split(preparation: Preparation, split: str, splits: Iterable[str] | None) -> None:
+    if splits is not None and split not in splits:
+        raise DatasetError(f"Dataset '{preparation.dataset}' has no split '{split}'; it has: {', '.join(splits)}.")
+
+
+def _make_or_renew(preparation: Preparation, place: Path) -> dict:
+    """Makes a dataset, or merely renews its stamp if its files were only touched. The caller holds the lock."""
+    index, reason = state(preparation, place)
+    if index is not None:
+        return index  # another process has just made it
+    stamp, originals = None, preparation.originals
+    if originals is not None:
+        stamp = originals.stamp()  # first: later changes are to be noticed
+        index, _ = state(preparation, place, stamped=False)
+    if index is None or index.get("files") != originals.digest():
+        if reason != NOT_PREPARED:
+            tqdm.write(f"{preparation.dataset} is prepared anew: {reason}.", file=sys.stderr)
+        index = _make(preparation, place)
+        for line in report(place, index):
+            tqdm.write(f"{preparation.dataset}: {line}", file=sys.stderr)
+    content = json.dumps(index | {"stamp": stamp}, indent=1)
+    write_text(place / INDEX, content)
+    _remove_partial(place)
+    return json.loads(content)
+
+
+def _make(preparation: Preparation, place: Path) -> dict:
+    plan, size = preparation.plan(), preparation.image_size
+    for stale in (INDEX, REPORT, *(f"{split}.npy" for split in SPLITS)):
+        (place / stale).unlink(missing_ok=True)
+    partial = {split: place / f"{split}.npy.partial" for split in plan.layouts}
+    shapes = {split: (sum(layout.class_sizes), size, size, 3) for split, layout in plan.layouts.items()}
+    try:
+        for split, file in partial.items():
+            create(file, shapes[split])
+        layouts, notes = plan.fill(partial) or (plan.layouts, {})
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        _remove_partial(place)
+        needed, free = sum(map(np.prod, shapes.values())) / 1e9, shutil.disk_usage(place).free / 1e9
+        raise DatasetError(
+            f"Dataset '{preparation.dataset}' takes {needed:.3g} GB in {place}, where {free:.3g} GB are free "
+            f"({error.strerror}): make room, or set the study's data_folder to another disk."
+        ) from error
+    entries = {}
+    for split, file in partial.items():
+        facts = {"file": f"{split}.npy", "bytes": file.stat().st_size, "sha256": file_digest(file)}
+        entries[split] = facts | asdict(layouts[split])
+    for split, file in partial.items():
+        os.replace(file, place / f"{split}.npy")
+    made = {"format": FORMAT, "dataset": preparation.dataset, "image_size": size, "recipe": dict(preparation.recipe)}
+    return made | {"recipe_hash": preparation.recipe_digest, "splits": entries, **notes}
+
+
+def _remove_partial(place: Path) -> None:
+    for left in place.glob("*.partial"):
+        left.unlink()

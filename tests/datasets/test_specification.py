@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.preparing import Plan, Preparation
-from tcnaps.datasets.prepared import open_prepared
+from tcnaps.datasets.preparing import Plan, Preparation, open_prepared
 from tcnaps.datasets.specification import ClassSpecification, SpecificationError, read_specification
 
 UNIFORM = {

@@ -72,11 +72,12 @@ def draw(
 
 def _chunks(classes: Mapping[str, list[ClassPlan]]) -> Iterator[Chunk]:
     """One chunk per class."""
+    number = 0
     for split, plans in classes.items():
         start = 0
         for plan in plans:
-            yield Chunk(split, start, plan.n_images, 1, plan)
-            start += plan.n_images
+            yield Chunk(number, split, start, plan.n_images, 1, plan)
+            number, start = number + 1, start + plan.n_images
 
 
 def _drawn(plan: ClassPlan, image_size: int) -> tuple[np.ndarray, dict[int, str]]:
