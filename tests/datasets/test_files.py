@@ -133,13 +133,6 @@ def test_arrays_hold_every_image_in_its_row(images, tmp_path, processes):
     assert left == {"train.npy", "test.npy", "index.json"}
 
 
-def test_prepared_once_and_opened_afterwards(images, tmp_path, readers):
-    prepare(tmp_path / "data", images, read=readers.noted)
-    assert len(readers.reads()) == 24 + 15
-    prepare(tmp_path / "data", images, read=readers.noted)
-    assert readers.reads() == []
-
-
 def read_bytes(image):
     return Path(image.path).read_bytes()
 
@@ -201,19 +194,6 @@ def test_the_datasets_own_resampling_goes_first_then_its_sources_then_the_studys
         decoding=settings.Decoding(resampling=study),
     )
     assert_same(found, expected(images, lambda path: decode(Path(path), SIZE, wanted)))
-
-
-def test_orientation_counts_only_where_it_should(tmp_path):
-    turned = Image.fromarray(np.random.default_rng(0).integers(0, 256, (6, 9, 3), np.uint8))
-    exif = Image.Exif()
-    exif[0x0112] = 3
-    (tmp_path / "images" / "test" / "a").mkdir(parents=True)
-    file = tmp_path / "images" / "test" / "a" / "a.png"
-    turned.save(file, exif=exif)
-    upright = turned.rotate(180)
-    for orient, wanted in ((True, upright), (False, turned)):
-        found = arrays_of(tmp_path / f"{orient}", tmp_path / "images", options={"orient": orient})
-        np.testing.assert_array_equal(found["test"][0], wanted.resize((SIZE, SIZE), Image.Resampling.BILINEAR))
 
 
 def test_studies_that_decode_differently_do_not_undo_each_others_work(images, tmp_path, readers):
@@ -364,14 +344,6 @@ def test_a_disk_that_goes_away_is_no_heap_of_unreadable_images(images, tmp_path,
     assert_same(arrays_of(tmp_path / "data", images, read=readers.noted), expected(images))
 
 
-def test_a_system_error_is_tried_again(images, tmp_path, readers, capsys):
-    readers.set_trap("no rights", "b3.png")
-    with pytest.raises(DatasetError, match="b3.png: .*Permission denied"):
-        prepare(tmp_path / "data", images, read=readers.noted, unreadable="refuse")
-    readers.disarm()
-    assert_same(arrays_of(tmp_path / "data", images, read=readers.noted, unreadable="refuse"), expected(images))
-
-
 def test_pixels_of_another_kind_are_unreadable(images, tmp_path):
     def read(image):
         return {
@@ -492,12 +464,6 @@ def test_a_mistake_in_a_reader_is_an_error_that_names_the_image(images, tmp_path
     assert "c4.png" in raised.value.__notes__[0]
 
 
-def test_the_fast_dct_without_its_package_is_an_error(images, tmp_path, monkeypatch):
-    monkeypatch.setattr("tcnaps.datasets.decoding.simplejpeg", None)
-    with pytest.raises(ImportError, match="tcnaps\\[records\\]"):
-        prepare(tmp_path / "data", images, decoding=settings.Decoding(jpeg_dct="fast"))
-
-
 # A full disk
 
 
@@ -603,25 +569,6 @@ def test_without_originals_and_arrays_the_error_says_what_is_missing_and_how_to_
     shutil.rmtree(images)
     with pytest.raises(MissingFiles, match="train.npy is missing or cut short"):
         prepare(tmp_path / "data", images)
-
-
-def test_nothing_else_in_the_folder_is_touched(images, tmp_path):
-    place = place_of(tmp_path / "data", images)
-    place.mkdir(parents=True)
-    (place / "mine.npy").write_bytes(b"mine")
-    (place / "index.json").write_text("{}")
-    assert_same(arrays_of(tmp_path / "data", images), expected(images))
-    assert (place / "mine.npy").read_bytes() == b"mine"
-
-
-def test_a_list_that_goes_missing_is_named(images, tmp_path):
-    def stamp():
-        return {"list": os.stat(tmp_path / "splits.csv").st_size}
-
-    files = dataset_of(images)
-    files = replace(files, source=FileSource(stamp, files.source.listing, (images,), "Help."))
-    with pytest.raises(MissingFiles, match="there is no .*splits.csv. Help."):
-        ensure_prepared(preparation(files), tmp_path / "data")
 
 
 def test_changes_while_it_is_prepared_are_noticed_afterwards(images, tmp_path):

@@ -101,19 +101,6 @@ def test_a_layout_survives_on_disk(tmp_path):
     np.testing.assert_array_equal(test.class_sizes, [1, 2, 6])
 
 
-def test_a_dataset_prepared_before_there_were_spans_stays_fresh(tmp_path):
-    layouts = {"train": read_specification(written(tmp_path, UNIFORM)).splits["train"].layout()}
-    made = []
-    preparation = Preparation("toy", 4, ("train",), {"version": 1}, lambda: Plan(layouts, made.append))
-    open_prepared(preparation, tmp_path, "train")
-    file = tmp_path / "toy-4" / "index.json"
-    index = json.loads(file.read_text())
-    del index["splits"]["train"]["spans"]
-    file.write_text(json.dumps(index))
-    assert open_prepared(preparation, tmp_path, "train").spans is None
-    assert len(made) == 1
-
-
 # What is refused
 
 
