@@ -260,20 +260,15 @@ def _load_jpeg(encoded: bytes, image: Image.Image, fast: bool) -> Image.Image:
         image.load()  # raises if it is cut short
         if not fast:
             return image
-        pixels = _damaged_jpeg(encoded, colours)
+        try:
+            pixels = simplejpeg.decode_jpeg(encoded, colours, fastdct=True, strict=False)
+        except ValueError as error:  # simplejpeg tolerates no fault in the header
+            raise ImageError(
+                f"it is damaged, and simplejpeg can't read it ({error}): save it anew, or use the accurate DCT."
+            ) from error
     if colours == "RGB":
         return Image.fromarray(pixels)
     return Image.frombytes("CMYK", image.size, (255 - pixels).tobytes())  # inverted, as Adobe and Pillow have it
-
-
-def _damaged_jpeg(encoded: bytes, colours: str) -> np.ndarray:
-    """Decodes with the fast DCT what libjpeg warns about but Pillow has accepted."""
-    try:
-        return simplejpeg.decode_jpeg(encoded, colours, fastdct=True, strict=False)
-    except ValueError as error:  # simplejpeg tolerates no fault in the header
-        raise ImageError(
-            f"it is damaged, and simplejpeg can't read it ({error}): save it anew, or use the accurate DCT."
-        ) from error
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
@@ -291,22 +286,18 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 def _grey_bytes(image: Image.Image) -> np.ndarray:
     """Grey levels of more than eight bits -> uint8 (height, width). White is 65535, or 1 or 255 in floating point."""
     values = np.asarray(image)
+    lowest, highest = values.min(), values.max()
     if image.mode == "F":
-        lowest, highest = values.min(), values.max()
-        if not (lowest >= 0 and highest <= 255):  # nor NaN
-            raise ImageError(
-                f"its values go from {lowest} to {highest}: those of a floating-point image must lie between 0 and 1, "
-                "or 0 and 255."
-            )
-        return np.rint(values * (255 if highest <= 1 else 1)).astype(np.uint8)
-    bits = getattr(image, "tag_v2", {}).get(ExifTags.Base.BitsPerSample, (16,))[0]  # 12 in some TIFFs
-    white = 4095 if bits == 12 else 65535
-    if values.min() < 0 or values.max() > white:
+        white, kind, limits = 1 if highest <= 1 else 255, "floating-point", "1, or 0 and 255"
+    else:
+        bits = getattr(image, "tag_v2", {}).get(ExifTags.Base.BitsPerSample, (16,))[0]  # 12 in some TIFFs
+        white = limits = 4095 if bits == 12 else 65535
+        kind = "greyscale"
+    if not (lowest >= 0 and highest <= white):  # nor NaN
         raise ImageError(
-            f"its values go from {values.min()} to {values.max()}: those of a greyscale image must lie between 0 and "
-            f"{white}."
+            f"its values go from {lowest} to {highest}: those of a {kind} image must lie between 0 and {limits}."
         )
     grey = np.rint(values * (255 / white)).astype(np.uint8)
-    if "transparency" in image.info:
+    if image.mode != "F" and "transparency" in image.info:
         grey[values == image.info["transparency"]] = 255
     return grey

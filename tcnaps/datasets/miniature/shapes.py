@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw
 from tcnaps.datasets.miniature import painting
 from tcnaps.datasets.miniature.plan import ClassPlan, Recipe, procedural
 
-# How much the images of one shape differ: what to turn when shapes are too easy or too hard.
+# How much the images of one shape differ: change this if shapes are too easy or too hard.
 STRENGTH = {
     "angle": 0.35,  # radians of rotation, either way
     "log_scale": 0.22,

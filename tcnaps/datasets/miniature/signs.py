@@ -10,7 +10,7 @@ from tcnaps.datasets.miniature import painting
 from tcnaps.datasets.miniature.plan import ClassPlan, Recipe, class_size
 from tcnaps.datasets.miniature.typefaces import bitmap
 
-# How much the images of one sign differ: what to turn when signs are too easy or too hard.
+# How much the images of one sign differ: change this if signs are too easy or too hard.
 STRENGTH = {
     "side": (0.7, 1.0),  # of the plate, of the image's side
     "angle": 0.15,  # radians of rotation, either way
