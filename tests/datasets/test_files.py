@@ -204,27 +204,6 @@ def test_studies_that_decode_differently_do_not_undo_each_others_work(images, tm
     assert len(readers.reads()) == len(ways) * 39
 
 
-def test_the_hierarchy_and_the_order_of_splits_are_kept(images, tmp_path):
-    def listing():
-        splits = list_images(images).splits
-        train = splits["train"]
-        return Listing(
-            {
-                "train": SplitListing(train.class_names, train.images, ("x", "x", "y")),
-                "test": SplitListing(("d", "e"), splits["test"].images, spans=(np.array([0, 1]), np.array([1]))),
-            }
-        )
-
-    index = prepare(tmp_path / "data", images, listing=listing)
-    assert list(index["splits"]) == ["train", "test"]
-    made = preparation(dataset_of(images, listing=listing))
-    assert open_prepared(made, tmp_path / "data", "train").superclasses == ("x", "x", "y")
-    spans = open_prepared(made, tmp_path / "data", "test").spans
-    assert [span.tolist() for span in spans] == [[0, 1], [1]]
-    with pytest.raises(DatasetError, match="'birds' has no split 'valid'; it has: train, test"):
-        open_prepared(made, tmp_path / "data", "valid")
-
-
 def test_names_that_are_no_utf8(images, tmp_path, capsys):
     folder = os.fsencode(images / "train" / "a")
     odd = os.path.join(os.fsencode(images / "train"), b"caf\xe9")
@@ -517,20 +496,6 @@ def test_a_moved_project_costs_no_decoding(images, tmp_path, readers):
         there = FileSource(lambda root=root: times(root), lambda root=root: list_images(root, read=readers.noted))
         ensure_prepared(preparation(replace(files, root=root, source=there)), tmp_path / "data")
     assert len(readers.reads()) == 39
-
-
-def test_datasets_of_one_name_and_other_paths_never_meet(images, tmp_path):
-    other = tmp_path / "other"
-    shutil.copytree(images, other)
-    for file in other.rglob("*.png"):
-        file.write_bytes(encoded(1000 + int(file.stem[1:])))
-    first, second = (preparation(dataset_of(root)) for root in (images, other))
-    opened = open_prepared(first, tmp_path / "data", "test")
-    path = Path(opened.images.filename)
-    ensure_prepared(second, tmp_path / "data")
-    np.testing.assert_array_equal(np.load(path), opened.images)
-    np.testing.assert_array_equal(opened.images, expected(images)["test"])
-    np.testing.assert_array_equal(open_prepared(second, tmp_path / "data", "test").images, expected(other)["test"])
 
 
 def test_another_reader_looks_again_but_decodes_only_if_it_finds_something_else(images, tmp_path, readers):
