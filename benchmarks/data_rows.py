@@ -18,7 +18,7 @@ from PIL import Image
 from tcnaps.config.settings import FixedProtocol, Folder
 from tcnaps.datasets import open_source, preparation
 from tcnaps.datasets.image_source import ImageSource
-from tcnaps.datasets.source import ensure_prepared
+from tcnaps.datasets.preparing import ensure_prepared
 from tcnaps.episodes.loading import Loader
 from tcnaps.episodes.sampling import draw_episode
 

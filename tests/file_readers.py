@@ -34,43 +34,35 @@ def set_trap(action: str, name: str) -> None:
 
 
 def disarm() -> None:
-    (Path(os.environ[ROOT]) / "trap").unlink(missing_ok=True)
+    (Path(os.environ[ROOT]) / "trap").unlink()
 
 
 def noted(image: ImageFile) -> str:
     """Reads as `read_path` does, but notes it, and may be trapped."""
     name, root = Path(image.path).name, Path(os.environ[ROOT])
     trap = root / "trap"
-    if trap.exists():
-        action, where = trap.read_text().split("\n")
-        if name == where:
-            match action:
-                case "kill this process":
-                    os.kill(os.getpid(), signal.SIGKILL)
-                case "kill the parent":
-                    parent = os.getppid()
-                    os.kill(parent, signal.SIGKILL)
-                    while os.getppid() == parent:
-                        time.sleep(0.01)
-                case "interrupt the parent":
-                    os.kill(os.getppid(), signal.SIGINT)
-                    time.sleep(60)
-                case "interrupt":
-                    raise KeyboardInterrupt
-                case "stumble":
-                    raise RuntimeError("a mistake in the reader")
-                case "print":
-                    print("a library's chatter", flush=True)
-                case "unplug":
-                    os.rename(root.parent / "images", root.parent / "unplugged")
-                case "no rights":
-                    raise PermissionError(13, "Permission denied", image.path)
-    descriptor = os.open(root / "reads", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.write(descriptor, f"{name}\n".encode())
-    os.close(descriptor)
+    if trap.exists() and name == trap.read_text().split("\n")[1]:
+        match trap.read_text().split("\n")[0]:
+            case "kill this process":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "kill the parent":
+                time.sleep(0.5)  # until the parent has written what others have decoded
+                parent = os.getppid()
+                os.kill(parent, signal.SIGKILL)
+                while os.getppid() == parent:
+                    time.sleep(0.01)
+            case "interrupt the parent":
+                time.sleep(0.5)
+                os.kill(os.getppid(), signal.SIGINT)
+                time.sleep(60)
+            case "interrupt":
+                raise KeyboardInterrupt
+            case "stumble":
+                raise RuntimeError("a mistake in the reader")
+            case "unplug":
+                os.rename(root.parent / "images", root.parent / "unplugged")
+            case "no rights":
+                raise PermissionError(13, "Permission denied", image.path)
+    with (root / "reads").open("a") as log:
+        log.write(f"{name}\n")
     return image.path
-
-
-def from_array(image: ImageFile) -> np.ndarray:
-    """A row of an array of images."""
-    return np.load(image.path, mmap_mode="r")[image.position[0]]

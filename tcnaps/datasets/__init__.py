@@ -1,14 +1,23 @@
-"""Files -> class-indexed images. `open_source` prepares a dataset on first use and opens it afterwards."""
+"""Files -> class-indexed images. `open_split` prepares a dataset on first use and opens it afterwards."""
 
 import difflib
-import importlib
 from pathlib import Path
 
 from tcnaps.config import settings, study as config
-from tcnaps.datasets import source
-from tcnaps.datasets.image_source import DatasetError, ImageSource
+from tcnaps.datasets.image_source import SPLITS, DatasetError, ImageSource
+from tcnaps.datasets.preparing import Preparation, SplitLayout, ensure_prepared, layout_of, open_prepared
 
-__all__ = ["DatasetError", "ImageSource", "open_source", "open_split", "open_splits", "preparation", "verify"]
+__all__ = [
+    "SPLITS",
+    "DatasetError",
+    "ImageSource",
+    "SplitLayout",
+    "open_source",
+    "open_split",
+    "open_splits",
+    "preparation",
+    "split_layouts",
+]
 
 
 def preparation(
@@ -17,7 +26,7 @@ def preparation(
     image_size: int,
     decoding: settings.Decoding = settings.Decoding(),
     processes: int | None = None,
-) -> source.Preparation:
+) -> Preparation:
     """How a study's dataset is made.
 
     Args:
@@ -26,9 +35,17 @@ def preparation(
     Raises:
         DatasetError: its source has no dataset of this name, or can't make images of this size.
     """
-    if isinstance(dataset, settings.Miniature):
-        return _miniature(name, image_size)
-    return _files(name, dataset, image_size, decoding, processes)
+    if not isinstance(dataset, settings.Miniature):
+        from tcnaps.datasets import files  # image libraries
+
+        return files.preparation(files.point_at(name, dataset, image_size, decoding, processes))
+    from tcnaps.datasets import miniature  # fonts
+
+    if name not in miniature.RECIPES:
+        near = difflib.get_close_matches(name, miniature.RECIPES, n=1)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        raise DatasetError(f"The miniature has no dataset '{name}'; it has: {', '.join(miniature.RECIPES)}.{hint}")
+    return miniature.preparation(name, image_size)
 
 
 def open_source(
@@ -53,7 +70,8 @@ def open_source(
             what is missing and how to get it.
         ImportError: images are to be decoded in a way that needs an optional package, which is missing.
     """
-    return source.open_prepared(preparation(name, dataset, image_size, decoding), _absolute(folder), split)
+    made = preparation(name, dataset, image_size, decoding)
+    return open_prepared(made, config.project_root() / folder, split)
 
 
 def open_split(study: config.Study, name: str, split: str) -> ImageSource:
@@ -63,43 +81,11 @@ def open_split(study: config.Study, name: str, split: str) -> ImageSource:
 
 def open_splits(study: config.Study, name: str) -> dict[str, ImageSource]:
     """Opens every split that one of a study's datasets has; see `open_source`."""
+    return {split: open_split(study, name, split) for split in split_layouts(study, name)}
+
+
+def split_layouts(study: config.Study, name: str) -> dict[str, SplitLayout]:
+    """What every split of one of a study's datasets holds: classes, sizes, hierarchy, no images; see `open_source`."""
     made = preparation(name, study.datasets[name], study.image_size, study.decoding)
-    splits = source.ensure_prepared(made, _absolute(study.data_folder))["splits"]
-    return {split: source.open_prepared(made, _absolute(study.data_folder), split) for split in splits}
-
-
-def verify(
-    name: str,
-    dataset: settings.AnyDataset,
-    image_size: int,
-    folder: str | Path,
-    decoding: settings.Decoding = settings.Decoding(),
-) -> None:
-    """Compares a prepared dataset with the checksums taken when it was made.
-
-    Raises:
-        DatasetError: there is no such dataset, it isn't prepared, or a file of it has changed.
-    """
-    source.verify(preparation(name, dataset, image_size, decoding), _absolute(folder))
-
-
-def _miniature(name: str, image_size: int) -> source.Preparation:
-    from tcnaps.datasets import miniature  # fonts and image libraries: needed only when a dataset of it is opened
-
-    if name not in miniature.RECIPES:
-        near = difflib.get_close_matches(name, miniature.RECIPES, n=1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise DatasetError(f"The miniature has no dataset '{name}'; it has: {', '.join(miniature.RECIPES)}.{hint}")
-    return miniature.preparation(name, image_size)
-
-
-def _files(
-    name: str, dataset: settings.AnyDataset, image_size: int, decoding: settings.Decoding, processes: int | None
-) -> source.Preparation:
-    # By name: results don't depend on the code of readers (tcnaps.config.fingerprint), but on what they have prepared.
-    files = importlib.import_module("tcnaps.datasets.files")
-    return files.preparation(files.point_at(name, dataset, image_size, decoding, processes))
-
-
-def _absolute(folder: str | Path) -> Path:
-    return config.project_root() / folder
+    index = ensure_prepared(made, config.project_root() / study.data_folder)
+    return {split: layout_of(entry) for split, entry in index["splits"].items()}

@@ -3,26 +3,25 @@
 import argparse
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 from tqdm.auto import tqdm
 
 from tcnaps.config import ConfigError, Study, load_study, project_root
 from tcnaps.config.settings import Miniature
-from tcnaps.datasets import preparation, source
+from tcnaps.config.storage import write_text
+from tcnaps.datasets import preparation
 from tcnaps.datasets.image_source import DatasetError
 from tcnaps.datasets.preparing import (
     NOT_PREPARED,
     MissingFiles,
-    SplitLayout,
     count,
-    folder_of,
+    ensure_prepared,
     layout_of,
     report,
     state,
+    verify,
 )
-from tcnaps.studies.requirements import unmet_needs
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -30,19 +29,20 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         study = load_study(options.study)
-        names = _chosen(study, options.dataset)
-    except (ConfigError, DatasetError) as error:
+    except ConfigError as error:
         print(error, file=sys.stderr)
         return 1
     act = _list if options.list else _check if options.check else _prepare
     errors = []
     try:
-        for name in tqdm(names, desc="datasets", unit="dataset", disable=True if options.list else None):
+        for name in dict.fromkeys(options.dataset or study.datasets):
             try:
+                if name not in study.datasets:
+                    raise DatasetError(f"The study has no dataset '{name}'; it has: {', '.join(study.datasets)}.")
                 act(study, name, options)
             except (DatasetError, ImportError, OSError) as error:
                 named = f"'{name}'" in str(error)
-                errors.append(str(error) if named else f"{name}: {error}")  # the others come first
+                errors.append(str(error) if named else f"{name}: {error}")  # the other datasets come first
     except KeyboardInterrupt:
         errors.append("Interrupted. What is finished is kept: the same command goes on from there.")
         return 130
@@ -58,70 +58,36 @@ def _parser() -> argparse.ArgumentParser:
         description="Prepares the datasets of a study: decodes and resizes every image, once. What is prepared already "
         "is left as it is; what was interrupted goes on. Prints what every split holds.",
     )
-    parser.add_argument("study", help="the study's YAML, such as configs/miniature.yaml")
-    instead = parser.add_mutually_exclusive_group()
-    instead.add_argument(
-        "--list", action="store_true", help="only say where each dataset is, whether it is prepared, what is missing"
-    )
-    instead.add_argument(
-        "--check",
-        action="store_true",
-        help="only look through the original files: counts, unreadable images, duplicates; writes nothing",
-    )
-    instead.add_argument("--verify", action="store_true", help="then compare the prepared files with their checksums")
-    parser.add_argument(
-        "--ready", type=Path, metavar="FOLDER", help="then note the digests of what is prepared there, a file a dataset"
-    )
-    parser.add_argument("--dataset", action="append", metavar="NAME", help="only this one; may be given again")
-    parser.add_argument("--processes", type=_positive, metavar="N", help="that decode images; default: one a core")
+    add, instead = parser.add_argument, parser.add_mutually_exclusive_group().add_argument
+    add("study", help="the study's YAML, such as configs/miniature.yaml")
+    instead("--list", action="store_true", help="only say where each dataset is, if it is prepared, what is missing")
+    instead("--check", action="store_true", help="only look for unreadable images and duplicates; writes nothing")
+    instead("--verify", action="store_true", help="then compare the prepared files with their checksums")
+    add("--ready", type=Path, metavar="FOLDER", help="then write their digests there, one file per dataset")
+    add("--dataset", action="append", metavar="NAME", help="only this one; may be given again")
+    add("--processes", type=int, metavar="N", help="that decode images; default: one per core")
     return parser
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"a number of at least 1 is needed, not '{text}'")
-    return int(text)
-
-
-def _chosen(study: Study, names: list[str] | None) -> list[str]:
-    for name in names or ():
-        if name not in study.datasets:
-            raise DatasetError(f"The study has no dataset '{name}'; it has: {', '.join(study.datasets)}.")
-    return list(study.datasets) if names is None else list(dict.fromkeys(names))
-
-
 def _prepare(study: Study, name: str, options: argparse.Namespace) -> None:
-    start = time.perf_counter()
+    start, folder = time.perf_counter(), project_root() / study.data_folder
     made = preparation(name, study.datasets[name], study.image_size, study.decoding, options.processes)
-    folder = project_root() / study.data_folder
-    index = source.ensure_prepared(made, folder)
-    lines = [
-        f"{name} {split}: {_described(entry)}, sha256 {entry['sha256'][:16]}"
-        for split, entry in index["splits"].items()
-    ]
-    for line in lines:
+    index = ensure_prepared(made, folder)
+    lines = [f"{name} {s}: {layout_of(e)}, sha256 {e['sha256'][:16]}" for s, e in index["splits"].items()]
+    for line in [*lines, *(f"{name}: {line}" for line in report(made.place(folder), index))]:
         tqdm.write(line)
-    for line in report(folder_of(made, folder), index):
-        tqdm.write(f"{name}: {line}")
     if options.verify:
-        source.verify(made, folder)
+        verify(made, folder)
         tqdm.write(f"{name}: checksums agree")
-    _refuse_unmet(study, name, {split: layout_of(entry) for split, entry in index["splits"].items()})
     if options.ready is not None:
         _note(options.ready / name, "\n".join(lines) + "\n")
     tqdm.write(f"{name}: ready after {time.perf_counter() - start:.1f} s", file=sys.stderr)
 
 
-def _refuse_unmet(study: Study, name: str, layouts: Mapping[str, SplitLayout]) -> None:
-    if unmet := unmet_needs(study, name, layouts):
-        raise DatasetError("\n".join(unmet))
-
-
 def _note(file: Path, content: str) -> None:
-    """Writes a file unless it says so already: what depends on it is then as old as before."""
+    """Writes a file unless it says so already: nothing that depends on it becomes stale without a reason."""
     if not file.is_file() or file.read_text(encoding="utf-8") != content:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(content, encoding="utf-8")
+        write_text(file, content)
 
 
 def _check(study: Study, name: str, options: argparse.Namespace) -> None:
@@ -137,7 +103,6 @@ def _check(study: Study, name: str, options: argparse.Namespace) -> None:
     if found.unreadable and dataset.unreadable == "refuse":
         number = count(len(found.unreadable), "image", "images")
         raise DatasetError(f"{number} can't be read, and the dataset's `unreadable` is 'refuse'")
-    _refuse_unmet(study, name, found.layouts)
 
 
 def _list(study: Study, name: str, options: argparse.Namespace) -> None:
@@ -146,29 +111,19 @@ def _list(study: Study, name: str, options: argparse.Namespace) -> None:
     print(f"{name}: {where}")
     try:
         made = preparation(name, dataset, study.image_size, study.decoding)
-        place = folder_of(made, project_root() / study.data_folder)
+        place = made.place(project_root() / study.data_folder)
         index, reason = state(made, place)
         why = "" if reason == NOT_PREPARED else f": {reason}"
         print(f"  prepared in {place}" if index else f"  not prepared{why}")
         splits = index["splits"] if index else {}
-        for split, entry in splits.items():
-            print(f"  {split}: {_described(entry)}")
-        for line in report(place, index or {}):
+        for line in [*(f"{s}: {layout_of(e)}" for s, e in splits.items()), *report(place, index or {})]:
             print(f"  {line}")
-        for line in unmet_needs(study, name, {s: layout_of(e) for s, e in splits.items()}) if splits else ():
-            print(f"  at fault: {line}")
         if made.originals is not None:
             made.originals.stamp()
     except MissingFiles as error:
         print(f"  missing: {error}")
     except (DatasetError, ImportError, OSError) as error:
         print(f"  at fault: {error}")
-
-
-def _described(entry: dict) -> str:
-    n_groups = len(set(entry["superclasses"] or ()))
-    groups = f" in {n_groups:,} superclasses" if n_groups else ""
-    return f"{len(entry['class_names']):,} classes{groups}, {sum(entry['class_sizes']):,} images"
 
 
 if __name__ == "__main__":

@@ -1,41 +1,42 @@
 """Encoded images -> uint8 RGB squares, the same pixels on every machine and with every optional package.
 
 Colours: EXIF orientation is applied; greyscale, palette and CMYK become RGB; transparent pixels lie on white;
-16-bit greyscale is divided by 257 (65535 -> 255); of an animation the first frame is taken. Colour profiles are
+16-bit greyscale is divided by 257 (65535 -> 255); of an animation, the first frame is taken. Colour profiles are
 ignored, and 16-bit RGB loses its low bytes, as everywhere in Pillow.
 
-An image that isn't square is squashed to a square, as Meta-Dataset does: nothing of it is cut off, its aspect
-ratio is lost.
+An image that isn't square is squashed to a square, as in Meta-Dataset: nothing is cut off, the aspect ratio is lost.
 """
 
 import io
+import os
+import stat
 import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from jaxtyping import Float32, UInt8
 from PIL import ExifTags, Image, ImageFile, features
 
+from tcnaps.config.settings import Resampling
 from tcnaps.datasets.image_source import DatasetError
 
 try:
     import simplejpeg
-except ImportError:  # optional: what follows needs it for the fast DCT alone
+except ImportError:  # optional: needed for the fast DCT alone
     simplejpeg = None
 
-Resampling = Literal["bilinear", "lanczos", "aligned corners"]
-JpegDct = Literal["accurate", "fast"]
-
-MAXIMUM_PIXELS = 150_000_000  # below the 179 million at which Pillow refuses an image itself
-# Neither formats with a weak signature (TGA), which bytes of any kind may bear, nor programs (EPS).
+JPEG_DCTS = ("accurate", "fast")
+MAXIMUM_BYTES = 1 << 30  # of an encoded image
+MAXIMUM_PIXELS = 150_000_000  # below the 179 million at which Pillow itself refuses an image
+# No formats with weak signatures (TGA: any bytes may look like one), and none that are programs (EPS).
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000", "AVIF")
 RESAMPLERS = {"bilinear": Image.Resampling.BILINEAR, "lanczos": Image.Resampling.LANCZOS}
-UPRIGHT = {  # value of EXIF's orientation -> what turns the image upright
+UPRIGHT = {  # EXIF orientation -> what turns the image upright
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -45,6 +46,7 @@ UPRIGHT = {  # value of EXIF's orientation -> what turns the image upright
     8: Image.Transpose.ROTATE_90,
 }
 _WARNINGS = threading.Lock()  # Python's warning filters are shared by all threads
+Box = tuple[int, int, int, int]
 
 
 class ImageError(DatasetError):
@@ -55,44 +57,78 @@ def decode(
     data: bytes | Path,
     size: int,
     resampling: Resampling,
-    jpeg_dct: JpegDct = "accurate",
-    box: tuple[int, int, int, int] | None = None,
+    jpeg_dct: str = "accurate",
+    box: Box | None = None,
     *,
     orient: bool = True,
-    name: str = "",
 ) -> UInt8[np.ndarray, "{size} {size} 3"]:
     """Decodes an image and resizes it to a square of RGB bytes.
 
     Args:
         data: an encoded image, or the file that holds it.
-        size: side in pixels of the result.
+        size: side of the result, in pixels.
         resampling: "bilinear" and "lanczos" are Pillow's, which average over all pixels when they shrink an image
-            (Lanczos: MNIST and CIFAR in the released code); "aligned corners" is TensorFlow's, as Meta-Dataset
-            uses it: see `resize_aligned`. Its rounding to bytes moves a value by at most half a grey level.
+            (Lanczos: MNIST and CIFAR in the released code). "aligned corners" is TensorFlow's, as in Meta-Dataset:
+            see `resize_aligned`. Its rounding to bytes moves a value by at most half a grey level.
         jpeg_dct: the inverse cosine transform of JPEGs. "accurate" is everyone's default but TensorFlow's;
             "fast" gives TensorFlow's pixels exactly, up to 5 grey levels lower or higher, and needs simplejpeg.
-        box: left, top, right and bottom in pixels of the upright image, right and bottom exclusive: what lies
+        box: left, top, right and bottom in pixels of the upright image, right and bottom exclusive. What lies
             outside is cut off before resizing.
         orient: False leaves an image as it is stored, whatever its EXIF orientation, as TensorFlow does. (A TIFF is
-            turned upright either way.)
-        name: what messages call the image; a file's path unless given.
+            turned upright in any case.)
 
     Raises:
-        ImageError: there are no bytes, they are cut short or no image, the image has more than 150 million pixels
-            or pixels of a kind that doesn't become RGB, or the box does not lie within it.
+        ImageError: `data` is empty, cut short, no image, or no regular file; the image has more than 150 million
+            pixels or pixels that can't become RGB; or the box does not lie within it.
         ImportError: the DCT is "fast" and simplejpeg is missing.
         ValueError: there is no such size, resampling or DCT.
         OSError: the file can't be read.
     """
     _check_options(size, resampling, jpeg_dct)
-    encoded = data if isinstance(data, bytes) else data.read_bytes()
+    if isinstance(data, bytes):
+        return _square(_rgb(data, jpeg_dct == "fast", orient), size, resampling, box)
     try:
-        image = _rgb(encoded, jpeg_dct == "fast", orient)
-        if box is not None:
-            image = _crop(image, box)
+        return decode(read_file(data), size, resampling, jpeg_dct, box, orient=orient)
     except ImageError as error:
-        name = name or ("" if isinstance(data, bytes) else str(data))
-        raise ImageError(f"{name}: {error}" if name else str(error)) from error
+        raise ImageError(f"{data}: {error}") from error
+
+
+def read_file(path: str | Path) -> bytes:
+    """The bytes of an image file.
+
+    Raises:
+        ImageError: it is a folder, a pipe or a device, from which reading might never end, or larger than 1 GiB.
+        OSError: it can't be read.
+    """
+    found = os.stat(path)
+    if not stat.S_ISREG(found.st_mode):
+        raise ImageError("it is not a file.")
+    if found.st_size > MAXIMUM_BYTES:
+        raise ImageError(f"it has {found.st_size} bytes, more than {MAXIMUM_BYTES}: scale it down first.")
+    return Path(path).read_bytes()
+
+
+def from_pixels(
+    pixels: np.ndarray, size: int, resampling: Resampling, box: Box | None = None
+) -> UInt8[np.ndarray, "{size} {size} 3"]:
+    """Resizes decoded pixels, uint8 (height, width) or (height, width, 3), as `decode` does.
+
+    Raises:
+        ImageError: the array has another type or shape or no pixels, or the box does not lie within it.
+    """
+    if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or pixels.shape[2:] not in ((), (3,)) or not pixels.size:
+        raise ImageError(
+            f"it is an array of {pixels.dtype} {pixels.shape}; uint8 (height, width) or (height, width, 3) is needed."
+        )
+    return _square(Image.fromarray(pixels).convert("RGB"), size, resampling, box)
+
+
+def _square(image: Image.Image, size: int, resampling: Resampling, box: Box | None) -> np.ndarray:
+    if box is not None:
+        left, top, right, bottom = box
+        if not (0 <= left < right <= image.width and 0 <= top < bottom <= image.height):
+            raise ImageError(f"the box {box} does not lie within its {image.width} x {image.height} pixels.")
+        image = image.crop(box)
     if resampling == "aligned corners":
         return np.rint(resize_aligned(np.asarray(image), size)).astype(np.uint8)
     return np.array(image.resize((size, size), RESAMPLERS[resampling]))
@@ -109,7 +145,7 @@ def resize_aligned(pixels: UInt8[np.ndarray, "height width 3"], size: int) -> Fl
     """
     rows, above, below, down = _rows(pixels.shape[0], size)
     left, right, across = _columns(pixels.shape[1], size)
-    kept = pixels.reshape(len(pixels), -1)[rows]  # colours are columns here: gathering is much quicker so
+    kept = pixels.reshape(len(pixels), -1)[rows]  # colours as columns: gathering is much faster this way
     values = kept.take(left, axis=1).astype(np.float32)
     values += (kept.take(right, axis=1) - values) * across
     resized, lower = values[above], values[below]
@@ -127,7 +163,7 @@ def _between(n: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @lru_cache(maxsize=1024)
 def _rows(n: int, size: int) -> tuple[np.ndarray, ...]:
-    """The rows that are needed, which of them lie above and below each output row, and its share of the lower."""
+    """The rows needed, which of them lie above and below each output row, and the weight of the lower one."""
     above, below, share = _between(n, size)
     rows, numbers = np.unique(np.concatenate([above, below]), return_inverse=True)
     return rows, numbers[:size], numbers[size:], share[:, None]
@@ -135,7 +171,7 @@ def _rows(n: int, size: int) -> tuple[np.ndarray, ...]:
 
 @lru_cache(maxsize=1024)
 def _columns(n: int, size: int) -> tuple[np.ndarray, ...]:
-    """The columns left and right of each output column, and its share of the right one, a colour at a time."""
+    """The columns left and right of each output column, one entry per colour, and the weight of the right one."""
     left, right, share = _between(n, size)
     return *((3 * column[:, None] + np.arange(3)).ravel() for column in (left, right)), np.repeat(share, 3)
 
@@ -143,7 +179,7 @@ def _columns(n: int, size: int) -> tuple[np.ndarray, ...]:
 def _check_options(size: int, resampling: str, jpeg_dct: str) -> None:
     if size < 1:
         raise ValueError(f"An image can't have a side of {size} pixels; it must be at least 1.")
-    for value, choices in ((resampling, get_args(Resampling)), (jpeg_dct, get_args(JpegDct))):
+    for value, choices in ((resampling, get_args(Resampling)), (jpeg_dct, JPEG_DCTS)):
         if value not in choices:
             raise ValueError(f"There is no '{value}'; there are: {', '.join(choices)}.")
     if jpeg_dct == "fast" and simplejpeg is None:
@@ -168,7 +204,7 @@ def _rgb(encoded: bytes, fast: bool, orient: bool) -> Image.Image:
                 raise ImageError(
                     f"it has {image.width} x {image.height} pixels, more than {MAXIMUM_PIXELS}: scale it down first."
                 )
-            if image.format not in ("JPEG", "MPO"):  # whose loading warns of nothing, and takes most of the time
+            if image.format not in ("JPEG", "MPO"):  # loading these raises no warnings and takes longest
                 image.load()
             turn = _turn(image) if orient else None
         if image.format in ("JPEG", "MPO"):
@@ -180,7 +216,7 @@ def _rgb(encoded: bytes, fast: bool, orient: bool) -> Image.Image:
         raise ImageError(f"it is no image of a format that is read here ({', '.join(_formats())}).") from error
     except Image.DecompressionBombError as error:
         raise ImageError(f"it has too many pixels: scale it down first ({error})") from error
-    except Exception as error:  # Pillow's readers let slip whatever damaged bytes make them stumble over
+    except Exception as error:  # damaged bytes make Pillow's readers raise errors of every kind
         raise ImageError(f"it is damaged, cut short or of a kind that Pillow can't read ({error}).") from error
     return image if turn is None else image.transpose(turn)
 
@@ -194,14 +230,14 @@ def _formats() -> tuple[str, ...]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences what Pillow warns of, such as corrupt EXIF data: what matters is an error, or handled here."""
+    """Silences Pillow's warnings, for instance of corrupt EXIF data: what matters is an error or handled here."""
     with _WARNINGS, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def _turn(image: Image.Image) -> Image.Transpose | None:
-    """What turns an image upright. Without readable EXIF data it is taken to be, as viewers do."""
+    """What turns an image upright. Like a viewer, takes an image without readable EXIF data as upright."""
     try:
         return UPRIGHT.get(image.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # of any kind, from the depths of a damaged table
@@ -211,8 +247,8 @@ def _turn(image: Image.Image) -> Image.Transpose | None:
 def _load_jpeg(encoded: bytes, image: Image.Image, fast: bool) -> Image.Image:
     """Decodes a JPEG that Pillow has opened.
 
-    simplejpeg is much quicker with small images and gives the same bytes, where Pillow uses libjpeg-turbo as well.
-    It refuses whatever libjpeg warns of; what of that is fit for use is left to Pillow.
+    simplejpeg is much faster with small images and gives the same bytes, provided that Pillow uses libjpeg-turbo, too.
+    It refuses whatever libjpeg warns about; Pillow decides which of these images are usable.
     """
     if not fast and (simplejpeg is None or image.mode == "CMYK" or not features.check_feature("libjpeg_turbo")):
         image.load()
@@ -224,20 +260,15 @@ def _load_jpeg(encoded: bytes, image: Image.Image, fast: bool) -> Image.Image:
         image.load()  # raises if it is cut short
         if not fast:
             return image
-        pixels = _damaged_jpeg(encoded, colours)
+        try:
+            pixels = simplejpeg.decode_jpeg(encoded, colours, fastdct=True, strict=False)
+        except ValueError as error:  # simplejpeg tolerates no fault in the header
+            raise ImageError(
+                f"it is damaged, and simplejpeg can't read it ({error}): save it anew, or use the accurate DCT."
+            ) from error
     if colours == "RGB":
         return Image.fromarray(pixels)
     return Image.frombytes("CMYK", image.size, (255 - pixels).tobytes())  # inverted, as Adobe and Pillow have it
-
-
-def _damaged_jpeg(encoded: bytes, colours: str) -> np.ndarray:
-    """Decodes with the fast DCT what libjpeg warns of but Pillow has found fit for use."""
-    try:
-        return simplejpeg.decode_jpeg(encoded, colours, fastdct=True, strict=False)
-    except ValueError as error:  # within the header, simplejpeg bears with nothing
-        raise ImageError(
-            f"it is damaged, and simplejpeg can't read it ({error}): save it anew, or use the accurate DCT."
-        ) from error
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
@@ -255,29 +286,18 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 def _grey_bytes(image: Image.Image) -> np.ndarray:
     """Grey levels of more than eight bits -> uint8 (height, width). White is 65535, or 1 or 255 in floating point."""
     values = np.asarray(image)
+    lowest, highest = values.min(), values.max()
     if image.mode == "F":
-        lowest, highest = values.min(), values.max()
-        if not (lowest >= 0 and highest <= 255):  # nor NaN
-            raise ImageError(
-                f"its values go from {lowest} to {highest}: those of a floating-point image must lie between 0 and 1, "
-                "or 0 and 255."
-            )
-        return np.rint(values * (255 if highest <= 1 else 1)).astype(np.uint8)
-    bits = getattr(image, "tag_v2", {}).get(ExifTags.Base.BitsPerSample, (16,))[0]  # 12 in some TIFFs
-    white = 4095 if bits == 12 else 65535
-    if values.min() < 0 or values.max() > white:
+        white, kind, limits = 1 if highest <= 1 else 255, "floating-point", "1, or 0 and 255"
+    else:
+        bits = getattr(image, "tag_v2", {}).get(ExifTags.Base.BitsPerSample, (16,))[0]  # 12 in some TIFFs
+        white = limits = 4095 if bits == 12 else 65535
+        kind = "greyscale"
+    if not (lowest >= 0 and highest <= white):  # nor NaN
         raise ImageError(
-            f"its values go from {values.min()} to {values.max()}: those of a greyscale image must lie between 0 and "
-            f"{white}."
+            f"its values go from {lowest} to {highest}: those of a {kind} image must lie between 0 and {limits}."
         )
     grey = np.rint(values * (255 / white)).astype(np.uint8)
-    if "transparency" in image.info:
+    if image.mode != "F" and "transparency" in image.info:
         grey[values == image.info["transparency"]] = 255
     return grey
-
-
-def _crop(image: Image.Image, box: tuple[int, int, int, int]) -> Image.Image:
-    left, top, right, bottom = box
-    if not (0 <= left < right <= image.width and 0 <= top < bottom <= image.height):
-        raise ImageError(f"the box {box} does not lie within its {image.width} x {image.height} pixels.")
-    return image.crop(box)

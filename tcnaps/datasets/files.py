@@ -1,22 +1,28 @@
-"""A study's dataset of files: where it is, whether what was prepared of it still holds, how it is prepared."""
+"""A study's dataset of files: where it is, whether what was prepared of it is still fresh, and how it is prepared."""
 
+import csv
 import importlib
+import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
+
+import numpy as np
 
 from tcnaps.config import project_root, settings
 from tcnaps.config.fingerprint import code_fingerprint
-from tcnaps.datasets.decoding import decode
-from tcnaps.datasets.decoding_jobs import Job
-from tcnaps.datasets.filling import fill, refuse_reported
+from tcnaps.config.storage import replacing
+from tcnaps.datasets import arrays
+from tcnaps.datasets.decoding import decode, from_pixels, read_file
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.listing import FileSource
-from tcnaps.datasets.listing_scan import Scan, scan
-from tcnaps.datasets.preparing import Filled, MissingFiles, Originals, Preparation, SplitLayout, plain, recipe_hash
+from tcnaps.datasets.listing import FileSource, ImageFile, Listing
+from tcnaps.datasets.listing_scan import Scan, remarks, scan
+from tcnaps.datasets.preparing import REPORT, MissingFiles, Originals, Plan, Preparation, SplitLayout, count
 
-DECODING = 1  # raise it when the same file would become other pixels
+DECODING = 1  # to be raised when the same file becomes other pixels
 # Source -> module and function (name, dataset, project's root) -> FileSource. A module is imported only when a dataset
 # of it is opened, with the packages that it needs.
 READERS = {
@@ -30,12 +36,13 @@ READERS = {
     "cub": ("quickdraw_cub_fungi", "open_cub"),
     "fungi": ("quickdraw_cub_fungi", "open_fungi"),
 }
-IMAGES_PER_PROCESS = 300  # a process for fewer costs more to start than it decodes in that time
-WITHOUT_EFFECT = {"domain", "path", "resampling", "unreadable", "download"}  # on which image gets which row
+IMAGES_PER_PROCESS = 4000  # a process for fewer takes longer to start than it saves
+WITHOUT_EFFECT = {"domain", "resampling", "unreadable", "download"}  # on which image gets which row
+NAMED = 10  # unreadable images that an error names
 
 
 @dataclass(frozen=True)
-class Files:
+class Files(Originals):
     """A study's dataset of files.
 
     Attributes:
@@ -54,11 +61,6 @@ class Files:
     reader: str = ""
     processes: int | None = None
 
-    @property
-    def resampling(self) -> settings.Resampling:
-        """What the study asks for; a reader may want something else if the dataset's own key is not set."""
-        return self.dataset.resampling or self.decoding.resampling
-
     def stamp(self) -> dict:
         """What changes when the files do, or the code that finds them.
 
@@ -68,23 +70,30 @@ class Files:
         missing = self._missing()
         try:
             if not missing:
-                return {"path": str(self.root), "reader": self.reader, "files": plain(self.source.stamp())}
+                stamp = {"path": str(self.root), "reader": self.reader, "files": self.source.stamp()}
+                return json.loads(json.dumps(stamp))  # as it will be read from the index: tuples become lists
         except FileNotFoundError as error:
             missing = [error.filename]
         paths = ", ".join(map(str, missing))
         raise MissingFiles(f"Dataset '{self.name}': there is no {paths}. {self.source.help}".rstrip())
 
     def fetch(self) -> None:
-        """Gets what is missing, where the source can.
-
-        Raises:
-            MissingFiles: it could not be had.
-        """
         if self.source.fetch is not None and self._missing():
             self.source.fetch()
 
     def _missing(self) -> list[Path]:
-        return [path for path in self.source.needs if not path.exists()]
+        return [path for path in self.source.needs if not os.path.exists(path)]  # False for over-long ones, too
+
+    def digest(self) -> str:
+        return self.scan().digest
+
+    def accept(self, place: Path, index: Mapping) -> None:
+        number = sum(index["unreadable"].values())
+        if number and self.dataset.unreadable == "refuse":
+            with open(place / REPORT, newline="", encoding="utf-8", errors="surrogateescape") as stream:
+                lines = [f"{row['file']}: {row['reason']}" for row in islice(csv.DictReader(stream), NAMED)]
+            outcome = f"{place} was made without them and lists all in {REPORT}; delete it afterwards"
+            raise _refusal(self.name, number, lines, outcome)
 
     def scan(self) -> Scan:
         """Looks through all files.
@@ -94,23 +103,14 @@ class Files:
         """
         return scan(self.name, self.source.listing(), self.root)
 
-    def job(self, found: Scan) -> Job:
-        """How its images are decoded.
-
-        Raises:
-            ImportError: an optional package is missing.
-        """
-        listing = found.listing
+    def work(self, found: Scan) -> tuple[partial, int]:
+        """What decodes a chunk of its images (`decode_images`), and the number of processes."""
+        listing = replace(found.listing, splits={})
+        # The dataset's own key goes first, then what its source wants, then the study's.
         resampling = self.dataset.resampling or listing.resampling or self.decoding.resampling
-        decode(b"P6 1 1 255\n\0\0\0", 1, resampling, self.decoding.jpeg_dct)  # whether it can be done at all
-        return Job(listing.read, self.image_size, resampling, self.decoding.jpeg_dct, listing.orient, listing.box)
-
-    def n_processes(self, found: Scan) -> int:
-        """How many processes decode its images."""
-        if self.processes is not None:
-            return self.processes
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return max(1, min(cores, found.n_images // IMAGES_PER_PROCESS))
+        options = {"size": self.image_size, "resampling": resampling, "jpeg_dct": self.decoding.jpeg_dct}
+        n_jobs = self.processes or arrays.n_jobs_for(found.n_images, IMAGES_PER_PROCESS)
+        return partial(decode_images, listing, **options), n_jobs
 
 
 def point_at(
@@ -118,68 +118,123 @@ def point_at(
 ) -> Files:
     """A study's dataset, by the reader of its source. A relative path is taken from the project's root.
 
-    Where the reader needs an optional package that is missing, it is as if the files were.
+    If the reader needs an optional package that is missing, the files count as missing.
 
     Raises:
-        DatasetError: the reader finds the study's settings wanting.
+        DatasetError: the reader can't use the study's settings.
     """
     module_name, function = READERS[dataset.source]
     root = project_root() / Path(dataset.path).expanduser()
     try:
         module = importlib.import_module(f"tcnaps.datasets.{module_name}")
     except ImportError as error:
-        source = _without_package(f"Dataset '{name}' can't be read: {error}")
-        return Files(name, dataset, image_size, decoding, root, source)
+        message = f"Dataset '{name}' can't be read: {error}"
+
+        def refuse() -> dict:
+            raise MissingFiles(message)
+
+        return Files(name, dataset, image_size, decoding, root, FileSource(refuse, refuse))
     source = getattr(module, function)(name, dataset, project_root())
     reader = code_fingerprint([module.__file__], without=["tcnaps.datasets"])
     return Files(name, dataset, image_size, decoding, root, source, reader, processes)
 
 
-def _without_package(message: str) -> FileSource:
-    def refuse() -> dict:
-        raise MissingFiles(message)
-
-    return FileSource(refuse, refuse)
-
-
 def preparation(files: Files) -> Preparation:
     """How a dataset of files is made."""
     source = files.dataset.model_dump(mode="json", exclude=WITHOUT_EFFECT)
-    recipe = {"decoding": DECODING, "resampling": files.resampling, "jpeg_dct": files.decoding.jpeg_dct, **source}
-    found_last: list[Scan] = []
+    source["path"] = os.path.normpath(source["path"])
+    resampling = files.dataset.resampling or files.decoding.resampling
+    recipe = {"decoding": DECODING, "resampling": resampling, "jpeg_dct": files.decoding.jpeg_dct, **source}
 
-    def layouts() -> dict[str, SplitLayout]:
-        found_last[:] = [files.scan()]
-        return found_last[0].layouts
+    def plan() -> Plan:
+        found = files.scan()
+        return Plan(found.layouts, partial(_fill, files, found))
 
-    def fill_arrays(arrays: Mapping[str, Path]) -> Filled:
-        found = found_last.pop()  # and no other: the arrays have been laid out for it
-        refuse = files.dataset.unreadable == "refuse"
+    return Preparation(files.name, files.image_size, None, recipe, plan, files)
+
+
+def decode_images(
+    listing: Listing, images: Sequence[ImageFile], *, size: int, resampling: settings.Resampling, jpeg_dct: str
+) -> tuple[np.ndarray, dict[int, str]]:
+    """Decodes some images.
+
+    Args:
+        listing: how they are read.
+
+    Returns:
+        Their pixels, uint8 (n, size, size, 3), 0 for an image that can't be read; and its number and the reason.
+    """
+    pixels, unreadable = np.zeros((len(images), size, size, 3), np.uint8), {}
+    for number, image in enumerate(images):
         try:
-            processes = files.n_processes(found)
-            filled = fill(files.name, found, files.job(found), arrays, recipe_hash(made), processes, refuse)
-        except DatasetError:
-            files.stamp()  # a disk that has gone meanwhile is the better reason
+            content, box = listing.read(image), image.position if listing.box else None
+            if isinstance(content, str):
+                content = read_file(content)
+            if isinstance(content, bytes):
+                pixels[number] = decode(content, size, resampling, jpeg_dct, box, orient=listing.orient)
+            else:
+                pixels[number] = from_pixels(np.asarray(content), size, resampling, box)
+        except (DatasetError, OSError) as error:
+            unreadable[number] = str(error)
+        except Exception as error:
+            error.add_note(f"while reading {image}")
             raise
-        if any(filled.notes["unreadable"].values()):
-            files.stamp()
-        return filled
+    return pixels, unreadable
 
-    def accept(place: Path, index: dict) -> None:
-        if files.dataset.unreadable == "refuse":
-            refuse_reported(files.name, place, index)
 
-    # Studies that decode differently share a data folder; neither undoes what the other has prepared.
-    tags = [files.resampling.replace(" ", "-")] if files.resampling != "bilinear" else []
-    tags += ["fast-dct"] if files.decoding.jpeg_dct == "fast" else []
-    made = Preparation(
-        files.name,
-        files.image_size,
-        None,
-        recipe,
-        layouts,
-        fill_arrays,
-        Originals(files.stamp, lambda: files.scan().digest, accept, files.fetch),
-        tag="".join(f"-{tag}" for tag in tags),
+def _fill(files: Files, found: Scan, paths: Mapping[str, Path]) -> tuple[dict[str, SplitLayout], dict]:
+    """Decodes all images into the arrays, and takes out those that can't be read."""
+    work, n_jobs = files.work(found)
+    failed = arrays.fill(paths, found.chunks(), len(found.digests), work, n_jobs, files.name)
+    if failed:
+        files.stamp()  # raises if a whole disk has gone
+    if failed and files.dataset.unreadable == "refuse":
+        lines = [f"{found.image(split, row)[0].path}: {reason}" for split, row, reason in failed[:NAMED]]
+        raise _refusal(files.name, len(failed), lines, "nothing was prepared")
+    rows = {split: [row for of, row, _ in failed if of == split] for split in paths}
+    layouts = {split: _without(files.name, found, split, rows[split]) for split in paths}
+    for split, path in paths.items():
+        arrays.leave_out(path, rows[split])
+    if failed:
+        _write_report(next(iter(paths.values())).with_name(REPORT), found, failed)
+    notes = {
+        "files": found.digest,
+        "resampling": work.keywords["resampling"],
+        "unreadable": {split: len(rows[split]) for split in paths},
+        "remarks": [*found.listing.notes, *remarks(layouts)],
+    }
+    return layouts, notes
+
+
+def _without(dataset: str, found: Scan, split: str, rows: list[int]) -> SplitLayout:
+    """The layout of a split without some rows."""
+    layout = found.layouts[split]
+    starts = np.cumsum([0, *layout.class_sizes])
+    sizes = layout.class_sizes - np.histogram(rows, starts)[0]
+    if not sizes.all():
+        first, name = found.image(split, int(starts[sizes.argmin()]))
+        others = f", nor of {n_others:,} more" if (n_others := int((sizes == 0).sum()) - 1) else ""
+        raise DatasetError(
+            f"Dataset '{dataset}', split '{split}': no image of class '{name}' can be read{others}. The first is "
+            f"{first.path}. Repair the images or remove the class; --check lists the reasons."
+        )
+    return replace(layout, class_sizes=tuple(map(int, sizes)))
+
+
+def _refusal(dataset: str, number: int, lines: list[str], outcome: str) -> DatasetError:
+    shown = "".join(f"\n  {line}" for line in lines)
+    more = f"\n  and {number - len(lines):,} more" if number > len(lines) else ""
+    return DatasetError(
+        f"Dataset '{dataset}': {count(number, 'image', 'images')} can't be read; {outcome}. Repair or remove what is "
+        f"listed here, or set the dataset's `unreadable` to 'leave out'.{shown}{more}"
     )
-    return made
+
+
+def _write_report(file: Path, found: Scan, failed: Sequence[tuple[str, int, str]]) -> None:
+    """A CSV of the images that can't be read; `position` says where an image is within a file that holds several."""
+    with replacing(file) as path, path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(["file", "class", "split", "reason", "position"])
+        for split, row, reason in failed:
+            image, class_name = found.image(split, row)
+            writer.writerow([image.path, class_name, split, reason, " ".join(map(str, image.position))])

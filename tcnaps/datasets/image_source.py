@@ -1,8 +1,10 @@
-"""What a dataset is once it is prepared: class-indexed images. Whatever uses images needs this module alone."""
+"""What a dataset is once it is prepared: class-indexed images. Code that uses images needs this module alone."""
 
 from dataclasses import dataclass
 
 import numpy as np
+
+SPLITS = ("train", "valid", "test")
 
 
 class DatasetError(ValueError):
@@ -16,10 +18,11 @@ class ImageSource:
     Attributes:
         split: "train", "valid" or "test".
         images: uint8 (n, size, size, 3), memory-mapped and read-only; images of a class lie together.
-        class_names: one a class, unique.
+        class_names: one name per class, unique.
         class_starts: int64 (n_classes + 1,); class k is images[class_starts[k]:class_starts[k + 1]].
-        superclasses: one a class where classes come in groups (the script of a character), else None.
-        spans: int64, the classes below each inner node of a hierarchy (ImageNet's), where there is one, else None.
+        superclasses: one name per class where classes come in groups (the script of a character), else None.
+        spans: int64, the classes below each inner node of a hierarchy (ImageNet's), else None.
+        digest: SHA-256 of the images' file when it was made.
     """
 
     dataset: str
@@ -29,7 +32,7 @@ class ImageSource:
     class_starts: np.ndarray
     superclasses: tuple[str, ...] | None = None
     spans: tuple[np.ndarray, ...] | None = None
-    digest: str = ""  # SHA-256 of the images' file when it was made
+    digest: str = ""
 
     @property
     def n_classes(self) -> int:
@@ -37,7 +40,7 @@ class ImageSource:
 
     @property
     def class_sizes(self) -> np.ndarray:
-        """Images a class, int64 (n_classes,)."""
+        """Images per class, int64 (n_classes,)."""
         return np.diff(self.class_starts)
 
     def images_of(self, class_index: int) -> np.ndarray:
@@ -62,7 +65,6 @@ class ImageSource:
         if not 0 <= image_index < len(images):
             raise IndexError(
                 f"{self.dataset}, {self.split}, class {self.class_names[class_index]}: "
-                f"there is no image {image_index}; "
-                f"images are 0 to {len(images) - 1}"
+                f"there is no image {image_index}; images are 0 to {len(images) - 1}"
             )
         return images[image_index]

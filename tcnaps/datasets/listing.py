@@ -38,11 +38,11 @@ class SplitListing:
 
     Attributes:
         class_names: unique within the split.
-        images: a sequence a class, in an order that is the same on every machine.
+        images: one sequence per class, in an order that is the same on every machine.
         superclasses, spans: the hierarchy, if there is one; see `ImageSource`.
 
     Raises:
-        ValueError: there isn't one sequence of images, or one superclass, a class.
+        ValueError: there isn't one sequence of images, or one superclass, per class.
     """
 
     class_names: tuple[str, ...]
@@ -54,7 +54,9 @@ class SplitListing:
         for key in ("images", "superclasses"):
             values = getattr(self, key)
             if values is not None and len(values) != len(self.class_names):
-                raise ValueError(f"{len(self.class_names)} class_names, but {len(values)} {key}: one a class is needed")
+                raise ValueError(
+                    f"{len(self.class_names)} class_names, but {len(values)} {key}: one per class is needed"
+                )
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,11 @@ from hypothesis import given, strategies as st
 from PIL import Image
 
 from tcnaps.config.settings import Folder
-from tcnaps.datasets import decoding
+from tcnaps.datasets import DatasetError, decoding
 from tcnaps.datasets.class_folders import cut
 from tcnaps.datasets.folders import open_folder
 from tcnaps.datasets.image_folders import EXTENSIONS, Images, scan_folder
 from tcnaps.datasets.listing import ImageFile
-from tcnaps.datasets.source import DatasetError
 
 LETTERS = {"train": {"Greek": ("alpha", "beta"), "Latin": ("a", "b", "c")}, "test": {"Tifinagh": ("ya",)}}
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tcnaps.config.settings import FETI, MiniImageNet, TieredImageNet
+from tcnaps.datasets import DatasetError
 from tcnaps.datasets.image_folders import Images
 from tcnaps.datasets.imagenet import comparison, open_feti, open_mini_imagenet, open_tiered_imagenet
 from tcnaps.datasets.listing import SplitListing
-from tcnaps.datasets.source import DatasetError
 
 WNIDS = {"train": ("n01532829", "n01558993", "n01704323"), "val": ("n01855672",), "test": ("n01930112", "n01981276")}
 ALL = (*WNIDS["train"], *WNIDS["val"], *WNIDS["test"])

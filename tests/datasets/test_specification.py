@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.source import Preparation, open_prepared
+from tcnaps.datasets.preparing import Plan, Preparation, open_prepared
 from tcnaps.datasets.specification import ClassSpecification, SpecificationError, read_specification
 
 UNIFORM = {
@@ -93,25 +93,12 @@ def test_a_layout_survives_on_disk(tmp_path):
         for split, content in read_specification(written(tmp_path, HIERARCHICAL)).splits.items()
         if content.classes
     }
-    preparation = Preparation("net", 4, tuple(layouts), {"version": 1}, lambda: layouts, lambda files: None)
+    preparation = Preparation("net", 4, tuple(layouts), {"version": 1}, lambda: Plan(layouts, lambda files: None))
     test = open_prepared(preparation, tmp_path, "test")
     assert [span.tolist() for span in test.spans] == [[0, 1], [0, 1, 2]]
     assert all(span.dtype == np.int64 for span in test.spans)
     assert test.superclasses is None and test.class_names == ("m3", "m4", "m5")
     np.testing.assert_array_equal(test.class_sizes, [1, 2, 6])
-
-
-def test_a_dataset_prepared_before_there_were_spans_stays_fresh(tmp_path):
-    layouts = {"train": read_specification(written(tmp_path, UNIFORM)).splits["train"].layout()}
-    made = []
-    preparation = Preparation("toy", 4, ("train",), {"version": 1}, lambda: layouts, made.append)
-    open_prepared(preparation, tmp_path, "train")
-    file = tmp_path / "toy-4" / "index.json"
-    index = json.loads(file.read_text())
-    del index["splits"]["train"]["spans"]
-    file.write_text(json.dumps(index))
-    assert open_prepared(preparation, tmp_path, "train").spans is None
-    assert len(made) == 1
 
 
 # What is refused

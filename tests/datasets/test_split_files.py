@@ -8,9 +8,8 @@ from functools import partial
 import pytest
 from hypothesis import given, strategies as st
 
-from tcnaps.datasets import downloads
+from tcnaps.datasets import DatasetError, downloads
 from tcnaps.datasets.names import check_distinct, natural_key, nearest, normal, some
-from tcnaps.datasets.source import DatasetError
 from tcnaps.datasets.split_files import (
     SplitFileError,
     local_path,

@@ -24,8 +24,7 @@ from tcnaps.datasets.class_names import FLOWERS, TRAFFIC_SIGNS
 from tcnaps.datasets.decoding import ImageError
 from tcnaps.datasets.files import point_at, preparation
 from tcnaps.datasets.listing import ImageFile
-from tcnaps.datasets.preparing import MissingFiles, state
-from tcnaps.datasets.source import ensure_prepared
+from tcnaps.datasets.preparing import MissingFiles, ensure_prepared, state
 from tcnaps.datasets.torchvision_datasets import open_torchvision
 
 DIGITS = ["0 - zero", "1 - one", "2 - two"]

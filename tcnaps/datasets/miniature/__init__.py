@@ -1,17 +1,25 @@
-"""The miniature: a small Meta-Dataset made from what the dependencies carry.
+"""The miniature: a small Meta-Dataset made from what the dependencies bring along.
 
 Seven recipes, each one dataset.
 """
 
 import sys
+from collections.abc import Iterator, Mapping
+from functools import partial
 from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
 
 from tcnaps.config.fingerprint import code_fingerprint
-from tcnaps.datasets.miniature import digits, drawing, glyphs, photographs, shapes, signs, sketches, textures
+from tcnaps.datasets.arrays import Chunk, fill, n_jobs_for
+from tcnaps.datasets.image_source import DatasetError
+from tcnaps.datasets.miniature import digits, glyphs, photographs, shapes, signs, sketches, textures
 from tcnaps.datasets.miniature.plan import ClassPlan, Recipe
-from tcnaps.datasets.source import DatasetError, Preparation, SplitLayout
+from tcnaps.datasets.preparing import Plan, Preparation, SplitLayout
 
 MINIMUM_SIZE = 28  # pixels, below which pictograms and accents are lost
+IMAGES_PER_PROCESS = 1000  # a process for fewer takes longer to start than it saves
 
 RECIPES: dict[str, Recipe] = {
     module.RECIPE.name: module.RECIPE for module in (glyphs, textures, shapes, sketches, digits, photographs, signs)
@@ -37,20 +45,43 @@ def preparation(name: str, image_size: int) -> Preparation:
         )
     recipe = RECIPES[name]
 
-    def plans() -> dict[str, list[ClassPlan]]:
-        return {split: recipe.plan(split) for split in recipe.splits}
+    def plan() -> Plan:
+        classes = {split: recipe.plan(split) for split in recipe.splits}
+        layouts = {split: _layout(plans) for split, plans in classes.items()}
+        return Plan(layouts, partial(draw, classes, image_size=image_size))
 
-    def layouts() -> dict[str, SplitLayout]:
-        return {split: _layout(classes) for split, classes in plans().items()}
+    return Preparation(name, image_size, recipe.splits, _provenance(recipe), plan)
 
-    return Preparation(
-        name,
-        image_size,
-        recipe.splits,
-        _provenance(recipe),
-        layouts,
-        lambda files: drawing.draw(plans(), files, image_size, None if recipe.parallel else 1),
-    )
+
+def draw(
+    classes: Mapping[str, list[ClassPlan]], files: Mapping[str, Path], image_size: int, n_jobs: int | None = None
+) -> None:
+    """Draws all classes of a dataset. What is drawn depends on the class alone, not on the number of processes.
+
+    Args:
+        classes: of each split, in the order of the array.
+        files: split -> .npy file of uint8 (n, image_size, image_size, 3), n the number of the split's images.
+        n_jobs: processes; by default one per core, fewer for small datasets.
+    """
+    plans = [plan for plans in classes.values() for plan in plans]
+    recipe = RECIPES[plans[0].dataset]
+    if n_jobs is None:
+        n_jobs = n_jobs_for(sum(plan.n_images for plan in plans), IMAGES_PER_PROCESS) if recipe.parallel else 1
+    fill(files, _chunks(classes), len(plans), partial(_drawn, image_size=image_size), n_jobs, recipe.name)
+
+
+def _chunks(classes: Mapping[str, list[ClassPlan]]) -> Iterator[Chunk]:
+    """One chunk per class."""
+    number = 0
+    for split, plans in classes.items():
+        start = 0
+        for plan in plans:
+            yield Chunk(number, split, start, plan.n_images, 1, plan)
+            number, start = number + 1, start + plan.n_images
+
+
+def _drawn(plan: ClassPlan, image_size: int) -> tuple[np.ndarray, dict[int, str]]:
+    return RECIPES[plan.dataset].render(plan, image_size), {}
 
 
 def _provenance(recipe: Recipe) -> dict[str, str]:

@@ -15,7 +15,7 @@ from tcnaps.datasets.miniature.typefaces import FORM, bitmap, faces_of, form
 
 IMAGES_PER_CLASS = 20  # as in Omniglot
 
-# How much the images of one character differ: what to turn when glyphs are too easy or too hard.
+# How much the images of one character differ: change this if glyphs are too easy or too hard.
 STRENGTH = {
     "angle": 0.35,  # radians of rotation, either way
     "log_scale": 0.18,  # of the size

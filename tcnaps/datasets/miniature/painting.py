@@ -111,7 +111,7 @@ def hsv(hue, saturation, value) -> np.ndarray:
 
 
 def ink_and_paper(rng: np.random.Generator, n: int, contrast: tuple[float, float], chroma: float):
-    """Two colours an image, each (n, 3), lightness apart by a draw from `contrast`, either way round."""
+    """Two colours per image, each (n, 3): `contrast` bounds their difference in lightness, either may be darker."""
     gap = rng.uniform(*contrast, n)
     low = rng.uniform(0.03, 0.97 - gap)
     swap = rng.random(n) < 0.5
@@ -138,7 +138,7 @@ def backgrounds(
         colours: (n, 3), the mean colour of each.
         relief: standard deviation of clouds and ramps.
         spread: how far a piece's colour may lie from the background's, per channel.
-        pieces: at most so many bars, discs and triangles an image.
+        pieces: at most so many bars, discs and triangles per image.
     """
     n = len(colours)
     canvas = np.empty((n, size, size, 3), np.uint8)
@@ -186,7 +186,7 @@ def camera(
     """Photographs (n, 3, size, size) as uint8 (n, size, size, 3), each with its own light, lens, grain.
 
     Args:
-        exposure: bound of the natural logarithm of the brightness; half as far upwards, for white saturates.
+        exposure: bound of the natural logarithm of the brightness; half as far upwards, because white saturates.
         contrast: bound of the natural logarithm of the gain around mid-grey.
         cast: bound of the logarithm of each channel's own gain.
         softness: largest standard deviation of the blur, in 32nds of the image's side.

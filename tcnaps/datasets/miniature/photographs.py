@@ -11,7 +11,7 @@ from tcnaps.datasets.miniature.plan import ClassPlan, Recipe, class_size
 
 PLACE = 76  # side in pixels of the square that a class owns; every crop stays inside its own square
 CONTRAST = 0.075  # least mean local contrast (deviation within 9 x 9 pixels): bland places make no class
-# How much the images of one place differ: what to turn when photographs are too easy or too hard.
+# How much the images of one place differ: change this if photographs are too easy or too hard.
 STRENGTH = {
     "side": (30.0, 62.0),  # pixels of the photograph that a crop shows
     "angle": 0.45,  # radians of rotation, either way

@@ -7,8 +7,8 @@ import numpy as np
 
 from tcnaps.datasets.miniature.painting import generator, log_uniform
 
-# Classes of the three procedural in-domain datasets, and the fewest and most images a class, log-uniform. Test classes
-# hold more than 55 images so that 50 queries a class can be drawn beside five support images.
+# Classes of the three procedural in-domain datasets; fewest and most images per class, log-uniform. Test classes
+# hold more than 55 images so that 50 queries per class can be drawn beside five support images.
 PROCEDURAL_CLASSES = {"train": 40, "valid": 12, "test": 18}
 CLASS_SIZES = {"train": (25.0, 90.0), "valid": (25.0, 90.0), "test": (56.0, 90.0)}
 

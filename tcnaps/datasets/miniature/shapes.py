@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw
 from tcnaps.datasets.miniature import painting
 from tcnaps.datasets.miniature.plan import ClassPlan, Recipe, procedural
 
-# How much the images of one shape differ: what to turn when shapes are too easy or too hard.
+# How much the images of one shape differ: change this if shapes are too easy or too hard.
 STRENGTH = {
     "angle": 0.35,  # radians of rotation, either way
     "log_scale": 0.22,
@@ -31,22 +31,26 @@ _TURN = np.linspace(0, 2 * np.pi, 64, endpoint=False)
 _PARTS = ("disc", "bar", "wedge", "box")
 
 
-def _parameters(rng: np.random.Generator, number: int) -> dict:
+def _outline(rng: np.random.Generator) -> np.ndarray:
+    """Corners (points, 2) of a wavy outline, a polygon or a star."""
     if rng.random() < 0.5:
         harmonics = np.arange(2, 7)
         waves = rng.standard_normal((2, 5)) * 0.34 / (harmonics - 0.6)
         outline = 1 + waves[0] @ np.cos(np.outer(harmonics, _TURN)) + waves[1] @ np.sin(np.outer(harmonics, _TURN))
         outline = np.clip(outline, 0.3, 1.8)
-        points = outline[:, None] * np.stack([np.cos(_TURN), np.sin(_TURN)], 1)
-    else:
-        corners = int(rng.integers(3, 8))
-        turn = (np.arange(corners) + rng.uniform(-0.3, 0.3, corners)) * 2 * np.pi / corners + rng.uniform(0, 7)
-        radius = rng.uniform(0.75, 1.1, corners)
-        if rng.random() < 0.45:  # a star: a dent after each corner
-            inner = turn + np.pi / corners
-            turn = np.stack([turn, inner], 1).ravel()
-            radius = np.stack([radius, radius * rng.uniform(0.35, 0.65)], 1).ravel()
-        points = radius[:, None] * np.stack([np.cos(turn), np.sin(turn)], 1)
+        return outline[:, None] * np.stack([np.cos(_TURN), np.sin(_TURN)], 1)
+    corners = int(rng.integers(3, 8))
+    turn = (np.arange(corners) + rng.uniform(-0.3, 0.3, corners)) * 2 * np.pi / corners + rng.uniform(0, 7)
+    radius = rng.uniform(0.75, 1.1, corners)
+    if rng.random() < 0.45:  # a star: a dent after each corner
+        inner = turn + np.pi / corners
+        turn = np.stack([turn, inner], 1).ravel()
+        radius = np.stack([radius, radius * rng.uniform(0.35, 0.65)], 1).ravel()
+    return radius[:, None] * np.stack([np.cos(turn), np.sin(turn)], 1)
+
+
+def _parameters(rng: np.random.Generator, number: int) -> dict:
+    points = _outline(rng)
     parts = [
         {
             "kind": str(rng.choice(_PARTS)),
@@ -132,6 +136,30 @@ def _colours(rng: np.random.Generator, p: dict, n: int) -> np.ndarray:
     return painting.hsv(hue, saturation, value)
 
 
+def _cover(rng: np.random.Generator, image_size: int) -> np.ndarray:
+    """Mask (image_size, image_size) of a strip that hides a side of the image."""
+    turn, depth = rng.uniform(0, 2 * np.pi), rng.uniform(0.25, 0.8)
+    outwards, along = np.array([np.cos(turn), np.sin(turn)]), np.array([-np.sin(turn), np.cos(turn)])
+    width = rng.uniform(0.2, 0.6)
+    sides = ((depth, -2), (depth, 2), (depth + width, 2), (depth + width, -2))
+    strip = np.stack([outwards * out + side * along for out, side in sides])
+    cover = Image.new("L", (2 * image_size, 2 * image_size))
+    ImageDraw.Draw(cover).polygon(((strip + 1) * image_size).ravel().tolist(), fill=255)
+    return np.asarray(cover.reduce(2), np.float32) / 255
+
+
+def _light(rng: np.random.Generator, masks: np.ndarray) -> np.ndarray:
+    """Brightness (n, 1, size, size) of things (n, size, size): grain, light from one side, bright rims."""
+    n, size = masks.shape[:2]
+    grain = 0.06 * painting.smooth_noise(rng, (n, 1), size, 6)
+    light = painting.gradient(rng, n, size, STRENGTH["shade"])[:, None] + grain
+    # As if things were swollen: the rim that is turned to the light is bright.
+    slope_y, slope_x = np.gradient(painting.blur(masks, np.full(n, size / 20)), axis=(1, 2))
+    sun = rng.uniform(0, 2 * np.pi, (n, 1, 1))
+    rim = rng.uniform(0, 2.5, (n, 1, 1)) * size / 32 * (np.cos(sun) * slope_x + np.sin(sun) * slope_y)
+    return np.exp(light + rim[:, None]).astype(np.float32)
+
+
 def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     rng = painting.generator("shapes", plan.name)
     n, size, p = plan.n_images, _SUPERSAMPLING * image_size, plan.parameters
@@ -148,25 +176,10 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
             placed = placed / (1 + placed @ tilts[k])[:, None] + shifts[k]
             draw.polygon(((placed + 1) * size / 2).ravel().tolist(), fill=label)
         drawn = np.asarray(picture)
-        labels[0, k], labels[1, k] = (
-            painting.reduce(drawn == 1, _SUPERSAMPLING),
-            painting.reduce(drawn == 2, _SUPERSAMPLING),
-        )
+        for number in (0, 1):
+            labels[number, k] = painting.reduce(drawn == number + 1, _SUPERSAMPLING)
         if rng.random() < STRENGTH["occlusion"]:
-            turn, depth = rng.uniform(0, 2 * np.pi), rng.uniform(0.25, 0.8)
-            outwards, along = np.array([np.cos(turn), np.sin(turn)]), np.array([-np.sin(turn), np.cos(turn)])
-            width = rng.uniform(0.2, 0.6)
-            strip = np.stack(
-                [
-                    outwards * depth - 2 * along,
-                    outwards * depth + 2 * along,
-                    outwards * (depth + width) + 2 * along,
-                    outwards * (depth + width) - 2 * along,
-                ]
-            )
-            cover = Image.new("L", (2 * image_size, 2 * image_size))
-            ImageDraw.Draw(cover).polygon(((strip + 1) * image_size).ravel().tolist(), fill=255)
-            covers[k] = np.asarray(cover.reduce(2), np.float32) / 255
+            covers[k] = _cover(rng, image_size)
     colours = _colours(rng, p, n)
     behind = painting.hsv(
         rng.uniform(0, 1, n),
@@ -174,22 +187,11 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
         0.1 + 0.85 * ((colours[0].max(axis=1) + rng.uniform(0.35, 0.65, n)) % 1),
     )
     scene = painting.backgrounds(rng, behind, image_size, 0.06, 0.25, STRENGTH["clutter"])
-    grain = 0.06 * painting.smooth_noise(rng, (n, 1), image_size, 6)
-    light = painting.gradient(rng, n, image_size, STRENGTH["shade"])[:, None] + grain
-    height = painting.blur(
-        labels.sum(0), np.full(n, image_size / 20)
-    )  # as if swollen: the rim turned to the light is bright
-    slope_y, slope_x = np.gradient(height, axis=(1, 2))
-    sun = rng.uniform(0, 2 * np.pi, (n, 1, 1))
-    light = (
-        light
-        + (rng.uniform(0, 2.5, (n, 1, 1)) * image_size / 32 * (np.cos(sun) * slope_x + np.sin(sun) * slope_y))[:, None]
-    )
+    light = _light(rng, labels.sum(0))
     for colour, mask in zip(colours, labels, strict=True):
-        scene = painting.compose(scene, colour[:, :, None, None] * np.exp(light).astype(np.float32), mask)
-    scene = painting.compose(
-        scene, painting.hsv(rng.uniform(0, 1, n), rng.uniform(0, 0.7, n), rng.uniform(0.1, 0.9, n)), covers
-    )
+        scene = painting.compose(scene, colour[:, :, None, None] * light, mask)
+    cover = painting.hsv(rng.uniform(0, 1, n), rng.uniform(0, 0.7, n), rng.uniform(0.1, 0.9, n))
+    scene = painting.compose(scene, cover, covers)
     return painting.camera(rng, scene.astype(np.float32), 0.25, 0.2, 0.08, 0.8, STRENGTH["noise"])
 
 

@@ -10,7 +10,7 @@ from tcnaps.datasets.miniature import painting
 from tcnaps.datasets.miniature.plan import ClassPlan, Recipe, class_size
 from tcnaps.datasets.miniature.typefaces import bitmap
 
-# How much the images of one sign differ: what to turn when signs are too easy or too hard.
+# How much the images of one sign differ: change this if signs are too easy or too hard.
 STRENGTH = {
     "side": (0.7, 1.0),  # of the plate, of the image's side
     "angle": 0.15,  # radians of rotation, either way
@@ -81,6 +81,18 @@ def _plan(split: str) -> list[ClassPlan]:
     return plans
 
 
+def _view(picture: Image.Image, matrix: np.ndarray, shift: np.ndarray, tilt: np.ndarray, size: int) -> Image.Image:
+    """A plate as the camera sees it: by the homography from the image's pixels to those of the plate."""
+    forth = np.eye(3)
+    forth[:2, :2], forth[:2, 2], forth[2, :2] = matrix, shift, tilt
+    forth[:2] += np.outer(shift, forth[2] - [0, 0, 1])
+    to_view = np.array([[2 / size, 0, -1], [0, 2 / size, -1], [0, 0, 1]])
+    to_plate = np.array([[_PLATE / 2, 0, _PLATE / 2], [0, _PLATE / 2, _PLATE / 2], [0, 0, 1]])
+    back = to_plate @ np.linalg.inv(forth) @ to_view
+    coefficients = (back / back[2, 2]).ravel()[:8].tolist()
+    return picture.transform((size, size), Image.Transform.PERSPECTIVE, coefficients, Image.Resampling.BILINEAR)
+
+
 def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     rng = painting.generator("signs", plan.name)
     n, size = plan.n_images, 2 * image_size
@@ -93,25 +105,12 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     tilts = rng.uniform(-STRENGTH["tilt"], STRENGTH["tilt"], (n, 2))
     seen = np.empty((n, size, size, 4), np.uint8)
     for k in range(n):
-        # Homography from pixels of the image to pixels of the plate: the inverse of scale, tilt and shift.
-        forth = np.eye(3)
-        forth[:2, :2], forth[:2, 2], forth[2, :2] = matrices[k], shifts[k], tilts[k]
-        forth[:2] += np.outer(shifts[k], forth[2] - [0, 0, 1])
-        view = np.array([[2 / size, 0, -1], [0, 2 / size, -1], [0, 0, 1]])
-        back = (
-            np.array([[_PLATE / 2, 0, _PLATE / 2], [0, _PLATE / 2, _PLATE / 2], [0, 0, 1]])
-            @ np.linalg.inv(forth)
-            @ view
-        )
-        back = back / back[2, 2]
-        view_of = picture.transform(
-            (size, size), Image.Transform.PERSPECTIVE, back.ravel()[:8].tolist(), Image.Resampling.BILINEAR
-        )
+        view = _view(picture, matrices[k], shifts[k], tilts[k], size)
         if rng.random() < STRENGTH["sticker"]:
             x, y, reach = *rng.uniform(0.1, 0.9, 2) * size, rng.uniform(0.06, 0.16) * size
             colour = tuple(rng.integers(0, 256, 3).tolist())
-            ImageDraw.Draw(view_of).ellipse([x - reach, y - reach, x + reach, y + reach], (*colour, 255))
-        seen[k] = np.asarray(view_of)
+            ImageDraw.Draw(view).ellipse([x - reach, y - reach, x + reach, y + reach], (*colour, 255))
+        seen[k] = np.asarray(view)
     seen = painting.reduce(seen.transpose(0, 3, 1, 2).astype(np.float32)) / 255
     colour, mask = seen[:, :3], seen[:, 3]
     fading = rng.uniform(0, STRENGTH["fading"], (n, 1, 1, 1)).astype(np.float32)

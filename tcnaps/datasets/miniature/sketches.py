@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw
 from tcnaps.datasets.miniature import painting
 from tcnaps.datasets.miniature.plan import ClassPlan, Recipe, procedural
 
-# How much the images of one sketch differ: what to turn when sketches are too easy or too hard.
+# How much the images of one sketch differ: change this if sketches are too easy or too hard.
 STRENGTH = {
     "stroke_angle": 0.16,  # radians, standard deviation of each stroke's direction
     "stroke_size": 0.18,  # standard deviation of the logarithm of each stroke's length

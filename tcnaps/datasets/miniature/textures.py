@@ -10,7 +10,7 @@ import numpy as np
 from tcnaps.datasets.miniature import painting
 from tcnaps.datasets.miniature.plan import ClassPlan, Recipe, procedural
 
-# How much the images of one texture differ: what to turn when textures are too easy or too hard.
+# How much the images of one texture differ: change this if textures are too easy or too hard.
 STRENGTH = {
     "angle": 0.5,  # radians of rotation, either way
     "log_scale": 0.35,  # of the zoom
@@ -32,7 +32,7 @@ def _spectral(rng: np.random.Generator, n: int, size: int, response: np.ndarray)
 
 
 def _frequencies(size: int, angle: np.ndarray, zoom: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Frequencies in cycles a side along and across the texture's own axis, each (n, size, size // 2 + 1)."""
+    """Frequencies in cycles per side along and across the texture's own axis, each (n, size, size // 2 + 1)."""
     fx, fy = np.fft.rfftfreq(size) * size, np.fft.fftfreq(size)[:, None] * size
     c, s, z = np.cos(angle)[:, None, None], np.sin(angle)[:, None, None], zoom[:, None, None]
     return z * (c * fx + s * fy), z * (-s * fx + c * fy)
@@ -97,7 +97,7 @@ def _cells(rng, p, u, v, angle, zoom):
         + 0.5
         + p["disorder"] * rng.uniform(-0.5, 0.5, (n, side * side, 2))
     )
-    places = (2 * places - side) / per_side  # one place a cell, cells of side 2 / per_side around the middle
+    places = (2 * places - side) / per_side  # one place per cell, cells of side 2 / per_side around the middle
     tones = rng.uniform(0, 1, (n, side * side))
     first, second = np.full(u.shape, 9.0, np.float32), np.full(u.shape, 9.0, np.float32)
     tone = np.zeros(u.shape, np.float32)

@@ -1,0 +1,193 @@
+"""The built-in data: deterministic, disjoint, complete."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.ft2font import FT2Font
+
+from tcnaps.config.settings import Miniature
+from tcnaps.datasets import DatasetError, miniature, open_source
+from tcnaps.datasets.arrays import create
+from tcnaps.datasets.miniature import RECIPES, glyphs, photographs, signs, typefaces
+from tcnaps.datasets.miniature.plan import ClassPlan, Recipe
+from tcnaps.datasets.preparing import verify
+
+SIZE = 32
+MINIATURE = Miniature(source="miniature", domain="in")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def few(recipe: Recipe, split: str, classes: int = 2, images: int = 5) -> list[ClassPlan]:
+    """The first classes of a split, cut to a few images."""
+    return [
+        ClassPlan(p.dataset, p.name, min(images, p.n_images), p.superclass, p.parameters)
+        for p in recipe.plan(split)[:classes]
+    ]
+
+
+# What the recipes draw
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_render_is_deterministic_uint8_and_not_blank(name):
+    for plan in few(RECIPES[name], RECIPES[name].splits[-1]):
+        images = RECIPES[name].render(plan, SIZE)
+        assert images.shape == (plan.n_images, SIZE, SIZE, 3) and images.dtype == np.uint8
+        np.testing.assert_array_equal(images, RECIPES[name].render(plan, SIZE))
+        assert (images.reshape(len(images), -1).std(axis=1) > 3).all(), f"a blank image of {plan.name}"
+        assert len(np.unique(images.reshape(len(images), -1), axis=0)) == len(images), (
+            f"two equal images of {plan.name}"
+        )
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_render_at_other_sizes(name):
+    for size in (28, 50):
+        plan = few(RECIPES[name], "test", classes=1, images=2)[0]
+        assert RECIPES[name].render(plan, size).shape == (2, size, size, 3)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_classes_are_enough_and_disjoint_across_splits(name):
+    recipe, seen = RECIPES[name], set()
+    for split in recipe.splits:
+        plans = recipe.plan(split)
+        names = {plan.name for plan in plans}
+        assert len(names) == len(plans) >= 10
+        assert not names & seen
+        seen |= names
+        assert min(plan.n_images for plan in plans) >= 20
+        assert all(plan.dataset == name for plan in plans)
+
+
+def test_four_in_domain_and_three_out_of_domain_datasets_of_30_000_images_at_most():
+    splits = [recipe.splits for recipe in RECIPES.values()]
+    assert splits.count(("train", "valid", "test")) == 4 and splits.count(("test",)) == 3
+    total = sum(plan.n_images for recipe in RECIPES.values() for split in recipe.splits for plan in recipe.plan(split))
+    assert 25_000 <= total <= 31_000
+
+
+@pytest.mark.parametrize("name", ["textures", "shapes", "sketches", "photographs", "signs"])
+def test_test_classes_allow_fifty_queries_beside_a_support_image_and_differ_in_size(name):
+    sizes = [plan.n_images for plan in RECIPES[name].plan("test")]
+    assert min(sizes) >= 51 and len(set(sizes)) >= 5
+
+
+def test_glyphs_have_hundreds_of_classes_in_scripts_of_one_split_each():
+    scripts = {
+        split: {plan.superclass for plan in RECIPES["glyphs"].plan(split)} for split in ("train", "valid", "test")
+    }
+    assert sum(len(RECIPES["glyphs"].plan(split)) for split in scripts) >= 500
+    assert sum(map(len, scripts.values())) == len(set.union(*scripts.values())) >= 10
+    for split in scripts:
+        for script in scripts[split]:
+            assert sum(plan.superclass == script for plan in RECIPES["glyphs"].plan(split)) >= 10
+
+
+def test_no_two_glyphs_are_alike_and_none_is_blank():
+    chosen = [character for script in glyphs.characters().values() for character in script]
+    forms = np.stack([typefaces.form(c, typefaces.faces_of()[c][0]).ravel() for c in chosen])
+    alike = forms @ forms.T - 2 * np.eye(len(forms))
+    assert alike.max() < glyphs.ALIKE
+    assert typefaces.form(" ", "DejaVuSans.ttf") is None and typefaces.form("|", "DejaVuSans.ttf") is None
+
+
+def test_lookalikes_of_other_scripts_are_dropped():
+    characters = glyphs.characters()
+    assert "A" in characters["Latin"] and "Α" not in characters["Greek"] and "А" not in characters["Cyrillic"]
+    assert not set("0123456789") & {c for script in characters.values() for c in script}
+
+
+def test_signs_use_no_character_of_glyphs():
+    used = {character for script in glyphs.characters().values() for character in script}
+    pictograms = [pictogram for *_, row in signs.DESIGNS.values() for pictogram in row]
+    assert len(set(pictograms)) == len(pictograms) and not used & set(pictograms)
+    held = FT2Font(str(typefaces.font_folder() / "DejaVuSans.ttf")).get_charmap()
+    assert all(ord(pictogram) in held for pictogram in pictograms)
+
+
+def test_places_in_photographs_do_not_overlap():
+    places = photographs.places()
+    assert len(places) >= 30
+    for k, (name, x, y) in enumerate(places):
+        for other, x2, y2 in places[:k]:
+            assert name != other or max(abs(x - x2), abs(y - y2)) >= photographs.PLACE
+
+
+def test_crops_stay_inside_their_own_place(monkeypatch):
+    name, x, y = photographs.places()[0]
+    white = {other: np.full_like(image, 255) for other, image in photographs._photographs().items()}
+    white[name] = white[name].copy()
+    white[name][y : y + photographs.PLACE, x : x + photographs.PLACE] = 0  # the place is black, all else is white
+    monkeypatch.setattr(photographs, "_photographs", lambda: white)
+    for key in ("exposure", "contrast", "cast", "softness", "shade", "noise"):
+        monkeypatch.setitem(photographs.STRENGTH, key, 0.0)
+    plan = ClassPlan("photographs", "any", 200, parameters={"place": (name, x, y)})
+    assert photographs.RECIPE.render(plan, SIZE).max() == 0
+
+
+def test_digits_are_the_scans_enlarged():
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    images = RECIPES["digits"].render(RECIPES["digits"].plan("test")[3], SIZE)
+    assert len(images) == (data.target == 3).sum()
+    blocks = images[..., 0].reshape(len(images), 8, 4, 8, 4).mean(axis=(2, 4)) * 16 / 255
+    assert np.corrcoef(blocks.ravel(), data.images[data.target == 3].ravel())[0, 1] > 0.97
+
+
+# Drawing with several processes
+
+
+def test_one_and_two_processes_draw_the_same_bytes(tmp_path):
+    recipe = RECIPES["shapes"]
+    classes = {split: few(recipe, split, classes=3, images=4) for split in ("train", "test")}
+    for n_jobs in (1, 2):
+        files = {split: tmp_path / f"{n_jobs}" / f"{split}.npy" for split in classes}
+        (tmp_path / f"{n_jobs}").mkdir()
+        for file in files.values():
+            create(file, (12, SIZE, SIZE, 3))
+        miniature.draw(classes, files, SIZE, n_jobs)
+    for split in classes:
+        drawn = np.load(tmp_path / "1" / f"{split}.npy")
+        np.testing.assert_array_equal(drawn, np.load(tmp_path / "2" / f"{split}.npy"))
+        np.testing.assert_array_equal(drawn[4:8], recipe.render(classes[split][1], SIZE))
+
+
+def test_recipes_differ_by_their_code_and_share_nothing_else():
+    codes = {name: miniature.preparation(name, SIZE).recipe["code"] for name in RECIPES}
+    assert len(set(codes.values())) == len(RECIPES)
+    assert codes == {name: miniature.preparation(name, 84).recipe["code"] for name in RECIPES}
+
+
+# From a study
+
+
+def test_open_source_prepares_a_dataset_of_the_miniature(tmp_path):
+    opened = open_source("digits", MINIATURE, "test", SIZE, tmp_path)
+    assert (
+        opened.class_names == tuple("0123456789")
+        and len(opened.images) == 1797
+        and opened.images.shape[1:] == (SIZE, SIZE, 3)
+    )
+    plan = RECIPES["digits"].plan("test")[7]
+    np.testing.assert_array_equal(opened.images_of(7), RECIPES["digits"].render(plan, SIZE))
+    verify(miniature.preparation("digits", SIZE), tmp_path)
+
+
+def test_unknown_dataset_split_and_size(tmp_path):
+    with pytest.raises(DatasetError, match="no dataset 'glyph'; it has: glyphs, textures.*Did you mean 'glyphs'"):
+        open_source("glyph", MINIATURE, "test", SIZE, tmp_path)
+    with pytest.raises(DatasetError, match="'digits' has no split 'train'; it has: test"):
+        open_source("digits", MINIATURE, "train", SIZE, tmp_path)
+    with pytest.raises(DatasetError, match="drawn at 28 pixels or more, not 20"):
+        open_source("digits", MINIATURE, "test", 20, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_importing_the_datasets_does_not_import_torch():
+    code = "import sys, tcnaps.datasets.miniature; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
