@@ -11,7 +11,7 @@ import sys
 
 from tcnaps.config import Study, UserError, load_study, project_root
 from tcnaps.datasets import DatasetError, __main__ as datasets, preparation
-from tcnaps.datasets.preparing import SplitLayout, folder_of, layout_of, state
+from tcnaps.datasets.preparing import SplitLayout, layout_of, state
 from tcnaps.studies.requirements import unmet_needs
 
 
@@ -41,7 +41,7 @@ def _prepared(study: Study, name: str) -> dict[str, SplitLayout] | None:
     """What the splits of a prepared dataset hold; None where it is not prepared."""
     try:
         made = preparation(name, study.datasets[name], study.image_size, study.decoding)
-        index, _ = state(made, folder_of(made, project_root() / study.data_folder))
+        index, _ = state(made, made.place(project_root() / study.data_folder))
     except (DatasetError, ImportError, OSError):  # which has been said
         return None
     return index and {split: layout_of(entry) for split, entry in index["splits"].items()}
