@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 # With either of these set, Jupyter may prefer another installation's kernel to the one in .venv.
 unexport JUPYTER_PATH JUPYTER_PREFER_ENV_PATH
 
-.PHONY: help figures plan differences test test-browser lab serve bench clean force
+.PHONY: help figures plan differences lint test test-browser lab serve bench clean force
 
 help:
 	@echo "make figures [STUDY=configs/miniature.yaml] [CORES=n] [DEVICE=cuda] [WORKERS=n]"
@@ -21,6 +21,7 @@ help:
 	@echo "make differences [STUDY=...]"
 	@echo "             what each difference between the paper and its released code costs; trains a dozen models"
 	@echo "make test    run the tests                            (ARGS=... goes to pytest)"
+	@echo "make lint    check format, style, types of method and config, and what the rooms import"
 	@echo "make test-browser"
 	@echo "             drive the widgets in JupyterLab, Notebook and Voila; needs Chromium   (ARGS=... goes to pytest)"
 	@echo "make lab     open the notebooks in JupyterLab         (ARGS=... goes to JupyterLab)"
@@ -44,6 +45,13 @@ plan: $(STAMP)
 differences: $(STAMP)
 	@exec $(RUN) -m tcnaps.studies.batch study --parent $$PPID $(OPTIONS) "$(STUDY)" -- differences
 
+lint: $(STAMP)
+	$(RUN) -m ruff format --check
+	$(RUN) -m ruff check
+	$(RUN) -m mypy
+	$(VENV)/bin/lint-imports
+	$(RUN) -m nbstripout --verify notebooks/*.ipynb
+
 # Two processes, with one thread each (tests/conftest.py): each of them loads PyTorch.
 test: $(STAMP)
 	@exec $(RUN) -m pytest -n 2 --dist loadfile $(ARGS)
@@ -61,7 +69,7 @@ bench: $(STAMP)
 	@exec $(RUN) benchmarks/run.py $(ARGS)
 
 clean:
-	rm -rf .snakemake .pytest_cache .ruff_cache .hypothesis build tcnaps.egg-info
+	rm -rf .snakemake .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis build tcnaps.egg-info
 	for made in checkpoints rows notebooks served meta-training .ready .lock; do rm -rf results/*/$$made; done
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 	if [ -d figures ]; then find figures -name '*.pdf' -type f -exec rm -f {} +; fi
@@ -89,7 +97,7 @@ $(STAMP): pyproject.toml constraints.txt
 	    echo "(apt-get install python3-venv), or name another Python: make $(or $(MAKECMDGOALS),figures) PYTHON=..." >&2; \
 	    exit 1; }; }
 	@echo "Installing into $(VENV): some minutes and about 7 GB (all messages: $(VENV)/install.log)"
-	@{ $(RUN) -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[test]' 2>&1 \
+	@{ $(RUN) -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[suite,test]' 2>&1 \
 	  && echo "$(CURDIR)" > $(STAMP).new; } | tee $(VENV)/install.log | $(MEGABYTES)
 	@test -e $(STAMP).new || { \
 	  tail -n 20 $(VENV)/install.log >&2; \

@@ -33,7 +33,7 @@ except UserError as error:
 RESULTS, FIGURES = f"results/{study.name}", f"figures/{study.name}"
 BACKBONE = f"{RESULTS}/checkpoints/backbone.safetensors"
 RUN = ("exec {PYTHON:q} -m tcnaps.studies.batch notebook --quiet --parent $PPID {input.notebook:q} {log.notebook:q} "
-       "-p study {STUDY:q}")
+       "-p study_file {STUDY:q}")
 # Where and how a network runs is no part of what it computes: it makes nothing stale.
 DEVICE = f"-p device {config.get('device', 'cpu')} -p workers {int(config.get('workers', 0))}"
 RUN_ON_DEVICE = RUN + " {DEVICE}"

@@ -7,7 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 
 class Traffic(TorchDispatchMode):
-    """Bytes that convolutions read and write: the least that goes through memory where no two layers are one."""
+    """Bytes that convolutions read and write: the least memory traffic as long as no two layers are fused."""
 
     def __init__(self):
         super().__init__()

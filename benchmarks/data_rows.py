@@ -1,4 +1,4 @@
-"""Preparation of images, loading of episodes, start-up: what has no direct implementation to be compared with."""
+"""Preparing images, loading episodes and start-up, which have no direct implementation to be compared with."""
 
 import os
 import statistics
@@ -27,7 +27,7 @@ EPISODES = 40
 
 
 def measure_data(repetitions: int) -> list[dict]:
-    """Rows like those of `run.measure`, all in this process; `images` says of how many images the times are."""
+    """Rows like those of `run.measure`, all in this process; `images` is the number of images timed."""
     rows = []
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -67,7 +67,7 @@ def _row(name: str, calls: dict[str, Callable[[], object]], repetitions: int, im
         if number < len(calls) - 1:
             found[which] |= ratio(times[which], times[list(calls)[-1]])
     for number, (which, one) in enumerate(found.items()):
-        rate = f"{images / one['seconds']:>9,.0f} images a second" if images else ""
+        rate = f"{images / one['seconds']:>9,.0f} images per second" if images else ""
         faster = f"{one['ratio']:.2f}× ({one['ratio_low']:.2f}–{one['ratio_high']:.2f})" if "ratio" in one else ""
         print(
             f"{'data' if number == 0 else '':>10} {name if number == 0 else '':<55} {which:<18} "
@@ -78,7 +78,7 @@ def _row(name: str, calls: dict[str, Callable[[], object]], repetitions: int, im
 
 
 def write_jpegs(folder: Path, n_classes: int, n_images: int, size: int) -> None:
-    """Pictures with edges and noise, about as many bytes as photographs of that size have."""
+    """Pictures with edges and noise; as files they are about as large as photographs of that size."""
     generator = np.random.default_rng(0)
     for k in range(n_classes):
         (folder / "train" / f"{k}").mkdir(parents=True)
@@ -106,7 +106,7 @@ def _plain(folder: Path) -> Callable[[], object]:
 
 
 def _loading(source: ImageSource, repetitions: int) -> list[dict]:
-    """Episodes of 500 images, from a disk and from the system's cache, alone and beside what uses them."""
+    """Episodes of 500 images, from a disk and from the system's cache, alone and beside computation."""
     protocol = FixedProtocol(way=20, shot=15, queries_per_class=10)
     weight = torch.randn(64, 3, 3, 3)
     names = {2: "two workers", 1: "one worker", 0: "none"}

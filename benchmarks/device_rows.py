@@ -21,7 +21,7 @@ from tcnaps.datasets import open_source
 from tcnaps.datasets.image_source import ImageSource
 from tcnaps.episodes.loading import Loader
 from tcnaps.episodes.sampling import draw_episode
-from tcnaps.figures.measurements import PARTS
+from tcnaps.figures.speed import PARTS
 from tcnaps.method.clustering import trajectory
 from tcnaps.method.episode import Episode
 from tcnaps.method.model import TransductiveCNAPS
@@ -34,14 +34,14 @@ COUNTED = {"task encoder": "set encoder", "backbone": "backbone"}
 def measure_device(
     device: torch.device, size: int, repetitions: int, settings: dict[str, tuple[int, int, int]] = EPISODES
 ) -> Iterator[dict]:
-    """Rows like those of `run.measure`, seconds an episode; the last setting is to be the largest.
+    """Rows like those of `run.measure`, seconds per episode; the last setting is to be the largest.
 
-    For networks, `share` is of the operations a second that one large matrix product reaches in the same precision.
+    For networks, `share` is of the operations per second that one large matrix product reaches in the same precision.
     """
     limits = {precision: matrix_limit(device, dtype) for precision, dtype in PRECISIONS.items()}
     counted = per_image(size)
     for precision, limit in limits.items():
-        print(f"One large matrix product, {precision}: {limit / 1e12:.1f} · 10¹² operations a second")
+        print(f"One large matrix product, {precision}: {limit / 1e12:.1f} · 10¹² operations per second")
     for name, (way, shot, queries) in settings.items():
         n_images = way * (shot + queries)
         together = max(1, IMAGES_AT_ONCE // n_images)
@@ -75,7 +75,7 @@ def measure_device(
 
 
 def parts(model: TransductiveCNAPS, tasks: list[Episode]) -> dict[str, Callable[[], object]]:
-    """Calls for each part of the tasks, taken together, on what the part before gives it."""
+    """Calls for each part of an episode, for all tasks together, on the result of the part before."""
     images = torch.cat([images for task in tasks for images in (task.support_images, task.query_images)])
     with torch.no_grad():
         film, features = model.adapt(*tasks), model.features_together(tasks)
@@ -97,7 +97,7 @@ def direct(device: torch.device, tasks: list[Episode]) -> Callable[[], object]:
 def in_turns(
     calls: dict[tuple, Callable[[], object]], repetitions: int, device: torch.device
 ) -> dict[tuple, tuple[list[float], int | None]]:
-    """Seconds of the turns after a first one, and what the call adds to the device's memory in bytes, for each."""
+    """For each call: seconds of all turns but the first, and the bytes that it adds to the device's memory."""
     times: dict[tuple, list[float]] = {name: [] for name in calls}
     peaks = dict.fromkeys(calls)
     for turn in range(repetitions + 1):
@@ -114,14 +114,14 @@ def in_turns(
 
 
 def matrix_limit(device: torch.device, dtype: torch.dtype) -> float:
-    """Operations a second of one large matrix product."""
+    """Operations per second of one large matrix product."""
     n = 8192 if device.type == "cuda" else 1024
     a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
     return 2 * n**3 / min(_seconds(lambda: a @ b, device) for _ in range(10))
 
 
 def loading_row(device: torch.device, size: int, repetitions: int, setting: tuple[int, int, int]) -> dict:
-    """Seconds an episode from files to the device, without worker processes and with two."""
+    """Seconds per episode from files to the device, without worker processes and with two."""
     way, shot, queries = setting
     with tempfile.TemporaryDirectory() as place:
         write_jpegs(Path(place) / "images", way, shot + queries, size)
@@ -153,14 +153,14 @@ def _row(name: str, size: int, device: torch.device, measured: dict) -> dict:
 
 
 def _shown(row: dict) -> dict:
-    """The same row, once it is on the screen."""
+    """Prints the row and returns it."""
     for number, (implementation, one) in enumerate(row["measured"].items()):
         text = f"{'device':>10} {row['name'] if number == 0 else '':<34} {implementation:<12}"
-        text += f"{1e3 * one['seconds']:>10.2f} ms an episode"
+        text += f"{1e3 * one['seconds']:>10.2f} ms per episode"
         if one["bytes"]:
             text += f" {one['bytes'] / 1e9:>6.2f} GB"
         if "share" in one:
-            text += f"  {100 * one['share']:.0f}% of a matrix product's operations a second"
+            text += f"  {100 * one['share']:.0f}% of a matrix product's operations per second"
         if "ratio" in one:
             text += f" {one['ratio']:>7.2f}× ({one['ratio_low']:.2f}–{one['ratio_high']:.2f})"
         print(text, flush=True)

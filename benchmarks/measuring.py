@@ -1,4 +1,4 @@
-"""Times implementations of one thing in turns, each in a process of its own, with what it adds to its memory.
+"""Times implementations of the same thing in turns, each in its own process, and measures the memory that each adds.
 
 Processes apart, since what one leaves behind in memory makes the next one faster or slower. In turns, so that whatever
 else the machine does meets all of them.
@@ -24,7 +24,7 @@ INFO = Path("/proc/meminfo")
 
 
 class Implementation:
-    """The other end of `serve`: a process that is asked for one call after the other.
+    """The other end of `serve`: a process that makes one call after the other when asked.
 
     Attributes:
         seconds: of the calls so far, without the first, which warms up.
@@ -90,7 +90,7 @@ def compare(
     apart: bool,
     differences: Callable[[object, object], dict[str, float]] | None,
 ) -> dict[str, dict]:
-    """Times of all implementations, the last of which is what the others are compared with.
+    """Times of all implementations; the others are compared with the last.
 
     Args:
         patience: seconds after which no further turn begins, once there were two.
@@ -146,7 +146,7 @@ def _turns(commands: dict[str, Sequence[str]], repetitions: int, patience: float
 
 
 def memory(reset: bool = False) -> int:
-    """The peak of this process's memory in bytes; with `reset`, from what is in use now on, where that can be had."""
+    """The peak of this process's memory in bytes; with `reset`, counted from now on, where the system can do that."""
     try:
         if reset:
             Path("/proc/self/clear_refs").write_text("5")
@@ -157,7 +157,7 @@ def memory(reset: bool = False) -> int:
 
 
 def available_memory() -> int:
-    """Bytes."""
+    """In bytes."""
     lines = dict(line.split(":") for line in INFO.read_text().splitlines())
     return int(lines["MemAvailable"].split()[0]) * 1024
 
@@ -185,7 +185,7 @@ def machine() -> dict:
 
 
 def limits() -> dict:
-    """What the machine can do at most, as measured: arithmetic in operations a second, memory in bytes a second."""
+    """The machine's limits, as measured: arithmetic in operations per second, memory in bytes per second."""
     found = {}
     for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
         # A convolution: where matrix products go through another library, they can be slower.
@@ -207,7 +207,7 @@ def _seconds(call: Callable[[], object]) -> float:
 
 
 def printed(group: str, name: str, found: dict[str, dict]) -> str:
-    """Lines of the report, one for each implementation."""
+    """Lines of the report, one per implementation."""
     lines = []
     for number, (implementation, row) in enumerate(found.items()):
         text = f"{group if number == 0 else '':>10} {name if number == 0 else '':<24} {implementation:<22}"

@@ -1,4 +1,4 @@
-"""What is timed: for every row the implementations, the last of which the others are compared with."""
+"""What is timed. Each row names its implementations; all are compared with the last."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -21,7 +21,7 @@ Call = Callable[[], object]
 HELD = ExitStack()  # as long as the process lasts
 MINIMUM, MAXIMUM = 2, 4
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-EPISODES = {  # name: way, support images a class, query images a class
+EPISODES = {  # name: way, support images per class, query images per class
     "5-way 1-shot": (5, 1, 10),
     "5-way 5-shot": (5, 5, 10),
     "20-way 10-shot": (20, 10, 10),
@@ -42,10 +42,10 @@ class Row:
     """One comparison.
 
     Attributes:
-        calls: for every implementation what builds the call to be timed, in the process in which it will run.
-        compare: how two results differ, by name.
-        inner: calls at a time, of all but the last, where one is too short to be timed.
-        apart: whether they are too large to be in memory together.
+        calls: implementation → a function that builds the call to be timed, in the process in which it will run.
+        compare: measures by which two results differ, by name.
+        inner: how often all but the last are called per timing, where one call is too short to be timed.
+        apart: whether the implementations are too large to be in memory together.
     """
 
     name: str
@@ -70,7 +70,7 @@ def episode(way: int, shot: int, queries: int, size: int, seed: int = 0) -> Epis
 
 
 def own_model(precision: str = "float32", training: str = "support_and_query") -> TransductiveCNAPS:
-    """The library's model, with weights that depend on nothing but the training."""
+    """The library's model; its weights depend on the training alone."""
     torch.manual_seed(0)
     model = TransductiveCNAPS(training, Backbone(), precision=PRECISIONS[precision])
     for module in model.modules():  # as uneven as after training: 1 and 0 would flatter whoever skips them
@@ -88,7 +88,7 @@ def plain() -> direct_model.Model:
 
 
 def contents(task: Episode) -> tuple:
-    """For the direct model, which takes images in the default layout."""
+    """The episode's images in the default layout, which the direct model takes."""
     return task.support_images.contiguous(), task.support_labels, task.query_images.contiguous()
 
 
@@ -105,7 +105,7 @@ def of_precisions(build: Callable[[str], Call], other: Callable[[], Call]) -> di
 
 
 def part_rows(size: int) -> Iterator[Row]:
-    """The parts of an episode, each on what the part before gives it."""
+    """The parts of an episode, each timed on the result of the part before."""
     for name in ("5-way 5-shot", "20-way 10-shot"):
         setting = EPISODES[name]
 
@@ -162,7 +162,7 @@ def episode_rows(size: int) -> Iterator[Row]:
 
 
 def training_rows(size: int) -> Iterator[Row]:
-    """A forward and a backward pass. Ours keeps its memory meanwhile, as meta-training does."""
+    """A forward and a backward pass. The library's keeps freed memory, as meta-training does."""
     for name, setting in TRAINING.items():
 
         def ours(precision, setting=setting):
@@ -195,7 +195,7 @@ def stepping(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> Call:
 
 
 def sweep_rows(size: int) -> Iterator[Row]:
-    """All 55 pairs of a minimum and a maximum from 1 to 10: from one trajectory, and by an evaluation each."""
+    """All 55 pairs of a minimum and a maximum from 1 to 10: from one trajectory, and by one evaluation per pair."""
     rules = [(minimum, maximum) for maximum in range(1, 11) for minimum in range(1, maximum + 1)]
     setting = EPISODES["5-way 5-shot"]
 

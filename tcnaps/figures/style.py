@@ -9,23 +9,16 @@ from pathlib import Path
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 COLUMN_WIDTH, TEXT_WIDTH = 3.3, 6.9  # inches, of a two-column paper
-Panels = Sequence[Axes] | np.ndarray  # `subplots` gives an array of Axes
+Panels = Sequence[Axes] | np.ndarray  # `figure` gives an array of Axes
 
 # Okabe and Ito's palette: distinct under the common colour deficiencies.
-BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILLION, PURPLE = (
-    "#000000",
-    "#E69F00",
-    "#56B4E9",
-    "#009E73",
-    "#F0E442",
-    "#0072B2",
-    "#D55E00",
-    "#CC79A7",
-)
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 PALETTE = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY, "#7A7A7A", BLACK)
 GREY = "#6E6E6E"
 DOMAIN_NAMES = {"in": "In-domain", "out": "Out-of-domain", "all": "All datasets"}
@@ -45,70 +38,127 @@ VARIANT_STYLES = {
     "GMM-EM+": (PURPLE, ">"),
 }
 
-STYLE = {
-    "figure.dpi": 120,
-    "savefig.dpi": 200,
-    "figure.constrained_layout.use": True,
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
+PAGE = {"figure.dpi": 120, "savefig.dpi": 200, "figure.facecolor": "white", "savefig.facecolor": "white"}
+TEXT = {
     "font.family": "DejaVu Sans",
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.labelsize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7,
     "axes.titleweight": "bold",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E2E2E2",
-    "grid.linewidth": 0.5,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "lines.linewidth": 1.2,
-    "lines.markersize": 4,
-    "errorbar.capsize": 0,
-    "legend.frameon": False,
-    "legend.handlelength": 1.6,
-    "pdf.fonttype": 42,  # 42 embeds TrueType, so that text stays text
 }
-
+SMALL_TEXT = {"xtick.labelsize": 7, "ytick.labelsize": 7, "legend.fontsize": 7}
+FRAME = {"axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6, "axes.axisbelow": True}
+GRID = {"axes.grid": True, "grid.color": "#E2E2E2", "grid.linewidth": 0.5}
+TICKS = {f"{axis}tick.major.{part}": size for axis in "xy" for part, size in (("width", 0.6), ("size", 2.5))}
+MARKS = {"lines.linewidth": 1.2, "lines.markersize": 4, "errorbar.capsize": 0}
+LEGEND = {"legend.frameon": False, "legend.handlelength": 1.6}
+STYLE = PAGE | TEXT | SMALL_TEXT | FRAME | GRID | TICKS | MARKS | LEGEND
+# 42 embeds TrueType, so that text stays text.
+STYLE |= {"figure.constrained_layout.use": True, "pdf.fonttype": 42}
 
 LOCK = threading.RLock()  # the look is global in matplotlib: one thread draws at a time
 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The shared look, for the figures made inside the `with` block."""
-    with LOCK, mpl.rc_context(STYLE):
-        yield
+    """The shared look, for the figures made inside the `with` block.
+
+    Whether matplotlib is interactive survives the block. Notebooks switch it on when the first figure is made, and
+    `rc_context` would switch it off again: no later figure of the notebook would be displayed.
+    """
+    with LOCK:
+        interactive = mpl.is_interactive()
+        try:
+            with mpl.rc_context(STYLE):
+                try:
+                    yield
+                finally:
+                    interactive = mpl.is_interactive()
+        finally:
+            mpl.interactive(interactive)
 
 
-def subplots(
-    rows: int = 1, columns: int = 1, width: float | None = None, height: float | int = 2.4, **options
-) -> tuple[Figure, Axes | np.ndarray]:
-    """`plt.subplots` by width and height in inches. Call it, and what draws on it, inside `style()`.
+def plain_text(name: str) -> str:
+    """A name from outside, such as a class's, as matplotlib shows it unchanged: dollar signs begin no formula."""
+    return name.replace("$", r"\$")
+
+
+@contextmanager
+def figure(
+    path: str | Path,
+    columns: int | None = None,
+    rows: int = 1,
+    width: float | None = None,
+    height: float | int = 2.4,
+    **options,
+) -> Iterator[tuple[Figure, Axes | np.ndarray]]:
+    """A figure in the shared look: draw it inside the `with` block; at its end it is saved as PNG and PDF.
 
     Args:
-        width: default: that of a column for one panel, of the text for several side by side.
+        path: without suffix; see `save`.
+        columns: panels side by side. None gives a single Axes, a number an array of rows * columns Axes.
+        width: in inches, like the height; by default a column's for one panel, the text's for several side by side.
+        options: of `plt.subplots`, for instance `sharey=True`.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> with figure(folder / "two-lines", columns=2, height=1.5) as (_, axes):
+        ...     lines = [ax.plot([0, 1]) for ax in axes]
+        >>> sorted(path.name for path in folder.iterdir())
+        ['two-lines.pdf', 'two-lines.png']
     """
-    width = width or (COLUMN_WIDTH if columns == 1 else TEXT_WIDTH)
-    return plt.subplots(rows, columns, figsize=(width, height), **options)
+    with style():
+        size = (width or (COLUMN_WIDTH if columns in (None, 1) else TEXT_WIDTH), height)
+        drawn, axes = plt.subplots(rows, columns or 1, figsize=size, squeeze=False, **options)
+        yield drawn, axes[0, 0] if columns is None else axes.ravel()
+        save(drawn, path)
 
 
 def variant_style(name: str, position: int = 0) -> tuple[str, str]:
-    """Colour and marker of a variant or a domain; other names take the palette's colour at `position`."""
+    """Colour and marker of a variant or a domain; other names take the palette's colour at `position`.
+
+    Example:
+        >>> variant_style("Transductive")
+        ('#D55E00', '^')
+    """
     fixed = VARIANT_STYLES | {domain: (colour, "o") for domain, colour in DOMAIN_COLOURS.items()}
     return fixed.get(name, (PALETTE[position % len(PALETTE)], "osD^vPXh"[position % 8]))
 
 
+def dots(
+    ax: Axes,
+    x: pd.Series | Sequence | float,
+    y: pd.Series | Sequence | np.ndarray | float,
+    look: tuple[str, str],
+    line: str = "",
+    **intervals_and_options,
+) -> None:
+    """Dots of one colour and marker with thin bars for their intervals, `xerr` or `yerr`, joined by a `line` if any."""
+    colour, marker = look
+    ax.errorbar(x, y, fmt=marker + line, color=colour, elinewidth=1, **intervals_and_options)
+
+
+def zero_line(ax: Axes, along: str = "x") -> None:
+    """Where there is neither gain nor loss: a horizontal line, or a vertical one along "y"."""
+    (ax.axhline if along == "x" else ax.axvline)(0, color=BLACK, linewidth=0.8)
+
+
+def legend_above(ax: Axes, entries: int) -> None:
+    """A legend over the Axes, where there is more than one thing to tell apart."""
+    if entries > 1:
+        place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
+        ax.legend(**place, ncols=min(entries, 4), columnspacing=1.2, handletextpad=0.4)
+
+
+def legend_below(axes: Panels, columns: int = 4) -> None:
+    """One legend for all panels, below them, from what the first shows."""
+    handles = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
+    axes[0].figure.legend(handles.values(), handles, loc="outside lower center", ncols=columns)
+
+
 def save(figure: Figure, path: str | Path) -> list[Path]:
-    """Writes `path`.png (200 dpi) and `path`.pdf; equal figures give equal bytes, none is left half-written.
+    """Writes `path`.png (200 dpi) and `path`.pdf; equal figures give equal bytes, and none is left half-written.
 
     Args:
         path: without suffix; missing folders are made.
@@ -118,7 +168,7 @@ def save(figure: Figure, path: str | Path) -> list[Path]:
     # The date and the program's version would make two runs differ.
     for suffix, metadata in (("png", {"Software": None}), ("pdf", {"CreationDate": None})):
         final = path.with_name(f"{path.name}.{suffix}")
-        partial = path.with_name(f".{path.name}.{os.getpid()}.{suffix}")
+        partial = path.with_name(f".{os.getpid()}.{path.name}.{suffix}")
         try:
             with style():
                 figure.savefig(partial, metadata=metadata)

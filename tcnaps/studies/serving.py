@@ -38,13 +38,13 @@ def copy_notebooks(study: Study, path: str, names: Sequence[str] = NOTEBOOKS) ->
     """Copies of the notebooks with this study in their `parameters` cell, apart from those that train.
 
     Args:
-        path: the study's file, as the notebooks' parameter `study` takes it.
+        path: the study's file, as the notebooks' parameter `study_file` takes it.
 
     Returns:
         Their folder, results/<study>/served.
 
     Raises:
-        BatchError: a notebook has no parameter `study`.
+        BatchError: a notebook has no parameter `study_file`.
         SourceError: there is no such notebook.
     """
     root = project_root()
@@ -53,11 +53,11 @@ def copy_notebooks(study: Study, path: str, names: Sequence[str] = NOTEBOOKS) ->
     folder.mkdir(parents=True)
     for name in names:
         source = root / "notebooks" / f"{name}.ipynb"
-        if "study" not in notebook_parameters(source):
-            raise BatchError(f"{source} has no parameter 'study'.")
+        if "study_file" not in notebook_parameters(source):
+            raise BatchError(f"{source} has no parameter 'study_file'.")
         content = nbformat.read(source, as_version=4)
         tagged = next(i for i, cell in enumerate(content.cells) if "parameters" in cell.metadata.get("tags", ()))
-        chosen = nbformat.v4.new_code_cell(f"study = {json.dumps(str(path))}")
+        chosen = nbformat.v4.new_code_cell(f"study_file = {json.dumps(str(path))}")
         content.cells.insert(tagged + 1, chosen)
         nbformat.write(content, folder / source.name)
     return folder

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from playwright.sync_api import expect, sync_playwright
 from servers import REPOSITORY, TOKEN, JupyterSite, Server, VoilaSite, find_chromium, free_port
-from test_notebooks import STUDY
+from tiny_study import STUDY
 
 STUDY_FILE = "configs/tiny.yaml"
 expect.set_options(timeout=30_000)  # milliseconds: on a busy machine a picture takes its time
@@ -131,14 +131,16 @@ def opened(site, request):
 @pytest.fixture
 def lab(browser, jupyter, project, pictures, request):
     """`lab.open("12-stepper")` gives a page with the notebook in JupyterLab, all cells run."""
-    yield from opened(JupyterSite(browser, jupyter, project, pictures, {"study": STUDY_FILE}), request)
+    yield from opened(JupyterSite(browser, jupyter, project, pictures, {"study_file": STUDY_FILE}), request)
 
 
 @pytest.fixture
 def notebook7(browser, jupyter, project, pictures, request):
     """The same in Notebook 7."""
     route = "notebooks/{path}?token={token}"
-    yield from opened(JupyterSite(browser, jupyter, project, pictures, {"study": STUDY_FILE}, route=route), request)
+    yield from opened(
+        JupyterSite(browser, jupyter, project, pictures, {"study_file": STUDY_FILE}, route=route), request
+    )
 
 
 @pytest.fixture

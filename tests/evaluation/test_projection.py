@@ -1,6 +1,5 @@
-"""Views of an episode in a plane, contact sheets, and the comparison of heads."""
+"""Views of an episode in a plane, and the comparison of heads."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from small_study import blobs, small_study
@@ -8,7 +7,6 @@ from small_study import blobs, small_study
 from tcnaps.config import FixedProtocol
 from tcnaps.evaluation.compare_heads import compare_heads
 from tcnaps.evaluation.projection import discriminative_plane, view_in_plane
-from tcnaps.figures.training import contact_sheets
 from tcnaps.method.backbone import Backbone
 from tcnaps.method.clustering import class_logits, trajectory
 from tcnaps.method.head import Head
@@ -73,12 +71,3 @@ def test_heads_are_compared_on_the_same_episodes():
     assert (wide[1.0] == wide[0.25]).all()  # step 0 labels do not depend on the scale
     confidence = frame.groupby("head")["confidence"].mean()
     assert confidence[0.25] < confidence[1.0] and frame[["without", "refined"]].stack().between(0, 1).all()
-
-
-def test_contact_sheets_show_every_source_and_leave_the_rest_empty():
-    _, axes = plt.subplots(1, 3)
-    contact_sheets(axes, [blobs("blobs", "test"), blobs("others", "test")], classes=4, images=5)
-    shown = [ax.images[0].get_array() for ax in axes if ax.images]
-    assert [ax.get_title() for ax in axes] == ["blobs", "others", ""]
-    assert all(image.shape == (4 * 32, 5 * 32, 3) for image in shown) and len(shown) == 2
-    plt.close("all")

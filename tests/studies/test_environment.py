@@ -1,6 +1,8 @@
 """pyproject.toml, constraints.txt and environment.yml must name the same packages at the same versions."""
 
+import ast
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -9,6 +11,8 @@ import yaml
 ROOT = Path(__file__).parents[2]
 # Where conda-forge calls it otherwise.
 CONDA_NAMES = {"playwright": "playwright-python", "snakemake": "snakemake-minimal", "torch": "pytorch"}
+# Where a package's module is called otherwise.
+MODULE_NAMES = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn"}
 
 
 def normal(name):
@@ -18,7 +22,8 @@ def normal(name):
 def requirements():
     """Name and lowest version of everything that pyproject.toml asks for."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lines = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    extras = project["optional-dependencies"]
+    lines = [*project["dependencies"], *extras["suite"], *extras["test"]]
     found = {}
     for line in lines:
         name, lowest = re.fullmatch(r"([A-Za-z0-9._-]+)(?:>=([0-9.]+))?", line).groups()
@@ -67,3 +72,18 @@ def test_the_python_versions_agree():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["requires-python"] == ">=3.11"
     assert "3.11" in (ROOT / "Makefile").read_text()
+
+
+def test_the_library_alone_imports_only_what_the_slim_install_brings():
+    """Widgets and studies need the suite; the other rooms may use it inside functions only."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    slim = [re.match(r"[a-z0-9-]+", line).group() for line in project["dependencies"]]
+    known = {MODULE_NAMES.get(name, name) for name in slim} | sys.stdlib_module_names | {"tcnaps"}
+    foreign = []
+    for path in sorted((ROOT / "tcnaps").rglob("*.py")):
+        if path.relative_to(ROOT / "tcnaps").parts[0] not in ("widgets", "studies"):
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.Import | ast.ImportFrom):
+                    names = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+                    foreign += [(path.name, name) for name in names if name.split(".")[0] not in known]
+    assert not foreign

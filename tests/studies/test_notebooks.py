@@ -9,54 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 from measured import write_measurements
+from tiny_study import STUDY
 
 from tcnaps.config.fingerprint import code_cells
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-PROTOCOL = {"kind": "variable", "maximum_way": 6, "maximum_support_size": 18, "queries_per_class": 3}
-STUDY = {
-    "name": "tiny",
-    "image_size": 32,
-    "datasets": {
-        "textures": {"source": "miniature", "domain": "in"},
-        "digits": {"source": "miniature", "domain": "out"},
-    },
-    "pretraining": {"datasets": ["textures"], "epochs": 1, "schedule": "one cycle", "batch_size": 128},
-    "meta_training": {
-        "datasets": ["textures"],
-        "protocol": PROTOCOL,
-        "episodes": 2,
-        "episodes_per_step": 1,
-        "validate_every": 1,
-        "validation_datasets": ["textures"],
-        "validation_episodes": 2,
-    },
-    "evaluations": {
-        "variable": {
-            "protocol": PROTOCOL,
-            "datasets": ["textures", "digits"],
-            "episodes": 3,
-            "trainings": [
-                "support",
-                "support_and_query",
-                "support_and_query_refined",
-                "support_log_determinant",
-                "support_and_query_log_determinant",
-                "support_and_query_log_determinant_refined",
-            ],
-        },
-        **{
-            f"5-way-1-shot-{n}": {
-                "protocol": {"kind": "fixed", "way": 5, "shot": 1, "queries_per_class": n},
-                "datasets": ["textures", "digits"],
-                "trainings": ["support", "support_and_query"],
-                "episodes": 2,
-            }
-            for n in (3, 6)
-        },
-    },
-}
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda n: n.stem)
@@ -111,15 +69,32 @@ def run(name):
     run_notebook(
         Path("notebooks") / f"{name}.ipynb",
         executed,
-        ({} if name in WITHOUT_STUDY else {"study": "configs/tiny.yaml"}) | EXTRA.get(name, {}),
+        ({} if name in WITHOUT_STUDY else {"study_file": "configs/tiny.yaml"}) | EXTRA.get(name, {}),
         progress=False,
     )
     outputs = json.loads(executed.read_text())["cells"][-1]["outputs"]
     return "".join("".join(output.get("text", "")) for output in outputs)
 
 
+def figures_drawn(name):
+    return sum(source.count("style.figure(") for source, _ in code_cells(Path("notebooks") / f"{name}.ipynb"))
+
+
+def images_shown(name):
+    """How many pictures the executed notebook displays; those inside widgets do not count."""
+    cells = json.loads((Path("results/tiny/notebooks") / f"{name}.ipynb").read_text())["cells"]
+    outputs = [output for cell in cells for output in cell.get("outputs", ())]
+    return sum("image/png" in output.get("data", {}) for output in outputs)
+
+
 EXTRA = {
-    "01-soft-k-means": {"dataset": "textures", "scale_episodes": 2, "scales": [0.25, 1.0], "queries_per_class": 4},
+    "01-soft-k-means": {
+        "dataset": "textures",
+        "candidates": 3,
+        "scale_episodes": 2,
+        "scales": [0.25, 1.0],
+        "queries_per_class": 4,
+    },
     "11-differences": {"evaluations": ["variable", "5-way-1-shot-3"], "retrain": False},
     "16-precision": {"evaluations": ["variable", "5-way-1-shot-3"]},
 }
@@ -128,13 +103,15 @@ LOOKING = [n.stem for n in NOTEBOOKS if n.stem[:2] not in ("02", "03", "04")]
 
 
 @pytest.mark.slow
-def test_the_training_notebooks_answer_and_leave_their_figures(project):
+def test_the_training_notebooks_answer_and_leave_their_figures(project, monkeypatch):
     for name, pattern in {
         "02-pretrain": r"Held-out accuracy after 1 epochs: [\d.]+ ± [\d.]+%",
         "03-meta-train": r"support_and_query, best: validation accuracy [\d.]+ ± [\d.]+%",
         "04-evaluate": r"support_and_query, variable, minimum 2, maximum 4: [\d.]+ ± [\d.]+%",
     }.items():
         executed = json.loads((project / "results/tiny/notebooks" / f"{name}.ipynb").read_text())
+        monkeypatch.chdir(project)
+        assert images_shown(name) == figures_drawn(name)
         assert re.search(pattern, "".join(executed["cells"][-1]["outputs"][0]["text"])), name
     for figure in ("pretraining", "meta-training/support_and_query"):
         assert all(
@@ -148,6 +125,7 @@ def test_a_notebook_runs_and_answers_with_a_number(project, name, monkeypatch):
     monkeypatch.chdir(project)
     answer = run(name)
     assert re.search(r"\d", answer) and ("±" in answer or name in ("00-data", "15-speed")), answer
+    assert images_shown(name) == figures_drawn(name)
 
 
 @pytest.mark.slow

@@ -12,7 +12,8 @@ from tcnaps.config import Study, load_study
 from tcnaps.config.settings import AnyDataset
 from tcnaps.datasets import __main__, open_splits
 from tcnaps.datasets.class_folders import cut
-from tcnaps.figures.tables import PAPER_NAMES, read_published, read_published_averages
+from tcnaps.evaluation.csv_tables import read_published, read_published_averages
+from tcnaps.figures.tables import PAPER_NAMES
 from tcnaps.method.variants import TRAININGS
 
 ROOT = Path(__file__).resolve().parents[2]

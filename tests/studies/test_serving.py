@@ -38,7 +38,7 @@ def test_copies_hold_the_study_and_nothing_that_trains(root):
     for path in folder.iterdir():
         sources = [source for source, _ in code_cells(path)]
         position = next(i for i, (_, tags) in enumerate(code_cells(path)) if "parameters" in tags)
-        assert sources[position + 1] == 'study = "configs/o\'small.yaml"'
+        assert sources[position + 1] == 'study_file = "configs/o\'small.yaml"'
         original = [source for source, _ in code_cells(root / "notebooks" / path.name)]
         assert sources[: position + 1] + sources[position + 2 :] == original
         assert not any("train(" in source or "evaluate(" in source for source in sources)
@@ -54,7 +54,7 @@ def test_old_copies_go(root):
 
 def test_refused(root):
     write_notebook(root / "notebooks" / "20-other.ipynb", cell("other = 1", "parameters"))
-    with pytest.raises(BatchError, match="has no parameter 'study'"):
+    with pytest.raises(BatchError, match="has no parameter 'study_file'"):
         serving.copy_notebooks(small_study(), "configs/small.yaml", ["20-other"])
     with pytest.raises(SourceError, match="21-none"):
         serving.copy_notebooks(small_study(), "configs/small.yaml", ["21-none"])

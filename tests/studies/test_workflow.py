@@ -47,12 +47,12 @@ CODE = """
 import json
 import time
 from pathlib import Path
-from tcnaps.figures import style as figure_style
+from tcnaps.figures import style
 from tcnaps.config import load_study
 
 name, figures, tables = {facts}
 root = Path.cwd().parent
-study_name = load_study(study).name
+study_name = load_study(study_file).name
 files = [f"figures/{{study_name}}/{{figure}}.{{end}}" for figure in figures for end in ("png", "pdf")]
 files += [f"results/{{study_name}}/{{table}}" for table in tables]
 with open(root / "executed.txt", "a") as log:
@@ -152,7 +152,7 @@ def make_project(root):
         write_notebook(
             root / "notebooks" / f"{name}.ipynb",
             cell(
-                'study = "configs/miniature.yaml"'
+                'study_file = "configs/miniature.yaml"'
                 + ('\ntraining = "support"' * per_training)
                 + ('\nevaluation = ""' * (name[:2] in ("06", "07", "08", "10")))
                 + device

@@ -1,25 +1,9 @@
-"""The data and the two training phases: contact sheets and learning curves → matplotlib Axes."""
+"""The learning curves of the two training phases → matplotlib Axes."""
 
-from collections.abc import Sequence
-
-import numpy as np
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
-from tcnaps.datasets.image_source import ImageSource
 from tcnaps.figures.style import BLACK, PALETTE, Panels
-
-
-def contact_sheets(axes: Panels, sources: Sequence[ImageSource], classes: int, images: int) -> None:
-    """A few images of each dataset: a panel per source, a class per row; panels left over stay empty."""
-    for ax in axes:
-        ax.axis("off")
-    for ax, source in zip(axes, sources, strict=False):
-        chosen = np.linspace(0, source.n_classes - 1, min(classes, source.n_classes)).round().astype(int).tolist()
-        rows = [np.concatenate(list(source.images_of(k)[:images]), axis=1) for k in chosen]
-        width = min(row.shape[1] for row in rows)
-        ax.imshow(np.concatenate([row[:, :width] for row in rows]), interpolation="nearest")
-        ax.set_title(source.dataset)
 
 
 def pretraining(axes: Panels, curve: pd.DataFrame) -> None:
@@ -58,9 +42,8 @@ def meta_training(axes: Panels, steps: pd.DataFrame, validation: pd.DataFrame) -
     train.set(ylabel="Accuracy (%)", title="Training episodes")
     for i, (name, own) in enumerate(validation.groupby("dataset", sort=False)):
         colour = PALETTE[i % (len(PALETTE) - 1)]  # black, the last, is the mean's
-        valid.plot(
-            own["episode"], 100 * own["accuracy"], color=colour, linewidth=0.8, marker=".", markersize=3, label=name
-        )
+        look = {"color": colour, "linewidth": 0.8, "marker": ".", "markersize": 3}
+        valid.plot(own["episode"], 100 * own["accuracy"], label=name, **look)
     mean = 100 * validation.groupby("episode")["accuracy"].mean()
     valid.plot(mean.index, mean, color=BLACK, linewidth=1.8, marker="o", markersize=3, label="mean")
     valid.set(title="Validation", ylabel="Accuracy (%)")

@@ -5,9 +5,6 @@ from pathlib import Path
 
 import pandas as pd
 
-# Of the paper's Figure 2, in their order.
-PARTS = ("task encoder", "backbone", "clustering")
-
 
 def load_measurements(path: str | Path) -> pd.DataFrame:
     """One row for each thing measured and each implementation of it.
@@ -15,8 +12,7 @@ def load_measurements(path: str | Path) -> pd.DataFrame:
     Returns:
         group, name, size (of the images, in pixels), implementation, seconds (the median), ratio, ratio_low and
         ratio_high (seconds of what it is compared with ÷ its own; nan for that one), gigabytes (what it added to its
-        process's memory at the peak), problem (why there is no time), and what of the machine: processor, threads,
-        torch.
+        process's memory at the peak), problem (why there is no time), and of the machine: processor, threads, torch.
 
     Raises:
         FileNotFoundError: nothing was measured yet.
@@ -57,15 +53,15 @@ def parts_of_episodes(measurements: pd.DataFrame) -> pd.DataFrame:
 
 
 def distance_from_the_limit(path: str | Path, images: dict[str, int]) -> pd.DataFrame:
-    """How much of what the machine can do the convolutions reach.
+    """What share of the machine's speed the convolutions reach.
 
     Args:
-        images: how many images an episode has, for those whose parts were measured.
+        images: the number of images of each episode whose parts were measured.
 
     Returns:
-        episode, part, implementation, operations (of the whole), achieved and limit (operations a second; the limit is
-        that of one large convolution in the same precision), share (achieved ÷ limit) and bytes_share (the least time
-        for what convolutions read and write ÷ the time taken).
+        episode, part, implementation, operations (of the whole), achieved and limit (operations per second; the
+        limit is that of one large convolution in the same precision), share (achieved ÷ limit) and bytes_share (the
+        least time for what convolutions read and write ÷ the time taken).
     """
     content = json.loads(Path(path).read_text())
     limits = next(row["machine"]["limits"] for row in content["rows"] if row["group"] == "parts")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Error, Locator, Page
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[1]
 TOKEN = "test"
 PATIENCE = 120_000  # milliseconds: a kernel that imports PyTorch on a busy machine takes its time
 

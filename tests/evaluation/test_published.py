@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 
 from tcnaps.config import project_root
+from tcnaps.evaluation.csv_tables import PUBLISHED_FILES, read_published, read_published_averages
 from tcnaps.evaluation.ranks import average_ranks, best
-from tcnaps.figures.tables import PUBLISHED_FILES, read_published, read_published_averages
 from tcnaps.method.variants import VARIANTS
 
 HALF_A_DIGIT = 0.0005 + 1e-9  # the paper prints percent with one decimal

@@ -1,0 +1,80 @@
+"""Images of datasets and of episodes → matplotlib Axes."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Integer
+from matplotlib.axes import Axes
+
+from tcnaps.figures.clustering import class_colours
+from tcnaps.figures.style import BLACK, Panels, plain_text
+
+
+def contact_sheets(axes: Panels, sheets: Mapping[str, Sequence[np.ndarray]]) -> None:
+    """A few images of each dataset: one panel per dataset, one row per class; panels left over stay empty.
+
+    Args:
+        sheets: dataset → the images to show of each class, uint8 (n, height, width, 3).
+    """
+    for ax in axes:
+        ax.axis("off")
+    for ax, (dataset, classes) in zip(axes, sheets.items(), strict=False):
+        shown = min(len(images) for images in classes)
+        ax.imshow(
+            np.concatenate([np.concatenate(list(images[:shown]), axis=1) for images in classes]),
+            interpolation="nearest",
+        )
+        ax.set_title(dataset)
+
+
+def episode_images(
+    ax: Axes,
+    support: Mapping[str, np.ndarray],
+    query: np.ndarray | None = None,
+    predicted: Integer[np.ndarray, "n_query"] | None = None,
+    true: Integer[np.ndarray, "n_query"] | None = None,
+    columns: int = 8,
+) -> None:
+    """A contact sheet: one row per class with its support images at the left and its queries at the right.
+
+    A query's frame has the colour of its predicted class; a wrong prediction is crossed in the corner.
+
+    Args:
+        support: class name → (n, height, width, 3) uint8, in the order of the labels.
+        query: (n_query, height, width, 3) uint8.
+        true: the queries' labels, which say in which row each stands; given with `query`.
+        columns: images of either kind in a row at most.
+    """
+    colours = class_colours(len(support))
+    widest = min(columns, max(len(images) for images in support.values()))
+    first = widest + (0.5 if widest > 1 else 1.0)  # of the query columns; the word "Support" needs its room
+    for row, (name, images) in enumerate(support.items()):
+        ax.text(-0.15, row + 0.5, plain_text(name), ha="right", va="center", fontsize=7, color=colours[row] * 0.8)
+        for column, image in enumerate(images[:columns]):
+            _thumbnail(ax, image, column, row, colours[row])
+        if query is not None:
+            for column, index in enumerate(np.flatnonzero(true == row)[:columns]):
+                label = row if predicted is None else int(predicted[index])
+                x = first + column
+                _thumbnail(ax, query[index], x, row, colours[label])
+                if label != row:
+                    for colour, size, width in (("white", 5.5, 2.6), (BLACK, 4.5, 1.2)):
+                        look = {"color": colour, "markersize": size, "markeredgewidth": width}
+                        ax.plot(x + 0.82, row + 0.18, "x", zorder=4, **look)
+    right = widest
+    ax.text(0, -0.15, "Support", fontsize=8, weight="bold")
+    if query is not None:
+        right = first + min(columns, int(np.bincount(true).max()))
+        heading = "Queries" if predicted is None else "Queries (frame: prediction)"
+        ax.text(first, -0.15, heading, fontsize=8, weight="bold")
+    ax.set(xlim=(-0.1, right + 0.05), ylim=(len(support) + 0.05, -0.1))
+    ax.set_aspect("equal")
+    ax.axis("off")
+
+
+def _thumbnail(ax: Axes, image: np.ndarray, x: float | int, y: int, colour: np.ndarray) -> None:
+    extent = (x + 0.06, x + 0.94, y + 0.94, y + 0.06)
+    ax.imshow(image, extent=extent, interpolation="nearest", zorder=2)
+    left, right, bottom, top = extent
+    corners = [left, right, right, left, left], [bottom, bottom, top, top, bottom]
+    ax.plot(*corners, color=colour, linewidth=1.6, zorder=3)
