@@ -14,7 +14,7 @@ import numpy as np
 from tcnaps.datasets.decoding_jobs import Chunk
 from tcnaps.datasets.image_source import DatasetError
 from tcnaps.datasets.listing import ImageFile, Listing, SplitListing
-from tcnaps.datasets.names import some
+from tcnaps.datasets.readers.shared import some
 from tcnaps.datasets.preparing import SplitLayout, count
 
 SPLITS = ("train", "valid", "test")

@@ -1,0 +1,250 @@
+"""mini-ImageNet, tiered-ImageNet and FETI, from the layouts that people have; the help texts below show them.
+
+Numbers of classes and images that differ from the published ones are reported, not refused: smaller sets serve to try
+things out.
+
+Sources: mini-ImageNet is of Vinyals et al. 2016, in the split of Ravi and Larochelle 2017; tiered-ImageNet of Ren et
+al. 2018, without its 34 categories, since its episodes draw classes uniformly (appendix A.2); FETI of the paper,
+section 4.3 and appendix A.4.
+
+Ravi and Larochelle's names don't occur in ImageNet. Their number counts the files of a class in ImageNet, from 1 and in
+the order of ImageNet's own numbers: n0153282900000005.jpg is the fifth of n01532829_*.JPEG. That is the rule of
+mini-imagenet-tools, with which the paper's authors made their images (and of mmfewshot); whether it gives the very
+images of Ravi and Larochelle has not been published.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from tcnaps.config.settings import FETI, MiniImageNet, TieredImageNet
+from tcnaps.config.storage import digest_of
+from tcnaps.datasets.image_source import DatasetError
+from tcnaps.datasets.listing import FileSource, Listing, SplitListing
+from tcnaps.datasets.readers.csv_lists import (
+    WNID,
+    is_address,
+    local_path,
+    match_classes,
+    read_image_lists,
+    read_splits,
+    split_of,
+)
+from tcnaps.datasets.readers.folders import Classes, class_folders, folder_source, own_splits, split_folders, subfolders
+from tcnaps.datasets.readers.shared import SPLITS, Images, natural_key, nearest, some, stamp
+
+IMAGENET = """\
+The images are those of ILSVRC 2012's training set: 1,281,167 images of 1,000 classes, 138 GB, for those who register at
+image-net.org. Its archive holds one archive per class; unpack each into a folder of its name: n01440764 and so on."""
+
+MINI_HELP = f"""\
+mini-ImageNet has 100 classes of ImageNet with 600 images each: 64 for training, 16 for validation, 20 for testing.
+Lists: train.csv, val.csv and test.csv at github.com/twitter-research/meta-learning-lstm, data/miniImagenet. Images:
+archives of them (1 to 3 GB) are passed on by many projects; github.com/yaoyao-liu/mini-imagenet-tools, which the paper
+used, makes them from ImageNet. One of these must lie in the dataset's path:
+    train.csv  val.csv  test.csv  images/n0153282900000005.jpg
+    train.csv  val.csv  test.csv  images/n01532829/n01532829_1234.JPEG    ImageNet's own files
+    train/n01532829/*.jpg  val/n01855672/*.jpg  test/n01930112/*.jpg
+Archives of arrays (.pkl, .npz) aren't read. {IMAGENET}"""
+
+TIERED_HELP = f"""\
+tiered-ImageNet has 608 classes of ImageNet: 351 for training, 97 for validation and 160 for testing, with 448,695,
+124,261 and 206,209 images. Lists: train.csv, val.csv and test.csv at github.com/renmengye/few-shot-ssl-public,
+fewshot/data/tiered_imagenet_split. One of these must lie in the dataset's path:
+    train/n02687172/*.jpg  val/n…/*.jpg  test/n…/*.jpg    as github.com/yaoyao-liu/tiered-imagenet-tools makes them
+    n01440764/*.JPEG  n01443537/*.JPEG …                  an ImageNet folder; class_lists: the folder of the lists
+Archives of arrays (.pkl, .npz) aren't read. {IMAGENET}"""
+
+FETI_HELP = f"""\
+FETI is ImageNet without the test classes of mini- and tiered-ImageNet. {IMAGENET}
+In the dataset's path must lie those 1,000 folders, or a folder train with them; in test_classes, name the test.csv of
+both: github.com/twitter-research/meta-learning-lstm, data/miniImagenet, and github.com/renmengye/few-shot-ssl-public,
+fewshot/data/tiered_imagenet_split."""
+
+# The published lists have 20 and 160 test classes; n02110063, n02219486, n04522168 and n07613480 are in both. So 824
+# classes are left. The paper counts 825, and 1,055,494 images: one class of 1,300 more, as if one of mini-ImageNet's
+# test classes had stayed in. It doesn't say which.
+FETI_CLASSES = (824, 825)
+
+
+def open_mini_imagenet(name: str, dataset: MiniImageNet, root: Path) -> FileSource:
+    """Points at mini-ImageNet: lists beside a folder `images`, or class folders per split; see `FileSource`."""
+    path = root / Path(dataset.path).expanduser()
+    review = comparison((64, 16, 20), 600)
+    if not any(split_of(file.stem) for file in path.glob("*.csv")):
+        return folder_source(name, path, lambda: (_split_plan(name, path, MINI_HELP), []), (path,), MINI_HELP, review)
+
+    def facts() -> dict:
+        lists = read_image_lists(path)
+        folders = {path / "images", *(path / "images" / wnid for classes in lists.values() for wnid in classes)}
+        return {"lists": digest_of(lists), "files": stamp(sorted(filter(Path.is_dir, folders)), path)}
+
+    def listing() -> Listing:
+        splits, inside, n_numbered = {}, {}, 0
+        for split, classes in read_image_lists(path).items():
+            wnids = tuple(sorted(classes, key=natural_key))
+            images = []
+            for wnid in wnids:
+                found, numbered = _listed(name, path / "images", wnid, classes[wnid], inside)
+                images.append(found)
+                n_numbered += numbered
+            splits[split] = SplitListing(wnids, tuple(images))
+        notes = [
+            f"images of {n_numbered} classes are taken from ImageNet by their positions within the class, since the "
+            "lists' names don't occur there"
+        ]
+        return Listing(splits, notes=(*notes[: n_numbered > 0], *review(splits)))
+
+    return FileSource(facts, listing, (path, path / "images"), MINI_HELP)
+
+
+def _listed(
+    name: str, folder: Path, wnid: str, files: tuple[str, ...], inside: dict[Path, frozenset[str]]
+) -> tuple[Images, bool]:
+    """The listed images of a class, and whether they were found by their positions in ImageNet.
+
+    Args:
+        inside: names of the files in each folder that was looked into before.
+
+    Raises:
+        DatasetError: the list names no images, or some are missing.
+    """
+    if not files:
+        raise DatasetError(
+            f"Dataset '{name}': the lists in {folder.parent} name no images of {wnid}. If they list classes alone, take "
+            f"the source 'folder' and name {folder.parent} in its key splits."
+        )
+    for place in (folder, folder / wnid):
+        if place not in inside:
+            inside[place] = frozenset(file.name for file in place.iterdir()) if place.is_dir() else frozenset()
+        if inside[place].issuperset(files):
+            return Images(str(place), tuple(sorted(files, key=natural_key))), False
+    positions = [re.fullmatch(rf"{wnid}([0-9]{{8}})\.jpe?g", file, re.IGNORECASE) for file in files]
+    numbers = {file: re.fullmatch(rf"{wnid}_([0-9]+)\.jpe?g", file, re.IGNORECASE) for file in inside[folder / wnid]}
+    if numbers and all(numbers.values()) and all(positions):
+        ordered = sorted(numbers, key=lambda file: int(numbers[file][1]))
+        wanted = [int(position[1]) for position in positions]
+        if 1 <= min(wanted) <= max(wanted) <= len(ordered):
+            chosen = sorted((ordered[k - 1] for k in wanted), key=natural_key)
+            return Images(str(folder / wnid), tuple(chosen)), True
+        raise DatasetError(
+            f"Dataset '{name}': the lists name image {max(wanted)} of {wnid}, but {folder / wnid} holds {len(ordered)}. "
+            "Put all of ImageNet's images of this class there."
+        )
+    missing = sorted(set(files) - inside[folder] - inside[folder / wnid], key=natural_key)
+    raise DatasetError(
+        f"Dataset '{name}': of {len(files)} images listed of {wnid}, {len(missing)} are neither in {folder} nor in its "
+        f"folder {wnid}: {some(missing)}. Put them there or take them out of the lists."
+    )
+
+
+def open_tiered_imagenet(name: str, dataset: TieredImageNet, root: Path) -> FileSource:
+    """Points at tiered-ImageNet: class folders per split, or an ImageNet folder with tiered's lists; see `FileSource`."""
+    path = root / Path(dataset.path).expanduser()
+    lists = dataset.class_lists
+
+    def plan() -> tuple[dict[str, Classes], list[str]]:
+        if lists is None:
+            return _split_plan(name, path, TIERED_HELP), []
+        classes = _imagenet_classes(name, path, TIERED_HELP)
+        matched, _ = match_classes(read_splits(lists, root), classes, lists)
+        return {split: {wnid: classes[wnid] for wnid in wnids} for split, wnids in matched.items()}, []
+
+    needs = (path, *_local([lists] if lists else [], root))
+    return folder_source(name, path, plan, needs, TIERED_HELP, comparison((351, 97, 160)))
+
+
+def open_feti(name: str, dataset: FETI, root: Path) -> FileSource:
+    """Points at FETI: the classes of an ImageNet folder that neither mini- nor tiered-ImageNet tests on, for training."""
+    path = root / Path(dataset.path).expanduser()
+
+    def plan() -> tuple[dict[str, Classes], list[str]]:
+        classes = _imagenet_classes(name, path, FETI_HELP)
+        lists = {place: read_splits(place, root, otherwise="test").get("test", ()) for place in dataset.test_classes}
+        tested = {wnid for wnids in lists.values() for wnid in wnids}
+        kept = {wnid: folders for wnid, folders in classes.items() if wnid not in tested}
+        counts = ", ".join(f"{len(wnids)} in {place}" for place, wnids in lists.items()) or "none"
+        total = f"test classes: {counts}, {len(tested)} together"
+        return {"train": kept}, _check_feti(name, classes, tested, len(kept), total)
+
+    return folder_source(name, path, plan, (path, *_local(dataset.test_classes, root)), FETI_HELP)
+
+
+def _check_feti(name: str, classes: Classes, tested: set[str], n_kept: int, total: str) -> list[str]:
+    """Checks what is left of ImageNet, and returns notes for the user."""
+    if not n_kept:
+        raise DatasetError(
+            f"Dataset '{name}': all {len(classes)} classes of its path are test classes ({total}), so none is left to "
+            "train on. Name a folder with all of ImageNet."
+        )
+    if len(classes) < 1000:
+        return [f"{n_kept} of {len(classes)} classes are left for training, after {total}; ImageNet has 1000 classes"]
+    if unknown := sorted(tested - classes.keys()):
+        raise DatasetError(
+            f"Dataset '{name}': of its test_classes, {len(unknown)} are not in ImageNet: {some(unknown)}."
+            f"{nearest(unknown[0], classes)} Correct the lists."
+        )
+    if n_kept not in FETI_CLASSES:
+        raise DatasetError(
+            f"Dataset '{name}': {len(classes)} classes less {total} leave {n_kept}, but it should be {FETI_CLASSES[0]} "
+            f"with the lists as published, or the paper's {FETI_CLASSES[1]}. Name the test.csv of mini-ImageNet (20 "
+            "classes) and that of tiered-ImageNet (160) in test_classes."
+        )
+    if n_kept == FETI_CLASSES[0]:
+        return [f"{n_kept} classes are left by the published lists of test classes, where the paper counts 825"]
+    return []
+
+
+def _imagenet_classes(name: str, path: Path, help: str) -> Classes:
+    """The classes of an ImageNet folder, from the folder itself or from `train` in it."""
+    for folder in (path, path / "train"):
+        if folder.is_dir() and any(WNID.fullmatch(inner.name) for inner in subfolders(folder)):
+            return {wnid: folders for wnid, folders in class_folders(folder).items() if WNID.fullmatch(wnid)}
+    archives = sorted(file.name for file in path.glob("n[0-9]*.tar"))
+    unpack = f" It holds {some(archives)}: unpack each into a folder of its name." if archives else ""
+    raise DatasetError(
+        f"Dataset '{name}': neither {path} nor a folder train in it has folders of ImageNet's classes, such as "
+        f"n01440764.{unpack}\n{help}"
+    )
+
+
+def _split_plan(name: str, path: Path, help: str) -> dict[str, Classes]:
+    by_split = split_folders(path)
+    if by_split is None:
+        inside = some(folder.name for folder in subfolders(path)) or "no folders"
+        raise DatasetError(f"Dataset '{name}': {path} has none of the known layouts; in it are {inside}.\n{help}")
+    return own_splits(by_split)
+
+
+def _local(places: Iterable[str], root: Path) -> tuple[Path, ...]:
+    return tuple(local_path(place, root) for place in places if not is_address(place))
+
+
+def comparison(
+    n_classes: tuple[int, int, int], n_images: int | None = None
+) -> Callable[[dict[str, SplitListing]], list[str]]:
+    """A review that returns what differs from the published dataset.
+
+    Args:
+        n_classes: as published, of train, valid and test.
+        n_images: of every class, if they are equally many.
+    """
+
+    def compare(splits: dict[str, SplitListing]) -> list[str]:
+        notes = []
+        for split, expected in zip(SPLITS, n_classes):
+            found = len(splits[split].class_names) if split in splits else 0
+            if found != expected:
+                notes.append(
+                    f"ATTENTION: {split} has {found} classes, not {expected} as published: results can't be compared "
+                    "with published ones"
+                )
+        sizes = {name: len(images) for part in splits.values() for name, images in zip(part.class_names, part.images)}
+        odd = [f"{name} ({size})" for name, size in sizes.items() if n_images and size != n_images]
+        if odd:
+            notes.append(
+                f"ATTENTION: {len(odd)} of {len(sizes)} classes don't have {n_images} images, as published: {some(odd)}"
+            )
+        return notes
+
+    return compare
