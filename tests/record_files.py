@@ -1,10 +1,9 @@
-"""Datasets of Meta-Dataset's records for tests, written by hand."""
+"""TFRecord files for tests, written naively: CRC-32C a bit at a time, protobuf by hand."""
 
 import json
+import struct
 
-from test_records import image_example, record
-
-from tcnaps.datasets.records import masked_crc
+from tcnaps.datasets.readers.records import masked_crc
 
 UNIFORM = {
     "name": "tiny",
@@ -15,6 +14,61 @@ UNIFORM = {
     "file_pattern": "{}.tfrecords",
     "__class__": "DatasetSpecification",
 }
+
+
+def slow_masked_crc(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)  # Castagnoli's polynomial, reversed
+    crc ^= 0xFFFFFFFF
+    return (((crc >> 15) | (crc << 17 & 0xFFFFFFFF)) + 0xA282EAD8) % 2**32
+
+
+def varint(value):
+    value %= 2**64
+    encoded = []
+    while value > 127:
+        encoded.append(value % 128 + 128)
+        value //= 128
+    return bytes([*encoded, value])
+
+
+def field(number, content):
+    return varint(number * 8 + 2) + varint(len(content)) + content
+
+
+def number_field(number, value):
+    return varint(number * 8) + varint(value)
+
+
+def bytes_list(*values):
+    return field(1, b"".join(field(1, value) for value in values))
+
+
+def float_list(*values):
+    return field(2, field(1, struct.pack(f"<{len(values)}f", *values)))
+
+
+def int64_list(*values, packed=True):
+    if packed:
+        return field(3, field(1, b"".join(map(varint, values))))
+    return field(3, b"".join(number_field(1, value) for value in values))
+
+
+def example(*features):
+    """A tf.train.Example of (name, feature) pairs, in this order."""
+    return field(1, b"".join(field(1, field(1, name.encode()) + field(2, feature)) for name, feature in features))
+
+
+def image_example(image, label):
+    return example(("image", bytes_list(image)), ("label", int64_list(label)))
+
+
+def record(data, crc=slow_masked_crc):
+    length = struct.pack("<Q", len(data))
+    return length + struct.pack("<I", crc(length)) + data + struct.pack("<I", crc(data))
 
 
 def content(label, number):

@@ -14,8 +14,8 @@ import numpy as np
 from tcnaps.datasets.decoding_jobs import Chunk
 from tcnaps.datasets.image_source import DatasetError
 from tcnaps.datasets.listing import ImageFile, Listing, SplitListing
-from tcnaps.datasets.readers.shared import some
 from tcnaps.datasets.preparing import SplitLayout, count
+from tcnaps.datasets.readers.shared import some
 
 SPLITS = ("train", "valid", "test")
 IMAGES_PER_CHUNK = 128

@@ -298,7 +298,10 @@ def test_a_path_is_taken_from_the_projects_root(tmp_path, photographs, monkeypat
 def test_a_missing_package_is_an_error_only_where_nothing_is_prepared(study, photographs, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "tcnaps.datasets.readers.folders", None)
     assert run(study, "--dataset", "photographs") == 1
-    assert "Dataset 'photographs' can't be read: import of tcnaps.datasets.readers.folders halted" in capsys.readouterr().err
+    assert (
+        "Dataset 'photographs' can't be read: import of tcnaps.datasets.readers.folders halted"
+        in capsys.readouterr().err
+    )
     monkeypatch.delitem(sys.modules, "tcnaps.datasets.readers.folders")
     assert run(study, "--dataset", "photographs") == 0
     monkeypatch.setitem(sys.modules, "tcnaps.datasets.readers.folders", None)

@@ -183,28 +183,28 @@ def match_classes(
 def split_source(
     found: Callable[[], Classes],
     folder: Path,
-    watched: Iterable[str],
     place: str | None,
     root: Path,
     needs: tuple[Path, ...],
     help: str,
     fetch: Callable[[], None] | None = None,
+    watched: str = "",
 ) -> FileSource:
     """A source of classes that are split by name.
 
     Args:
         found: looks for all classes.
         folder: the dataset's.
-        watched: patterns, below `folder`, of the files and folders that its stamp is made of.
         place: path or address of a split file. Classes that it doesn't list are left out, with a note. Without one,
             classes are split as the dataset has them, or else are all for testing.
         root: the project's root.
         needs, help, fetch: see `FileSource`.
+        watched: a pattern, below `folder`, of files whose changes count besides those of `needs`.
     """
 
     def facts() -> dict:
-        paths = (path for pattern in watched for path in sorted(folder.glob(pattern)))
-        return {"files": stamp(paths, folder), "splits": None if place is None else digest_of(read_splits(place, root))}
+        files = stamp([*needs, *(sorted(folder.glob(watched)) if watched else ())], folder)
+        return {"files": files, "splits": None if place is None else digest_of(read_splits(place, root))}
 
     def listing() -> Listing:
         classes = found()
@@ -279,6 +279,6 @@ def _from_csv(text: str, path: Path):
         return table[1:].rename(columns={k: name for name, k in columns.items() if name})[
             [name for name in ("class", "split", "file") if name in columns]
         ]
-    if table[0].map(WNID.fullmatch).all():
+    if table[0].str.fullmatch(WNID).all():
         return table[[0]].set_axis(["class"], axis="columns")
     raise DatasetError(f"{path}: its first line ({', '.join(table.iloc[0])}) is not a known header. {REMEDY}.")

@@ -13,7 +13,7 @@ ordinary classification, which has every class in every split, is thus split by 
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tcnaps.config.settings import Folder
@@ -28,13 +28,12 @@ from tcnaps.datasets.readers.csv_lists import (
     read_splits,
     split_of,
 )
-from tcnaps.datasets.readers.shared import SPLITS, Images, natural_key, normal, some, stamp
+from tcnaps.datasets.readers.shared import SPLITS, Images, natural_key, normal, some, stamp, walk
 
 # Of the formats that are decoded; a test holds the two together.
 EXTENSIONS = frozenset(
     ".jpg .jpeg .jpe .jfif .png .gif .bmp .tif .tiff .webp .ppm .pgm .pbm .pnm .jp2 .j2k .avif".split()
 )
-LEFTOVERS = frozenset(["thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", "@eadir"])  # of file managers
 _EXPECTED = """Images must lie in one of these ways:
     {path}/train/{class_}/1.jpg   a folder per split: train, val (or valid) and test, those that there are
     {path}/{class_}/1.jpg         with splits: a split file, or fractions: [0.6, 0.2, 0.2] of the classes"""
@@ -106,9 +105,8 @@ def folder_source(
     def facts() -> dict:
         splits, _ = plan()
         folders = [folder for classes in splits.values() for own in classes.values() for folder in own]
-        inner = (Path(place) for folder in folders for place, _, _ in walk(folder))
         names = {split: list(classes) for split, classes in splits.items()}
-        return {"classes": digest_of(names), "files": stamp(inner, path)}
+        return {"classes": digest_of(names), "files": stamp(folders, path)}
 
     def listing() -> Listing:
         splits, notes = plan()
@@ -120,39 +118,6 @@ def folder_source(
         return Listing(found, notes=(*notes, *_notes(path, splits, found), *review(found)))
 
     return FileSource(facts, listing, needs, help)
-
-
-def walk(folder: Path) -> Iterator[tuple[str, list[str], list[os.DirEntry]]]:
-    """Like `os.walk`, following links, but no folder is entered twice and the order is the same on every machine.
-
-    Yields:
-        a folder; the names of the folders in it; its files. Hidden files and what file managers leave behind are left
-        out.
-
-    Raises:
-        DatasetError: a folder can't be read, or a name is not UTF-8.
-    """
-    waiting, entered = [str(folder)], set()
-    while waiting:
-        place = waiting.pop()
-        try:
-            status = os.stat(place)
-            with os.scandir(place) as entries:
-                found = [e for e in entries if not e.name.startswith(".") and e.name.casefold() not in LEFTOVERS]
-        except OSError as error:
-            raise DatasetError(
-                f"{place} can't be looked through ({error.strerror}). Check the path and its permissions; an archive "
-                "must be unpacked first."
-            ) from error
-        if (status.st_dev, status.st_ino) in entered:
-            continue
-        entered.add((status.st_dev, status.st_ino))
-        for entry in found:
-            if entry.name.encode(errors="replace") != os.fsencode(entry.name):
-                raise DatasetError(f"{place}: the name {os.fsencode(entry.name)!r} is not UTF-8. Rename it.")
-        folders = sorted((entry.name for entry in found if os.path.isdir(entry)), key=natural_key)
-        yield place, folders, [entry for entry in found if entry.name not in folders]
-        waiting += [os.path.join(place, name) for name in reversed(folders)]
 
 
 def subfolders(folder: Path) -> list[Path]:
@@ -319,9 +284,10 @@ def _neither(path: Path) -> str:
     n_images = sum(map(_is_image, files))
     remedy = "Put the images of each class into a folder of their own."
     if folders:
-        remedy = (
-            "If these are the classes, say which are for training and testing, by splits or by fractions."
-        )
+        remedy = "If these are the classes, say which are for training and testing, by splits or by fractions."
     if len(folders) == 1:
         remedy += f" If the dataset lies in '{folders[0]}', make that the end of its path."
-    return f"{path} holds {len(folders)} folders ({some(folders)}), {n_images} images, and no folder train or test. {remedy}"
+    return (
+        f"{path} holds {len(folders)} folders ({some(folders)}), {n_images} images, and no folder train or test. "
+        f"{remedy}"
+    )

@@ -77,8 +77,8 @@ def list_records(name: str, folder: Path, images_per_class: int | None = None) -
     specification = read_specification(folder / SPECIFICATION)
     if specification.file_pattern != FILE_PATTERN:
         raise DatasetError(
-            f"{folder / SPECIFICATION}: file_pattern is '{specification.file_pattern}', which is not read here. Convert "
-            f"the dataset with one file per class, '{FILE_PATTERN}'."
+            f"{folder / SPECIFICATION}: file_pattern is '{specification.file_pattern}', which is not read here. "
+            f"Convert the dataset with one file per class, '{FILE_PATTERN}'."
         )
     splits = {split: content for split, content in specification.splits.items() if content.ids}
     files = [FILE_PATTERN.format(k) for content in splits.values() for k in content.ids]
@@ -118,8 +118,8 @@ def _list_class(folder: Path, label: int, size: int, images_per_class: int | Non
     offsets, lengths = read_index(folder / file)
     if len(offsets) != size:
         raise DatasetError(
-            f"{folder / file} has {len(offsets)} records, but {SPECIFICATION} says {size}: the file was cut off between "
-            "two records, or one of the two is of another conversion. Copy or convert both again."
+            f"{folder / file} has {len(offsets)} records, but {SPECIFICATION} says {size}: the file was cut off "
+            "between two records, or one of the two is of another conversion. Copy or convert both again."
         )
     kept = thinned(size, images_per_class)
     labels = np.full(len(kept), label, dtype=np.int64)

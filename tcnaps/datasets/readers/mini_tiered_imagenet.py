@@ -31,7 +31,7 @@ from tcnaps.datasets.readers.csv_lists import (
     split_of,
 )
 from tcnaps.datasets.readers.folders import Classes, class_folders, folder_source, own_splits, split_folders, subfolders
-from tcnaps.datasets.readers.shared import SPLITS, Images, natural_key, nearest, some, stamp
+from tcnaps.datasets.readers.shared import SPLITS, Images, natural_key, some, stamp
 
 IMAGENET = """\
 The images are those of ILSVRC 2012's training set: 1,281,167 images of 1,000 classes, 138 GB, for those who register at
@@ -111,8 +111,8 @@ def _listed(
     """
     if not files:
         raise DatasetError(
-            f"Dataset '{name}': the lists in {folder.parent} name no images of {wnid}. If they list classes alone, take "
-            f"the source 'folder' and name {folder.parent} in its key splits."
+            f"Dataset '{name}': the lists in {folder.parent} name no images of {wnid}. If they list classes alone, "
+            f"take the source 'folder' and name {folder.parent} in its key splits."
         )
     for place in (folder, folder / wnid):
         if place not in inside:
@@ -128,8 +128,8 @@ def _listed(
             chosen = sorted((ordered[k - 1] for k in wanted), key=natural_key)
             return Images(str(folder / wnid), tuple(chosen)), True
         raise DatasetError(
-            f"Dataset '{name}': the lists name image {max(wanted)} of {wnid}, but {folder / wnid} holds {len(ordered)}. "
-            "Put all of ImageNet's images of this class there."
+            f"Dataset '{name}': the lists name image {max(wanted)} of {wnid}, but {folder / wnid} holds "
+            f"{len(ordered)}. Put all of ImageNet's images of this class there."
         )
     missing = sorted(set(files) - inside[folder] - inside[folder / wnid], key=natural_key)
     raise DatasetError(
@@ -139,7 +139,7 @@ def _listed(
 
 
 def open_tiered_imagenet(name: str, dataset: TieredImageNet, root: Path) -> FileSource:
-    """Points at tiered-ImageNet: class folders per split, or an ImageNet folder with tiered's lists; see `FileSource`."""
+    """Points at tiered-ImageNet: class folders per split, or an ImageNet folder with tiered's class lists."""
     path = root / Path(dataset.path).expanduser()
     lists = dataset.class_lists
 
@@ -155,12 +155,14 @@ def open_tiered_imagenet(name: str, dataset: TieredImageNet, root: Path) -> File
 
 
 def open_feti(name: str, dataset: FETI, root: Path) -> FileSource:
-    """Points at FETI: the classes of an ImageNet folder that neither mini- nor tiered-ImageNet tests on, for training."""
+    """Points at FETI: for training, the classes of an ImageNet folder that neither mini- nor tiered-ImageNet tests on."""
     path = root / Path(dataset.path).expanduser()
 
     def plan() -> tuple[dict[str, Classes], list[str]]:
         classes = _imagenet_classes(name, path, FETI_HELP)
         lists = {place: read_splits(place, root, otherwise="test").get("test", ()) for place in dataset.test_classes}
+        if empty := [place for place, wnids in lists.items() if not wnids]:
+            raise DatasetError(f"Dataset '{name}': {some(empty)} lists no test classes. Name a file that does.")
         tested = {wnid for wnids in lists.values() for wnid in wnids}
         kept = {wnid: folders for wnid, folders in classes.items() if wnid not in tested}
         counts = ", ".join(f"{len(wnids)} in {place}" for place, wnids in lists.items()) or "none"
@@ -179,16 +181,12 @@ def _check_feti(name: str, classes: Classes, tested: set[str], n_kept: int, tota
         )
     if len(classes) < 1000:
         return [f"{n_kept} of {len(classes)} classes are left for training, after {total}; ImageNet has 1000 classes"]
-    if unknown := sorted(tested - classes.keys()):
-        raise DatasetError(
-            f"Dataset '{name}': of its test_classes, {len(unknown)} are not in ImageNet: {some(unknown)}."
-            f"{nearest(unknown[0], classes)} Correct the lists."
-        )
-    if n_kept not in FETI_CLASSES:
+    unknown = sorted(tested - classes.keys())
+    if n_kept not in FETI_CLASSES or unknown:
         raise DatasetError(
             f"Dataset '{name}': {len(classes)} classes less {total} leave {n_kept}, but it should be {FETI_CLASSES[0]} "
-            f"with the lists as published, or the paper's {FETI_CLASSES[1]}. Name the test.csv of mini-ImageNet (20 "
-            "classes) and that of tiered-ImageNet (160) in test_classes."
+            f"with the lists as published, or the paper's {FETI_CLASSES[1]}. Not in ImageNet: {some(unknown) or 'none'}. "
+            "Name the test.csv of mini-ImageNet (20 classes) and that of tiered-ImageNet (160) in test_classes."
         )
     if n_kept == FETI_CLASSES[0]:
         return [f"{n_kept} classes are left by the published lists of test classes, where the paper counts 825"]

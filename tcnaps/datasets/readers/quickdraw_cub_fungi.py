@@ -56,21 +56,21 @@ def open_quickdraw(name: str, dataset: settings.QuickDraw, root: Path) -> FileSo
     """Points at QuickDraw's .npy files; see `FileSource`."""
     folder = root / Path(dataset.path).expanduser()
     found = partial(quickdraw, folder, dataset.images_per_class)
-    return split_source(found, folder, ["*.npy"], dataset.splits, root, (folder,), QUICKDRAW_HELP)
+    return split_source(found, folder, dataset.splits, root, (folder,), QUICKDRAW_HELP, watched="*.npy")
 
 
 def open_cub(name: str, dataset: settings.CUB, root: Path) -> FileSource:
     """Points at CUB-200-2011; see `FileSource`."""
     folder = root / Path(dataset.path).expanduser()
     needs = tuple(folder / part for part in ("images", "images.txt", "classes.txt", "image_class_labels.txt"))
-    return split_source(partial(cub, folder), folder, ["*.txt", "images/*"], dataset.splits, root, needs, CUB_HELP)
+    return split_source(partial(cub, folder), folder, dataset.splits, root, needs, CUB_HELP)
 
 
 def open_fungi(name: str, dataset: settings.Fungi, root: Path) -> FileSource:
     """Points at FGVCx Fungi 2018; see `FileSource`."""
     folder = root / Path(dataset.path).expanduser()
-    watched, needs = ["*.json", "images", "images/*"], tuple(map(folder.joinpath, ("images", "train.json", "val.json")))
-    return split_source(partial(fungi, folder), folder, watched, dataset.splits, root, needs, FUNGI_HELP)
+    needs = tuple(folder / part for part in ("images", "train.json", "val.json"))
+    return split_source(partial(fungi, folder), folder, dataset.splits, root, needs, FUNGI_HELP)
 
 
 def quickdraw(folder: Path, images_per_class: int | None = None) -> Classes:

@@ -5,8 +5,7 @@ import json
 import os
 import re
 import unicodedata
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from tcnaps.datasets.listing import ImageFile, Listing, SplitListing, read_path
 
 SPLITS = ("train", "valid", "test")
 AGAIN = "Download or unpack the dataset again."
+LEFTOVERS = frozenset(["thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", "@eadir"])  # of file managers
 _DIGITS = re.compile("([0-9]+)")
 
 
@@ -99,17 +99,52 @@ class Classes:
         return Listing(listings, self.read, self.resampling, orient=False, notes=tuple(notes))
 
 
+def walk(folder: Path) -> Iterator[tuple[str, list[str], list[os.DirEntry]]]:
+    """Like `os.walk`, following links, but no folder is entered twice and the order is the same on every machine.
+
+    Yields:
+        a folder; the names of the folders in it; its files. Hidden files and what file managers leave behind are left
+        out.
+
+    Raises:
+        DatasetError: a folder can't be read, or a name is not UTF-8.
+    """
+    waiting, entered = [str(folder)], set()
+    while waiting:
+        place = waiting.pop()
+        try:
+            status = os.stat(place)
+            with os.scandir(place) as entries:
+                found = [e for e in entries if not e.name.startswith(".") and e.name.casefold() not in LEFTOVERS]
+        except OSError as error:
+            raise DatasetError(
+                f"{place} can't be looked through ({error.strerror}). Check the path and its permissions; an archive "
+                "must be unpacked first."
+            ) from error
+        if (status.st_dev, status.st_ino) in entered:
+            continue
+        entered.add((status.st_dev, status.st_ino))
+        for entry in found:
+            if entry.name.encode(errors="replace") != os.fsencode(entry.name):
+                raise DatasetError(f"{place}: the name {os.fsencode(entry.name)!r} is not UTF-8. Rename it.")
+        folders = sorted((entry.name for entry in found if os.path.isdir(entry)), key=natural_key)
+        yield place, folders, [entry for entry in found if entry.name not in folders]
+        waiting += [os.path.join(place, name) for name in reversed(folders)]
+
+
 def stamp(paths: Iterable[Path], base: Path) -> str:
-    """A digest of names, times of change and sizes of files, and of names and times of change of folders.
+    """A digest that changes when files or folders below are added, taken away or renamed.
 
     Args:
-        paths: files and folders.
+        paths: of files, whose sizes and times of change count; and of folders, of which those of all folders below do.
         base: names are taken relative to it, so that a dataset may be moved.
     """
     facts = []
     for path in paths:
-        status = path.stat()
-        facts.append([os.path.relpath(path, base), None if path.is_dir() else status.st_size, status.st_mtime_ns])
+        for place in (Path(place) for place, _, _ in walk(path)) if path.is_dir() else [path]:
+            status = place.stat()
+            size = None if place.is_dir() else status.st_size
+            facts.append([os.path.relpath(place, base), size, status.st_mtime_ns])
     return digest_of(facts)
 
 
@@ -118,26 +153,17 @@ def check_present(folder: Path, names: Iterable[str], listed_in: str) -> None:
 
     Args:
         folder: what the names are relative to.
-        names: paths with "/" between their parts.
+        names: paths of images.
         listed_in: the list's name in messages.
 
     Raises:
         DatasetError: some are missing.
     """
-    by_folder = defaultdict(set)
-    for name in names:
-        parent, _, file = name.rpartition("/")
-        by_folder[parent].add(file)
-    missing = []
-    for parent, files in by_folder.items():
-        place = folder / parent  # listing a folder once is quicker than asking for every file
-        there = {entry.name for entry in os.scandir(place)} if place.is_dir() else set()
-        missing += [f"{parent}/{file}" if parent else file for file in files - there]
-    if missing:
-        n_images = sum(map(len, by_folder.values()))
+    names = list(names)
+    if missing := sorted((n for n in names if not os.path.isfile(os.path.join(folder, n))), key=natural_key):
         raise DatasetError(
-            f"{len(missing)} of the {n_images} images that {listed_in} lists are missing from {folder}: "
-            f"{some(sorted(missing, key=natural_key))}. {AGAIN}"
+            f"{len(missing)} of the {len(names)} images that {listed_in} lists are missing from {folder}: "
+            f"{some(missing)}. {AGAIN}"
         )
 
 

@@ -111,7 +111,7 @@ def _hierarchical(content: dict) -> list[SplitSpecification]:
                 raise _Contradiction(f"images_per_class.{split.upper()} lacks {min(missing)}, a node of the graph")
             if images[node] != sum(images[leaf] for leaf in found):
                 raise _Contradiction(
-                    f"images_per_class.{split.upper()}: {node} has {images[node]} images, but the classes below it don't"
+                    f"images_per_class.{split.upper()}: {node} has {images[node]} images, the classes below it don't"
                 )
         if unnamed := leaves - ids.keys():
             raise _Contradiction(f"class_names lacks {min(unnamed)}, a leaf of split_subgraphs.{split.upper()}")

@@ -72,7 +72,7 @@ def open_torchvision(name: str, dataset: settings.Torchvision, root: Path) -> Fi
         help = f"{when} torchvision download {kind} to {base}, or {by_hand}."
         fetch = partial(_download, name, kind, base, needs, by_hand) if dataset.download else None
     found = partial(_checked, kind, folder)
-    return split_source(found, folder, layout.watched or layout.needs, dataset.splits, root, needs, help, fetch)
+    return split_source(found, folder, dataset.splits, root, needs, help, fetch)
 
 
 def _checked(kind: str, folder: Path) -> Classes:
@@ -138,14 +138,13 @@ def aircraft(folder: Path) -> Classes:
     data = folder / "data"
     variants = dict(row for part in ("trainval", "test") for row in read_table(data / f"images_variant_{part}.txt", 2))
     check_present(data / "images", [f"{name}.jpg" for name in variants], "images_variant_*.txt")
+    rows = {name: box for name, *box in read_table(data / "images_box.txt", 5)}
     try:
-        boxes = {name: list(map(int, box)) for name, *box in read_table(data / "images_box.txt", 5)}
-    except ValueError as error:
-        if isinstance(error, DatasetError):
-            raise
-        raise DatasetError(f"{data / 'images_box.txt'}: a box isn't four whole numbers ({error}). {AGAIN}") from error
-    if unboxed := sorted(variants.keys() - boxes.keys()):
-        raise DatasetError(f"{data / 'images_box.txt'} has no box for image {unboxed[0]}. {AGAIN}")
+        boxes = {name: list(map(int, rows[name])) for name in variants}
+    except (KeyError, ValueError) as error:
+        raise DatasetError(
+            f"{data / 'images_box.txt'} lacks a box of four whole numbers for an image ({error!r}). {AGAIN}"
+        ) from error
     members = defaultdict(list)
     for name in sorted(variants):
         members[variants[name]].append(name)
@@ -239,7 +238,6 @@ class Layout:
         classes: reads them, given the folder.
         published: where the dataset is published, and how much there is to download.
         downloads: the arguments of torchvision's class, once for each part that it downloads.
-        watched: patterns of what its stamp is made of; default: `needs`.
     """
 
     folder: str
@@ -247,7 +245,6 @@ class Layout:
     classes: Callable[[Path], Classes]
     published: str
     downloads: Iterable[dict] = ()
-    watched: tuple[str, ...] = ()
 
 
 _CIFAR = "{}-python.tar.gz of www.cs.toronto.edu/~kriz/cifar.html ({} MB)"
@@ -258,7 +255,6 @@ LAYOUTS = {
         omniglot,
         "images_background.zip and images_evaluation.zip of github.com/brendenlake/omniglot (about 15 MB)",
         ({"background": True}, {"background": False}),
-        ("images_*/*", "images_*/*/*"),
     ),
     "FGVCAircraft": Layout(
         "fgvc-aircraft-2013b",
@@ -273,7 +269,6 @@ LAYOUTS = {
         textures,
         "dtd-r1.0.1.tar.gz of www.robots.ox.ac.uk/~vgg/data/dtd (about 600 MB)",
         ({"split": "train"},),
-        ("images/*",),
     ),
     "Flowers102": Layout(
         "flowers-102",
@@ -289,7 +284,6 @@ LAYOUTS = {
         "GTSRB-Training_fixed.zip, GTSRB_Final_Test_Images.zip and GTSRB_Final_Test_GT.zip of benchmark.ini.rub.de "
         "(about 300 MB)",
         ({"split": "train"}, {"split": "test"}),
-        ("GTSRB/Training/*", "GTSRB/Final_Test/Images", "GT-final_test.csv"),
     ),
     "MNIST": Layout(
         "MNIST/raw",

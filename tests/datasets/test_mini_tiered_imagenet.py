@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tcnaps.config.settings import FETI, MiniImageNet, TieredImageNet
-from tcnaps.datasets.image_folders import Images
-from tcnaps.datasets.imagenet import comparison, open_feti, open_mini_imagenet, open_tiered_imagenet
+from tcnaps.datasets.image_source import DatasetError
 from tcnaps.datasets.listing import SplitListing
-from tcnaps.datasets.source import DatasetError
+from tcnaps.datasets.readers.mini_tiered_imagenet import comparison, open_feti, open_mini_imagenet, open_tiered_imagenet
+from tcnaps.datasets.readers.shared import Images
 
 WNIDS = {"train": ("n01532829", "n01558993", "n01704323"), "val": ("n01855672",), "test": ("n01930112", "n01981276")}
 ALL = (*WNIDS["train"], *WNIDS["val"], *WNIDS["test"])
@@ -69,37 +69,22 @@ def files(source):
     }
 
 
-def expected(names):
-    splits = {"train": "train", "val": "valid", "test": "test"}
-    return {splits[split]: {wnid: sorted(names(wnid)) for wnid in wnids} for split, wnids in WNIDS.items()}
+def expected(names, sort=True):
+    return {
+        "valid" if split == "val" else split: {w: sorted(names(w)) if sort else names(w) for w in wnids}
+        for split, wnids in WNIDS.items()
+    }
 
 
 # mini-ImageNet
 
 
-PLACES = (
-    "images/{file}",
-    "{file}",
-    "images/{wnid}/{file}",
-    "{wnid}/{file}",
-    "{split}/{wnid}/{file}",
-    "train/{wnid}/{file}",
-)
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_mini_lists_and_images_wherever_they_are(tmp_path, place):
+@pytest.mark.parametrize("place", ["images/{file}", "images/{wnid}/{file}"])
+def test_mini_lists_and_their_images(tmp_path, place):
     root = tmp_path / "mini"
     write_lists(root, ravi)
-    for split, wnids in WNIDS.items():
-        write(
-            root,
-            *(
-                place.format(file=file, wnid=wnid, split=split)
-                for wnid in wnids
-                for file in [*ravi(wnid), f"{wnid}00000001.jpg"]
-            ),
-        )  # one that isn't listed
+    for wnid in ALL:  # and one that isn't listed
+        write(root, *(place.format(file=file, wnid=wnid) for file in [*ravi(wnid), f"{wnid}00000001.jpg"]))
     assert files(mini(root)) == expected(ravi)
     for found in mini(root).listing().splits.values():
         assert all(Path(image.path).is_file() for images in found.images for image in images)
@@ -115,28 +100,24 @@ def test_mini_class_folders(tmp_path):
 
 def test_mini_lists_may_name_imagenets_own_files(tmp_path):
     def own(wnid):
-        return [f"{wnid}_{number}.JPEG" for number in (26, 105)]
+        return [f"{wnid}_{number}.JPEG" for number in (105, 26)]
 
-    root = imagenet(tmp_path / "mini")
-    write_lists(root, own, "image_name,class_name")
-    assert {split: {k: set(v) for k, v in found.items()} for split, found in files(mini(root)).items()} == {
-        split: {k: set(v) for k, v in found.items()} for split, found in expected(own).items()
-    }
-    assert not any("by their positions" in note for note in mini(root).listing().notes)
+    write_lists(tmp_path / "mini", own)
+    imagenet(tmp_path / "mini" / "images")
+    assert files(mini(tmp_path / "mini")) == expected(lambda wnid: own(wnid)[::-1], sort=False)
+    assert not any("by their positions" in note for note in mini(tmp_path / "mini").listing().notes)
 
 
-@pytest.mark.parametrize("place", ["", "images", "train"])
-def test_mini_images_are_found_in_imagenet_by_their_position(tmp_path, place):
+def test_mini_images_are_found_in_imagenet_by_their_position(tmp_path):
     """Against a naive loop: count the class's files in the order of their numbers."""
     root = tmp_path / "mini"
     write_lists(root, ravi)
-    imagenet(root / place)
-    found = files(mini(root))
-    for classes in found.values():
+    imagenet(root / "images")
+    for classes in files(mini(root)).values():
         for wnid, names in classes.items():
-            by_number = sorted(os.listdir(root / place / wnid), key=lambda file: int(file[10:-5]))
+            by_number = sorted(os.listdir(root / "images" / wnid), key=lambda file: int(file[10:-5]))
             assert sorted(names) == sorted(by_number[position - 1] for position in (5, 2, 8))
-            assert {f"{wnid}_28.JPEG", f"{wnid}_6.JPEG", f"{wnid}_20000.JPEG"} == set(names)
+            assert names == [f"{wnid}_6.JPEG", f"{wnid}_28.JPEG", f"{wnid}_20000.JPEG"]
     assert mini(root).listing().notes[0].startswith("images of 6 classes are taken from ImageNet by their positions")
 
 
@@ -182,33 +163,30 @@ def test_mini_missing_images_are_named(tmp_path):
     write_lists(root, ravi)
     write(root, *(f"images/{file}" for wnids in WNIDS.values() for wnid in wnids for file in ravi(wnid)))
     (root / "images/n0185567200000002.jpg").unlink()
-    with pytest.raises(DatasetError, match="3 images listed of n01855672, 1 are not in .*images: 'n0185567200000002"):
+    with pytest.raises(DatasetError, match="3 images listed of n01855672, 1 are neither in .*: 'n0185567200000002"):
         mini(root).listing()
 
 
-def test_mini_positions_beyond_the_class_are_an_error(tmp_path):
+@pytest.mark.parametrize("positions", [(1, 9), (0, 1)])
+def test_mini_positions_beyond_the_class_are_an_error(tmp_path, positions):
     root = tmp_path / "mini"
-    write_lists(root, lambda wnid: ravi(wnid, (1, 9)))
-    imagenet(root)
-    with pytest.raises(DatasetError, match="name image 9 of n01532829, but .*n01532829 holds 8. Put all"):
-        mini(root).listing()
-    write_lists(root, lambda wnid: ravi(wnid, (0, 1)))
-    with pytest.raises(DatasetError, match="of n01532829, but"):
+    write_lists(root, lambda wnid: ravi(wnid, positions))
+    imagenet(root / "images")
+    with pytest.raises(DatasetError, match="name image [19] of n01532829, but .*n01532829 holds 8. Put all"):
         mini(root).listing()
 
 
 def test_mini_positions_are_not_used_where_other_files_are_mixed_in(tmp_path):
     root = tmp_path / "mini"
     write_lists(root, ravi)
-    imagenet(root)
-    write(root, "n01532829/extra.jpg")
-    with pytest.raises(DatasetError, match="of 3 images listed of n01532829, 3 are not in"):
+    imagenet(root / "images")
+    write(root, "images/n01532829/extra.jpg")
+    with pytest.raises(DatasetError, match="of 3 images listed of n01532829, 3 are neither in"):
         mini(root).listing()
 
 
 def test_mini_lists_of_classes_alone_are_an_error(tmp_path):
-    root = tmp_path / "mini"
-    write(root, "images/1.jpg")
+    root = write(tmp_path / "mini", "images/1.jpg")
     (root / "train.csv").write_text("class\nn01532829\n")
     with pytest.raises(DatasetError, match="no images of n01532829. .*source 'folder' and name .* in its key splits"):
         mini(root).listing()
@@ -323,8 +301,11 @@ def test_feti_with_wrong_lists_is_refused_with_the_numbers(tmp_path):
     with pytest.raises(DatasetError, match="leave 980, but"):
         feti(tmp_path / "imagenet", lists[0]).stamp()
     missing = write_list(tmp_path / "c.csv", ["n99999999", *tiered_test])
-    with pytest.raises(DatasetError, match="1 are not in ImageNet: 'n99999999'"):
+    with pytest.raises(DatasetError, match="Not in ImageNet: 'n99999999'"):
         feti(tmp_path / "imagenet", lists[0], missing).stamp()
+    (tmp_path / "d.csv").write_text("class,split\nn00000001,train\n")
+    with pytest.raises(DatasetError, match="d.csv' lists no test classes"):
+        feti(tmp_path / "imagenet", lists[0], str(tmp_path / "d.csv")).stamp()
 
 
 def test_feti_of_a_part_of_imagenet_is_told(tmp_path):
@@ -365,21 +346,11 @@ def test_archives_of_classes_are_to_be_unpacked(tmp_path):
             source.stamp()
 
 
-def test_folders_that_are_missing_or_of_no_known_layout_are_errors(tmp_path):
-    nowhere, empty = tmp_path / "nowhere", tmp_path / "empty"
-    empty.mkdir()
-    for make in (mini, tiered, lambda folder: tiered(folder, str(tmp_path)), lambda folder: feti(folder, "a.csv")):
-        for ask in (make(nowhere).stamp, make(nowhere).listing):
-            with pytest.raises(DatasetError, match="(?s)there is no folder .*nowhere.*ILSVRC 2012"):
-                ask()
-        with pytest.raises(DatasetError, match="(?s)empty.*ILSVRC 2012"):
-            make(empty).listing()
-
-
-def test_help_says_where_the_data_are_and_what_they_weigh(tmp_path):
-    for source in (mini(tmp_path), tiered(tmp_path), feti(tmp_path, "a.csv")):
-        assert "138 GB" in source.help and "github.com" in source.help and "test.csv" in source.help
-        assert source.needs[0] == tmp_path
+def test_a_folder_of_no_known_layout_is_an_error_with_help(tmp_path):
+    for source in (mini(tmp_path), tiered(tmp_path), tiered(tmp_path, str(tmp_path)), feti(tmp_path, "a.csv")):
+        with pytest.raises(DatasetError, match="(?s).*ILSVRC 2012.*138 GB"):
+            source.listing()
+        assert "github.com" in source.help and "test.csv" in source.help and source.needs[0] == tmp_path
 
 
 # Real images
