@@ -155,7 +155,7 @@ def open_tiered_imagenet(name: str, dataset: TieredImageNet, root: Path) -> File
 
 
 def open_feti(name: str, dataset: FETI, root: Path) -> FileSource:
-    """Points at FETI: for training, the classes of an ImageNet folder that neither mini- nor tiered-ImageNet tests on."""
+    """Points at FETI: for training, classes of ImageNet that neither mini- nor tiered-ImageNet tests on."""
     path = root / Path(dataset.path).expanduser()
 
     def plan() -> tuple[dict[str, Classes], list[str]]:
@@ -185,8 +185,8 @@ def _check_feti(name: str, classes: Classes, tested: set[str], n_kept: int, tota
     if n_kept not in FETI_CLASSES or unknown:
         raise DatasetError(
             f"Dataset '{name}': {len(classes)} classes less {total} leave {n_kept}, but it should be {FETI_CLASSES[0]} "
-            f"with the lists as published, or the paper's {FETI_CLASSES[1]}. Not in ImageNet: {some(unknown) or 'none'}. "
-            "Name the test.csv of mini-ImageNet (20 classes) and that of tiered-ImageNet (160) in test_classes."
+            f"with the lists as published, or the paper's {FETI_CLASSES[1]}. Not in ImageNet: {some(unknown) or 'none'}"
+            ". Name the test.csv of mini-ImageNet (20 classes) and that of tiered-ImageNet (160) in test_classes."
         )
     if n_kept == FETI_CLASSES[0]:
         return [f"{n_kept} classes are left by the published lists of test classes, where the paper counts 825"]

@@ -71,7 +71,9 @@ def read_index(path: str | Path) -> tuple[Int64[np.ndarray, " n_records"], Int64
     return np.array(offsets, dtype=np.int64), np.array(lengths, dtype=np.int64)
 
 
-def record_at(path: str | Path, offset: int, length: int, expected_label: int | None = None) -> tuple[bytes, int]:
+def record_at(
+    path: str | Path, offset: int | np.integer, length: int | np.integer, expected_label: int | None = None
+) -> tuple[bytes, int]:
     """The encoded image and the label of one record, by its place in `read_index`.
 
     Raises:

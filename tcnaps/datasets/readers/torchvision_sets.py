@@ -220,10 +220,10 @@ def arrays(kind: str, file: str, folder: Path) -> Classes:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # some versions of NumPy warn of pickles as old as CIFAR's
             opened = getattr(torchvision.datasets, kind)(base, train=False)
-        pixels, labels = np.ascontiguousarray(opened.data), np.array(opened.targets)
+        pixels, labels = np.ascontiguousarray(opened.data), np.asarray(opened.targets)
         rows = {name: np.flatnonzero(labels == label)[:, None] for label, name in enumerate(opened.classes)}
     except Exception as error:  # its readers let slip whatever damaged bytes make them stumble over
-        raise DatasetError(f"torchvision can't read {kind} in {base} ({error}). {AGAIN}") from error
+        raise DatasetError(f"torchvision can't read {kind} in {base} ({error}). Delete it. {AGAIN}") from error
     images = {name: Images(str(folder), (file,), members) for name, members in rows.items() if len(members)}
     return Classes(images, read=partial(read_row, pixels), resampling="lanczos")  # few enough to go to other processes
 
