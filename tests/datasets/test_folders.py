@@ -3,11 +3,14 @@
 import os
 import random
 import tarfile
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
 from PIL import Image
+from record_files import write
 
 from tcnaps.config.settings import Folder
 from tcnaps.datasets import decoding
@@ -21,15 +24,7 @@ LETTERS = {"train": {"Greek": ("alpha", "beta"), "Latin": ("a", "b", "c")}, "tes
 @pytest.fixture
 def tree(tmp_path):
     """Makes files below a folder of the dataset, and returns the folder."""
-
-    def tree(*paths):
-        for path in paths:
-            file = tmp_path / "pets" / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(b"x")
-        return tmp_path / "pets"
-
-    return tree
+    return partial(write, tmp_path / "pets")
 
 
 def source(root, **options):
@@ -142,13 +137,6 @@ def test_classes_are_in_natural_order_wherever_they_lie(tree):
     assert [Path(images[0].path).parent.name for images in found.images] == ["b", "x9", "x10", "y"]
 
 
-def test_images_may_lie_as_deep_as_they_like(tree):
-    root = tree("test/a/images/2.jpg", "test/a/images/10.jpg", "test/a/images/old/1.jpg", "test/a/3.jpg")
-    assert listed(root) == {
-        "test": {"a": ["test/a/3.jpg", "test/a/images/2.jpg", "test/a/images/10.jpg", "test/a/images/old/1.jpg"]}
-    }
-
-
 # Order
 
 
@@ -159,18 +147,11 @@ def test_the_order_does_not_depend_on_that_of_the_file_system(tree, monkeypatch)
     assert [Path(path).stem for path in expected["test"]["ä"]] == ["1", "02", "2", "10", "a"]
     scandir, shuffle = os.scandir, random.Random(0).shuffle
 
-    class Shuffled(list):
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *arguments):
-            pass
-
     def shuffled(folder):
         with scandir(folder) as found:
-            entries = Shuffled(found)
+            entries = list(found)
         shuffle(entries)
-        return entries
+        return nullcontext(entries)
 
     stamp = source(root).stamp()
     monkeypatch.setattr(os, "scandir", shuffled)
@@ -188,15 +169,6 @@ def test_cutting_into_fractions(names, fractions):
     new = cut([*names, "z"], tuple(fractions))  # a name that is not there yet
     moved = sum(name not in new[split] for split, part in parts.items() for name in part)
     assert moved <= 2  # one across each border
-
-
-def test_fractions_are_exact():
-    parts = cut([str(k) for k in range(10)], (0.6, 0.2, 0.2))
-    assert [len(part) for part in parts.values()] == [6, 2, 2]
-    parts = cut([str(k) for k in range(1623)], (0.7, 0.1, 0.2))
-    assert [len(part) for part in parts.values()] == [1136, 162, 325]
-    assert [len(part) for part in cut("abc", (0.5, 0.0, 0.5)).values()] == [2, 0, 1]
-    assert cut("abc", (0.0, 0.0, 1.0)) == {"train": (), "valid": (), "test": ("a", "b", "c")}
 
 
 # Files that are no images
@@ -286,12 +258,6 @@ def test_stamp_changes_with_the_files(tree, tmp_path):
     assert len({str(each) for each in stamps}) == len(stamps)
 
 
-def test_stamp_does_not_depend_on_where_the_folder_lies(tree, tmp_path):
-    root = tree("train/a/1.jpg", "test/b/1.jpg")
-    before = source(root).stamp()
-    assert source(root.rename(tmp_path / "moved")).stamp() == before
-
-
 def test_needs_and_help(tree, tmp_path):
     root = tree("a/1.jpg")
     found = source(root, splits="x.csv")
@@ -331,13 +297,9 @@ def test_errors(tree, paths, options, message):
         source(root, **options).listing()
 
 
-@pytest.mark.parametrize("fractions", [(0.5, 0.2, 0.2), (0.5, 0.5, 0.5)])
-def test_fractions_that_do_not_add_up_are_refused_at_once(tree, fractions):
+def test_fractions_that_do_not_add_up_and_two_ways_to_split_are_refused_at_once(tree):
     with pytest.raises(DatasetError, match="'pets': its fractions .* must add up to 1"):
-        source(tree("a/1.jpg"), fractions=fractions)
-
-
-def test_splits_and_fractions_together_are_refused_at_once(tree):
+        source(tree("a/1.jpg"), fractions=(0.5, 0.2, 0.2))
     with pytest.raises(DatasetError, match="'pets' has both splits and fractions"):
         source(tree("a/1.jpg"), fractions=(0.6, 0.2, 0.2), splits="x.csv")
 

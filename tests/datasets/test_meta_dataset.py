@@ -155,7 +155,7 @@ def test_unreadable_records_are_left_out_and_reported(tmp_path):
         if label == 3:
             images[1], labels[4] = b"no image", 2
         (tmp_path / f"{label}.tfrecords").write_bytes(
-            b"".join(record(image_example(*pair), records.masked_crc) for pair in zip(images, labels))
+            b"".join(record(image_example(*pair)) for pair in zip(images, labels))
         )
     prepared = open_source("tiny", section(tmp_path), "test", 8, tmp_path / "prepared")
     assert prepared.class_sizes.tolist() == [5, 4, 7]

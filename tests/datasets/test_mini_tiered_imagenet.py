@@ -1,13 +1,12 @@
 """mini-ImageNet, tiered-ImageNet and FETI: every layout gives the same classes, and nothing to be tested on leaks."""
 
-import csv
-import io
 import os
 import random
 import tarfile
 from pathlib import Path
 
 import pytest
+from record_files import names_by_class, write
 
 from tcnaps.config.settings import FETI, MiniImageNet, TieredImageNet
 from tcnaps.datasets.image_source import DatasetError
@@ -19,13 +18,6 @@ WNIDS = {"train": ("n01532829", "n01558993", "n01704323"), "val": ("n01855672",)
 ALL = (*WNIDS["train"], *WNIDS["val"], *WNIDS["test"])
 # ImageNet's own numbers are neither dense nor in plain order of their names
 NUMBERS = (3, 6, 26, 27, 28, 105, 1234, 20000)
-
-
-def write(folder, *paths):
-    for path in paths:
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(b"x")
-    return folder
 
 
 def write_lists(folder, names, header="filename,label"):
@@ -60,13 +52,7 @@ def feti(folder, *lists):
 
 
 def files(source):
-    """Names of files by split and class."""
-    return {
-        split: {
-            name: [Path(image.path).name for image in images] for name, images in zip(found.class_names, found.images)
-        }
-        for split, found in source.listing().splits.items()
-    }
+    return names_by_class(source.listing())
 
 
 def expected(names, sort=True):
@@ -176,27 +162,10 @@ def test_mini_positions_beyond_the_class_are_an_error(tmp_path, positions):
         mini(root).listing()
 
 
-def test_mini_positions_are_not_used_where_other_files_are_mixed_in(tmp_path):
-    root = tmp_path / "mini"
-    write_lists(root, ravi)
-    imagenet(root / "images")
-    write(root, "images/n01532829/extra.jpg")
-    with pytest.raises(DatasetError, match="of 3 images listed of n01532829, 3 are neither in"):
-        mini(root).listing()
-
-
 def test_mini_lists_of_classes_alone_are_an_error(tmp_path):
     root = write(tmp_path / "mini", "images/1.jpg")
     (root / "train.csv").write_text("class\nn01532829\n")
     with pytest.raises(DatasetError, match="no images of n01532829. .*source 'folder' and name .* in its key splits"):
-        mini(root).listing()
-
-
-def test_mini_a_class_in_two_lists_is_an_error(tmp_path):
-    root = tmp_path / "mini"
-    write_lists(root, ravi)
-    (root / "val.csv").write_text((root / "train.csv").read_text())
-    with pytest.raises(DatasetError, match="'n01532829' is in two splits, train and valid"):
         mini(root).listing()
 
 
@@ -235,12 +204,6 @@ def test_tiered_class_folders(tmp_path):
     }
     out = "\n".join(tiered(root).listing().notes)
     assert "ATTENTION: train has 3 classes, not 351" in out and "test has 2 classes, not 160" in out
-
-
-def test_tiered_class_that_imagenet_lacks_is_named(tmp_path):
-    imagenet(tmp_path / "imagenet", WNIDS["train"] + WNIDS["val"])
-    with pytest.raises(DatasetError, match="lists: 2 of the 2 classes of 'test' are not in the dataset: 'n01930112'"):
-        tiered(tmp_path / "imagenet", class_lists(tmp_path / "lists")).listing()
 
 
 def test_tiered_without_lists_says_what_is_expected(tmp_path):
@@ -326,14 +289,6 @@ def test_feti_with_nothing_left_is_an_error(tmp_path):
         feti(tmp_path / "imagenet", write_list(tmp_path / "a.csv", WNIDS["test"])).listing()
 
 
-def test_feti_stamp_changes_with_the_lists(tmp_path):
-    imagenet(tmp_path / "imagenet")
-    found = feti(tmp_path / "imagenet", write_list(tmp_path / "a.csv", WNIDS["test"]))
-    before = found.stamp()
-    write_list(tmp_path / "a.csv", WNIDS["test"][:1])
-    assert found.stamp() != before
-
-
 # All three
 
 
@@ -360,22 +315,17 @@ def test_tiny_imagenet_in_the_layout_of_mini_imagenet(tmp_path):
     archives = Path(os.environ.get("TCNAPS_DATA") or Path(__file__).parents[3] / "shared" / "data")
     if not archives.is_dir():
         pytest.skip(f"no real images at {archives}: set TCNAPS_DATA to the folder that holds them")
-    wnids = {"train": "n01629819", "test": "n01443537"}
     root = tmp_path / "mini"
     (root / "images").mkdir(parents=True)
-    lists = {split: io.StringIO("filename,label\n") for split in wnids}
-    for text in lists.values():
-        text.seek(0, io.SEEK_END)
+    lists = {"n01629819": root / "train.csv", "n01443537": root / "test.csv"}
+    for file in lists.values():
+        file.write_text("filename,label\n")
     with tarfile.open(archives / "tiny-imagenet.tar") as tar:
         for member in tar:
-            _, split, wnid, file = (*member.name.split("/"), "", "")[:4]
-            if wnids.get(split) == wnid:
+            wnid, file = member.name.split("/")[-2:]
+            if wnid in lists:
                 (root / "images" / file).write_bytes(tar.extractfile(member).read())
-                csv.writer(lists[split]).writerow([file, wnid])
-    for split, text in lists.items():
-        (root / f"{split}.csv").write_text(text.getvalue())
-    found = files(mini(root))
-    assert {split: {wnid: len(names) for wnid, names in classes.items()} for split, classes in found.items()} == {
-        "train": {"n01629819": 400},
-        "test": {"n01443537": 200},
-    }
+                with open(lists[wnid], "a") as stream:
+                    stream.write(f"{file},{wnid}\n")
+    sizes = {split: {w: len(names) for w, names in found.items()} for split, found in files(mini(root)).items()}
+    assert sizes == {"train": {"n01629819": 400}, "test": {"n01443537": 200}}

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torchvision
 from PIL import Image
+from record_files import names_by_class as listed
 from scipy.io import savemat
 
 from tcnaps.config import settings
@@ -30,17 +31,6 @@ def section(name, **keys):
 
 def opened(tmp_path, name, **keys):
     return open_torchvision("it", section(name, **keys), tmp_path)
-
-
-def listed(listing):
-    """Split -> class -> names of files."""
-    return {
-        split: {
-            name: ["/".join(image.path.split("/")[-1:]) for image in images]
-            for name, images in zip(part.class_names, part.images)
-        }
-        for split, part in listing.splits.items()
-    }
 
 
 def save(path, seed=0, size=(12, 10), mode="RGB"):
@@ -95,16 +85,8 @@ def write_coco(folder, annotations, sizes=((40, 30), (20, 60))):
             for number, (w, h) in zip((7, 9), sizes)
         ],
         "annotations": [
-            {
-                "id": k,
-                "image_id": image,
-                "category_id": category,
-                "bbox": box,
-                "iscrowd": k % 2,
-                "segmentation": {"counts": [1, 2], "size": [3, 4]} if k % 2 else [[0.5] * 6],
-                "area": 1.0,
-            }
-            for k, (image, category, box) in enumerate(annotations)
+            {"image_id": image, "category_id": category, "bbox": box, "segmentation": {"counts": [1, 2]}}
+            for image, category, box in annotations
         ],
     }
     file = folder / "data" / "annotations" / "instances_train2017.json"
@@ -170,14 +152,6 @@ def test_omniglot_keeps_its_own_split_and_has_alphabets(omniglot):
     assert listing.splits["test"].superclasses == ("Atemayar_Qelisayer", "Tengwar")
 
 
-def test_omniglot_is_inverted(omniglot):
-    listing = opened(omniglot, "Omniglot").listing()
-    image = listing.splits["test"].images[1][2]
-    stored = np.asarray(Image.open(image.path).convert("L"))
-    assert set(np.unique(stored)) == {0, 255}
-    assert np.array_equal(pickle.loads(pickle.dumps(listing.read))(image), 255 - stored)
-
-
 def test_a_split_file_may_name_alphabets(omniglot):
     (omniglot / "splits.json").write_text('{"train": ["Greek"], "valid": ["Latin"], "test": ["Tengwar/character01"]}')
     splits = opened(omniglot, "Omniglot", splits="splits.json").listing().splits
@@ -187,14 +161,6 @@ def test_a_split_file_may_name_alphabets(omniglot):
         "test": ("Tengwar/character01",),
     }
     assert splits["valid"].superclasses == ("Latin",)
-
-
-def test_classes_of_no_split_are_left_out_with_a_note(omniglot):
-    (omniglot / "splits.csv").write_text("class,split\nLatin,test\nGreek/character10,train\n")
-    assert opened(omniglot, "Omniglot", splits="splits.csv").listing().notes == (
-        "left out, because splits.csv does not list them: 3 of 5 classes, 'Atemayar_Qelisayer/character01', "
-        "'Greek/character02', 'Tengwar/character01'",
-    )
 
 
 # Aircraft, DTD, Flowers, GTSRB
@@ -212,19 +178,6 @@ def test_aircraft_are_cut_out_by_their_boxes(tmp_path):
     assert np.array_equal(listing.read(images[2]), whole[2:28, 1:23])
 
 
-def test_a_split_file_of_meta_dataset_s_kind(tmp_path):
-    write_aircraft(tmp_path)
-    (tmp_path / "splits.json").write_text('{"train": ["F-16A/B"], "valid": [], "test": ["Cessna 172"]}')
-    splits = opened(tmp_path, "FGVCAircraft", splits="splits.json").listing().splits
-    assert {split: part.class_names for split, part in splits.items()} == {
-        "train": ("F-16A/B",),
-        "test": ("Cessna 172",),
-    }
-    (tmp_path / "splits.json").write_text('{"train": ["F-16A/B"], "test": ["Cesna 172"]}')
-    with pytest.raises(DatasetError, match="'Cesna 172'.*Did you mean 'Cessna 172'"):
-        opened(tmp_path, "FGVCAircraft", splits="splits.json").listing()
-
-
 @pytest.mark.parametrize(
     ("boxes", "message"),
     [
@@ -238,15 +191,6 @@ def test_a_split_file_of_meta_dataset_s_kind(tmp_path):
 )
 def test_wrong_boxes_of_aircraft_are_refused(tmp_path, boxes, message):
     (write_aircraft(tmp_path) / "images_box.txt").write_text(boxes)
-    with pytest.raises(DatasetError, match=message):
-        opened(tmp_path, "FGVCAircraft").listing()
-
-
-def test_missing_aircraft_are_counted_and_named(tmp_path):
-    data = write_aircraft(tmp_path)
-    for name in ("0000004", "0000001"):
-        (data / "images" / f"{name}.jpg").unlink()
-    message = r"2 of the 4 images that images_variant_\*.txt lists are missing from .*: '0000001.jpg', '0000004.jpg'"
     with pytest.raises(DatasetError, match=message):
         opened(tmp_path, "FGVCAircraft").listing()
 
@@ -490,25 +434,20 @@ def test_damaged_arrays_are_refused(tmp_path, monkeypatch, mnist):
 
 
 @pytest.mark.parametrize("read", [read_inverted, read_box])
-@pytest.mark.parametrize(("content", "message"), [(b"", "is empty"), (b"no image", "is empty, damaged, cut short, or")])
-def test_what_is_no_image_is_named(tmp_path, read, content, message):
-    (tmp_path / "a.png").write_bytes(content)
-    with pytest.raises(ImageError, match=f"a.png {message}"):
-        read(ImageFile(str(tmp_path / "a.png"), (0, 0, 1, 1)))
+def test_what_is_no_image_is_named(tmp_path, read):
+    image = ImageFile(str(tmp_path / "a.png"), (0, 0, 1, 1))
     with pytest.raises(FileNotFoundError):
-        read(ImageFile(str(tmp_path / "b.png"), (0, 0, 1, 1)))
-    (tmp_path / "c.png").symlink_to("/dev/zero")
-    with pytest.raises(ImageError, match="c.png is not a file"):  # reading it would never end
-        read(ImageFile(str(tmp_path / "c.png"), (0, 0, 1, 1)))
-
-
-def test_an_image_cut_short_is_named(tmp_path):
-    for name, read in (("a.png", read_inverted), ("a.jpg", read_box)):
-        save(tmp_path / name, size=(60, 60))
-        content = (tmp_path / name).read_bytes()
-        (tmp_path / name).write_bytes(content[: len(content) // 2])
-        with pytest.raises(ImageError, match=f"{name} is empty, damaged, cut short"):
-            read(ImageFile(str(tmp_path / name), (0, 0, 1, 1)))
+        read(image)
+    save(tmp_path / "a.png", size=(60, 60))
+    intact = (tmp_path / "a.png").read_bytes()
+    for content in (b"", b"no image", intact[: len(intact) // 2]):
+        (tmp_path / "a.png").write_bytes(content)
+        with pytest.raises(ImageError, match="a.png is empty, damaged, cut short, or neither"):
+            read(image)
+    (tmp_path / "a.png").unlink()
+    (tmp_path / "a.png").symlink_to("/dev/zero")
+    with pytest.raises(ImageError, match="a.png is not a file"):  # reading it would never end
+        read(image)
 
 
 @pytest.mark.parametrize("box", [(3, 3, 3, 5), (0, 0, 13, 5), (-1, 0, 3, 5), (0, 6, 4, 5), (0, 0, 4, 11)])
@@ -523,18 +462,10 @@ def test_a_box_outside_its_image_is_named(tmp_path, box):
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_what_is_missing_and_how_to_get_it(tmp_path, name):
-    source = opened(tmp_path, name)
-    assert source.needs and all(str(path).startswith(str(tmp_path / "data")) for path in source.needs)
-    if name == "CocoDetection":
-        assert source.help.startswith("CocoDetection is not downloaded by torchvision: unpack train2017.zip (18 GB)")
-        assert opened(tmp_path, name, download=True).fetch is None
-    else:
-        assert source.help.startswith(f"Set 'download: true' to have torchvision download {name} to {tmp_path}/data, ")
-        asked = opened(tmp_path, name, download=True)
-        assert asked.help.startswith(f"Preparing it lets torchvision download {name} to {tmp_path}/data, or unpack")
-        assert asked.fetch is not None and asked.needs == source.needs
-    assert source.fetch is None
-    assert str(source.needs[0]) in source.help
+    source, asked = opened(tmp_path, name), opened(tmp_path, name, download=True)
+    assert source.needs == asked.needs and str(source.needs[0]) in source.help and source.fetch is None
+    assert all(str(path).startswith(str(tmp_path / "data")) for path in source.needs)
+    assert (asked.fetch is None) == (name == "CocoDetection") == ("not downloaded by torchvision" in asked.help)
 
 
 class FakeDownload:
@@ -578,8 +509,7 @@ def test_a_missing_dataset_is_downloaded_once_and_only_if_asked_for(tmp_path, fa
 
 def test_a_failed_download_is_an_error_that_says_what_to_do(tmp_path, fake):
     fake.fails = OSError("Name or service not known")
-    message = r"Dataset 'it': torchvision could not download DTD to .*data \(Name .*'download: false' and unpack dtd-r1"
-    with pytest.raises(DatasetError, match=message):
+    with pytest.raises(DatasetError, match="'it': .* could not download DTD .*service not.*false' and unpack dtd-r1"):
         opened(tmp_path, "DTD", download=True).fetch()
     fake.fails, fake.images = None, ()
     with pytest.raises(DatasetError, match="could not download DTD .*still no .*dtd/dtd/images"):
