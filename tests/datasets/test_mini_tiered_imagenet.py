@@ -11,7 +11,7 @@ from record_files import names_by_class, write
 from tcnaps.config.settings import FETI, MiniImageNet, TieredImageNet
 from tcnaps.datasets.image_source import DatasetError
 from tcnaps.datasets.listing import SplitListing
-from tcnaps.datasets.readers.mini_tiered_imagenet import comparison, open_feti, open_mini_imagenet, open_tiered_imagenet
+from tcnaps.datasets.readers.mini_tiered_imagenet import compare, open_feti, open_mini_imagenet, open_tiered_imagenet
 from tcnaps.datasets.readers.shared import Images
 
 WNIDS = {"train": ("n01532829", "n01558993", "n01704323"), "val": ("n01855672",), "test": ("n01930112", "n01981276")}
@@ -123,10 +123,10 @@ def test_what_is_as_published_is_not_remarked_on():
         return SplitListing(tuple(f"n{k:08}" for k in range(start, end)), (images,) * (end - start))
 
     as_published = {"train": split(0, 64), "valid": split(64, 80), "test": split(80, 100)}
-    assert comparison((64, 16, 20), 600)(as_published) == []
-    assert comparison((64, 16, 20))({**as_published, "test": split(80, 100, 599)}) == []
-    assert len(comparison((64, 16, 20), 600)({**as_published, "test": split(80, 100, 599)})) == 1
-    assert comparison((64, 16, 20), 600)({"train": split(0, 64), "test": split(80, 100)}) == [
+    assert compare(as_published, (64, 16, 20), 600) == []
+    assert compare({**as_published, "test": split(80, 100, 599)}, (64, 16, 20)) == []
+    assert len(compare({**as_published, "test": split(80, 100, 599)}, (64, 16, 20), 600)) == 1
+    assert compare({"train": split(0, 64), "test": split(80, 100)}, (64, 16, 20), 600) == [
         "ATTENTION: valid has 0 classes, not 16 as published: results can't be compared with published ones"
     ]
 

@@ -15,8 +15,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path, PurePosixPath
-from urllib.parse import urlsplit
+from pathlib import Path
 
 from tcnaps.config.storage import digest_of
 from tcnaps.datasets.downloads import DownloadError, download
@@ -58,9 +57,7 @@ def local_path(place: str, root: Path) -> Path:
     """
     if not is_address(place):
         return root / Path(place).expanduser()
-    suffix = PurePosixPath(urlsplit(place).path).suffix.lower()
-    name = hashlib.sha256(place.encode()).hexdigest()
-    return root / "data" / "splits" / f"{name}{suffix if suffix in ('.csv', '.json') else '.txt'}"
+    return root / "data" / "splits" / hashlib.sha256(place.encode()).hexdigest()
 
 
 def fetch(place: str, root: Path) -> Path:

@@ -281,13 +281,12 @@ def _counted(extensions: Counter[str]) -> str:
 def _neither(path: Path) -> str:
     """What to say of a folder that has neither layout."""
     _, folders, files = next(walk(path))
-    n_images = sum(map(_is_image, files))
+    held = f"{len(folders)} folders ({some(folders)}), {sum(map(_is_image, files))} images"
     remedy = "Put the images of each class into a folder of their own."
     if folders:
-        remedy = "If these are the classes, say which are for training and testing, by splits or by fractions."
+        remedy = (
+            "If these are the classes, say which are for training and which for testing, by splits or by fractions."
+        )
     if len(folders) == 1:
         remedy += f" If the dataset lies in '{folders[0]}', make that the end of its path."
-    return (
-        f"{path} holds {len(folders)} folders ({some(folders)}), {n_images} images, and no folder train or test. "
-        f"{remedy}"
-    )
+    return f"{path} holds {held}, and no folder train, val or test. {remedy}"

@@ -87,27 +87,23 @@ def list_records(name: str, folder: Path, images_per_class: int | None = None) -
             f"{len(missing)} of {len(files)} files of records are missing from {folder}: {some(missing, SHOWN)}. "
             "Copy or convert the dataset again."
         )
-    problems: list[str] = []
-    listed = {split: _list_split(folder, content, images_per_class, problems) for split, content in splits.items()}
+    images, problems = {}, []
+    for content in splits.values():
+        for label, size in zip(content.ids, content.class_sizes):
+            try:
+                images[label] = _list_class(folder, label, size, images_per_class)
+            except (DatasetError, OSError) as error:
+                problems.append(str(error))
     if problems:
         more = f"\nand {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
         raise DatasetError("\n".join(problems[:SHOWN]) + more)
+    listed = {split: _list_split(content, images) for split, content in splits.items()}
     return Listing(listed, read=read_record, orient=False)
 
 
-def _list_split(
-    folder: Path, content: SplitSpecification, images_per_class: int | None, problems: list[str]
-) -> SplitListing:
-    """The classes of a split; what is wrong with their files is added to `problems`."""
-    images = []
-    for label, size in zip(content.ids, content.class_sizes):
-        try:
-            images.append(_list_class(folder, label, size, images_per_class))
-        except (DatasetError, OSError) as error:
-            problems.append(str(error))
-            images.append(())
+def _list_split(content: SplitSpecification, images: dict[int, Images]) -> SplitListing:
     spans = None if content.spans is None else tuple(np.array(span, dtype=np.int64) for span in content.spans)
-    return SplitListing(content.class_names, tuple(images), content.superclasses, spans)
+    return SplitListing(content.class_names, tuple(images[k] for k in content.ids), content.superclasses, spans)
 
 
 def _list_class(folder: Path, label: int, size: int, images_per_class: int | None) -> Images:

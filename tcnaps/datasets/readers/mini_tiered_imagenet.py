@@ -13,8 +13,10 @@ mini-imagenet-tools, with which the paper's authors made their images (and of mm
 images of Ravi and Larochelle has not been published.
 """
 
+import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from tcnaps.config.settings import FETI, MiniImageNet, TieredImageNet
@@ -70,7 +72,7 @@ FETI_CLASSES = (824, 825)
 def open_mini_imagenet(name: str, dataset: MiniImageNet, root: Path) -> FileSource:
     """Points at mini-ImageNet: lists beside a folder `images`, or class folders per split; see `FileSource`."""
     path = root / Path(dataset.path).expanduser()
-    review = comparison((64, 16, 20), 600)
+    review = partial(compare, n_classes=(64, 16, 20), n_images=600)
     if not any(split_of(file.stem) for file in path.glob("*.csv")):
         return folder_source(name, path, lambda: (_split_plan(name, path, MINI_HELP), []), (path,), MINI_HELP, review)
 
@@ -80,15 +82,12 @@ def open_mini_imagenet(name: str, dataset: MiniImageNet, root: Path) -> FileSour
         return {"lists": digest_of(lists), "files": stamp(sorted(filter(Path.is_dir, folders)), path)}
 
     def listing() -> Listing:
-        splits, inside, n_numbered = {}, {}, 0
+        splits, n_numbered = {}, 0
         for split, classes in read_image_lists(path).items():
             wnids = tuple(sorted(classes, key=natural_key))
-            images = []
-            for wnid in wnids:
-                found, numbered = _listed(name, path / "images", wnid, classes[wnid], inside)
-                images.append(found)
-                n_numbered += numbered
-            splits[split] = SplitListing(wnids, tuple(images))
+            found = [_listed(f"Dataset '{name}'", path / "images", wnid, classes[wnid]) for wnid in wnids]
+            splits[split] = SplitListing(wnids, tuple(images for images, _ in found))
+            n_numbered += sum(numbered for _, numbered in found)
         notes = [
             f"images of {n_numbered} classes are taken from ImageNet by their positions within the class, since the "
             "lists' names don't occur there"
@@ -98,44 +97,34 @@ def open_mini_imagenet(name: str, dataset: MiniImageNet, root: Path) -> FileSour
     return FileSource(facts, listing, (path, path / "images"), MINI_HELP)
 
 
-def _listed(
-    name: str, folder: Path, wnid: str, files: tuple[str, ...], inside: dict[Path, frozenset[str]]
-) -> tuple[Images, bool]:
-    """The listed images of a class, and whether they were found by their positions in ImageNet.
-
-    Args:
-        inside: names of the files in each folder that was looked into before.
-
-    Raises:
-        DatasetError: the list names no images, or some are missing.
-    """
+def _listed(name: str, folder: Path, wnid: str, files: tuple[str, ...]) -> tuple[Images, bool]:
+    """The listed images of a class, and whether they were found by their positions in ImageNet."""
     if not files:
         raise DatasetError(
-            f"Dataset '{name}': the lists in {folder.parent} name no images of {wnid}. If they list classes alone, "
-            f"take the source 'folder' and name {folder.parent} in its key splits."
+            f"{name}: the lists in {folder.parent} name no images of {wnid}. If they list classes alone, take the "
+            f"source 'folder' and name {folder.parent} in its key splits."
         )
     for place in (folder, folder / wnid):
-        if place not in inside:
-            inside[place] = frozenset(file.name for file in place.iterdir()) if place.is_dir() else frozenset()
-        if inside[place].issuperset(files):
+        if all(os.path.isfile(place / file) for file in files):
             return Images(str(place), tuple(sorted(files, key=natural_key))), False
-    positions = [re.fullmatch(rf"{wnid}([0-9]{{8}})\.jpe?g", file, re.IGNORECASE) for file in files]
-    numbers = {file: re.fullmatch(rf"{wnid}_([0-9]+)\.jpe?g", file, re.IGNORECASE) for file in inside[folder / wnid]}
-    if numbers and all(numbers.values()) and all(positions):
-        ordered = sorted(numbers, key=lambda file: int(numbers[file][1]))
-        wanted = [int(position[1]) for position in positions]
-        if 1 <= min(wanted) <= max(wanted) <= len(ordered):
-            chosen = sorted((ordered[k - 1] for k in wanted), key=natural_key)
-            return Images(str(folder / wnid), tuple(chosen)), True
+    prefix = re.escape(wnid)
+    positions = [re.fullmatch(rf"{prefix}([0-9]{{8}})\.jpe?g", file, re.IGNORECASE) for file in files]
+    there = os.listdir(folder / wnid) if os.path.isdir(folder / wnid) else []
+    numbers = {file: re.fullmatch(rf"{prefix}_([0-9]+)\.jpe?g", file, re.IGNORECASE) for file in there}
+    if not (numbers and all(numbers.values()) and all(positions)):
+        missing = [file for file in files if not any(os.path.isfile(p / file) for p in (folder, folder / wnid))]
         raise DatasetError(
-            f"Dataset '{name}': the lists name image {max(wanted)} of {wnid}, but {folder / wnid} holds "
-            f"{len(ordered)}. Put all of ImageNet's images of this class there."
+            f"{name}: of {len(files)} images listed of {wnid}, {len(missing)} are neither in {folder} nor in its "
+            f"folder {wnid}: {some(sorted(missing, key=natural_key))}. Put them there or take them out of the lists."
         )
-    missing = sorted(set(files) - inside[folder] - inside[folder / wnid], key=natural_key)
-    raise DatasetError(
-        f"Dataset '{name}': of {len(files)} images listed of {wnid}, {len(missing)} are neither in {folder} nor in its "
-        f"folder {wnid}: {some(missing)}. Put them there or take them out of the lists."
-    )
+    ordered = sorted(numbers, key=lambda file: int(numbers[file][1]))
+    wanted = [int(position[1]) for position in positions]
+    if not 1 <= min(wanted) <= max(wanted) <= len(ordered):
+        raise DatasetError(
+            f"{name}: the lists name image {max(wanted)} of {wnid}, but {folder / wnid} holds {len(ordered)}. Put all "
+            "of ImageNet's images of this class there."
+        )
+    return Images(str(folder / wnid), tuple(sorted((ordered[k - 1] for k in wanted), key=natural_key))), True
 
 
 def open_tiered_imagenet(name: str, dataset: TieredImageNet, root: Path) -> FileSource:
@@ -151,7 +140,7 @@ def open_tiered_imagenet(name: str, dataset: TieredImageNet, root: Path) -> File
         return {split: {wnid: classes[wnid] for wnid in wnids} for split, wnids in matched.items()}, []
 
     needs = (path, *_local([lists] if lists else [], root))
-    return folder_source(name, path, plan, needs, TIERED_HELP, comparison((351, 97, 160)))
+    return folder_source(name, path, plan, needs, TIERED_HELP, partial(compare, n_classes=(351, 97, 160)))
 
 
 def open_feti(name: str, dataset: FETI, root: Path) -> FileSource:
@@ -218,31 +207,24 @@ def _local(places: Iterable[str], root: Path) -> tuple[Path, ...]:
     return tuple(local_path(place, root) for place in places if not is_address(place))
 
 
-def comparison(
-    n_classes: tuple[int, int, int], n_images: int | None = None
-) -> Callable[[dict[str, SplitListing]], list[str]]:
-    """A review that returns what differs from the published dataset.
+def compare(splits: dict[str, SplitListing], n_classes: tuple[int, int, int], n_images: int | None = None) -> list[str]:
+    """What differs from the published dataset.
 
     Args:
         n_classes: as published, of train, valid and test.
         n_images: of every class, if they are equally many.
     """
-
-    def compare(splits: dict[str, SplitListing]) -> list[str]:
-        notes = []
-        for split, expected in zip(SPLITS, n_classes):
-            found = len(splits[split].class_names) if split in splits else 0
-            if found != expected:
-                notes.append(
-                    f"ATTENTION: {split} has {found} classes, not {expected} as published: results can't be compared "
-                    "with published ones"
-                )
-        sizes = {name: len(images) for part in splits.values() for name, images in zip(part.class_names, part.images)}
-        odd = [f"{name} ({size})" for name, size in sizes.items() if n_images and size != n_images]
-        if odd:
+    notes = []
+    for split, expected in zip(SPLITS, n_classes):
+        found = len(splits[split].class_names) if split in splits else 0
+        if found != expected:
             notes.append(
-                f"ATTENTION: {len(odd)} of {len(sizes)} classes don't have {n_images} images, as published: {some(odd)}"
+                f"ATTENTION: {split} has {found} classes, not {expected} as published: results can't be compared with "
+                "published ones"
             )
-        return notes
-
-    return compare
+    sizes = [(name, len(images)) for part in splits.values() for name, images in zip(part.class_names, part.images)]
+    if n_images and (odd := [f"{name} ({size})" for name, size in sizes if size != n_images]):
+        notes.append(
+            f"ATTENTION: {len(odd)} of {len(sizes)} classes don't have {n_images} images, as published: {some(odd)}"
+        )
+    return notes
