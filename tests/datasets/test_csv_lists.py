@@ -139,9 +139,11 @@ def test_errors_of_a_folder_of_lists(tmp_path, files, message):
         read_splits(str(tmp_path), tmp_path)
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_what_is_no_file_is_named(tmp_path):
     with pytest.raises(DatasetError, match="There is no split file .*animals.json"):
         read_splits("animals.json", tmp_path)
+    with pytest.raises(DatasetError, match="/dev/zero is not a file"):  # reading it would never end
+        read_splits("/dev/zero", tmp_path)
 
 
 @pytest.fixture
@@ -222,6 +224,7 @@ def test_natural_order():
     names = ["image10", "image9", "image09", "image", "Image1", "a2b10", "a2b9", "ä", "10", "9"]
     expected = ["9", "10", "Image1", "a2b9", "a2b10", "image", "image09", "image9", "image10", "ä"]
     assert sorted(names, key=natural_key) == expected
+    assert natural_key("9" * 5000) < natural_key("1" + "0" * 5000)  # more digits than int() takes
 
 
 @given(st.lists(st.text(alphabet="aB1٣20é/."), unique=True))

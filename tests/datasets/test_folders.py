@@ -130,13 +130,6 @@ def test_fractions_keep_superclasses_whole(tree):
     assert all(len(found.class_names) == 3 * len(groups[split]) for split, found in splits.items())
 
 
-def test_classes_are_in_natural_order_wherever_they_lie(tree):
-    root = tree("train/A/x10/1.png", "train/A/x9/1.png", "test/A/b/1.png", "val/A/y/1.png")
-    found = source(root, superclasses=True, fractions=(0.0, 0.0, 1.0)).listing().splits["test"]
-    assert found.class_names == ("A/b", "A/x9", "A/x10", "A/y")
-    assert [Path(images[0].path).parent.name for images in found.images] == ["b", "x9", "x10", "y"]
-
-
 # Order
 
 
@@ -256,14 +249,6 @@ def test_stamp_changes_with_the_files(tree, tmp_path):
     stamps.append(stamp())
     stamps.append(stamp(fractions=(0.5, 0.0, 0.5)))
     assert len({str(each) for each in stamps}) == len(stamps)
-
-
-def test_needs_and_help(tree, tmp_path):
-    root = tree("a/1.jpg")
-    found = source(root, splits="x.csv")
-    assert found.needs == (root, tmp_path / "x.csv") and "pets/train/cat/1.jpg" in found.help
-    assert source(root, splits="https://example.org/x.csv").needs == (root,)
-    assert "Greek/alpha" in source(root, superclasses=True).help
 
 
 # Errors

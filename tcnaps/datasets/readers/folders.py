@@ -76,9 +76,8 @@ def open_folder(name: str, dataset: Folder, root: Path) -> FileSource:
                 classes[found] = classes.get(found, ()) + folders
         if dataset.fractions is not None:
             return _by_fractions(name, classes, dataset.fractions), []
-        matched, notes = match_classes(
-            read_splits(dataset.splits, root), classes, dataset.splits, superclasses(classes)
-        )
+        listed = read_splits(dataset.splits, root)
+        matched, notes = match_classes(listed, classes, dataset.splits, superclasses(classes))
         return {split: {found: classes[found] for found in names} for split, names in matched.items()}, notes
 
     return folder_source(name, path, plan, tuple(needs), help)
@@ -234,10 +233,13 @@ def _list_images(place: str, path: Path, classes: Classes, others: Counter) -> S
     for name in names:
         of_class = []
         for folder in classes[name]:
-            files = [entry for _, _, files in walk(folder) for entry in files]
-            inner = [entry.path[len(str(path)) + 1 :] for entry in files if _is_image(entry)]
+            inner = []
+            for entry in (entry for _, _, files in walk(folder) for entry in files):
+                if _is_image(entry):
+                    inner.append(entry.path[len(str(path)) + 1 :])
+                else:
+                    others[_extension(entry) or "without extension"] += 1
             of_class += sorted(inner, key=natural_key)
-            others.update(_extension(entry) or "without extension" for entry in files if not _is_image(entry))
         images.append(Images(str(path), tuple(of_class)))
     if empty := [name for name, of_class in zip(names, images) if not of_class]:
         raise DatasetError(
@@ -271,7 +273,9 @@ def _extension(entry: os.DirEntry) -> str:
 
 def _is_image(entry: os.DirEntry) -> bool:
     """By its name. A link that leads nowhere counts; pipes and devices don't: reading one could take for ever."""
-    return _extension(entry) in EXTENSIONS and (os.path.isfile(entry) or not os.path.exists(entry))
+    if entry.is_symlink():
+        return _extension(entry) in EXTENSIONS and (os.path.isfile(entry.path) or not os.path.exists(entry.path))
+    return _extension(entry) in EXTENSIONS and entry.is_file()
 
 
 def _counted(extensions: Counter[str]) -> str:

@@ -31,7 +31,8 @@ def normal(name: str) -> str:
 def natural_key(name: str) -> tuple:
     """Sorts as people count: image2 before image10. Names that differ at all have a fixed order."""
     parts = _DIGITS.split(normal(name))  # text and digits by turns
-    return tuple(int(part) if k % 2 else part for k, part in enumerate(parts)), name
+    parts[1::2] = [(len(digits), digits) for digits in (part.lstrip("0") for part in parts[1::2])]
+    return tuple(parts), name
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -127,8 +128,9 @@ def walk(folder: Path) -> Iterator[tuple[str, list[str], list[os.DirEntry]]]:
         for entry in found:
             if entry.name.encode(errors="replace") != os.fsencode(entry.name):
                 raise DatasetError(f"{place}: the name {os.fsencode(entry.name)!r} is not UTF-8. Rename it.")
-        folders = sorted((entry.name for entry in found if os.path.isdir(entry)), key=natural_key)
-        yield place, folders, [entry for entry in found if entry.name not in folders]
+        inner = {e.name for e in found if (os.path.isdir(e.path) if e.is_symlink() else e.is_dir())}
+        folders = sorted(inner, key=natural_key)
+        yield place, folders, [entry for entry in found if entry.name not in inner]
         waiting += [os.path.join(place, name) for name in reversed(folders)]
 
 
@@ -179,6 +181,8 @@ def read_text(path: Path) -> str:
     Raises:
         DatasetError: the file can't be read or isn't UTF-8.
     """
+    if path.exists() and not path.is_file():
+        raise DatasetError(f"{path} is not a file. Correct the path.")  # reading a device or a pipe could take for ever
     try:
         return path.read_bytes().decode("utf-8-sig")
     except OSError as error:
