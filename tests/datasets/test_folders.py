@@ -67,15 +67,6 @@ def test_split_folders(tree):
     assert image == ImageFile(str(root / "val/cow/1.gif")) and listing.read(image) == image.path
 
 
-@pytest.mark.parametrize(
-    "name, split", [("TRAIN", "train"), ("validation", "valid"), ("Valid", "valid"), ("test", "test")]
-)
-def test_names_and_number_of_split_folders(tree, name, split):
-    assert listed(tree(f"{name}/a/1.jpg", f"{name}/b/1.jpg")) == {
-        split: {"a": [f"{name}/a/1.jpg"], "b": [f"{name}/b/1.jpg"]}
-    }
-
-
 @pytest.mark.parametrize("layout", ["{}/{}.jpg", "train/{}/{}.jpg"])
 def test_a_split_file(tree, tmp_path, layout):
     root = tree(*(layout.format(name, k) for name in ("cat", "dog", "emu", "fox") for k in range(2)))
@@ -287,11 +278,6 @@ def test_fractions_that_do_not_add_up_and_two_ways_to_split_are_refused_at_once(
         source(tree("a/1.jpg"), fractions=(0.5, 0.2, 0.2))
     with pytest.raises(DatasetError, match="'pets' has both splits and fractions"):
         source(tree("a/1.jpg"), fractions=(0.6, 0.2, 0.2), splits="x.csv")
-
-
-def test_names_that_are_spelled_in_two_ways_are_one_class(tree):
-    root = tree("train/\u00f6/1.jpg", "train/o\u0308/2.jpg")
-    assert [len(names) for names in listed(root)["train"].values()] == [2]
 
 
 def test_a_path_that_is_no_folder_is_an_error(tmp_path):

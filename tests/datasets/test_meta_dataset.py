@@ -48,33 +48,22 @@ def test_every_image_is_listed_in_its_class(tmp_path, folder):
     assert (listing.orient, listing.box, listing.resampling) == (False, False, None)
 
 
-def test_spans(tmp_path):
-    def node(name, *children):
-        return {"wn_id": name, "words": name, "children_ids": list(children), "parents_ids": []}
-
-    hierarchical = {
-        "name": "tree",
+def test_hierarchies_reach_the_listing(folder):
+    graph = {"root": ["inner", "kind 4"], "inner": ["kind 2", "kind 3"], "kind 2": [], "kind 3": [], "kind 4": []}
+    of_test = {"kind 2": 5, "kind 3": 6, "kind 4": 7, "inner": 11, "root": 18}
+    hierarchical = UNIFORM | {
         "split_subgraphs": {
-            "TRAIN": [node("a", "n1", "n0"), node("n0"), node("n1")],
+            "TRAIN": [{"wn_id": f"kind {k}", "children_ids": []} for k in range(2)],
             "VALID": [],
-            "TEST": [node("root", "b", "n4"), node("b", "n2", "n3"), node("n2"), node("n3"), node("n4")],
+            "TEST": [{"wn_id": name, "children_ids": below} for name, below in graph.items()],
         },
-        "images_per_class": {
-            "TRAIN": {"a": 7, "n0": 3, "n1": 4},
-            "VALID": {},
-            "TEST": {"root": 18, "b": 11, "n2": 5, "n3": 6, "n4": 7},
-        },
-        "class_names": {str(k): f"n{k}" for k in range(5)},
-        "path": "",
-        "file_pattern": "{}.tfrecords",
+        "images_per_class": {"TRAIN": {"kind 0": 3, "kind 1": 4}, "VALID": {}, "TEST": of_test},
         "__class__": "HierarchicalDatasetSpecification",
     }
-    write_uniform(tmp_path)
-    write_specification(tmp_path, hierarchical)
-    splits = list_records("tree", tmp_path).splits
-    assert list(splits) == ["train", "test"]
-    assert [span.tolist() for span in splits["train"].spans] == [[0, 1]]
-    assert [span.tolist() for span in splits["test"].spans] == [[0, 1], [0, 1, 2]]  # b, root
+    write_specification(folder, hierarchical)
+    splits = list_records("tree", folder).splits
+    assert list(splits) == ["train", "test"] and splits["train"].spans == ()
+    assert [span.tolist() for span in splits["test"].spans] == [[0, 1], [0, 1, 2]]
     assert all(span.dtype == np.int64 for span in splits["test"].spans)
 
 

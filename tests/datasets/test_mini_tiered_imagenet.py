@@ -206,11 +206,6 @@ def test_tiered_class_folders(tmp_path):
     assert "ATTENTION: train has 3 classes, not 351" in out and "test has 2 classes, not 160" in out
 
 
-def test_tiered_without_lists_says_what_is_expected(tmp_path):
-    with pytest.raises(DatasetError, match="(?s)none of the known layouts; in it are 'n01532829'.*class_lists"):
-        tiered(imagenet(tmp_path / "imagenet")).listing()
-
-
 # FETI
 
 

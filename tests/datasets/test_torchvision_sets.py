@@ -234,17 +234,12 @@ def test_flowers_are_named_as_in_meta_dataset(tmp_path):
     (folder / "jpg" / "image_00003.jpg").unlink()
     with pytest.raises(DatasetError, match="1 of the 4 images that imagelabels.mat lists .*'image_00003.jpg'"):
         opened(tmp_path, "Flowers102").listing()
-
-
-def test_wrong_labels_of_flowers_are_refused(tmp_path):
-    folder = tmp_path / "data" / "flowers-102"
     write_flowers(folder, [3, 103])
     with pytest.raises(DatasetError, match=r"imagelabels.mat can't be read \(KeyError\(103\)\)"):
         opened(tmp_path, "Flowers102").listing()
-    for content in (b"", b"no MATLAB file, but text of some length"):
-        (folder / "imagelabels.mat").write_bytes(content)
-        with pytest.raises(DatasetError, match="imagelabels.mat can't be read"):
-            opened(tmp_path, "Flowers102").listing()
+    (folder / "imagelabels.mat").write_bytes(b"no MATLAB file, but text of some length")
+    with pytest.raises(DatasetError, match="imagelabels.mat can't be read"):
+        opened(tmp_path, "Flowers102").listing()
 
 
 def test_the_names_of_flowers_and_signs_are_meta_dataset_s(reference):
@@ -494,17 +489,11 @@ def test_a_missing_dataset_is_downloaded_once_and_only_if_asked_for(tmp_path, fa
     shutil.rmtree(tmp_path / "data" / "dtd")
     fake.fails = OSError("Name or service not known")
     assert prepared(4, download=True).class_names == ("banded", "woven")  # what is prepared needs no network
-    with pytest.raises(DatasetError, match="could not download DTD"):
-        prepared(6, download=True)
-
-
-def test_a_failed_download_is_an_error_that_says_what_to_do(tmp_path, fake):
-    fake.fails = OSError("Name or service not known")
     with pytest.raises(DatasetError, match="'it': .* could not download DTD .*service not.*false' and unpack dtd-r1"):
-        opened(tmp_path, "DTD", download=True).fetch()
+        prepared(6, download=True)
     fake.fails, fake.images = None, ()
     with pytest.raises(DatasetError, match="could not download DTD .*still no .*dtd/dtd/images"):
-        opened(tmp_path, "DTD", download=True).fetch()
+        prepared(6, download=True)
 
 
 def test_each_part_that_torchvision_has_is_downloaded():
@@ -514,18 +503,3 @@ def test_each_part_that_torchvision_has_is_downloaded():
 
 
 # Stamps
-
-
-def test_the_stamp_changes_with_files_and_split_file(omniglot):
-    (omniglot / "splits.json").write_text('{"train": ["Greek"], "test": ["Latin"]}')
-
-    def stamp(**keys):
-        return json.dumps(opened(omniglot, "Omniglot", **keys).stamp())
-
-    seen = [stamp(), stamp(splits="splits.json")]
-    assert stamp() == seen[0]
-    (omniglot / "splits.json").write_text('{"train": ["Latin"], "test": ["Greek"]}')
-    seen.append(stamp(splits="splits.json"))
-    save(omniglot / "data/omniglot-py/images_background/Greek/character02/new.png", mode="1")
-    seen.append(stamp())
-    assert len(set(seen)) == 4
