@@ -277,7 +277,7 @@ def test_signs_of_both_sets_are_put_together(tmp_path, monkeypatch):
     ("table", "message"),
     [
         ("Filename;ClassId\n00000.ppm;43\n", "there is no class 00043; classes are 00000 to 00042"),
-        ("Filename;ClassId\n00009.ppm;4\n", "1 of the 1 images that GT-final_test.csv lists are missing"),
+        ("Filename;ClassId\n00009.ppm;4\n", "1 of the 4 images that GT-final_test.csv lists are missing"),
         ("Filename;ClassId\n00000.ppm;four\n", "GT-final_test.csv can't be read .*four"),
         ("Filename,ClassId\n00000.ppm,4\n", "GT-final_test.csv can't be read"),
         ("Filename;ClassId\n00000.ppm;4\n", "gtsrb holds 4 images, but GTSRB was published with 39270"),

@@ -67,7 +67,7 @@ def fetch(place: str, root: Path) -> Path:
         DatasetError: there is nothing at the path, or the address can't be downloaded or is not a list.
     """
     path = local_path(place, root)
-    if path.exists():
+    if os.path.exists(path):  # False for a path that is too long
         return path
     if not is_address(place):
         raise DatasetError(f"There is no split file {path}. Correct its path. {REMEDY}.")

@@ -12,7 +12,6 @@ One thing differs: Meta-Dataset stores QuickDraw's bitmaps as JPEGs of Pillow's 
 """
 
 import os
-from collections import defaultdict
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -24,16 +23,7 @@ from tcnaps.datasets.decoding import ImageError
 from tcnaps.datasets.image_source import DatasetError
 from tcnaps.datasets.listing import FileSource, ImageFile
 from tcnaps.datasets.readers.csv_lists import split_source
-from tcnaps.datasets.readers.shared import (
-    AGAIN,
-    Classes,
-    Images,
-    check_present,
-    natural_key,
-    read_json,
-    read_table,
-    thinned,
-)
+from tcnaps.datasets.readers.shared import AGAIN, Classes, Images, by_class, natural_key, read_json, read_table, thinned
 
 SIDE = 28  # pixels
 PREFIX = "full_numpy_bitmap_"  # browsers put it before the names of QuickDraw's files
@@ -139,7 +129,7 @@ def cub(folder: Path) -> Classes:
     """
     species = dict(read_table(folder / "classes.txt", 2))
     labels = dict(read_table(folder / "image_class_labels.txt", 2))
-    files = defaultdict(list)
+    pairs = []
     for number, file in read_table(folder / "images.txt", 2):
         name = species.get(labels.get(number))
         if name is None or name != file.rpartition("/")[0]:
@@ -147,8 +137,8 @@ def cub(folder: Path) -> Classes:
                 f"{folder / 'images.txt'}: {file}, image {number}, is of {name or 'no class'} by "
                 f"image_class_labels.txt and classes.txt. {AGAIN}"
             )
-        files[name].append(file)
-    return _listed_images(folder / "images", files, "images.txt")
+        pairs.append((name, file))
+    return Classes(by_class(folder / "images", pairs, "images.txt"))
 
 
 def fungi(folder: Path) -> Classes:
@@ -160,7 +150,7 @@ def fungi(folder: Path) -> Classes:
     Raises:
         DatasetError: the lists contradict each other, or images are missing.
     """
-    species, files, of_image = None, defaultdict(list), {}
+    species, of_image, pairs = None, {}, []
     for file in (folder / "train.json", folder / "val.json"):
         content = read_json(file)
         try:
@@ -175,13 +165,5 @@ def fungi(folder: Path) -> Classes:
         for image, name in labelled:
             if of_image.setdefault(image, name) != name:
                 raise DatasetError(f"{file}: {image} is of two species. {AGAIN}")
-            files[name].append(image)
-    return _listed_images(folder, files, "train.json or val.json")
-
-
-def _listed_images(folder: Path, files: dict[str, list[str]], listed_in: str) -> Classes:
-    """Images by class, in the order of their names, after checking that they are there."""
-    check_present(folder, [file for members in files.values() for file in members], listed_in)
-    return Classes(
-        {name: Images(str(folder), tuple(sorted(members, key=natural_key))) for name, members in files.items()}
-    )
+            pairs.append((name, image))
+    return Classes(by_class(folder, pairs, "train.json or val.json"))

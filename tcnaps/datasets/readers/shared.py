@@ -5,6 +5,7 @@ import json
 import os
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,6 +170,22 @@ def check_present(folder: Path, names: Iterable[str], listed_in: str) -> None:
         )
 
 
+def by_class(folder: Path, pairs: Iterable[tuple[str, str]], listed_in: str = "") -> dict[str, Images]:
+    """The images of each class, in the natural order of their files.
+
+    Args:
+        folder: what the files are relative to.
+        pairs: names of class and file.
+        listed_in: the name of the dataset's list that they are from, if any: then all files must be there.
+    """
+    files = defaultdict(list)
+    for name, file in pairs:
+        files[name].append(file)
+    if listed_in:
+        check_present(folder, [file for members in files.values() for file in members], listed_in)
+    return {name: Images(str(folder), tuple(sorted(members, key=natural_key))) for name, members in files.items()}
+
+
 def thinned(n: int, at_most: int | None) -> Int64[np.ndarray, " kept"]:
     """Numbers of the images of a class that are kept, spread evenly over all `n`; all if `at_most` is None."""
     kept = n if at_most is None else min(n, at_most)
@@ -181,7 +198,7 @@ def read_text(path: Path) -> str:
     Raises:
         DatasetError: the file can't be read or isn't UTF-8.
     """
-    if path.exists() and not path.is_file():
+    if os.path.exists(path) and not os.path.isfile(path):
         raise DatasetError(f"{path} is not a file. Correct the path.")  # reading a device or a pipe could take for ever
     try:
         return path.read_bytes().decode("utf-8-sig")

@@ -19,9 +19,8 @@ the competition of 2011 (26,640) and the official test set (12,630). For Meta-Da
 """
 
 import warnings
-from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -35,7 +34,7 @@ from tcnaps.datasets.preparing import MissingFiles
 from tcnaps.datasets.readers.changed_images import read_box, read_inverted
 from tcnaps.datasets.readers.csv_lists import split_source
 from tcnaps.datasets.readers.mscoco import ANNOTATIONS, mscoco
-from tcnaps.datasets.readers.shared import AGAIN, Classes, Images, check_present, natural_key, read_table
+from tcnaps.datasets.readers.shared import AGAIN, Classes, Images, by_class, natural_key, read_table
 
 TOTALS = {  # images, where no list says what must be there
     "Omniglot": 32_460,
@@ -107,17 +106,10 @@ def _download(name: str, kind: str, base: Path, needs: tuple[Path, ...], by_hand
         ) from error
 
 
-def _grouped(folder: Path, pattern: str, depth: int = 1) -> dict[str, Images]:
-    """Images by the folders that they lie in.
-
-    Args:
-        pattern: of the images, below `folder`.
-        depth: how many folders make a class's name.
-    """
-    files = defaultdict(list)
-    for path in folder.glob(pattern):
-        files["/".join(path.parts[-1 - depth : -1])].append(path.relative_to(folder).as_posix())
-    return {name: Images(str(folder), tuple(sorted(files[name], key=natural_key))) for name in files}
+def _in_folders(folder: Path, pattern: str, depth: int = 1) -> dict[str, Images]:
+    """Images by the last `depth` folders that they lie in."""
+    files = [path.relative_to(folder) for path in folder.glob(pattern)]
+    return by_class(folder, (("/".join(file.parts[-1 - depth : -1]), file.as_posix()) for file in files))
 
 
 def omniglot(folder: Path) -> Classes:
@@ -127,7 +119,7 @@ def omniglot(folder: Path) -> Classes:
     """
     images, splits = {}, {}
     for split, part in (("train", "images_background"), ("test", "images_evaluation")):
-        found = _grouped(folder / part, "*/*/*.png", depth=2)
+        found = _in_folders(folder / part, "*/*/*.png", depth=2)
         splits[split] = tuple(sorted(found, key=natural_key))
         images |= found
     return Classes(images, {name: name.partition("/")[0] for name in images}, splits, read=read_inverted)
@@ -137,7 +129,6 @@ def aircraft(folder: Path) -> Classes:
     """The 100 variants of FGVC-Aircraft, each image with its box."""
     data = folder / "data"
     variants = dict(row for part in ("trainval", "test") for row in read_table(data / f"images_variant_{part}.txt", 2))
-    check_present(data / "images", [f"{name}.jpg" for name in variants], "images_variant_*.txt")
     rows = {name: box for name, *box in read_table(data / "images_box.txt", 5)}
     try:
         boxes = {name: list(map(int, rows[name])) for name in variants}
@@ -145,19 +136,18 @@ def aircraft(folder: Path) -> Classes:
         raise DatasetError(
             f"{data / 'images_box.txt'} lacks a box of four whole numbers for an image ({error!r}). {AGAIN}"
         ) from error
-    members = defaultdict(list)
-    for name in sorted(variants):
-        members[variants[name]].append(name)
-    images = {}
-    for variant, names in members.items():
-        positions = np.array([boxes[name] for name in names], dtype=np.int64)
-        images[variant] = Images(str(data / "images"), tuple(f"{name}.jpg" for name in names), positions)
+    images = by_class(
+        data / "images", ((variant, f"{name}.jpg") for name, variant in variants.items()), "images_variant_*.txt"
+    )
+    for variant, found in images.items():
+        positions = np.array([boxes[file.removesuffix(".jpg")] for file in found.names], dtype=np.int64)
+        images[variant] = replace(found, positions=positions)
     return Classes(images, read=read_box)
 
 
 def textures(folder: Path) -> Classes:
     """The 47 textures of DTD."""
-    return Classes(_grouped(folder / "images", "*/*.jpg"))
+    return Classes(_in_folders(folder / "images", "*/*.jpg"))
 
 
 def flowers(folder: Path) -> Classes:
@@ -165,39 +155,31 @@ def flowers(folder: Path) -> Classes:
     from scipy.io import loadmat
     from torchvision.datasets import Flowers102
 
+    kinds = {label: f"{label:03d}.{name}" for label, name in enumerate(Flowers102.classes, start=1)}
     try:
         labels = loadmat(folder / "imagelabels.mat")["labels"].ravel().tolist()
-        names = [f"{label:03d}.{dict(enumerate(Flowers102.classes, start=1))[label]}" for label in labels]
+        pairs = [(kinds[label], f"image_{number:05d}.jpg") for number, label in enumerate(labels, start=1)]
     except Exception as error:  # of any kind, from the depths of a damaged file
         raise DatasetError(f"{folder / 'imagelabels.mat'} can't be read ({error!r}). {AGAIN}") from error
-    files = defaultdict(list)
-    for number, name in enumerate(names, start=1):
-        files[name].append(f"image_{number:05d}.jpg")
-    check_present(folder / "jpg", [file for members in files.values() for file in members], "imagelabels.mat")
-    return Classes({name: Images(str(folder / "jpg"), tuple(members)) for name, members in files.items()})
+    return Classes(by_class(folder / "jpg", pairs, "imagelabels.mat"))
 
 
 def traffic_signs(folder: Path) -> Classes:
     """The 43 signs of GTSRB, called as in Meta-Dataset: "14.Stop"."""
     import pandas
 
-    training, tested, table = "GTSRB/Training", "GTSRB/Final_Test/Images", folder / "GT-final_test.csv"
-    files = defaultdict(list)
-    for path in (folder / training).glob("*/*.ppm"):
-        files[path.parts[-2]].append(f"{training}/{path.parts[-2]}/{path.name}")
+    tested, table = "GTSRB/Final_Test/Images", folder / "GT-final_test.csv"
     try:
         rows = pandas.read_csv(table, sep=";", usecols=["Filename", "ClassId"], dtype={"Filename": str, "ClassId": int})
     except (OSError, ValueError) as error:
         raise DatasetError(f"{table} can't be read ({error}). {AGAIN}") from error
-    check_present(folder / tested, rows["Filename"], table.name)
-    for file, label in zip(rows["Filename"], rows["ClassId"]):
-        files[f"{label:05d}"].append(f"{tested}/{file}")
-    known = {f"{label:05d}": f"{label:02d}.{name}" for label, name in enumerate(TRAFFIC_SIGNS)}
-    if unknown := sorted(files.keys() - known.keys()):
+    files = [path.relative_to(folder) for path in (folder / "GTSRB" / "Training").glob("*/*.ppm")]
+    pairs = [(file.parts[-2], file.as_posix()) for file in files]
+    pairs += [(f"{label:05d}", f"{tested}/{file}") for file, label in zip(rows["Filename"], rows["ClassId"])]
+    signs = {f"{label:05d}": f"{label:02d}.{name}" for label, name in enumerate(TRAFFIC_SIGNS)}
+    if unknown := sorted({label for label, _ in pairs} - signs.keys()):
         raise DatasetError(f"{folder}: there is no class {unknown[0]}; classes are 00000 to 00042. {AGAIN}")
-    return Classes(
-        {known[label]: Images(str(folder), tuple(sorted(files[label], key=natural_key))) for label in sorted(files)}
-    )
+    return Classes(by_class(folder, ((signs[label], file) for label, file in pairs), table.name))
 
 
 def read_row(pixels: UInt8[np.ndarray, "n_images ..."], image: ImageFile) -> UInt8[np.ndarray, "..."]:
