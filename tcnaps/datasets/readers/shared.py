@@ -86,7 +86,7 @@ class Classes:
         read, resampling: see `Listing`.
     """
 
-    images: dict[str, Sequence[ImageFile]]
+    images: dict[str, Images]
     superclasses: dict[str, str] | None = None
     splits: dict[str, tuple[str, ...]] | None = None
     read: Callable = read_path

@@ -63,7 +63,7 @@ def read_specification(file: str | Path) -> Specification:
     try:
         kind = content["__class__"]
         if kind not in _READERS:
-            raise _Contradiction(f"__class__: there is no {kind}; known are {', '.join(_READERS)}")
+            raise _Contradiction(f"__class__: there is no {kind!s:.50}; known are {', '.join(_READERS)}")
         splits = _READERS[kind](content)
         return Specification(str(content["name"]), str(content["file_pattern"]), dict(zip(SPLITS, splits)))
     except KeyError as error:
