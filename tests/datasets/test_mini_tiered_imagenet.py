@@ -21,7 +21,7 @@ NUMBERS = (3, 6, 26, 27, 28, 105, 1234, 20000)
 
 
 def write_lists(folder, names, header="filename,label"):
-    """Lists with a line an image; `names` makes a class's images."""
+    """Lists with one line per image; `names` returns the images of a class."""
     folder.mkdir(parents=True, exist_ok=True)
     for split, wnids in WNIDS.items():
         lines = [f"{file},{wnid}" for wnid in wnids for file in names(wnid)]

@@ -276,6 +276,6 @@ def _from_csv(text: str, path: Path):
         return table[1:].rename(columns={k: name for name, k in columns.items() if name})[
             [name for name in ("class", "split", "file") if name in columns]
         ]
-    if table[0].str.fullmatch(WNID).all():
+    if table[0].str.fullmatch(WNID.pattern).all():
         return table[[0]].set_axis(["class"], axis="columns")
     raise DatasetError(f"{path}: its first line ({', '.join(table.iloc[0])}) is not a known header. {REMEDY}.")
