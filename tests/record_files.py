@@ -1,10 +1,7 @@
-"""Datasets of Meta-Dataset's records for tests, written by hand."""
+"""Files of datasets for tests; TFRecords are written naively: CRC-32C a bit at a time, protobuf by hand."""
 
 import json
-
-from test_records import image_example, record
-
-from tcnaps.datasets.records import masked_crc
+import struct
 
 UNIFORM = {
     "name": "tiny",
@@ -17,6 +14,61 @@ UNIFORM = {
 }
 
 
+def slow_masked_crc(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)  # Castagnoli's polynomial, reversed
+    crc ^= 0xFFFFFFFF
+    return (((crc >> 15) | (crc << 17 & 0xFFFFFFFF)) + 0xA282EAD8) % 2**32
+
+
+def varint(value):
+    value %= 2**64
+    encoded = []
+    while value > 127:
+        encoded.append(value % 128 + 128)
+        value //= 128
+    return bytes([*encoded, value])
+
+
+def field(number, content):
+    return varint(number * 8 + 2) + varint(len(content)) + content
+
+
+def number_field(number, value):
+    return varint(number * 8) + varint(value)
+
+
+def bytes_list(*values):
+    return field(1, b"".join(field(1, value) for value in values))
+
+
+def float_list(*values):
+    return field(2, field(1, struct.pack(f"<{len(values)}f", *values)))
+
+
+def int64_list(*values, packed=True):
+    if packed:
+        return field(3, field(1, b"".join(map(varint, values))))
+    return field(3, b"".join(number_field(1, value) for value in values))
+
+
+def example(*features):
+    """A tf.train.Example of (name, feature) pairs, in this order."""
+    return field(1, b"".join(field(1, field(1, name.encode()) + field(2, feature)) for name, feature in features))
+
+
+def image_example(image, label):
+    return example(("image", bytes_list(image)), ("label", int64_list(label)))
+
+
+def record(data):
+    length = struct.pack("<Q", len(data))
+    return length + struct.pack("<I", slow_masked_crc(length)) + data + struct.pack("<I", slow_masked_crc(data))
+
+
 def content(label, number):
     """What stands for the image of a record."""
     return f"image {number} of class {label}".encode() * (number + 1)
@@ -26,7 +78,7 @@ def write_class(folder, label, n_images, mislabelled=()):
     """Writes the records of a class; `mislabelled` are numbers of records that say they are of the next class."""
     examples = (image_example(content(label, k), label + (k in mislabelled)) for k in range(n_images))
     file = folder / f"{label}.tfrecords"
-    file.write_bytes(b"".join(record(example, masked_crc) for example in examples))
+    file.write_bytes(b"".join(map(record, examples)))
     return file
 
 
@@ -41,3 +93,22 @@ def write_uniform(folder, **changes):
     for label in range(5):
         write_class(folder, label, 3 + label)
     return folder
+
+
+def write(folder, *paths):
+    """Makes files below a folder, and returns the folder."""
+    for path in paths:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(b"x")
+    return folder
+
+
+def names_by_class(listing):
+    """Split -> class -> names of files."""
+    return {
+        split: {
+            name: [image.path.rpartition("/")[2] for image in images]
+            for name, images in zip(part.class_names, part.images)
+        }
+        for split, part in listing.splits.items()
+    }

@@ -26,15 +26,15 @@ DECODING = 1  # to be raised when the same file becomes other pixels
 # Source -> module and function (name, dataset, project's root) -> FileSource. A module is imported only when a dataset
 # of it is opened, with the packages that it needs.
 READERS = {
-    "folder": ("folders", "open_folder"),
-    "mini-imagenet": ("imagenet", "open_mini_imagenet"),
-    "tiered-imagenet": ("imagenet", "open_tiered_imagenet"),
-    "feti": ("imagenet", "open_feti"),
-    "records": ("meta_dataset", "open_records"),
-    "torchvision": ("torchvision_datasets", "open_torchvision"),
-    "quickdraw": ("quickdraw_cub_fungi", "open_quickdraw"),
-    "cub": ("quickdraw_cub_fungi", "open_cub"),
-    "fungi": ("quickdraw_cub_fungi", "open_fungi"),
+    "folder": ("readers.folders", "open_folder"),
+    "mini-imagenet": ("readers.mini_tiered_imagenet", "open_mini_imagenet"),
+    "tiered-imagenet": ("readers.mini_tiered_imagenet", "open_tiered_imagenet"),
+    "feti": ("readers.mini_tiered_imagenet", "open_feti"),
+    "records": ("readers.meta_dataset", "open_records"),
+    "torchvision": ("readers.torchvision_sets", "open_torchvision"),
+    "quickdraw": ("readers.quickdraw_cub_fungi", "open_quickdraw"),
+    "cub": ("readers.quickdraw_cub_fungi", "open_cub"),
+    "fungi": ("readers.quickdraw_cub_fungi", "open_fungi"),
 }
 IMAGES_PER_PROCESS = 4000  # a process for fewer takes longer to start than it saves
 WITHOUT_EFFECT = {"domain", "resampling", "unreadable", "download"}  # on which image gets which row

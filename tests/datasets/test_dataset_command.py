@@ -263,12 +263,15 @@ def test_a_path_is_taken_from_the_projects_root(tmp_path, photographs, monkeypat
 
 
 def test_a_missing_package_is_an_error_only_where_nothing_is_prepared(study, photographs, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "tcnaps.datasets.folders", None)
+    monkeypatch.setitem(sys.modules, "tcnaps.datasets.readers.folders", None)
     assert run(study, "--dataset", "photographs") == 1
-    assert "Dataset 'photographs' can't be read: import of tcnaps.datasets.folders halted" in capsys.readouterr().err
-    monkeypatch.delitem(sys.modules, "tcnaps.datasets.folders")
+    assert (
+        "Dataset 'photographs' can't be read: import of tcnaps.datasets.readers.folders halted"
+        in capsys.readouterr().err
+    )
+    monkeypatch.delitem(sys.modules, "tcnaps.datasets.readers.folders")
     assert run(study, "--dataset", "photographs") == 0
-    monkeypatch.setitem(sys.modules, "tcnaps.datasets.folders", None)
+    monkeypatch.setitem(sys.modules, "tcnaps.datasets.readers.folders", None)
     assert run(study, "--dataset", "photographs") == 0
     assert open_split(load_study(study), "photographs", "test").n_classes == 5
 
@@ -276,7 +279,7 @@ def test_a_missing_package_is_an_error_only_where_nothing_is_prepared(study, pho
 def test_readers_and_image_libraries_are_imported_only_when_they_are_needed():
     code = (
         "import sys, tcnaps.datasets\n"
-        "late = {'torch', 'torchvision', 'PIL', 'tcnaps.datasets.files', 'tcnaps.datasets.folders'}\n"
+        "late = {'torch', 'torchvision', 'PIL', 'tcnaps.datasets.files', 'tcnaps.datasets.readers.folders'}\n"
         "assert not late & set(sys.modules), late & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)

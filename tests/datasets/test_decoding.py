@@ -379,7 +379,7 @@ def test_the_fast_transform_without_simplejpeg_is_refused(monkeypatch):
 def official(reference):
     """Each toy image that was decoded officially: its JPEG, its decoded pixels and its resized ones by size."""
     pytest.importorskip("google_crc32c", reason="google-crc32c is not installed: pip install 'tcnaps[records]'")
-    from tcnaps.datasets.records import read_records
+    from tcnaps.datasets.readers.records import read_index, record_at
 
     arrays = np.load(reference / "toy_decoded.npz")
     found = []
@@ -387,9 +387,10 @@ def official(reference):
         if key.endswith("_decoded"):
             stem = key.removesuffix("_decoded")
             label, number = int(stem[1:3]), int(stem[5:7])
-            records = list(read_records(reference / "toy_records" / f"{label}.tfrecords", label))
+            file = reference / "toy_records" / f"{label}.tfrecords"
+            offsets, lengths = read_index(file)
             sizes = {size: arrays[f"{stem}_{size}"] for size in (84, 42) if f"{stem}_{size}" in arrays}
-            found.append((records[number][0], arrays[key], sizes))
+            found.append((record_at(file, offsets[number], lengths[number], label)[0], arrays[key], sizes))
     assert len(found) == 6
     return found
 

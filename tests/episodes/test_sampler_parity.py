@@ -22,7 +22,7 @@ import pytest
 from scipy import stats
 
 from tcnaps.config import VariableProtocol
-from tcnaps.datasets.specification import SplitSpecification, read_specification
+from tcnaps.datasets.readers.specification import SplitSpecification, read_specification
 from tcnaps.episodes import sampling
 from tcnaps.episodes.sampling import Description, describe_episode, sample_shots, sample_span
 
@@ -54,7 +54,7 @@ class Reference:
 
     @property
     def class_sizes(self) -> np.ndarray:
-        return np.array([c.n_images for c in self.split.classes])
+        return np.array(self.split.class_sizes)
 
 
 @cache
@@ -73,7 +73,7 @@ def load(folder: Path, name: str) -> Reference:
 
 
 def describe(reference: Reference, seed: int) -> list[Description]:
-    layout = reference.split.layout()
+    layout = reference.split
     spans = None if layout.spans is None else tuple(map(np.array, layout.spans))
     sizes, generator = reference.class_sizes, np.random.default_rng(seed)
     jaxtyping.config.update("jaxtyping_disable", True)  # checking shapes takes five times longer than drawing
@@ -197,7 +197,7 @@ def classes_expected(reference: Reference) -> tuple[np.ndarray, np.ndarray]:
     """
     protocol, n_classes = reference.protocol, len(reference.class_sizes)
     minimum, maximum = protocol.minimum_way, protocol.maximum_way
-    groups = reference.split.layout().superclasses
+    groups = reference.split.superclasses
     if reference.split.spans is not None:
         pools = [np.array(s) for s in reference.split.spans if minimum <= len(s) <= protocol.maximum_span]
         ways = [np.array([min(len(pool), maximum)]) for pool in pools]

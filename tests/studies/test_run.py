@@ -11,7 +11,7 @@ from file_readers import encoded
 from tcnaps.config import Study, load_study
 from tcnaps.config.settings import AnyDataset
 from tcnaps.datasets import __main__, open_splits
-from tcnaps.datasets.class_folders import cut
+from tcnaps.datasets.readers.folders import cut
 from tcnaps.evaluation.csv_tables import read_published, read_published_averages
 from tcnaps.figures.tables import PAPER_NAMES
 from tcnaps.method.variants import TRAININGS

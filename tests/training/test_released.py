@@ -618,7 +618,7 @@ def test_command_downloads_and_notes_the_checksum(mirror, tmp_path, monkeypatch,
     path.unlink()
     (served / PUBLISHED["simple"].path).write_text("another")
     assert main(["download", "simple", "--from", address]) == 1
-    assert f"not {sha256}" in (said := capsys.readouterr().err) and f"released/{note.name}" in said
+    assert sha256 in (said := capsys.readouterr().err) and f"released/{note.name}" in said
     assert not path.exists() and note.exists()
     other = hashlib.sha256(b"another").hexdigest()
     assert main(["download", "simple", "--from", address, "--sha256", other]) == 0  # what the user says goes first
@@ -638,7 +638,7 @@ def test_command_says_what_is_wrong_with_a_download(mirror, tmp_path, capsys):
     (served / PUBLISHED["simple"].path).unlink()
     common = ["--folder", str(tmp_path / "folder"), "--from", address]
     assert main(["download", "simple", *common]) == 1
-    assert "answered 404" in capsys.readouterr().err
+    assert "404" in capsys.readouterr().err
     assert main(["download", "all", *common, "--sha256", "0" * 64]) == 1
     assert "--sha256 is of one file" in capsys.readouterr().err
     (tmp_path / "folder/best_transductive_cnaps.pt").write_text("from elsewhere")
@@ -654,7 +654,7 @@ def test_command_says_what_is_wrong_with_a_download(mirror, tmp_path, capsys):
 def test_a_checksum_in_the_table_is_verified(mirror, tmp_path, monkeypatch):
     known = released.Published(PUBLISHED["simple"].path, "", "0" * 64)
     monkeypatch.setitem(PUBLISHED, "simple", known)
-    with pytest.raises(DownloadError, match=f"not {'0' * 64}.*The checksum is that of PUBLISHED"):
+    with pytest.raises(DownloadError, match=f"(?s){'0' * 64}.*The checksum is that of PUBLISHED"):
         download_released("simple", tmp_path / "folder", mirror[0])
 
 

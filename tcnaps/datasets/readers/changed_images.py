@@ -1,6 +1,7 @@
-"""Readers that change images as Meta-Dataset does before it stores them: inverted, or cut out by a box."""
+"""Images that are changed as Meta-Dataset does before it stores them: inverted, or cut out by a box."""
 
 import io
+import os
 from pathlib import Path
 
 import numpy as np
@@ -40,10 +41,10 @@ def read_box(image: ImageFile) -> UInt8[np.ndarray, "height width 3"]:
 
 
 def _decoded(path: str, mode: str) -> Image.Image:
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise ImageError(f"{path} is not a file.")  # reading a device or a pipe could take for ever
     encoded = Path(path).read_bytes()
-    if not encoded:
-        raise ImageError(f"{path}: it is empty (0 bytes).")
     try:
         return Image.open(io.BytesIO(encoded), formats=("JPEG", "PNG")).convert(mode)
-    except Exception as error:  # Pillow's readers let slip whatever damaged bytes make them stumble over
-        raise ImageError(f"{path}: it is damaged, cut short, or neither JPEG nor PNG ({error}).") from error
+    except Exception as error:  # Pillow lets slip whatever damaged bytes make it stumble over
+        raise ImageError(f"{path} is empty, damaged, cut short, or neither JPEG nor PNG ({error}).") from error

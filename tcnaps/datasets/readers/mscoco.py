@@ -11,13 +11,12 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from tcnaps.datasets.changed_images import read_box
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.reader_parts import Classes, PackedImages, check_present, read_json
+from tcnaps.datasets.readers.changed_images import read_box
+from tcnaps.datasets.readers.shared import AGAIN, Classes, Images, check_present, read_json
 
 BOX_SCALE = 1.2  # MSCOCOConverter's box_scale_ratio
-ANNOTATIONS = ("annotations/instances_train2017.json", "instances_train2017.json")
-ANEW = "Unpack train2017.zip and annotations_trainval2017.zip of cocodataset.org again."
+ANNOTATIONS = "annotations/instances_train2017.json"
 
 
 def mscoco(folder: Path) -> Classes:
@@ -31,30 +30,27 @@ def mscoco(folder: Path) -> Classes:
     Raises:
         DatasetError: the annotations are missing or something else, or images are missing.
     """
-    file = next((place for place in map(folder.joinpath, ANNOTATIONS) if place.is_file()), None)
-    if file is None:
-        raise DatasetError(f"{folder} has neither {' nor '.join(ANNOTATIONS)}. {ANEW}")
+    file = folder / ANNOTATIONS
     content = read_json(file, _only_boxes)
     try:
         categories = {entry["id"]: entry["name"] for entry in content["categories"]}
-        files = {entry["id"]: entry["file_name"] for entry in content["images"]}
-        sizes = {entry["id"]: (entry["width"], entry["height"]) for entry in content["images"]}
-        numbers = defaultdict(list)
+        images = {entry["id"]: entry for entry in content["images"]}
+        members = defaultdict(list)
         for number, (_, category, *_) in enumerate(content["annotations"]):
-            numbers[categories[category]].append(number)
-        of_images = [entry[0] for entry in content["annotations"]]
-        boxes = np.array([entry[2:] for entry in content["annotations"]], dtype=np.float64).reshape(len(of_images), 4)
-        around = np.array([sizes[image] for image in of_images], dtype=np.int64).reshape(len(of_images), 2)
-        used = {image: files[image] for image in set(of_images)}
+            members[categories[category]].append(number)
+        of_images = [images[entry[0]] for entry in content["annotations"]]
+        files = [image["file_name"] for image in of_images]
+        boxes = np.array([entry[2:] for entry in content["annotations"]], dtype=np.float64).reshape(len(files), 4)
+        sizes = np.array([(image["width"], image["height"]) for image in of_images], dtype=np.int64).reshape(-1, 2)
     except (KeyError, TypeError, ValueError) as error:
-        raise DatasetError(f"{file} is not MSCOCO's list of objects ({error!r}). {ANEW}") from error
-    check_present(folder / "train2017", used.values(), file.name, ANEW)
-    paths = {image: str(folder / "train2017" / name) for image, name in used.items()}
-    positions = np.column_stack([enlarged(boxes, around), np.arange(len(boxes))])
-    images = {}
-    for category, members in numbers.items():
-        images[category] = PackedImages(tuple(paths[of_images[k]] for k in members), positions[members])
-    return Classes(images, read=read_box)
+        raise DatasetError(f"{file} is not MSCOCO's list of objects ({error!r}). {AGAIN}") from error
+    check_present(folder / "train2017", set(files), file.name)
+    positions = np.column_stack([enlarged(boxes, sizes), np.arange(len(boxes))])
+    found = {
+        category: Images(str(folder / "train2017"), tuple(files[k] for k in numbers), positions[numbers])
+        for category, numbers in members.items()
+    }
+    return Classes(found, read=read_box)
 
 
 def enlarged(
@@ -77,7 +73,7 @@ def enlarged(
 
 
 def _only_boxes(entry: dict) -> dict | tuple:
-    """An annotation as (image, category, left, top, width, height): outlines would fill gigabytes of memory."""
+    """An annotation as (image, category, left, top, width, height): its outline would take too much memory."""
     if "bbox" not in entry:
         return entry
     return entry.get("image_id"), entry.get("category_id"), *entry["bbox"]

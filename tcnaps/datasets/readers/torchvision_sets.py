@@ -1,0 +1,297 @@
+"""The datasets that torchvision has, in the folders where it puts them; `path` in a study is its root.
+
+All images of a dataset are taken together, whatever it was divided into for supervised learning, since few-shot
+learning divides classes. MNIST and CIFAR are as in the CNAPS release (cambridge-mlg/cnaps,
+src/prepare_extra_datasets.py): the test images alone, resized by Lanczos. Without a split file all classes are for
+testing, but for Omniglot's.
+
+What Meta-Dataset does to images before it stores them is done here as well (google-research/meta-dataset,
+meta_dataset/dataset_conversion/dataset_to_records.py at 751e991), so that a study sees what the paper's did:
+
+    Omniglot       inverted: white ink on black
+    FGVC-Aircraft  cut out by the boxes of images_box.txt as they stand, which also removes the line of text below
+    MSCOCO         cut out by the boxes; see `mscoco`
+    DTD, Flowers   whole
+
+Two things differ. Meta-Dataset stores what it has changed as JPEGs of Pillow's quality 75; here nothing is lost. And
+its Traffic Sign is GTSRB's official training set, of 39,209 images, where torchvision has the smaller training set of
+the competition of 2011 (26,640) and the official test set (12,630). For Meta-Dataset's very images, use its records.
+"""
+
+import warnings
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import UInt8
+
+from tcnaps.config import settings
+from tcnaps.datasets.image_source import DatasetError
+from tcnaps.datasets.listing import FileSource, ImageFile
+from tcnaps.datasets.preparing import MissingFiles
+from tcnaps.datasets.readers.changed_images import read_box, read_inverted
+from tcnaps.datasets.readers.csv_lists import split_source
+from tcnaps.datasets.readers.mscoco import ANNOTATIONS, mscoco
+from tcnaps.datasets.readers.shared import AGAIN, Classes, Images, by_class, natural_key, read_table
+
+TOTALS = {  # images, where no list says what must be there
+    "Omniglot": 32_460,
+    "DTD": 5_640,
+    "GTSRB": 26_640 + 12_630,
+    "MNIST": 10_000,
+    "CIFAR10": 10_000,
+    "CIFAR100": 10_000,
+}
+# Of GTSRB's classes 00000 to 00042, from Meta-Dataset's meta_dataset/dataset_conversion/TrafficSign_labels.txt.
+TRAFFIC_SIGNS = (
+    "Speed limit (20km/h); Speed limit (30km/h); Speed limit (50km/h); Speed limit (60km/h); Speed limit (70km/h); "
+    "Speed limit (80km/h); End of speed limit (80km/h); Speed limit (100km/h); Speed limit (120km/h); No passing; "
+    "No passing for vehicles over 3.5 metric tons; Right-of-way at the next intersection; Priority road; Yield; Stop; "
+    "No vehicles; Vehicles over 3.5 metric tons prohibited; No entry; General caution; Dangerous curve to the left; "
+    "Dangerous curve to the right; Double curve; Bumpy road; Slippery road; Road narrows on the right; Road work; "
+    "Traffic signals; Pedestrians; Children crossing; Bicycles crossing; Beware of ice/snow; Wild animals crossing; "
+    "End of all speed and passing limits; Turn right ahead; Turn left ahead; Ahead only; Go straight or right; "
+    "Go straight or left; Keep right; Keep left; Roundabout mandatory; End of no passing; "
+    "End of no passing by vehicles over 3.5 metric tons"
+).split("; ")
+
+
+def open_torchvision(name: str, dataset: settings.Torchvision, root: Path) -> FileSource:
+    """Points at one of torchvision's datasets; see `FileSource`. With `download`, it can be fetched."""
+    kind, base = dataset.name, root / Path(dataset.path).expanduser()
+    layout = LAYOUTS[kind]
+    folder = base / layout.folder
+    needs = tuple(folder / part for part in layout.needs)
+    by_hand = f"unpack {layout.published} so that there is {needs[0]}"
+    help, fetch = f"{kind} is not downloaded by torchvision: {by_hand}.", None
+    if layout.downloads:
+        when = "Preparing it lets" if dataset.download else "Set 'download: true' to have"
+        help = f"{when} torchvision download {kind} to {base}, or {by_hand}."
+        fetch = partial(_download, name, kind, base, needs, by_hand) if dataset.download else None
+    found = partial(_checked, kind, folder)
+    return split_source(found, folder, dataset.splits, root, needs, help, fetch)
+
+
+def _checked(kind: str, folder: Path) -> Classes:
+    """The classes of a dataset, after comparing the number of its images with the published one."""
+    classes = LAYOUTS[kind].classes(folder)
+    found = sum(map(len, classes.images.values()))
+    if found != TOTALS.get(kind, found):
+        raise DatasetError(
+            f"{folder} holds {found} images, but {kind} was published with {TOTALS[kind]}: it was not downloaded or "
+            f"unpacked completely, or has been changed. Delete the folder. {AGAIN}"
+        )
+    return classes
+
+
+def _download(name: str, kind: str, base: Path, needs: tuple[Path, ...], by_hand: str) -> None:
+    """Has torchvision download a dataset; other processes that want it too wait."""
+    import torchvision
+    from filelock import FileLock
+
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+        with FileLock(base / ".download.lock"):
+            if not all(path.exists() for path in needs):
+                for options in LAYOUTS[kind].downloads:
+                    getattr(torchvision.datasets, kind)(base, download=True, **options)
+        if missing := [path for path in needs if not path.exists()]:
+            raise FileNotFoundError(f"there is still no {missing[0]}")
+    except Exception as error:  # of the network, the disk, or the archives
+        raise MissingFiles(  # what is prepared holds even where there is no network
+            f"Dataset '{name}': torchvision could not download {kind} to {base} ({error}). Try again, or set "
+            f"'download: false' and {by_hand}."
+        ) from error
+
+
+def _in_folders(folder: Path, pattern: str, depth: int = 1) -> dict[str, Images]:
+    """Images by the last `depth` folders that they lie in."""
+    files = [path.relative_to(folder) for path in folder.glob(pattern)]
+    return by_class(folder, (("/".join(file.parts[-1 - depth : -1]), file.as_posix()) for file in files))
+
+
+def omniglot(folder: Path) -> Classes:
+    """Characters by alphabet. Without a split file the background set is for training, the evaluation set for testing.
+
+    Meta-Dataset takes five of the background set's alphabets for validation.
+    """
+    images, splits = {}, {}
+    for split, part in (("train", "images_background"), ("test", "images_evaluation")):
+        found = _in_folders(folder / part, "*/*/*.png", depth=2)
+        splits[split] = tuple(sorted(found, key=natural_key))
+        images |= found
+    return Classes(images, {name: name.partition("/")[0] for name in images}, splits, read=read_inverted)
+
+
+def aircraft(folder: Path) -> Classes:
+    """The 100 variants of FGVC-Aircraft, each image with its box."""
+    data = folder / "data"
+    variants = dict(row for part in ("trainval", "test") for row in read_table(data / f"images_variant_{part}.txt", 2))
+    rows = {name: box for name, *box in read_table(data / "images_box.txt", 5)}
+    try:
+        boxes = {name: list(map(int, rows[name])) for name in variants}
+    except (KeyError, ValueError) as error:
+        raise DatasetError(
+            f"{data / 'images_box.txt'} lacks a box of four whole numbers for an image ({error!r}). {AGAIN}"
+        ) from error
+    images = by_class(
+        data / "images", ((variant, f"{name}.jpg") for name, variant in variants.items()), "images_variant_*.txt"
+    )
+    for variant, found in images.items():
+        positions = np.array([boxes[file.removesuffix(".jpg")] for file in found.names], dtype=np.int64)
+        images[variant] = replace(found, positions=positions)
+    return Classes(images, read=read_box)
+
+
+def textures(folder: Path) -> Classes:
+    """The 47 textures of DTD."""
+    return Classes(_in_folders(folder / "images", "*/*.jpg"))
+
+
+def flowers(folder: Path) -> Classes:
+    """The 102 kinds of Oxford Flowers, called as in Meta-Dataset: "001.pink primrose"."""
+    from scipy.io import loadmat
+    from torchvision.datasets import Flowers102
+
+    kinds = {label: f"{label:03d}.{name}" for label, name in enumerate(Flowers102.classes, start=1)}
+    try:
+        labels = loadmat(folder / "imagelabels.mat")["labels"].ravel().tolist()
+        pairs = [(kinds[label], f"image_{number:05d}.jpg") for number, label in enumerate(labels, start=1)]
+    except Exception as error:  # of any kind, from the depths of a damaged file
+        raise DatasetError(f"{folder / 'imagelabels.mat'} can't be read ({error!r}). {AGAIN}") from error
+    return Classes(by_class(folder / "jpg", pairs, "imagelabels.mat"))
+
+
+def traffic_signs(folder: Path) -> Classes:
+    """The 43 signs of GTSRB, called as in Meta-Dataset: "14.Stop"."""
+    import pandas
+
+    tested, table = "GTSRB/Final_Test/Images", folder / "GT-final_test.csv"
+    try:
+        rows = pandas.read_csv(table, sep=";", usecols=["Filename", "ClassId"], dtype={"Filename": str, "ClassId": int})
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"{table} can't be read ({error}). {AGAIN}") from error
+    files = [path.relative_to(folder) for path in (folder / "GTSRB" / "Training").glob("*/*.ppm")]
+    pairs = [(file.parts[-2], file.as_posix()) for file in files]
+    pairs += [(f"{label:05d}", f"{tested}/{file}") for file, label in zip(rows["Filename"], rows["ClassId"])]
+    signs = {f"{label:05d}": f"{label:02d}.{name}" for label, name in enumerate(TRAFFIC_SIGNS)}
+    if unknown := sorted({label for label, _ in pairs} - signs.keys()):
+        raise DatasetError(f"{folder}: there is no class {unknown[0]}; classes are 00000 to 00042. {AGAIN}")
+    return Classes(by_class(folder, ((signs[label], file) for label, file in pairs), table.name))
+
+
+def read_row(pixels: UInt8[np.ndarray, "n_images ..."], image: ImageFile) -> UInt8[np.ndarray, "..."]:
+    """One image of an array that holds all of them."""
+    return pixels[image.position[0]]
+
+
+def arrays(kind: str, file: str, folder: Path) -> Classes:
+    """The test images of MNIST, CIFAR10 or CIFAR100, as torchvision reads and checks them.
+
+    Args:
+        kind: torchvision's class.
+        file: that holds the test images.
+        folder: where torchvision has unpacked the files.
+    """
+    import torchvision
+
+    base = folder.parents[LAYOUTS[kind].folder.count("/")]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # some versions of NumPy warn of pickles as old as CIFAR's
+            opened = getattr(torchvision.datasets, kind)(base, train=False)
+        pixels, labels = np.ascontiguousarray(opened.data), np.asarray(opened.targets)
+        rows = {name: np.flatnonzero(labels == label)[:, None] for label, name in enumerate(opened.classes)}
+    except Exception as error:  # its readers let slip whatever damaged bytes make them stumble over
+        raise DatasetError(f"torchvision can't read {kind} in {base} ({error}). Delete it. {AGAIN}") from error
+    images = {name: Images(str(folder), (file,), members) for name, members in rows.items() if len(members)}
+    return Classes(images, read=partial(read_row, pixels), resampling="lanczos")  # few enough to go to other processes
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where torchvision puts a dataset, and how it is read from there.
+
+    Attributes:
+        folder: below torchvision's root.
+        needs: what must be in it.
+        classes: reads them, given the folder.
+        published: where the dataset is published, and how much there is to download.
+        downloads: the arguments of torchvision's class, once for each part that it downloads.
+    """
+
+    folder: str
+    needs: tuple[str, ...]
+    classes: Callable[[Path], Classes]
+    published: str
+    downloads: Iterable[dict] = ()
+
+
+_CIFAR = "{}-python.tar.gz of www.cs.toronto.edu/~kriz/cifar.html ({} MB)"
+LAYOUTS = {
+    "Omniglot": Layout(
+        "omniglot-py",
+        ("images_background", "images_evaluation"),
+        omniglot,
+        "images_background.zip and images_evaluation.zip of github.com/brendenlake/omniglot (about 15 MB)",
+        ({"background": True}, {"background": False}),
+    ),
+    "FGVCAircraft": Layout(
+        "fgvc-aircraft-2013b",
+        ("data/images", "data/images_box.txt", "data/images_variant_trainval.txt", "data/images_variant_test.txt"),
+        aircraft,
+        "fgvc-aircraft-2013b.tar.gz of www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft (2.8 GB)",
+        ({"split": "trainval"},),
+    ),
+    "DTD": Layout(
+        "dtd/dtd",
+        ("images",),
+        textures,
+        "dtd-r1.0.1.tar.gz of www.robots.ox.ac.uk/~vgg/data/dtd (about 600 MB)",
+        ({"split": "train"},),
+    ),
+    "Flowers102": Layout(
+        "flowers-102",
+        ("jpg", "imagelabels.mat"),
+        flowers,
+        "102flowers.tgz and imagelabels.mat of www.robots.ox.ac.uk/~vgg/data/flowers/102 (about 350 MB)",
+        ({"split": "train"},),
+    ),
+    "GTSRB": Layout(
+        "gtsrb",
+        ("GTSRB/Training", "GTSRB/Final_Test/Images", "GT-final_test.csv"),
+        traffic_signs,
+        "GTSRB-Training_fixed.zip, GTSRB_Final_Test_Images.zip and GTSRB_Final_Test_GT.zip of benchmark.ini.rub.de "
+        "(about 300 MB)",
+        ({"split": "train"}, {"split": "test"}),
+    ),
+    "MNIST": Layout(
+        "MNIST/raw",
+        ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte", "train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+        partial(arrays, "MNIST", "t10k-images-idx3-ubyte"),
+        "the four files of MNIST (about 11 MB)",
+        ({"train": False},),
+    ),
+    "CIFAR10": Layout(
+        "cifar-10-batches-py",
+        ("test_batch", "batches.meta", *(f"data_batch_{k}" for k in range(1, 6))),
+        partial(arrays, "CIFAR10", "test_batch"),
+        _CIFAR.format("cifar-10", 170),
+        ({"train": False},),
+    ),
+    "CIFAR100": Layout(
+        "cifar-100-python",
+        ("test", "meta", "train"),
+        partial(arrays, "CIFAR100", "test"),
+        _CIFAR.format("cifar-100", 169),
+        ({"train": False},),
+    ),
+    "CocoDetection": Layout(
+        ".",
+        ("train2017", ANNOTATIONS),
+        mscoco,
+        "train2017.zip (18 GB) and annotations_trainval2017.zip (241 MB) of cocodataset.org",
+    ),
+}

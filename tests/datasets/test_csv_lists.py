@@ -1,0 +1,233 @@
+"""Lists of classes and images: each layout is read alike, what is wrong is named, and addresses are fetched once."""
+
+import functools
+import http.server
+import json
+import threading
+
+import pytest
+from hypothesis import given, strategies as st
+
+from tcnaps.datasets.image_source import DatasetError
+from tcnaps.datasets.readers.csv_lists import local_path, match_classes, read_image_lists, read_splits
+from tcnaps.datasets.readers.shared import natural_key
+
+ANIMALS = {"train": ("cat", "dog"), "valid": ("cow",), "test": ("emu", "fox")}
+JSON = json.dumps(ANIMALS)
+LINES = [(name, split) for split, names in ANIMALS.items() for name in names]
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Reads the splits of a file with the given content."""
+
+    def read(content, **options):
+        (tmp_path / "splits.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
+        return read_splits("splits.csv", tmp_path, **options)
+
+    return read
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class,split\n" + "".join(f"{name},{split}\n" for name, split in LINES),
+        "Split,Class\r\n" + "".join(f"{split.upper()},{name}\r\n" for name, split in LINES),
+        "\ufeffclass,split\n" + "".join(f'"{name}", {split.replace("valid", "val")}\n\n' for name, split in LINES),
+        ",label,split,note\n" + "".join(f"{k},{name},{split},\n" for k, (name, split) in enumerate(LINES)),
+        "filename,label,split\n"
+        + "".join(f"{name}{k}.jpg,{name},{split}\n" for name, split in LINES for k in range(3)),
+        JSON,
+        "\ufeff " + json.dumps({"test": ["emu", "fox"], "val": ["cow"], "train": ["cat", "dog"]}, indent=2),
+    ],
+)
+def test_layouts_of_one_file_are_read_alike(read, text):
+    splits = read(text)
+    assert list(splits) == ["train", "valid", "test"] and splits == ANIMALS
+
+
+@pytest.mark.parametrize(("line", "header"), [("{0}", "class\n"), ("{0}1.jpg,{0}", "filename,label\n")])
+def test_a_folder_of_lists_is_read_as_one_file(tmp_path, line, header):
+    for split, names in ANIMALS.items():
+        file = tmp_path / f"{'val' if split == 'valid' else split}.csv"
+        file.write_text(header + "\n".join(map(line.format, names)))
+    (tmp_path / "meta.csv").write_text("of no split")
+    assert read_splits(".", tmp_path) == ANIMALS
+
+
+def test_lists_of_tiered_imagenet_have_no_header_and_a_category(tmp_path):
+    (tmp_path / "train.csv").write_text("n03314780,n00020090\nn07565083,n00020090\n")
+    (tmp_path / "test.csv").write_text("wnid,category\nn01440764,n01473806\n")
+    assert read_splits(str(tmp_path), tmp_path) == {"train": ("n03314780", "n07565083"), "test": ("n01440764",)}
+
+
+def test_names_are_kept_and_splits_without_classes_left_out(read):
+    assert read('{"train": [], "valid": [], "test": [0, 1, 2]}') == {"test": ("0", "1", "2")}
+    names = ("F-16A/B", "polka-dotted", "Köln", "0039.Amanita phalloides ", "nan", "train")
+    assert read(json.dumps({"test": names})) == {"test": names}
+    assert read("class,split\nNA,test\n007,test\n") == {"test": ("NA", "007")}
+
+
+def test_image_lists(tmp_path):
+    (tmp_path / "train.csv").write_text("filename,label\nb2.jpg,b\na1.jpg,a\nb1.jpg,b\n")
+    (tmp_path / "val.csv").write_text("class\nc\n")
+    assert read_image_lists(tmp_path) == {"train": {"b": ("b2.jpg", "b1.jpg"), "a": ("a1.jpg",)}, "valid": {"c": ()}}
+
+
+def test_a_list_without_splits_may_be_of_one_split(read):
+    assert read("filename,label\n1.jpg,cat\n2.jpg,cat\n3.jpg,ape\n", otherwise="test") == {"test": ("cat", "ape")}
+    assert read("class,split\ncat,train\nape,test\n", otherwise="test") == {"train": ("cat",), "test": ("ape",)}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "not a CSV"),
+        ("class,split\n", "lists no class"),
+        ('{"train": [], "test": []}', "lists no class"),
+        ("class,split\ncat,train\ncat,test\n", "'cat' is in two splits, train and test"),
+        ('{"train": ["Ko\\u0308ln"], "test": ["K\\u00f6ln"]}', "is in two splits"),  # two ways to write ö
+        ("filename,class,split\n1.jpg,a,train\n1.jpg,b,train\n", "line 3: '1.jpg' is listed twice"),
+        ("class,split\ncat,train\ncow,dev\n", "no split 'dev'"),
+        ('{"dev": ["cat"]}', "no split 'dev'"),
+        ("class,split\ncat,train\ncow\n", "line 3: a field is missing"),
+        ("class,split\ncat,train\ncow,test,x\n", "not a CSV"),
+        ('class,split\n"cat,train\n', "not a CSV"),
+        ("class\ncat\n", "no column 'split'"),
+        ("cat,train\ncow,test\n", r"first line \(cat, train\) is not a known header"),
+        ("class;split\ncat;train\n", r"first line \(class;split\) is not a known header"),
+        (b"class,split\nk\xf6nig,train\n", "not UTF-8"),
+        (b'{"train": ["k\xf6nig"]}', "not UTF-8"),
+        ("<!DOCTYPE html><html>", "web page"),
+        ("{", "not JSON"),
+        ('["cat"]', "not a JSON object"),
+        ('{"train": "cat"}', "must be a list"),
+        ('{"train": ["cat", true]}', "must be a list"),
+        ('{"train": ' * 100_000, "not JSON"),  # deeper than Python's stack
+        ('{"train": ' + "[" * 100_000, "not JSON"),
+        ('{"train": [' + "9" * 5000 + "]}", "not JSON"),
+    ],
+)
+def test_errors_of_one_file(read, content, message):
+    with pytest.raises(DatasetError, match=f"splits.csv.*{message}|{message}.*splits.csv"):
+        read(content)
+
+
+@given(st.binary(max_size=60))
+def test_bytes_of_any_kind_are_a_list_or_an_error(tmp_path_factory, content):
+    folder = tmp_path_factory.getbasetemp()
+    (folder / "any").write_bytes(content)
+    try:
+        assert read_splits("any", folder)
+    except DatasetError as error:
+        assert "any" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "no train.csv, val.csv or test.csv"),
+        ({"val.csv": "class\na", "valid.csv": "class\nb"}, "both val.csv and valid.csv"),
+        ({"train.csv": "file,class\n1.jpg,a\n1.jpg,b"}, "train.csv, line 3: '1.jpg' is listed twice"),
+        ({"train.csv": "class\na", "test.csv": "class\na"}, "'a' is in two splits"),
+    ],
+)
+def test_errors_of_a_folder_of_lists(tmp_path, files, message):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(DatasetError, match=message):
+        read_splits(str(tmp_path), tmp_path)
+
+
+def test_what_is_no_file_is_named(tmp_path):
+    for place in ("animals.json", "a" * 5000, "a\0b"):
+        with pytest.raises(DatasetError, match="There is no split file"):
+            read_splits(place, tmp_path)
+    with pytest.raises(DatasetError, match="/dev/zero is not a file"):  # reading it would never end
+        read_splits("/dev/zero", tmp_path)
+
+
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    """A folder, the address of animals.json in it on a local server, and the paths that were asked for."""
+    asked, folder = [], tmp_path / "served"
+    folder.mkdir()
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            super().do_GET()
+
+        def log_message(self, *arguments):
+            pass
+
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder)) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield folder, f"http://127.0.0.1:{server.server_port}/animals.json", asked
+        server.shutdown()
+        thread.join()
+
+
+def test_an_address_is_fetched_once_and_kept_only_if_it_is_a_list(tmp_path, served):
+    folder, address, asked = served
+    (folder / "animals.json").write_text("<html>Not found</html>")
+    with pytest.raises(DatasetError, match=f"{address}: .*web page"):
+        read_splits(address, tmp_path)
+    (folder / "animals.json").write_text(JSON)
+    for _ in range(3):
+        assert read_splits(address, tmp_path) == ANIMALS
+    assert asked == ["/animals.json"] * 2
+    kept = local_path(address, tmp_path)
+    assert kept.read_text() == JSON and list((tmp_path / "data" / "splits").iterdir()) == [kept]
+    assert local_path(f"{address}?version=2", tmp_path) != kept
+
+
+def test_an_address_that_cannot_be_had_is_an_error(tmp_path, served):
+    with pytest.raises(DatasetError, match="(?s)can't be downloaded.*404.*name the file instead"):
+        read_splits(served[1], tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "data").write_text("a file where a folder should be")
+    with pytest.raises(DatasetError, match="can't be kept in .*data/splits"):
+        read_splits(served[1], tmp_path / "elsewhere")
+
+
+def test_listed_classes_are_found_in_natural_order_and_others_left_out():
+    matched, notes = match_classes({"train": ["c10", "c1"], "test": ["c9"]}, ["c10", "c9", "c1", "other"], "x")
+    assert matched == {"train": ("c1", "c10"), "test": ("c9",)}
+    assert notes == ["left out, because x does not list them: 1 of 4 classes, 'other'"]
+
+
+def test_spelling_of_accents_and_spaces_at_the_ends_do_not_count():
+    matched, notes = match_classes({"test": ["Ko\u0308ln", "a b "]}, ["K\u00f6ln", "a b"], "x")
+    assert matched == {"test": ("K\u00f6ln", "a b")} and not notes
+    assert match_classes({"test": ["a b"]}, ["a b "], "x")[0] == {"test": ("a b ",)}
+
+
+def test_a_listed_superclass_stands_for_its_classes():
+    above = {"Greek/alpha": "Greek", "Greek/beta": "Greek", "Latin/a": "Latin"}
+    assert match_classes({"train": ["Greek"], "test": ["Latin/a"]}, above, "x", above)[0] == {
+        "train": ("Greek/alpha", "Greek/beta"),
+        "test": ("Latin/a",),
+    }
+    with pytest.raises(DatasetError, match="'Greek/beta' is in two splits"):
+        match_classes({"train": ["Greek"], "test": ["Greek/beta"]}, above, "x", above)
+
+
+def test_a_listed_class_that_is_not_there_is_named_with_the_nearest():
+    with pytest.raises(DatasetError, match="1 of the 2 classes of 'test' .* 'zebar'. Did you mean 'Zebra'?"):
+        match_classes({"test": ["ape", "zebar"]}, ["ape", "Zebra"], "animals.csv")
+
+
+def test_natural_order():
+    names = ["image10", "image9", "image09", "image", "Image1", "a2b10", "a2b9", "ä", "10", "9"]
+    expected = ["9", "10", "Image1", "a2b9", "a2b10", "image", "image09", "image9", "image10", "ä"]
+    assert sorted(names, key=natural_key) == expected
+    assert natural_key("9" * 5000) < natural_key("1" + "0" * 5000)  # more digits than int() takes
+
+
+@given(st.lists(st.text(alphabet="aB1٣20é/."), unique=True))
+def test_natural_order_does_not_depend_on_the_order_before(names):
+    assert sorted(names, key=natural_key) == sorted(reversed(names), key=natural_key)
