@@ -89,3 +89,14 @@ def naive_trajectory(
         members = torch.cat([support] + [points[name] for name in used])
         weights = torch.cat([one_hot] + [torch.softmax(logits[name], dim=1) for name in used])
     return torch.stack(record)
+
+
+def naive_stopping_step(labels, minimum, maximum):
+    """The released loop: refine, compare with the step before, stop if nothing changed and enough is done."""
+    step = 0
+    while step < maximum:
+        step += 1
+        unchanged = list(labels[step]) == list(labels[step - 1])
+        if unchanged and step >= minimum:
+            break
+    return step

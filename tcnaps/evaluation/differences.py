@@ -19,7 +19,7 @@ from tcnaps.datasets import open_split
 from tcnaps.evaluation.evaluate import evaluate_dataset
 from tcnaps.evaluation.result_files import needed_trainings
 from tcnaps.evaluation.statistics import domain_averages, episode_accuracies, paired_difference
-from tcnaps.method.stopping import variant_predictions
+from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.training.checkpoints import checkpoint_folder, load_model
 from tcnaps.training.meta_training import meta_train
 from tcnaps.training.pretraining import pretrain

@@ -7,7 +7,7 @@ import pandas as pd
 from scipy import stats
 
 from tcnaps.evaluation.statistics import DOMAINS, EPISODE, GROUP
-from tcnaps.method.stopping import require_columns
+from tcnaps.evaluation.stopped_rows import require_columns
 
 SHOT_EDGES = (*range(1, 12), 16, 21, 31, 51, 101, 201)  # lowest shot of each bin
 

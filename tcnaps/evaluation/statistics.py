@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from tcnaps.method.stopping import episode_trajectories, require_columns, rows_of_training, stopped_accuracy
+from tcnaps.evaluation.stopped_rows import episode_trajectories, require_columns, rows_of_training, stopped_accuracy
 
 DOMAINS = {"in": ("in",), "out": ("out",), "all": ("in", "out")}
 GROUP = ("variant", "evaluation")  # what the summaries keep apart unless told otherwise

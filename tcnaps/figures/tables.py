@@ -11,7 +11,6 @@ from pathlib import Path
 import pandas as pd
 
 from tcnaps.config import project_root
-from tcnaps.method.stopping import require_columns
 
 PUBLISHED_FILES = {
     1: "table-1-meta-dataset.csv",
@@ -98,7 +97,8 @@ def accuracy_table(
         ValueError: a column is missing, or a method and dataset occur twice.
     """
     signed = value == "difference"
-    require_columns(summary, [method, "dataset", value, "interval"])
+    if missing := [column for column in (method, "dataset", value, "interval") if column not in summary]:
+        raise ValueError(f"The summary lacks column {', '.join(missing)}; it holds: {', '.join(summary.columns)}.")
     if summary.duplicated([method, "dataset"]).any():
         raise ValueError(f"A {method} and dataset occur more than once: pick one protocol for a table.")
     marks = [False] * len(summary) if bold is None else list(bold)

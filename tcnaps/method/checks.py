@@ -38,7 +38,7 @@ def as_labels(labels: Labels, features: Tensor, name: str) -> Int[Tensor, "n"]:
         ValueError: labels that are no integers, or not one for each row of `features`.
     """
     try:
-        tensor = torch.as_tensor(labels, device=features.device)
+        tensor = labels if isinstance(labels, Tensor) else torch.from_numpy(np.array(labels))
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
             f"{name} labels must be integers 0, ..., way − 1, not {type(labels).__name__} of "
@@ -52,7 +52,7 @@ def as_labels(labels: Labels, features: Tensor, name: str) -> Int[Tensor, "n"]:
             f"there are {len(features)} {name} images and {name} labels of shape {tuple(tensor.shape)}; "
             "one label is needed for each image"
         )
-    return tensor.long()
+    return tensor.to(features.device, torch.int64)
 
 
 def check_support_labels(labels: Int[Tensor, "n_support"]) -> int:
@@ -74,7 +74,7 @@ def check_support_labels(labels: Int[Tensor, "n_support"]) -> int:
 
 def _as_matrix(features: Features, name: str) -> Tensor:
     try:
-        tensor = torch.as_tensor(features)
+        tensor = features if isinstance(features, Tensor) else torch.from_numpy(np.array(features))
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name} features can't be read as numbers: {error}") from error
     if tensor.dim() != 2:

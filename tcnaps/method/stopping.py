@@ -1,22 +1,22 @@
-"""The refinement loop's stopping rule (section 3.3, Algorithm 1), applied afterwards to recorded predictions.
+"""The refinement loop's stopping rule (section 3.3, Algorithm 1).
 
-An evaluation records what was predicted after *every* refinement step, so that one record answers what any
-minimum and maximum number of steps would have given. Refinement stops at the first step at or after the
-minimum at which no query's most probable class has changed, or else at the maximum. Step 0 is the
-classification by the support set alone.
+Refinement stops at the first step at or after the minimum at which no query's most probable class has changed, or
+else at the maximum. Step 0 is the classification by the support set alone. Labels that were recorded after *every*
+step answer what any minimum and maximum would have given, so the rule can be applied afterwards.
 """
 
-import re
-from collections.abc import Sequence
-
 import numpy as np
-import pandas as pd
-from jaxtyping import Integer
+from jaxtyping import Bool, Int, Integer
 
-from tcnaps.method.variants import VARIANTS
 
-# What tells one episode of one evaluation from another, in the table of one row per query.
-EPISODE_KEY = ["training", "evaluation", "dataset", "domain", "split", "queries_per_class", "episode"]
+def should_stop(step: int, labels_changed: bool, minimum: int, maximum: int) -> bool:
+    """Whether refinement ends after `step`, in a loop that is under way.
+
+    Args:
+        step: the number of refinement steps done; 0 = statistics from the support set alone.
+        labels_changed: whether any query label differs from the one after the step before.
+    """
+    return step >= maximum or (step >= max(minimum, 1) and not labels_changed)
 
 
 def stopping_step(labels: Integer[np.ndarray, "n_steps_and_1 n_query"], minimum: int, maximum: int) -> int:
@@ -24,6 +24,22 @@ def stopping_step(labels: Integer[np.ndarray, "n_steps_and_1 n_query"], minimum:
 
     Args:
         labels: the class predicted for each query after refinement steps 0, 1, …
+        minimum, maximum: as for `stopping_steps`.
+
+    Raises:
+        ValueError: the maximum exceeds the recorded steps, or a limit is negative.
+    """
+    changed = (labels[1:] != labels[:-1]).any(axis=1)
+    return int(stopping_steps(changed[None], minimum, maximum)[0])
+
+
+def stopping_steps(
+    changed: Bool[np.ndarray, "n_episodes n_steps"], minimum: int, maximum: int
+) -> Int[np.ndarray, "n_episodes"]:
+    """The step at which the rule stops in each of several episodes.
+
+    Args:
+        changed: whether any label of the episode changed at refinement steps 1, 2, …
         minimum: first step at which convergence is tested. 0 acts as 1, as the test compares with the step
             before; a minimum above the maximum acts as the maximum.
         maximum: last step in any case. 0 means no refinement.
@@ -31,171 +47,24 @@ def stopping_step(labels: Integer[np.ndarray, "n_steps_and_1 n_query"], minimum:
     Raises:
         ValueError: the maximum exceeds the recorded steps, or a limit is negative.
     """
-    _check_limits(minimum, maximum, recorded=len(labels) - 1)
-    changed = (labels[1:] != labels[:-1]).any(axis=1)
-    return int(_steps(changed[None], minimum, maximum)[0])
-
-
-def stopped(rows: pd.DataFrame, minimum: int, maximum: int) -> pd.DataFrame:
-    """The rule applied to every episode of the table at once.
-
-    Returns:
-        `step`, at which the row's episode stops, and `prediction`, the label predicted there; on the index of
-        `rows`.
-
-    Raises:
-        ValueError: a column is missing, the maximum exceeds the recorded steps, or an episode is incomplete.
-    """
-    predictions = recorded_predictions(rows)
-    _check_limits(minimum, maximum, recorded=predictions.shape[1] - 1)
-    codes = _episode_codes(rows)
-    step = _steps(_changed(predictions, codes) > 0, minimum, maximum)[codes]
-    chosen = predictions[np.arange(len(rows)), step]
-    return pd.DataFrame({"step": step, "prediction": chosen}, index=rows.index)
-
-
-def variant_predictions(rows: pd.DataFrame, variants: str | Sequence[str], minimum: int, maximum: int) -> pd.DataFrame:
-    """What named systems of the paper predict: their trainings' rows, and the label where the rule stops.
-
-    Args:
-        rows: one row per query, of one or more trainings.
-        variants: one name of `VARIANTS` or several. Those without refinement at test time predict at step 0.
-
-    Returns:
-        The variants' rows, one variant after the other, with columns `variant`, `step` and `prediction` in
-        place of the recorded steps.
-
-    Raises:
-        ValueError: there is no such variant, or its training is absent from the rows.
-    """
-    names = [variants] if isinstance(variants, str) else list(variants)
-    frames = []
-    for name in names:
-        if name not in VARIANTS:
-            raise ValueError(f"There is no variant '{name}'. Variants are: {', '.join(VARIANTS)}.")
-        variant = VARIANTS[name]
-        own = rows_of_training(rows, variant.training)
-        limits = (minimum, maximum) if variant.refinement_at_test else (0, 0)
-        kept = own.drop(columns=[c for c in own.columns if re.fullmatch(r"(prediction|confidence)_\d+", c)])
-        frames.append(kept.assign(variant=name, **stopped(own, *limits)))
-    return pd.concat(frames, ignore_index=True)
-
-
-def rows_of_training(rows: pd.DataFrame, training: str) -> pd.DataFrame:
-    """The rows of one training.
-
-    Raises:
-        ValueError: there are none; the message names the trainings there are.
-    """
-    require_columns(rows, ["training"])
-    own = rows[rows["training"] == training]
-    if own.empty:
-        there = ", ".join(sorted(rows["training"].unique())) or "none"
-        raise ValueError(
-            f"The rows hold no training '{training}'; they hold: {there}. Evaluate it first, "
-            "or add it to the trainings of this evaluation in the study's YAML."
-        )
-    return own
-
-
-def episode_trajectories(rows: pd.DataFrame) -> pd.DataFrame:
-    """One row per episode: its accuracy after every step and how many labels changed there.
-
-    Returns:
-        The columns of `EPISODE_KEY`, `way`, `n_support`, `n_query`, `accuracy_0` … `accuracy_T` in [0, 1] and
-        `changed_1` … `changed_T`, in the order in which the episodes first appear.
-    """
-    require_columns(rows, ["label", "way", "n_support"])
-    predictions, codes = recorded_predictions(rows), _episode_codes(rows)
-    first = pd.Series(codes).drop_duplicates().index  # codes are numbered by first appearance
-    episodes = rows[[*EPISODE_KEY, "way", "n_support"]].iloc[first].reset_index(drop=True)
-    n_query = np.bincount(codes, minlength=len(episodes))
-    correct = predictions == rows["label"].to_numpy()[:, None]
-    right = np.stack([np.bincount(codes[hit], minlength=len(episodes)) for hit in correct.T], axis=1)
-    changed = _changed(predictions, codes)
-    columns = {f"accuracy_{t}": right[:, t] / n_query for t in range(right.shape[1])}
-    columns |= {f"changed_{t + 1}": changed[:, t] for t in range(changed.shape[1])}
-    return pd.concat([episodes, pd.DataFrame({"n_query": n_query, **columns})], axis=1)
-
-
-def stopped_accuracy(trajectories: pd.DataFrame, minimum: int, maximum: int) -> tuple[np.ndarray, np.ndarray]:
-    """The step at which each episode of `episode_trajectories` stops, and its accuracy there."""
-    n_steps = sum(bool(re.fullmatch(r"changed_\d+", c)) for c in trajectories.columns)
-    _check_limits(minimum, maximum, recorded=n_steps)
-    changed = trajectories[[f"changed_{t}" for t in range(1, n_steps + 1)]].to_numpy() > 0
-    accuracy = trajectories[[f"accuracy_{t}" for t in range(n_steps + 1)]].to_numpy()
-    step = _steps(changed, minimum, maximum)
-    return step, accuracy[np.arange(len(step)), step]
-
-
-def recorded_predictions(rows: pd.DataFrame) -> Integer[np.ndarray, "n_rows n_steps_and_1"]:
-    """Columns prediction_0 … prediction_T as one array.
-
-    Raises:
-        ValueError: there are none, or one between is missing.
-    """
-    columns = [column for column in rows.columns if re.fullmatch(r"prediction_\d+", column)]
-    steps = sorted(int(column.removeprefix("prediction_")) for column in columns)
-    require_columns(rows, [f"prediction_{t}" for t in range(steps[-1] + 1 if steps else 1)])
-    return rows[[f"prediction_{t}" for t in steps]].to_numpy()
-
-
-def require_columns(frame: pd.DataFrame, columns: Sequence[str]) -> None:
-    """
-    Raises:
-        ValueError: a column is missing or the frame holds no row; the message names the columns.
-    """
-    missing = [c for c in columns if c not in frame.columns]
-    if missing:
-        raise ValueError(
-            f"The table lacks column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
-            f"it holds: {', '.join(map(str, frame.columns)) or 'none'}."
-        )
-    if frame.empty:
-        raise ValueError("The table holds no rows: check the filter that made it, or evaluate first.")
-
-
-def _check_limits(minimum: int, maximum: int, recorded: int) -> None:
-    if minimum < 0 or maximum < 0:
-        raise ValueError(f"Refinement steps are counted from 0, not minimum {minimum}, maximum {maximum}.")
+    check_limits(minimum, maximum)
+    recorded = changed.shape[1]
     if maximum > recorded:
         raise ValueError(
-            f"A maximum of {maximum} refinement steps needs as many recorded, not {recorded}. "
-            "Raise refinement.recorded_steps in the study's YAML and evaluate again, "
-            "or lower the maximum."
+            f"A maximum of {maximum} refinement steps needs as many recorded, not {recorded}. Raise "
+            "refinement.recorded_steps in the study's YAML and evaluate again, or lower the maximum."
         )
-
-
-def _steps(changed: np.ndarray, minimum: int, maximum: int) -> np.ndarray:
-    """The step each episode stops at; `changed[e, t - 1]`: whether a label of episode e changed at step t."""
     first = min(max(minimum, 1), maximum)
     if first == maximum:
         return np.full(len(changed), maximum)
-    still = ~changed[:, first - 1 : maximum]
-    return np.where(still.any(axis=1), first + still.argmax(axis=1), maximum)
+    unchanged = ~changed[:, first - 1 : maximum]
+    return np.where(unchanged.any(axis=1), first + unchanged.argmax(axis=1), maximum)
 
 
-def _changed(predictions: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """(n_episodes, T): number of queries of each episode whose label changed at steps 1 … T."""
-    moved = (predictions[:, 1:] != predictions[:, :-1]).T
-    n_episodes = codes.max() + 1
-    counts = [np.bincount(codes[m], minlength=n_episodes) for m in moved]
-    return np.stack(counts, axis=1) if counts else np.zeros((n_episodes, 0), dtype=np.int64)
-
-
-def _episode_codes(rows: pd.DataFrame) -> np.ndarray:
-    """Number of each row's episode, by first appearance; episodes must be whole, as convergence is theirs."""
-    require_columns(rows, [*EPISODE_KEY, "query"])
-    codes = rows.groupby(EPISODE_KEY, sort=False, observed=True, dropna=False).ngroup().to_numpy()
-    query, count = rows["query"].to_numpy(), np.bincount(codes)
-    highest = np.zeros(len(count), dtype=np.int64)
-    np.maximum.at(highest, codes, query)
-    whole = (count == highest + 1) & (np.bincount(codes, weights=query) == count * (count - 1) / 2)
-    if not whole.all():
-        row = rows.iloc[int(np.flatnonzero(~whole[codes])[0])]
-        name = f"{row['training']}, {row['evaluation']}, {row['dataset']}, episode {row['episode']}"
-        raise ValueError(
-            f"{name}: its queries are not 0, 1, 2, … once each. The stopping rule needs whole "
-            "episodes: apply it before leaving rows out, and concatenate no evaluation twice."
-        )
-    return codes
+def check_limits(minimum: int, maximum: int) -> None:
+    """
+    Raises:
+        ValueError: a limit is negative.
+    """
+    if minimum < 0 or maximum < 0:
+        raise ValueError(f"Refinement steps are counted from 0, not minimum {minimum}, maximum {maximum}.")

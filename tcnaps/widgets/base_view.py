@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from tcnaps.config import Study
 from tcnaps.figures import results as figures, style as figure_style
 from tcnaps.figures.style import TEXT_WIDTH
-from tcnaps.studies.serving import read_only
 from tcnaps.widgets import view_data as viewing
 from tcnaps.widgets.keyboard import keys
 from tcnaps.widgets.plots import WIDTH, Plot, data_address, draw
+from tcnaps.widgets.reading_mode import read_only
 from tcnaps.widgets.widget_base import LOCK, Notice, Work, drawing, guarded, labelled
 
 NO_POINT = "none: hover over the picture, or choose here"

@@ -9,7 +9,7 @@ from jaxtyping import Integer
 
 from tcnaps.evaluation import recall
 from tcnaps.evaluation.result_files import needed_trainings
-from tcnaps.method.stopping import recorded_predictions, require_columns, rows_of_training
+from tcnaps.evaluation.stopped_rows import recorded_predictions, require_columns, rows_of_training
 from tcnaps.method.variants import VARIANTS
 
 # What the table of queries can be narrowed to.

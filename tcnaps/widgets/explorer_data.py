@@ -12,7 +12,7 @@ from tcnaps.config import Study
 from tcnaps.evaluation import recall
 from tcnaps.evaluation.result_files import load_rows, needed_trainings, rows_file
 from tcnaps.evaluation.statistics import EPISODE, accuracy_summary, domain_averages, episode_accuracies, paired_episodes
-from tcnaps.method.stopping import require_columns, rows_of_training, variant_predictions
+from tcnaps.evaluation.stopped_rows import require_columns, rows_of_training, variant_predictions
 from tcnaps.method.variants import VARIANTS
 from tcnaps.widgets.replay import remedy
 

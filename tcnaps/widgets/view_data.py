@@ -21,9 +21,9 @@ from tcnaps.evaluation.statistics import (
     paired_episodes,
     refinement_grid,
 )
+from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.figures.results import side_by_side
 from tcnaps.figures.style import DOMAIN_NAMES
-from tcnaps.method.stopping import variant_predictions
 from tcnaps.method.variants import TRAININGS, VARIANTS
 from tcnaps.widgets import explorer_data as exploring
 

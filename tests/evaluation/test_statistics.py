@@ -1,16 +1,15 @@
-"""Statistics against naive loops over the rows, planted answers and the released code's own stopping."""
+"""Statistics against naive loops over the rows and planted answers."""
 
 import json
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, strategies as st
-from hypothesis.extra import numpy as hnp
+from oracles import naive_stopping_step
 from scipy import stats
 from synthetic_rows import DATASETS, synthetic_rows
 
-from tcnaps.evaluation import recall, statistics as tcnaps_statistics
+from tcnaps.evaluation import statistics as tcnaps_statistics
 from tcnaps.evaluation.statistics import (
     accuracy_summary,
     average_ranks,
@@ -18,25 +17,9 @@ from tcnaps.evaluation.statistics import (
     domain_averages,
     episode_accuracies,
     paired_difference,
-    paired_episodes,
     rule_accuracies,
 )
-from tcnaps.method import stopping
-from tcnaps.method.stopping import episode_trajectories, stopped, stopping_step, variant_predictions
-from tcnaps.method.variants import VARIANTS
-
-KEYS = ["training", "dataset", "episode"]
-
-
-def naive_stopping_step(labels, minimum, maximum):
-    """The released loop: refine, compare with the step before, stop if nothing changed and enough is done."""
-    step = 0
-    while step < maximum:
-        step += 1
-        unchanged = list(labels[step]) == list(labels[step - 1])
-        if unchanged and step >= minimum:
-            break
-    return step
+from tcnaps.evaluation.stopped_rows import variant_predictions
 
 
 @pytest.fixture(scope="module")
@@ -51,112 +34,6 @@ def episodes(rows):
 
 def predictions_of(episode, n_steps=6):
     return episode[[f"prediction_{t}" for t in range(n_steps + 1)]].to_numpy().T
-
-
-# The stopping rule.
-
-
-@given(
-    hnp.arrays(np.int64, st.tuples(st.integers(1, 8), st.integers(1, 4)), elements=st.integers(0, 2)),
-    st.integers(0, 9),
-    st.integers(0, 9),
-)
-def test_stopping_step_is_the_released_loop(labels, minimum, maximum):
-    maximum = min(maximum, len(labels) - 1)
-    assert stopping_step(labels, minimum, maximum) == naive_stopping_step(labels, minimum, maximum)
-
-
-def test_stopping_step_planted():
-    labels = np.array([[0, 0], [0, 1], [0, 1], [1, 1], [1, 1], [1, 1]])  # changes at steps 1 and 3
-    answers = {
-        (0, 0): 0,
-        (3, 0): 0,
-        (0, 1): 1,
-        (0, 5): 2,
-        (1, 5): 2,
-        (2, 4): 2,
-        (3, 5): 4,
-        (3, 3): 3,
-        (5, 5): 5,
-        (9, 5): 5,
-        (4, 2): 2,
-    }
-    assert {limits: stopping_step(labels, *limits) for limits in answers} == answers
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        "d512_w20_N540",
-        "d512_w50_N160",
-        "d512_w5_N75",
-        "d64_w10_N150",
-        "d64_w50_N200",
-        "d64_w5_N20_q2",
-        "d64_w5_N25",
-        "d64_w6_N72_soft",
-    ],
-)
-@pytest.mark.parametrize("precision", ["f32", "f64"])
-def test_stopping_step_in_the_released_classifier(reference, case, precision):
-    with np.load(reference / "cluster" / f"{case}.npz") as values:
-        labels = values[f"logits_steps_{precision}"].argmax(axis=2)
-        steps = [stopping_step(labels, *limits) for limits in values["settings"].tolist()]
-        assert steps == values[f"steps_taken_{precision}"].tolist()
-
-
-@pytest.mark.parametrize("case", ["w5s1_84", "w5s5_84", "w10imb_84", "w3q2_84", "w20s1_84", "w5s3_42", "w4imb_42"])
-@pytest.mark.parametrize("suffix", ["", "_f64"])
-def test_stopping_step_in_the_released_model(reference, case, suffix):
-    with np.load(reference / "episodes" / f"{case}.npz") as values:
-        labels = values[f"trans.logits_steps{suffix}"].argmax(axis=2)
-        steps = [stopping_step(labels, *limits) for limits in values["trans.settings"].tolist()]
-        assert steps == values[f"trans.steps_taken{suffix}"].tolist()
-
-
-@pytest.mark.parametrize("limits", [(0, 0), (0, 6), (2, 4), (3, 3), (5, 2), (1, 1)])
-def test_stopped_is_the_rule_in_every_episode(rows, limits):
-    # Out of order and with an index of its own, as a filtered table is.
-    shuffled = rows.sample(frac=1, random_state=1)
-    result = stopped(shuffled, *limits)
-    assert result.index.equals(shuffled.index)
-    for _, episode in shuffled.groupby(KEYS):
-        step = naive_stopping_step(predictions_of(episode), *limits)
-        assert (result.loc[episode.index, "step"] == step).all()
-        assert (result.loc[episode.index, "prediction"] == episode[f"prediction_{step}"]).all()
-
-
-def test_variants_pick_training_and_step(rows):
-    table = variant_predictions(rows, ["Simple", "Transductive"], 2, 4)
-    simple, transductive = (table[table["variant"] == name] for name in ("Simple", "Transductive"))
-    own = rows[rows["training"] == "support"]
-    assert (simple["step"] == 0).all() and (simple["training"] == "support").all()
-    np.testing.assert_array_equal(simple["prediction"], own["prediction_0"])
-    own = rows[rows["training"] == "support_and_query"]
-    np.testing.assert_array_equal(transductive["prediction"], stopped(own, 2, 4)["prediction"])
-    assert transductive["step"].between(2, 4).all()
-    assert not [column for column in table if column.startswith(("prediction_", "confidence_"))]
-
-
-def test_every_variant_comes_from_its_own_training():
-    rows = synthetic_rows(tuple({v.training for v in VARIANTS.values()}), n_episodes=1)
-    table = variant_predictions(rows, list(VARIANTS), 2, 4)
-    trainings = table.groupby("variant")["training"].unique().map(list)
-    assert trainings.to_dict() == {name: [variant.training] for name, variant in VARIANTS.items()}
-    refined = table.groupby("variant")["step"].max() > 0
-    assert refined.to_dict() == {name: variant.refinement_at_test for name, variant in VARIANTS.items()}
-
-
-def test_trajectories_are_naive_counts(rows):
-    trajectories = episode_trajectories(rows).set_index(KEYS)
-    assert len(trajectories) == rows.groupby(KEYS).ngroups
-    for key, episode in rows.groupby(KEYS):
-        row, predictions = trajectories.loc[key], predictions_of(episode)
-        for t in range(7):
-            assert row[f"accuracy_{t}"] == pytest.approx((predictions[t] == episode["label"].to_numpy()).mean())
-        for t in range(1, 7):
-            assert row[f"changed_{t}"] == (predictions[t] != predictions[t - 1]).sum()
-        assert row["n_query"] == len(episode) and row["way"] == episode["way"].iloc[0]
 
 
 # Accuracy, intervals, averages, pairs.
@@ -316,86 +193,6 @@ def test_best_by_pairs_sees_smaller_differences(episodes):
     assert set(paired["variant"]) == {"Simple", "other"} and len(paired) == 6
 
 
-# Recall against shot.
-
-
-@pytest.fixture(scope="module")
-def recalls(rows):
-    return recall.class_recall(variant_predictions(rows, ["Simple", "Transductive"], 2, 4))
-
-
-def test_class_recall_is_counted_by_hand(rows, recalls):
-    own = rows[(rows["training"] == "support") & (rows["dataset"] == "letters") & (rows["episode"] == 3)]
-    table = recalls[(recalls["variant"] == "Simple") & (recalls["dataset"] == "letters") & (recalls["episode"] == 3)]
-    assert sorted(table["label"]) == sorted(own["label"].unique())
-    for row in table.itertuples():
-        queries = own[own["label"] == row.label]
-        assert row.recall == pytest.approx((queries["prediction_0"] == row.label).mean())
-        assert row.shot == queries["shot"].iloc[0] and row.n_query == len(queries) == 4
-
-
-def test_recall_by_shot_is_a_naive_cluster_robust_mean(recalls):
-    table = recall.recall_by_shot(recalls, edges=[1, 2, 5])
-    for row in table.itertuples():
-        domains = ("in", "out") if row.domain == "all" else (row.domain,)
-        own = recalls[
-            (recalls["variant"] == row.variant)
-            & recalls["domain"].isin(domains)
-            & recalls["shot"].between(row.shot_low, row.shot_high)
-        ]
-        residuals = {}
-        for r in own.itertuples():
-            residuals[r.dataset, r.episode] = residuals.get((r.dataset, r.episode), 0) + r.recall - own["recall"].mean()
-        n, g = len(own), len(residuals)
-        variance = g / (g - 1) * sum(total**2 for total in residuals.values()) / n**2
-        assert row.recall == pytest.approx(own["recall"].mean())
-        assert row.shot == pytest.approx(own["shot"].mean())
-        assert (row.n_classes, row.n_episodes) == (n, g)
-        assert row.interval == pytest.approx(stats.t.ppf(0.975, g - 1) * variance**0.5)
-    assert set(zip(table["shot_low"], table["shot_high"])) == {(1, 1), (2, 4), (5, 14)}
-
-
-def test_recall_with_one_class_an_episode_is_the_usual_interval(recalls):
-    single = recalls[(recalls["label"] == 0) & (recalls["variant"] == "Simple")]
-    row = recall.recall_by_shot(single, edges=[1]).set_index("domain").loc["all"]
-    low, high = stats.t.interval(0.95, len(single) - 1, single["recall"].mean(), stats.sem(single["recall"]))
-    assert (row["recall"] - row["interval"], row["recall"] + row["interval"]) == pytest.approx((low, high))
-
-
-def test_recall_bins(recalls):
-    apart = recall.recall_by_shot(recalls, edges=None)
-    assert (apart["shot_low"] == apart["shot_high"]).all() and (apart["shot"] == apart["shot_low"]).all()
-    default = recall.recall_by_shot(recalls)
-    assert set(default["shot_low"]) <= set(recall.SHOT_EDGES)
-    assert default.loc[default["shot_low"] == 11, "shot_high"].eq(15).all()
-    for table in (apart, default):
-        totals = table[table["domain"] == "all"].groupby("variant")["n_classes"].sum()
-        assert (totals == recalls.groupby("variant").size()).all()
-
-
-def test_recall_gain_is_paired(recalls):
-    a, b = (recalls[recalls["variant"] == name] for name in ("Transductive", "Simple"))
-    gains = recall.recall_by_shot(paired_episodes(a, b, "recall", ["label"]), ["evaluation"], "difference")
-    means = [recall.recall_by_shot(frame, ["evaluation"]) for frame in (a, b)]
-    np.testing.assert_allclose(gains["difference"], means[0]["recall"] - means[1]["recall"])
-
-
-def test_recall_of_one_episode_has_no_interval():
-    rows = synthetic_rows(n_episodes=1, datasets={"letters": "in"})
-    table = recall.recall_by_shot(recall.class_recall(variant_predictions(rows, "Simple", 2, 4)))
-    assert table["interval"].isna().all() and set(table["domain"]) == {"in", "all"}
-
-
-def test_frequencies_count_each_episode_once(rows):
-    ways, shots = recall.way_frequencies(rows), recall.shot_frequencies(rows)
-    assert ways["episodes"].sum() == 12 * len(DATASETS)  # not times the trainings
-    one = rows[rows["training"] == "support_and_query"].groupby(["dataset", "episode"])
-    for (dataset, way), own in ways.groupby(["dataset", "way"]):
-        assert own["episodes"].item() == sum(e["way"].iloc[0] == way for (d, _), e in one if d == dataset)
-    assert shots["classes"].sum() == one["way"].first().sum()
-    assert (shots["classes"] * shots["shot"]).sum() == one["n_support"].first().sum()
-
-
 # Sweeps.
 
 
@@ -456,23 +253,6 @@ def test_accuracy_by_query_count():
 # Errors.
 
 
-def test_limits_beyond_the_record_are_refused(rows):
-    with pytest.raises(ValueError, match=r"maximum of 7 .* not 6\. Raise refinement\.recorded_steps"):
-        stopped(rows, 2, 7)
-    with pytest.raises(ValueError, match="maximum of 3 refinement steps"):
-        stopping_step(np.zeros((3, 2), dtype=int), 0, 3)
-    with pytest.raises(ValueError, match="counted from 0, not minimum -1"):
-        stopping_step(np.zeros((3, 2), dtype=int), -1, 2)
-    with pytest.raises(ValueError, match="maximum of 9"):
-        tcnaps_statistics.refinement_grid(rows, "support_and_query", [2], [9])
-
-
-@pytest.mark.parametrize("column", ["query", "episode", "prediction_0", "prediction_3"])
-def test_a_missing_column_is_named(rows, column):
-    with pytest.raises(ValueError, match=rf"lacks column {column}; it holds: training"):
-        stopped(rows.drop(columns=column), 2, 4)
-
-
 @pytest.mark.parametrize(
     ("function", "column"),
     [
@@ -481,45 +261,12 @@ def test_a_missing_column_is_named(rows, column):
         (domain_averages, "interval"),
         (average_ranks, "variant"),
         (best, "variant"),
-        (recall.class_recall, "shot"),
-        (recall.recall_by_shot, "recall"),
-        (recall.way_frequencies, "way"),
-        (recall.shot_frequencies, "shot"),
         (tcnaps_statistics.accuracy_by_query_count, "evaluation"),
     ],
 )
 def test_every_function_names_what_it_lacks(function, column):
     with pytest.raises(ValueError, match=rf"lacks columns? .*{column}"):
         function(pd.DataFrame({"x": [1]}))
-
-
-def test_rows_without_any_row(rows):
-    with pytest.raises(ValueError, match="no rows"):
-        stopped(rows.iloc[:0], 2, 4)
-
-
-def test_absent_training_and_variant(rows):
-    with pytest.raises(
-        ValueError, match="no training 'support_log_determinant'; they hold: support, support_and_query"
-    ):
-        variant_predictions(rows, "GMM", 2, 4)
-    with pytest.raises(ValueError, match="no variant 'Simpel'. Variants are: GMM-EM"):
-        variant_predictions(rows, "Simpel", 2, 4)
-    with pytest.raises(ValueError, match="no training 'nothing'"):
-        tcnaps_statistics.refinement_grid(rows, "nothing", [0], [1])
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda r: r.drop(index=7),
-        lambda r: pd.concat([r, r.iloc[:50]]),
-        lambda r: r.assign(query=r["query"].where(r.index != 0, 1)),
-    ],
-)
-def test_incomplete_or_doubled_episodes_are_refused(rows, spoil):
-    with pytest.raises(ValueError, match=r"support, variable, letters, episode 0: its queries are not 0, 1, 2"):
-        stopped(spoil(rows), 2, 4)
 
 
 def test_unknown_interval_rule_and_domain(episodes, rows):
@@ -567,12 +314,6 @@ def test_best_needs_the_episodes_of_the_summary(episodes):
         best(summary, pd.concat([episodes, episodes.assign(evaluation="other")]))
 
 
-def test_edges_must_rise_from_one(recalls):
-    for edges in ([2, 5], [1, 5, 5]):
-        with pytest.raises(ValueError, match="must rise from 1"):
-            recall.recall_by_shot(recalls, edges=edges)
-
-
 def test_query_counts_need_common_episodes(episodes):
     short = episodes[(episodes["dataset"] != "digits") | (episodes["episode"] != 11)]
     with pytest.raises(ValueError, match="variable, digits, episode 11 lacks some of the numbers of queries"):
@@ -583,8 +324,13 @@ def test_nothing_here_imports_torch():
     import subprocess
     import sys
 
-    modules = [m.__name__ for m in (stopping, tcnaps_statistics, recall)]
-    modules += [
+    modules = [
+        "tcnaps.config",
+        "tcnaps.config.dependencies",
+        "tcnaps.config.networks",
+        "tcnaps.evaluation.recall",
+        "tcnaps.evaluation.result_files",
+        "tcnaps.evaluation.statistics",
         "tcnaps.figures.tables",
         "tcnaps.figures.results",
         "tcnaps.figures.clustering",

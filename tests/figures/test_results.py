@@ -22,6 +22,7 @@ from tcnaps.evaluation.statistics import (  # noqa: E402
     paired_episodes,
     refinement_grid,
 )
+from tcnaps.evaluation.stopped_rows import variant_predictions  # noqa: E402
 from tcnaps.figures import (
     clustering as clustering_figures,  # noqa: E402
     differences as difference_figures,
@@ -30,7 +31,6 @@ from tcnaps.figures import (
 )
 from tcnaps.figures.style import COLUMN_WIDTH, TEXT_WIDTH, VARIANT_STYLES, save, style, subplots, variant_style  # noqa: E402
 from tcnaps.figures.tables import read_published_averages  # noqa: E402
-from tcnaps.method.stopping import variant_predictions  # noqa: E402
 from tcnaps.method.variants import VARIANTS  # noqa: E402
 
 

@@ -12,6 +12,7 @@ from tcnaps.evaluation.statistics import (
     episode_accuracies,
     paired_difference,
 )
+from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.figures import tables
 from tcnaps.figures.tables import (
     accuracy_table,
@@ -24,7 +25,6 @@ from tcnaps.figures.tables import (
     read_published_averages,
     write_csv,
 )
-from tcnaps.method.stopping import variant_predictions
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from synthetic_rows import synthetic_rows
 
 from tcnaps.evaluation.recall import class_recall
 from tcnaps.evaluation.statistics import episode_accuracies
-from tcnaps.method.stopping import variant_predictions
+from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.method.variants import VARIANTS
 from tcnaps.widgets import view_data as viewing
 

@@ -1,0 +1,109 @@
+"""The stopping rule on tables of rows, against the released loop episode by episode."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from oracles import naive_stopping_step
+from synthetic_rows import synthetic_rows
+
+from tcnaps.evaluation.statistics import refinement_grid
+from tcnaps.evaluation.stopped_rows import episode_trajectories, stopped, variant_predictions
+from tcnaps.method.variants import VARIANTS
+
+KEYS = ["training", "dataset", "episode"]
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return synthetic_rows()
+
+
+def predictions_of(episode, n_steps=6):
+    return episode[[f"prediction_{t}" for t in range(n_steps + 1)]].to_numpy().T
+
+
+@pytest.mark.parametrize("limits", [(0, 0), (0, 6), (2, 4), (3, 3), (5, 2), (1, 1)])
+def test_stopped_is_the_rule_in_every_episode(rows, limits):
+    # Out of order and with an index of its own, as a filtered table is.
+    shuffled = rows.sample(frac=1, random_state=1)
+    result = stopped(shuffled, *limits)
+    assert result.index.equals(shuffled.index)
+    for _, episode in shuffled.groupby(KEYS):
+        step = naive_stopping_step(predictions_of(episode), *limits)
+        assert (result.loc[episode.index, "step"] == step).all()
+        assert (result.loc[episode.index, "prediction"] == episode[f"prediction_{step}"]).all()
+
+
+def test_variants_pick_training_and_step(rows):
+    table = variant_predictions(rows, ["Simple", "Transductive"], 2, 4)
+    simple, transductive = (table[table["variant"] == name] for name in ("Simple", "Transductive"))
+    own = rows[rows["training"] == "support"]
+    assert (simple["step"] == 0).all() and (simple["training"] == "support").all()
+    np.testing.assert_array_equal(simple["prediction"], own["prediction_0"])
+    own = rows[rows["training"] == "support_and_query"]
+    np.testing.assert_array_equal(transductive["prediction"], stopped(own, 2, 4)["prediction"])
+    assert transductive["step"].between(2, 4).all()
+    assert not [column for column in table if column.startswith(("prediction_", "confidence_"))]
+
+
+def test_every_variant_comes_from_its_own_training():
+    rows = synthetic_rows(tuple({v.training for v in VARIANTS.values()}), n_episodes=1)
+    table = variant_predictions(rows, list(VARIANTS), 2, 4)
+    trainings = table.groupby("variant")["training"].unique().map(list)
+    assert trainings.to_dict() == {name: [variant.training] for name, variant in VARIANTS.items()}
+    refined = table.groupby("variant")["step"].max() > 0
+    assert refined.to_dict() == {name: variant.refinement_at_test for name, variant in VARIANTS.items()}
+
+
+def test_trajectories_are_naive_counts(rows):
+    trajectories = episode_trajectories(rows).set_index(KEYS)
+    assert len(trajectories) == rows.groupby(KEYS).ngroups
+    for key, episode in rows.groupby(KEYS):
+        row, predictions = trajectories.loc[key], predictions_of(episode)
+        for t in range(7):
+            assert row[f"accuracy_{t}"] == pytest.approx((predictions[t] == episode["label"].to_numpy()).mean())
+        for t in range(1, 7):
+            assert row[f"changed_{t}"] == (predictions[t] != predictions[t - 1]).sum()
+        assert row["n_query"] == len(episode) and row["way"] == episode["way"].iloc[0]
+
+
+def test_limits_beyond_the_record_are_refused(rows):
+    with pytest.raises(ValueError, match=r"maximum of 7 .* not 6\. Raise refinement\.recorded_steps"):
+        stopped(rows, 2, 7)
+    with pytest.raises(ValueError, match="maximum of 9"):
+        refinement_grid(rows, "support_and_query", [2], [9])
+
+
+@pytest.mark.parametrize("column", ["query", "episode", "prediction_0", "prediction_3"])
+def test_a_missing_column_is_named(rows, column):
+    with pytest.raises(ValueError, match=rf"lacks column {column}; it holds: training"):
+        stopped(rows.drop(columns=column), 2, 4)
+
+
+def test_rows_without_any_row(rows):
+    with pytest.raises(ValueError, match="no rows"):
+        stopped(rows.iloc[:0], 2, 4)
+
+
+def test_absent_training_and_variant(rows):
+    with pytest.raises(
+        ValueError, match="no training 'support_log_determinant'; they hold: support, support_and_query"
+    ):
+        variant_predictions(rows, "GMM", 2, 4)
+    with pytest.raises(ValueError, match="no variant 'Simpel'. Variants are: GMM-EM"):
+        variant_predictions(rows, "Simpel", 2, 4)
+    with pytest.raises(ValueError, match="no training 'nothing'"):
+        refinement_grid(rows, "nothing", [0], [1])
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda r: r.drop(index=7),
+        lambda r: pd.concat([r, r.iloc[:50]]),
+        lambda r: r.assign(query=r["query"].where(r.index != 0, 1)),
+    ],
+)
+def test_incomplete_or_doubled_episodes_are_refused(rows, spoil):
+    with pytest.raises(ValueError, match=r"support, variable, letters, episode 0: its queries are not 0, 1, 2"):
+        stopped(spoil(rows), 2, 4)
