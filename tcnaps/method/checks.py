@@ -78,7 +78,9 @@ def _as_matrix(features: Features, name: str) -> Tensor:
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"{name} features can't be read as numbers: {error}") from error
     if tensor.dim() != 2:
-        raise ValueError(f"{name} features have the shape {tuple(tensor.shape)}; they must be (n, d), one row per image")
+        raise ValueError(
+            f"{name} features have the shape {tuple(tensor.shape)}; they must be (n, d), one row per image"
+        )
     if not tensor.is_floating_point():
         raise ValueError(f"{name} features are {tensor.dtype}; they must be floating-point numbers")
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

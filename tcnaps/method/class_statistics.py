@@ -110,7 +110,7 @@ def class_statistics(
     """Class means and covariances from weighted images (equations 9-12; with one-hot rows, equations 1-4).
 
     Σ is the weighted task covariance and Σ_k the weighted class covariance, about the means μ and μ_k; `regulariser`
-    combines them. With the class divisor n_k − 1, responsibilities must be one-hot and features not rotated: see `Head`.
+    combines them. With the class divisor n_k − 1, responsibilities must be one-hot and features not rotated (`Head`).
     """
     d = features.shape[1]
     counts = responsibilities.sum(0)
@@ -186,9 +186,12 @@ def cholesky(matrices: Float[Tensor, "*batch r r"]) -> Float[Tensor, "*batch r r
     try:
         return torch.linalg.cholesky(matrices)
     except torch.linalg.LinAlgError as error:
-        raise ValueError(
-            f"a class covariance is singular in {matrices.dtype}: raise identity_weight, or scale the features down"
-        ) from error
+        raise singular(matrices.dtype) from error
+
+
+def singular(dtype: torch.dtype) -> ValueError:
+    """The error of a covariance that can't be inverted in this precision."""
+    return ValueError(f"a class covariance is singular in {dtype}: raise identity_weight, or scale the features down")
 
 
 def member_weights(

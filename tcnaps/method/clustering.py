@@ -16,7 +16,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tcnaps.method.checks import Features, Labels, as_features, as_labels, check_support_labels
-from tcnaps.method.class_statistics import ClassStatistics, Dense, Samples, class_logits, class_statistics, one_hot
+from tcnaps.method.class_statistics import (
+    ClassStatistics,
+    Dense,
+    Samples,
+    class_logits,
+    class_statistics,
+    one_hot,
+    singular,
+)
 from tcnaps.method.head import Head
 from tcnaps.method.low_rank import LowRank, LowRankAfterReleased, span_coordinates
 from tcnaps.method.stopping import check_limits, should_stop
@@ -173,7 +181,9 @@ def _strategy(samples: Samples, head: Head) -> Dense | LowRank:
 
 
 def _rounded(logits: Float[Tensor, "n way"], dtype: torch.dtype) -> Float[Tensor, "n way"]:
-    """Logits in the precision asked for, in which large ones would tie: those are given relative to the row's largest."""
+    """Logits in the precision asked for. Rows in which that would make logits tie are given relative to their largest."""
+    if not logits.isfinite().all():
+        raise singular(logits.dtype)
     if logits.dtype == dtype:
         return logits
     relative = logits - logits.amax(1, keepdim=True)
