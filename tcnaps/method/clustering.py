@@ -181,7 +181,7 @@ def _strategy(samples: Samples, head: Head) -> Dense | LowRank:
 
 
 def _rounded(logits: Float[Tensor, "n way"], dtype: torch.dtype) -> Float[Tensor, "n way"]:
-    """Logits in the precision asked for. Rows in which that would make logits tie are given relative to their largest."""
+    """Logits in the precision asked for; rows whose logits would tie there are given relative to their largest."""
     if not logits.isfinite().all():
         raise singular(logits.dtype)
     if logits.dtype == dtype:
