@@ -1,14 +1,17 @@
 # Every figure and table of a study, from its YAML:
 #
 #   make figures STUDY=configs/miniature.yaml
-#   snakemake --cores 2 --config study=configs/miniature.yaml      (the same, without make; device=cuda workers=4)
 #
-# prepare ─► 02-pretrain ─► 03-meta-train (one a training) ─► 04-evaluate (one a training) ─► 05 … 10, the figures
-#        └─► 00-data                     └─► 01-soft-k-means
+# which prepares the study's data first (python -m tcnaps.studies.data) and then runs
 #
-# A job is stale when its inputs changed, when code that it runs changed (not comments, not prose, not outputs saved
-# by JupyterLab), or when a value of the YAML that it reads changed. So the notebooks are `ancient` inputs, and code
-# and values are one string in `params`: Snakemake compares params as a set, in which swapped values go unnoticed.
+#   snakemake --cores 2 --config study=configs/miniature.yaml device=cpu workers=0
+#
+# data ─► 02-pretrain ─► 03-meta-train (per training) ─► 04-evaluate (per training) ─► 05 … 10, the figures
+#    └─► 00-data                     └─► 01-soft-k-means
+#
+# A job is stale when its inputs changed, or its `key`: a digest of the code that it runs (not comments, not prose, not
+# outputs saved by JupyterLab), of the values of the YAML that it reads (tcnaps.config.dependencies) and of its images.
+# So the notebooks are `ancient` inputs.
 
 import json
 import sys
@@ -17,20 +20,18 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-from tcnaps.config import ConfigError, load_study
-from tcnaps.config.fingerprint import DATA_MODULES, SourceError, code_fingerprint
+from tcnaps.config import UserError, load_study
+from tcnaps.config.dependencies import dependencies, notebook_key
 from tcnaps.method.variants import TRAININGS
 
 STUDY = config.get("study", "configs/miniature.yaml")
 PYTHON = sys.executable
 try:
     study = load_study(STUDY)
-except ConfigError as error:
+except UserError as error:
     raise WorkflowError(str(error)) from None
-VALUES = study.model_dump(mode="json")
 RESULTS, FIGURES = f"results/{study.name}", f"figures/{study.name}"
 BACKBONE = f"{RESULTS}/checkpoints/backbone.safetensors"
-MODEL = ("seed", "image_size", "precision", "arithmetic", "pixel_range", "task_encoder", "clustering")
 RUN = ("exec {PYTHON:q} -m tcnaps.studies.batch notebook --quiet --parent $PPID {input.notebook:q} {log.notebook:q} "
        "-p study {STUDY:q}")
 # Where and how a network runs is no part of what it computes: it makes nothing stale.
@@ -47,28 +48,29 @@ def executed(name):
     return f"{RESULTS}/notebooks/{name}.ipynb"
 
 
-def ready(*names):
-    """What says that datasets are prepared, and holds the digests of their images."""
-    return [f"{RESULTS}/.ready/{name}" for name in names or study.datasets]
+def key(name, *jobs, images=(), **more):
+    """What a notebook depends on besides its inputs; `images`: the datasets that it reads images of."""
+    prepared = {dataset: Path(f"{RESULTS}/.ready/{dataset}") for dataset in images}
+    digests = {dataset: file.read_text() if file.exists() else None for dataset, file in sorted(prepared.items())}
+    try:
+        return notebook_key(f"notebooks/{name}.ipynb", jobs, [digests, more])
+    except UserError as error:
+        raise WorkflowError(str(error)) from None
+
+
+def evaluation_jobs(training):
+    """What one training's evaluations depend on, one entry per file of rows."""
+    return [dependencies(study, "evaluation", training, name, dataset)
+            for name, evaluation in study.evaluations.items() if training in evaluation.trainings
+            for dataset in evaluation.datasets]
+
+
+def n_evaluations(training):
+    return sum(training in evaluation.trainings for evaluation in study.evaluations.values())
 
 
 def figures(*names):
     return [f"{FIGURES}/{name}.{suffix}" for name in names for suffix in ("png", "pdf")]
-
-
-def reads(path, *sections, datasets=(), without=(), **values):
-    """What a job depends on besides its inputs: its code, sections of the study, and more values."""
-    try:
-        values["code"] = code_fingerprint([path], without)
-    except SourceError as error:
-        raise WorkflowError(str(error)) from None
-    values["datasets"] = [(name, VALUES["datasets"][name]) for name in datasets]
-    return json.dumps(values | {section: VALUES[section] for section in sections}, sort_keys=True)
-
-
-def evaluations_of(training):
-    return {name: evaluation.model_dump(mode="json", exclude={"trainings"})
-            for name, evaluation in study.evaluations.items() if training in evaluation.trainings}
 
 
 def evaluation_with(*trainings, kinds=("variable", "fixed")):
@@ -77,9 +79,7 @@ def evaluation_with(*trainings, kinds=("variable", "fixed")):
                  if evaluation.protocol.kind == kind and set(trainings) <= set(evaluation.trainings)), None)
 
 
-# A new line colour needs no new training.
-PICTURES = [f"tcnaps.{room}.{file.stem}" for room in ("figures", "widgets") for file in Path(f"tcnaps/{room}").glob("*.py")]
-EVALUATED = [training for training in study.trainings if evaluations_of(training)]
+EVALUATED = [training for training in study.trainings if n_evaluations(training)]
 COMPARED = ["support", "support_and_query"]       # the trainings of Simple and Transductive CNAPS
 FIXED = sorted((e.protocol for e in study.evaluations.values() if e.protocol.kind == "fixed" and "support_and_query" in e.trainings),
                key=lambda protocol: (protocol.shot + protocol.queries_per_class, protocol.way))
@@ -117,23 +117,14 @@ rule all:
         TOY,
 
 
-rule prepare:
-    output:
-        f"{RESULTS}/.ready/{{dataset}}",
-    threads: workflow.cores
-    shell:
-        "exec {PYTHON:q} -m tcnaps.datasets {STUDY:q} --dataset {wildcards.dataset} --ready {RESULTS:q}/.ready"
-
-
 rule data:
     input:
-        data=ready(),
         notebook=notebook("00-data"),
     output:
         figures("data"),
         f"{RESULTS}/data.csv",
     params:
-        reads=reads("notebooks/00-data.ipynb", "image_size", datasets=study.datasets),
+        key=key("00-data", dependencies(study, "data"), images=study.datasets),
     log:
         notebook=executed("00-data"),
     resources:
@@ -147,23 +138,21 @@ if study.imported:
         output:
             sorted({BACKBONE, *(f"{RESULTS}/checkpoints/{name}.safetensors" for name in study.imported)}),
         params:
-            reads=reads("tcnaps/training/released.py", "imported", "task_encoder", without=PICTURES,
-                        files=[[file.stat().st_size, file.stat().st_mtime] if file.exists() else None
-                               for file in map(Path, study.imported.values())]),
+            key=json.dumps([dependencies(study, "importing"),
+                            [[file.stat().st_size, file.stat().st_mtime] if file.exists() else None
+                             for file in map(Path, study.imported.values())]]),
         shell:
             "exec {PYTHON:q} -m tcnaps.training.released import --study {STUDY:q}"
 else:
     rule pretrain:
         input:
-            data=ready(*study.pretraining.datasets),
             notebook=notebook("02-pretrain"),
         output:
             BACKBONE,
             f"{RESULTS}/pretraining.csv",
             figures("pretraining"),
         params:
-            reads=reads("notebooks/02-pretrain.ipynb", "seed", "image_size", "precision", "pixel_range", "pretraining",
-                        datasets=study.pretraining.datasets, without=[*PICTURES, *DATA_MODULES]),
+            key=key("02-pretrain", dependencies(study, "pretraining"), images=study.pretraining.datasets),
         log:
             notebook=executed("02-pretrain"),
         threads: 2
@@ -178,7 +167,6 @@ for training in [name for name in study.trainings if name not in study.imported]
         name:
             f"meta_train_{training}"
         input:
-            data=ready(*study.meta_training.datasets, *study.meta_training.validation_datasets),
             backbone=BACKBONE,
             notebook=notebook("03-meta-train"),
         output:
@@ -186,17 +174,13 @@ for training in [name for name in study.trainings if name not in study.imported]
             f"{RESULTS}/meta-training/{training}.csv",
             figures(f"meta-training/{training}"),
         params:
-            reads=reads("notebooks/03-meta-train.ipynb", *MODEL, "meta_training", without=[*PICTURES, *DATA_MODULES],
-                        datasets=sorted({*study.meta_training.datasets,
-                                         *study.meta_training.validation_datasets}),
-                        # The others never see the refinement loop before they are tested.
-                        refinement=(TRAININGS[training].refinement_in_training or study.meta_training.validate_refined)
-                        and VALUES["refinement"]),
+            key=key("03-meta-train", dependencies(study, "meta_training", training),
+                    images=[*study.meta_training.datasets, *study.meta_training.validation_datasets]),
             training=training,
         log:
             notebook=executed(f"03-meta-train-{training}"),
-        # Those with most to evaluate first, lest they be waited for at the end.
-        priority: len(evaluations_of(training))
+        # Those with most to evaluate first, so that nothing has to wait for them at the end.
+        priority: n_evaluations(training)
         threads: 1
         resources:
             mem_mb=2500,
@@ -209,20 +193,17 @@ for training in EVALUATED:
         name:
             f"evaluate_{training}"
         input:
-            data=ready(*study.tested_on(training)),
             backbone=BACKBONE,
             checkpoint=f"{RESULTS}/checkpoints/{training}.safetensors",
             notebook=notebook("04-evaluate"),
         output:
             f"{RESULTS}/rows/{training}.json",
         params:
-            reads=reads("notebooks/04-evaluate.ipynb", *MODEL,
-                        evaluations=evaluations_of(training), recorded_steps=study.refinement.recorded_steps,
-                        datasets=study.tested_on(training), without=[*PICTURES, *DATA_MODULES]),
+            key=key("04-evaluate", *evaluation_jobs(training), images=study.tested_on(training)),
             training=training,
         log:
             notebook=executed(f"04-evaluate-{training}"),
-        priority: len(evaluations_of(training))
+        priority: n_evaluations(training)
         threads: 1
         resources:
             mem_mb=2500,
@@ -233,7 +214,6 @@ for training in EVALUATED:
 if TOY:
     rule soft_k_means:
         input:
-            data=ready(*TESTED),
             backbone=BACKBONE,
             checkpoints=[f"{RESULTS}/checkpoints/{training}.safetensors"
                          for training in ("support", "support_and_query") if training in study.trainings],
@@ -242,8 +222,7 @@ if TOY:
             TOY,
             f"{RESULTS}/softmax-scale.csv",
         params:
-            reads=reads("notebooks/01-soft-k-means.ipynb", *MODEL,
-                        "refinement", datasets=TESTED, without=DATA_MODULES),
+            key=key("01-soft-k-means", dependencies(study, "soft_k_means"), images=TESTED),
             # The smallest episodes that the study is tested on.
             protocol=" ".join(f"-p {key} {getattr(FIXED[0], key)}" for key in ("way", "shot", "queries_per_class"))
                      if FIXED else "",
@@ -267,8 +246,7 @@ for name, (trainings, shown, drawn, tables) in SHOWN.items():
             figures(*drawn),
             [f"{RESULTS}/{table}" for table in tables],
         params:
-            reads=reads(f"notebooks/{name}.ipynb", "seed", "refinement", "statistics", "evaluations",
-                        datasets=study.datasets, shown=shown),
+            key=key(name, dependencies(study, "figures"), shown=shown),
             shown=f"-p evaluation {shown}" if shown else "",
         log:
             notebook=executed(name),
@@ -289,9 +267,7 @@ if {"support", "support_and_query"} <= set(EVALUATED) and (shown := [name for na
             figures("differences"),
             f"{RESULTS}/differences.csv",
         params:
-            reads=reads("notebooks/11-differences.ipynb", *MODEL, "pretraining", "meta_training", "refinement",
-                        evaluations=[VALUES["evaluations"][name] for name in shown], datasets=study.datasets,
-                        without=DATA_MODULES),
+            key=key("11-differences", dependencies(study, "differences"), images=study.datasets, shown=shown),
             shown=json.dumps(shown),
         log:
             notebook=executed("11-differences"),

@@ -25,6 +25,7 @@ def synthetic_rows(
             way = int(images.choice(ways))
             shots = images.integers(1, 15, way)
             label = images.permutation(np.repeat(np.arange(way), queries_per_class))
+            image = images.integers(0, 10**6, len(label))
             for t, training in enumerate(trainings):
                 random = np.random.default_rng([seed, d, episode, t + 1])
                 right = random.random(len(label)) < accuracy + 0.05 * t
@@ -50,7 +51,7 @@ def synthetic_rows(
                             "label": label,
                             "class_name": [f"class {k}" for k in label],
                             "shot": shots[label],
-                            "image": images.integers(0, 10**6, len(label)),
+                            "image": image,
                             **{name: values.astype(np.int16) for name, values in columns.items()},
                             **{
                                 name.replace("prediction", "confidence"): random.random(len(label)).astype(np.float32)

@@ -4,12 +4,15 @@ The Snakefile and the keys inside checkpoints and row files are both made of `de
 notebook run by hand agree on what has to be made again.
 """
 
+from pathlib import Path
+
 from tcnaps.config.fingerprint import PACKAGE, code_fingerprint
 from tcnaps.config.storage import digest_of
 from tcnaps.config.study import Study
 from tcnaps.method.variants import TRAININGS
 
-# Rooms and modules that change no weight and no prediction: they read the YAML, fetch pixels, draw, or run the others.
+# Rooms and modules that change no weight and no prediction. They read the YAML, fetch pixels (whose digests count
+# instead), draw, or run the others. `tcnaps.config.networks` is counted where networks are built.
 WITHOUT_RESULT = (
     "tcnaps.config",
     "tcnaps.datasets",
@@ -19,39 +22,70 @@ WITHOUT_RESULT = (
     "tcnaps.studies",
 )
 NETWORKS = ("seed", "image_size", "precision", "arithmetic", "pixel_range", "task_encoder", "clustering")
+# Of every kind of job: the module that does it, and the sections of the study that it reads.
+JOBS = {
+    "pretraining": ("training/pretraining.py", ("seed", "image_size", "precision", "pixel_range", "pretraining")),
+    "meta_training": ("training/meta_training.py", (*NETWORKS, "meta_training")),
+    "evaluation": ("evaluation/evaluate.py", NETWORKS),
+    "importing": ("training/released.py", ("imported", "task_encoder")),
+    "data": (None, ("image_size", "datasets")),
+    "soft_k_means": (None, (*NETWORKS, "refinement")),
+    "figures": (None, ("seed", "refinement", "statistics", "evaluations", "datasets")),
+    "differences": (None, (*NETWORKS, "pretraining", "meta_training", "refinement", "evaluations", "datasets")),
+}
 
 
-def dependencies(study: Study, job: str, training: str | None = None, evaluation: str | None = None) -> dict:
+def dependencies(study: Study, job: str, training: str = "", evaluation: str = "", dataset: str = "") -> dict:
     """Everything but images and other jobs' results that decides what a job computes, ready for JSON.
 
     Args:
-        job: "pretraining", "meta_training" or "evaluation".
+        job: a name of `JOBS`.
         training: of a meta-training or an evaluation.
         evaluation: of an evaluation, its name in the study.
+        dataset: of an evaluation, the one that is tested on.
+
+    Raises:
+        ValueError: there is no such kind of job.
     """
+    if job not in JOBS:
+        raise ValueError(f"there is no job '{job}'; jobs are {', '.join(JOBS)}")
+    module, sections = JOBS[job]
     values = study.model_dump(mode="json")
-    if job == "pretraining":
-        names, more, module = (
-            ("seed", "image_size", "precision", "pixel_range", "pretraining"),
-            {},
-            "training/pretraining.py",
-        )
-    elif job == "meta_training":
-        # Only the "+" trainings see the refinement loop before they are tested, or all where validation refines.
-        refines = TRAININGS[training].refinement_in_training or study.meta_training.validate_refined
-        names = (*NETWORKS, "meta_training", *(["refinement"] if refines else []))
-        more, module = {"training": training}, "training/meta_training.py"
-    elif job == "evaluation":
+    found = {"job": job, **{name: values[name] for name in sections}}
+    if module is not None:
+        found["code"] = code_fingerprint([PACKAGE / module, *_building_networks(found)], WITHOUT_RESULT)
+    if training:
+        found["training"] = training
+    # Only the "+" trainings see the refinement loop before they are tested, or all where validation refines.
+    if job == "meta_training" and (TRAININGS[training].refinement_in_training or study.meta_training.validate_refined):
+        found["limits"] = list(study.refinement.limits)
+    if job == "evaluation":
         asked = values["evaluations"][evaluation]
-        more = {"training": training, "evaluation": evaluation, "recorded_steps": study.refinement.recorded_steps}
-        more |= {key: asked[key] for key in ("protocol", "episodes")}
-        names, module = NETWORKS, "evaluation/evaluate.py"
-    else:
-        raise ValueError(f"there is no job '{job}'; jobs are pretraining, meta_training and evaluation")
-    code = code_fingerprint([PACKAGE / module], without=WITHOUT_RESULT)
-    return {"job": job, "code": code, **{name: values[name] for name in names}, **more}
+        found |= {"evaluation": evaluation, "recorded_steps": study.refinement.recorded_steps}
+        found |= {key: asked[key] for key in ("protocol", "episodes")}
+        found |= {"dataset": dataset, "domain": study.datasets[dataset].domain}
+    return found
 
 
 def job_key(inputs: list[str], study: Study, job: str, **named: str) -> str:
     """A digest of a job's dependencies and of its inputs' digests (images, checkpoints), in their order."""
     return digest_of([dependencies(study, job, **named), inputs])
+
+
+def notebook_key(notebook: str | Path, jobs: list[dict], more: object = None) -> str:
+    """A digest of a notebook's code and of the dependencies of the jobs that it does, for the Snakefile.
+
+    A changed figure style makes only those notebooks stale that do nothing but draw: training and evaluation do not
+    run again for it.
+
+    Raises:
+        SourceError: the notebook is missing or is not valid.
+    """
+    draws = not any("code" in job for job in jobs)
+    without = [name for name in WITHOUT_RESULT if not (draws and name == "tcnaps.figures")]
+    modules = [module for job in jobs for module in _building_networks(job)]
+    return digest_of([code_fingerprint([notebook, *modules], without), jobs, more])
+
+
+def _building_networks(found: dict) -> list[Path]:
+    return [PACKAGE / "config" / "networks.py"] if "clustering" in found else []

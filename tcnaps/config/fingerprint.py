@@ -1,38 +1,18 @@
 """A digest of what code computes, so that one can tell whether the code behind a result has changed since."""
 
 import ast
-import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+from tcnaps.config.errors import UserError
+from tcnaps.config.storage import digest_of
+
 PACKAGE = Path(__file__).parents[1]
-WITHOUT_EFFECT = tuple(  # they compute no result
-    f"tcnaps{module}"
-    for module in (
-        "",
-        ".config",
-        ".config.study",
-        ".config.settings",
-        ".config.presets",
-        ".config.fingerprint",
-        ".config.storage",
-        ".config.dependencies",
-        ".studies",
-        ".studies.batch",
-        ".studies.run",
-    )
-)
-DATA_MODULES = (  # they only fetch pixels, which the digests of the sources already stand for
-    "tcnaps.datasets",
-    "tcnaps.episodes.loading",
-    "tcnaps.episodes.reading",
-    "tcnaps.episodes.reading_workers",
-)
 
 
-class SourceError(ValueError):
+class SourceError(UserError):
     """A module or notebook cannot be read; the message names the file and what is wrong with it."""
 
 
@@ -40,26 +20,34 @@ def code_fingerprint(paths: Iterable[str | Path], without: Iterable[str] = ()) -
     """A digest of modules or notebooks together with every module of tcnaps that they import.
 
     Comments, docstrings and layout don't count, nor do a notebook's prose, outputs and metadata: saving a
-    notebook or explaining a function makes nothing stale. Nor does `tcnaps.config`: compare study values.
+    notebook or explaining a function makes nothing stale.
 
     Args:
         paths: modules (.py) and notebooks (.ipynb).
-        without: modules to leave out, for instance `tcnaps.figures.results`, with what only they import.
+        without: rooms and modules to leave out, such as `tcnaps.figures` (all of it) or `tcnaps.figures.results`,
+            together with what only they import.
 
     Raises:
         SourceError: a file is missing, is no notebook or is not valid Python.
     """
-    left_out = {_module_file(name) for name in (*WITHOUT_EFFECT, *without)}
     waiting, codes = {Path(path).resolve() for path in paths}, {}
+    left_out = tuple(without)
     while waiting:
         path = waiting.pop()
         codes[path], imported = _code(path)
-        waiting |= {file for file in map(_module_file, imported) if file} - left_out - codes.keys()
-    parts = sorted(
-        f"{path.relative_to(PACKAGE) if path.is_relative_to(PACKAGE) else path.name}\n{code}"
-        for path, code in codes.items()
-    )
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+        for name in imported:
+            file = None if _is_below(name, left_out) else _module_file(name)
+            if file is not None and file not in codes:
+                waiting.add(file)
+    return digest_of(sorted((_name_of(path), code) for path, code in codes.items()))[:16]
+
+
+def _is_below(name: str, rooms: Iterable[str]) -> bool:
+    return name == PACKAGE.name or any(f"{name}.".startswith(f"{room}.") for room in rooms)
+
+
+def _name_of(path: Path) -> str:
+    return str(path.relative_to(PACKAGE)) if path.is_relative_to(PACKAGE) else path.name
 
 
 def code_cells(path: str | Path) -> list[tuple[str, list[str]]]:

@@ -55,13 +55,16 @@ PRESETS: dict[str, dict[str, dict]] = {
 
 def with_preset(content: dict) -> dict:
     """A study's content with the preset's switches where it says nothing itself."""
-    preset = PRESETS.get(content.get("preset", "paper"))
+    preset, name = None, content.get("preset", "paper")
+    if isinstance(name, str):
+        preset = PRESETS.get(name)
     if preset is None:  # the name is wrong: validation says so
         return content
     meta_training = content.get("meta_training")
     protocol = meta_training.get("protocol") if isinstance(meta_training, dict) else None
     kind = protocol.get("kind") if isinstance(protocol, dict) else None
-    return merged(merged(preset["both"], preset.get(kind, {})), content)
+    of_kind = preset.get(kind, {}) if isinstance(kind, str) else {}
+    return merged(merged(preset["both"], of_kind), content)
 
 
 def merged(below: dict, above: dict) -> dict:

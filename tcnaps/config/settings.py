@@ -2,23 +2,71 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # names become names of files
-TrainingName = Literal[
-    "support",
-    "support_and_query",
-    "support_and_query_refined",
-    "support_log_determinant",
-    "support_and_query_log_determinant",
-    "support_and_query_log_determinant_refined",
-]
-NonNegativeInt = Annotated[int, Field(ge=0)]
+from tcnaps.config.errors import ConfigError, explained, nearest, shown
+from tcnaps.method.variants import TRAININGS
+
+RENAMED_TRAININGS = {
+    "simple": "support",
+    "feot": "support_and_query",
+    "transductive_plus": "support_and_query_refined",
+    "gmm": "support_log_determinant",
+    "feot_gmm": "support_and_query_log_determinant",
+    "gmm_em_plus": "support_and_query_log_determinant_refined",
+}
+IMPORTABLE = ("backbone", "support", "support_and_query")  # what there are published weights of
+
+
+def _training(name: str) -> str:
+    if name in RENAMED_TRAININGS:
+        raise ValueError(f"the training '{name}' is now called '{RENAMED_TRAININGS[name]}'")
+    if name not in TRAININGS:
+        raise ValueError(f"there is no training '{shown(name)[1:-1]}'{nearest(name, TRAININGS)}")
+    return name
+
+
+def _importable(name: str) -> str:
+    if name not in IMPORTABLE and _training(name):
+        raise ValueError(f"'{name}' can't be imported; there are published weights for {', '.join(IMPORTABLE)}")
+    return name
+
+
+def _path(text: str) -> str:
+    if "\0" in text or len(text) > 4000 or any(len(part.encode()) > 255 for part in text.split("/")):
+        raise ValueError(f"{shown(text)} can't be a path: it is too long, or holds a zero byte")
+    return text
+
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]  # names become names of files
+TrainingName = Annotated[str, AfterValidator(_training)]
+ImportedName = Annotated[str, AfterValidator(_importable)]
+PathText = Annotated[str, AfterValidator(_path)]
+NonNegativeInt = Annotated[int, Field(ge=0, lt=2**63)]
+PositiveInt = Annotated[int, Field(ge=1, lt=2**63)]
+Way = Annotated[int, Field(ge=2, lt=2**63)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+NonNegativeFloat = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    def __init__(self, **values: object) -> None:
+        """A section built by hand, as in a notebook.
+
+        Raises:
+            ConfigError: keys or values are wrong; the message names each.
+        """
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError(f"{type(self).__name__}: " + "; ".join(explained(error, values, type(self)))) from None
+
+    # As pydantic's own classes do: without it, sections within sections would be validated one by one through
+    # `__init__`, and the paths of their keys would be lost.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
 
 Resampling = Literal["bilinear", "lanczos", "aligned corners"]
@@ -39,7 +87,7 @@ class Miniature(_DatasetSection):
 class _FilesSection(_DatasetSection):
     """What all datasets read from files have in common. A relative path is taken from the project's root."""
 
-    path: str
+    path: PathText
     resampling: Resampling | None = None  # default: the study's decoding.resampling
     unreadable: Literal["leave out", "refuse"] = "leave out"  # images that can't be read are listed in any case
 
@@ -55,29 +103,29 @@ class Folder(_FilesSection):
     """Folders of images: split/class/*, or class/* with a split file or with fractions of the classes."""
 
     source: Literal["folder"]
-    splits: str | None = None  # a CSV or a JSON of Meta-Dataset's kind, by path or URL
+    splits: PathText | None = None  # a CSV or a JSON of Meta-Dataset's kind, by path or URL
     fractions: tuple[Fraction, Fraction, Fraction] | None = None  # of the classes, for train, valid and test
     superclasses: bool = False  # one level more: class folders lie in folders of their superclass
 
 
 class MiniImageNet(_FilesSection):
-    """mini-ImageNet: split CSVs beside a folder of images, or class folders a split."""
+    """mini-ImageNet: split CSVs beside a folder of images, or class folders per split."""
 
     source: Literal["mini-imagenet"]
 
 
 class TieredImageNet(_FilesSection):
-    """tiered-ImageNet: class folders a split, or an ImageNet folder with tiered's class lists."""
+    """tiered-ImageNet: class folders per split, or an ImageNet folder with tiered's class lists."""
 
     source: Literal["tiered-imagenet"]
-    class_lists: str | None = None  # the folder with train.csv, val.csv and test.csv
+    class_lists: PathText | None = None  # the folder with train.csv, val.csv and test.csv
 
 
 class FETI(_FilesSection):
     """ImageNet's classes outside the test classes of mini- and tiered-ImageNet (appendix A.4): 824 or 825 of them."""
 
     source: Literal["feti"]
-    test_classes: tuple[str, ...]  # files that list the test classes of both
+    test_classes: tuple[PathText, ...]  # files that list the test classes of both
 
 
 class Torchvision(_FilesSection):
@@ -88,14 +136,14 @@ class Torchvision(_FilesSection):
         "Omniglot", "FGVCAircraft", "DTD", "Flowers102", "GTSRB", "MNIST", "CIFAR10", "CIFAR100", "CocoDetection"
     ]
     download: bool = False
-    splits: str | None = None  # a split file of class names; without, all are for testing, but Omniglot's own
+    splits: PathText | None = None  # a split file of class names; without, all are for testing, but Omniglot's own
 
 
 class QuickDraw(_FilesSection):
-    """QuickDraw's .npy files, one a class."""
+    """QuickDraw's .npy files, one per class."""
 
     source: Literal["quickdraw"]
-    splits: str | None = None
+    splits: PathText | None = None
     images_per_class: PositiveInt | None = None  # as above; all 50 million at 84 pixels take a terabyte
 
 
@@ -103,14 +151,14 @@ class CUB(_FilesSection):
     """Caltech-UCSD Birds 200-2011 as distributed."""
 
     source: Literal["cub"]
-    splits: str | None = None
+    splits: PathText | None = None
 
 
 class Fungi(_FilesSection):
     """FGVCx Fungi 2018 as distributed."""
 
     source: Literal["fungi"]
-    splits: str | None = None
+    splits: PathText | None = None
 
 
 AnyDataset = Miniature | Records | Folder | MiniImageNet | TieredImageNet | FETI | Torchvision | QuickDraw | CUB | Fungi
@@ -121,7 +169,7 @@ class FixedProtocol(Section):
     """Fixed way and shot, as for mini- and tiered-ImageNet (appendix A.2)."""
 
     kind: Literal["fixed"] = "fixed"
-    way: Annotated[int, Field(ge=2)]
+    way: Way
     shot: PositiveInt
     queries_per_class: PositiveInt = 10
 
@@ -130,13 +178,13 @@ class VariableProtocol(Section):
     """Variable way and shot (Triantafillou et al. 2020, section 3.2). Defaults are Meta-Dataset's."""
 
     kind: Literal["variable"] = "variable"
-    minimum_way: Annotated[int, Field(ge=2)] = 5
-    maximum_way: Annotated[int, Field(ge=2)] = 50
+    minimum_way: Way = 5
+    maximum_way: Way = 50
     queries_per_class: PositiveInt = 10
     maximum_support_size: PositiveInt = 500
     maximum_support_per_class: PositiveInt = 100
     maximum_span: PositiveInt = 392  # classes below a node of ImageNet's hierarchy, for it to be drawn
-    shots: Literal["meta-dataset", "uniform"] = "meta-dataset"  # uniform: 1 to 100 a class, as section 4.1 summarises
+    shots: Literal["meta-dataset", "uniform"] = "meta-dataset"  # uniform: 1 to 100 per class, as section 4.1 says
 
     @model_validator(mode="after")
     def _ordered(self) -> "VariableProtocol":
@@ -192,7 +240,7 @@ class Pretraining(Section):
     batch_size: PositiveInt = 256
     learning_rate: PositiveFloat = 0.1
     momentum: Fraction = 0.9
-    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
+    weight_decay: NonNegativeFloat = 1e-4
     schedule: Literal["step", "one cycle"] = "step"  # one cycle: up to the learning rate, then down to 0
     learning_rate_drop_every: PositiveInt = 25  # epochs between divisions by 10, under the schedule "step"
     colour_jitter: Fraction = 0.4  # largest relative change of brightness, contrast and saturation
@@ -209,10 +257,10 @@ class MetaTraining(Section):
     episodes_per_step: PositiveInt = 16
     learning_rate: PositiveFloat = 5e-4
     query_loss: Literal["mean", "sum"] = "mean"  # of the queries' cross-entropies, averaged over episodes
-    film_penalty: Annotated[float, Field(ge=0)] = 0.0  # times Σs² of the FiLM regularisers, for every episode
+    film_penalty: NonNegativeFloat = 0.0  # times Σs² of the FiLM regularisers, for every episode
     validate_every: PositiveInt = 10_000  # episodes
     validation_datasets: tuple[str, ...]
-    validation_episodes: PositiveInt = 200  # a dataset
+    validation_episodes: PositiveInt = 200  # per dataset
     validation_protocol: Protocol | None = None  # default: that of training
     validate_refined: bool = False  # whether validation refines by the stopping rule
     keep_best_by: Literal["mean accuracy", "half of the datasets"] = "mean accuracy"
@@ -223,7 +271,7 @@ class Evaluation(Section):
 
     protocol: Protocol
     datasets: tuple[str, ...]
-    trainings: Annotated[tuple[TrainingName, ...], Field(min_length=1)]
+    trainings: tuple[TrainingName, ...]
     episodes: PositiveInt = 600
 
 
@@ -238,8 +286,12 @@ class Refinement(Section):
     def _recorded(self) -> "Refinement":
         if self.maximum_steps > self.recorded_steps:
             raise ValueError(
-                f"maximum_steps {self.maximum_steps} exceeds recorded_steps "
-                f"{self.recorded_steps}: the rule can only be applied to recorded steps; raise "
-                "recorded_steps"
+                f"maximum_steps {self.maximum_steps} exceeds recorded_steps {self.recorded_steps}: the rule can only "
+                "be applied to recorded steps; raise recorded_steps"
             )
         return self
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The stopping rule's minimum and maximum."""
+        return self.minimum_steps, self.maximum_steps

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import psutil
 
+from tcnaps.config.errors import UserError
 
-class StorageError(OSError):
+
+class StorageError(OSError, UserError):
     """A file could not be written; the message names it. What was there before is unchanged."""
 
 
@@ -37,7 +39,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
         message = f"{path} can't be written: {reason}. Make room or choose another folder, then run this again"
         raise StorageError(error.errno, message) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
 
 
 def write_text(path: str | Path, text: str) -> None:

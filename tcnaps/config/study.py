@@ -1,40 +1,36 @@
 """A study's YAML as frozen, validated objects. Unknown keys are errors that name the nearest."""
 
-import difflib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, PositiveInt, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
+from tcnaps.config.errors import ConfigError, explained, nearest
 from tcnaps.config.presets import with_preset
 from tcnaps.config.settings import (
-    AnyDataset,
-    AnyProtocol,
     Clustering,
     Dataset,
     Decoding,
     Evaluation,
     FixedProtocol,
+    ImportedName,
     MetaTraining,
     Name,
     NonNegativeInt,
+    PathText,
+    PositiveInt,
     Pretraining,
     Refinement,
     Section,
     Statistics,
     TaskEncoder,
     TrainingName,
-    VariableProtocol,
 )
 from tcnaps.method.variants import TRAININGS
 
-__all__ = ["ConfigError", "FixedProtocol", "Study", "VariableProtocol", "load_study", "project_root"]
-
-
-class ConfigError(ValueError):
-    """A study's YAML says something that cannot be meant; the message names file, key and remedy."""
+LARGEST = 100_000  # values in a YAML file, with every alias written out
 
 
 class Study(Section):
@@ -46,15 +42,17 @@ class Study(Section):
     name: Name
     preset: Literal["paper", "released"] = "paper"
     seed: NonNegativeInt = 0
-    image_size: Annotated[int, Field(ge=32)] = 84  # pixels; the set encoder halves them five times
+    image_size: Annotated[int, Field(ge=32, le=4096)] = 84  # pixels; the set encoder halves them five times
     precision: Literal["float32", "bfloat16"] = "float32"  # of the backbone; clustering has its own
     arithmetic: Literal["fast", "plain"] = "fast"  # of the networks; plain rounds as the released code does
     pixel_range: tuple[Literal[-1, 0], Literal[1]] = (-1, 1)  # what black and white become
     images_at_once: PositiveInt = 512  # in the backbone; fewer need less memory, and nothing else changes
     decoding: Decoding = Decoding()
-    data_folder: str = "data"
+    data_folder: PathText = "data"
     datasets: dict[Name, Dataset]
-    imported: dict[str, str] = {}  # "backbone" or a training -> a checkpoint's file, in place of training it
+    imported: dict[
+        ImportedName, PathText
+    ] = {}  # "backbone" or a training -> a checkpoint's file, in place of training it
     pretraining: Pretraining
     meta_training: MetaTraining
     trainings: tuple[TrainingName, ...] = tuple(TRAININGS)
@@ -73,44 +71,29 @@ class Study(Section):
     def _consistent(self) -> "Study":
         if self.name == "published":
             raise ValueError("name: results/published holds the paper's own tables; choose another name")
-        lists = {
-            "pretraining.datasets": self.pretraining.datasets,
-            "meta_training.datasets": self.meta_training.datasets,
-            "meta_training.validation_datasets": self.meta_training.validation_datasets,
-        }
-        lists |= {f"evaluations.{name}.datasets": evaluation.datasets for name, evaluation in self.evaluations.items()}
-        for key, names in lists.items():
-            if not names:
-                raise ValueError(f"{key} is empty: name at least one of {', '.join(self.datasets)}")
-            for name in names:
-                if name not in self.datasets:
-                    raise ValueError(f"{key}: '{name}' is not in datasets{_nearest(name, self.datasets)}")
-            _no_repetition(key, names)
-        for key in ("pretraining.datasets", "meta_training.datasets"):
-            for name in lists[key]:
+        for key, names in self._lists_of_datasets().items():
+            _check_names(key, names, self.datasets, "in datasets")
+            for name in names if key in ("pretraining.datasets", "meta_training.datasets") else ():
                 if self.datasets[name].domain == "out":
                     raise ValueError(
                         f"{key}: '{name}' is out-of-domain and must not be trained on; "
                         f"set datasets.{name}.domain to 'in' or take it from the list"
                     )
-        _no_repetition("trainings", self.trainings)
-        importable = ("backbone", "support", "support_and_query")
-        for name in self.imported:
-            if name not in importable:
-                raise ValueError(
-                    f"imported: '{name}' can't be imported; there are published weights for {', '.join(importable)}"
-                )
-            if name != "backbone" and name not in self.trainings:
-                raise ValueError(f"imported: '{name}' is not among the study's trainings")
+        _check_names("trainings", self.trainings, TRAININGS, "a training")
+        among = "among the study's trainings"
+        if self.imported:
+            _check_names("imported", tuple(self.imported), ("backbone", *self.trainings), among)
         for name, evaluation in self.evaluations.items():
-            _no_repetition(f"evaluations.{name}.trainings", evaluation.trainings)
-            for training in evaluation.trainings:
-                if training not in self.trainings:
-                    raise ValueError(
-                        f"evaluations.{name}.trainings: '{training}' is not among the study's "
-                        f"trainings ({', '.join(self.trainings)})"
-                    )
+            _check_names(f"evaluations.{name}.trainings", evaluation.trainings, self.trainings, among)
         return self
+
+    def _lists_of_datasets(self) -> dict[str, tuple[str, ...]]:
+        return {
+            "pretraining.datasets": self.pretraining.datasets,
+            "meta_training.datasets": self.meta_training.datasets,
+            "meta_training.validation_datasets": self.meta_training.validation_datasets,
+            **{f"evaluations.{name}.datasets": evaluation.datasets for name, evaluation in self.evaluations.items()},
+        }
 
     @property
     def results_folder(self) -> Path:
@@ -159,14 +142,18 @@ def load_study(path: str | Path) -> Study:
     Raises:
         ConfigError: the file is missing or is not YAML, or keys or values are wrong; the message names each.
     """
-    file = next((f for f in (Path(path), project_root() / path) if f.is_file()), None)
-    if file is None:
-        known = sorted(f"configs/{f.name}" for f in (project_root() / "configs").glob("*.yaml"))
-        raise ConfigError(f"No study at {path}. Studies there are: {', '.join(known) or 'none'}.")
+    file = study_file(path)
     try:
         content = yaml.load(file.read_text(encoding="utf-8"), Loader=_Loader)
+    except OSError as error:
+        raise ConfigError(f"{file} can't be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
     except yaml.YAMLError as error:
-        raise ConfigError(f"{file} is not valid YAML: {error}") from error
+        message = str(error).replace('"<unicode string>", ', "")
+        raise ConfigError(f"{file} is not valid YAML: {message}") from None
+    except RecursionError:
+        raise ConfigError(f"{file} is not a study: its brackets are nested too deeply") from None
     if not isinstance(content, dict):
         raise ConfigError(
             f"{file} must hold the keys of a study ({', '.join(Study.model_fields)}), not {type(content).__name__}."
@@ -174,72 +161,66 @@ def load_study(path: str | Path) -> Study:
     try:
         return Study.model_validate(content, strict=False)
     except ValidationError as error:
-        raise ConfigError(f"{file}:\n" + "\n".join(f"  {_explain(e)}" for e in error.errors())) from error
+        lines = explained(error, with_preset(content), Study)
+        raise ConfigError("\n  ".join([f"{file}:", *lines])) from None
+
+
+def study_file(path: str | Path) -> Path:
+    """The file of a study, from the working folder or from the project's root.
+
+    Raises:
+        ConfigError: there is no such file.
+    """
+    try:
+        return next(file for file in (Path(path), project_root() / path) if file.is_file())
+    except (StopIteration, OSError):  # OSError: the name is too long
+        known = sorted(f"configs/{f.name}" for f in (project_root() / "configs").glob("*.yaml"))
+        there = ", ".join(known) or "none"
+        raise ConfigError(f"No study at {str(path)[:200]}. Studies there are: {there}.") from None
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which a key named twice is an error, instead of silently losing the first."""
+    """YAML in which a key named twice is an error, and so is a file that would be huge with its aliases written out."""
 
-    def construct_mapping(self, node, deep=False):
-        keys = [key.value for key, _ in node.value]
-        for position, (key, _) in enumerate(node.value):
-            if key.value in keys[:position]:
-                problem = f"'{key.value}' is there twice"
-                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        if node is not None and _size(node, {}) > LARGEST:
+            raise yaml.constructor.ConstructorError(None, None, f"it holds more than {LARGEST:,} values")
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # as for 2020-99-99
+            problem = f"this is no {node.tag.rpartition(':')[2]}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"'{key.value}' is there twice", key.start_mark)
+                seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
-def _no_repetition(key: str, names: tuple[str, ...]) -> None:
+def _size(node: yaml.Node, known: dict[yaml.Node, int]) -> int:
+    """How many values a node holds with its aliases written out; too many where it holds itself."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if node not in known:
+        known[node] = LARGEST + 1  # as long as this is under way
+        pairs = node.value if isinstance(node, yaml.MappingNode) else [node.value]
+        known[node] = 1 + sum(_size(child, known) for children in pairs for child in children)
+    return known[node]
+
+
+def _check_names(key: str, names: Sequence[str], known: Collection[str], what: str) -> None:
+    if not names:
+        raise ValueError(f"{key} is empty: name at least one of {', '.join(known)}")
     for name in names:
+        if name not in known:
+            raise ValueError(f"{key}: '{name}' is not {what}{nearest(name, known)}")
         if names.count(name) > 1:
             raise ValueError(f"{key}: '{name}' is there twice")
-
-
-def _explain(error: dict) -> str:
-    loc = _without_tags(error["loc"])
-    place = ".".join(str(part) for part in loc)
-    if error["type"] == "extra_forbidden":
-        known = _fields_beside(error["loc"])
-        return f"{place}: there is no such key{_nearest(str(loc[-1]), known)}"
-    if error["type"] == "missing":
-        return f"{place}: this key is missing"
-    message = error["msg"].removeprefix("Value error, ")
-    if not place or error["type"] == "value_error":
-        return message
-    return f"{place}: {message} (got {error['input']!r})"
-
-
-# Which section a source or a kind of protocol stands for; pydantic names it in an error's place.
-_TAGGED = {
-    get_args(section.model_fields[key].annotation)[0]: section
-    for key, union in (("source", AnyDataset), ("kind", AnyProtocol))
-    for section in get_args(union)
-}
-
-
-def _is_tag(loc: tuple, position: int) -> bool:
-    if loc[position] not in _TAGGED or position == 0:
-        return False
-    return str(loc[position - 1]).endswith("protocol") or (loc[0] == "datasets" and position == 2)
-
-
-def _without_tags(loc: tuple) -> list:
-    return [part for position, part in enumerate(loc) if not _is_tag(loc, position)]
-
-
-def _fields_beside(loc: tuple) -> list[str]:
-    """The keys allowed where the last element of `loc` stands."""
-    section: object = Study
-    for position, part in enumerate(loc[:-1]):
-        if _is_tag(loc, position):
-            section = _TAGGED[part]
-        elif isinstance(section, type) and part in section.model_fields:
-            section = section.model_fields[part].annotation
-            arguments = getattr(section, "__args__", ())
-            section = next((a for a in arguments if isinstance(a, type) and issubclass(a, Section)), section)
-    return list(getattr(section, "model_fields", ()))
-
-
-def _nearest(name: str, known) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean '{near[0]}'?" if near else f"; known: {', '.join(known)}"

@@ -28,7 +28,7 @@ def compare_heads(
     """Accuracy without and with refinement of every head, on the same features of the same episodes.
 
     Returns:
-        One row an episode and head: dataset, domain, episode, head, without and refined (accuracies in [0, 1]),
+        One row per episode and head: dataset, domain, episode, head, without and refined (accuracies in [0, 1]),
         step (where the study's stopping rule stops) and confidence (the mean responsibility of the predicted class
         at step 0).
     """
@@ -41,7 +41,7 @@ def compare_heads(
             for name, head in heads.items():
                 logits = trajectory(*features, head, rule.maximum_steps)
                 labels = logits.argmax(2)
-                step = stopping_step(labels.numpy(), rule.minimum_steps, rule.maximum_steps)
+                step = stopping_step(labels.numpy(), *rule.limits)
                 right = (labels == episode.query_labels).double().mean(1)
                 rows.append(
                     {

@@ -108,8 +108,8 @@ def cost_of_differences(
         workers: processes that read images ahead; see `tcnaps.episodes.loading.Loader`. They change nothing else.
 
     Returns:
-        A row a difference, evaluation and variant: row, label, trains, evaluation, variant, difference (switched less
-        not switched, in [−1, 1], mean over datasets), interval (its 95% half-width) and n_datasets.
+        One row per difference, evaluation and variant: row, label, trains, evaluation, variant, difference (switched
+        less not switched, in [−1, 1], mean over datasets), interval (its 95% half-width) and n_datasets.
     """
     variants = list(dict.fromkeys(name for difference in differences for name in difference.variants))
     rows: dict[str, pd.DataFrame] = {}  # what needs no other logits is computed from the same rows
@@ -121,8 +121,8 @@ def cost_of_differences(
             if key not in rows:
                 rows[key] = _rows(study, other, training, evaluations, device, workers)
             found.append(rows[key])
-        limits = (other.refinement.minimum_steps, other.refinement.maximum_steps)
-        return episode_accuracies(variant_predictions(pd.concat(found, ignore_index=True), names, *limits))
+        table = pd.concat(found, ignore_index=True)
+        return episode_accuracies(variant_predictions(table, names, *other.refinement.limits))
 
     plain = accuracies_of(study, variants)
     frames = []

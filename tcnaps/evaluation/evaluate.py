@@ -1,34 +1,30 @@
-"""Episodes through a model: one row a query image, with what was predicted after every refinement step.
+"""Episodes through a model: one row per query image, with what was predicted after every refinement step.
 
 Nothing aggregated is stored. The stopping rule, the variants without refinement, every table and figure come from
 these rows.
 """
 
-import hashlib
-import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from tcnaps.config import Study
-from tcnaps.config.fingerprint import DATA_MODULES, code_fingerprint
+from tcnaps.config.dependencies import job_key
+from tcnaps.config.storage import file_digest
 from tcnaps.datasets import open_split
 from tcnaps.datasets.image_source import ImageSource
 from tcnaps.episodes.loading import Loader
 from tcnaps.episodes.sampling import draw_episode
-from tcnaps.evaluation.result_files import rows_file, write_manifest
+from tcnaps.evaluation.result_files import RowsError, read_rows, rows_file, write_manifest, write_rows
 from tcnaps.method.clustering import trajectory
 from tcnaps.method.episode import Episode
 from tcnaps.method.model import TransductiveCNAPS
-from tcnaps.training.checkpoints import checkpoint_folder, digest, load_model
+from tcnaps.training.checkpoints import checkpoint_folder, load_model
 
 
 def evaluate(study: Study, training: str, device: torch.device | str = "cpu", workers: int = 0) -> Path:
@@ -41,6 +37,7 @@ def evaluate(study: Study, training: str, device: torch.device | str = "cpu", wo
         workers: processes that read images ahead; see `tcnaps.episodes.loading.Loader`. They change nothing else.
     """
     model = load_model(study, training, device)
+    weights = [file_digest(checkpoint_folder(study) / f"{name}.safetensors") for name in ("backbone", training)]
     jobs = [
         (name, dataset)
         for name, evaluation in study.evaluations.items()
@@ -51,10 +48,10 @@ def evaluate(study: Study, training: str, device: torch.device | str = "cpu", wo
     for name, dataset in (bar := tqdm(jobs, desc=f"evaluating {training}", unit="file")):
         bar.set_postfix_str(f"{name}, {dataset}", refresh=False)
         source = open_split(study, dataset, "test")
-        path, key = rows_file(study, training, name, dataset), evaluation_key(study, training, name, source)
+        path, named = rows_file(study, training, name, dataset), {"training": training, "evaluation": name}
+        key = job_key([source.digest, *weights], study, "evaluation", dataset=dataset, **named)
         if not _is_current(path, key):
-            rows = evaluate_dataset(model, source, study, training, name, device, workers)
-            _write(path, rows, key)
+            write_rows(path, evaluate_dataset(model, source, study, training, name, device, workers), key)
         files.append(path)
     return write_manifest(study, training, files)
 
@@ -132,44 +129,8 @@ def _rows_of(
     return pd.DataFrame(frame)
 
 
-def evaluation_key(study: Study, training: str, name: str, source: ImageSource) -> str:
-    """A digest of all that the rows of one file depend on."""
-    evaluation, folder = study.evaluations[name], checkpoint_folder(study)
-    parts = [
-        code_fingerprint([__file__], DATA_MODULES),
-        study.seed,
-        study.image_size,
-        study.precision,
-        study.pixel_range,
-        study.arithmetic,
-        study.task_encoder.model_dump(),
-        study.clustering.model_dump(),
-        study.refinement.recorded_steps,
-        evaluation.protocol.model_dump(),
-        evaluation.episodes,
-        name,
-        source.dataset,
-        source.split,
-        source.digest,
-        study.datasets[source.dataset].domain,
-        digest(folder / "backbone.safetensors"),
-        digest(folder / f"{training}.safetensors"),
-    ]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
 def _is_current(path: Path, key: str) -> bool:
-    if not path.is_file():
-        return False
     try:
-        return (pq.read_schema(path).metadata or {}).get(b"tcnaps") == key.encode()
-    except pa.ArrowInvalid:  # a damaged file is made again
+        return read_rows(path)[1] == key
+    except RowsError:  # a missing or damaged file is made again
         return False
-
-
-def _write(path: Path, rows: pd.DataFrame, key: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    table = pa.Table.from_pandas(rows, preserve_index=False)
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    pq.write_table(table.replace_schema_metadata({**(table.schema.metadata or {}), b"tcnaps": key.encode()}), scratch)
-    os.replace(scratch, path)

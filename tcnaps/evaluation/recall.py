@@ -4,21 +4,22 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
-from tcnaps.evaluation.statistics import DOMAINS, EPISODE, GROUP
+from tcnaps.evaluation.statistics import DOMAINS, EPISODE, GROUP, query_digests, student
 from tcnaps.evaluation.stopped_rows import require_columns
 
 SHOT_EDGES = (*range(1, 12), 16, 21, 31, 51, 101, 201)  # lowest shot of each bin
 
 
 def class_recall(predictions: pd.DataFrame) -> pd.DataFrame:
-    """Share of each class's queries that are recognised: a row per variant, episode and class."""
+    """Share of each class's queries that are recognised: one row per variant, episode and class."""
     require_columns(predictions, ["variant", *EPISODE, "label", "prediction", "shot"])
-    hits = predictions.assign(recall=(predictions["label"] == predictions["prediction"]).astype(float))
+    right = (predictions["label"] == predictions["prediction"]).astype(float)
+    hits = predictions.assign(recall=right, queries=query_digests(predictions))
     grouped = hits.groupby(["variant", *EPISODE, "label"], sort=False, observed=True)
-    recalls = grouped.agg(shot=("shot", "first"), n_query=("recall", "size"), recall=("recall", "mean"))
-    return recalls.reset_index()
+    return grouped.agg(
+        shot=("shot", "first"), n_query=("recall", "size"), recall=("recall", "mean"), queries=("queries", "sum")
+    ).reset_index()
 
 
 def recall_by_shot(
@@ -66,13 +67,13 @@ def _clustered_means(classes: pd.DataFrame, by: list[str], value: str) -> pd.Dat
     clusters = totals.groupby(by, sort=True, observed=True)
     n, g = grouped.size(), clusters.size()
     correction = g / (g - 1).where(g > 1)  # nan where one episode leaves no variance between episodes
-    half_width = stats.t.ppf(0.975, g - 1) * np.sqrt(clusters.sum() * correction) / n
+    half_width = student(g) * np.sqrt(clusters.sum() * correction) / n
     means = {"shot": grouped["shot"].mean(), value: grouped[value].mean(), "interval": half_width}
     return pd.DataFrame({**means, "n_classes": n, "n_episodes": g}).reset_index()
 
 
 def way_frequencies(rows: pd.DataFrame) -> pd.DataFrame:
-    """Number of `episodes` of each `way`, per protocol and dataset; the trainings' episodes are the same."""
+    """Number of `episodes` of each `way`, per evaluation and dataset; the trainings' episodes are the same."""
     require_columns(rows, [*EPISODE, "way"])
     once = rows.drop_duplicates(EPISODE)
     counts = once.groupby(["evaluation", "dataset", "domain", "way"], observed=True).size()
@@ -80,7 +81,7 @@ def way_frequencies(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def shot_frequencies(rows: pd.DataFrame) -> pd.DataFrame:
-    """Number of `classes` of each `shot`, per protocol and dataset; a class counts once an episode."""
+    """Number of `classes` of each `shot`, per evaluation and dataset; a class counts once per episode."""
     require_columns(rows, [*EPISODE, "label", "shot"])
     once = rows.drop_duplicates([*EPISODE, "label"])
     counts = once.groupby(["evaluation", "dataset", "domain", "shot"], observed=True).size()

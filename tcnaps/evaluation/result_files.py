@@ -1,14 +1,33 @@
-"""Where the rows of an evaluation lie, and how to read them; no torch, so that tables and figures start at once."""
+"""The files with the rows of an evaluation: where they lie, and how they are written, checked and read.
 
+No torch, so that tables and figures start at once.
+"""
+
+import hashlib
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from tcnaps.config import FixedProtocol, Study
+from tcnaps.config import FixedProtocol, Study, UserError
+from tcnaps.config.errors import nearest
+from tcnaps.config.storage import digest_of, replacing, write_text
 from tcnaps.method.variants import VARIANTS
+
+COLUMNS = ["training", "evaluation", "dataset", "domain", "split", "episode", "way", "n_support", "queries_per_class"]
+COLUMNS += ["query", "label", "class_name", "shot", "image", "prediction_0", "confidence_0"]  # and those of more steps
+
+
+class RowsError(UserError):
+    """A file of rows is damaged, or holds other rows than it should; the message names it and the remedy."""
+
+
+class MissingRows(RowsError, FileNotFoundError):
+    """An evaluation has not been run, or not to its end."""
 
 
 def rows_folder(study: Study) -> Path:
@@ -21,34 +40,132 @@ def rows_file(study: Study, training: str, evaluation: str, dataset: str) -> Pat
     return rows_folder(study) / training / evaluation / f"{dataset}.parquet"
 
 
+def write_rows(path: Path, rows: pd.DataFrame, key: str) -> None:
+    """Writes rows, whole or not at all, with the key of the job that they came from and a digest of what they hold."""
+    facts = {"tcnaps": key, "tcnaps_digest": _digest(rows)}
+    table = pa.Table.from_pandas(rows, preserve_index=False).replace_schema_metadata(facts)
+    with replacing(path) as temporary:
+        pq.write_table(table, temporary, write_page_checksum=True)
+
+
+def read_rows(path: Path) -> tuple[pd.DataFrame, str]:
+    """The rows of one file and the key that they were written under.
+
+    Raises:
+        MissingRows: there is no such file.
+        RowsError: it is damaged.
+    """
+    if not path.is_file():
+        raise MissingRows(f"There are no rows {path}. Run `make figures`.")
+    try:
+        table = pq.read_table(path, page_checksum_verification=True, partitioning=None)
+        rows, facts = table.to_pandas(), table.schema.metadata
+        if facts[b"tcnaps_digest"].decode() != _digest(rows):  # page checksums do not cover the footer
+            raise ValueError("its digest is of other rows")
+        return rows, facts[b"tcnaps"].decode()
+    except Exception as error:  # Arrow and pandas raise many kinds for a damaged file
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise RowsError(f"{path} is damaged ({reason}). Run `make figures`, which evaluates again.") from None
+
+
+def _digest(rows: pd.DataFrame) -> str:
+    hashes = pd.util.hash_pandas_object(rows, index=False).to_numpy()
+    columns = [[str(name), str(kind)] for name, kind in rows.dtypes.items()]
+    return digest_of([columns, hashlib.sha256(hashes.tobytes()).hexdigest()])
+
+
 def write_manifest(study: Study, training: str, files: Sequence[Path]) -> Path:
     """Says which files a finished evaluation consists of."""
     path = rows_folder(study) / f"{training}.json"
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    scratch.write_text(json.dumps([str(file.relative_to(path.parent)) for file in files], indent=1) + "\n")
-    os.replace(scratch, path)
+    write_text(path, json.dumps([str(file.relative_to(path.parent)) for file in files], indent=1) + "\n")
     return path
+
+
+def incomplete_evaluations(study: Study) -> dict[Path, str]:
+    """Manifests that name a missing or damaged file of rows, with what is wrong. Reads every file that they name."""
+    found = {}
+    for manifest in sorted(rows_folder(study).glob("*.json")):
+        try:
+            for file in json.loads(manifest.read_text(encoding="utf-8")):
+                read_rows(manifest.parent / file)
+        except RowsError as error:
+            found[manifest] = str(error)
+        except (OSError, TypeError, ValueError):
+            found[manifest] = f"{manifest} is damaged."
+    return found
 
 
 def needed_trainings(variants: Sequence[str]) -> list[str]:
     """The trainings that serve these variants, each once.
 
     Raises:
-        ValueError: there is no such variant.
+        UserError: there is no such variant.
     """
-    unknown = [name for name in variants if name not in VARIANTS]
-    if unknown:
-        raise ValueError(f"There is no variant '{unknown[0]}'. Variants are: {', '.join(VARIANTS)}.")
+    for name in variants:
+        if name not in VARIANTS:
+            raise UserError(f"There is no variant '{name}'{nearest(name, VARIANTS)}")
     return list(dict.fromkeys(VARIANTS[name].training for name in variants))
+
+
+def load_rows(study: Study, evaluations: str | Sequence[str], trainings: Sequence[str] | None = None) -> pd.DataFrame:
+    """The table of one row per query image, of one or several evaluations.
+
+    Args:
+        trainings: default: all that the evaluations name.
+
+    Raises:
+        UserError: the study has no such evaluation, or it does not name the training.
+        MissingRows: the evaluation has not been run, or not to its end.
+        RowsError: a file is damaged, or holds rows of something else.
+    """
+    frames = []
+    for name in [evaluations] if isinstance(evaluations, str) else evaluations:
+        if name not in study.evaluations:
+            raise UserError(f"Study '{study.name}' has no evaluation '{name}'; it has {', '.join(study.evaluations)}.")
+        evaluation = study.evaluations[name]
+        for training in trainings or evaluation.trainings:
+            if training not in evaluation.trainings:
+                raise UserError(
+                    f"Evaluation '{name}' of study '{study.name}' does not name training '{training}'; add it to "
+                    f"evaluations.{name}.trainings in the study's YAML."
+                )
+            frames += [_checked_rows(study, training, name, dataset) for dataset in evaluation.datasets]
+    return pd.concat(frames, ignore_index=True)
+
+
+def _checked_rows(study: Study, training: str, evaluation: str, dataset: str) -> pd.DataFrame:
+    path = rows_file(study, training, evaluation, dataset)
+    again = f"Run notebooks/04-evaluate.ipynb with training = '{training}' for this study, or `make figures`."
+    if not path.is_file():
+        raise MissingRows(f"There are no rows {path}. {again}")
+    rows, _ = read_rows(path)
+    if problem := _problem(rows, training, evaluation, dataset, study.evaluations[evaluation].episodes):
+        raise RowsError(f"{path} {problem}. Delete it. {again}")
+    return rows
+
+
+def _problem(rows: pd.DataFrame, training: str, evaluation: str, dataset: str, n_episodes: int) -> str | None:
+    """Why rows are not those of a training, evaluation and dataset, if they are not."""
+    if missing := [column for column in COLUMNS if column not in rows]:
+        return f"lacks the columns {', '.join(missing)}"
+    for column, value in {"training": training, "evaluation": evaluation, "dataset": dataset}.items():
+        if len(other := rows.loc[rows[column] != value, column]):
+            return f"holds rows of the {column} '{other.iloc[0]}', not '{value}'"
+    if not np.array_equal(rows["episode"].unique(), np.arange(n_episodes)):
+        return f"does not hold the episodes 0 to {n_episodes - 1}"
+    labels = rows[["label", *(column for column in rows if column.startswith("prediction_"))]]
+    if not (labels.ge(0) & labels.lt(rows["way"], axis=0)).all(axis=None):
+        return "holds labels that are no class of their episode"
+    return None
 
 
 def load_query_counts(study: Study, trainings: Sequence[str]) -> pd.DataFrame:
     """Rows of the fixed evaluations that differ only in their number of queries, on the datasets that all of them have.
 
-    Their `protocol` is "<way>-way <shot>-shot"; the column queries_per_class tells them apart.
+    Their `evaluation` is "<way>-way <shot>-shot"; the column queries_per_class tells them apart.
 
     Raises:
-        ValueError: the study evaluates no way and shot with several numbers of queries.
+        UserError: the study evaluates no way and shot with several numbers of queries.
     """
     settings: dict[tuple[int, int], list[str]] = {}
     for name, evaluation in study.evaluations.items():
@@ -57,7 +174,7 @@ def load_query_counts(study: Study, trainings: Sequence[str]) -> pd.DataFrame:
     # Episodes that all counts have in common, so that the curve compares like with like.
     several = {setting: names for setting, names in settings.items() if len(names) > 1}
     if not several:
-        raise ValueError(
+        raise UserError(
             f"Study '{study.name}' has no two fixed evaluations of {', '.join(trainings)} that differ in "
             "queries_per_class only."
         )
@@ -68,36 +185,4 @@ def load_query_counts(study: Study, trainings: Sequence[str]) -> pd.DataFrame:
         rows = load_rows(study, names, trainings)
         rows = rows[rows["dataset"].isin(shared) & (rows["episode"] < fewest)]
         frames.append(rows.assign(evaluation=f"{way}-way {shot}-shot"))
-    return pd.concat(frames, ignore_index=True)
-
-
-def load_rows(study: Study, evaluations: str | Sequence[str], trainings: Sequence[str] | None = None) -> pd.DataFrame:
-    """One row a query image, of one or several evaluations.
-
-    Args:
-        trainings: default: all that the evaluations name.
-
-    Raises:
-        ValueError: the study has no such evaluation, or it does not name the training.
-        FileNotFoundError: the evaluation has not been run, or not to its end.
-    """
-    frames = []
-    for name in [evaluations] if isinstance(evaluations, str) else evaluations:
-        if name not in study.evaluations:
-            raise ValueError(f"Study '{study.name}' has no evaluation '{name}'; it has {', '.join(study.evaluations)}.")
-        evaluation = study.evaluations[name]
-        for training in trainings or evaluation.trainings:
-            if training not in evaluation.trainings:
-                raise ValueError(
-                    f"Evaluation '{name}' of study '{study.name}' does not name training '{training}'; add it to "
-                    f"evaluations.{name}.trainings in the study's YAML."
-                )
-            for dataset in evaluation.datasets:
-                path = rows_file(study, training, name, dataset)
-                if not path.is_file():
-                    raise FileNotFoundError(
-                        f"There are no rows {path}. Run notebooks/04-evaluate.ipynb with training = "
-                        f"'{training}' for this study, or `make figures`."
-                    )
-                frames.append(pd.read_parquet(path))
     return pd.concat(frames, ignore_index=True)

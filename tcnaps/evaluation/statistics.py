@@ -1,8 +1,8 @@
 """One row per query → accuracy, 95% intervals, paired differences, ranks, sweeps of the stopping rule.
 
 Pure functions from frame to frame; accuracies and intervals are in [0, 1], an interval being the half-width
-of a 95% one. The order of use is `variant_predictions` (module `stopping`) → `episode_accuracies` →
-`accuracy_summary` → `domain_averages`, and `tables` or `figures` for the result. Averages over datasets are
+of a 95% one. The order of use is `variant_predictions` (module `stopped_rows`) → `episode_accuracies` →
+`accuracy_summary` → `domain_averages`, and `tcnaps.figures` for the result. Averages over datasets are
 unweighted: each dataset counts once.
 """
 
@@ -20,6 +20,20 @@ GROUP = ("variant", "evaluation")  # what the summaries keep apart unless told o
 EPISODE = ["evaluation", "dataset", "domain", "split", "queries_per_class", "episode"]
 
 
+def student(n: int | pd.Series) -> float | np.ndarray:
+    """The 97.5% quantile of Student's t for a mean of n values; nan for one."""
+    return stats.t.ppf(0.975, np.asarray(n) - 1)
+
+
+def half_width(spread: float, n: int) -> float:
+    """Half-width of the 95% interval of the mean of n values.
+
+    Args:
+        spread: their standard deviation (divisor n - 1).
+    """
+    return float(student(n) * spread / np.sqrt(n))
+
+
 def episode_accuracies(predictions: pd.DataFrame) -> pd.DataFrame:
     """One row per variant and episode.
 
@@ -27,14 +41,15 @@ def episode_accuracies(predictions: pd.DataFrame) -> pd.DataFrame:
         predictions: one row per query, of `variant_predictions`.
 
     Returns:
-        `variant`, the episode's key, `way`, `n_support`, `n_query`, `step` (where refinement stopped) and
-        `accuracy`.
+        `variant`, the episode's key, `way`, `n_support`, `n_query`, `step` (where refinement stopped),
+        `accuracy` and `queries` (a digest of the queries' images and labels, which pairs must share).
 
     Raises:
         ValueError: a column is missing.
     """
     require_columns(predictions, ["variant", *EPISODE, "way", "n_support", "step", "label", "prediction"])
-    hits = predictions.assign(accuracy=(predictions["label"] == predictions["prediction"]).astype(float))
+    right = (predictions["label"] == predictions["prediction"]).astype(float)
+    hits = predictions.assign(accuracy=right, queries=query_digests(predictions))
     grouped = hits.groupby(["variant", *EPISODE], sort=False, observed=True)
     return grouped.agg(
         way=("way", "first"),
@@ -42,7 +57,14 @@ def episode_accuracies(predictions: pd.DataFrame) -> pd.DataFrame:
         n_query=("label", "size"),
         step=("step", "first"),
         accuracy=("accuracy", "mean"),
+        queries=("queries", "sum"),
     ).reset_index()
+
+
+def query_digests(rows: pd.DataFrame) -> pd.Series:
+    """A number for each row made of its query's image and label; their sums tell whether two episodes share them."""
+    seen = rows[[column for column in ("query", "image", "label") if column in rows]]
+    return pd.util.hash_pandas_object(seen.astype(np.int64), index=False)
 
 
 def accuracy_summary(
@@ -51,7 +73,7 @@ def accuracy_summary(
     """Mean over the episodes of each dataset, with its 95% interval.
 
     Args:
-        by: columns whose values are summarised apart. Add "queries_per_class" where one protocol has several.
+        by: columns whose values are summarised apart. Add "queries_per_class" where one evaluation has several.
         value: the column summarised, "accuracy" or "difference".
         interval: "student" for Student's t on the standard error (divisor n − 1), or "released" for the
             released code's 1.96 · standard deviation (divisor n) / √n.
@@ -78,7 +100,7 @@ def accuracy_summary(
         )
     grouped = episodes.groupby(keys, sort=False, observed=True)[value]
     n, spread = grouped.size(), grouped.std(ddof=1 if interval == "student" else 0)
-    factor = stats.t.ppf(0.975, n - 1) if interval == "student" else 1.96
+    factor = student(n) if interval == "student" else 1.96  # docs/fidelity.md, row 10
     summary = pd.DataFrame({value: grouped.mean(), "interval": factor * spread / np.sqrt(n), "n_episodes": n})
     return summary.reset_index()
 
@@ -113,15 +135,16 @@ def paired_episodes(
         extra: further columns that tell rows of one episode apart, as `label` does for class recall.
 
     Raises:
-        ValueError: a frame holds several rows for one episode, or the two hold different episodes, which are
-        named.
+        ValueError: a frame holds several rows for one episode, or the two hold different episodes or different
+            queries in one episode, which are named.
     """
     keys = [*EPISODE, *extra]
+    compared = [value, "queries"] if "queries" in a and "queries" in b else [value]
     for frame in (a, b):
         require_columns(frame, [*keys, value])
         if frame.duplicated(keys).any():
             raise ValueError("A frame to be paired holds an episode more than once: pair one variant with one other.")
-    pairs = a.merge(b[[*keys, value]], on=keys, how="left", suffixes=("", "_b"), indicator="side")
+    pairs = a.merge(b[[*keys, *compared]], on=keys, how="left", suffixes=("", "_b"), indicator="side")
     strays = b[keys].merge(a[keys], on=keys, how="left", indicator="side")
     single = pd.concat([frame.loc[frame["side"] != "both", EPISODE] for frame in (pairs, strays)])
     if len(single):
@@ -132,7 +155,14 @@ def paired_episodes(
             f"{len(names)} are on one side only, such as {'; '.join(names[:3])}. "
             "Evaluate both with the same seed and number of episodes."
         )
-    return pairs.assign(difference=pairs[value] - pairs[f"{value}_b"]).drop(columns=[f"{value}_b", "side"])
+    if "queries" in compared and len(other := pairs[pairs["queries"] != pairs["queries_b"]]):
+        row = other.iloc[0]
+        raise ValueError(
+            "Paired differences need the same images and labels on both sides; they differ in "
+            f"{row['evaluation']}, {row['dataset']}, episode {row['episode']}. Evaluate both again."
+        )
+    differences = pairs.assign(difference=pairs[value] - pairs[f"{value}_b"])
+    return differences.drop(columns=[*(f"{column}_b" for column in compared), "side"])
 
 
 def paired_difference(a: pd.DataFrame, b: pd.DataFrame, by: Sequence[str] = ("evaluation",)) -> pd.DataFrame:
@@ -149,87 +179,6 @@ def paired_difference(a: pd.DataFrame, b: pd.DataFrame, by: Sequence[str] = ("ev
         ValueError: the sets of episodes differ; the message names some.
     """
     return accuracy_summary(paired_episodes(a, b), by, value="difference")
-
-
-def average_ranks(summary: pd.DataFrame, rule: str = "significant", method: str = "variant") -> pd.DataFrame:
-    """Average rank of each method over the datasets in-domain, out-of-domain and all, 1 being best.
-
-    Args:
-        summary: `method`, `dataset`, `domain`, `accuracy`, `interval`, of one protocol; a method may lack
-        datasets.
-        rule: "significant" counts 1 + the methods whose interval lies wholly above (or touches); it gives the
-            ranks that the paper prints for its own method. "plain" ranks the accuracies, ties sharing their
-            mean rank.
-
-    Returns:
-        `method`, `domain`, `rank` and `n_datasets`.
-    """
-    require_columns(summary, [method, "dataset", "domain", "accuracy", "interval"])
-    _one_row_per_cell(summary, method)
-    if rule not in ("significant", "plain"):
-        raise ValueError(f"There is no rule '{rule}'; choose 'significant' or 'plain'.")
-    grouped = summary.groupby("dataset", sort=False, observed=True)
-    if rule == "plain":
-        rank = grouped["accuracy"].rank(ascending=False)
-    else:
-        rank = pd.concat([_beaten(cell).sum(axis=1) + 1 for _, cell in grouped])
-    ranked = summary.assign(rank=rank.reindex(summary.index))
-    frames = []
-    for domain, members in DOMAINS.items():
-        cells = ranked[ranked["domain"].isin(members)].groupby(method, sort=False, observed=True)["rank"]
-        frames.append(cells.agg(rank="mean", n_datasets="size").reset_index().assign(domain=domain))
-    return pd.concat(frames, ignore_index=True)[[method, "domain", "rank", "n_datasets"]]
-
-
-def best(summary: pd.DataFrame, episodes: pd.DataFrame | None = None, method: str = "variant") -> pd.Series:
-    """Which methods are not significantly worse than the best of their dataset: those a table sets in bold.
-
-    Args:
-        summary: of one protocol, as for `average_ranks`.
-        episodes: of `episode_accuracies`. With them the test is paired, which sees smaller differences;
-            without, it asks whether the intervals overlap, as the paper does.
-
-    Returns:
-        True or False per row of `summary`, on its index.
-    """
-    require_columns(summary, [method, "dataset", "accuracy", "interval"])
-    _one_row_per_cell(summary, method)
-    bold = pd.Series(False, index=summary.index)
-    for dataset, cell in summary.groupby("dataset", sort=False, observed=True):
-        top = cell["accuracy"].idxmax()
-        if episodes is None:
-            bold[cell.index] = ~_beaten(cell)[top]
-        else:
-            of = dict(list(episodes[episodes["dataset"] == dataset].groupby(method, observed=True)))
-            for row, name in cell[method].items():
-                bold[row] = row == top or not _leads(of, cell.at[top, method], name, dataset)
-    return bold
-
-
-def _leads(of: Mapping[str, pd.DataFrame], leader: str, name: str, dataset: str) -> bool:
-    """Whether the paired difference between two methods on one dataset is significant."""
-    for needed in (leader, name):
-        if needed not in of:
-            raise ValueError(
-                f"The episodes hold none of '{needed}' on {dataset}: give the episodes that the "
-                "summary was made of, or leave them out."
-            )
-    lead = paired_difference(of[leader], of[name])
-    if len(lead) > 1:
-        raise ValueError(f"The episodes mix the protocols {', '.join(lead['evaluation'])}: pick one.")
-    return bool(lead["difference"].iloc[0] > lead["interval"].iloc[0])
-
-
-def _one_row_per_cell(summary: pd.DataFrame, method: str) -> None:
-    if summary.duplicated([method, "dataset"]).any():
-        raise ValueError(f"The summary holds a {method} and dataset more than once: pick one protocol first.")
-
-
-def _beaten(cell: pd.DataFrame) -> pd.DataFrame:
-    """Square frame: does the column's interval lie above the row's. Ends may touch, as in the paper."""
-    accuracy, interval = cell["accuracy"].to_numpy(), cell["interval"].to_numpy()
-    apart = (accuracy - interval)[None] >= (accuracy + interval)[:, None] - 1e-9
-    return pd.DataFrame(apart & (accuracy[None] > accuracy[:, None]), index=cell.index, columns=cell.index)
 
 
 def rule_accuracies(rows: pd.DataFrame, training: str, rules: Mapping[str, tuple[int, int]]) -> pd.DataFrame:
@@ -253,7 +202,7 @@ def refinement_grid(
     """Accuracy for every minimum ≤ maximum number of refinement steps, averaged over datasets.
 
     Args:
-        rows: of one protocol.
+        rows: of one evaluation.
 
     Returns:
         `domain`, `minimum`, `maximum`, `accuracy`, `interval`, `gain` over no refinement on the same
@@ -275,7 +224,7 @@ def _rule_averages(rows: pd.DataFrame, training: str, cells: list[tuple[int, int
         raise ValueError(f"There is no domain '{domain}'; choose among {', '.join(DOMAINS)}.")
     require_columns(rows, ["evaluation", "domain"])
     if rows["evaluation"].nunique() > 1:
-        raise ValueError(f"The rows mix the protocols {', '.join(rows['evaluation'].unique())}: pick one.")
+        raise ValueError(f"The rows mix the evaluations {', '.join(rows['evaluation'].unique())}: pick one.")
     rows = rows[rows["domain"].isin(DOMAINS[domain])]
     rules = {f"{low}, {high}": (low, high) for low, high in cells}
     episodes = rule_accuracies(rows, training, {"none": (0, 0), **rules})
@@ -292,7 +241,7 @@ def accuracy_by_query_count(episodes: pd.DataFrame) -> pd.DataFrame:
     """Accuracy against the number of queries per class, averaged over datasets (the paper's appendix B.1).
 
     Args:
-        episodes: of rows that `rows.load_query_counts` gives.
+        episodes: of rows that `load_query_counts` gives.
 
     Raises:
         ValueError: some number of queries lacks a dataset or episode that another has.
@@ -309,3 +258,26 @@ def accuracy_by_query_count(episodes: pd.DataFrame) -> pd.DataFrame:
     by = [*GROUP, "queries_per_class"]
     averages = domain_averages(accuracy_summary(episodes, by), by)
     return averages[averages["domain"] == "all"].drop(columns="domain").reset_index(drop=True)
+
+
+def gain_from_queries(episodes: pd.DataFrame) -> pd.DataFrame:
+    """What the largest number of queries per class adds to the accuracy at the smallest, averaged over datasets.
+
+    Episodes of one number have the same support images, so the differences are paired.
+
+    Args:
+        episodes: as for `accuracy_by_query_count`, of one variant.
+
+    Returns:
+        `evaluation`, `fewest`, `most` (queries per class), `difference`, `interval` and `n_datasets`.
+    """
+    frames = []
+    for _, own in episodes.groupby("evaluation", sort=False, observed=True):
+        fewest, most = own["queries_per_class"].min(), own["queries_per_class"].max()
+        sides = [
+            own[own["queries_per_class"] == count].drop(columns="queries").assign(queries_per_class=most)
+            for count in (most, fewest)
+        ]
+        growth = domain_averages(paired_difference(*sides), ["evaluation"], "difference")
+        frames.append(growth[growth["domain"] == "all"].drop(columns="domain").assign(fewest=fewest, most=most))
+    return pd.concat(frames, ignore_index=True)

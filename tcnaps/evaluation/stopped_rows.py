@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Integer
 
+from tcnaps.config.errors import UserError, nearest
 from tcnaps.method.stopping import stopping_steps
 from tcnaps.method.variants import VARIANTS
 
@@ -47,13 +48,13 @@ def variant_predictions(rows: pd.DataFrame, variants: str | Sequence[str], minim
         place of the recorded steps.
 
     Raises:
-        ValueError: there is no such variant, or its training is absent from the rows.
+        UserError: there is no such variant, or its training is absent from the rows.
     """
     names = [variants] if isinstance(variants, str) else list(variants)
     frames = []
     for name in names:
         if name not in VARIANTS:
-            raise ValueError(f"There is no variant '{name}'. Variants are: {', '.join(VARIANTS)}.")
+            raise UserError(f"There is no variant '{name}'{nearest(name, VARIANTS)}")
         variant = VARIANTS[name]
         own = rows_of_training(rows, variant.training)
         limits = (minimum, maximum) if variant.refinement_at_test else (0, 0)
@@ -66,13 +67,13 @@ def rows_of_training(rows: pd.DataFrame, training: str) -> pd.DataFrame:
     """The rows of one training.
 
     Raises:
-        ValueError: there are none; the message names the trainings there are.
+        UserError: there are none; the message names the trainings there are.
     """
     require_columns(rows, ["training"])
     own = rows[rows["training"] == training]
     if own.empty:
         there = ", ".join(sorted(rows["training"].unique())) or "none"
-        raise ValueError(
+        raise UserError(
             f"The rows hold no training '{training}'; they hold: {there}. Evaluate it first, "
             "or add it to the trainings of this evaluation in the study's YAML."
         )

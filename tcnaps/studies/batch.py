@@ -4,13 +4,12 @@
     python -m tcnaps.studies.batch notebook notebooks/03-meta-train.ipynb executed.ipynb -p training support
 
 papermill runs a notebook and Snakemake decides which notebooks are stale. This module and `tcnaps.studies.run` add what
-both lack: errors before anything is started, one run of a study at a time, nothing left running when one is killed.
+both lack: errors before anything is started, one run of a study at a time, and nothing left running when it is killed.
 """
 
 import argparse
 import ast
 import contextlib
-import difflib
 import json
 import os
 import sys
@@ -20,8 +19,9 @@ from pathlib import Path
 
 import psutil
 
-from tcnaps.config import ConfigError
-from tcnaps.config.fingerprint import SourceError, code_cells, parse
+from tcnaps.config import UserError
+from tcnaps.config.errors import nearest
+from tcnaps.config.fingerprint import code_cells, parse
 from tcnaps.studies.run import BatchError, run_study
 
 
@@ -50,13 +50,14 @@ def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, pro
     defaults = notebook_parameters(notebook)
     for name in parameters:
         if name not in defaults:
-            near = difflib.get_close_matches(name, defaults, n=1)
-            hint = f"; did you mean '{near[0]}'?" if near else "."
-            known = ", ".join(defaults) or "none"
-            raise BatchError(f"{notebook} has no parameter '{name}'{hint} Its parameters: {known}.")
+            raise BatchError(f"{notebook} has no parameter '{name}'{nearest(name, defaults)}")
     if output.resolve() == notebook.resolve():
         raise BatchError(f"{output} is the notebook itself: name another file for the executed copy.")
     output.parent.mkdir(parents=True, exist_ok=True)
+    _execute(notebook, output, parameters, progress)
+
+
+def _execute(notebook: Path, output: Path, parameters: dict, progress: bool) -> None:
     # With either of these set, Jupyter may prefer another installation's python3 kernel to ours.
     for variable in ("JUPYTER_PATH", "JUPYTER_PREFER_ENV_PATH"):
         os.environ.pop(variable, None)
@@ -199,7 +200,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"Started {Path(options.output).stem}", file=sys.stderr)
         run_notebook(options.notebook, options.output, values, not options.quiet and sys.stderr.isatty())
         return 0
-    except (BatchError, SourceError, ConfigError, NotebookFailed) as error:
+    except (UserError, NotebookFailed) as error:
         print(error, file=sys.stderr)
         return 1 if isinstance(error, NotebookFailed) else 2
     except KeyboardInterrupt:

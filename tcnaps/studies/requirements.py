@@ -1,4 +1,4 @@
-"""What a study asks of its datasets' splits, checked before anything is trained on them."""
+"""What a study asks of its datasets' splits, to be checked before anything is trained on them."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tcnaps.config import FixedProtocol, Study, VariableProtocol
+from tcnaps.config import FixedProtocol, Study, UserError, VariableProtocol
 from tcnaps.datasets import open_splits
-from tcnaps.datasets.image_source import DatasetError, ImageSource
+from tcnaps.datasets.image_source import ImageSource
 from tcnaps.datasets.preparing import SplitLayout
 from tcnaps.episodes.sampling import describe_episode
 
@@ -72,7 +72,7 @@ def check_protocol(split: SplitLayout | ImageSource, protocol: FixedProtocol | V
     spans = None if split.spans is None else tuple(np.asarray(span) for span in split.spans)
     reachable = _reachable(len(sizes), split.superclasses, spans, protocol)
     smallest = reachable[sizes[reachable].argmin()] if len(reachable) else 0
-    # If an episode can be drawn when all classes are as small as the smallest one, every episode can.
+    # If an episode can be drawn when all classes are as small as the smallest, then every episode can be drawn.
     sizes, names = np.full_like(sizes, sizes[smallest]), [split.class_names[smallest]] * len(sizes)
     describe_episode(np.random.default_rng(0), sizes, split.superclasses, spans, protocol, class_names=names)
 
@@ -102,7 +102,7 @@ def open_usable(
         The sources, and for each dataset that was left out a message that says why.
 
     Raises:
-        DatasetError: none of them will do.
+        UserError: none of them will do.
     """
     usable, left_out = [], []
     for name in names:
@@ -116,5 +116,14 @@ def open_usable(
         else:
             usable.append(splits[split])
     if not usable:
-        raise DatasetError("No dataset will do for this protocol: " + "; ".join(left_out))
+        raise UserError("No dataset will do for this protocol: " + "; ".join(left_out))
     return usable, left_out
+
+
+def open_usable_split(study: Study, name: str, split: str, protocol: FixedProtocol | VariableProtocol) -> ImageSource:
+    """Opens one split of one dataset, checked as in `open_usable`.
+
+    Raises:
+        UserError: episodes of the protocol can't be drawn from it.
+    """
+    return open_usable(study, [name], split, protocol)[0][0]

@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import fcntl
 import json
 import os
 import re
@@ -14,12 +13,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
 
-from tcnaps.config import Study, load_study, project_root
+from filelock import lock_descriptor
 
+from tcnaps.config import Study, UserError, load_study, project_root
+from tcnaps.config.study import study_file
+
+# No lock of Snakemake's: it outlives a killed run and must be removed by hand. The system frees ours.
+OPTIONS = "--nolock --rerun-incomplete --rerun-triggers mtime params input code --keep-going --scheduler greedy".split()
+OPTIONS += "--quiet host reason rules".split()
 LOCK_PATIENCE = 15.0  # seconds that a second run waits: one that was just killed takes a few to let go
 
 
-class BatchError(Exception):
+class BatchError(UserError):
     """A notebook or study cannot be run as asked; the message says why and what to do."""
 
 
@@ -47,49 +52,33 @@ def run_study(
         raise BatchError(f"There is no Snakefile in {root} or above it: run this in the project's folder.")
     study = load_study(path)
     _check_device(device, workers)
-    file = next(f for f in (Path(path), root / path) if f.is_file()).resolve()
+    file = study_file(path).resolve()
     file = file.relative_to(root) if file.is_relative_to(root) else file
-    # No lock of Snakemake's: it outlives a killed run and must be removed by hand. The system frees ours.
-    command = [
-        sys.executable,
-        "-m",
-        "snakemake",
-        *snakemake,
-        "--config",
-        f"study={file}",
-        f"device={device}",
-        f"workers={workers}",
-        "--cores",
-        str(cores),
-        "--nolock",
-        "--rerun-incomplete",
-        "--rerun-triggers",
-        "mtime",
-        "params",
-        "input",
-        "code",
-        "--keep-going",
-        "--scheduler",
-        "greedy",
-        "--quiet",
-        "host",
-        "reason",
-        "rules",
-    ]
-    data = [sys.executable, "-m", "tcnaps.datasets", str(file)]
+    settings = [f"study={file}", f"device={device}", f"workers={workers}"]
+    command = [sys.executable, "-m", "snakemake", *snakemake, "--config", *settings, "--cores", str(cores), *OPTIONS]
+    data = [sys.executable, "-m", "tcnaps.studies.data", str(file)]
     if dry_run:
         status = subprocess.call([*command, "--dry-run"], cwd=root)
+        print("".join(f"\n{problem}" for problem in _damaged(study).values()))
         print("\nData:", flush=True)
         return subprocess.call([*data, "--list"], cwd=root) or status
     started = time.time()
     with _lock(root / "results" / study.name) as lock:
-        # Before Snakemake, which sees neither that originals have changed nor what a study needs of them.
+        # Before Snakemake, which sees neither that originals have changed nor what a study asks of them.
         status = _call([*data, "--ready", f"results/{study.name}/.ready"], root, lock.fileno())
-        if status:
-            return status if status > 0 else 128 - status
-        status = _call(command, root, lock.fileno())
-    print(_summary(root, study) if status == 0 else _advice(root, study, started), flush=True)
+        if status == 0:
+            for manifest, problem in _damaged(study).items():
+                print(problem, file=sys.stderr)
+                manifest.unlink()  # so that Snakemake evaluates again, which keeps the files that are whole
+            status = _call(command, root, lock.fileno())
+            print(_summary(root, study) if status == 0 else _advice(root, study, started), flush=True)
     return status if status >= 0 else 128 - status  # as a shell has it for a killed command
+
+
+def _damaged(study: Study) -> dict[Path, str]:
+    from tcnaps.evaluation.result_files import incomplete_evaluations  # pandas: not needed to refuse a wrong study
+
+    return incomplete_evaluations(study)
 
 
 def _check_device(device: str, workers: int) -> None:
@@ -98,7 +87,7 @@ def _check_device(device: str, workers: int) -> None:
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise BatchError(f"There is no device '{device}': name cpu, cuda, or cuda:1 for the second of several GPUs.")
     if device != "cpu":
-        import torch  # takes seconds: not for nothing
+        import torch  # takes seconds, so only where it is needed
 
         if int(device.partition(":")[2] or 0) >= torch.cuda.device_count():
             raise BatchError(
@@ -131,23 +120,19 @@ def _call(command: list[str], root: Path, lock: int) -> int:
 
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[TextIO]:
-    """Keeps a second run of the same study out for as long as this process or Snakemake lives."""
+    """Keeps a second run of the same study out for as long as this process or Snakemake, which inherits it, lives."""
     folder.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + LOCK_PATIENCE
     with open(folder / ".lock", "a+") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    file.seek(0)
-                    holder = file.read().strip()
-                    raise BatchError(
-                        f"Study '{folder.name}' is already being run, by process {holder}. Wait "
-                        f"for it, or end it with 'kill {holder}', and run this again."
-                    ) from None
-                time.sleep(0.2)
+        while not lock_descriptor(file.fileno(), blocking=False):
+            if time.monotonic() > deadline:
+                file.seek(0)
+                holder = file.read().strip()
+                raise BatchError(
+                    f"Study '{folder.name}' is already being run, by process {holder}. Wait "
+                    f"for it, or end it with 'kill {holder}', and run this again."
+                )
+            time.sleep(0.2)
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
@@ -162,9 +147,9 @@ def _summary(root: Path, study: Study) -> str:
         f"Tables:    {results}/*.csv",
         f"Notebooks: {results}/notebooks/, as they were executed",
     ]
-    headline = root / results / "headline.json"
-    if headline.is_file():
-        lines.append(f"\n{json.loads(headline.read_text())['sentence']}")
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # none, or a damaged one
+        headline = json.loads((root / results / "headline.json").read_text(encoding="utf-8"))
+        lines.append(f"\n{headline['sentence']}")
     return "\n".join(lines)
 
 
@@ -173,7 +158,7 @@ def _advice(root: Path, study: Study, started: float) -> str:
     failed = [
         f"\n  {folder}/{file.name} has a traceback"
         for file in sorted((root / folder).glob("*.ipynb"))
-        if file.stat().st_mtime >= started and '"output_type": "error"' in file.read_text("utf-8")
+        if file.stat().st_mtime >= started and b'"output_type": "error"' in file.read_bytes()
     ]
     return "".join(
         ["\nNot everything could be made; the errors stand above.", *failed, "\nRunning again continues from here."]

@@ -2,25 +2,28 @@
 
     python -m tcnaps.studies.serving configs/miniature.yaml --port=8866
 
-What follows the study's file goes to Voilà.
+What follows the study's file goes to Voilà. Pages are served under the machine's own names only; others, such as that
+of a proxy, are given by --ServedPages.names=pages.example.org.
 """
 
+import ipaddress
 import json
 import os
 import shutil
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import nbformat
 
-from tcnaps.config import ConfigError, Study, load_study, project_root
-from tcnaps.config.fingerprint import SourceError
-from tcnaps.studies.batch import BatchError, notebook_parameters
+from tcnaps.config import Study, UserError, load_study, project_root
+from tcnaps.studies.batch import notebook_parameters
+from tcnaps.studies.run import BatchError
+from tcnaps.widgets.reading_mode import READ_ONLY
 
 NOTEBOOKS = ("12-stepper", "13-explorer", "14-views")
-READ_ONLY = "TCNAPS_READ_ONLY"  # set in the served kernels: widgets then offer downloads and write no file
-# No file of the project, and no kernel that nobody looks at: those with PyTorch fill the memory.
+# No file of the project is served, and kernels that nobody looks at are ended: with PyTorch they fill the memory.
 OPTIONS = (
     "--VoilaConfiguration.classic_tree=True",
     "--MappingKernelManager.cull_idle_timeout=600",
@@ -60,13 +63,52 @@ def copy_notebooks(study: Study, path: str, names: Sequence[str] = NOTEBOOKS) ->
     return folder
 
 
-def read_only() -> bool:
-    """Whether this kernel serves colleagues, who must not write files."""
-    return os.environ.get(READ_ONLY) == "1"
+def is_served(host: str, ip: str, names: Sequence[str] = ()) -> bool:
+    """Whether a request for a host is meant for this server.
+
+    A page of someone else's could have its own name resolved to this machine and read along (DNS rebinding): then the
+    browser sends that name.
+
+    Args:
+        host: of the request, without its port.
+        ip: that the server listens on; "" and 0.0.0.0 are all of the machine's.
+        names: more names that it is served under.
+    """
+    host = host.lower().strip("[]")
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host in {"localhost", socket.gethostname().lower(), socket.getfqdn().lower(), ip.lower(), *names}
+    return address.is_loopback or ip in ("", "0.0.0.0", "::", host)
+
+
+def served_pages() -> type:
+    """Voilà's application, which refuses requests for hosts that are not its own."""
+    from tornado.web import ErrorHandler
+    from traitlets import List, Unicode
+    from voila.app import Voila
+
+    class ServedPages(Voila):
+        names = List(Unicode(), help="Names under which the pages are served, besides the machine's own.").tag(
+            config=True
+        )
+
+        def listen(self) -> None:
+            find_handler = self.app.find_handler
+
+            def find(request, **options):
+                if is_served(request.host_name, self.ip, self.names):
+                    return find_handler(request, **options)
+                return self.app.get_handler_delegate(request, ErrorHandler, {"status_code": 403})
+
+            self.app.find_handler = find
+            super().listen()
+
+    return ServedPages
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Turns this process into Voilà's; returns only on an error."""
+    """Serves until it is interrupted. Status 2: it was asked for wrongly."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     if not given or given[0].startswith("-"):
         print("Usage: python -m tcnaps.studies.serving STUDY [options of Voilà]", file=sys.stderr)
@@ -74,16 +116,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path, *options = given
     try:
         folder = copy_notebooks(load_study(path), path)
-    except (BatchError, ConfigError, SourceError) as error:
+        pages = served_pages()
+    except UserError as error:
         print(error, file=sys.stderr)
         return 2
-    if shutil.which("voila", path=str(Path(sys.executable).parent)) is None:
+    except ImportError:
         print("Voilà is not installed: .venv/bin/python -m pip install -c constraints.txt voila", file=sys.stderr)
         return 2
     for variable in ("JUPYTER_PATH", "JUPYTER_PREFER_ENV_PATH"):  # may prefer another installation's kernel
         os.environ.pop(variable, None)
     os.environ[READ_ONLY] = "1"
-    os.execv(sys.executable, [sys.executable, "-m", "voila", str(folder), *OPTIONS, *options])
+    pages.launch_instance([str(folder), *OPTIONS, *options])
+    return 0
 
 
 if __name__ == "__main__":

@@ -11,8 +11,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from tcnaps.config import Study
+from tcnaps.config.networks import head_of
 from tcnaps.method.backbone import Backbone
-from tcnaps.method.model import TransductiveCNAPS, head_of
+from tcnaps.method.model import TransductiveCNAPS
 
 FORMAT = 1
 
@@ -52,11 +53,6 @@ def load(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict]:
     if settings is None or settings.get("format") != FORMAT:
         raise CheckpointError(f"{path} was not written by this version of the project. {remedy}")
     return weights, settings
-
-
-def key_of(parts: list) -> str:
-    """A digest of everything that decides the outcome of a training."""
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def finished_log(path: Path, key: str) -> list[dict] | None:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from tqdm.auto import tqdm
 
 from tcnaps.config import Study
-from tcnaps.config.fingerprint import DATA_MODULES, code_fingerprint
+from tcnaps.config.dependencies import job_key
 from tcnaps.datasets import open_split
 from tcnaps.datasets.image_source import ImageSource
 from tcnaps.episodes.loading import Loader
@@ -22,15 +22,7 @@ from tcnaps.method.episode import Episode
 from tcnaps.method.memory import kept_memory
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.method.variants import TRAININGS
-from tcnaps.training.checkpoints import (
-    checkpoint_folder,
-    digest,
-    finished_log,
-    key_of,
-    new_model,
-    refuse_imported,
-    save,
-)
+from tcnaps.training.checkpoints import checkpoint_folder, digest, finished_log, new_model, refuse_imported, save
 from tcnaps.training.resuming import load_state, save_state
 
 
@@ -62,23 +54,8 @@ def meta_train(
     learned = [p for p in model.parameters() if p.requires_grad]
     optimiser = torch.optim.Adam(learned, settings.learning_rate)
     backbone_digest = digest(folder / "backbone.safetensors")
-    key = key_of(
-        [
-            code_fingerprint([__file__], DATA_MODULES),
-            training,
-            study.seed,
-            study.image_size,
-            study.precision,
-            study.pixel_range,
-            study.arithmetic,
-            study.task_encoder.model_dump(),
-            settings.model_dump(),
-            study.clustering.model_dump(),
-            study.refinement.model_dump(),
-            backbone_digest,
-            [s.digest for s in sources + validation],
-        ]
-    )
+    inputs = [backbone_digest, *(source.digest for source in sources + validation)]
+    key = job_key(inputs, study, "meta_training", training=training)
     if (log := finished_log(folder / f"{training}.safetensors", key)) is not None:
         return pd.DataFrame(log)
     state_path = folder / f"{training}.state.pt"

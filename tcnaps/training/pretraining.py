@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from tqdm.auto import tqdm
 
 from tcnaps.config import Study
-from tcnaps.config.fingerprint import DATA_MODULES, code_fingerprint
+from tcnaps.config.dependencies import job_key
 from tcnaps.config.settings import Pretraining
 from tcnaps.datasets import open_split
 from tcnaps.datasets.image_source import ImageSource
@@ -20,7 +20,7 @@ from tcnaps.episodes.loading import Loader, Part, Request
 from tcnaps.method.backbone import FEATURES, Backbone
 from tcnaps.method.episode import in_range
 from tcnaps.method.memory import kept_memory
-from tcnaps.training.checkpoints import checkpoint_folder, finished_log, key_of, refuse_imported, save
+from tcnaps.training.checkpoints import checkpoint_folder, finished_log, refuse_imported, save
 from tcnaps.training.resuming import load_state, save_state
 
 SHIFT = 1 / 8  # random crops move an image by up to this share of its size
@@ -51,17 +51,7 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
     optimiser = torch.optim.SGD(
         network.parameters(), settings.learning_rate, settings.momentum, weight_decay=settings.weight_decay
     )
-    key = key_of(
-        [
-            code_fingerprint([__file__], DATA_MODULES),
-            study.seed,
-            study.image_size,
-            study.precision,
-            study.pixel_range,
-            settings.model_dump(),
-            [s.digest for s in sources],
-        ]
-    )
+    key = job_key([source.digest for source in sources], study, "pretraining")
     if (log := finished_log(folder / "backbone.safetensors", key)) is not None:
         return pd.DataFrame(log)
     state_path = folder / "backbone.state.pt"

@@ -7,7 +7,7 @@ import ipywidgets
 from ipywidgets import HBox, Layout, VBox
 
 from tcnaps.config import Study
-from tcnaps.method.model import head_of
+from tcnaps.config.networks import head_of
 from tcnaps.method.variants import VARIANTS
 from tcnaps.widgets import stepper_data as stepping
 from tcnaps.widgets.widget_base import labelled

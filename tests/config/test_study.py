@@ -3,7 +3,8 @@ import copy
 import pytest
 import yaml
 
-from tcnaps.config import ConfigError, load_study, project_root
+from tcnaps.config import ConfigError, FixedProtocol, load_study, project_root, settings
+from tcnaps.method.variants import TRAININGS
 
 STUDY = {
     "name": "small",
@@ -99,7 +100,7 @@ WRONG = [
     ),
     (("name",), "published", r"results/published holds the paper's own tables"),
     (("evaluations",), {}, r"evaluations: .*at least 1"),
-    (("evaluations", "5-way", "trainings"), [], r"evaluations\.5-way\.trainings: .*at least 1"),
+    (("evaluations", "5-way", "trainings"), [], r"evaluations\.5-way\.trainings is empty: name at least one"),
     (("evaluations", "../5-way"), STUDY["evaluations"]["5-way"], r"evaluations\.\.\./5-way.*pattern"),
     # what would be counted twice
     (("pretraining", "datasets"), ["glyphs", "glyphs"], r"pretraining\.datasets: 'glyphs' is there twice"),
@@ -118,6 +119,82 @@ def test_what_cannot_be_meant_is_named(load, path, value, message):
         load(changed(path, value))
     assert "study.yaml" in str(error.value)
     assert "pydantic" not in str(error.value)
+
+
+BOMB = "x0: &x0 [a, a, a, a, a, a, a, a, a]\n" + "".join(
+    f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 9)}]\n" for i in range(1, 12)
+)
+REST = yaml.safe_dump({key: value for key, value in STUDY.items() if key != "name"})
+MALFORMED = {  # what stands before the rest of the study, and what the message must hold
+    "not UTF-8": ("name: small # \udce9\n", "is not UTF-8 text"),
+    "no date": ("name: small\nseed: 2020-99-99\n", "seed: 2020-99-99"),
+    "no integer": ("name: small\nseed: !!int abc\n", "seed: !!int abc"),
+    "no boolean": ("name: small\nseed: !!bool abc\n", "seed: !!bool abc"),
+    "an integer of 5,000 digits": (f"name: small\nseed: {'9' * 5000}\n", "seed: 9999"),
+    "3,000 brackets": (f"name: small\nseed: {'[' * 3000}\n", "nested too deeply"),
+    "a list as a name": ("? [a, b]\n: 1\nname: small\n", "unhashable key"),
+    "a seed of 64 bits": ("name: small\nseed: 18446744073709551616\n", "seed: .*less than"),
+    "an infinite weight": ("name: small\nclustering: {identity_weight: .inf}\n", "identity_weight: .*finite"),
+    "no number": ("name: small\nclustering: {identity_weight: .nan}\n", "identity_weight: .*finite"),
+    "a long name": (f"name: {'a' * 5000}\n", "name: .*at most 100 characters"),
+    "a long path": (f"name: small\ndata_folder: {'a' * 5000}\n", "data_folder: .*can't be a path"),
+    "a zero byte in a path": ('name: small\ndata_folder: "a\\0b"\n', "data_folder: .*can't be a path"),
+    "an alias bomb as the seed": (f"{BOMB}name: small\nseed: *x11\n", "more than 100,000 values"),
+    "an alias bomb as the name": (f"{BOMB}name: *x11\n", "more than 100,000 values"),
+    "an alias of itself": ("name: &a [*a]\n", "more than 100,000 values"),
+    "many aliases": (f"{BOMB[: BOMB.index('x4: ')]}name: *x3\n", "name: .*valid string"),
+}
+
+
+@pytest.mark.parametrize(("before", "message"), MALFORMED.values(), ids=MALFORMED)
+def test_malformed_files_are_refused_in_a_few_lines(tmp_path, before, message):
+    file = tmp_path / "study.yaml"
+    file.write_bytes((before + REST).encode(errors="surrogateescape"))
+    with pytest.raises(ConfigError, match=f"(?s)study.yaml.*{message}") as error:
+        load_study(file)
+    assert len(str(error.value)) < 2000
+
+
+@pytest.mark.parametrize("kind", [["x"], {"x": 1}, 3])
+def test_a_kind_of_protocol_that_is_no_text(load, kind):
+    with pytest.raises(ConfigError, match=r"meta_training\.protocol: .*'fixed', 'variable'"):
+        load(changed(("meta_training", "protocol"), {"kind": kind}))
+
+
+@pytest.mark.parametrize(("old", "new"), settings.RENAMED_TRAININGS.items())
+def test_former_names_of_trainings_name_the_new_one(load, old, new):
+    assert new in TRAININGS
+    for content in (
+        changed(("trainings",), [old]),
+        changed(("evaluations", "5-way", "trainings"), [old]),
+        changed(("imported",), {old: "weights.pt"}),
+    ):
+        with pytest.raises(ConfigError, match=f"'{old}' is now called '{new}'"):
+            load(content)
+
+
+def test_only_published_weights_can_be_imported(load):
+    with pytest.raises(ConfigError, match="imported.*can't be imported; there are published weights for backbone"):
+        load(changed(("imported",), {"support_log_determinant": "weights.pt"}))
+    content = changed(("imported",), {"support": "weights.pt"}) | {"trainings": ["support_and_query"]}
+    with pytest.raises(ConfigError, match="imported: 'support' is not among the study's trainings"):
+        load(content)
+
+
+def test_a_section_built_by_hand_explains_itself():
+    with pytest.raises(ConfigError, match=r"FixedProtocol: way: .*\(got -5\); shot: .*missing; shto: .*mean 'shot'"):
+        FixedProtocol(way=-5, shto=1)
+
+
+def test_a_notebook_shows_the_message_alone(tmp_path, monkeypatch, capsys):
+    from IPython.core.interactiveshell import InteractiveShell
+
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(changed(("sed",), 1)))
+    monkeypatch.chdir(tmp_path)
+    shell = InteractiveShell()
+    shell.run_cell("from tcnaps.config import load_study\nload_study('study.yaml')")
+    printed = capsys.readouterr().out.strip()
+    assert len(printed.splitlines()) <= 2 and "sed: there is no such key; did you mean 'seed'?" in printed
 
 
 def test_every_mistake_is_named_at_once(load):
@@ -139,8 +216,9 @@ def test_files_that_are_no_study(load):
 
 def test_a_missing_file_names_those_there_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match="No study at nowhere.yaml. Studies there are: none"):
-        load_study("nowhere.yaml")
+    for path in ("nowhere.yaml", "a" * 5000, "a\0b", tmp_path):
+        with pytest.raises(ConfigError, match="(?s)No study at .* Studies there are: none"):
+            load_study(path)
     (tmp_path / "Snakefile").touch()
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "mine.yaml").write_text(yaml.safe_dump(STUDY))

@@ -20,7 +20,8 @@ from small_study import blobs, small_study
 
 import tcnaps
 from tcnaps.config import fingerprint
-from tcnaps.config.fingerprint import DATA_MODULES, code_fingerprint
+from tcnaps.config.dependencies import WITHOUT_RESULT
+from tcnaps.config.fingerprint import code_fingerprint
 from tcnaps.episodes import reading
 from tcnaps.episodes.loading import Loader, LoadingError, Part, Request
 from tcnaps.episodes.sampling import draw_episode
@@ -276,13 +277,13 @@ def test_code_that_only_reads_makes_no_result_stale(tmp_path, monkeypatch, resul
     package = tmp_path / "tcnaps"
     shutil.copytree(Path(tcnaps.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(fingerprint, "PACKAGE", package)
-    before = code_fingerprint([package / f"{result}.py"], DATA_MODULES)
+    before = code_fingerprint([package / f"{result}.py"], WITHOUT_RESULT)
 
     def changed(name):
         path = package / f"{name}.py"
         path.write_text(path.read_text() + "\nnew = 1\n")
         fingerprint._code.cache_clear()
-        return code_fingerprint([package / f"{result}.py"], DATA_MODULES)
+        return code_fingerprint([package / f"{result}.py"], WITHOUT_RESULT)
 
     for name in (
         "episodes/loading",

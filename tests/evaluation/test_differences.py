@@ -6,34 +6,16 @@ import pytest
 import torch
 from small_study import blobs, small_study
 
-from tcnaps.config import study as config
 from tcnaps.config.presets import PRESETS
-from tcnaps.evaluation import differences, evaluate as evaluation
 from tcnaps.evaluation.differences import Difference, cost_of_differences, differences_of, switched
 from tcnaps.evaluation.evaluate import evaluate_dataset
 from tcnaps.training import checkpoints, meta_training, pretraining
-from tcnaps.training.meta_training import meta_train
-from tcnaps.training.pretraining import pretrain
 
 NOTHING = Difference(None, "nothing", {}, variants=("Simple", "Transductive"))
 IDENTITY = Difference(1, "identity weight", {"clustering": {"identity_weight": 50.0}})
 PENALTY = Difference(8, "penalty", {"meta_training": {"film_penalty": 1.0}}, "adaptation", ("Transductive",))
 LAYERS = Difference(5, "two layers", {"task_encoder": {"lstm_layers": 2}}, "adaptation", ("Transductive",))
 RANGE = Difference(13, "pixels", {"pixel_range": [0, 1]}, "everything", ("Transductive",))
-
-
-@pytest.fixture(scope="module")
-def study(tmp_path_factory):
-    root = tmp_path_factory.mktemp("root")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(config, "project_root", lambda: root)
-        for module in (differences, evaluation, meta_training, pretraining):
-            patch.setattr(module, "open_split", lambda study, name, split: blobs(name, split))
-        study = small_study(trainings=["support", "support_and_query"])
-        pretrain(study)
-        for training in study.trainings:
-            meta_train(study, training)
-        yield study
 
 
 def test_every_difference_is_one_change_of_a_valid_study():
@@ -59,6 +41,7 @@ def test_switches_go_to_the_released_side():
                 assert ({section: {key: value}} if key else {section: value}) in changes, (section, key)
 
 
+@pytest.mark.slow
 def test_costs_are_paired_means_over_datasets(study):
     costs = cost_of_differences(study, [NOTHING, IDENTITY], ["variable"])
     assert list(costs["label"]) == ["nothing"] * 2 + ["identity weight"] * 2
@@ -78,6 +61,7 @@ def test_costs_are_paired_means_over_datasets(study):
     assert row["difference"] == pytest.approx(means[1] - means[0], abs=1e-9)
 
 
+@pytest.mark.slow
 def test_retrained_weights_lie_apart_and_are_found_again(study, monkeypatch):
     before = {file: file.read_bytes() for file in study.results_folder.glob("checkpoints/*")}
     costs = cost_of_differences(study, [PENALTY, LAYERS, RANGE], ["5-way-1-shot"])

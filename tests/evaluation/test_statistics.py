@@ -10,10 +10,9 @@ from scipy import stats
 from synthetic_rows import DATASETS, synthetic_rows
 
 from tcnaps.evaluation import statistics as tcnaps_statistics
+from tcnaps.evaluation.ranks import average_ranks, best
 from tcnaps.evaluation.statistics import (
     accuracy_summary,
-    average_ranks,
-    best,
     domain_averages,
     episode_accuracies,
     paired_difference,
@@ -250,6 +249,21 @@ def test_accuracy_by_query_count():
         assert table.loc[count, "accuracy"] == pytest.approx(own.groupby("dataset")["accuracy"].mean().mean())
 
 
+def test_more_queries_gain_what_pairs_of_episodes_differ_by():
+    parts = [synthetic_rows(("support",), n_episodes=4, queries_per_class=q, evaluation="5-way 1-shot") for q in (2, 4)]
+    episodes = episode_accuracies(variant_predictions(pd.concat(parts), "Simple", 2, 4))
+    (row,) = tcnaps_statistics.gain_from_queries(episodes).itertuples()
+    wide = episodes.pivot(index=["dataset", "episode"], columns="queries_per_class", values="accuracy")
+    assert (row.fewest, row.most, row.n_datasets) == (2, 4, 3)
+    assert row.difference == pytest.approx((wide[4] - wide[2]).groupby("dataset").mean().mean())
+
+
+def test_half_width_is_students():
+    values = np.array([0.1, 0.4, 0.3, 0.9])
+    low, high = stats.t.interval(0.95, 3, values.mean(), stats.sem(values))
+    assert tcnaps_statistics.half_width(values.std(ddof=1), 4) == pytest.approx((high - low) / 2)
+
+
 # Errors.
 
 
@@ -288,9 +302,9 @@ def test_episodes_are_never_pooled_silently(episodes, rows):
     summary = accuracy_summary(episodes)
     both = pd.concat([summary, summary.assign(evaluation="other")])
     for function in (average_ranks, best):
-        with pytest.raises(ValueError, match="pick one protocol"):
+        with pytest.raises(ValueError, match="pick one evaluation"):
             function(both)
-    with pytest.raises(ValueError, match="mix the protocols variable, other: pick one"):
+    with pytest.raises(ValueError, match="mix the evaluations variable, other: pick one"):
         tcnaps_statistics.refinement_grid(
             pd.concat([rows, rows.assign(evaluation="other")]), "support_and_query", [0], [1]
         )
@@ -310,7 +324,7 @@ def test_best_needs_the_episodes_of_the_summary(episodes):
     summary = accuracy_summary(episodes)
     with pytest.raises(ValueError, match="hold none of 'Simple' on letters"):
         best(summary, episodes[episodes["variant"] != "Simple"])
-    with pytest.raises(ValueError, match="mix the protocols variable, other"):
+    with pytest.raises(ValueError, match="mix the evaluations variable, other"):
         best(summary, pd.concat([episodes, episodes.assign(evaluation="other")]))
 
 

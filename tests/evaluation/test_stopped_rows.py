@@ -90,7 +90,7 @@ def test_absent_training_and_variant(rows):
         ValueError, match="no training 'support_log_determinant'; they hold: support, support_and_query"
     ):
         variant_predictions(rows, "GMM", 2, 4)
-    with pytest.raises(ValueError, match="no variant 'Simpel'. Variants are: GMM-EM"):
+    with pytest.raises(ValueError, match="no variant 'Simpel'; did you mean 'Simple'"):
         variant_predictions(rows, "Simpel", 2, 4)
     with pytest.raises(ValueError, match="no training 'nothing'"):
         refinement_grid(rows, "nothing", [0], [1])

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from tcnaps.config import project_root
-from tcnaps.evaluation.statistics import average_ranks, best
+from tcnaps.evaluation.ranks import average_ranks, best
 from tcnaps.figures.tables import PUBLISHED_FILES, read_published, read_published_averages
 from tcnaps.method.variants import VARIANTS
 

@@ -4,14 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tcnaps.evaluation.statistics import (
-    accuracy_summary,
-    average_ranks,
-    best,
-    domain_averages,
-    episode_accuracies,
-    paired_difference,
-)
+from tcnaps.evaluation.ranks import average_ranks, best
+from tcnaps.evaluation.statistics import accuracy_summary, domain_averages, episode_accuracies, paired_difference
 from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.figures import tables
 from tcnaps.figures.tables import (

@@ -13,9 +13,9 @@ from small_study import small_study
 from torch.nn import functional as F
 
 from tcnaps.config import study as config
+from tcnaps.config.networks import head_of
 from tcnaps.method.clustering import cluster, trajectory
 from tcnaps.method.episode import Episode
-from tcnaps.method.model import head_of
 from tcnaps.training.checkpoints import load_model
 from tcnaps.training.released import import_into_study
 

@@ -127,6 +127,7 @@ WITHOUT_STUDY = ["15-speed"]
 LOOKING = [n.stem for n in NOTEBOOKS if n.stem[:2] not in ("02", "03", "04")]
 
 
+@pytest.mark.slow
 def test_the_training_notebooks_answer_and_leave_their_figures(project):
     for name, pattern in {
         "02-pretrain": r"Held-out accuracy after 1 epochs: [\d.]+ ± [\d.]+%",
@@ -141,6 +142,7 @@ def test_the_training_notebooks_answer_and_leave_their_figures(project):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOOKING)
 def test_a_notebook_runs_and_answers_with_a_number(project, name, monkeypatch):
     monkeypatch.chdir(project)
@@ -148,6 +150,7 @@ def test_a_notebook_runs_and_answers_with_a_number(project, name, monkeypatch):
     assert re.search(r"\d", answer) and ("±" in answer or name in ("00-data", "15-speed")), answer
 
 
+@pytest.mark.slow
 def test_printed_accuracies_follow_from_the_rows(project, monkeypatch):
     """The tables' numbers, recomputed from the rows by hand; the heatmap's cells, from the model stopping early."""
     import pandas as pd

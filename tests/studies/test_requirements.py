@@ -5,12 +5,11 @@ import pytest
 from hypothesis import given, strategies as st
 from small_study import blobs, small_study
 
-from tcnaps.config import FixedProtocol, VariableProtocol
-from tcnaps.datasets import DatasetError
+from tcnaps.config import FixedProtocol, UserError, VariableProtocol
 from tcnaps.datasets.preparing import SplitLayout
 from tcnaps.episodes.sampling import describe_episode
-from tcnaps.studies import requirements as needs
-from tcnaps.studies.requirements import Need, check_protocol, needs_of, open_usable, unmet_needs
+from tcnaps.studies import requirements
+from tcnaps.studies.requirements import Need, check_protocol, needs_of, open_usable, open_usable_split, unmet_needs
 
 
 def layout(*sizes, **hierarchy):
@@ -115,9 +114,10 @@ def test_no_episode_fails_where_the_check_passes(data):
 def test_datasets_that_will_not_do_are_left_out_aloud(monkeypatch):
     few, enough = blobs("few", "test", n_classes=2), blobs("enough", "test")
     splits = {"few": {"test": few}, "enough": {"test": enough}, "none": {}}
-    monkeypatch.setattr(needs, "open_splits", lambda study, name: splits[name])
+    monkeypatch.setattr(requirements, "open_splits", lambda study, name: splits[name])
     usable, left_out = open_usable(small_study(), list(splits), "test", FixedProtocol(**FIXED))
     assert [source.dataset for source in usable] == ["enough"]
     assert left_out == ["few: 2 classes are fewer than way 3; lower the way", "none: there is no split 'test'"]
-    with pytest.raises(DatasetError, match="No dataset will do for this protocol: few: 2 classes"):
-        open_usable(small_study(), ["few"], "test", FixedProtocol(**FIXED))
+    assert open_usable_split(small_study(), "enough", "test", FixedProtocol(**FIXED)) is enough
+    with pytest.raises(UserError, match="No dataset will do for this protocol: few: 2 classes"):
+        open_usable_split(small_study(), "few", "test", FixedProtocol(**FIXED))

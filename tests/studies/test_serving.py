@@ -1,7 +1,14 @@
 """The served copies of the notebooks; what is refused before anything is served."""
 
 import json
+import os
 import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -10,7 +17,8 @@ from small_study import small_study
 
 from tcnaps.config.fingerprint import SourceError, code_cells
 from tcnaps.studies import serving
-from tcnaps.studies.batch import BatchError
+from tcnaps.studies.run import BatchError
+from tcnaps.widgets.reading_mode import READ_ONLY, read_only
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -61,21 +69,74 @@ def test_the_command_says_what_is_wrong(root, capsys, arguments, message):
     assert message in capsys.readouterr().err
 
 
-def test_the_command_becomes_voila(root, monkeypatch):
+@pytest.mark.parametrize(
+    ("host", "ip", "served"),
+    [
+        ("localhost", "localhost", True),
+        ("127.0.0.1", "localhost", True),
+        ("[::1]", "localhost", True),
+        (socket.gethostname(), "0.0.0.0", True),
+        ("pages.example.org", "localhost", True),
+        ("192.168.1.5", "0.0.0.0", True),
+        ("192.168.1.5", "192.168.1.5", True),
+        ("192.168.1.5", "localhost", False),
+        ("rebound.example.org", "0.0.0.0", False),
+        ("", "localhost", False),
+    ],
+)
+def test_hosts_that_are_served(host, ip, served):
+    assert serving.is_served(host, ip, ["pages.example.org"]) == served
+
+
+@pytest.mark.slow
+def test_a_served_page_refuses_other_hosts(root):
     (root / "configs").mkdir()
     shutil.copy(REPOSITORY / "configs" / "miniature.yaml", root / "configs")
-    monkeypatch.setenv(serving.READ_ONLY, "0")
-    started = []
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "tcnaps.studies.serving", "configs/miniature.yaml", f"--port={port}"]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "HOME": str(root), "IPYTHONDIR": str(root / ".ipython")}
 
-    def become(program, arguments):
-        started.extend(arguments)
-        raise SystemExit(0)
+    def status(host, path="/"):
+        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers={"Host": host})
+        try:
+            return urllib.request.urlopen(request, timeout=20).status
+        except urllib.error.HTTPError as error:
+            return error.code
 
-    monkeypatch.setattr("os.execv", become)
-    assert not serving.read_only()
-    with pytest.raises(SystemExit):
-        serving.main(["configs/miniature.yaml", "--port=1234"])
-    assert started[1:4] == ["-m", "voila", str(root / "results" / "miniature" / "served")]
-    assert started[-1] == "--port=1234" and serving.read_only()
+    with open(root / "log", "w") as log, subprocess.Popen(command, env=environment, stdout=log, stderr=log) as process:
+        try:
+            wait_for(lambda: "running at" in (root / "log").read_text(), 60, process)
+            assert status(f"127.0.0.1:{port}") == status("localhost") == 200
+            asset = "/voila/static/voila.js"
+            assert status("localhost", asset) == 200
+            for path in ("/", "/voila/render/14-views.ipynb", asset, "/api/kernels/x/channels"):
+                assert status("rebound.example.org", path) == status(f"rebound.example.org:{port}", path) == 403
+        finally:
+            process.terminate()
     copied = json.loads((root / "results/miniature/served/14-views.ipynb").read_text())
     assert any("configs/miniature.yaml" in "".join(cell["source"]) for cell in copied["cells"])
+
+
+def wait_for(condition, seconds, process):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_the_served_kernels_write_no_files(root, monkeypatch):
+    (root / "configs").mkdir()
+    shutil.copy(REPOSITORY / "configs" / "miniature.yaml", root / "configs")
+    monkeypatch.setenv(READ_ONLY, "0")
+    started = []
+
+    class Pages:
+        launch_instance = staticmethod(started.extend)
+
+    monkeypatch.setattr(serving, "served_pages", lambda: Pages)
+    assert not read_only()
+    assert serving.main(["configs/miniature.yaml", "--port=1234"]) == 0
+    assert started[0] == str(root / "results" / "miniature" / "served") and started[-1] == "--port=1234"
+    assert read_only()

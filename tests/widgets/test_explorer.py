@@ -15,6 +15,7 @@ from small_study import blobs, small_study
 from synthetic_rows import synthetic_rows
 
 from tcnaps.episodes.sampling import draw_episode
+from tcnaps.evaluation.result_files import write_rows
 from tcnaps.widgets import (
     episode_figures,
     episode_table as episode_rows,
@@ -87,8 +88,7 @@ def study(tmp_path, monkeypatch):
         for seed, training in enumerate(evaluation.trainings):
             for dataset in evaluation.datasets:
                 file = made.results_folder / "rows" / training / name / f"{dataset}.parquet"
-                file.parent.mkdir(parents=True, exist_ok=True)
-                evaluated(made, name, dataset, training, seed).to_parquet(file)
+                write_rows(file, evaluated(made, name, dataset, training, seed), "key")
     return made
 
 
@@ -295,9 +295,10 @@ def test_missing_rows_show_with_the_remedy_and_are_read_when_the_cell_runs_again
 
 
 def test_rows_of_other_images_show_their_numbers_and_say_why_there_are_no_images(study):
-    file = study.results_folder / "rows/support_and_query/variable/blobs.parquet"
-    rows = pd.read_parquet(file)
-    rows.assign(image=rows["image"] + (rows["episode"] == 2)).to_parquet(file)
+    for training in ("support", "support_and_query"):
+        file = study.results_folder / f"rows/{training}/variable/blobs.parquet"
+        rows = pd.read_parquet(file)
+        write_rows(file, rows.assign(image=rows["image"] + (rows["episode"] == 2)), "key")
     widget = explorer(study)
     widget.c.episodes.value = ("blobs", 2)
     settle(widget)
@@ -328,7 +329,7 @@ def test_what_was_chosen_stays_when_the_cell_runs_again(study):
     check_all(again)
     assert explorer(study, "variable", "COT", "Simple").c.sort.value == "Largest gain first"
     file = study.results_folder / "rows/support_and_query/variable/others.parquet"
-    pd.read_parquet(file).to_parquet(file)
+    write_rows(file, pd.read_parquet(file), "key")
     assert explorer(study).c.sort.value == "Largest gain first", "results were written anew"
 
 

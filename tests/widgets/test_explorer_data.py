@@ -10,6 +10,7 @@ from small_study import blobs, small_study
 from synthetic_rows import synthetic_rows
 
 from tcnaps.episodes.sampling import draw_episode
+from tcnaps.evaluation.result_files import write_rows
 from tcnaps.method.stopping import stopping_step
 from tcnaps.widgets import episode_table as episode_rows, explorer_data as exploring, replay as reopening
 
@@ -257,8 +258,7 @@ def test_rows_are_read_by_training_and_missing_ones_name_the_command(tmp_path, m
     written = synthetic_rows(datasets={"blobs": "in", "others": "out"}, n_episodes=2)
     for (training, dataset), part in written.groupby(["training", "dataset"]):
         file = tmp_path / f"results/small/rows/{training}/variable/{dataset}.parquet"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        part.to_parquet(file)
+        write_rows(file, part.reset_index(drop=True), "key")
     steps = list(exploring.reading(study, "variable", ["Transductive", "Simple", "COT"]))
     assert [share for share, _ in steps] == [0, 0.5] and "support_and_query" in steps[0][1]
     read = exploring.read(study, "variable", ["Transductive", "Simple"])

@@ -12,6 +12,7 @@ from PIL import Image
 from small_study import small_study
 from synthetic_rows import synthetic_rows
 
+from tcnaps.evaluation import result_files
 from tcnaps.evaluation.result_files import rows_file
 from tcnaps.figures.style import VARIANT_STYLES
 from tcnaps.widgets import figure_views as views, query_count_view, recall_view, refinement_view, view_data as viewing
@@ -62,8 +63,7 @@ def write_rows(study, seed=0):
         )
         for (training, dataset), own in rows.groupby(["training", "dataset"]):
             path = rows_file(study, training, name, dataset)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            own.to_parquet(path)
+            result_files.write_rows(path, own.reset_index(drop=True), "key")
 
 
 def tick(control, *names):

@@ -1,0 +1,39 @@
+"""What a study says of the networks and the clustering, in the words of `tcnaps.method`."""
+
+from typing import Any
+
+from tcnaps.config.settings import Clustering
+from tcnaps.config.study import Study
+from tcnaps.method.head import Head
+from tcnaps.method.variants import TRAININGS
+
+
+def head_of(training: str, clustering: Clustering = Clustering()) -> Head:
+    """The head that a training uses, with a study's settings.
+
+    Of Simple CNAPS alone, the released code divides the class covariances by n − 1 (docs/fidelity.md, row 2).
+    """
+    row = TRAININGS[training]
+    return Head(
+        log_determinant=row.log_determinant,
+        scale=row.scale,
+        identity_weight=clustering.identity_weight,
+        task_covariance_divisor=clustering.task_covariance_divisor,
+        class_covariance_divisor=clustering.simple_class_covariance_divisor if training == "support" else "n",
+    )
+
+
+def model_settings(study: Study, training: str) -> dict[str, Any]:
+    """The fields of `tcnaps.method.model.ModelSettings` for one training of a study."""
+    import torch  # here, so that tables and figures start without it
+
+    return {
+        "head": head_of(training, study.clustering),
+        "lstm_layers": study.task_encoder.lstm_layers,
+        "set_encoder_statistics": study.task_encoder.statistics,
+        "pixel_range": study.pixel_range,
+        "arithmetic": study.arithmetic,
+        "precision": getattr(torch, study.precision),
+        "clustering_dtype": getattr(torch, study.clustering.dtype),
+        "images_at_once": study.images_at_once,
+    }

@@ -1,0 +1,51 @@
+"""Prepares the data of a study and checks that it has what the study asks of it.
+
+    python -m tcnaps.studies.data configs/miniature.yaml            prepare what is missing or stale, then check
+    python -m tcnaps.studies.data configs/miniature.yaml --list     only say what is there, and what is missing
+
+`python -m tcnaps.datasets` does the first alone, and has more options.
+"""
+
+import argparse
+import sys
+
+from tcnaps.config import Study, UserError, load_study, project_root
+from tcnaps.datasets import DatasetError, __main__ as datasets, preparation
+from tcnaps.datasets.preparing import SplitLayout, folder_of, layout_of, state
+from tcnaps.studies.requirements import unmet_needs
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Status 1: the study is wrong, a dataset can't be prepared, or it lacks what the study asks of it."""
+    parser = argparse.ArgumentParser(prog="python -m tcnaps.studies.data", description="Prepares the data of a study.")
+    parser.add_argument("study", help="the study's YAML, such as configs/miniature.yaml")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--list", action="store_true", help="only say what is prepared and what is missing")
+    instead.add_argument("--ready", metavar="FOLDER", help="then write the datasets' digests there, one file for each")
+    options = parser.parse_args(arguments)
+    try:
+        study = load_study(options.study)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 1
+    told = ["--list"] if options.list else ["--ready", options.ready] if options.ready else []
+    status = datasets.main([options.study, *told])
+    prepared = {name: layouts for name in study.datasets if (layouts := _prepared(study, name)) is not None}
+    unmet = [message for name, layouts in prepared.items() for message in unmet_needs(study, name, layouts)]
+    for message in unmet:
+        print(message, file=sys.stderr)
+    return status or int(bool(unmet) and not options.list)
+
+
+def _prepared(study: Study, name: str) -> dict[str, SplitLayout] | None:
+    """What the splits of a prepared dataset hold; None where it is not prepared."""
+    try:
+        made = preparation(name, study.datasets[name], study.image_size, study.decoding)
+        index, _ = state(made, folder_of(made, project_root() / study.data_folder))
+    except (DatasetError, ImportError, OSError):  # which has been said
+        return None
+    return index and {split: layout_of(entry) for split, entry in index["splits"].items()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
