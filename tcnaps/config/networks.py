@@ -1,11 +1,15 @@
 """What a study says of the networks and the clustering, in the words of `tcnaps.method`."""
 
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tcnaps.config.settings import Clustering
 from tcnaps.config.study import Study
 from tcnaps.method.head import Head
 from tcnaps.method.variants import TRAININGS
+
+if TYPE_CHECKING:
+    from tcnaps.method.model import ModelSettings
 
 
 def head_of(training: str, clustering: Clustering = Clustering()) -> Head:
@@ -13,27 +17,27 @@ def head_of(training: str, clustering: Clustering = Clustering()) -> Head:
 
     Of Simple CNAPS alone, the released code divides the class covariances by n − 1 (docs/fidelity.md, row 2).
     """
-    row = TRAININGS[training]
-    return Head(
-        log_determinant=row.log_determinant,
-        scale=row.scale,
+    return replace(
+        TRAININGS[training].head,
         identity_weight=clustering.identity_weight,
         task_covariance_divisor=clustering.task_covariance_divisor,
         class_covariance_divisor=clustering.simple_class_covariance_divisor if training == "support" else "n",
     )
 
 
-def model_settings(study: Study, training: str) -> dict[str, Any]:
-    """The fields of `tcnaps.method.model.ModelSettings` for one training of a study."""
+def model_settings(study: Study, training: str) -> "ModelSettings":
+    """How one training of a study computes."""
     import torch  # here, so that tables and figures start without it
 
-    return {
-        "head": head_of(training, study.clustering),
-        "lstm_layers": study.task_encoder.lstm_layers,
-        "set_encoder_statistics": study.task_encoder.statistics,
-        "pixel_range": study.pixel_range,
-        "arithmetic": study.arithmetic,
-        "precision": getattr(torch, study.precision),
-        "clustering_dtype": getattr(torch, study.clustering.dtype),
-        "images_at_once": study.images_at_once,
-    }
+    from tcnaps.method.model import ModelSettings
+
+    return ModelSettings(
+        head=head_of(training, study.clustering),
+        lstm_layers=study.task_encoder.lstm_layers,
+        set_encoder_statistics=study.task_encoder.statistics,
+        pixel_range=study.pixel_range,
+        arithmetic=study.arithmetic,
+        precision=getattr(torch, study.precision),
+        clustering_dtype=getattr(torch, study.clustering.dtype),
+        images_at_once=study.images_at_once,
+    )

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from tcnaps.datasets.image_source import ImageSource
-from tcnaps.episodes.sampling import Draw
-from tcnaps.method.checks import check_support_labels
+from tcnaps.method.checks import Labels, as_labels, check_support_labels
+
+SMALLEST = 32  # pixels: the set encoder halves an image five times
 
 
 @dataclass(frozen=True)
@@ -17,46 +17,43 @@ class Episode:
     """One few-shot task. The model sees images and support labels; query labels are for the loss and the scoring.
 
     Attributes:
-        support_images, query_images, unlabelled_images: RGB, scaled to [-1, 1].
-        support_labels: 0, ..., way − 1, each at least once.
+        support_images, query_images, unlabelled_images: RGB, channels first, scaled to [-1, 1] (see `scale_pixels`), of
+            one size, at least 32 × 32 pixels. The unlabelled ones are of no known class and may help to refine the
+            classes; None if there are none.
+        support_labels: 0, ..., way − 1, each at least once; integers of any width.
         query_labels: of classes in the support set; None where they are unknown.
-        unlabelled_images: images of no known class that may help to refine the classes, or None.
         draw: where the images came from, or None for images from elsewhere.
 
     Raises:
-        ValueError: empty support or query set, sizes that differ, pixels that are not finite, a class without a
-            support image, or a query label that is not in the support set.
+        ValueError: empty support or query set; images of another form, size or range, or with pixels that are not
+            finite; labels that are no integers or not one per image; a class without a support image; a query label
+            that is not in the support set.
     """
 
-    support_images: Float[Tensor, "n_support 3 height width"]
-    support_labels: Int[Tensor, "_n_support"]
-    query_images: Float[Tensor, "n_query 3 height width"]
-    query_labels: Int[Tensor, "_n_query"] | None = None
-    unlabelled_images: Float[Tensor, "n_unlabelled 3 height width"] | None = None
-    draw: Draw | None = None
+    support_images: Tensor  # n_support × 3 × height × width
+    support_labels: Labels  # n_support; int64 once checked
+    query_images: Tensor  # n_query × 3 × height × width
+    query_labels: Labels | None = None
+    unlabelled_images: Tensor | None = None
+    draw: object | None = None
     way: int = field(init=False)
 
     def __post_init__(self) -> None:
-        sets = {"support": self.support_images, "query": self.query_images, "unlabelled": self.unlabelled_images}
-        for name, images in sets.items():
-            if images is None:
-                continue
-            if len(images) == 0 and name != "unlabelled":
-                raise ValueError(f"the {name} set is empty; an episode needs at least one {name} image")
-            if not images.sum().isfinite() and not images.isfinite().all():  # the sum alone says so sooner
-                broken = (~images.isfinite().flatten(1).all(1)).nonzero().flatten().tolist()
-                raise ValueError(
-                    f"{name} image(s) {broken[:5]} have pixels that are not finite (NaN or infinite); "
-                    "check how they were read and scaled"
-                )
-        if len(self.support_labels) != len(self.support_images):
-            raise ValueError(f"{len(self.support_images)} support images but {len(self.support_labels)} support labels")
+        for name in ("support", "query", "unlabelled"):
+            images = getattr(self, f"{name}_images")
+            if images is not None:
+                _check_images(images, self.support_images, name)
+        if len(self.support_images) == 0 or len(self.query_images) == 0:
+            empty = "query" if len(self.support_images) else "support"
+            raise ValueError(f"the {empty} set is empty; an episode needs at least one {empty} image")
+        for name in ("support", "query"):
+            labels = getattr(self, f"{name}_labels")
+            if labels is not None:
+                labels = as_labels(labels, getattr(self, f"{name}_images"), name)
+                object.__setattr__(self, f"{name}_labels", labels)
         object.__setattr__(self, "way", check_support_labels(self.support_labels))
-        if self.query_labels is None:
-            return
-        if len(self.query_labels) != len(self.query_images):
-            raise ValueError(f"{len(self.query_images)} query images but {len(self.query_labels)} query labels")
-        unknown = [k for k in self.query_labels.unique().tolist() if not 0 <= k < self.way]
+        unknown = [] if self.query_labels is None else self.query_labels.unique().tolist()
+        unknown = [k for k in unknown if not 0 <= k < self.way]
         if unknown:
             raise ValueError(
                 f"query label {unknown[0]} has no class in the support set, whose labels are 0, ..., "
@@ -64,8 +61,10 @@ class Episode:
             )
 
     @classmethod
-    def unchecked(cls, way: int, **contents: Tensor | Draw | None) -> "Episode":
-        """For contents that are known to be right: to look at what is on a GPU is to wait for it.
+    def unchecked(cls, way: int, **contents: Tensor | object | None) -> "Episode":
+        """An episode of contents that are known to be right, such as those of a reader.
+
+        The checks would make the host wait for a GPU.
 
         Args:
             contents: the other attributes; those left out are None.
@@ -106,12 +105,28 @@ def in_range(images: Float[Tensor, "n 3 height width"], pixel_range: tuple[int, 
     return images if pixel_range == (-1, 1) else (images + 1) / 2
 
 
-def load_episode(source: ImageSource, draw: Draw) -> Episode:
-    """Fetches the images that `sampling.draw_episode` chose."""
-    return Episode(
-        support_images=scale_pixels(source.images[draw.support_images]),
-        support_labels=torch.from_numpy(draw.support_labels),
-        query_images=scale_pixels(source.images[draw.query_images]),
-        query_labels=torch.from_numpy(draw.query_labels),
-        draw=draw,
-    )
+def _check_images(images: Tensor, support: Tensor, name: str) -> None:
+    if not isinstance(images, Tensor) or images.dim() != 4 or images.shape[1] != 3 or not images.is_floating_point():
+        form = f"{images.dtype} of shape {tuple(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
+        raise ValueError(
+            f"{name} images are {form}; they must be floating-point tensors (n, 3, height, width) in [-1, 1]. "
+            "scale_pixels makes them from bytes (n, height, width, 3)"
+        )
+    if images.shape[2:] != support.shape[2:]:
+        sizes = " and ".join("{} × {}".format(*x.shape[2:]) for x in (images, support))
+        raise ValueError(f"{name} and support images are {sizes} pixels; resize them to one size")
+    if min(images.shape[2:]) < SMALLEST:
+        raise ValueError(
+            f"{name} images are {images.shape[2]} × {images.shape[3]} pixels; {SMALLEST} are needed at least"
+        )
+    if len(images) == 0:
+        return
+    low, high = (float(value) for value in images.aminmax())
+    if not (-1.001 <= low and high <= 1.001):
+        broken = (~images.isfinite().flatten(1).all(1)).nonzero().flatten().tolist()
+        if broken:
+            raise ValueError(
+                f"{name} image(s) {broken[:5]} have pixels that are not finite (NaN or infinite); "
+                "check how they were read and scaled"
+            )
+        raise ValueError(f"pixels of {name} images lie in [{low:g}, {high:g}]; scale them to [-1, 1]")

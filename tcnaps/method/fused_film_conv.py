@@ -1,8 +1,8 @@
-"""A frozen convolution, FiLM, shortcut and ReLU as one step of backpropagation that keeps one tensor, not four.
+"""A frozen convolution, FiLM, shortcut and ReLU as one autograd function that keeps one tensor instead of four.
 
-Autograd by itself keeps the convolution's input for the weight's gradient, which nobody asks for, FiLM's input for
-gamma's, and ReLU's output. Here the weights are frozen: FiLM's input says it all, but for one bit a number where a
-shortcut is added.
+Autograd keeps the convolution's input for the weight's gradient, which is not needed here, FiLM's input for gamma's
+gradient, and ReLU's output. With frozen weights FiLM's input is enough, plus one byte per number where a shortcut is
+added.
 """
 
 import torch
@@ -24,7 +24,7 @@ def modulated_conv(
 ) -> Float[Tensor, "n k h2 w2"]:
     """relu(gamma · conv(x) + beta + shortcut), with gradients for x, gamma, beta and shortcut alone.
 
-    Gradients of gradients are not implemented.
+    Second derivatives are not implemented.
     """
     return _ModulatedConv.apply(x, weight, bias, gamma, beta, shortcut, stride, padding)
 
@@ -39,7 +39,7 @@ class _ModulatedConv(torch.autograd.Function):
             outer.relu_()
         else:
             outer.add_(shortcut).relu_()
-            positive = (outer > 0).view(torch.uint8)  # with which one multiplies faster
+            positive = (outer > 0).view(torch.uint8)  # multiplying by bytes is faster than by bools
         ctx.save_for_backward(inner, weight.to(inner.dtype), gamma, beta, positive)
         ctx.input_shape, ctx.stride, ctx.padding = x.shape, stride, padding
         return outer
@@ -55,11 +55,11 @@ class _ModulatedConv(torch.autograd.Function):
         to_gamma, to_beta = _sums(gradient, inner, gamma)
         to_x = None
         if ctx.needs_input_grad[0]:
-            if gamma.dim() == 1:  # less to multiply than in the gradient
+            if gamma.dim() == 1:  # the weight has fewer numbers to multiply than the gradient
                 weight, to_inner = weight * gamma.to(weight.dtype)[:, None, None, None], gradient
             else:
                 to_inner = gradient * gamma.to(inner.dtype)[..., None, None]
-            # Its values don't enter: the weight's gradient alone would need them.
+            # Only the shape of the input matters: its values would enter the weight's gradient alone.
             shaped = torch.empty(
                 ctx.input_shape, dtype=inner.dtype, device=inner.device, memory_format=_memory_format(inner)
             )
@@ -70,10 +70,10 @@ class _ModulatedConv(torch.autograd.Function):
 
 
 def _sums(gradient: Tensor, inner: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums of gradient · inner and of gradient: over all that has the same gamma."""
+    """Sums of gradient · inner and of gradient over all positions that share a gamma."""
     if gamma.dim() == 2:
         return (gradient * inner).sum((2, 3), dtype=gamma.dtype), gradient.sum((2, 3), dtype=gamma.dtype)
-    # What batch-norm with mean 0 and variance 1 does on the way back, in one pass over both.
+    # The backward pass of batch-norm with mean 0 and variance 1 computes both sums in one pass.
     no, one, wanted = torch.zeros_like(gamma), torch.ones_like(gamma), (False, True, True)
     return torch.ops.aten.native_batch_norm_backward(gradient, inner, one, None, None, no, one, True, 0.0, wanted)[1:]
 

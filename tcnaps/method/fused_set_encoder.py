@@ -1,10 +1,10 @@
-"""A layer of the set encoder as one step of backpropagation: convolution, batch-norm, 2×2 max-pool, ReLU.
+"""A layer of the set encoder as one autograd function: convolution, batch-norm, 2×2 max-pool, ReLU.
 
-Batch-norm is a rising line for every channel once a negative gamma's sign has gone into the convolution, so that the
-largest of four can be picked before it as well as after. The convolution's output, by far the largest tensor of the
-layer, is then needed once, for its mean, its variance and its maxima, and exists for a few images at a time only. On
-the way back it is computed again, as many images at a time, where that is cheap: in the first layer, whose images have
-three channels and whose output is as large as all others together.
+Batch-norm is an increasing function of each channel once the sign of a negative gamma has been moved into the
+convolution. So the largest of four values can be picked before batch-norm as well as after it. The convolution's
+output, by far the largest tensor of the layer, is then needed once, for its mean, its variance and its maxima, and is
+held for a few images at a time only. The backward pass computes it again where that is cheap: in the first layer,
+which has three input channels and an output as large as all others together.
 """
 
 from itertools import zip_longest
@@ -29,10 +29,10 @@ def pooled_layer(
 ) -> Float[Tensor, "n k h2 w2"]:
     """relu(max_pool(batch_norm(conv(x)))) with the statistics of x, in the precision of x.
 
-    The bias is in the mean as well, cancels, and has the gradient 0. Gradients of gradients are not implemented.
+    The bias cancels, since the mean contains it, so its gradient is 0. Second derivatives are not implemented.
 
     Args:
-        at_once: images whose convolution is held in memory at a time. It changes nothing else but rounding.
+        at_once: how many images' convolutions are held in memory together. Otherwise it changes rounding only.
     """
     again = x.shape[1] < weight.shape[0] or not torch.is_grad_enabled()
     return _PooledLayer.apply(x, weight, bias, gamma, beta, eps, at_once, again)
@@ -72,7 +72,7 @@ class _PooledLayer(torch.autograd.Function):
         _, to_gamma, to_beta = torch.ops.aten.native_batch_norm_backward(
             gradient, pooled, slope, None, None, mean, inverse, True, 0.0, wanted
         )
-        # The largest of a window has a gradient of its own; by the mean and the variance, every y has one.
+        # Directly, only the largest value of a window has a gradient; through mean and variance, every y has one.
         by_variance = -slope * inverse * to_gamma / ctx.count
         by_mean = -slope * to_beta / ctx.count - mean * by_variance
         to_weight, to_x = torch.zeros_like(weight), []
@@ -98,7 +98,7 @@ def _moments(y: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Mean and variance of every channel, the latter divided by n."""
     if y.dtype == dtype:
         return torch.batch_norm_update_stats(y, None, None, 0.0)
-    # Of a lower precision than the parameters: the only way to have them in full is as running averages of one batch.
+    # y has a lower precision than the parameters. Running averages of one batch are the only way to full precision.
     count, channels = y.numel() // y.shape[1], y.shape[1]
     mean, variance = (torch.zeros(channels, dtype=dtype, device=y.device) for _ in range(2))
     torch.batch_norm_update_stats(y, mean, variance, 1.0)

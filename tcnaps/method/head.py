@@ -1,5 +1,6 @@
 """The classifier's settings: how features become logits."""
 
+import math
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
@@ -34,7 +35,7 @@ class Head:
             allowed, value = get_args(setting.type), getattr(self, setting.name)
             if isinstance(setting.default, str) and value not in allowed:
                 raise ValueError(f"{setting.name} is {value!r}; it must be one of {', '.join(map(repr, allowed))}")
-        if not self.identity_weight > 0:
-            raise ValueError(f"identity_weight is {self.identity_weight}; covariances are invertible only above 0")
-        if not self.scale > 0:
-            raise ValueError(f"scale is {self.scale}; it must be above 0")
+        if not 0 < self.identity_weight < math.inf:
+            raise ValueError(f"identity_weight is {self.identity_weight}; it must be above 0 and finite")
+        if not 0 < self.scale < math.inf:
+            raise ValueError(f"scale is {self.scale}; it must be above 0 and finite")

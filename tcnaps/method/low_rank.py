@@ -1,16 +1,104 @@
-"""Exact squared Mahalanobis distances at the cost of a class's own few images, instead of d³ a class.
+"""The same logits at the cost of a class's own few images, instead of d³ operations per class. Exact.
 
 Three facts carry it. (1) All means and images lie in the affine span of the episode's N features, and every class
-covariance is `identity_weight`·I outside of it: r = min(N, d) coordinates give identical distances. (2) In the
-axes that diagonalise the task covariance Σ, the part of Q_k common to all classes, D_k = (1 − λ_k) Σ +
-identity_weight·I, is diagonal. (3) The rest, λ_k Σ_k = X_kᵀ X_k, has a row for each image that counts in class k,
-so that Q_k⁻¹ and |Q_k| follow from an M_k × M_k Cholesky factor (the Woodbury identity and the matrix
-determinant lemma).
+covariance is identity_weight · I outside of it: r = min(N, d) coordinates give identical distances. (2) In the axes
+that diagonalise the task covariance Σ, the part of Q_k that all classes share up to a factor,
+D_k = (1 − λ_k) Σ + identity_weight · I, is diagonal. (3) The rest, λ_k Σ_k = X_kᵀ X_k, has one row for each image that
+counts in class k, so that Q_k⁻¹ and |Q_k| follow from an M_k × M_k Cholesky factor (the Woodbury identity and the
+matrix determinant lemma).
 """
 
+from dataclasses import replace
+from functools import cached_property
+
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
+
+from tcnaps.method.class_statistics import (
+    Dense,
+    Samples,
+    cholesky,
+    dense_squared_distances,
+    divisor,
+    logits_of,
+    member_weights,
+    regulariser,
+    squared_euclidean,
+)
+from tcnaps.method.head import Head
+
+FEW = 256  # images, up to which their own axes are found from the matrix of inner products
+
+
+class LowRank:
+    """A strategy for the refinement loop: a class is a low-rank update of a diagonal."""
+
+    def __init__(self, samples: Samples, head: Head):
+        n, d = samples.features.shape
+        self.few = n < min(d, FEW)
+        coordinates = principal_coordinates(samples.features) if self.few else span_coordinates(samples.features)
+        self.samples, self.outside = samples.at(coordinates), d - coordinates.shape[1]
+        self.head = replace(head, class_covariance_divisor="n")  # all but the released rule of step 0
+
+    def from_support(self) -> Float[Tensor, "n_points way"]:
+        """Logits under the support set's statistics alone: step 0, which is Simple CNAPS."""
+        support, points, one_hot = self.samples.support, self.samples.points, self.samples.one_hot
+        counts = one_hot.sum(0)
+        if bool((counts == counts[0]).all()):
+            return self._from_equal_shots()
+        rotation, variances = principal_axes(support, divisor(len(support), self.head.task_covariance_divisor))
+        return self._logits(points @ rotation, support @ rotation, variances, one_hot)
+
+    def refined(self, responsibilities: Float[Tensor, "n_refining way"]) -> Float[Tensor, "n_points way"]:
+        """Logits under the statistics of support and refining images, weighted by responsibilities."""
+        return self._logits(*self._task_axes, self.samples.weights(responsibilities))
+
+    @cached_property
+    def _task_axes(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Points and members in the axes of the members' covariance, and the variances: the same at every step."""
+        members, points = self.samples.members, self.samples.points
+        n = divisor(len(members), self.head.task_covariance_divisor)
+        if self.few and len(members) == len(self.samples.support) + len(points):  # these are its axes
+            return points, members, members.square().sum(0) / n
+        rotation, variances = principal_axes(members, n)
+        return points @ rotation, members @ rotation, variances
+
+    def _logits(self, points: Tensor, members: Tensor, variances: Tensor, responsibilities: Tensor) -> Tensor:
+        counts = responsibilities.sum(0)
+        means = responsibilities.T @ members / counts[:, None]
+        mix = regulariser(counts, self.head)
+        diagonals = torch.outer(mix.task_weights, variances) + mix.identity_weight
+        weights = member_weights(responsibilities, counts, self.head)
+        return logits_of(*squared_distances(points, means, diagonals, members, weights), self.head, self.outside)
+
+    def _from_equal_shots(self) -> Tensor:
+        """All classes share D: a Cholesky factor makes it I, which is cheaper than finding its axes."""
+        support, points, one_hot = self.samples.support, self.samples.points, self.samples.one_hot
+        counts = one_hot.sum(0)
+        mix = regulariser(counts, self.head)
+        n = divisor(len(support), self.head.task_covariance_divisor)
+        factor = shared_factor(support, mix.task_weights[0] / n, mix.identity_weight)
+        support, points = (torch.linalg.solve_triangular(factor, z.T, upper=False).T for z in (support, points))
+        means = one_hot.T @ support / counts[:, None]
+        weights = member_weights(one_hot, counts, self.head)
+        distances, log_determinants = squared_distances(points, means, torch.ones_like(means), support, weights)
+        log_determinants = log_determinants + 2 * factor.diagonal().log().sum()
+        return logits_of(distances, log_determinants, self.head, self.outside)
+
+
+class LowRankAfterReleased(LowRank):
+    """The same but for step 0, which divides by n_k − 1 as the released Simple CNAPS does: see `Head`.
+
+    Its rule for 1-shot classes depends on the axes of the features, so that it needs them as they are.
+    """
+
+    def __init__(self, samples: Samples, head: Head):
+        super().__init__(samples, head)
+        self.released = Dense(samples, head)
+
+    def from_support(self) -> Float[Tensor, "n_points way"]:
+        return self.released.from_support()
 
 
 def span_coordinates(features: Float[Tensor, "n d"]) -> Float[Tensor, "n r"]:
@@ -55,24 +143,25 @@ def shared_factor(
     centred = points - points.mean(0)
     covariance = centred.T @ (weight * centred)
     covariance.diagonal().add_(identity_weight)
-    return torch.linalg.cholesky(covariance)
+    return cholesky(covariance)
 
 
-def significant_rows(
-    squared_norms: Float[Tensor, "m way"], weights: Float[Tensor, "m way"], identity_weight: float | int
-) -> Int[Tensor, ""]:
-    """How many rows the largest class needs, so that leaving out the others changes no distance beyond rounding.
+def significant_members(
+    squared_norms: Float[Tensor, "m way"], weights: Float[Tensor, "m way"], floor: Float[Tensor, ""]
+) -> int:
+    """How many members the largest class needs, so that leaving out the others changes no distance beyond rounding.
 
-    Leaving out rows x_j of X_k lowers Q_k by Δ ≼ (Σ_j |x_j|²) I, and Q_k ≽ identity_weight·I, so that a squared
-    distance grows by at most the factor 1 + Σ_j |x_j|² / identity_weight. Rows are left out while that sum is
-    below the floating-point resolution; at responsibilities of exactly 0 nothing is lost at all.
+    Leaving out rows x_j of X_k lowers Q_k by Δ ≼ (Σ_j |x_j|²) I, and Q_k ≽ floor · I, so that a squared distance grows
+    by at most the factor 1 + Σ_j |x_j|² / floor. Members are left out while that sum is below the floating-point
+    resolution. At responsibilities of exactly 0 nothing is lost at all.
 
     Args:
         squared_norms: |z_j − μ_k|².
         weights: λ_k w_jk / n_k, so that |x_j|² = weights · squared_norms.
+        floor: the smallest entry of any D_k.
     """
-    resolution = torch.finfo(weights.dtype).eps * identity_weight / len(weights)
-    return (weights * squared_norms > resolution).sum(0).max()
+    resolution = torch.finfo(weights.dtype).eps * floor / len(weights)
+    return int((weights * squared_norms > resolution).sum(0).max())
 
 
 def squared_distances(
@@ -81,45 +170,27 @@ def squared_distances(
     diagonals: Float[Tensor, "way r"],
     members: Float[Tensor, "m r"],
     weights: Float[Tensor, "m way"],
-    identity_weight: float | int,
-    rows: int | None = None,
-) -> tuple[Float[Tensor, "n way"], Float[Tensor, "way"], Int[Tensor, ""] | int]:
+) -> tuple[Float[Tensor, "n way"], Float[Tensor, "way"]]:
     """(z − μ_k)ᵀ Q_k⁻¹ (z − μ_k) and log|Q_k| for Q_k = D_k + Σ_j weights_jk (z_j − μ_k)(z_j − μ_k)ᵀ.
 
     Args:
         points: the images z to classify, in the axes in which the D_k are diagonal.
-        diagonals: D_k's diagonal, at least `identity_weight` everywhere.
+        diagonals: D_k's diagonal, above 0 everywhere.
         members: the images z_j that make up the class covariances, in the same axes.
         weights: λ_k w_jk / n_k.
-        rows: how many members to use for each class: those that count most. Default: as many as `significant_rows`
-            says, for which the host waits for the device.
-
-    Returns:
-        Both, and `significant_rows`: the former are exact only where `rows` is no less.
     """
-    precisions = 1 / diagonals
-    distances = _diagonal_distances(points, means, precisions)
-    log_determinants = diagonals.log().sum(1)
-    from_means = _euclidean(members, means)
-    significant = significant_rows(from_means, weights, identity_weight)
-    if rows is None:
-        count = significant = int(significant)
-        cholesky = torch.linalg.cholesky
-    else:
-        count, cholesky = min(rows, len(members)), _unchecked_cholesky
-    if count == 0:
-        return distances, log_determinants, significant
-    way, r = means.shape
-    if count < len(members):
-        largest = (weights * from_means).topk(count, dim=0).indices.T
-        chosen, chosen_weights = members[largest], weights.T.gather(1, largest)
-    else:
-        chosen, chosen_weights = members.expand(way, -1, -1), weights.T
-    x = (chosen - means[:, None]) * chosen_weights.sqrt()[..., None]  # way × M × r
-    if count > r // 2:  # a class has about as many members as there are dimensions: Q_k itself is cheaper
+    from_means = squared_euclidean(members, means)
+    count = significant_members(from_means, weights, diagonals.min())
+    x = _largest_rows(members, means, weights, from_means, count)
+    if count > means.shape[1] // 2:  # a class has about as many members as there are dimensions: Q_k itself is cheaper
         covariances = x.mT @ x
         covariances.diagonal(dim1=1, dim2=2).add_(diagonals)
-        return *dense_squared_distances(points, means, covariances, waiting=rows is None), significant
+        return dense_squared_distances(points, means, covariances)
+    precisions = 1 / diagonals
+    distances, log_determinants = _diagonal_distances(points, means, precisions), diagonals.log().sum(1)
+    if count == 0:
+        return distances, log_determinants
+    way, r = means.shape
     x_precise = x * precisions[:, None]
     capacitance = torch.baddbmm(torch.eye(count, dtype=x.dtype, device=x.device), x_precise, x.mT)  # I + X D⁻¹ Xᵀ
     factor = cholesky(capacitance)
@@ -127,46 +198,20 @@ def squared_distances(
     at_means = x_precise @ means[..., None]
     solved = torch.linalg.solve_triangular(factor, at_points - at_means, upper=False)
     distances = distances - solved.square().sum(1).T
-    log_determinants = log_determinants + 2 * factor.diagonal(dim1=1, dim2=2).log().sum(1)
-    return distances, log_determinants, significant
+    return distances, log_determinants + 2 * factor.diagonal(dim1=1, dim2=2).log().sum(1)
 
 
-def dense_squared_distances(
-    points: Float[Tensor, "n r"],
-    means: Float[Tensor, "way r"],
-    covariances: Float[Tensor, "way r r"],
-    waiting: bool = True,
-) -> tuple[Float[Tensor, "n way"], Float[Tensor, "way"]]:
-    """Squared Mahalanobis distances and log-determinants by a Cholesky factor a class; differentiable.
-
-    Args:
-        waiting: whether the host may wait for the device to say that the factors exist. Otherwise all classes are
-            taken together as well, since a GPU likes few large steps better than many small ones.
-    """
-    if waiting:
-        factors = torch.linalg.cholesky(covariances)
-        distances = [
-            torch.linalg.solve_triangular(factor, (points - mean).T, upper=False).square().sum(0)
-            for factor, mean in zip(factors, means)
-        ]  # a class at a time: never n × way × r numbers at once
-        distances = torch.stack(distances, dim=1)
+def _largest_rows(members: Tensor, means: Tensor, weights: Tensor, from_means: Tensor, count: int) -> Tensor:
+    """X_k of every class, (way, count, r): the rows that count most, √weight · (z_j − μ_k)."""
+    if count < len(members):
+        largest = (weights * from_means).topk(count, dim=0).indices.T
+        chosen, chosen_weights = members[largest], weights.T.gather(1, largest)
     else:
-        factors = _unchecked_cholesky(covariances)
-        solved = torch.linalg.solve_triangular(factors, points.T - means[..., None], upper=False)
-        distances = solved.square().sum(1).T
-    return distances, 2 * factors.diagonal(dim1=1, dim2=2).log().sum(1)
+        chosen, chosen_weights = members.expand(len(means), -1, -1), weights.T
+    return (chosen - means[:, None]) * chosen_weights.sqrt()[..., None]
 
 
-def _unchecked_cholesky(matrices: Float[Tensor, "way m m"]) -> Float[Tensor, "way m m"]:
-    """Without waiting for the device to say that it went well: where it did not, there is NaN."""
-    return torch.linalg.cholesky_ex(matrices).L
-
-
-def _diagonal_distances(points, means, precisions):
+def _diagonal_distances(points: Tensor, means: Tensor, precisions: Tensor) -> Tensor:
     """Σ_i (z_i − μ_ki)² p_ki as three matrix products."""
     cross = points @ (means * precisions).T
     return points.square() @ precisions.T - 2 * cross + (means.square() * precisions).sum(1)
-
-
-def _euclidean(points, means):
-    return (points.square().sum(1, keepdim=True) - 2 * points @ means.T + means.square().sum(1)).clamp_min(0)

@@ -1,53 +1,38 @@
 """Freed memory that stays with the process, so that the next episode need not ask the system for it again.
 
-The C library of Linux gives large blocks back as soon as they are freed; asking for them again costs a page fault for
-every 4 KiB, which on a CPU can take as long as the convolutions between.
+The C library of Linux gives large blocks back as soon as they are freed. Asking for them again costs one page fault
+per 4 KiB, which on a CPU can take as long as the convolutions in between. Nothing here changes any result, and nothing
+happens where the C library is not glibc.
 """
 
 import ctypes
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
-# Parameters of mallopt, and what glibc's own adaptation of them ends at.
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
-USUAL = {MMAP_THRESHOLD: 32 << 20, TRIM_THRESHOLD: 64 << 20}
-KEEPING = {MMAP_THRESHOLD: 1 << 30, TRIM_THRESHOLD: -1}  # -1: nothing is ever given back
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # parameters of mallopt
 SOME = {MMAP_THRESHOLD: 64 << 20, TRIM_THRESHOLD: 512 << 20}
+ALL = {MMAP_THRESHOLD: 1 << 30, TRIM_THRESHOLD: -1}  # -1: nothing is ever given back
 
-_lock, _holders, _usual = threading.Lock(), 0, USUAL
 
-
+@cache
 def keep_some_memory() -> None:
-    """From here on up to 512 MiB of freed memory stay with the process, where the C library is glibc."""
-    global _usual
-    if _usual is not SOME:
-        with _lock:
-            _usual = SOME
-            if _holders == 0:
-                _set(SOME)
+    """From now on, up to 512 MiB of freed memory stay with the process."""
+    _set(SOME)
 
 
 @contextmanager
 def kept_memory() -> Iterator[None]:
-    """While it lasts, memory that is freed stays with this process; then it goes back to the system, or all but some.
+    """Within the block all freed memory stays with the process; afterwards, all but 512 MiB goes back.
 
-    It changes how fast things are, never what they are. It may be nested, and does nothing where the C library is not
-    glibc. Peak memory rises somewhat, since free blocks of different sizes are not always of use to each other.
+    Peak memory rises somewhat, since free blocks of different sizes cannot always serve each other.
     """
-    global _holders
-    with _lock:
-        _holders += 1
-        if _holders == 1:
-            _set(KEEPING)
+    _set(ALL)
     try:
         yield
     finally:
-        with _lock:
-            _holders -= 1
-            if _holders == 0:
-                _set(_usual)
+        _set(SOME)
 
 
 def _set(thresholds: dict[int, int]) -> None:
@@ -56,5 +41,5 @@ def _set(thresholds: dict[int, int]) -> None:
         return
     for parameter, value in thresholds.items():
         library.mallopt(parameter, value)
-    if thresholds is not KEEPING:
+    if thresholds is SOME:
         library.malloc_trim(0)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from typing import Literal
@@ -11,7 +12,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tcnaps.config.settings import Clustering
 from tcnaps.method.backbone import STAGE_CHANNELS, Backbone, Modulation
 from tcnaps.method.clustering import Step, cluster, trajectory
 from tcnaps.method.episode import Episode, in_range
@@ -21,12 +21,37 @@ from tcnaps.method.memory import keep_some_memory
 from tcnaps.method.task_encoder import TaskEncoder
 from tcnaps.method.variants import TRAININGS, VARIANTS
 
-__all__ = ["TRAININGS", "VARIANTS", "TransductiveCNAPS", "head_of"]
+__all__ = ["TRAININGS", "VARIANTS", "ModelSettings", "TransductiveCNAPS"]
 
-
-# Of the first layer's output, on a CPU: so little that the memory which one part leaves serves the next. Half in
-# training, where gradients take as much again.
+# On a CPU, bytes of the first layer's output that are computed at a time. The memory that one part of the images frees
+# serves the next. Half as much in training, where gradients take as much again.
 BYTES_AT_ONCE = 2**25
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """How a model computes; docs/fidelity.md says which settings the paper has and which its released code.
+
+    Attributes:
+        head: how features become logits; None takes the training's own with the paper's settings.
+        lstm_layers, set_encoder_statistics: of the task encoder; see `tcnaps.method.task_encoder`.
+        pixel_range: what the weights were trained on, (-1, 1) or (0, 1). Episodes are in [-1, 1] all the same.
+        arithmetic: of the networks, equal but for rounding: `plain` is slower and rounds as the released code does.
+        precision: of the convolutions.
+        clustering_dtype: float32 or float64.
+        images_at_once: how many images go through the backbone together, at most. It bounds the memory and changes
+            nothing else: training keeps the activations of so many images and computes those of the others once more
+            in the backward pass. On a CPU fewer go together, which is faster there.
+    """
+
+    head: Head | None = None
+    lstm_layers: int = 1
+    set_encoder_statistics: Literal["batch", "running"] = "batch"
+    pixel_range: tuple[int, int] = (-1, 1)
+    arithmetic: Literal["fast", "plain"] = "fast"
+    precision: torch.dtype = torch.float32
+    clustering_dtype: torch.dtype = torch.float32
+    images_at_once: int = 512
 
 
 class TransductiveCNAPS(nn.Module):
@@ -38,42 +63,25 @@ class TransductiveCNAPS(nn.Module):
     Args:
         training: a name of `TRAININGS`; it says which task encoder and which head.
         backbone: pretrained; frozen and in evaluation mode from here on.
-        head: how features become logits; default: the training's, with the paper's settings.
-        lstm_layers, set_encoder_statistics: of the task encoder; see `tcnaps.method.task_encoder`.
-        pixel_range: what the weights were trained on, (-1, 1) or (0, 1). Episodes are in [-1, 1] all the same.
-        arithmetic: of the networks, equal but for rounding: `plain` is slower and rounds as the released code does.
-        precision: of the convolutions. Clustering runs in `clustering_dtype`, float32 or float64.
-        chunk: images that go through the backbone at once, at most (on a CPU fewer do, which is faster there).
-            It bounds the memory and changes nothing else: in training, the activations of so many images are kept, and
-            those of the others are computed once more on the way back.
+
+    Raises:
+        ValueError: there is no such training.
     """
 
-    def __init__(
-        self,
-        training: str,
-        backbone: Backbone,
-        head: Head | None = None,
-        lstm_layers: int = 1,
-        set_encoder_statistics: Literal["batch", "running"] = "batch",
-        pixel_range: tuple[int, int] = (-1, 1),
-        arithmetic: Literal["fast", "plain"] = "fast",
-        precision: torch.dtype = torch.float32,
-        clustering_dtype: torch.dtype = torch.float32,
-        chunk: int = 512,
-    ):
+    def __init__(self, training: str, backbone: Backbone, settings: ModelSettings = ModelSettings()):
         super().__init__()
         if training not in TRAININGS:
             raise ValueError(f"there is no training '{training}'; trainings are {', '.join(TRAININGS)}")
-        self.training_name = training
+        self.training_name, self.settings = training, settings
+        self.head = settings.head or TRAININGS[training].head
         self.backbone = backbone.requires_grad_(False).eval()
-        self.task_encoder = TaskEncoder(TRAININGS[training].task_embedding, set_encoder_statistics, lstm_layers)
-        self.film_generator = FilmGenerator()
-        self.head = head or head_of(training)
-        self.pixel_range = pixel_range
-        self.backbone.set_arithmetic(arithmetic)
+        self.backbone.set_arithmetic(settings.arithmetic)
+        self.task_encoder = TaskEncoder(
+            TRAININGS[training].task_embedding, settings.set_encoder_statistics, settings.lstm_layers
+        )
         self.task_encoder.set_encoder.memory_format = self.backbone.memory_format
-        self.task_encoder.set_encoder.precision = precision
-        self.precision, self.clustering_dtype, self.chunk = precision, clustering_dtype, chunk
+        self.task_encoder.set_encoder.precision = settings.precision
+        self.film_generator = FilmGenerator()
 
     def forward(self, episode: Episode, steps: int = 10) -> Float[Tensor, "{steps}+1 n_query way"]:
         """Logits after refinement steps 0, 1, ..., `steps`."""
@@ -94,7 +102,7 @@ class TransductiveCNAPS(nn.Module):
         """
         sets = [_sets(episode) for episode in episodes]
         images = [images for of_episode in sets for images in of_episode]
-        features = self.extract(torch.cat(images), self.adapt(*episodes)).to(self.clustering_dtype)
+        features = self.extract(torch.cat(images), self.adapt(*episodes)).to(self.settings.clustering_dtype)
         parts = iter(features.split(list(map(len, images))))
         return [
             (next(parts), episode.support_labels, next(parts), next(parts) if len(of_episode) == 3 else None)
@@ -105,7 +113,7 @@ class TransductiveCNAPS(nn.Module):
         """The episode's task embedding."""
         if episode.support_images.device.type == "cpu":
             keep_some_memory()
-        support, query = (in_range(x, self.pixel_range) for x in (episode.support_images, episode.query_images))
+        support, query = (self._input(x) for x in (episode.support_images, episode.query_images))
         return self.task_encoder(support, episode.support_labels, query)
 
     def adapt(self, *episodes: Episode) -> list[Modulation]:
@@ -129,42 +137,34 @@ class TransductiveCNAPS(nn.Module):
 
     def extract(self, images: Float[Tensor, "n 3 height width"], film: list[Modulation]) -> Float[Tensor, "n 512"]:
         """Adapted features of images, under what `adapt` found for their episode; or a row of it for each image."""
-        images = in_range(images, self.pixel_range)
+        images = self._input(images)
         n_parts = math.ceil(len(images) / self._at_once(images))
         own = film[0].gamma.dim() == 2
         films = zip(*(zip(*(part.tensor_split(n_parts) for part in layer)) for layer in film)) if own else repeat(film)
         features, done = [], 0
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=self.precision == torch.bfloat16):
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=self.settings.precision == torch.bfloat16):
             for part, of_part in zip(images.tensor_split(n_parts), films):
                 done += len(part)
-                if torch.is_grad_enabled() and done > self.chunk:
+                if torch.is_grad_enabled() and done > self.settings.images_at_once:
                     run = partial(checkpoint, self.backbone, use_reentrant=False, preserve_rng_state=False)
                 else:
                     run = self.backbone
                 features.append(run(part, [Modulation(*layer) for layer in of_part]))
         return torch.cat(features)
 
+    def _input(self, images: Float[Tensor, "n 3 height width"]) -> Float[Tensor, "n 3 height width"]:
+        """Images in the range and the number format of the weights."""
+        return in_range(images.to(self.backbone.stem.conv.weight.dtype), self.settings.pixel_range)
+
     def _at_once(self, images: Float[Tensor, "n 3 height width"]) -> int:
         if images.device.type != "cpu":
-            return self.chunk
+            return self.settings.images_at_once
         keep_some_memory()
         first_output = STAGE_CHANNELS[0] * images[0, 0].numel() // 4  # numbers an image
         n_bytes = BYTES_AT_ONCE // (2 if torch.is_grad_enabled() else 1)
-        return max(1, min(self.chunk, n_bytes // (first_output * self.precision.itemsize)))
+        return max(1, min(self.settings.images_at_once, n_bytes // (first_output * self.settings.precision.itemsize)))
 
 
 def _sets(episode: Episode) -> list[Tensor]:
     sets = episode.support_images, episode.query_images, episode.unlabelled_images
     return [images for images in sets if images is not None]
-
-
-def head_of(training: str, clustering: Clustering = Clustering()) -> Head:
-    """The head that a training uses, with a study's settings."""
-    row = TRAININGS[training]
-    return Head(
-        log_determinant=row.log_determinant,
-        scale=row.scale,
-        identity_weight=clustering.identity_weight,
-        task_covariance_divisor=clustering.task_covariance_divisor,
-        class_covariance_divisor=clustering.simple_class_covariance_divisor if training == "support" else "n",
-    )

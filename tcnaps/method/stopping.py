@@ -47,9 +47,8 @@ def stopping_steps(
     Raises:
         ValueError: the maximum exceeds the recorded steps, or a limit is negative.
     """
+    check_limits(minimum, maximum)
     recorded = changed.shape[1]
-    if minimum < 0 or maximum < 0:
-        raise ValueError(f"Refinement steps are counted from 0, not minimum {minimum}, maximum {maximum}.")
     if maximum > recorded:
         raise ValueError(
             f"A maximum of {maximum} refinement steps needs as many recorded, not {recorded}. Raise "
@@ -60,3 +59,12 @@ def stopping_steps(
         return np.full(len(changed), maximum)
     unchanged = ~changed[:, first - 1 : maximum]
     return np.where(unchanged.any(axis=1), first + unchanged.argmax(axis=1), maximum)
+
+
+def check_limits(minimum: int, maximum: int) -> None:
+    """
+    Raises:
+        ValueError: a limit is negative.
+    """
+    if minimum < 0 or maximum < 0:
+        raise ValueError(f"Refinement steps are counted from 0, not minimum {minimum}, maximum {maximum}.")

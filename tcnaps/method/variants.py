@@ -6,6 +6,8 @@ Kept apart from `model` so that tables and figures can read it without importing
 from dataclasses import dataclass
 from typing import Literal
 
+from tcnaps.method.head import Head
+
 
 @dataclass(frozen=True)
 class Training:
@@ -24,9 +26,9 @@ class Training:
     refinement_in_training: bool
 
     @property
-    def scale(self) -> float:
-        """Factor on the squared distance inside the softmax: 1, or ½ in the paper's mixture equation."""
-        return 0.5 if self.log_determinant else 1.0
+    def head(self) -> Head:
+        """The training's head with the paper's settings; its scale is 1, or ½ in the paper's mixture equation."""
+        return Head(log_determinant=self.log_determinant, scale=0.5 if self.log_determinant else 1.0)
 
 
 @dataclass(frozen=True)

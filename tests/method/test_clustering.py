@@ -3,15 +3,19 @@
 from itertools import islice
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
 from oracles import naive_logits, naive_statistics, naive_trajectory
-from waiting import Operations
 
 from tcnaps.method import low_rank
+from tcnaps.method.class_statistics import dense_squared_distances
 from tcnaps.method.clustering import class_logits, class_statistics, cluster, one_hot, refinement_steps, trajectory
 from tcnaps.method.head import Head
+
+# Toy features are drawn small and large on purpose.
+pytestmark = pytest.mark.filterwarnings("ignore:The features' total variance")
 
 OPTIONS = [
     {},
@@ -221,19 +225,19 @@ def test_cluster_stops_where_the_rule_on_the_record_does(limits):
 
 
 def test_dropped_rows_stay_below_rounding():
-    """The rows left out of a class covariance change no distance beyond the bound that `significant_rows` promises."""
+    """The rows left out of a class covariance change no distance beyond the bound of `significant_members`."""
     generator = torch.Generator().manual_seed(0)
     members = torch.randn(30, 6, generator=generator, dtype=torch.float64)
     weights = torch.rand(30, 3, generator=generator, dtype=torch.float64)
     weights[5:] *= 1e-19
     means, diagonals = members[:3], torch.ones(3, 6, dtype=torch.float64)
     squared = torch.cdist(members, means).square()
-    assert low_rank.significant_rows(squared, weights, 1.0) <= 5
-    distances, determinants, _ = low_rank.squared_distances(members, means, diagonals, members, weights, 1.0)
+    assert low_rank.significant_members(squared, weights, diagonals.min()) <= 5
+    distances, determinants = low_rank.squared_distances(members, means, diagonals, members, weights)
     covariances = torch.stack(
         [torch.eye(6) + (members - m).T @ ((members - m) * w[:, None]) for m, w in zip(means, weights.T)]
     )
-    exact, exact_determinants = low_rank.dense_squared_distances(members, means, covariances.double())
+    exact, exact_determinants = dense_squared_distances(members, means, covariances.double())
     torch.testing.assert_close(distances, exact, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(determinants, exact_determinants, rtol=1e-12, atol=1e-12)
 
@@ -262,12 +266,30 @@ def test_bad_input_is_refused_with_the_class_named():
         run(support, labels, query.clone().index_fill_(0, torch.tensor([2]), float("nan")))
     with pytest.raises(ValueError, match="same backbone"):
         run(support, labels, query.float())
+    for labels_as_given, reason in (
+        (labels.float(), "must be integers .* not torch.float32"),
+        (["a", "a", "b", "b", "c", "c"], "must be integers .* str; number them"),
+        (labels[:4], r"6 support images and support labels of shape \(4,\)"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            run(support, labels_as_given, query)
+    with pytest.raises(ValueError, match=r"support features have the shape \(6,\)"):
+        run(support[:, 0], labels, query)
+    with pytest.raises(ValueError, match="query features are torch.int64; they must be floating-point"):
+        run(support, labels, query.long())
+    with pytest.raises(ValueError, match="support features can't be read as numbers"):
+        run([["a", "b"]] * 6, labels, query)
+    with pytest.raises(ValueError, match="counted from 0, not minimum 2, maximum -4"):
+        cluster(support, labels, query, maximum=-4)
+    with pytest.raises(ValueError, match="singular in torch.float64: raise identity_weight"):
+        run(*make_episode(2, (1, 3), 3, 300, 1.0), head=Head(identity_weight=5e-324))
     with pytest.raises(ValueError, match="one support image in all"):
         run(*make_episode(1, 1, 2, 6, 0.5), head=Head(task_covariance_divisor="n-1"))
     with pytest.raises(ValueError, match="identity_weight"):
         Head(identity_weight=0)
-    with pytest.raises(ValueError, match="scale"):
-        Head(scale=-1.0)
+    for scale in (-1.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="scale"):
+            Head(scale=scale)
     with pytest.raises(ValueError, match="metric is 'cosine'; it must be one of 'mahalanobis', 'euclidean'"):
         Head.__post_init__(
             SimpleNamespace(**vars(Head()) | {"metric": "cosine"}, __dataclass_fields__=Head.__dataclass_fields__)
@@ -281,48 +303,54 @@ def _oracle_options(options):
     }
 
 
-@pytest.mark.parametrize("shots", [(2, 2, 2), (1, 3, 2)])
-@pytest.mark.parametrize("d", [6, 40])
-def test_with_a_number_of_rows_given_no_step_waits_for_the_device(shots, d):
-    sets = clouds(shots, d)
-    for rows, waits in ((8, False), (None, True)):
-        loop = refinement_steps(*sets, rows=rows)
-        next(loop), next(loop)
-        with Operations() as operations:
-            next(loop), next(loop)
-        assert bool(operations.waiting) == waits, operations.waiting
-
-
-def clouds(shots, d, queries=20, separation=1.0):
-    generator = torch.Generator().manual_seed(0)
-    centres = separation * torch.randn(len(shots), d, generator=generator)
-    labels = torch.arange(len(shots)).repeat_interleave(torch.tensor(shots))
-    which = torch.randint(len(shots), (queries,), generator=generator)
-    support, query = (centres[k] + torch.randn(len(k), d, generator=generator) for k in (labels, which))
-    return support, labels, query
+@pytest.mark.parametrize("kind", [np.asarray, torch.Tensor.tolist, torch.Tensor.half, lambda x: x.numpy()[::-1][::-1]])
+@pytest.mark.parametrize("integers", [torch.int8, torch.int32, torch.uint8])
+def test_arrays_lists_and_labels_of_any_width_will_do(kind, integers):
+    support, labels, query = make_episode(3, 2, 2, 6, 2.0)
+    given = trajectory(kind(support), labels.to(integers).numpy(), kind(query), steps=2)
+    assert torch.equal(given.argmax(2), trajectory(support, labels, query, steps=2).argmax(2))
+    assert torch.equal(trajectory(kind(support), labels.tolist(), kind(query), steps=2), given)
 
 
 @pytest.mark.parametrize(
-    "head", [Head(), Head(log_determinant=True, scale=0.5), Head(metric="euclidean"), Head(update="means")]
+    "case",
+    [
+        ((5, 3, 10, 64, 1.0), 1e4, {}),
+        ((5, 2, 10, 64, 1.0), 1.0, {"identity_weight": 1e-8}),
+        ((5, 20, 40, 300, 0.6), 1e3, {}),
+        ((5, 20, 40, 300, 0.6), 1e4, {}),
+        ((5, 3, 10, 64, 1.0), 1e19, {"metric": "euclidean"}),
+        ((5, 20, 40, 300, 0.6), 1e19, {"metric": "euclidean"}),
+    ],
+    ids=str,
 )
-@pytest.mark.parametrize("separation", [2.0, 0.1])  # of few and of all images in each class
-@pytest.mark.parametrize("d", [6, 300])
-def test_steps_that_wait_and_steps_that_do_not_are_the_same(d, separation, head):
-    sets = clouds((3, 1, 2, 2), d, queries=60, separation=separation)
-    waiting = trajectory(*sets, head=head, steps=4, waiting=True)
-    torch.testing.assert_close(trajectory(*sets, head=head, steps=4, waiting=False), waiting, rtol=1e-4, atol=1e-4)
+def test_labels_of_large_features_are_those_of_exact_arithmetic(case):
+    """In float32 the logits themselves would tie or overflow: the common part of a row is large, the rest is not."""
+    sizes, factor, options = case
+    support, labels, query = make_episode(*sizes, dtype=torch.float32)
+    support, query = support * factor, query * factor
+    head = Head(**options)
+    ours = trajectory(support, labels, query, head=head, steps=3)
+    exact = Head(**options | {"identity_weight": head.identity_weight / factor**2, "scale": factor**2})
+    exactly = trajectory(support.double() / factor, labels, query.double() / factor, head=exact, steps=3)
+    assert ours.isfinite().any(2).all()
+    assert (ours.argmax(2) == exactly.argmax(2)).float().mean() > 0.99
 
 
-def test_too_few_rows_are_told_and_made_up_for():
-    sets = clouds((1,) * 6, 300, queries=90, separation=0.1)
-    assert max(int(step.rows) for step in islice(refinement_steps(*sets, rows=4), 3)) > 4
-    torch.testing.assert_close(
-        trajectory(*sets, steps=3, waiting=False), trajectory(*sets, steps=3, waiting=True), rtol=1e-4, atol=1e-4
-    )
+def test_far_rows_are_given_relative_to_their_largest_and_others_as_they_are():
+    support, labels, query = make_episode(3, 2, 2, 6, 2.0, dtype=torch.float32)
+    near = trajectory(support, labels, query, steps=0)
+    torch.testing.assert_close(near.double(), trajectory(support.double(), labels, query.double(), steps=0))
+    far = trajectory(support, labels, query, head=Head(scale=1e9), steps=0)
+    assert torch.equal(far.amax(2), torch.zeros(1, len(query)))
+    torch.testing.assert_close(far, 1e9 * (near - near.amax(2, keepdim=True)), rtol=1e-3, atol=1e3)
 
 
-def test_a_singular_covariance_is_an_error_also_where_nobody_waits():
-    support, labels, query = clouds((1, 3), 300)
-    head = Head(identity_weight=5e-324)
-    with pytest.raises(ValueError, match="raise identity_weight"):
-        trajectory(support, labels, query, head=head, waiting=False)
+@pytest.mark.filterwarnings("error")
+def test_features_too_short_for_identity_weight_give_a_warning():
+    support, labels, query = make_episode(5, 2, 5, 30, 1.0)
+    short = [torch.nn.functional.normalize(x, dim=1) for x in (support, query)]
+    with pytest.warns(UserWarning, match="total variance, 0.891, is below identity_weight, 1: .*a tenth of that"):
+        trajectory(short[0], labels, short[1], steps=1)
+    trajectory(short[0], labels, short[1], head=Head(identity_weight=0.1), steps=1)
+    trajectory(short[0], labels, short[1], head=Head(metric="euclidean"), steps=1)
