@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Ellipse
 from matplotlib.ticker import PercentFormatter
 
-from tcnaps.figures.style import BLACK, GREY, PALETTE, Panels, variant_style
+from tcnaps.figures.style import BLACK, GREY, PALETTE, Panels, plain_text, variant_style
 
 
 def class_colours(way: int) -> Float[np.ndarray, "way 3"]:
@@ -190,7 +190,7 @@ def episode_images(
     widest = min(columns, max(len(images) for images in support.values()))
     first = widest + (0.5 if widest > 1 else 1.0)  # of the query columns; the word "Support" needs its room
     for row, (name, images) in enumerate(support.items()):
-        ax.text(-0.15, row + 0.5, name, ha="right", va="center", fontsize=7, color=colours[row] * 0.8)
+        ax.text(-0.15, row + 0.5, plain_text(name), ha="right", va="center", fontsize=7, color=colours[row] * 0.8)
         for column, image in enumerate(images[:columns]):
             _thumbnail(ax, image, column, row, colours[row])
         if query is not None:

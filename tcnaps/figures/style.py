@@ -84,9 +84,26 @@ LOCK = threading.RLock()  # the look is global in matplotlib: one thread draws a
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The shared look, for the figures made inside the `with` block."""
-    with LOCK, mpl.rc_context(STYLE):
-        yield
+    """The shared look, for the figures made inside the `with` block.
+
+    Whether matplotlib is interactive survives the block. Notebooks switch it on when the first figure is made, and
+    `rc_context` would switch it off again: no later figure of the notebook would be displayed.
+    """
+    with LOCK:
+        interactive = mpl.is_interactive()
+        try:
+            with mpl.rc_context(STYLE):
+                try:
+                    yield
+                finally:
+                    interactive = mpl.is_interactive()
+        finally:
+            mpl.interactive(interactive)
+
+
+def plain_text(name: str) -> str:
+    """A name from outside, such as a class's, as matplotlib shows it unchanged: dollar signs begin no formula."""
+    return name.replace("$", r"\$")
 
 
 def subplots(
