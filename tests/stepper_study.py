@@ -1,12 +1,15 @@
 """The small study with untrained networks on disk: enough to open its episodes in the stepper."""
 
+import numpy as np
 import torch
 from small_study import blobs, small_study
 
 from tcnaps.config import study as config
 from tcnaps.method.backbone import Backbone
+from tcnaps.method.head import Head
+from tcnaps.method.variants import VARIANTS
 from tcnaps.training import checkpoints
-from tcnaps.widgets import episode_features as materials
+from tcnaps.widgets import episode_features
 
 
 def write_networks(folder_of):
@@ -28,7 +31,7 @@ def write_training(study, training):
 def place(patch, root):
     """The small study, its results in `root`, its datasets blobs."""
     patch.setattr(config, "project_root", lambda: root)
-    patch.setattr(materials, "open_split", lambda study, name, split: blobs(name, split))
+    patch.setattr(episode_features, "open_split", lambda study, name, split: blobs(name, split))
     return small_study(trainings=["support", "support_and_query", "support_log_determinant"])
 
 
@@ -39,3 +42,26 @@ def finish(generator):
             next(generator)
         except StopIteration as end:
             return end.value
+
+
+def planted(way=3, shot=2, n_query=12, d=8, variant="Transductive", spread=1.5, seed=6, names=None):
+    """Features in clusters that overlap enough for labels to change."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = 2.2 * torch.randn(way, d, generator=generator)
+    labels = [torch.arange(way).repeat_interleave(n) for n in (shot, n_query)]
+    support, query = (centres[own] + spread * torch.randn(len(own), d, generator=generator) for own in labels)
+    pixels = np.random.default_rng(0).integers(0, 255, (way * (shot + n_query), 8, 8, 3), dtype=np.uint8)
+    return episode_features.EpisodeFeatures(
+        variant=VARIANTS[variant],
+        evaluation="5-way",
+        dataset="planted",
+        episode=3,
+        class_names=names or tuple(f"class-{k}" for k in range(way)),
+        support_features=support,
+        support_labels=labels[0],
+        query_features=query,
+        query_labels=labels[1],
+        support_images=pixels[: way * shot],
+        query_images=pixels[way * shot :],
+        head=Head(),
+    )

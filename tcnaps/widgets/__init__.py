@@ -1,13 +1,13 @@
-"""What one tries out by hand: the soft k-means stepper, the episode explorer, and views of the figures' data.
+"""The soft k-means stepper, the episode explorer, and interactive views of the figures.
 
-Each is a function that takes a study and returns a widget for a cell's last line. They draw and listen; what they
-show is computed by `tcnaps.widgets.stepper_data`, `tcnaps.widgets.explorer_data` and `tcnaps.widgets.view_data`. Importing one loads no other, so that
-looking at results needs no PyTorch.
+Each is a function that takes a study and returns a widget for the last line of a notebook cell. The widgets draw and
+listen. What they show is computed by `stepper_data`, `explorer_data` and `view_data`, which need no browser. Every
+widget is imported when it is first used, so that looking at results loads no PyTorch.
 """
 
 import importlib
 
-# A module must not have the name of a function here: importing it would put the module in the function's place.
+# No module may be named like a function here: importing it would put the module in the function's place.
 _MODULES = {
     "stepper": "stepper_widget",
     "explorer": "explorer_widget",

@@ -1,6 +1,6 @@
-"""An episode's features under a study's networks, and all that is needed to show it: found once, then remembered."""
+"""An episode's features under a study's networks, with all that is needed to show them: computed once, then kept."""
 
-from collections.abc import Collection, Generator
+from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,18 +15,19 @@ from tcnaps.method.episode import load_episode
 from tcnaps.method.head import Head
 from tcnaps.method.variants import VARIANTS, Variant
 from tcnaps.training.checkpoints import checkpoint_folder, load_model
+from tcnaps.widgets.explorer_data import one_of
 
-CHUNK = 32  # images through the backbone at once, so that it can be cancelled in between
-REMEMBERED = 8  # episodes whose features are kept
+CHUNK = 32  # images that go through the backbone at once; work can be cancelled between chunks
+KEPT = 8  # episodes whose features are kept
 
 
 @dataclass(frozen=True)
 class EpisodeFeatures:
-    """An episode's features and whatever is needed to show them. Class k is `class_names[k]`.
+    """An episode's features and what is needed to show them. Class k is `class_names[k]`.
 
     Attributes:
-        evaluation: the name of the protocol in the study.
-        episode: its number; the same number is always the same images.
+        evaluation: its name in the study.
+        episode: its number. The same number always gives the same images.
         head: the training's, with the study's settings.
         support_images, query_images: RGB.
     """
@@ -46,39 +47,45 @@ class EpisodeFeatures:
 
     @property
     def way(self) -> int:
+        """The number of classes."""
         return len(self.class_names)
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """Which episode it is: evaluation, dataset and number."""
+        return self.evaluation, self.dataset, self.episode
 
 
 @dataclass
 class FeatureCache:
-    """A study's networks and its last episodes' features, so that none is loaded or computed twice.
+    """A study's networks and the features of its last episodes, so that none is loaded or computed twice.
 
-    A network that was trained anew is loaded anew.
+    A network that has been trained again is loaded again.
     """
 
     study: Study
     _models: dict = field(default_factory=dict, repr=False)
-    _materials: dict = field(default_factory=dict, repr=False)
+    _features: dict = field(default_factory=dict, repr=False)
 
-    def material(
+    def features(
         self, variant: str, evaluation: str, dataset: str, episode: int
     ) -> Generator[tuple[float, str], None, EpisodeFeatures]:
-        """An episode's features under a variant's networks: a generator of progress that returns the material.
+        """An episode's features under a variant's networks; a generator of progress that returns them.
 
         Raises:
             ValueError: there is no such variant, evaluation, dataset or episode; the message names what there is.
-            CheckpointError: the variant's network is not trained yet, or not on the backbone there is.
+            CheckpointError: the variant's network is not trained yet, or was trained on another backbone.
         """
         check_names(self.study, variant, evaluation, dataset, episode)
         training = VARIANTS[variant].training
         stamp = self._stamp(training)
         key = training, evaluation, dataset, episode, stamp
-        if key not in self._materials:
-            self._materials[key] = yield from self._make(VARIANTS[variant], evaluation, dataset, episode, stamp)
-        made = self._materials[key] = self._materials.pop(key)  # now the last used
-        for oldest in list(self._materials)[:-REMEMBERED]:
-            self._materials.pop(oldest, None)
-        return replace(made, variant=VARIANTS[variant])
+        if key not in self._features:
+            self._features[key] = yield from self._make(VARIANTS[variant], evaluation, dataset, episode, stamp)
+        found = self._features[key] = self._features.pop(key)  # now the one used last
+        for oldest in list(self._features)[:-KEPT]:
+            self._features.pop(oldest, None)
+        return replace(found, variant=VARIANTS[variant])
 
     def _make(self, variant, evaluation, dataset, episode, stamp):
         yield 0.0, f"Opening {dataset}"
@@ -87,17 +94,7 @@ class FeatureCache:
         yield 0.05, f"Loading the networks of training {variant.training}"
         model = self._model(variant.training, stamp)
         loaded = load_episode(source, draw)
-        images = torch.cat([loaded.support_images, loaded.query_images])
-        yield 0.1, f"Adapting the backbone to {len(images)} images"
-        with torch.no_grad():
-            film = model.adapt(loaded)
-        features = []
-        for part in images.split(CHUNK):
-            done = sum(map(len, features))
-            yield 0.2 + 0.8 * done / len(images), f"Features of {len(images)} images"
-            with torch.no_grad():
-                features.append(model.extract(part, film).to(model.clustering_dtype))
-        support, query = torch.cat(features).split([len(loaded.support_images), len(loaded.query_images)])
+        support, query = yield from self._extract(model, loaded)
         return EpisodeFeatures(
             variant=variant,
             evaluation=evaluation,
@@ -113,6 +110,19 @@ class FeatureCache:
             head=model.head,
         )
 
+    @staticmethod
+    def _extract(model, loaded):
+        images, features = torch.cat([loaded.support_images, loaded.query_images]), []
+        yield 0.1, f"Adapting the backbone to {len(images)} images"
+        with torch.no_grad():
+            film = model.adapt(loaded)
+        for part in images.split(CHUNK):
+            done = sum(map(len, features))
+            yield 0.2 + 0.8 * done / len(images), f"Features of {len(images)} images"
+            with torch.no_grad():
+                features.append(model.extract(part, film).to(model.clustering_dtype))
+        return torch.cat(features).split([len(loaded.support_images), len(loaded.query_images)])
+
     def _model(self, training, stamp):
         known, model = self._models.get(training, (None, None))
         if known != stamp or stamp is None:
@@ -121,7 +131,7 @@ class FeatureCache:
         return model
 
     def _stamp(self, training):
-        """Tells whether the checkpoints are those of before; None where one is missing, which loading will report."""
+        """Changes when a checkpoint does; None where one is missing, which loading will report."""
         files = [checkpoint_folder(self.study) / f"{name}.safetensors" for name in ("backbone", training)]
         if not all(file.is_file() for file in files):
             return None
@@ -143,12 +153,3 @@ def check_names(study: Study, variant: str, evaluation: str, dataset: str, episo
 def variants_of(study: Study) -> list[str]:
     """The variants that the study's trainings serve, in the order of the paper's table."""
     return [name for name, variant in VARIANTS.items() if variant.training in study.trainings]
-
-
-def one_of(kind: str, name: str, known: Collection[str], what: str) -> None:
-    """
-    Raises:
-        ValueError: the name is not among the known ones; the message lists them after `what`.
-    """
-    if name not in known:
-        raise ValueError(f"There is no {kind} '{name}'. {what}: {', '.join(known)}.")

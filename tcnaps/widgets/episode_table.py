@@ -1,19 +1,15 @@
-"""One episode's rows → what was predicted after each refinement step: queries, confusion, recall of classes.
+"""The rows of one episode → what was predicted after a refinement step: queries, confusion, class recall.
 
-No torch and no widgets, as `exploring`, which finds the episode.
+No PyTorch and no ipywidgets. `explorer_data` finds the episode.
 """
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Integer
 
 from tcnaps.evaluation import recall
 from tcnaps.evaluation.result_files import needed_trainings
 from tcnaps.evaluation.stopped_rows import recorded_predictions, require_columns, rows_of_training
 from tcnaps.method.variants import VARIANTS
-
-# What the table of queries can be narrowed to.
-WHICH = {"whose class changes in some step": "changing", "that are wrong in this step": "wrong", "all": "all"}
 
 
 def rows_of_episode(rows: pd.DataFrame, variant: str, dataset: str, episode: int) -> pd.DataFrame:
@@ -39,13 +35,26 @@ def class_names(own: pd.DataFrame) -> list[str]:
     return list(own.drop_duplicates("label").sort_values("label")["class_name"])
 
 
+def letter(label: int) -> str:
+    """A short name for a class: A, B, …, Z, AA, AB, … A number could be taken for the class's own name."""
+    return (letter(label // 26 - 1) if label >= 26 else "") + chr(ord("A") + label % 26)
+
+
+def shortened(name: str, length: int = 28) -> str:
+    """A long name without its middle, as what tells classes apart is often at the end."""
+    if len(name) <= length:
+        return name
+    head = (length - 1) * 2 // 3
+    return f"{name[:head].rstrip()}…{name[-(length - 1 - head) :].lstrip()}"
+
+
 def recorded_steps(own: pd.DataFrame) -> int:
     """How many refinement steps the rows record."""
     return recorded_predictions(own).shape[1] - 1
 
 
-def queries(own: pd.DataFrame) -> pd.DataFrame:
-    """Every query's predictions: a row per query and step.
+def at_step(own: pd.DataFrame, step: int) -> pd.DataFrame:
+    """What is predicted for every query after one step.
 
     Args:
         own: of `rows_of_episode`.
@@ -53,13 +62,6 @@ def queries(own: pd.DataFrame) -> pd.DataFrame:
     Returns:
         `query`, `label`, `class_name`, `step`, `prediction`, `predicted` (its name), `confidence` (the responsibility
         of the predicted class), `right`, and `changed` (whether the step before predicted another class).
-    """
-    labels = recorded_predictions(own)
-    return pd.concat([_of_step(own, labels, step) for step in range(labels.shape[1])], ignore_index=True)
-
-
-def at_step(own: pd.DataFrame, step: int) -> pd.DataFrame:
-    """What is predicted for every query after a step, as `queries`.
 
     Raises:
         ValueError: the step was not recorded.
@@ -71,11 +73,6 @@ def at_step(own: pd.DataFrame, step: int) -> pd.DataFrame:
             f"Step {step} was not recorded: steps are 0 to {recorded}. Raise refinement.recorded_steps in "
             "the study's YAML and evaluate again for more."
         )
-    return _of_step(own, labels, step).reset_index(drop=True)
-
-
-def _of_step(own: pd.DataFrame, labels: Integer[np.ndarray, "n_query n_steps_and_1"], step: int) -> pd.DataFrame:
-    """The rows of `queries` for one step."""
     prediction, before = labels[:, step], labels[:, max(step - 1, 0)]
     return own[["query", "label", "class_name"]].assign(
         step=step,
@@ -85,33 +82,6 @@ def _of_step(own: pd.DataFrame, labels: Integer[np.ndarray, "n_query n_steps_and
         right=prediction == own["label"],
         changed=prediction != before,
     )
-
-
-def some_queries(own: pd.DataFrame, which: str, step: int) -> pd.DataFrame:
-    """The rows of `queries` of those that `which` names: all steps of each.
-
-    Args:
-        which: one of `WHICH`; "wrong" means after `step`.
-
-    Raises:
-        ValueError: there is no such choice, or the step was not recorded.
-    """
-    if which not in WHICH:
-        raise ValueError(f"There is no choice '{which}' of queries; choose among {', '.join(WHICH)}.")
-    found, now = queries(own), at_step(own, step)
-    kept = {"changing": found[found["changed"]], "wrong": now[~now["right"]], "all": now}[WHICH[which]]
-    return found[found["query"].isin(kept["query"])]
-
-
-def score(own: pd.DataFrame, step: int) -> dict[str, float | int]:
-    """`accuracy` in [0, 1] after a step, `n_right` of `n_query` queries, and how many labels have `changed` in it."""
-    found = at_step(own, step)
-    return {
-        "accuracy": float(found["right"].mean()),
-        "n_right": int(found["right"].sum()),
-        "n_query": len(found),
-        "changed": int(found["changed"].sum()),
-    }
 
 
 def refined(variant: str) -> str:
@@ -140,30 +110,30 @@ def recall_by_class(own: pd.DataFrame, step: int) -> pd.DataFrame:
     Returns:
         `label`, `class_name`, `shot`, `n_query` and `recall`, by label.
     """
-    found = at_step(own, step)
-    predictions = own.assign(variant="", prediction=found["prediction"])
+    predictions = own.assign(variant="", prediction=at_step(own, step)["prediction"])
     recalls = recall.class_recall(predictions).sort_values("label", ignore_index=True)
     return recalls[["label", "shot", "n_query", "recall"]].assign(class_name=class_names(own))
 
 
 def status(row: pd.Series, variant: str, own: pd.DataFrame, step: int, stop: int) -> str:
-    """In words: which episode, what the variant achieves after a step, and whether it would stop there.
+    """In words: which episode it is, what the variant achieves after a step, and whether it would stop there.
 
     Args:
-        row: of `exploring.episodes`.
+        row: of `explorer_data.episodes`.
         own: of `rows_of_episode`.
         stop: the step at which the variant stops.
     """
-    found = score(own, step)
+    found = at_step(own, step)
+    n_changed = int(found["changed"].sum())
     low, high = row["lowest_shot"], row["highest_shot"]
     shots = f"{low}-shot" if low == high else f"shots {low} to {high}"
     if VARIANTS[variant].refinement_at_test:
         place = "where it stops" if step == stop else f"it stops at {stop}"
     else:
         place = "no refinement at test time" if step == 0 else f"as {refined(variant)}; it does not refine itself"
-    changed = f" · {found['changed']} label{'' if found['changed'] == 1 else 's'} changed in this step" if step else ""
+    changed = f" · {n_changed} label{'' if n_changed == 1 else 's'} changed in this step" if step else ""
     return (
         f"{row['dataset']}, episode {row['episode']} · {row['way']}-way, {shots}, {row['n_support']} support "
-        f"images · {variant}, step {step} of {recorded_steps(own)} ({place}): {found['n_right']} of "
-        f"{found['n_query']} queries right, {100 * found['accuracy']:.1f}%{changed}"
+        f"images · {variant}, step {step} of {recorded_steps(own)} ({place}): {found['right'].sum()} of "
+        f"{len(found)} queries right, {100 * found['right'].mean():.1f}%{changed}"
     )

@@ -1,8 +1,6 @@
 """The episode explorer: an evaluation's episodes by gain or loss, and what happened in the one that is chosen."""
 
 import html
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import ipywidgets
 import pandas as pd
@@ -10,14 +8,12 @@ import pandas as pd
 from tcnaps.config import Study
 from tcnaps.datasets.image_source import DatasetError
 from tcnaps.evaluation.result_files import needed_trainings
-from tcnaps.widgets import (
-    episode_table as episode_rows,
-    explorer_controls as controls,
-    explorer_data as exploring,
-    explorer_html as pages,
-    widget_base as parts,
-)
-from tcnaps.widgets.replay import Reopened, StaleRowsError, reopen
+from tcnaps.widgets import episode_table, explorer_controls, explorer_data, explorer_html
+from tcnaps.widgets.controls import keys, row, text
+from tcnaps.widgets.replay import Replayed, StaleRowsError, replay
+from tcnaps.widgets.widget_base import StudyWidget, Work, shown_again, study_key
+
+SETTINGS = ("evaluation", "better", "than", "limits")  # the controls that choose what is compared
 
 
 def explorer(
@@ -33,192 +29,214 @@ def explorer(
     Raises:
         ValueError: there is no such variant or evaluation, or none that serves both; the message names what there is.
     """
-    possible = exploring.evaluations_of(study, [better, than])
+    possible = explorer_data.evaluations_of(study, [better, than])
     evaluation = possible[0] if evaluation is None else evaluation
-    exploring.variants_of(study, evaluation)  # names those there are where it is unknown
+    explorer_data.variants_of(study, evaluation)  # an unknown evaluation is an error that names the known ones
     if evaluation not in possible:
         raise ValueError(
             f"Evaluation '{evaluation}' does not serve {better} and {than}; these do: {', '.join(possible)}."
         )
-    if better == than:
-        raise ValueError(f"{better} can't be compared with itself: choose two variants.")
-    key = (parts.study_key(study), exploring.stamp(study), evaluation, better, than)
-    shown = parts.kept("explorer", key, lambda: Explorer(study, evaluation, better, than))
-    if shown.rows is None:  # also when it failed before: that may be mended by now
-        shown.load(threaded=False)
-    return shown
+    _check_different(better, than)
+    key = study_key(study), explorer_data.results_stamp(study), evaluation, better, than
+    return shown_again("explorer", key, lambda: Explorer(study, evaluation, better, than))
 
 
-class Explorer(ipywidgets.VBox):
-    """See `explorer`.
+class Explorer(StudyWidget):
+    """See `explorer`. A new one shows nothing before `load`.
 
     Attributes:
         rows: of the evaluation, or None where they can't be read.
-        table: of `exploring.episodes`; `listed` is what the filters leave of it, in the order shown.
+        table: of `explorer_data.episodes`; `listed` is what the filters leave of it, in the order shown.
         own: variant → the rows of the episode that is shown; `row` is its row of the table.
-        images: of that episode, or None where it can't be rebuilt; `problem` says why.
+        images: of that episode, or None where it can't be drawn again; `problem` says why.
     """
 
+    kind = "explorer"
+
     def __init__(self, study: Study, evaluation: str, better: str, than: str):
-        super().__init__()
-        self.study, self.notice = study, parts.Notice()
-        self.loading, self.fetching, self.averaging, self.opening = (parts.Work(self.notice) for _ in range(4))
+        super().__init__(study)
+        self.opening = Work(self.notice)
         self.rows: pd.DataFrame | None = None
         self.table = self.listed = pd.DataFrame()
         self.own: dict[str, pd.DataFrame] = {}
         self.row: pd.Series | None = None
-        self.images: Reopened | None = None
+        self.images: Replayed | None = None
         self.problem: Exception | None = None
         self._settings: tuple | None = None  # of the table
         self._at: tuple | None = None  # settings and episode that are shown, or on their way
-        self._quiet = self._threaded = False
-        self._drawn: dict[str, tuple] = {}  # what each picture was drawn for
-        self.c = controls.Controls(study, evaluation, better, than)
-        self.children = self.c.arranged(self.notice, self.loading, self.fetching, self.averaging, self.opening)
-        self.name = f"tcnaps-explorer-{self.model_id}"  # several may be on one page, each with its images
-        self.add_class("tcnaps-explorer")
-        self.add_class(self.name)
-        self.c.style_sheet.value = pages.style_sheet(self.name, None, 56)
-        self.c.details.layout.display = "none"
-        c = self.c
-        for control, reaction in {
-            c.evaluation: self._change_evaluation,
-            c.better: self.load,
-            c.than: self.load,
-            c.limits: self.load,
-            c.dataset: self._filter,
-            c.ways: self._filter,
-            c.shots: self._filter,
-            c.sort: self._filter,
-            c.episodes: self._choose,
-            c.variant: self._to_stop,
-            c.step: self._draw,
-            c.which: self._draw,
-        }.items():
-            control.observe(self._reacting(reaction), "value")
-        c.tabs.observe(self._reacting(self._draw), "selected_index")
-        for button, reaction in {c.stop: self._to_stop, c.open: self._open, c.close: self._close}.items():
-            button.on_click(self._reacting(reaction))
+        self._threaded = True
+        self.add(explorer_controls.make_controls(study, evaluation, better, than), explorer_controls.TOOLTIPS)
+        self._arrange()
+        self._listen()
 
     @property
     def variants(self) -> tuple[str, str]:
-        """The two that the table compares."""
-        _, better, than, _ = self._settings or self.c.settings()
+        """The two variants that the table compares."""
+        _, better, than, _ = self._settings or self._wanted()
         return better, than
 
     def load(self, threaded: bool = True) -> None:
-        """Reads and compares what the controls say; the list and the episode follow."""
-        settings = evaluation, better, than, limits = self.c.settings()
+        """Reads and compares what the controls name; the list and the episode follow."""
+        settings = evaluation, better, than, limits = self._wanted()
         if better == than:
-            self._restore()
-            raise ValueError(f"{better} can't be compared with itself: choose two variants.")
-        if settings == self._settings:  # changed and changed back
-            self.loading.cancel()
-            return
+            self.undo()
+        _check_different(better, than)
+        known = settings == self._settings
         key = evaluation, tuple(needed_trainings([better, than]))
-        there = self.rows if self.rows is not None and key == self._key else None
+        there = self.rows if self.rows is not None and key == self._rows_of else None
 
         def work():
-            rows = (yield from exploring.reading(self.study, evaluation, [better, than])) if there is None else there
+            if known:
+                return settings, key, self.rows, self.table
+            yield 0.1, f"Reading the rows of {evaluation}"
+            rows = explorer_data.read(self.study, evaluation, [better, than]) if there is None else there
             yield 0.9, f"Comparing {better} with {than}"
-            return settings, key, rows, exploring.episodes(rows, better, than, limits)
+            return settings, key, rows, explorer_data.episodes(rows, better, than, limits)
 
+        if self.work.busy:
+            self._at = None  # an episode on its way gives place, and has to be fetched again
         self._threaded = threaded
-        self.loading.start(work, self._loaded, self._restore, threaded)
-        if not threaded and self.rows is not None:
-            self._choose()
-            self._threaded = True
+        self.work.start(work, self._loaded, self.undo, threaded and not known)
+        self._threaded = True
 
-    def _loaded(self, result) -> None:
-        self._settings, self._key, self.rows, self.table = result
-        with self._silently():
-            self.c.offer(self.table)
-        self._filter()
+    def undo(self) -> None:
+        """Puts the controls back to what is shown, and fetches the chosen episode if it was on its way."""
+        super().undo()
+        self._choose()
 
-    def _restore(self) -> None:
-        """After a failure or Cancel: the controls say again what is shown."""
-        if self._settings is not None:
-            with self._silently():
-                evaluation, better, than, _ = self._settings
-                self.c.restore(self._settings)
-                self.c.offer_variants(exploring.variants_of(self.study, evaluation), better, than)
+    def _wanted(self) -> tuple:
+        values = self.values()
+        return tuple(values[name] for name in SETTINGS)
+
+    def _arrange(self) -> None:
+        c = self.controls
+        self._style_sheet = ipywidgets.HTML(layout={"height": "0px", "margin": "0px"})
+        self._header = ipywidgets.HTML()
+        self._count, self._status = text("tcnaps-count"), text("tcnaps-status")
+        self._sheet, self._confusion = c["tabs"].children
+        for page in c["tabs"].children:  # wide tables scroll in themselves
+            page.layout.width = "100%"
+        self._below = ipywidgets.VBox([])
+        self._details = ipywidgets.VBox(
+            [
+                row(self._status),
+                row(c["variant"], c["step"], c["stop"], c["open"]),
+                self.opening,
+                c["tabs"],
+                self._below,
+            ],
+            layout={"display": "none"},
+        )
+        self._css_class = f"tcnaps-explorer-{self.model_id}"  # several may be on one page, each with its images
+        self.add_class(self._css_class)
+        self._style_sheet.value = explorer_html.style_sheet(self._css_class, None, 56)
+        self.children = [
+            self._style_sheet,
+            keys(),
+            row(c["evaluation"], c["better"], c["than"]),
+            row(c["limits"], c["sort"]),
+            row(c["dataset"], c["ways"], c["shots"]),
+            self.notice,
+            row(self._count, self.work, height="46px"),  # room for the bar, so that nothing moves when it appears
+            self._header,
+            c["episodes"],
+            self._details,
+        ]
+
+    def _listen(self) -> None:
+        self.on("evaluation", self._change_evaluation)
+        for name in ("better", "than", "limits"):
+            self.on(name, self.load)
+        for name in ("sort", "dataset", "ways", "shots"):
+            self.on(name, self._filter)
+        self.on("episodes", self._choose)
+        for name in ("variant", "stop"):
+            self.on(name, self._to_stop)
+        for name in ("step", "tabs"):
+            self.on(name, self._draw)
+        self.on("open", self._open)
+        self.on("close", self._close)
 
     def _change_evaluation(self) -> None:
-        with self._silently():
-            offered = exploring.variants_of(self.study, self.c.evaluation.value)
-            self.c.offer_variants(offered, self.c.better.value, self.c.than.value)
+        with self.quietly():
+            variants = explorer_data.variants_of(self.study, self.controls["evaluation"].value)
+            explorer_controls.offer_variants(self.controls, variants)
         self.load()
+
+    def _loaded(self, result) -> None:
+        self._settings, self._rows_of, self.rows, self.table = result
+        self.remember(SETTINGS)
+        with self.quietly():
+            explorer_controls.offer_filters(self.controls, self.table)
+        self._filter()
 
     def _filter(self) -> None:
         if self._settings is None:
             return
-        (_, better, than, _), c = self._settings, self.c
-        self.listed = exploring.chosen(self.table, c.datasets(self.table), c.ways.value, c.shots.value, c.sort.value)
-        with self._silently():
-            c.list_episodes(self.listed, better, than, self._at[1] if self._at else None)
-        c.count.value = pages.words(
-            exploring.in_words(self.listed, better, than)
-            + (
-                f" The list holds the first {controls.MOST_LISTED} of them."
-                if len(self.listed) > controls.MOST_LISTED
-                else ""
-            )
-        )
-        if self.listed.empty:
+        (_, better, than, _), chosen = self._settings, self.values()
+        datasets = explorer_controls.datasets_of(chosen["dataset"], self.table)
+        self.listed = explorer_data.chosen(self.table, datasets, chosen["ways"], chosen["shots"], chosen["sort"])
+        heading, options = explorer_controls.lines(self.listed, better, than)
+        self._header.value = f'<div class="xheader">{heading}</div>'
+        values = [value for _, value in options]
+        before = self._at[1] if self._at else None
+        with self.quietly():
+            self.controls["episodes"].options = options
+            if values:
+                self.controls["episodes"].value = before if before in values else values[0]
+        words = explorer_data.in_words(self.listed, better, than)
+        if len(self.listed) > len(options):
+            words += f" The list holds the first {len(options)} of them."
+        self._count.value = explorer_html.words(words)
+        if options:
+            self._choose()
+        else:
+            if self._wanted() == self._settings:
+                self.work.cancel()
             self._at, self.own = None, {}
-            self.fetching.cancel()
-            c.details.layout.display = "none"
-        elif self._threaded and not self._choose():
-            self._draw()
+            self._details.layout.display = "none"
 
-    def _choose(self) -> bool:
-        """Fetches the episode that is chosen in the list; whether it is another than before."""
-        chosen = self.c.episodes.value
-        at = self._settings, chosen
-        if chosen is None or at == self._at or self.loading.busy:  # what is being loaded chooses again
-            return False
+    def _choose(self) -> None:
+        """Fetches the episode that is chosen in the list, unless it is shown already."""
+        place = self.controls["episodes"].value
+        at = self._settings, place
+        if place is None or at == self._at or self._wanted() != self._settings:  # what is being loaded chooses again
+            return
         _, better, than, _ = self._settings
-        rows, row = (
-            self.rows,
-            self.table[(self.table["dataset"] == chosen[0]) & (self.table["episode"] == chosen[1])].iloc[0],
-        )
+        rows, table = self.rows, self.table
+        found = table[(table["dataset"] == place[0]) & (table["episode"] == place[1])].iloc[0]
 
         def work():
-            yield 0.1, f"Reading episode {chosen[1]} of {chosen[0]}"
-            own = {variant: episode_rows.rows_of_episode(rows, variant, *chosen) for variant in (better, than)}
-            yield 0.3, f"Opening {chosen[0]}"
+            yield 0.1, f"Reading episode {place[1]} of {place[0]}"
+            own = {variant: episode_table.rows_of_episode(rows, variant, *place) for variant in (better, than)}
+            yield 0.3, "Fetching its images"
             images = thumbnails = problem = None
             try:
-                images = reopen(self.study, own[better])
-                yield 0.7, "Fetching its images"
-                thumbnails = pages.thumbnails(images)
+                images = replay(self.study, own[better])
+                thumbnails = explorer_html.thumbnails(images)
             except (StaleRowsError, DatasetError, OSError) as error:  # the numbers can be shown all the same
                 problem = error
-            return row, own, images, thumbnails, problem
+            return found, own, images, thumbnails, problem
 
         self._at = at
-        self.fetching.start(work, self._fetched, self._forget, self._threaded)
-        return True
+        self.work.start(work, self._fetched, self._forget, self._threaded)
 
-    def _forget(self, picture: str | None = None) -> None:
-        """What failed or was cancelled is not there: the episode, or a picture."""
-        if picture is None:
-            self._at = None
-        else:
-            self._drawn.pop(picture, None)
+    def _forget(self) -> None:
+        self._at = None
 
     def _fetched(self, result) -> None:
         self.row, self.own, self.images, thumbnails, self.problem = result
         better, than = self.own
-        self._drawer = pages.Drawer(episode_rows.class_names(self.own[better]), thumbnails)
+        self._drawer = explorer_html.Drawer(episode_table.class_names(self.own[better]), thumbnails)
         size = 56 if self.row["way"] <= 10 else 44
-        self.c.style_sheet.value = pages.style_sheet(self.name, thumbnails, size)
-        with self._silently():
-            before = self.c.variant.index
-            self.c.variant.options = [better, than]
-            self.c.variant.index = before or 0
-            self.c.step.max = episode_rows.recorded_steps(self.own[better])
-        self.c.details.layout.display = ""
+        self._style_sheet.value = explorer_html.style_sheet(self._css_class, thumbnails, size)
+        with self.quietly():
+            variant = self.controls["variant"]
+            before = variant.index
+            variant.options = [better, than]
+            variant.index = before or 0
+            self.controls["step"].max = episode_table.recorded_steps(self.own[better])
+        self._details.layout.display = ""
         self._to_stop()
         if self.problem is not None:
             raise self.problem
@@ -229,98 +247,48 @@ class Explorer(ipywidgets.VBox):
 
     def _to_stop(self) -> None:
         if self.own:
-            with self._silently():
-                self.c.step.value = self._stops()[self.c.variant.value]
+            with self.quietly():
+                self.controls["step"].value = self._stops()[self.controls["variant"].value]
             self._draw()
 
     def _draw(self) -> None:
-        """The status line and the page that is open."""
+        """Shows the status line and the page that is open."""
         if not self.own:
             return
-        variant, step, page = self.c.variant.value, self.c.step.value, self.c.tabs.selected_index
+        variant, step = self.controls["variant"].value, self.controls["step"].value
         own, stop = self.own[variant], self._stops()[variant]
-        self.c.status.value = pages.words(episode_rows.status(self.row, variant, own, step, stop))
-        if page == controls.IMAGES:
-            missing = "" if self.problem is None else pages.words(f"✕ The images can't be shown: {self.problem}")
-            self.c.sheet.value = missing + self._drawer.sheet(
-                episode_rows.at_step(own, step), episode_rows.recall_by_class(own, step)
-            )
-        elif page == controls.STEPS:
-            found = episode_rows.some_queries(own, self.c.which.value, step)
-            self.c.by_step.value = self._drawer.steps(found, step, stop)
-        elif page == controls.CONFUSION:
-            counts, mistakes = episode_rows.confusion(own, step), episode_rows.mistakes(own, step)
-            self.c.matrix.value = self._drawer.confusion(counts, mistakes)
-        elif page == controls.CLASSES:
-            key = self.row["evaluation"], self.row["dataset"], self.row["episode"], tuple(self._stops().items())
-            self._once("classes", key, self._draw_classes)
-        elif page == controls.SHOTS:
-            self._once("shots", (self._settings, tuple(self.listed.index)), self._draw_shots)
-
-    def _draw_classes(self) -> None:
-        recalls = {
-            variant: episode_rows.recall_by_class(self.own[variant], stop)
-            for variant, stop in reversed(self._stops().items())
-        }
-        self.c.show_classes(recalls)
-
-    def _draw_shots(self) -> None:
-        _, better, than, limits = self._settings
-        rows, listed = self.rows, self.listed
-
-        def work():
-            yield 0.2, f"Class recall in {len(listed)} episodes"
-            return exploring.recall_by_shot(rows, listed, [than, better], limits)
-
-        self.averaging.start(work, lambda found: self.c.show_shots(found, len(listed)), lambda: self._forget("shots"))
-
-    def _once(self, name: str, key: tuple, draw: Callable[[], None]) -> None:
-        """Draws a picture unless it shows the same already, or is about to."""
-        if self._drawn.get(name) != key:
-            self._drawn[name] = key
-            try:
-                draw()
-            except Exception:
-                self._forget(name)
-                raise
+        self._status.value = explorer_html.words(episode_table.status(self.row, variant, own, step, stop))
+        if self.controls["tabs"].selected_index == explorer_controls.IMAGES:
+            missing = "" if self.problem is None else f"✕ The images can't be shown: {self.problem}"
+            found, recalls = episode_table.at_step(own, step), episode_table.recall_by_class(own, step)
+            self._sheet.value = explorer_html.words(missing) + self._drawer.sheet(found, recalls)
+        else:
+            counts, mistakes = episode_table.confusion(own, step), episode_table.mistakes(own, step)
+            self._confusion.value = self._drawer.confusion(counts, mistakes)
 
     def _open(self) -> None:
         if not self.own:
             return
-        variant, evaluation, dataset = self.c.variant.value, self.row["evaluation"], self.row["dataset"]
-        episode = int(self.row["episode"])
+        place = self.controls["variant"].value, self.row["evaluation"], self.row["dataset"], int(self.row["episode"])
 
         def work():
             yield 0.1, "Loading the network and computing the episode's features"
-            from tcnaps.widgets import stepper  # needs PyTorch, which looking at results does not
+            from tcnaps.widgets.stepper_widget import Stepper  # needs PyTorch, which looking at results does not
 
-            return stepper(self.study, variant=variant, evaluation=evaluation, dataset=dataset, episode=episode)
+            stepper = Stepper(self.study, *place)
+            stepper.load(threaded=False)
+            return stepper
 
-        def then(widget):
-            title = f"<b>Stepper: {html.escape(f'{variant}, {evaluation}, {dataset}, episode {episode}')}</b>"
-            bar = ipywidgets.HBox([ipywidgets.HTML(title), self.c.close])
-            self.c.below.children = [bar, widget]
+        def then(stepper):
+            title = ipywidgets.HTML(f"<b>Stepper: {html.escape('{}, {}, {}, episode {}'.format(*place))}</b>")
+            self._below.children = [row(title, self.controls["close"]), stepper]
 
         self.opening.start(work, then)
 
     def _close(self) -> None:
-        self.c.below.children = []
+        self._below.children = []
 
-    def _reacting(self, reaction: Callable[[], object]) -> Callable[..., None]:
-        """A callback that shows its errors, and ignores what the explorer does to its own controls."""
 
-        def callback(_) -> None:
-            with parts.LOCK:
-                if not self._quiet:
-                    with parts.guarded(self.notice):
-                        reaction()
-
-        return callback
-
-    @contextmanager
-    def _silently(self) -> Iterator[None]:
-        before, self._quiet = self._quiet, True
-        try:
-            yield
-        finally:
-            self._quiet = before
+def _check_different(better: str, than: str) -> None:
+    if better == than:
+        raise ValueError(f"{better} can't be compared with itself: choose two variants.")

@@ -3,19 +3,19 @@
 import re
 from collections.abc import Sequence
 
-from ipywidgets import Checkbox, Dropdown, IntRangeSlider, IntSlider, Layout
+from ipywidgets import Checkbox
 
 from tcnaps.config import Study
-from tcnaps.evaluation.result_files import rows_file
+from tcnaps.evaluation.result_files import load_rows
 from tcnaps.figures import results as figures
 from tcnaps.figures.style import DOMAIN_NAMES
 from tcnaps.method.variants import VARIANTS
-from tcnaps.widgets import view_data as viewing
+from tcnaps.widgets import explorer_data, view_data
 from tcnaps.widgets.base_view import View
-from tcnaps.widgets.choices import Choices
-from tcnaps.widgets.widget_base import WIDE, kept, study_key
+from tcnaps.widgets.controls import Choices, menu, offer, range_slider, refit, slider
+from tcnaps.widgets.widget_base import shown_again, study_key
 
-MAIN = ("Simple", "Transductive")  # what the class-recall figure compares
+MAIN = ("Simple", "Transductive")  # what the figure of class recall compares
 CELL = re.compile(r"minimum (\d+), maximum (\d+)")  # the name of a heatmap's cell
 DOMAINS = [(DOMAIN_NAMES[key], key) for key in ("all", "in", "out")]
 
@@ -25,80 +25,56 @@ class RecallView(View):
 
     kind, height = "class-recall", 2.9
 
-    def controls(self):
+    def make_filters(self):
         study, evaluations = self.study, list(self.study.evaluations)
-        names = viewing.variants_of(study, evaluations[0])
-        datasets, first = study.evaluations[evaluations[0]].datasets, viewing.first_choice(names, MAIN)
+        names = view_data.variants_of(study, evaluations[0])
+        datasets, first = study.evaluations[evaluations[0]].datasets, view_data.first_choice(names, MAIN)
+        own = {dataset.domain for dataset in study.datasets.values()}
+        panels = list(DOMAIN_NAMES) if len(own) > 1 else list(own)
         return {
-            "evaluation": _dropdown("Evaluation:", evaluations, "265px"),
-            "value": _dropdown("Show:", self._values(first), "225px"),
-            "shots": IntRangeSlider(
-                value=(1, 1),
-                min=1,
-                max=1,
-                description="Shots:",
-                continuous_update=False,
-                style=WIDE,
-                layout=Layout(width="300px"),
-            ),
+            "evaluation": menu("Evaluation:", 265, evaluations),
+            "value": menu("Show:", 225, self._values(first)),
+            "shots": range_slider("Shots:", 300, 1, 1, (1, 1)),
             "variants": Choices("Variants", names, first),
-            "datasets": Choices("Datasets", datasets, datasets, _domain_marks(study)),
-            "domains": Choices("Panels", list(DOMAIN_NAMES), _panels(study), DOMAIN_NAMES, width="auto"),
+            "datasets": Choices("Datasets", datasets, datasets, _with_domains(study)),
+            "domains": Choices("Panels", list(DOMAIN_NAMES), panels, DOMAIN_NAMES),
             "apart": Checkbox(
-                False, description="every shot by itself, not in bins", indent=False, layout=Layout(width="auto")
+                False, description="every shot by itself, not in bins", indent=False, layout={"width": "auto"}
             ),
         }
 
     @staticmethod
     def _values(variants: Sequence[str]) -> list[tuple[str, str]]:
-        """What can be shown: recall, and where there are several variants, the gain over each."""
+        """What can be shown: recall and, where there are several variants, the gain over each."""
         return [("recall", ""), *((f"gain over {name}", name) for name in variants if len(variants) > 1)]
 
     def follow(self, name):
-        chosen = self.chosen
+        c = self.controls
         if name == "evaluation":
-            names = viewing.variants_of(self.study, chosen["evaluation"].value)
-            chosen["variants"].offer(names, viewing.first_choice(names, chosen["variants"].value))
-            datasets = self.study.evaluations[chosen["evaluation"].value].datasets
-            chosen["datasets"].offer(datasets, datasets)
+            names = view_data.variants_of(self.study, c["evaluation"].value)
+            c["variants"].offer(names, view_data.first_choice(names, c["variants"].value))
+            datasets = self.study.evaluations[c["evaluation"].value].datasets
+            c["datasets"].offer(datasets, datasets)
         if name in ("evaluation", "variants"):
-            options, before = self._values(chosen["variants"].value), chosen["value"].value
-            chosen["value"].options = options
-            chosen["value"].value = before if before in dict(options).values() else ""
+            offer(c["value"], self._values(c["variants"].value))
 
-    def missing(self):
-        evaluation = self.chosen["evaluation"].value
-        return any((evaluation, name) not in self.known for name in self.chosen["variants"].value)
+    def wanted(self):
+        return [(self.controls["evaluation"].value, name) for name in self.controls["variants"].value]
 
-    def load(self):
-        evaluation, variants = self.chosen["evaluation"].value, self.chosen["variants"].value
-        return viewing.load_recalls(self.study, evaluation, variants, self.known)
+    def fetch(self, evaluation, variant):
+        return view_data.recalls_of(self.study, evaluation, variant)
 
     def see(self):
-        chosen = {name: control.value for name, control in self.chosen.items()}
-        recalls = [self.known[chosen["evaluation"], name] for name in chosen["variants"]]
+        chosen = self.values()
+        recalls = [self.known[key] for key in self.wanted()]
         if recalls:
-            self._quietly(lambda: self._stretch(int(recalls[0]["shot"].max())))
-        return viewing.recall_seen(
-            recalls,
-            chosen["datasets"],
-            chosen["domains"],
-            self.chosen["shots"].value,
-            chosen["value"] or None,
-            chosen["apart"],
-        )
-
-    def _stretch(self, highest: int) -> None:
-        """The slider reaches the highest shot there is; a handle at its end stays at the end."""
-        slider = self.chosen["shots"]
-        if slider.max != highest:
-            low, high = slider.value
-            whole = high == slider.max
-            slider.max = highest
-            slider.value = (min(low, highest), highest if whole else min(high, highest))
+            with self.quietly():
+                refit(self.controls["shots"], 1, int(recalls[0]["shot"].max()))
+        shots, against = self.controls["shots"].value, chosen["value"] or None
+        return view_data.recall_seen(recalls, chosen["datasets"], chosen["domains"], shots, against, chosen["apart"])
 
     def panels(self, figure, seen, marked):
-        domains = [domain for domain in DOMAIN_NAMES if domain in self.chosen["domains"].value]
+        domains = [domain for domain in DOMAIN_NAMES if domain in self.controls["domains"].value]
         axes = figure.subplots(1, len(domains), sharey=True, squeeze=False)[0]
         figures.class_recall(axes, seen.frame, domains, "difference" if "difference" in seen.frame else "recall")
 
@@ -108,101 +84,72 @@ class RefinementView(View):
 
     kind, height, marking = "refinement-steps", 3.3, ("minimum", "maximum")
 
-    def controls(self):
+    def make_filters(self):
         study, rule = self.study, self.study.refinement
-        recorded = rule.recorded_steps
-        names = list(study.evaluations)
+        recorded, names = rule.recorded_steps, list(study.evaluations)
         datasets = study.evaluations[names[0]].datasets
-        most = min(viewing.LARGEST_MINIMUM, recorded)
-        wide = Layout(width="290px")
+        highest = min(view_data.LARGEST_MINIMUM, recorded)
         return {
-            "evaluation": _dropdown("Evaluation:", names, "255px"),
-            "training": _dropdown("Variant:", self._trainings(names[0]), "205px"),
-            "domain": _dropdown("Domain:", DOMAINS, "200px"),
-            "value": _dropdown("Show:", ["gain", "accuracy"], "135px"),
-            "minimum": IntSlider(
-                value=max(1, min(rule.minimum_steps, most)),
-                min=1,
-                max=most,
-                description="Minimum:",
-                style=WIDE,
-                layout=wide,
-                continuous_update=False,
-            ),
-            "maximum": IntSlider(
-                value=max(1, rule.maximum_steps),
-                min=1,
-                max=recorded,
-                description="Maximum:",
-                style=WIDE,
-                layout=wide,
-                continuous_update=False,
-            ),
-            "datasets": Choices("Datasets", datasets, datasets, _domain_marks(study)),
+            "evaluation": menu("Evaluation:", 255, names),
+            "training": menu("Variant:", 205, self._trainings(names[0])),
+            "domain": menu("Domain:", 200, DOMAINS),
+            "value": menu("Show:", 135, ["gain", "accuracy"]),
+            "minimum": slider("Minimum:", 290, 1, highest, max(1, min(rule.minimum_steps, highest))),
+            "maximum": slider("Maximum:", 290, 1, recorded, max(1, rule.maximum_steps)),
+            "datasets": Choices("Datasets", datasets, datasets, _with_domains(study)),
         }
 
     def _trainings(self, evaluation: str) -> list[tuple[str, str]]:
-        """What refines at test time, by its variant's name; Transductive first."""
-        names = [name for name in viewing.variants_of(self.study, evaluation) if VARIANTS[name].refinement_at_test]
+        """The trainings with a variant that refines at test time, by its name; Transductive first."""
+        names = [name for name in view_data.variants_of(self.study, evaluation) if VARIANTS[name].refinement_at_test]
         names.sort(key=lambda name: name != "Transductive")
         return [(name, VARIANTS[name].training) for name in names]
 
     def follow(self, name):
-        chosen = self.chosen
+        c = self.controls
         if name == "evaluation":
-            options = self._trainings(chosen["evaluation"].value)
-            before = chosen["training"].value
-            chosen["training"].options = options
-            chosen["training"].value = before if before in dict(options).values() else options[0][1]
-            datasets = self.study.evaluations[chosen["evaluation"].value].datasets
-            chosen["datasets"].offer(datasets, datasets)
-        low, high = chosen["minimum"], chosen["maximum"]
-        if name == "minimum" and low.value > high.value:
-            high.value = low.value
-        if name == "maximum" and low.value > high.value:
-            low.value = high.value
-        if name in ("minimum", "maximum") and self._cell() in self.points.options:
-            self.points.value = self._cell()
+            offer(c["training"], self._trainings(c["evaluation"].value))
+            datasets = self.study.evaluations[c["evaluation"].value].datasets
+            c["datasets"].offer(datasets, datasets)
+        if name in self.marking:
+            if c["minimum"].value > c["maximum"].value:
+                other = "maximum" if name == "minimum" else "minimum"
+                c[other].value = c[name].value
+            if self._cell() in c["points"].options:
+                c["points"].value = self._cell()
 
     def _cell(self) -> str:
-        return f"minimum {self.chosen['minimum'].value}, maximum {self.chosen['maximum'].value}"
+        return f"minimum {self.controls['minimum'].value}, maximum {self.controls['maximum'].value}"
 
     def preferred(self, names):
         return super().preferred(names) or self._cell()
 
-    def _point_changed(self):
-        cell = CELL.fullmatch(self.points.value)
-        if cell and not self._held:
-            low, high = map(int, cell.groups())
+    def _choose_point(self):
+        cell = CELL.fullmatch(self.controls["points"].value)
+        if cell:
+            with self.quietly():
+                self.controls["minimum"].value, self.controls["maximum"].value = map(int, cell.groups())
+        super()._choose_point()
 
-            def move():
-                self.chosen["minimum"].value, self.chosen["maximum"].value = low, high
+    def wanted(self):
+        return [(self.controls["evaluation"].value, self.controls["training"].value)]
 
-            self._quietly(move)
-        super()._point_changed()
-
-    def missing(self):
-        return (self.chosen["evaluation"].value, self.chosen["training"].value) not in self.known
-
-    def load(self):
-        chosen = self.chosen
-        return viewing.load_refinement(self.study, chosen["evaluation"].value, chosen["training"].value, self.known)
+    def fetch(self, evaluation, training):
+        return load_rows(self.study, evaluation, [training])
 
     def keep(self, found):
         self.known = found or self.known  # one table at a time: those of large studies fill the memory
 
     def see(self):
-        chosen = {name: control.value for name, control in self.chosen.items()}
-        rows = self.known[chosen["evaluation"], chosen["training"]]
-        return viewing.refinement_seen(
-            rows, chosen["training"], self.study.refinement.recorded_steps, chosen["datasets"], chosen["domain"]
-        )
+        chosen = self.values()
+        rows, steps = self.known[self.wanted()[0]], self.study.refinement.recorded_steps
+        return view_data.refinement_seen(rows, chosen["training"], steps, chosen["datasets"], chosen["domain"])
 
     def panels(self, figure, seen, marked):
         axes = figure.subplots(1, 2, width_ratios=[2.1, 1])
         cell = CELL.fullmatch(self.point or "") if marked else None
         mark = tuple(map(int, cell.groups())) if cell else (0, 0)  # (0, 0) is no cell of the heatmap
-        figures.refinement_heatmap(axes[0], seen.frame, self.chosen["value"].value, mark)
+        figures.refinement_heatmap(axes[0], seen.frame, self.controls["value"].value, mark)
         figures.accuracy_by_step(axes[1], seen.steps, value="gain")
 
 
@@ -211,32 +158,28 @@ class QueryCountView(View):
 
     kind, height = "number-of-queries", 3.0
 
-    def controls(self):
-        names = viewing.query_count_variants(self.study)
+    def make_filters(self):
+        names = view_data.query_count_variants(self.study)
         return {
-            "variants": Choices("Variants", names, viewing.first_choice(names, ("FEOT", "Transductive"))),
-            "domain": _dropdown("Domain:", DOMAINS, "220px"),
+            "variants": Choices("Variants", names, view_data.first_choice(names, ("FEOT", "Transductive"))),
+            "domain": menu("Domain:", 220, DOMAINS),
             "settings": Choices("Ways and shots", (), ()),
-            "datasets": Choices("Datasets", (), (), _domain_marks(self.study)),
+            "datasets": Choices("Datasets", (), (), _with_domains(self.study)),
         }
 
-    def missing(self):
-        return tuple(self.chosen["variants"].value) not in self.known
+    def wanted(self):
+        return [self.controls["variants"].value]
 
-    def load(self):
-        return viewing.load_query_episodes(self.study, self.chosen["variants"].value, self.known)
+    def fetch(self, *variants):
+        return view_data.query_episodes(self.study, variants)
 
     def see(self):
-        episodes = self.known[tuple(self.chosen["variants"].value)]
-        self._quietly(
-            lambda: [
-                self.chosen[control].offer_more(list(episodes[column].unique()))
-                for control, column in (("settings", "evaluation"), ("datasets", "dataset"))
-            ]
-        )
-        return viewing.query_count_seen(
-            episodes, self.chosen["datasets"].value, self.chosen["domain"].value, self.chosen["settings"].value
-        )
+        episodes = self.known[self.controls["variants"].value]
+        with self.quietly():
+            for name, column in (("settings", "evaluation"), ("datasets", "dataset")):
+                self.controls[name].offer_more(list(episodes[column].unique()))
+        chosen = self.values()
+        return view_data.query_count_seen(episodes, chosen["datasets"], chosen["domain"], chosen["settings"])
 
     def panels(self, figure, seen, marked):
         axes = figure.subplots(1, seen.frame["evaluation"].nunique(), squeeze=False)[0]
@@ -245,40 +188,22 @@ class QueryCountView(View):
 
 def recall_view(study: Study) -> RecallView:
     """Class recall against shot: choose variants, datasets, domains and shots."""
-    return _made(RecallView, study)
+    return _shown(RecallView, study)
 
 
 def refinement_view(study: Study) -> RefinementView:
     """The heatmap of minimum and maximum steps, and the gain step by step."""
-    return _made(RefinementView, study)
+    return _shown(RefinementView, study)
 
 
 def query_count_view(study: Study) -> QueryCountView:
     """Accuracy against the number of queries per class."""
-    return _made(QueryCountView, study)
+    return _shown(QueryCountView, study)
 
 
-def _made(view: type[View], study: Study) -> View:
-    """The view of this study as it was left, unless results have changed since; a run cell shows it again."""
-    files = (
-        rows_file(study, training, name, dataset)
-        for name, evaluation in study.evaluations.items()
-        for training in evaluation.trainings
-        for dataset in evaluation.datasets
-    )
-    times = tuple(file.stat().st_mtime_ns if file.is_file() else 0 for file in files)
-    return kept(view.__name__, (study_key(study), times), lambda: view(study))
+def _shown(view: type[View], study: Study) -> View:
+    return shown_again(view.kind, (study_key(study), explorer_data.results_stamp(study)), lambda: view(study))
 
 
-def _dropdown(description: str, options: Sequence, width: str) -> Dropdown:
-    return Dropdown(options=options, description=description, style=WIDE, layout=Layout(width=width))
-
-
-def _panels(study: Study) -> list[str]:
-    """A panel for each domain and for all; of a study of one domain, that alone."""
-    own = {dataset.domain for dataset in study.datasets.values()}
-    return list(DOMAIN_NAMES) if len(own) > 1 else list(own)
-
-
-def _domain_marks(study: Study) -> dict[str, str]:
+def _with_domains(study: Study) -> dict[str, str]:
     return {name: f"{name} ({dataset.domain})" for name, dataset in study.datasets.items()}

@@ -1,4 +1,4 @@
-"""A row of the results → the very images it came from, drawn again and compared with what was recorded."""
+"""An episode of the results → the very images it came from, drawn again and compared with what was recorded."""
 
 from dataclasses import dataclass
 
@@ -12,15 +12,15 @@ from tcnaps.episodes.sampling import Draw, draw_episode
 
 
 class StaleRowsError(ValueError):
-    """An episode can't be rebuilt as its rows recorded it; the message says what differs and the remedy."""
+    """An episode can't be drawn again as its rows recorded it; the message says what differs and the remedy."""
 
 
 @dataclass(frozen=True)
-class Reopened:
+class Replayed:
     """An episode's images, in the order of its rows.
 
     Attributes:
-        class_names: one a label.
+        class_names: by label.
     """
 
     draw: Draw
@@ -36,13 +36,13 @@ def remedy(study: Study) -> str:
     return f"`make figures STUDY={file if there else f'<the YAML of study {study.name}>'}`"
 
 
-def reopen(study: Study, own: pd.DataFrame) -> Reopened:
-    """The very images of an episode, drawn again from seed, dataset, split and index, and compared with its rows.
+def replay(study: Study, own: pd.DataFrame) -> Replayed:
+    """Draws an episode again from seed, dataset, split and number, and compares it with its rows.
 
-    The images' numbers, labels, classes and shots are compared; not their pixels.
+    The images' numbers, labels, classes and shots are compared, but not their pixels.
 
     Args:
-        own: of `rows_of_episode`.
+        own: of `episode_table.rows_of_episode`.
 
     Raises:
         StaleRowsError: other images or classes come out, as data, seed or protocol have changed since the evaluation.
@@ -51,18 +51,18 @@ def reopen(study: Study, own: pd.DataFrame) -> Reopened:
     first = own.iloc[0]
     name, index = first["evaluation"], int(first["episode"])
     title = f"Episode {index} of {first['dataset']}, evaluation {name}"
+    again = f"evaluate again: {remedy(study)}."
     if name not in study.evaluations or first["dataset"] not in study.datasets:
         raise StaleRowsError(
-            f"{title}: study '{study.name}' has no such dataset or evaluation any more. "
-            f"Evaluate again: {remedy(study)}."
+            f"{title}: study '{study.name}' no longer has this dataset or evaluation. Restore it, or {again}"
         )
     source = open_split(study, first["dataset"], first["split"])
     try:
         draw = draw_episode(source, study.evaluations[name].protocol, study.seed, index)
     except ValueError as error:
         raise StaleRowsError(
-            f"{title} can't be drawn again: {error}. If data, seed or protocol have changed since "
-            f"the evaluation, evaluate again: {remedy(study)}."
+            f"{title} can't be drawn again: {str(error).rstrip('.')}. "
+            f"If data, seed or protocol have changed since then, {again}"
         ) from error
     names = tuple(source.class_names[k] for k in draw.classes)
     shots = np.bincount(draw.support_labels, minlength=len(names))
@@ -72,15 +72,10 @@ def reopen(study: Study, own: pd.DataFrame) -> Reopened:
         "shot": shots[draw.query_labels],
         "class_name": np.array(names, dtype=object)[draw.query_labels],
     }
-    differing = [
-        column
-        for column, values in drawn.items()
-        if len(values) != len(own) or (own[column].to_numpy() != values).any()
-    ]
+    differing = [c for c, v in drawn.items() if len(v) != len(own) or (own[c].to_numpy() != v).any()]
     if differing:
         raise StaleRowsError(
-            f"{title} is drawn differently now than its rows recorded ({', '.join(differing)} "
-            "differ): data, seed or protocol have changed since the evaluation. Evaluate again: "
-            f"{remedy(study)}."
+            f"{title} now has other images than its rows recorded ({', '.join(differing)} differ): "
+            f"data, seed or protocol have changed since the evaluation. To renew the rows, {again}"
         )
-    return Reopened(draw, names, source.images[draw.support_images], source.images[draw.query_images])
+    return Replayed(draw, names, source.images[draw.support_images], source.images[draw.query_images])

@@ -1,7 +1,7 @@
-"""One episode under refinement, step by step: what the soft k-means stepper shows, without showing it.
+"""One episode under refinement, step by step: what the soft k-means stepper shows.
 
-`run` refines an episode's features (`tcnaps.widgets.episode_features`) under any head; `changes` and `verdict` say what a step did
-and where the stopping rule ends.
+`run` refines an episode's features (`episode_features`) under any head. `changes` says what a step did, `verdict` where
+the stopping rule ends.
 """
 
 from dataclasses import dataclass, replace
@@ -18,32 +18,31 @@ from tcnaps.method.clustering import one_hot, refinement_steps
 from tcnaps.method.head import Head
 from tcnaps.method.stopping import stopping_step
 from tcnaps.method.variants import VARIANTS, Variant
-from tcnaps.widgets.episode_features import EpisodeFeatures, one_of
+from tcnaps.widgets.episode_features import EpisodeFeatures
+from tcnaps.widgets.explorer_data import one_of
 
-# What the stepper's switch changes of a head; the rest, the identity_weight among it, stays the training's.
+_MAHALANOBIS = {"metric": "mahalanobis", "log_determinant": False, "scale": 1.0, "update": "means and covariances"}
+# What the stepper's menu changes of a head; the rest, the identity_weight among it, stays the training's.
 HEADS = {
-    "Mahalanobis": {"metric": "mahalanobis", "log_determinant": False, "scale": 1.0, "update": "means and covariances"},
-    "log-determinant": {
-        "metric": "mahalanobis",
-        "log_determinant": True,
-        "scale": 0.5,
-        "update": "means and covariances",
-    },
-    "Euclidean": {"metric": "euclidean", "log_determinant": False, "scale": 1.0, "update": "means and covariances"},
-    "means only": {"metric": "mahalanobis", "log_determinant": False, "scale": 1.0, "update": "means"},
+    "Mahalanobis": _MAHALANOBIS,
+    "log-determinant": _MAHALANOBIS | {"log_determinant": True, "scale": 0.5},
+    "Euclidean": _MAHALANOBIS | {"metric": "euclidean"},
+    "means only": _MAHALANOBIS | {"update": "means"},
 }
+OUTCOMES = ("became right", "became wrong", "still wrong", "wrong", "right")  # of a query at a step
 PLANES = ("classes after the last step", "classes after step 0", "true classes", "principal components")
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """What refinement steps 0, ..., T found in one episode.
+    """What refinement steps 0, …, T found in one episode.
 
     Attributes:
         view: the same in a plane.
-        labels, confidences: of the query images: the most probable class and its responsibility.
+        labels, confidences: each query's most probable class and its responsibility.
+        right: whether that is the query's class.
         accuracy, mean_confidence: in [0, 1].
-        changed: whose label differs from the step before; nobody's at step 0.
+        changed: whether the query's label differs from the step before; never at step 0.
     """
 
     view: PlaneView
@@ -72,12 +71,11 @@ class Verdict:
 
 def head_name(head: Head) -> str | None:
     """The name in `HEADS` of a head's settings; None for others."""
-    own = {name for name, changes in HEADS.items() if replace(head, **changes) == head}
-    return next(iter(own), None)
+    return next((name for name, changes in HEADS.items() if replace(head, **changes) == head), None)
 
 
 def with_head(head: Head, name: str, identity_weight: float | int) -> Head:
-    """A training's head, switched.
+    """A training's head with the settings of another.
 
     Args:
         name: of `HEADS`.
@@ -89,34 +87,27 @@ def with_head(head: Head, name: str, identity_weight: float | int) -> Head:
     return replace(head, **HEADS[name], identity_weight=float(identity_weight))
 
 
-def run(material: EpisodeFeatures, head: Head | None = None, steps: int = 10, plane: str = PLANES[0]) -> Trajectory:
+def run(features: EpisodeFeatures, head: Head | None = None, steps: int = 10, plane: str = PLANES[0]) -> Trajectory:
     """Refines one episode.
 
     Args:
-        head: default: the training's.
-        plane: of `PLANES`: the two directions that tell these classes apart best, or those of the largest spread.
+        head: default: that of the training.
+        plane: of `PLANES`: the two directions that best tell these classes apart, or those of the largest spread.
 
     Raises:
         ValueError: there is no such plane.
     """
     one_of("plane", plane, PLANES, "Planes are")
-    head = head or material.head
-    loop = refinement_steps(material.support_features, material.support_labels, material.query_features, head=head)
-    found = list(islice(loop, steps + 1))
+    head = head or features.head
+    sets = features.support_features, features.support_labels, features.query_features
+    found = list(islice(refinement_steps(*sets, head=head), steps + 1))
     responsibilities = torch.stack([step.responsibilities for step in found])
     labels = torch.stack([step.labels for step in found]).numpy()
-    directions = _directions(material, responsibilities, plane)
+    directions = _directions(features, responsibilities, plane)
     confidences = responsibilities.max(2).values.double().numpy()
-    right = labels == material.query_labels.numpy()
+    right = labels == features.query_labels.numpy()
     return Trajectory(
-        view=project(
-            material.support_features,
-            material.support_labels,
-            material.query_features,
-            responsibilities,
-            head,
-            directions,
-        ),
+        view=project(*sets, responsibilities, head, directions),
         responsibilities=responsibilities.numpy(),
         labels=labels,
         confidences=confidences,
@@ -128,7 +119,7 @@ def run(material: EpisodeFeatures, head: Head | None = None, steps: int = 10, pl
 
 
 def curves(trajectory: Trajectory) -> pd.DataFrame:
-    """One row a step: `step`, `accuracy` and `mean_confidence` in [0, 1], `changed` (labels)."""
+    """One row per step: `step`, `accuracy` and `mean_confidence` in [0, 1], `changed` (labels)."""
     return pd.DataFrame(
         {
             "step": np.arange(trajectory.last + 1),
@@ -139,14 +130,14 @@ def curves(trajectory: Trajectory) -> pd.DataFrame:
     )
 
 
-def changes(material: EpisodeFeatures, trajectory: Trajectory, step: int, which: str = "changed") -> pd.DataFrame:
-    """What a step did to the query images, those whose answer became right or wrong first.
+def changes(features: EpisodeFeatures, trajectory: Trajectory, step: int, which: str = "changed") -> pd.DataFrame:
+    """What a step did to the queries; those whose answer became right or wrong come first.
 
     Args:
         which: `changed` at this step, `wrong` after it, or `all`.
 
     Returns:
-        `query`, `true`, `before` and `after` (numbers of classes; −1 before step 0), `confidence_before` (NaN before
+        `query`, `true`, `before` and `after` (labels; −1 before step 0), `confidence_before` (NaN before
         step 0), `confidence_after` and `outcome`.
 
     Raises:
@@ -154,27 +145,22 @@ def changes(material: EpisodeFeatures, trajectory: Trajectory, step: int, which:
     """
     one_of("choice of queries", which, ("changed", "wrong", "all"), "Choices are")
     _check_step(trajectory, step)
-    after, right = trajectory.labels[step], trajectory.right[step]
-    before = trajectory.labels[step - 1] if step else np.full_like(after, -1)
-    was_right = trajectory.right[step - 1] if step else right
-    outcome = np.select(
-        [right & ~was_right, ~right & was_right, right], ["became right", "became wrong", "right"], "wrong"
-    )
-    outcome = np.where(trajectory.changed[step] & ~right & ~was_right, "still wrong", outcome)
+    after, right, changed = trajectory.labels[step], trajectory.right[step], trajectory.changed[step]
+    was_right = trajectory.right[max(step - 1, 0)]
+    cases = [right & ~was_right, ~right & was_right, changed & ~right, right]
+    outcome = np.select(cases, ["became right", "became wrong", "still wrong", "right"], "wrong")
     frame = pd.DataFrame(
         {
             "query": np.arange(len(after)),
-            "true": material.query_labels.numpy(),
-            "before": before,
+            "true": features.query_labels.numpy(),
+            "before": trajectory.labels[step - 1] if step else np.full_like(after, -1),
             "after": after,
             "confidence_before": trajectory.confidences[step - 1] if step else np.full(len(after), np.nan),
             "confidence_after": trajectory.confidences[step],
-            "outcome": outcome,
+            "outcome": pd.Categorical(outcome, OUTCOMES, ordered=True),
         }
     )
-    kept = {"changed": trajectory.changed[step], "wrong": ~right, "all": np.ones_like(right)}[which]
-    order = ["became right", "became wrong", "still wrong", "wrong", "right"]
-    frame["outcome"] = pd.Categorical(frame["outcome"], order, ordered=True)
+    kept = {"changed": changed, "wrong": ~right, "all": np.ones_like(right)}[which]
     return frame[kept].sort_values(["outcome", "query"]).reset_index(drop=True)
 
 
@@ -204,11 +190,11 @@ def verdict(trajectory: Trajectory, minimum: int, maximum: int) -> Verdict:
 
 
 def convergence(trajectory: Trajectory) -> Verdict:
-    """The first step at which no label changes."""
+    """Where and whether refinement converges: the first step at which no label changes."""
     step = stopping_step(trajectory.labels, min(1, trajectory.last), trajectory.last)
     if step > 0 and not trajectory.changed[step].any():
         return Verdict(step, True, f"The first step at which no label changes: {step}.")
-    return Verdict(step, False, f"Labels still change at step {step}, the last that is computed.")
+    return Verdict(step, False, f"Labels still change at step {step}, the last one computed.")
 
 
 def status(trajectory: Trajectory, step: int) -> str:
@@ -218,21 +204,21 @@ def status(trajectory: Trajectory, step: int) -> str:
         ValueError: there is no such step.
     """
     _check_step(trajectory, step)
-    done = "the support set's classes" if step == 0 else f"{_labels(int(trajectory.changed[step].sum()))} changed"
+    done = "classes of the support set" if step == 0 else f"{_labels(int(trajectory.changed[step].sum()))} changed"
     return (
         f"Step {step} of {trajectory.last} · {done} · accuracy {100 * trajectory.accuracy[step]:.1f}% · "
         f"mean confidence {100 * trajectory.mean_confidence[step]:.1f}%"
     )
 
 
-def described(material: EpisodeFeatures) -> str:
+def described(features: EpisodeFeatures) -> str:
     """Which episode it is, and how large."""
-    shots = material.support_labels.bincount(minlength=material.way)
+    shots = features.support_labels.bincount(minlength=features.way)
     low, high = int(shots.min()), int(shots.max())
     shot = f"{low}-shot" if low == high else f"shots {low} to {high}"
     return (
-        f"{material.dataset}, {material.evaluation}, episode {material.episode}: {material.way}-way, {shot}, "
-        f"{len(material.query_labels)} queries."
+        f"{features.dataset}, {features.evaluation}, episode {features.episode}: {features.way}-way, {shot}, "
+        f"{len(features.query_labels)} queries."
     )
 
 
@@ -245,22 +231,22 @@ def about(variant: Variant) -> str:
     return f"{variant.name} does not refine: its answer is step 0.{rest}"
 
 
-def answer_step(material: EpisodeFeatures, trajectory: Trajectory, minimum: int, maximum: int) -> int:
+def answer_step(features: EpisodeFeatures, trajectory: Trajectory, minimum: int, maximum: int) -> int:
     """The step at which the variant answers: where the rule ends, or 0 where the variant does not refine."""
-    return verdict(trajectory, minimum, maximum).step if material.variant.refinement_at_test else 0
+    return verdict(trajectory, minimum, maximum).step if features.variant.refinement_at_test else 0
 
 
-def _directions(material: EpisodeFeatures, responsibilities: Tensor, plane: str) -> Tensor:
-    features = torch.cat([material.support_features, material.query_features])
+def _directions(features: EpisodeFeatures, responsibilities: Tensor, plane: str) -> Tensor:
+    points = torch.cat([features.support_features, features.query_features])
     if plane == "principal components":
-        return principal_plane(features)
-    fixed = one_hot(material.support_labels, material.way, features)
+        return principal_plane(points)
+    fixed = one_hot(features.support_labels, features.way, points)
     queries = {
         "classes after the last step": responsibilities[-1],
         "classes after step 0": responsibilities[0],
-        "true classes": one_hot(material.query_labels, material.way, features),
+        "true classes": one_hot(features.query_labels, features.way, points),
     }[plane]
-    return discriminative_plane(features, torch.cat([fixed, queries]))
+    return discriminative_plane(points, torch.cat([fixed, queries]))
 
 
 def _labels(count: int) -> str:

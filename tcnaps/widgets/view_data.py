@@ -1,10 +1,10 @@
 """What the views of class recall, refinement steps and numbers of queries show: choices → frames and points.
 
-No ipywidgets and no drawing. The numbers are those of `recall` and `statistics`; this module chooses the rows that go
+No ipywidgets and no drawing. The numbers are those of `recall` and `statistics`. This module chooses the rows that go
 in, and says in words what came out.
 """
 
-from collections.abc import Container, Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -25,19 +25,16 @@ from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.figures.results import side_by_side
 from tcnaps.figures.style import DOMAIN_NAMES
 from tcnaps.method.variants import TRAININGS, VARIANTS
-from tcnaps.widgets import explorer_data as exploring
+from tcnaps.widgets import explorer_data
 
-# From the simplest to the largest; the mixtures after them.
-VARIANT_NAMES = sorted(
-    VARIANTS,
-    key=lambda name: (
-        TRAININGS[VARIANTS[name].training].log_determinant,
-        TRAININGS[VARIANTS[name].training].refinement_in_training,
-    ),
-)
-LARGEST_MINIMUM = 6  # steps, of the heatmap, as in the paper's sweep
-# What loads yields the share done and what is being done, and returns what it found.
-Loading = Generator[tuple[float, str], None, dict]
+
+def _size(name: str) -> tuple[bool, bool]:
+    training = TRAININGS[VARIANTS[name].training]
+    return training.log_determinant, training.refinement_in_training
+
+
+VARIANT_NAMES = sorted(VARIANTS, key=_size)  # from the simplest to the largest; the mixtures come last
+LARGEST_MINIMUM = 6  # steps of the heatmap, as in the paper's sweep
 
 
 @dataclass(frozen=True)
@@ -46,8 +43,8 @@ class Seen:
 
     Attributes:
         frame: what is drawn.
-        points: a row per point of the picture: the panel's number, `x`, `y` and the half-width `interval` on its axes,
-            a short `name`, a `text` with its n, mean and interval, and the `value` by which points are compared.
+        points: one row per point of the picture: its panel's number, `x`, `y` and the half-width `interval` on its
+            axes, a short `name`, a `text` with n, mean and interval, and the `value` by which points are compared.
             `cell` tells a heatmap's cell, of width and height 1, from a dot.
         title: one line that says what was chosen.
         steps: of the refinement view only, accuracy after exactly 0, 1, 2, … steps.
@@ -65,12 +62,12 @@ class Seen:
 
 
 def variants_of(study: Study, evaluation: str) -> list[str]:
-    """The variants that the trainings of an evaluation serve, as `exploring.variants_of`, from the simplest on."""
-    return sorted(exploring.variants_of(study, evaluation), key=VARIANT_NAMES.index)
+    """The variants that an evaluation's trainings serve, from the simplest on; see `explorer_data.variants_of`."""
+    return sorted(explorer_data.variants_of(study, evaluation), key=VARIANT_NAMES.index)
 
 
 def first_choice(names: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
-    """Those of the wanted names that there are, or else the first name."""
+    """The wanted names that exist, or else the first name."""
     return tuple(name for name in wanted if name in names) or tuple(names[:1])
 
 
@@ -113,38 +110,23 @@ def _accuracy_and_gain(row, over: str) -> str:
     return f"accuracy {_percent(row.accuracy, row.interval)}, gain {over} {_points(row.gain, row.gain_interval)}"
 
 
-def _point(panel: int, x: float | int, y: float, interval: float, name: str, says: str, value: float) -> dict:
-    """A row of `Seen.points`; `interval` and `value` are fractions, `y` is percent."""
-    return {
-        "panel": panel,
-        "x": x,
-        "y": y,
-        "interval": 100 * interval,
-        "cell": False,
-        "name": name,
-        "text": f"{name}: {says}",
-        "value": value,
-    }
+def _point(panel, x, value, interval, name, says, y=None, cell=False) -> dict:
+    """A row of `Seen.points`; `value` and `interval` are fractions, drawn in percent unless `y` says otherwise."""
+    place = {"panel": panel, "x": x, "y": 100 * value if y is None else y, "interval": 100 * interval, "cell": cell}
+    return place | {"name": name, "text": f"{name}: {says}", "value": value}
 
 
 # ---- class recall against shot
 
 
-def load_recalls(study: Study, evaluation: str, variants: Sequence[str], known: Container) -> Loading:
-    """The class recalls of each variant, under (evaluation, variant), of which `known` holds some already.
+def recalls_of(study: Study, evaluation: str, variant: str) -> pd.DataFrame:
+    """The class recalls of a variant in an evaluation.
 
     Raises:
         ValueError, FileNotFoundError: of `load_rows`.
     """
-    missing = [name for name in variants if (evaluation, name) not in known]
-    trainings, found = list(dict.fromkeys(VARIANTS[name].training for name in missing)), {}
-    for i, training in enumerate(trainings):
-        yield i / len(trainings), f"Reading {evaluation}, {training}"
-        rows = load_rows(study, evaluation, [training])
-        for name in missing:
-            if VARIANTS[name].training == training:
-                found[evaluation, name] = class_recall(variant_predictions(rows, name, *_limits(study)))
-    return found
+    rows = load_rows(study, evaluation, [VARIANTS[variant].training])
+    return class_recall(variant_predictions(rows, variant, *_limits(study)))
 
 
 def recall_seen(
@@ -205,22 +187,10 @@ def _recall_point(row, domains: list[str], value: str, against: str | None) -> d
         else f"gain over {against} {_points(mean, row.interval)}"
     )
     n = f"n = {_count(row.n_classes, 'class')} of {_count(row.n_episodes, 'episode')}"
-    return _point(domains.index(row.domain), row.shot, 100 * mean, row.interval, name, f"{number}, {n}", mean)
+    return _point(domains.index(row.domain), row.shot, mean, row.interval, name, f"{number}, {n}")
 
 
 # ---- refinement steps
-
-
-def load_refinement(study: Study, evaluation: str, training: str, known: Container) -> Loading:
-    """The rows of a training, under (evaluation, training), unless `known` holds them already.
-
-    Raises:
-        ValueError, FileNotFoundError: of `load_rows`.
-    """
-    if (evaluation, training) in known:
-        return {}
-    yield 0.0, f"Reading {evaluation}, {training}"
-    return {(evaluation, training): load_rows(study, evaluation, [training])}
 
 
 def refinement_seen(rows: pd.DataFrame, training: str, recorded: int, datasets: Sequence[str], domain: str) -> Seen:
@@ -243,12 +213,12 @@ def refinement_seen(rows: pd.DataFrame, training: str, recorded: int, datasets: 
     for row in grid.itertuples():
         name = f"minimum {row.minimum}, maximum {row.maximum}"
         says = _accuracy_and_gain(row, "over no refinement")
-        x, y = row.maximum - 0.5, row.minimum - 0.5  # where the heatmap has the cell's middle
-        points.append(_point(0, x, y, 0.0, name, f"{says}, {n}", row.gain) | {"cell": True})
+        x, y = row.maximum - 0.5, row.minimum - 0.5  # the middle of the heatmap's cell
+        points.append(_point(0, x, row.gain, 0.0, name, f"{says}, {n}", y, cell=True))
     for row in steps.itertuples():
         says = _accuracy_and_gain(row, "over step 0")
         name = f"exactly {_count(row.step, 'step')}"
-        points.append(_point(1, row.step, 100 * row.gain, row.gain_interval, name, f"{says}, {n}", row.gain))
+        points.append(_point(1, row.step, row.gain, row.gain_interval, name, f"{says}, {n}"))
     title = f"{DOMAIN_NAMES[domain]}: {_count(kept['dataset'].nunique(), 'dataset')} · {_count(episodes, 'episode')}"
     return Seen(grid, pd.DataFrame(points), title, steps)
 
@@ -257,11 +227,7 @@ def refinement_seen(rows: pd.DataFrame, training: str, recorded: int, datasets: 
 
 
 def query_count_variants(study: Study) -> list[str]:
-    """The variants for which the study has fixed evaluations that differ in their number of queries only.
-
-    Raises:
-        ValueError: there are none.
-    """
+    """The variants for which the study has fixed evaluations that differ only in their number of queries."""
     counts: dict[tuple, dict[str, int]] = {}
     for evaluation in study.evaluations.values():
         if evaluation.protocol.kind == "fixed":
@@ -269,36 +235,31 @@ def query_count_variants(study: Study) -> list[str]:
             for training in evaluation.trainings:
                 setting[training] = setting.get(training, 0) + 1
     several = {training for setting in counts.values() for training, n in setting.items() if n > 1}
-    if not several:
-        raise ValueError(
-            f"Study '{study.name}' has no two fixed evaluations that differ in queries_per_class only: "
-            "add some to its YAML, as configs/miniature.yaml has them, and run `make figures`."
-        )
     return [name for name in VARIANT_NAMES if VARIANTS[name].training in several]
 
 
-def load_query_episodes(study: Study, variants: Sequence[str], known: Container) -> Loading:
-    """The accuracies per episode, under the tuple of the variants' names, unless `known` holds them already.
+def query_episodes(study: Study, variants: Sequence[str]) -> pd.DataFrame:
+    """The accuracies per episode of the evaluations that differ only in their number of queries.
 
     Raises:
-        ValueError, FileNotFoundError: of `load_query_counts`.
+        ValueError: the study has no such evaluations, or no variant is chosen.
+        FileNotFoundError: of `load_query_counts`.
     """
-    key = tuple(variants)
-    if key in known:
-        return {}
+    if not query_count_variants(study):
+        raise ValueError(
+            f"Study '{study.name}' has no two fixed evaluations that differ only in queries_per_class: "
+            "add some to its YAML, as configs/miniature.yaml has them, and run `make figures`."
+        )
     _chosen("variant", variants)
-    trainings = list(dict.fromkeys(VARIANTS[name].training for name in variants))
-    yield 0.0, f"Reading the evaluations of {', '.join(trainings)}"
-    rows = load_query_counts(study, trainings)
-    yield 0.7, "Applying the stopping rule"
-    return {key: episode_accuracies(variant_predictions(rows, key, *_limits(study)))}
+    rows = load_query_counts(study, list(dict.fromkeys(VARIANTS[name].training for name in variants)))
+    return episode_accuracies(variant_predictions(rows, variants, *_limits(study)))
 
 
 def query_count_seen(episodes: pd.DataFrame, datasets: Sequence[str], domain: str, settings: Sequence[str]) -> Seen:
     """Accuracy against the number of queries per class.
 
     Args:
-        episodes: of `load_query_episodes`.
+        episodes: of `query_episodes`.
         settings: ways and shots, as "5-way 1-shot".
 
     Raises:
@@ -314,15 +275,13 @@ def query_count_seen(episodes: pd.DataFrame, datasets: Sequence[str], domain: st
     n_episodes = kept.groupby(["variant", "evaluation", "queries_per_class"]).size()
     points = []
     for row in frame.assign(x=side_by_side(frame)).itertuples():
-        name = f"{row.variant}, {row.evaluation}, {row.queries_per_class} queries a class"
+        name = f"{row.variant}, {row.evaluation}, {row.queries_per_class} queries per class"
         n = n_episodes[row.variant, row.evaluation, row.queries_per_class]
         says = (
             f"accuracy {_percent(row.accuracy, row.interval)}, n = {_count(int(n), 'episode')} of "
             f"{_count(row.n_datasets, 'dataset')}"
         )
-        points.append(
-            _point(panels.index(row.evaluation), row.x, 100 * row.accuracy, row.interval, name, says, row.accuracy)
-        )
+        points.append(_point(panels.index(row.evaluation), row.x, row.accuracy, row.interval, name, says))
     title = (
         f"{', '.join(frame['variant'].unique())} · {_count(kept['dataset'].nunique(), 'dataset')} · "
         f"{_count(len(points), 'point')}"

@@ -1,63 +1,50 @@
-"""What all widgets share: errors that show, work that can be cancelled, pictures, and state that outlives a cell.
+"""What all widgets share: controls, errors that are shown, work that can be cancelled, and state that outlives a cell.
 
-Callbacks of buttons and sliders run in the kernel's main thread, results of long work arrive from another. One lock
-for all of them (`guarded` and `drawing` take it) lets only one at a time change what is shown.
+Callbacks of buttons and sliders run in the kernel's main thread; results of long work arrive from another thread. One
+lock, taken by `guarded`, lets only one of them at a time change what is shown.
 """
 
 import html
 import threading
 import traceback
-from collections.abc import Callable, Generator, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from io import BytesIO
-from typing import Any
+from typing import Any, ClassVar
 
 import ipywidgets
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-from PIL import Image
 
 from tcnaps.config import Study
-from tcnaps.figures import style as figure_style
+from tcnaps.figures.style import LOCK
 
-LOCK = figure_style.LOCK
-PIXELS_PER_INCH = 96  # of a picture on the page; it is drawn at twice that, so that text is sharp
-WIDE = {"description_width": "initial"}
-
-Progress = tuple[float | int, str]  # the share that is done, in [0, 1], and what is being done
+Progress = tuple[float | int, str]  # the share done, in [0, 1], and what is being done
 
 
 class Notice(ipywidgets.HTML):
-    """Where a widget says what went wrong and what to do. Empty and hidden while all is well.
-
-    Attributes:
-        error: what is shown, or None.
-    """
+    """Says what went wrong and what to do; hidden while all is well. `error` is what is shown, or None."""
 
     def __init__(self):
         super().__init__()
         self.add_class("tcnaps-notice")
         self.clear()
 
-    def show(self, error: BaseException, remedy: str | None = None) -> None:
-        """Shows an error's kind and message, and where it came from for whoever wants to know.
+    def show(self, error: BaseException) -> None:
+        """Shows an error's kind and message, with the traceback to unfold.
 
-        Args:
-            remedy: what to do; default: this project's own errors end with it, for others what usually helps.
+        Messages of expected errors end with their remedy. Others get the remedy that usually helps.
         """
         self.error = error
-        expected = isinstance(error, (ValueError, LookupError, OSError))
-        if remedy is None and not expected:
-            remedy = "Run the notebook's cells again from the top; if it comes back, report it with the details below."
-        trace = "".join(traceback.format_exception(error))
+        remedy = ""
+        if not isinstance(error, (ValueError, LookupError, OSError)):
+            remedy = (
+                "<br><b>What to do:</b> Run the notebook's cells again from the top. If it comes back, report it with "
+                "the details below."
+            )
         message = html.escape(str(error)).replace("\n", "<br>")
         self.value = (
             '<div role="alert" style="border-left:4px solid #D55E00;background:#FFF4EC;color:#000;padding:6px 10px;'
-            'line-height:1.4;overflow-wrap:anywhere">'
-            f"<b>✕ {html.escape(type(error).__name__)}:</b> {message}"
-            + (f"<br><b>What to do:</b> {html.escape(remedy)}" if remedy else "")
-            + '<details><summary>Details</summary><pre style="white-space:pre-wrap;line-height:1.2">'
-            f"{html.escape(trace)}</pre></details></div>"
+            f'line-height:1.4;overflow-wrap:anywhere"><b>✕ {html.escape(type(error).__name__)}:</b> {message}{remedy}'
+            '<details><summary>Details</summary><pre style="white-space:pre-wrap;line-height:1.2">'
+            f"{html.escape(''.join(traceback.format_exception(error)))}</pre></details></div>"
         )
         self.layout.display = ""
 
@@ -70,45 +57,38 @@ class Notice(ipywidgets.HTML):
 
 @contextmanager
 def guarded(notice: Notice) -> Iterator[None]:
-    """For callbacks, as a decorator or a `with` block: an error shows in the notice, a success clears it.
+    """Shows in the notice whatever goes wrong inside; an error in a callback would otherwise be lost in a log.
 
-    A callback's error would otherwise be lost in a log. Only one guarded block runs at a time.
+    Only one guarded block runs at a time.
     """
     with LOCK:
         try:
             yield
         except Exception as error:  # whatever it is, it is shown
             notice.show(error)
-        else:
-            notice.clear()
 
 
-class Work(ipywidgets.VBox):
-    """Runs long work in the background, with a bar and a button to cancel it.
+class Work(ipywidgets.HBox):
+    """Runs long work in the background, with a progress bar and a button to cancel it.
 
-    Work is a function that returns a generator: it yields `(share done, text)` now and then, and returns its result.
-    Only the last work started has an effect: starting another cancels the one before.
+    Work is a function that returns a generator. The generator yields `(share done, text)` now and then, and returns
+    its result. Only the work started last has an effect: starting other work cancels it.
     """
 
     def __init__(self, notice: Notice):
         self._notice = notice
-        self._bar = ipywidgets.FloatProgress(min=0, max=1, layout=ipywidgets.Layout(width="260px"))
-        self._bar.add_class("tcnaps-progress")
-        self._text = ipywidgets.HTML(layout=ipywidgets.Layout(margin="0 8px"))
+        self._bar = ipywidgets.FloatProgress(min=0, max=1, layout={"width": "260px"})
+        self._text = ipywidgets.HTML(layout={"margin": "0 8px"})
         self._cancel = ipywidgets.Button(
-            description="Cancel",
-            icon="times",
-            tooltip="Stop this; what is shown stays",
-            layout=ipywidgets.Layout(width="100px"),
+            description="Cancel", icon="times", tooltip="Stop this; what is shown stays", layout={"width": "100px"}
         )
-        self._cancel.add_class("tcnaps-cancel")
         self._cancel.on_click(lambda _: self.cancel())
-        super().__init__([ipywidgets.HBox([self._bar, self._text, self._cancel])])
+        super().__init__([self._bar, self._text, self._cancel])
         self.add_class("tcnaps-work")
         self.layout.display = "none"
-        self._current: threading.Event | None = None  # set = cancelled; None = nothing is under way
+        self._current: threading.Event | None = None  # set when cancelled; None while nothing is under way
         self._thread: threading.Thread | None = None
-        self._cancelled: Callable[[], None] | None = None
+        self._undo: Callable[[], None] | None = None
 
     @property
     def busy(self) -> bool:
@@ -119,71 +99,63 @@ class Work(ipywidgets.VBox):
         self,
         function: Callable[[], Generator[Progress, None, Any]],
         then: Callable[[Any], None] = lambda result: None,
-        cancelled: Callable[[], None] | None = None,
+        undo: Callable[[], None] | None = None,
         threaded: bool = True,
     ) -> None:
         """Starts work; whatever was under way is cancelled.
 
         Args:
-            then: gets the result, guarded; not called after an error or a cancellation.
-            cancelled: called when the button stops this work (not when other work takes its place) or it fails.
+            then: gets the result, guarded; it is not called after an error or a cancellation.
+            undo: called, guarded, when the button stops this work or it fails, but not when other work takes its place.
             threaded: False does the work before returning, so that a cell's output is complete when the cell ends.
         """
         with LOCK:
             self._stop()
             token = self._current = threading.Event()
-            self._cancelled = cancelled
+            self._undo = undo
             self._show(0, "")
             self._cancel.layout.display = "" if threaded else "none"  # nobody could press it
-        if not threaded:
+        if threaded:
+            self._thread = threading.Thread(target=self._run, args=(function, then, token), daemon=True)
+            self._thread.start()
+        else:
             self._run(function, then, token)
-            return
-        self._thread = threading.Thread(target=self._run, args=(function, then, token), daemon=True)
-        self._thread.start()
 
     def cancel(self) -> None:
-        """Stops what is under way at its next step; nothing happens if nothing is."""
+        """Stops what is under way at its next step; does nothing if nothing is."""
         with LOCK:
             if self.busy:
-                cancelled = self._cancelled
-                self._stop()
-                if cancelled is not None:
-                    with guarded(self._notice):
-                        cancelled()
+                self._give_up()
 
     def wait(self, timeout: float | int = 60) -> None:
-        """Until the last work started has ended; for tests.
+        """Returns once all work has ended, including work that a result has started; for tests.
 
         Raises:
-            TimeoutError: it takes longer than `timeout` seconds.
+            TimeoutError: one piece of work takes longer than `timeout` seconds.
         """
-        if self._thread is not None:
-            self._thread.join(timeout)
-            if self._thread.is_alive():
-                raise TimeoutError(f"the work has not ended within {timeout} seconds")
+        ended = None
+        while self._thread is not ended:
+            ended = self._thread
+            ended.join(timeout)
+            if ended.is_alive():
+                raise TimeoutError(f"The work has not ended within {timeout} seconds.")
 
-    def _run(self, function, then, token):
+    def _run(self, function, then, token) -> None:
         try:
-            result = self._exhaust(function, token)
+            result = self._exhaust(function(), token)
         except Exception as error:
             with LOCK:
                 if self._current is token:
-                    cancelled = self._cancelled
-                    self._stop()
-                    if cancelled is not None:
-                        with guarded(self._notice):
-                            cancelled()
+                    self._give_up()
                     self._notice.show(error)
             return
         with LOCK:
-            if self._current is not token:  # cancelled, or other work has taken its place
-                return
-            self._stop()
-            with guarded(self._notice):
-                then(result)
+            if self._current is token:  # neither cancelled nor replaced by other work
+                self._stop()
+                with guarded(self._notice):
+                    then(result)
 
-    def _exhaust(self, function, token):
-        generator = function()
+    def _exhaust(self, generator, token) -> Any:
         try:
             while not token.is_set():
                 share, text = next(generator)
@@ -194,6 +166,13 @@ class Work(ipywidgets.VBox):
             return finished.value
         finally:
             generator.close()
+
+    def _give_up(self) -> None:
+        undo = self._undo
+        self._stop()
+        if undo is not None:
+            with guarded(self._notice):
+                undo()
 
     def _show(self, share: float | int, text: str) -> None:
         self._bar.value = share
@@ -207,85 +186,115 @@ class Work(ipywidgets.VBox):
         self.layout.display = "none"
 
 
+class StudyWidget(ipywidgets.VBox):
+    """Base of the stepper, the explorer and the views: controls by name, and what follows when one of them changes.
+
+    The widget has the CSS class `tcnaps-<kind>`, each of its controls `tcnaps-<name>`.
+
+    Attributes:
+        controls: the controls by name.
+        notice: where errors are shown.
+        work: loads in the background what the controls ask for.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, study: Study):
+        super().__init__()
+        self.study, self.controls = study, {}
+        self.notice = Notice()
+        self.work = Work(self.notice)
+        self._quiet, self._remembered = False, {}
+        self.add_class("tcnaps-widget")
+        self.add_class(f"tcnaps-{self.kind}")
+
+    def load(self, threaded: bool = True) -> None:
+        """Shows what the controls ask for, after loading it where necessary."""
+        raise NotImplementedError
+
+    def add(self, controls: Mapping[str, ipywidgets.Widget], tooltips: Mapping[str, str] | None = None) -> None:
+        """Adds controls by name, with their tooltips."""
+        for name, control in controls.items():
+            control.add_class(f"tcnaps-{name.replace('_', '-')}")
+            if tooltips and name in tooltips:
+                control.tooltip = tooltips[name]
+        self.controls |= controls
+
+    def values(self) -> dict[str, Any]:
+        """What the controls hold, by name."""
+        return {name: control.value for name, control in self.controls.items() if control.has_trait("value")}
+
+    def on(self, name: str, reaction: Callable[[], object]) -> None:
+        """Calls the reaction, guarded, whenever the user changes or presses the control; earlier errors are cleared."""
+
+        def callback(_) -> None:
+            with LOCK:  # before looking: a result from another thread holds it while it sets controls
+                if not self._quiet:
+                    self.notice.clear()
+                    with guarded(self.notice):
+                        reaction()
+
+        control = self.controls[name]
+        if isinstance(control, ipywidgets.Button):
+            control.on_click(callback)
+        else:
+            control.observe(callback, "selected_index" if isinstance(control, ipywidgets.Tab) else "value")
+
+    @contextmanager
+    def quietly(self) -> Iterator[None]:
+        """Inside the block, changed controls cause no reactions."""
+        before, self._quiet = self._quiet, True
+        try:
+            yield
+        finally:
+            self._quiet = before
+
+    def remember(self, names: Iterable[str]) -> None:
+        """Notes what these controls offer and hold, for `undo`. To be called when what they ask for is shown."""
+        traits = "options", "min", "max", "value"  # in an order in which they can be set
+        controls = {name: self.controls[name] for name in names}
+        self._remembered = {
+            name: {trait: getattr(control, trait) for trait in traits if control.has_trait(trait)}
+            for name, control in controls.items()
+        }
+
+    def undo(self) -> None:
+        """Puts the controls back to what is shown, after loading something else failed or was cancelled."""
+        with self.quietly():
+            for name, state in self._remembered.items():
+                for trait, value in state.items():
+                    setattr(self.controls[name], trait, value)
+
+
 _KEPT: dict[Hashable, Any] = {}
 
 
 def kept(kind: str, key: Hashable, make: Callable[[], Any]) -> Any:
-    """State that survives running a cell again: the same kind and key give the same object while the kernel lives.
-
-    A widget keeps in it what its user chose and builds its controls from it; so a cell that is run again shows what
-    it showed, and with another study, other arguments or other results it starts anew.
+    """An object that survives running a cell again: the same kind and key give the same one while the kernel lives.
 
     Args:
-        kind: the widget's name.
-        key: `study_key(study)`, the arguments of the call and what else must start anew when it changes.
-        make: makes the state when there is none; of one kind, only the eight last used are kept.
+        make: makes the object when there is none. Of one kind, only the eight used last are kept.
     """
     with LOCK:
-        state = _KEPT.pop((kind, key), None)
-        if state is None:
-            state = make()
-        _KEPT[kind, key] = state
-        of_kind = [known for known in _KEPT if known[0] == kind]
-        for oldest in of_kind[:-8]:
+        found = _KEPT.pop((kind, key), None)
+        _KEPT[kind, key] = found = make() if found is None else found
+        for oldest in [known for known in _KEPT if known[0] == kind][:-8]:
             del _KEPT[oldest]
-        return state
+        return found
+
+
+def shown_again(kind: str, key: Hashable, make: Callable[[], StudyWidget]) -> StudyWidget:
+    """The widget as its user left it, or a new one; complete when the cell ends.
+
+    Args:
+        key: `study_key(study)`, the arguments of the call, and what else must start the widget anew when it changes.
+    """
+    widget = kept(kind, key, make)
+    widget.notice.clear()
+    widget.load(threaded=False)
+    return widget
 
 
 def study_key(study: Study) -> tuple[str, str]:
-    """What tells one study from another: where its results are and all its settings."""
+    """What tells one study from another: where its results are, and all its settings."""
     return str(study.results_folder), study.model_dump_json()
-
-
-@contextmanager
-def drawing() -> Iterator[None]:
-    """The figures' shared look inside the `with` block."""
-    with figure_style.style():
-        yield
-
-
-def new_figure(width: float | int, height: float | int) -> Figure:
-    """A figure of so many pixels on the page that no window and no list of open figures knows. Inside `drawing()`."""
-    figure = Figure((width / PIXELS_PER_INCH, height / PIXELS_PER_INCH), dpi=PIXELS_PER_INCH)
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def picture(figure: Figure) -> bytes:
-    """A figure as PNG, twice as many pixels as it has on the page.
-
-    Faster than `savefig`, which draws everything twice and compresses well.
-    """
-    with drawing():
-        canvas = FigureCanvasAgg(figure)
-        figure.set_dpi(2 * PIXELS_PER_INCH)
-        canvas.draw()
-        drawn = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba()).convert("RGB")
-    buffer = BytesIO()
-    drawn.save(buffer, "PNG", compress_level=1)
-    return buffer.getvalue()
-
-
-def image(css_class: str) -> ipywidgets.Image:
-    """Where a picture goes; `put` fills it. It shrinks with a narrow page."""
-    place = ipywidgets.Image(format="png", layout=ipywidgets.Layout(max_width="100%", object_fit="contain"))
-    place.add_class(css_class)
-    return place
-
-
-def put(place: ipywidgets.Image, figure: Figure) -> None:
-    """Shows a figure in its place, in its size on the page."""
-    place.value = picture(figure)
-    place.layout.width = f"{figure.get_figwidth() * PIXELS_PER_INCH:.0f}px"
-
-
-def labelled(widget: ipywidgets.Widget, css_class: str, tooltip: str = "", width: str | None = None):
-    """Gives a control a class to find it by, a tooltip, a width, and room for its description; returns it."""
-    widget.add_class(css_class)
-    if tooltip and hasattr(widget, "description"):  # in the browser, others fail on a tooltip
-        widget.tooltip = tooltip
-    if width:
-        widget.layout.width = width
-    if hasattr(widget, "style") and hasattr(widget.style, "description_width"):
-        widget.style.description_width = "initial"
-    return widget

@@ -29,24 +29,6 @@ def test_a_missing_browser_names_the_remedy(monkeypatch):
         find_chromium()
 
 
-@pytest.mark.parametrize(
-    ("name", "widget"),
-    [("12-stepper", "tcnaps-stepper"), ("13-explorer", "tcnaps-explorer"), ("14-views", "tcnaps-view")],
-)
-@pytest.mark.parametrize("site", ["notebook7", "voila"])
-def test_every_widget_shows_without_an_error(site, name, widget, request):
-    """JupyterLab is where the other files test each widget in full."""
-    opened = request.getfixturevalue(site)
-    page = opened.open(name, height=1100)
-    shown = page.locator(f".{widget}")
-    expect(shown).to_have_count(3 if name == "14-views" else 1)
-    shown.first.scroll_into_view_if_needed()  # the page draws nothing that is out of sight
-    expect(shown.first.locator("img:visible, [role=img]:visible").first).to_be_visible()
-    for notice in shown.locator(".tcnaps-notice").all():
-        expect(notice).to_be_hidden()
-    opened.screenshot(page, f"{site}-{name}")
-
-
 def test_voila_lists_its_notebooks(voila):
     page = voila.new_page()
     page.goto(voila.server.url)

@@ -6,49 +6,45 @@ import re
 import pytest
 from playwright.sync_api import expect
 from servers import PATIENCE
+from stepper_study import finish
 
-from tcnaps.widgets import stepper_data as stepping
+from tcnaps.widgets import stepper_data
 from tcnaps.widgets.episode_features import FeatureCache
 
 NOTEBOOK = "12-stepper"
 
 
-def material_of(study, variant, evaluation, dataset, episode):
-    making = FeatureCache(study).material(variant, evaluation, dataset, episode)
-    while True:
-        try:
-            next(making)
-        except StopIteration as end:
-            return end.value
+def features_of(study, *place):
+    return finish(FeatureCache(study).features(*place))
 
 
-def trajectory_of(study, material, head=None, identity_weight=1.0):
+def trajectory_of(study, features, head=None, identity_weight=1.0):
     if head is not None:
-        head = stepping.with_head(material.head, head, identity_weight)
-    return stepping.run(material, head, study.refinement.recorded_steps)
+        head = stepper_data.with_head(features.head, head, identity_weight)
+    return stepper_data.run(features, head, study.refinement.recorded_steps)
 
 
 def stepper_of(page):
     """The widget, once it shows something."""
     view = page.locator(".tcnaps-stepper")
     view.locator(".tcnaps-status").filter(has_text=re.compile(r"Step \d+ of")).wait_for()
-    view.locator(".tcnaps-plane").scroll_into_view_if_needed()
+    view.locator(".tcnaps-plane-picture").scroll_into_view_if_needed()
     return view
 
 
-def shows(view, material, found, step, minimum, maximum):
+def shows(view, features, found, step, minimum, maximum):
     """Waits until the widget says what the library says: status, verdict, and the table of changes."""
-    expect(view.locator(".tcnaps-status")).to_have_text(stepping.status(found, step), timeout=PATIENCE)
-    expect(view.locator(".tcnaps-about")).to_contain_text(stepping.described(material))
-    expect(view.locator(".tcnaps-verdict")).to_contain_text(stepping.verdict(found, minimum, maximum).words)
-    frame = stepping.changes(material, found, step)
+    expect(view.locator(".tcnaps-status")).to_have_text(stepper_data.status(found, step), timeout=PATIENCE)
+    expect(view.locator(".tcnaps-about")).to_contain_text(stepper_data.described(features))
+    expect(view.locator(".tcnaps-verdict")).to_contain_text(stepper_data.verdict(found, minimum, maximum).words)
+    frame = stepper_data.changes(features, found, step)
     rows = view.locator(".tcnaps-changes tbody tr")
     expect(rows).to_have_count(len(frame))
     for row, text in zip(frame.itertuples(), rows.all_inner_texts(), strict=True):
-        words = re.sub(r"\s+", " ", text)
+        words = re.sub(r"\s+", " ", text).strip()
         assert words.startswith(str(row.query)) and row.outcome in words, words
         assert f"{row.confidence_before:.2f}" in words and f"{row.confidence_after:.2f}" in words, words
-    for name in ("plane", "curves", "legend"):
+    for name in ("plane-picture", "curves", "legend"):
         image = view.locator(f".tcnaps-{name}")
         assert image.evaluate("image => image.complete && image.naturalWidth > 0"), name
     assert not view.locator(".jupyter-widgets-error-widget").count()
@@ -66,24 +62,24 @@ def test_stepping_through_an_episode(site, study, request):
     )
     view, rule = stepper_of(page), study.refinement
     limits = rule.minimum_steps, rule.maximum_steps
-    material = material_of(study, "Transductive", "variable", "digits", 1)
-    found = trajectory_of(study, material)
-    shows(view, material, found, 0, *limits)
+    features = features_of(study, "Transductive", "variable", "digits", 1)
+    found = trajectory_of(study, features)
+    shows(view, features, found, 0, *limits)
     assert f"accuracy {100 * found.accuracy[0]:.1f}%" in opened.answer(page)
     for step in range(1, 4):
-        before = view.locator(".tcnaps-plane").screenshot(), view.locator(".tcnaps-curves").screenshot()
-        view.locator(".tcnaps-step").click()
-        shows(view, material, found, step, *limits)
+        before = view.locator(".tcnaps-plane-picture").screenshot(), view.locator(".tcnaps-curves").screenshot()
+        view.locator(".tcnaps-forward").click()
+        shows(view, features, found, step, *limits)
         assert view.locator(".tcnaps-curves").screenshot() != before[1]
     opened.screenshot(page, f"stepper-{site}")
     view.locator(".tcnaps-back").click()
-    shows(view, material, found, 2, *limits)
+    shows(view, features, found, 2, *limits)
     view.locator(".tcnaps-converge").click()
-    shows(view, material, found, stepping.convergence(found).step, *limits)
+    shows(view, features, found, stepper_data.convergence(found).step, *limits)
     view.locator(".tcnaps-first").click()
-    shows(view, material, found, 0, *limits)
+    shows(view, features, found, 0, *limits)
     view.locator(".tcnaps-answer").click()
-    shows(view, material, found, stepping.verdict(found, *limits).step, *limits)
+    shows(view, features, found, stepper_data.verdict(found, *limits).step, *limits)
 
 
 def test_settings_episodes_and_pictures(lab, study):
@@ -92,62 +88,64 @@ def test_settings_episodes_and_pictures(lab, study):
     )
     view, rule = stepper_of(page), study.refinement
     limits = rule.minimum_steps, rule.maximum_steps
-    material = material_of(study, "Simple", "variable", "digits", 0)
-    view.locator(".tcnaps-step").click()
-    for head in stepping.HEADS:
+    features = features_of(study, "Simple", "variable", "digits", 0)
+    view.locator(".tcnaps-forward").click()
+    for head in stepper_data.HEADS:
         choose(view, "head", head)
-        shows(view, material, trajectory_of(study, material, head), 1, *limits)
-    plane = view.locator(".tcnaps-plane").screenshot()
-    choose(view, "show", "pictures")
+        shows(view, features, trajectory_of(study, features, head), 1, *limits)
+    plane = view.locator(".tcnaps-plane-picture").screenshot()
+    choose(view, "pictures", "pictures")
     page.wait_for_function(
-        "size => document.querySelector('.tcnaps-stepper .tcnaps-plane').src !== size",
-        arg=view.locator(".tcnaps-plane").get_attribute("src"),
+        "size => document.querySelector('.tcnaps-stepper .tcnaps-plane-picture').src !== size",
+        arg=view.locator(".tcnaps-plane-picture").get_attribute("src"),
     )
     page.wait_for_timeout(300)
-    assert view.locator(".tcnaps-plane").screenshot() != plane
+    assert view.locator(".tcnaps-plane-picture").screenshot() != plane
     lab.screenshot(page, "stepper-pictures")
     # The keyboard: the slider's handle takes the focus, arrow keys move it.
     view.locator(".tcnaps-identity-weight .noUi-handle").press("ArrowRight")
     choose(view, "head", "Mahalanobis")
-    shows(view, material, trajectory_of(study, material, "Mahalanobis", 10**0.1), 1, *limits)
+    shows(view, features, trajectory_of(study, features, "Mahalanobis", 10**0.1), 1, *limits)
     view.locator(".tcnaps-minimum .noUi-handle").press("ArrowLeft")
-    found = trajectory_of(study, material, "Mahalanobis", 10**0.1)
-    shows(view, material, found, 1, limits[0] - 1, limits[1])
-    view.locator(".tcnaps-slider .noUi-handle").press("ArrowRight")
-    shows(view, material, found, 2, limits[0] - 1, limits[1])
+    found = trajectory_of(study, features, "Mahalanobis", 10**0.1)
+    shows(view, features, found, 1, limits[0] - 1, limits[1])
+    view.locator(".tcnaps-step .noUi-handle").press("ArrowRight")
+    shows(view, features, found, 2, limits[0] - 1, limits[1])
     # Another episode, by number and by menu; the way to a mixture brings its own head.
     view.locator(".tcnaps-episode input").fill("2")
     view.locator(".tcnaps-episode input").press("Enter")
-    material = material_of(study, "Simple", "variable", "digits", 2)
-    shows(view, material, trajectory_of(study, material, "Mahalanobis", 10**0.1), 0, limits[0] - 1, limits[1])
+    features = features_of(study, "Simple", "variable", "digits", 2)
+    shows(view, features, trajectory_of(study, features, "Mahalanobis", 10**0.1), 0, limits[0] - 1, limits[1])
     choose(view, "variant", "GMM")
-    material = material_of(study, "GMM", "variable", "digits", 2)
-    shows(view, material, trajectory_of(study, material), 0, limits[0] - 1, limits[1])
+    features = features_of(study, "GMM", "variable", "digits", 2)
+    shows(view, features, trajectory_of(study, features), 0, limits[0] - 1, limits[1])
     assert view.locator(".tcnaps-head select").input_value() == "log-determinant"
     # The cell run again shows what it showed.
     lab.run_all(page)
     view = stepper_of(page)
-    shows(view, material, trajectory_of(study, material), 0, limits[0] - 1, limits[1])
+    shows(view, features, trajectory_of(study, features), 0, limits[0] - 1, limits[1])
 
 
 def test_clicked_in_haste_and_in_odd_orders(lab, study):
     page = lab.open(NOTEBOOK, variant="Transductive", evaluation="variable", dataset="digits", episode=0, episodes=2)
     view, generator = stepper_of(page), random.Random(1)
     for _ in range(25):
-        view.locator(f".tcnaps-{generator.choice(['first', 'back', 'step', 'step', 'converge', 'answer'])}").click()
+        view.locator(
+            f".tcnaps-{generator.choice(['first', 'back', 'forward', 'forward', 'converge', 'answer'])}"
+        ).click()
         if generator.random() < 0.3:
-            choose(view, "head", generator.choice(list(stepping.HEADS)))
+            choose(view, "head", generator.choice(list(stepper_data.HEADS)))
         if generator.random() < 0.2:
             choose(view, "dataset", generator.choice(["textures", "digits"]))
     choose(view, "dataset", "textures")
     choose(view, "head", "Euclidean")
-    material = material_of(study, "Transductive", "variable", "textures", 0)
-    found = trajectory_of(study, material, "Euclidean")
+    features = features_of(study, "Transductive", "variable", "textures", 0)
+    found = trajectory_of(study, features, "Euclidean")
     expect(view.locator(".tcnaps-about")).to_contain_text("textures, variable, episode 0", timeout=PATIENCE)
     expect(view.locator(".tcnaps-work")).to_be_hidden()
     view.locator(".tcnaps-first").click()
-    view.locator(".tcnaps-step").click()
-    shows(view, material, found, 1, study.refinement.minimum_steps, study.refinement.maximum_steps)
+    view.locator(".tcnaps-forward").click()
+    shows(view, features, found, 1, study.refinement.minimum_steps, study.refinement.maximum_steps)
     assert not page.console_errors
 
 
@@ -158,10 +156,10 @@ def test_the_read_only_version_steps_too(voila, study):
         choose(view, name, label)
     view.locator(".tcnaps-episode input").fill("1")
     view.locator(".tcnaps-episode input").press("Enter")
-    material = material_of(study, "FEOT", "5-way-1-shot-3", "digits", 1)
-    expect(view.locator(".tcnaps-about")).to_contain_text(stepping.described(material), timeout=PATIENCE)
+    features = features_of(study, "FEOT", "5-way-1-shot-3", "digits", 1)
+    expect(view.locator(".tcnaps-about")).to_contain_text(stepper_data.described(features), timeout=PATIENCE)
     view.locator(".tcnaps-first").click()
-    view.locator(".tcnaps-step").click()
-    found = trajectory_of(study, material)
-    shows(view, material, found, 1, study.refinement.minimum_steps, study.refinement.maximum_steps)
+    view.locator(".tcnaps-forward").click()
+    found = trajectory_of(study, features)
+    shows(view, features, found, 1, study.refinement.minimum_steps, study.refinement.maximum_steps)
     voila.screenshot(page, "stepper-voila")

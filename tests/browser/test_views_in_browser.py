@@ -1,12 +1,12 @@
 """The views in a real browser: what is shown is what the library says, in JupyterLab, Notebook 7 and Voilà."""
 
-import random
 import re
 
 import pytest
 from playwright.sync_api import expect
 
-from tcnaps.widgets import view_data as viewing
+from tcnaps.evaluation.result_files import load_rows
+from tcnaps.widgets import view_data
 
 NOTEBOOK = "14-views"
 DATASETS = ("textures", "digits")
@@ -20,15 +20,6 @@ def view_of(page, kind):
     return view
 
 
-def loaded(loading):
-    """What a loading generator of the library finds."""
-    try:
-        while True:
-            next(loading)
-    except StopIteration as end:
-        return end.value
-
-
 def recall_seen(
     study,
     variants=("Simple", "Transductive"),
@@ -37,9 +28,8 @@ def recall_seen(
     shots=None,
     against=None,
 ):
-    found = loaded(viewing.load_recalls(study, "variable", variants, {}))
-    recalls = [found["variable", name] for name in variants]
-    return viewing.recall_seen(recalls, datasets, domains, shots or (1, int(recalls[0]["shot"].max())), against)
+    recalls = [view_data.recalls_of(study, "variable", name) for name in variants]
+    return view_data.recall_seen(recalls, datasets, domains, shots or (1, int(recalls[0]["shot"].max())), against)
 
 
 def shows(view, seen):
@@ -56,11 +46,11 @@ def shows(view, seen):
 
 
 def choose(view, filter_name, option):
-    view.locator(f".tcnaps-filter-{filter_name} select").select_option(label=option)
+    view.locator(f".tcnaps-{filter_name} select").select_option(label=option)
 
 
 def box(view, filter_name, name):
-    return view.locator(f".tcnaps-filter-{filter_name}").get_by_label(name, exact=True)
+    return view.locator(f".tcnaps-{filter_name}").get_by_label(name, exact=True)
 
 
 def test_class_recall_in_jupyterlab(lab, study):
@@ -86,10 +76,10 @@ def test_class_recall_in_jupyterlab(lab, study):
     lab.screenshot(page, "views-class-recall-gain")
 
     choose(view, "value", "recall")
-    slider = view.locator(".tcnaps-filter-shots .noUi-handle-upper")
+    slider = view.locator(".tcnaps-shots .noUi-handle-upper")
     slider.focus()
     page.keyboard.press("ArrowLeft")
-    last = loaded(viewing.load_recalls(study, "variable", ["Simple"], {}))["variable", "Simple"]["shot"].max()
+    last = view_data.recalls_of(study, "variable", "Simple")["shot"].max()
     shows(view, recall_seen(study, shots=(1, int(last) - 1)))
 
 
@@ -101,20 +91,20 @@ def test_hovering_shows_n_mean_and_interval(lab, study):
     spot.hover(force=True)
     shown = view.locator(".tcnaps-spot:hover span")
     expect(shown).to_be_visible()
-    assert re.search(r"queries a class: accuracy [\d.]+ ± [\d.]+%, n = 4 episodes of 2 datasets", shown.inner_text())
+    assert re.search(r"queries per class: accuracy [\d.]+ ± [\d.]+%, n = 4 episodes of 2 datasets", shown.inner_text())
     lab.screenshot(page, "views-hover")
 
 
 def test_keys_alone_choose_and_save(lab, study):
     page = lab.open(NOTEBOOK, height=1000)
     view = view_of(page, "refinement-steps")
-    training = viewing.load_rows(study, "variable", ["support_and_query"])
-    seen = viewing.refinement_seen(training, "support_and_query", study.refinement.recorded_steps, DATASETS, "all")
+    training = load_rows(study, "variable", ["support_and_query"])
+    seen = view_data.refinement_seen(training, "support_and_query", study.refinement.recorded_steps, DATASETS, "all")
     shows(view, seen)
     lab.screenshot(page, "views-refinement")
     readout = view.locator(".tcnaps-readout")
     expect(readout).to_contain_text("minimum 2, maximum 4: accuracy")
-    view.locator(".tcnaps-filter-maximum .noUi-handle").focus()
+    view.locator(".tcnaps-maximum .noUi-handle").focus()
     page.keyboard.press("ArrowRight")
     expect(readout).to_contain_text(seen.points.set_index("name").loc["minimum 2, maximum 5", "text"])
     page.keyboard.press("Tab")
@@ -129,48 +119,6 @@ def test_keys_alone_choose_and_save(lab, study):
     with page.expect_download() as download:
         view.locator(".tcnaps-saved a", has_text="PDF").click()
     assert download.value.suggested_filename == "refinement-steps.pdf"
-
-
-def test_clicked_fast_and_in_odd_orders(lab, study):
-    """Nothing waits for anything in between; in the end the view shows what its controls say."""
-    page = lab.open(NOTEBOOK, height=1000)
-    view, dice = view_of(page, "class-recall"), random.Random(3)
-    boxes = [
-        box(view, "datasets", "textures (in)"),
-        box(view, "datasets", "digits (out)"),
-        *(box(view, "variants", name) for name in ("Simple", "FEOT", "COT", "Transductive", "GMM-EM")),
-    ]
-    for _ in range(30):
-        dice.choice(boxes).click(no_wait_after=True)
-    for wanted in boxes:  # whatever came out, to a known end
-        wanted.set_checked(True)
-    shows(view, recall_seen(study, ("Simple", "FEOT", "COT", "Transductive", "GMM-EM")))
-    expect(view.locator(".tcnaps-notice")).to_be_hidden()
-    assert page.console_errors == []
-    lab.screenshot(page, "views-many-variants")
-
-
-def test_an_error_shows_with_its_remedy_and_goes_away(lab, study):
-    page = lab.open(NOTEBOOK, height=1000)
-    view = view_of(page, "class-recall")
-    for name in ("textures (in)", "digits (out)"):
-        box(view, "datasets", name).uncheck()
-    expect(view.locator(".tcnaps-notice")).to_contain_text("No dataset is chosen: tick at least one")
-    lab.screenshot(page, "views-error")
-    box(view, "datasets", "textures (in)").check()
-    expect(view.locator(".tcnaps-notice")).to_be_hidden()
-    shows(view, recall_seen(study, datasets=("textures",)))
-
-
-def test_running_the_cells_again_keeps_the_choices(lab, study):
-    page = lab.open(NOTEBOOK, height=1000)
-    view = view_of(page, "class-recall")
-    box(view, "datasets", "digits (out)").uncheck()
-    expected = recall_seen(study, datasets=("textures",))
-    shows(view, expected)
-    lab.run_all(page)
-    shows(view_of(page, "class-recall"), expected)
-    assert expected.title in lab.answer(page)  # the notebook's last cell
 
 
 def test_notebook_7(notebook7, study):

@@ -1,8 +1,5 @@
 """The explorer's tables against counts by hand, and episodes drawn again against what an evaluation records."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +9,7 @@ from synthetic_rows import synthetic_rows
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation.result_files import write_rows
 from tcnaps.method.stopping import stopping_step
-from tcnaps.widgets import episode_table as episode_rows, explorer_data as exploring, replay as reopening
+from tcnaps.widgets import episode_table, explorer_data, replay
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +19,7 @@ def rows():
 
 @pytest.fixture(scope="module")
 def table(rows):
-    return exploring.episodes(rows, "Transductive", "Simple", (2, 4))
+    return explorer_data.episodes(rows, "Transductive", "Simple", (2, 4))
 
 
 def by_hand(rows, training, dataset, episode, limits):
@@ -47,7 +44,7 @@ def test_every_episode_has_its_gain_counted_by_hand(rows, table):
 
 
 def test_two_variants_of_one_training_differ_by_refinement_alone(rows):
-    table = exploring.episodes(rows, "Transductive", "FEOT", (3, 3))
+    table = explorer_data.episodes(rows, "Transductive", "FEOT", (3, 3))
     own = rows[rows["training"] == "support_and_query"].groupby(["dataset", "episode"], sort=False)
     gains = own.apply(lambda g: (g["prediction_3"] == g["label"]).mean() - (g["prediction_0"] == g["label"]).mean())
     assert table["gain"].to_numpy() == pytest.approx(gains.to_numpy())
@@ -57,133 +54,115 @@ def test_two_variants_of_one_training_differ_by_refinement_alone(rows):
 def test_variants_on_different_episodes_are_refused(rows):
     fewer = rows[(rows["training"] == "support_and_query") | (rows["episode"] != 3)]
     with pytest.raises(ValueError, match="Paired differences need the same episodes"):
-        exploring.episodes(fewer, "Transductive", "Simple", (2, 4))
+        explorer_data.episodes(fewer, "Transductive", "Simple", (2, 4))
 
 
 def test_filters_keep_exactly_what_they_say(table):
-    kept = exploring.chosen(table, ["letters", "digits"], (4, 5), (12, 14))
+    kept = explorer_data.chosen(table, ["letters", "digits"], (4, 5), (12, 14))
     expected = [
         r.Index
         for r in table.itertuples()
         if r.dataset != "textures" and 4 <= r.way <= 5 and any(12 <= s <= 14 for s in r.shots)
     ]
     assert sorted(kept.index) == expected and 0 < len(kept) < len(table)
-    assert len(exploring.chosen(table)) == len(table)
-    assert exploring.chosen(table, []).empty and exploring.chosen(table, ways=(40, 50), shots=(1, 2)).empty
-    with pytest.raises(ValueError, match="no dataset 'letter'; they hold: letters, textures, digits"):
-        exploring.chosen(table, ["letter"])
+    assert len(explorer_data.chosen(table)) == len(table)
+    assert explorer_data.chosen(table, []).empty and explorer_data.chosen(table, ways=(40, 50), shots=(1, 2)).empty
+    with pytest.raises(ValueError, match="no dataset 'letter'. The rows hold: letters, textures, digits"):
+        explorer_data.chosen(table, ["letter"])
 
 
 def test_orders(table):
-    gains = exploring.chosen(table, sort="Largest gain first")["gain"].to_numpy()
+    gains = explorer_data.chosen(table, sort="Largest gain first")["gain"].to_numpy()
     assert (np.diff(gains) <= 1e-9).all()
-    losses = exploring.chosen(table, sort="Largest loss first")["gain"].to_numpy()
+    losses = explorer_data.chosen(table, sort="Largest loss first")["gain"].to_numpy()
     assert losses == pytest.approx(gains[::-1])
-    assert (np.diff(exploring.chosen(table, sort="Lowest accuracy first")["accuracy"]) >= -1e-9).all()
-    assert (np.diff(exploring.chosen(table, sort="Most refinement steps first")["step"]) <= 0).all()
-    pd.testing.assert_frame_equal(exploring.chosen(table, sort="Dataset and episode"), table)
-    with pytest.raises(ValueError, match="no order 'gain'; choose among Largest gain first"):
-        exploring.chosen(table, sort="gain")
+    assert (np.diff(explorer_data.chosen(table, sort="Lowest accuracy first")["accuracy"]) >= -1e-9).all()
+    assert (np.diff(explorer_data.chosen(table, sort="Most refinement steps first")["step"]) <= 0).all()
+    pd.testing.assert_frame_equal(explorer_data.chosen(table, sort="Dataset and episode"), table)
+    with pytest.raises(ValueError, match="no order 'gain'. Orders are: Largest gain first"):
+        explorer_data.chosen(table, sort="gain")
 
 
 def test_equal_gains_stay_in_the_order_of_datasets_and_episodes(table):
     tied = table.assign(gain=0.1 + np.where(np.arange(len(table)) % 2, 1e-17, -1e-17))
-    assert list(exploring.chosen(tied, sort="Largest gain first").index) == list(table.index)
+    assert list(explorer_data.chosen(tied, sort="Largest gain first").index) == list(table.index)
 
 
 def test_the_average_counts_every_dataset_once(table):
     table = table.drop(table.index[:5])
-    found = exploring.average(table)
+    found = explorer_data.average(table)
     means = [own["gain"].mean() for _, own in table.groupby("dataset")]
     errors = [own["gain"].sem() for _, own in table.groupby("dataset")]
     assert found["gain"] == pytest.approx(np.mean(means)) and found["n_datasets"] == 3
     assert found["interval"] > 1.9 * np.sqrt(np.square(errors).sum()) / 3
-    assert exploring.average(table.iloc[:0]) is None
 
 
 def test_the_table_in_words(table):
-    mean, gains = exploring.average(table), table["gain"]
+    mean, gains = explorer_data.average(table), table["gain"]
     best, worst = table.loc[gains.idxmax()], table.loc[gains.idxmin()]
-    words = exploring.in_words(table, "Transductive", "Simple")
+    words = explorer_data.in_words(table, "Transductive", "Simple")
     assert words.startswith("36 episodes of 3 datasets, each counting once. Gain of Transductive over Simple: ")
     assert f"{100 * mean['gain']:+.1f} ± {100 * mean['interval']:.1f} points on average" in words
     assert f"from {100 * worst['gain']:+.1f} ({worst['dataset']}, episode {worst['episode']})" in words
     assert f"to {100 * best['gain']:+.1f} ({best['dataset']}, episode {best['episode']})." in words
-    one = exploring.in_words(table.iloc[:1], "Transductive", "Simple")
+    one = explorer_data.in_words(table.iloc[:1], "Transductive", "Simple")
     assert one.startswith("1 episode of 1 dataset. ") and "±" not in one and "nan" not in one
-    assert exploring.in_words(table.iloc[:0], "Transductive", "Simple") == "No episode passes the filters: widen them."
+    assert (
+        explorer_data.in_words(table.iloc[:0], "Transductive", "Simple") == "No episode passes the filters: widen them."
+    )
     with pytest.raises(ValueError, match="No episodes have been compared"):
-        exploring.in_words(pd.DataFrame(), "Transductive", "Simple")
-
-
-def test_points_have_a_sign_unless_they_are_none():
-    assert [exploring.points(g) for g in (0.0, -0.0, 0.0004, 0.0006, -0.1)] == ["0.0", "0.0", "0.0", "+0.1", "-10.0"]
+        explorer_data.in_words(pd.DataFrame(), "Transductive", "Simple")
 
 
 @pytest.fixture(scope="module")
 def own(rows):
-    return episode_rows.rows_of_episode(rows, "Transductive", "digits", 5)
+    return episode_table.rows_of_episode(rows, "Transductive", "digits", 5)
 
 
 def test_an_unknown_episode_names_those_there_are(rows):
     with pytest.raises(
         ValueError, match="no episode 12 of digits; they hold: letters, textures, digits, with episodes 0 to 11"
     ):
-        episode_rows.rows_of_episode(rows, "Transductive", "digits", 12)
+        episode_table.rows_of_episode(rows, "Transductive", "digits", 12)
     with pytest.raises(ValueError, match="no variant 'Best'"):
-        episode_rows.rows_of_episode(rows, "Best", "digits", 1)
+        episode_table.rows_of_episode(rows, "Best", "digits", 1)
 
 
-def test_queries_say_what_was_predicted_at_every_step(own):
-    found = episode_rows.queries(own)
-    assert len(found) == 7 * len(own)
+@pytest.mark.parametrize("step", [0, 3])
+def test_queries_say_what_was_predicted_at_a_step(own, step):
+    found = episode_table.at_step(own, step)
+    assert len(found) == len(own) and found["changed"].any() == (step > 0) and not found["right"].all()
     for row in found.itertuples():
         query = own.iloc[row.query]
-        assert (row.label, row.class_name) == (query["label"], query["class_name"])
-        assert row.prediction == query[f"prediction_{row.step}"] and row.predicted == f"class {row.prediction}"
-        assert row.confidence == pytest.approx(query[f"confidence_{row.step}"])
+        assert (row.label, row.class_name, row.step) == (query["label"], query["class_name"], step)
+        assert row.prediction == query[f"prediction_{step}"] and row.predicted == f"class {row.prediction}"
+        assert row.confidence == pytest.approx(query[f"confidence_{step}"])
         assert row.right == (row.prediction == row.label)
-        assert row.changed == (row.step > 0 and row.prediction != query[f"prediction_{row.step - 1}"])
-    assert found["changed"].any() and not found["right"].all()
+        assert row.changed == (step > 0 and row.prediction != query[f"prediction_{max(step - 1, 0)}"])
 
 
 @pytest.mark.parametrize("step", [0, 3, 6])
 def test_confusion_and_recall_count_the_queries(own, step):
-    counts, way = episode_rows.confusion(own, step), own["way"].iloc[0]
+    counts, way = episode_table.confusion(own, step), own["way"].iloc[0]
     assert counts.shape == (way, way)
     for label in range(way):
         of_class = own[own["label"] == label]
         for prediction in range(way):
             assert counts.loc[label, prediction] == (of_class[f"prediction_{step}"] == prediction).sum()
-    recalls = episode_rows.recall_by_class(own, step)
+    recalls = episode_table.recall_by_class(own, step)
     assert recalls["recall"].to_numpy() == pytest.approx(np.diag(counts) / counts.sum(axis=1))
     assert list(recalls["class_name"]) == [f"class {k}" for k in range(way)]
     assert list(recalls["shot"]) == [own[own["label"] == k]["shot"].iloc[0] for k in range(way)]
 
 
 def test_mistakes_count_who_is_taken_for_whom(own):
-    found = episode_rows.mistakes(own, 3)
+    found = episode_table.mistakes(own, 3)
     wrong = own[own["prediction_3"] != own["label"]]
     assert found["n"].sum() == len(wrong) and (found["label"] != found["prediction"]).all()
     assert (np.diff(found["n"]) <= 0).all()
     for row in found.itertuples():
         assert row.n == ((wrong["label"] == row.label) & (wrong["prediction_3"] == row.prediction)).sum()
-    assert episode_rows.mistakes(own.assign(prediction_3=own["label"]), 3).empty
-
-
-def test_some_queries_are_those_named_and_with_all_their_steps(own):
-    labels = own[[f"prediction_{t}" for t in range(7)]].to_numpy()
-    expected = {
-        "whose class changes in some step": np.flatnonzero((labels[:, 1:] != labels[:, :-1]).any(axis=1)),
-        "that are wrong in this step": np.flatnonzero(labels[:, 2] != own["label"]),
-        "all": np.arange(len(own)),
-    }
-    assert set(expected) == set(episode_rows.WHICH)
-    for which, numbers in expected.items():
-        found = episode_rows.some_queries(own, which, 2)
-        assert sorted(found["query"].unique()) == list(numbers) and len(found) == 7 * len(numbers)
-    with pytest.raises(ValueError, match="no choice 'wrong' of queries; choose among whose class"):
-        episode_rows.some_queries(own, "wrong", 2)
+    assert episode_table.mistakes(own.assign(prediction_3=own["label"]), 3).empty
 
 
 def test_the_status_says_what_is_achieved_and_where_it_stops(table, own):
@@ -196,85 +175,66 @@ def test_the_status_says_what_is_achieved_and_where_it_stops(table, own):
         ("Simple", 4, "as COT; it does not refine itself"),
         ("Simple", 0, "no refinement at test time"),
     ):
-        words = episode_rows.status(row, variant, own, step, 2 if "at 2" in place else step)
+        words = episode_table.status(row, variant, own, step, 2 if "at 2" in place else step)
         assert f"{variant}, step {step} of 6 ({place})" in words and words.startswith("digits, episode 5 · ")
         if step:
             assert f"{right} of {len(own)} queries right, {100 * right / len(own):.1f}%" in words
             assert words.endswith(f"{changed} label{'' if changed == 1 else 's'} changed in this step")
 
 
-@pytest.mark.parametrize(
-    "variant, refined",
-    [("Simple", "COT"), ("COT", "COT"), ("FEOT", "Transductive"), ("GMM", "COT GMM"), ("GMM-EM+", "GMM-EM+")],
-)
-def test_every_training_has_a_variant_that_refines(variant, refined):
-    assert episode_rows.refined(variant) == refined
-
-
-def test_a_class_that_is_never_predicted_keeps_its_column(own):
-    assert episode_rows.confusion(own.assign(prediction_2=0), 2).to_numpy()[:, 1:].sum() == 0
+def test_every_training_has_a_variant_that_refines():
+    for variant, refined in (("Simple", "COT"), ("COT", "COT"), ("FEOT", "Transductive"), ("GMM", "COT GMM")):
+        assert episode_table.refined(variant) == refined
 
 
 @pytest.mark.parametrize("step", [-1, 7])
 def test_a_step_that_was_not_recorded_is_refused(own, step):
     with pytest.raises(ValueError, match=f"Step {step} was not recorded: steps are 0 to 6"):
-        episode_rows.at_step(own, step)
-
-
-def test_recall_by_shot_of_the_listed_episodes_alone(rows, table):
-    few = exploring.chosen(table, ["letters"], (3, 4))
-    found = exploring.recall_by_shot(rows, few, ["Simple", "Transductive"], (2, 4))
-    assert set(found["variant"]) == {"Simple", "Transductive"}
-    counted = found[(found["variant"] == "Simple") & (found["domain"] == "all")]["n_classes"].sum()
-    assert counted == few["way"].sum()
-    with pytest.raises(ValueError, match="no rows"):
-        exploring.recall_by_shot(rows, few.iloc[:0], ["Simple"], (2, 4))
+        episode_table.at_step(own, step)
 
 
 def test_what_a_study_can_compare():
     study = small_study()
-    assert exploring.evaluations_of(study, ["Transductive", "Simple"]) == ["variable"]
-    assert exploring.evaluations_of(study, ["Transductive", "FEOT"]) == ["variable", "5-way-1-shot"]
-    assert exploring.variants_of(study, "5-way-1-shot") == ["FEOT", "Transductive"]
+    assert explorer_data.evaluations_of(study, ["Transductive", "Simple"]) == ["variable"]
+    assert explorer_data.evaluations_of(study, ["Transductive", "FEOT"]) == ["variable", "5-way-1-shot"]
+    assert explorer_data.variants_of(study, "5-way-1-shot") == ["FEOT", "Transductive"]
     with pytest.raises(
-        ValueError, match="No evaluation of study 'small' serves GMM: their trainings are support_log_determinant; add"
+        ValueError, match="No evaluation of study 'small' serves GMM: their trainings are support_log_determinant. Add"
     ):
-        exploring.evaluations_of(study, ["GMM"])
+        explorer_data.evaluations_of(study, ["GMM"])
     with pytest.raises(ValueError, match="no variant 'Simpel'"):
-        exploring.evaluations_of(study, ["Simpel"])
-    with pytest.raises(ValueError, match="no evaluation 'varied'; it has variable, 5-way-1-shot"):
-        exploring.variants_of(study, "varied")
+        explorer_data.evaluations_of(study, ["Simpel"])
+    with pytest.raises(ValueError, match="no evaluation 'varied'. Study 'small' has: variable, 5-way-1-shot"):
+        explorer_data.variants_of(study, "varied")
 
 
-def test_rows_are_read_by_training_and_missing_ones_name_the_command(tmp_path, monkeypatch):
+def test_rows_are_read_and_missing_ones_name_the_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Snakefile").touch()
     study = small_study()
-    assert exploring.stamp(study) == ()
+    assert explorer_data.results_stamp(study) == ()
     with pytest.raises(FileNotFoundError, match="`make figures STUDY=<the YAML of study small>`"):
-        exploring.read(study, "variable", ["Simple"])
+        explorer_data.read(study, "variable", ["Simple"])
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "small.yaml").touch()
     written = synthetic_rows(datasets={"blobs": "in", "others": "out"}, n_episodes=2)
     for (training, dataset), part in written.groupby(["training", "dataset"]):
         file = tmp_path / f"results/small/rows/{training}/variable/{dataset}.parquet"
         write_rows(file, part.reset_index(drop=True), "key")
-    steps = list(exploring.reading(study, "variable", ["Transductive", "Simple", "COT"]))
-    assert [share for share, _ in steps] == [0, 0.5] and "support_and_query" in steps[0][1]
-    read = exploring.read(study, "variable", ["Transductive", "Simple"])
+    read = explorer_data.read(study, "variable", ["Transductive", "Simple"])
     order = ["training", "dataset", "episode", "query"]
     pd.testing.assert_frame_equal(
         read.sort_values(order, ignore_index=True), written.sort_values(order, ignore_index=True), check_dtype=False
     )
-    assert len(exploring.stamp(study)) == 4
+    assert len(explorer_data.results_stamp(study)) == 4
     (tmp_path / "results/small/rows/support/variable/others.parquet").unlink()
     with pytest.raises(FileNotFoundError, match=r"others.parquet.*`make figures STUDY=configs/small.yaml`"):
-        exploring.read(study, "variable", ["Transductive", "Simple"])
+        explorer_data.read(study, "variable", ["Transductive", "Simple"])
 
 
 @pytest.fixture
 def study(monkeypatch):
-    monkeypatch.setattr(reopening, "open_split", lambda study, name, split: blobs(name, split))
+    monkeypatch.setattr(replay, "open_split", lambda study, name, split: blobs(name, split))
     return small_study()
 
 
@@ -300,7 +260,7 @@ def recorded(study, index, **changes):
 @pytest.mark.parametrize("index", [0, 1, 7])
 def test_an_episode_is_rebuilt_from_its_rows(study, index):
     own, draw = recorded(study, index)
-    found = reopening.reopen(study, own)
+    found = replay.replay(study, own)
     images = blobs("others", "test").images
     for label, image, number in zip(own["label"], found.query_images, own["image"], strict=True):
         assert (image == images[number]).all()
@@ -311,32 +271,26 @@ def test_an_episode_is_rebuilt_from_its_rows(study, index):
 
 def test_an_episode_that_is_drawn_differently_now_is_refused(study):
     own, _ = recorded(study, 0)
-    reopening.reopen(study, own)
+    replay.replay(study, own)
     for column in ("image", "label", "shot"):
         with pytest.raises(
-            reopening.StaleRowsError,
-            match=rf"Episode 0 of others, evaluation variable.*\({column} "
-            "differ.*Evaluate again: `make figures",
+            replay.StaleRowsError,
+            match=rf"Episode 0 of others, evaluation variable.*\({column} differ.*evaluate again: `make figures",
         ):
-            reopening.reopen(study, own.assign(**{column: own[column].to_numpy()[::-1].copy()}))
-    with pytest.raises(reopening.StaleRowsError, match=r"\(class_name differ"):
-        reopening.reopen(study, own.assign(class_name="renamed"))
-    with pytest.raises(reopening.StaleRowsError, match="data, seed or protocol have changed"):
-        reopening.reopen(study.model_copy(update={"seed": 1}), own)
-    with pytest.raises(reopening.StaleRowsError, match=r"label, image, shot, class_name differ"):
-        reopening.reopen(study, own.iloc[1:])
+            replay.replay(study, own.assign(**{column: own[column].to_numpy()[::-1].copy()}))
+    with pytest.raises(replay.StaleRowsError, match=r"\(class_name differ"):
+        replay.replay(study, own.assign(class_name="renamed"))
+    with pytest.raises(replay.StaleRowsError, match="data, seed or protocol have changed"):
+        replay.replay(study.model_copy(update={"seed": 1}), own)
+    with pytest.raises(replay.StaleRowsError, match=r"label, image, shot, class_name differ"):
+        replay.replay(study, own.iloc[1:])
     for column in ("evaluation", "dataset"):
-        with pytest.raises(reopening.StaleRowsError, match="has no such dataset or evaluation any more"):
-            reopening.reopen(study, own.assign(**{column: "gone"}))
+        with pytest.raises(replay.StaleRowsError, match="no longer has this dataset or evaluation"):
+            replay.replay(study, own.assign(**{column: "gone"}))
 
 
 def test_an_episode_that_can_not_be_drawn_any_more_says_why(study, monkeypatch):
     own, _ = recorded(study, 0)
-    monkeypatch.setattr(reopening, "open_split", lambda study, name, split: blobs(name, split, n_classes=3))
-    with pytest.raises(reopening.StaleRowsError, match="can't be drawn again: .*'others'.*fewer than minimum_way"):
-        reopening.reopen(study, own)
-
-
-def test_looking_at_results_needs_no_torch():
-    code = "import sys, tcnaps.widgets.explorer_data, tcnaps.widgets.episode_table, tcnaps.widgets.replay; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    monkeypatch.setattr(replay, "open_split", lambda study, name, split: blobs(name, split, n_classes=3))
+    with pytest.raises(replay.StaleRowsError, match="can't be drawn again: .*'others'.*fewer than minimum_way"):
+        replay.replay(study, own)

@@ -1,0 +1,158 @@
+"""Figures on the page: as a plain image, and as an image whose points can be hovered over."""
+
+import base64
+import html
+from io import BytesIO
+
+import ipywidgets
+import numpy as np
+import pandas as pd
+from ipywidgets import Layout
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from PIL import Image
+
+from tcnaps.figures.style import style
+
+PIXELS_PER_INCH = 96  # of a picture on the page; it is drawn at twice that, so that text is sharp
+WIDTH = 828  # pixels of a hover picture; fits beside JupyterLab's file browser in a window of 1280
+SPOT = 15  # pixels of a dot's spot
+DOTS_PER_INCH = 240  # of a figure in the text's width: twice as many pixels as on the page
+STYLE = """<style>
+.tcnaps-plot { position: absolute; inset: 0; line-height: 1.35; color: #000; }
+.tcnaps-plot.stale { background: rgba(255, 255, 255, 0.75); }
+.tcnaps-spot { position: absolute; transform: translate(-50%, -50%); min-width: 15px; min-height: 15px;
+  box-sizing: border-box; }
+.tcnaps-spot.dot { border-radius: 50%; }
+.tcnaps-spot:hover { outline: 2px solid #000; z-index: 5; }
+.tcnaps-spot.chosen.dot { outline: 2.5px solid #000; }
+.tcnaps-spot.chosen.cell { outline: 3px solid #D55E00; outline-offset: -2px; }
+.tcnaps-bar { position: absolute; width: 2.5px; background: #000; transform: translate(-50%, 0); }
+.tcnaps-spot span { display: none; position: absolute; width: 250px; padding: 5px 8px; background: #fff;
+  border: 1px solid #000; font-size: 13px; pointer-events: none; }
+.tcnaps-spot:hover span { display: block; }
+.tcnaps-spot.right span { right: 50%; } .tcnaps-spot.left span { left: 50%; }
+.tcnaps-spot.up span { bottom: calc(100% + 4px); } .tcnaps-spot.down span { top: calc(100% + 4px); }
+</style>"""
+
+
+def new_figure(width: float | int, height: float | int) -> Figure:
+    """A figure of so many pixels on the page, unknown to pyplot. Call it inside `figures.style.style()`."""
+    figure = Figure((width / PIXELS_PER_INCH, height / PIXELS_PER_INCH), dpi=PIXELS_PER_INCH)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def png(figure: Figure) -> bytes:
+    """A figure as PNG, with twice as many pixels as it has on the page.
+
+    This is faster than `savefig`, which draws everything twice and compresses more.
+    """
+    with style():
+        canvas = FigureCanvasAgg(figure)
+        figure.set_dpi(2 * PIXELS_PER_INCH)
+        canvas.draw()
+        drawn = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba()).convert("RGB")
+    buffer = BytesIO()
+    drawn.save(buffer, "PNG", compress_level=1)
+    return buffer.getvalue()
+
+
+def saved(figure: Figure, kind: str, **options) -> bytes:
+    """A figure as PNG or PDF, as matplotlib saves it."""
+    buffer = BytesIO()
+    with style():
+        figure.savefig(buffer, format=kind, **options)
+    return buffer.getvalue()
+
+
+def readable_on(colour: np.ndarray) -> str:
+    """Black or white, whichever stands out more from a colour in [0, 1]."""
+    return "black" if colour @ np.array([0.299, 0.587, 0.114]) > 0.45 else "white"
+
+
+def data_address(content: bytes, kind: str) -> str:
+    """Content as the address of an image or a download."""
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+class Picture(ipywidgets.Image):
+    """A figure on the page, in its own size, shrinking with a narrow page."""
+
+    def __init__(self, css_class: str):
+        super().__init__(format="png", layout=Layout(max_width="100%", object_fit="contain"))
+        self.add_class(css_class)
+
+    def put(self, figure: Figure) -> None:
+        """Shows a figure."""
+        self.value = png(figure)
+        self.layout.width = f"{figure.get_figwidth() * PIXELS_PER_INCH:.0f}px"
+
+
+class HoverPicture(ipywidgets.GridBox):
+    """A figure with an invisible spot over each of its points, which shows a text while the mouse is over it.
+
+    HTML and CSS only, so that it works wherever ipywidgets do: the image and the spots share a cell of a grid.
+    """
+
+    def __init__(self):
+        whole = {"grid_area": "1 / 1 / 2 / 2", "width": "100%", "margin": "0"}
+        self.image = ipywidgets.Image(format="png", layout=Layout(height="auto", **whole))
+        self.spots = ipywidgets.HTML(layout=Layout(overflow="visible", height="100%", **whole))
+        layout = Layout(width="100%", max_width=f"{WIDTH}px", overflow="visible", grid_template_columns="100%")
+        super().__init__([self.image, self.spots], layout=layout)
+        self.add_class("tcnaps-picture")
+
+    def put(self, figure: Figure, points: pd.DataFrame, description: str) -> None:
+        """Shows a figure.
+
+        Args:
+            points: of `view_data.Seen`; their panels are the figure's axes, in order.
+            description: for those who cannot see the picture.
+        """
+        self.image.value = saved(figure, "png", dpi=DOTS_PER_INCH, pil_kwargs={"compress_level": 1})
+        self._description = html.escape(description)
+        places = [(row, *_place(figure, row)) for row in points.itertuples()]
+        across, down = WIDTH / 100, WIDTH / 100 * figure.get_figheight() / figure.get_figwidth()
+
+        def hides(a, b):
+            return abs(a[1] - b[1]) * across < SPOT and abs(a[2] - b[2]) * down < SPOT
+
+        # Where spots hide each other, each says what all of them have to say.
+        self._places = [(place, [other[0].text for other in places if hides(other, place)]) for place in places]
+        self.choose(None)
+
+    def choose(self, name: str | None) -> None:
+        """Marks the point of this name, or none. Nothing is drawn anew."""
+        spots = "".join(_spot(*place, texts, chosen=place[0].name == name) for place, texts in self._places)
+        self.spots.value = f'{STYLE}<div class="tcnaps-plot" role="img" aria-label="{self._description}">{spots}</div>'
+
+    def fade(self) -> None:
+        """Fades the picture, because it does not show what has been chosen."""
+        self.spots.value = f'{STYLE}<div class="tcnaps-plot stale"></div>'
+
+
+def _place(figure: Figure, point) -> tuple[float, float, float, float, float]:
+    """Left, top, width and height of a point's spot and half the length of its bar, in percent of the figure."""
+    ax, (width, height) = figure.axes[point.panel], figure.bbox.size
+    x, y = ax.transData.transform((point.x, point.y))
+    sides = bar = (0.0, 0.0)
+    if point.cell:
+        corners = ax.transData.transform([(0, 0), (1, 1)])
+        sides = abs(corners[1] - corners[0])
+    elif pd.notna(point.interval):
+        bar = abs(ax.transData.transform((point.x, point.y + point.interval)) - (x, y))
+    shares = x / width, 1 - y / height, sides[0] / width, sides[1] / height, bar[1] / height
+    return tuple(100 * float(share) for share in shares)
+
+
+def _spot(point, left, top, width, height, bar, texts, chosen) -> str:
+    classes = f"{'cell' if point.cell else 'dot'} {'right' if left > 50 else 'left'} {'up' if top > 50 else 'down'}"
+    size = f"width:{width:.2f}%;height:{height:.2f}%;" if point.cell else ""
+    line = ""
+    if chosen and bar:
+        line = f'<div class="tcnaps-bar" style="left:{left:.2f}%;top:{top - bar:.2f}%;height:{2 * bar:.2f}%"></div>'
+    return (
+        f'{line}<div class="tcnaps-spot {classes}{" chosen" if chosen else ""}" '
+        f'style="left:{left:.2f}%;top:{top:.2f}%;{size}"><span>{"<br>".join(map(html.escape, texts))}</span></div>'
+    )
