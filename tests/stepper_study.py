@@ -4,6 +4,7 @@ import torch
 from small_study import blobs, small_study
 
 from tcnaps.config import study as config
+from tcnaps.config.storage import file_digest
 from tcnaps.method.backbone import Backbone
 from tcnaps.training import checkpoints
 from tcnaps.widgets import episode_features as materials
@@ -19,7 +20,7 @@ def write_networks(folder_of):
 
 
 def write_training(study, training):
-    backbone = checkpoints.digest(checkpoints.checkpoint_folder(study) / "backbone.safetensors")
+    backbone = file_digest(checkpoints.checkpoint_folder(study) / "backbone.safetensors")
     weights = checkpoints.new_model(study, training).adaptation_state()
     path = checkpoints.checkpoint_folder(study) / f"{training}.safetensors"
     checkpoints.save(path, weights, {"backbone": backbone})

@@ -8,12 +8,12 @@ from small_study import SIZE, blobs, small_study
 from waiting import Operations
 
 from tcnaps.config import FixedProtocol, study as config
-from tcnaps.config.networks import head_of
+from tcnaps.config.storage import file_digest
+from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.method.backbone import Backbone
-from tcnaps.method.episode import Episode, load_episode, scale_pixels
-from tcnaps.method.model import TRAININGS, VARIANTS, TransductiveCNAPS
-from tcnaps.training import checkpoints
+from tcnaps.method.episode import Episode, scale_pixels
+from tcnaps.method.model import TRAININGS, VARIANTS, TransductiveCNAPS, head_of
 from tcnaps.training.checkpoints import CheckpointError, load_model, save
 
 
@@ -167,7 +167,7 @@ def folder(tmp_path, monkeypatch):
     save(
         folder / "support.safetensors",
         model.adaptation_state(),
-        {"backbone": checkpoints.digest(folder / "backbone.safetensors")},
+        {"backbone": file_digest(folder / "backbone.safetensors")},
     )
     return folder
 
@@ -193,7 +193,7 @@ def test_checkpoints_that_do_not_fit_are_refused(folder):
     save(
         folder / "support_and_query.safetensors",
         {"surplus": torch.zeros(1)},
-        {"backbone": checkpoints.digest(folder / "backbone.safetensors")},
+        {"backbone": file_digest(folder / "backbone.safetensors")},
     )
     with pytest.raises(CheckpointError, match="does not fit the model: missing film_generator"):
         load_model(study, "support_and_query")
