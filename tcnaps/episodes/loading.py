@@ -5,9 +5,11 @@ are the same with any number of workers.
 """
 
 import mmap
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import tee
-from multiprocessing import get_all_start_methods, get_context
+from multiprocessing import get_all_start_methods, get_context, parent_process
+from threading import Thread
 from typing import NamedTuple
 
 import numpy as np
@@ -138,21 +140,35 @@ def _read(
     if workers < 0:
         raise ValueError(f"workers is {workers}; it must be 0 (read in this process) or more")
     found = iter(_loader(requests, workers, device)) if workers else map(_Reader().__getitem__, requests)
-    while True:
-        try:
-            pixels = next(found, None)
-        except RuntimeError as error:
-            if not str(error).startswith("DataLoader worker"):
-                raise
-            raise LoadingError(
-                f"a process that reads images died: {error}. If memory is short (see `df /dev/shm`, too), lower the "
-                "number of workers; 0 reads without any."
-            ) from error
-        if pixels is None:
-            return
-        if isinstance(pixels, LoadingError):
-            raise pixels
-        yield _scaled(torch.as_tensor(pixels), device)
+    try:
+        while (pixels := _next(found)) is not None:
+            if isinstance(pixels, LoadingError):
+                raise pixels
+            yield _scaled(torch.as_tensor(pixels), device)
+    finally:
+        del found  # ends the workers now, even if a traceback holds on to this frame
+
+
+def _next(found: Iterator) -> np.ndarray | Tensor | LoadingError | None:
+    try:
+        return next(found, None)
+    except (RuntimeError, OSError, EOFError) as error:  # the last two where a worker died while it handed over images
+        if isinstance(error, RuntimeError) and not str(error).startswith("DataLoader worker"):
+            raise
+        raise LoadingError(
+            f"a process that reads images died: {error or type(error).__name__}. If memory is short (`df /dev/shm`, "
+            "too), lower the number of workers; 0 reads without any."
+        ) from error
+
+
+def _end_with_parent(_: int) -> None:
+    """Ends a worker when the process that started it is gone, be it that it was killed."""
+
+    def wait() -> None:
+        parent_process().join()
+        os._exit(1)
+
+    Thread(target=wait, daemon=True).start()
 
 
 def _loader(requests: Iterable[_Request], workers: int, device: torch.device) -> DataLoader:
@@ -166,6 +182,7 @@ def _loader(requests: Iterable[_Request], workers: int, device: torch.device) ->
         num_workers=workers,
         pin_memory=device.type == "cuda",
         multiprocessing_context=context,
+        worker_init_fn=_end_with_parent,
         generator=torch.Generator(),  # else it would draw from the global one
     )
 
