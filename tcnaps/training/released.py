@@ -26,24 +26,18 @@ from tcnaps.training.released_reading import ImportedCheckpoint, import_checkpoi
 __all__ = ["PUBLISHED", "download_released", "import_all", "import_checkpoint", "import_into_study"]
 
 REPOSITORY = "https://github.com/plai-group/simple-cnaps/raw/master/"
-_MODELS, _BACKBONES = "model-checkpoints/meta-dataset-checkpoints/", "model-checkpoints/pretrained_resnets/"
+_FOLDERS = "model-checkpoints/meta-dataset-checkpoints/best_", "model-checkpoints/pretrained_resnets/pretrained_resnet_"
 PUBLISHED = {  # name -> path in the repository, and what it is
-    "transductive": (f"{_MODELS}best_transductive_cnaps.pt", "Transductive CNAPS, Meta-Dataset"),
-    "simple": (f"{_MODELS}best_simple_cnaps.pt", "Simple CNAPS, Meta-Dataset"),
-    "backbone-meta-dataset": (
-        f"{_BACKBONES}pretrained_resnet_meta_dataset.pt.tar",
-        "backbone, 712 ImageNet classes of Meta-Dataset",
-    ),
-    "backbone-mini-imagenet": (
-        f"{_BACKBONES}pretrained_resnet_mini_imagenet.pt.tar",
-        "backbone, training classes of mini-ImageNet",
-    ),
+    "transductive": (f"{_FOLDERS[0]}transductive_cnaps.pt", "Transductive CNAPS, Meta-Dataset"),
+    "simple": (f"{_FOLDERS[0]}simple_cnaps.pt", "Simple CNAPS, Meta-Dataset"),
+    "backbone-meta-dataset": (f"{_FOLDERS[1]}meta_dataset.pt.tar", "backbone, 712 ImageNet classes of Meta-Dataset"),
+    "backbone-mini-imagenet": (f"{_FOLDERS[1]}mini_imagenet.pt.tar", "backbone, training classes of mini-ImageNet"),
     "backbone-tiered-imagenet": (
-        f"{_BACKBONES}pretrained_resnet_tiered_imagenet.pt.tar",
+        f"{_FOLDERS[1]}tiered_imagenet.pt.tar",
         "backbone, training classes of tiered-ImageNet",
     ),
     "backbone-feti": (
-        f"{_BACKBONES}pretrained_resnet_mini_tiered_with_extra_classes.pt.tar",
+        f"{_FOLDERS[1]}mini_tiered_with_extra_classes.pt.tar",
         "backbone, 825 ImageNet classes outside the test classes of mini- and tiered-ImageNet",
     ),
 }
@@ -134,14 +128,14 @@ def _write(imported: ImportedCheckpoint, study: Study, force: bool) -> list[Path
     training_path = backbone_path.with_name(f"{training}.safetensors")
     settings = {"study": study.name, "seed": study.seed, "imported": imported.source}
     # Both are compared before either is written.
-    new_backbone = _settings_there(backbone_path, backbone, force) is None
-    there = _settings_there(training_path, adaptation, force) if adaptation else None
+    there = _settings_there(backbone_path, backbone, force)
+    of_training = _settings_there(training_path, adaptation, force) if adaptation else None
     written = []
-    if new_backbone:
+    if there is None:
         save(backbone_path, backbone, settings)
         written.append(backbone_path)
-    if adaptation and (there is None or there.get("backbone") != file_digest(backbone_path)):
-        settings |= {"training": training, "backbone": file_digest(backbone_path), "valid_accuracy": None}
+    settings |= {"training": training, "backbone": file_digest(backbone_path), "valid_accuracy": None}
+    if adaptation and (of_training or {}).get("backbone") != settings["backbone"]:
         save(training_path, adaptation, settings)
         written.append(training_path)
     return written
@@ -156,16 +150,14 @@ def _equal(these: dict[str, Tensor], those: dict[str, Tensor]) -> bool:
 
 def _settings_there(path: Path, weights: dict[str, Tensor], force: bool) -> dict | None:
     """Settings of the checkpoint at `path` if it holds these weights; None if `path` is to be written."""
-    if not path.exists():
-        return None
     remedy = "Import with --force to replace it, or into another study."
     try:
-        there, settings = load(path, remedy)
+        there, settings = load(path, remedy) if path.exists() else (None, None)
     except CheckpointError:
-        if force:
-            return None
-        raise
-    if _equal(weights, there):
+        if not force:
+            raise
+        return None
+    if there is None or _equal(weights, there):
         return settings
     if not force:
         raise CheckpointError(f"{path} holds other weights. {remedy}")
@@ -182,12 +174,8 @@ def _lines(options: argparse.Namespace) -> Iterator[str]:
             path = download_released(name, options.folder, options.base)
             yield f"{path}: SHA-256 {file_digest(path)}"
     elif options.command == "import":
-        study = load_study(options.study)
-        if options.file is None:
-            done = import_all(study, options.force)
-        else:
-            imported = import_checkpoint(options.file)
-            done = [(imported, _write(imported, study, options.force))]
+        study, given = load_study(options.study), options.file and import_checkpoint(options.file)
+        done = [(given, _write(given, study, options.force))] if given else import_all(study, options.force)
         for imported, written in done:
             yield _summary(imported)
             yield "\n".join(f"wrote {path}" for path in written) or "wrote nothing: the study has these weights"
@@ -233,13 +221,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _summary(imported: ImportedCheckpoint) -> str:
     values = sum(value.numel() for value in imported.weights.values())
-    lines = [
-        f"{imported.file}: {MODELS[imported.kind]}, {len(imported.weights)} tensors, {values} values",
-        f"SHA-256 {imported.sha256}",
-    ]
-    if imported.dropped:
-        lines.append(f"dropped {', '.join(imported.dropped)}")
-    return "\n".join([*lines, *imported.notes])
+    dropped = [f"dropped {', '.join(imported.dropped)}"] if imported.dropped else []
+    first = f"{imported.file}: {MODELS[imported.kind]}, {len(imported.weights)} tensors, {values} values"
+    return "\n".join([first, f"SHA-256 {imported.sha256}", *dropped, *imported.notes])
 
 
 if __name__ == "__main__":

@@ -86,17 +86,11 @@ def import_checkpoint(path: str | Path) -> ImportedCheckpoint:
 
 def _unpickled(path: Path, data: bytes) -> object:
     """The file's content: tensors, numbers, strings and their containers. A pickle that asks for more is refused."""
-    start = data[:512].lstrip().lower()
-    if not data:
-        raise CheckpointError(f"{path} is empty. Download it again.")
-    if start.startswith(b"version https://git-lfs"):
-        raise CheckpointError(f"{path} is a Git LFS pointer, not the file itself. Fetch that with `git lfs pull`.")
-    if start.startswith((b"<!doctype", b"<html", b"<?xml")):
-        raise CheckpointError(f"{path} is a web page, not a checkpoint. Download the raw file.")
     if not data.startswith((b"PK", b"\x80")):  # zip, PyTorch's format since 1.6, or pickle, the one before
         raise CheckpointError(
-            f"{path} is not a file of torch.save. Files called .pt.tar are no archives: don't unpack or repack them. "
-            "Download it again."
+            f"{path} is not a file of torch.save: it begins with {data[:30]!r}. Of a Git LFS pointer, fetch the file "
+            "with `git lfs pull`; in place of a web page, download the raw file; a .pt.tar is no archive, so don't "
+            "unpack or repack it."
         )
     try:
         if data.startswith(b"PK") and (member := zipfile.ZipFile(io.BytesIO(data)).testzip()):

@@ -314,9 +314,12 @@ def broken_files():
         file.addfile(tarfile.TarInfo("empty"))
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 79425536\n"
     return {
-        "empty": (b"", "is empty"),
-        "pointer": (pointer, "is a Git LFS pointer, .* `git lfs pull`"),
-        "page": (b"\n\n<!DOCTYPE html>\n<html><body>Not found</body></html>", "is a web page"),
+        "empty": (b"", "is not a file of torch.save: it begins with b''"),
+        "pointer": (pointer, "begins with b'version https://git-lfs.* `git lfs pull`"),
+        "page": (
+            b"\n\n<!DOCTYPE html>\n<html><body>Not found</body></html>",
+            "begins with .*<html.* download the raw file",
+        ),
         "text": (b"not found", "is not a file of torch.save"),
         "tar": (archive.getvalue(), "is not a file of torch.save"),
         "another zip": (zipped.getvalue(), "damaged, incomplete or of another kind"),
