@@ -65,7 +65,7 @@ def download_released(name: str, folder: str | Path = "released", base: str = RE
     return target
 
 
-def import_into_study(path: str | Path, study: Study, force: bool = False) -> list[Path]:
+def import_into_study(file: str | Path | ImportedCheckpoint, study: Study, force: bool = False) -> list[Path]:
     """Makes one of the authors' files a study's backbone and, if it holds a whole model, weights.
 
     Files that hold the very weights already are kept, so that what was trained on them stays valid.
@@ -79,7 +79,34 @@ def import_into_study(path: str | Path, study: Study, force: bool = False) -> li
     Raises:
         CheckpointError: `import_checkpoint`'s, the study is not made for the file, or would lose other weights.
     """
-    return _write(import_checkpoint(path), study, force)
+    imported = file if isinstance(file, ImportedCheckpoint) else import_checkpoint(file)
+    training, layers = TRAINING.get(imported.kind), study.task_encoder.lstm_layers
+    if imported.kind == "transductive" and layers != LSTM_LAYERS:
+        raise CheckpointError(
+            f"{imported.file}: its LSTM has {LSTM_LAYERS} layers, that of study '{study.name}' {layers}. "
+            "Set `preset: released` in the study."
+        )
+    if training is not None and training not in study.trainings:
+        raise CheckpointError(
+            f"{imported.file} holds the training '{training}', which study '{study.name}' does not have. "
+            f"Add it to `trainings` ({', '.join(study.trainings)})."
+        )
+    backbone, adaptation = imported.parts
+    backbone_path = checkpoint_folder(study) / "backbone.safetensors"
+    training_path = backbone_path.with_name(f"{training}.safetensors")
+    settings = {"study": study.name, "seed": study.seed, "imported": {"file": imported.file, "sha256": imported.sha256}}
+    # Both are compared before either is written.
+    there = _settings_there(backbone_path, backbone, force)
+    of_training = _settings_there(training_path, adaptation, force) if adaptation else None
+    written = []
+    if there is None:
+        save(backbone_path, backbone, settings)
+        written.append(backbone_path)
+    settings |= {"training": training, "backbone": file_digest(backbone_path), "valid_accuracy": None}
+    if adaptation and (of_training or {}).get("backbone") != settings["backbone"]:
+        save(training_path, adaptation, settings)
+        written.append(training_path)
+    return written
 
 
 def import_all(study: Study, force: bool = False) -> list[tuple[ImportedCheckpoint, list[Path]]]:
@@ -108,37 +135,7 @@ def import_all(study: Study, force: bool = False) -> list[tuple[ImportedCheckpoi
                 f"{read[0].file} and {imported.file} have different backbones, and a study has one. "
                 "Import them into two studies."
             )
-    return [(imported, _write(imported, study, force)) for imported in read]
-
-
-def _write(imported: ImportedCheckpoint, study: Study, force: bool) -> list[Path]:
-    training, layers = TRAINING.get(imported.kind), study.task_encoder.lstm_layers
-    if imported.kind == "transductive" and layers != LSTM_LAYERS:
-        raise CheckpointError(
-            f"{imported.file}: its LSTM has {LSTM_LAYERS} layers, that of study '{study.name}' {layers}. "
-            "Set `preset: released` in the study."
-        )
-    if training is not None and training not in study.trainings:
-        raise CheckpointError(
-            f"{imported.file} holds the training '{training}', which study '{study.name}' does not have. "
-            f"Add it to `trainings` ({', '.join(study.trainings)})."
-        )
-    backbone, adaptation = imported.parts
-    backbone_path = checkpoint_folder(study) / "backbone.safetensors"
-    training_path = backbone_path.with_name(f"{training}.safetensors")
-    settings = {"study": study.name, "seed": study.seed, "imported": imported.source}
-    # Both are compared before either is written.
-    there = _settings_there(backbone_path, backbone, force)
-    of_training = _settings_there(training_path, adaptation, force) if adaptation else None
-    written = []
-    if there is None:
-        save(backbone_path, backbone, settings)
-        written.append(backbone_path)
-    settings |= {"training": training, "backbone": file_digest(backbone_path), "valid_accuracy": None}
-    if adaptation and (of_training or {}).get("backbone") != settings["backbone"]:
-        save(training_path, adaptation, settings)
-        written.append(training_path)
-    return written
+    return [(imported, import_into_study(imported, study, force)) for imported in read]
 
 
 def _equal(these: dict[str, Tensor], those: dict[str, Tensor]) -> bool:
@@ -175,7 +172,7 @@ def _lines(options: argparse.Namespace) -> Iterator[str]:
             yield f"{path}: SHA-256 {file_digest(path)}"
     elif options.command == "import":
         study, given = load_study(options.study), options.file and import_checkpoint(options.file)
-        done = [(given, _write(given, study, options.force))] if given else import_all(study, options.force)
+        done = [(given, import_into_study(given, study, options.force))] if given else import_all(study, options.force)
         for imported, written in done:
             yield _summary(imported)
             yield "\n".join(f"wrote {path}" for path in written) or "wrote nothing: the study has these weights"
@@ -184,7 +181,11 @@ def _lines(options: argparse.Namespace) -> Iterator[str]:
         yield _summary(imported)
         if options.out.exists():
             raise CheckpointError(f"{options.out} is there already. Delete it or name another file.")
-        save(options.out, imported.weights, {"kind": imported.kind, "imported": imported.source})
+        save(
+            options.out,
+            imported.weights,
+            {"kind": imported.kind, "imported": {"file": imported.file, "sha256": imported.sha256}},
+        )
         yield f"wrote {options.out}"
 
 
@@ -223,7 +224,7 @@ def _summary(imported: ImportedCheckpoint) -> str:
     values = sum(value.numel() for value in imported.weights.values())
     dropped = [f"dropped {', '.join(imported.dropped)}"] if imported.dropped else []
     first = f"{imported.file}: {MODELS[imported.kind]}, {len(imported.weights)} tensors, {values} values"
-    return "\n".join([first, f"SHA-256 {imported.sha256}", *dropped, *imported.notes])
+    return "\n".join([first, f"SHA-256 {imported.sha256}", *dropped])
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tcnaps.training.checkpoints import SHOWN, CheckpointError, unusable
-from tcnaps.training.released_layout import COUNTER, MODELS, Entry, Kind, layout
+from tcnaps.training.released_layout import MODELS, Entry, Kind, layout
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,6 @@ class ImportedCheckpoint:
         weights: of a backbone as in `Backbone.state_dict()`, of a whole model as in `TransductiveCNAPS.state_dict()`.
         file: its name, without folders.
         dropped: names in the file that no model here has, such as the classifier that a backbone was pretrained with.
-        notes: sentences on what else was changed.
     """
 
     kind: Kind
@@ -32,12 +31,6 @@ class ImportedCheckpoint:
     file: str
     sha256: str
     dropped: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def source(self) -> dict[str, str]:
-        """Where the weights came from, for the header of what is written."""
-        return {"file": self.file, "sha256": self.sha256}
 
     @property
     def parts(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -62,12 +55,11 @@ def import_checkpoint(path: str | Path) -> ImportedCheckpoint:
     data = path.read_bytes()
     prefix, found = _named_weights(path, _unpickled(path, data))
     kind = _kind(path, found)
-    entries, notes = layout(kind), ()
+    entries = layout(kind)
     dropped = [name for name in found if kind == "backbone" and name in ("fc.weight", "fc.bias")]
     counters = [name for name, entry in entries.items() if entry.counter]
-    if not any(name in found for name in counters):
+    if not any(name in found for name in counters):  # as PyTorch wrote files before 0.4.1
         found |= {name: torch.tensor(0) for name in counters}
-        notes = (f"{len(counters)} {COUNTER} are not in the file (PyTorch before 0.4.1) and were set to 0.",)
     problems = [f"missing {prefix}{name}" for name in entries if name not in found]
     weights = {}
     for name in found.keys() - set(dropped):
@@ -81,7 +73,7 @@ def import_checkpoint(path: str | Path) -> ImportedCheckpoint:
         )
     ordered = {entry.name: weights[name] for name, entry in entries.items()}
     dropped = tuple(prefix + name for name in dropped)
-    return ImportedCheckpoint(kind, ordered, path.name, hashlib.sha256(data).hexdigest(), dropped, notes)
+    return ImportedCheckpoint(kind, ordered, path.name, hashlib.sha256(data).hexdigest(), dropped)
 
 
 def _unpickled(path: Path, data: bytes) -> object:
