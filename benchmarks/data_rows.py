@@ -7,7 +7,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from tcnaps.config.settings import FixedProtocol, Folder
 from tcnaps.datasets import open_source, preparation
 from tcnaps.datasets.image_source import ImageSource
 from tcnaps.datasets.preparing import ensure_prepared
-from tcnaps.episodes.loading import Loader
+from tcnaps.episodes.loading import read_episodes
 from tcnaps.episodes.sampling import draw_episode
 
 N_CLASSES, N_IMAGES, SIZE = 40, 250, 64
@@ -120,26 +119,23 @@ def _loading(source: ImageSource, repetitions: int) -> list[dict]:
         for part in episode.support_images.split(10):  # whose result is small enough to need no fresh memory
             torch.nn.functional.conv2d(part, weight)
 
-    def calls(loaders, consume, before, which):
-        def run(loader):
+    def calls(consume, before, which):
+        def run(workers):
             before()
-            for episode in loader.episodes((source, draw_episode(source, protocol, 0, i)) for i in range(EPISODES)):
+            tasks = ((source, draw_episode(source, protocol, 0, i)) for i in range(EPISODES))
+            for episode in read_episodes(tasks, workers):
                 consume(episode)
 
-        return {names[workers]: lambda workers=workers: run(loaders[workers]) for workers in which}
+        return {names[workers]: lambda workers=workers: run(workers) for workers in which}
 
-    rows = []
-    with ExitStack() as stack:
-        loaders = {workers: stack.enter_context(Loader(workers)) for workers in names}
-        for name, consume, before, which in (
-            ("loading from the disk", lambda episode: None, forget, (2, 1)),
-            ("loading from the disk, here", lambda episode: None, forget, (2, 0)),
-            ("loading from the cache", lambda episode: None, lambda: None, (2, 0)),
-            ("loading for a device that takes 20 ms", lambda episode: time.sleep(0.02), lambda: None, (2, 0)),
-            ("loading beside computation on all cores", compute, lambda: None, (2, 0)),
-        ):
-            rows.append(_row(name, calls(loaders, consume, before, which), repetitions, EPISODES * 500))
-    return rows
+    settings = (
+        ("loading from the disk", lambda episode: None, forget, (2, 1)),
+        ("loading from the disk, here", lambda episode: None, forget, (2, 0)),
+        ("loading from the cache", lambda episode: None, lambda: None, (2, 0)),
+        ("loading for a device that takes 20 ms", lambda episode: time.sleep(0.02), lambda: None, (2, 0)),
+        ("loading beside computation on all cores", compute, lambda: None, (2, 0)),
+    )
+    return [_row(name, calls(*setting), repetitions, EPISODES * 500) for name, *setting in settings]
 
 
 def _start(names: str) -> Callable[[], object]:

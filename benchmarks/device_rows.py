@@ -19,7 +19,7 @@ from rows import EPISODES, PRECISIONS, contents, episode, own_model, plain
 from tcnaps.config.settings import FixedProtocol, Folder
 from tcnaps.datasets import open_source
 from tcnaps.datasets.image_source import ImageSource
-from tcnaps.episodes.loading import Loader
+from tcnaps.episodes.loading import read_episodes
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.figures.speed import PARTS
 from tcnaps.method.clustering import trajectory
@@ -129,9 +129,9 @@ def loading_row(device: torch.device, size: int, repetitions: int, setting: tupl
         source = open_source("bench", dataset, "train", size, Path(place) / "prepared")
         protocol = FixedProtocol(way=way, shot=shot, queries_per_class=queries)
         draws = [draw_episode(source, protocol, 0, index) for index in range(10)]
-        with Loader(0, device) as alone, Loader(2, device) as ahead:
-            calls = {("none",): _load(alone, source, draws), ("two workers",): _load(ahead, source, draws)}
-            timed = in_turns(calls, repetitions, device)
+        names = {("none",): 0, ("two workers",): 2}
+        calls = {name: _load(workers, device, source, draws) for name, workers in names.items()}
+        timed = in_turns(calls, repetitions, device)
     measured = {}
     for (name,), (times, n_bytes) in timed.items():
         own = [seconds / len(draws) for seconds in times]
@@ -139,9 +139,9 @@ def loading_row(device: torch.device, size: int, repetitions: int, setting: tupl
     return _row(f"loading {way * (shot + queries)} images", size, device, measured)
 
 
-def _load(loader: Loader, source: ImageSource, draws: list) -> Callable[[], object]:
+def _load(workers: int, device: torch.device, source: ImageSource, draws: list) -> Callable[[], object]:
     def load():
-        for _ in loader.episodes((source, draw) for draw in draws):
+        for _ in read_episodes(((source, draw) for draw in draws), workers, device):
             pass
 
     return load

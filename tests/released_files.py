@@ -66,10 +66,12 @@ def random_weights(kind, seed=0):
     The rows of a tensor are equal and share their memory, which makes files of a megabyte instead of 80.
     """
     generator = torch.Generator().manual_seed(seed)
-    return {
-        name: torch.randn(shape[-1:], generator=generator).expand(shape) if shape else torch.tensor(len(name))
-        for name, shape in released_shapes(kind).items()
-    }
+    weights = {}
+    for name, shape in released_shapes(kind).items():
+        row = torch.randn(shape[-1:], generator=generator)
+        row = row.abs() if name.endswith("running_var") else row
+        weights[name] = row.expand(shape) if shape else torch.tensor(len(name))
+    return weights
 
 
 def write_file(path, weights, legacy=False, **beside):

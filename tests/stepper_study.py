@@ -5,6 +5,7 @@ import torch
 from small_study import blobs, small_study
 
 from tcnaps.config import study as config
+from tcnaps.config.storage import file_digest
 from tcnaps.method.backbone import Backbone
 from tcnaps.method.head import Head
 from tcnaps.method.variants import VARIANTS
@@ -22,7 +23,7 @@ def write_networks(folder_of):
 
 
 def write_training(study, training):
-    backbone = checkpoints.digest(checkpoints.checkpoint_folder(study) / "backbone.safetensors")
+    backbone = file_digest(checkpoints.checkpoint_folder(study) / "backbone.safetensors")
     weights = checkpoints.new_model(study, training).adaptation_state()
     path = checkpoints.checkpoint_folder(study) / f"{training}.safetensors"
     checkpoints.save(path, weights, {"backbone": backbone})

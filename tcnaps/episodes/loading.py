@@ -1,232 +1,196 @@
-"""Images of episodes and batches: read ahead by worker processes, handed over in order.
+"""The images of episodes and batches, read ahead by PyTorch's `DataLoader` where that is asked for.
 
-Which images they are is decided here, one episode after the other; workers only read bytes. So episodes are the same
-with any number of workers.
+Which images they are is decided in this process, one episode after the other; workers only fetch pixels. So results
+are the same with any number of workers.
 """
 
-import itertools
 import mmap
 import os
-import weakref
-from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import tee
+from multiprocessing import get_all_start_methods, get_context, parent_process
+from threading import Thread
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from tcnaps.datasets.image_source import ImageSource
-from tcnaps.episodes import reading
-from tcnaps.episodes.reading_workers import Job, LoadingError, Worker
 from tcnaps.episodes.sampling import Draw
 from tcnaps.method.episode import Episode, scale_pixels
 
-__all__ = ["Loader", "LoadingError", "Part", "Request", "episode_request"]
+__all__ = ["LoadingError", "load_episode", "read_batches", "read_episodes"]
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
-    """Some images of one source, and their places among all that are read together."""
-
-    images: UInt8[np.ndarray, "n_images height width 3"]
-    numbers: Int[np.ndarray, "n"]
-    places: Int[np.ndarray, "n"]
+class LoadingError(RuntimeError):
+    """Images can't be read, or the process that read them died; the message names the episode or batch."""
 
 
-@dataclass(frozen=True, eq=False)
-class Request:
-    """Images to be read together, all of one size. `name` says what they are, for errors."""
-
-    name: str
-    parts: tuple[Part, ...]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(n, height, width, 3)."""
-        return (sum(len(part.numbers) for part in self.parts), *self.parts[0].images.shape[1:])
-
-    def pieces(self) -> list[reading.Piece] | None:
-        """Where the images lie in files, or None where any of them does not."""
-        files = [_file_of(part.images) for part in self.parts]
-        if None in files:
-            return None
-        return [
-            (path, first, part.images[0].nbytes, part.numbers.tolist(), part.places.tolist())
-            for (path, first), part in zip(files, self.parts)
-        ]
+def load_episode(source: ImageSource, draw: Draw) -> Episode:
+    """The episode that `sampling.draw_episode` chose; errors are those of `read_episodes`."""
+    return next(read_episodes([(source, draw)]))
 
 
-def episode_request(source: ImageSource, draw: Draw) -> Request:
-    """All images of an episode, support before query."""
-    numbers = np.concatenate([draw.support_images, draw.query_images])
-    name = f"episode {draw.index} of dataset '{draw.dataset}', split '{draw.split}'"
-    return Request(name, (Part(source.images, numbers, np.arange(len(numbers))),))
-
-
-class Loader:
-    """Reads images in this process when they are asked for, or ahead of that in worker processes.
-
-    A context manager: leaving it, also by an error or an interrupt, ends the workers. Its iterators may be used in
-    turns and need not be exhausted. Images that are in memory already never pass through a worker.
+def read_episodes(
+    tasks: Iterable[tuple[ImageSource, Draw]], workers: int = 0, device: torch.device | str = "cpu"
+) -> Iterator[Episode]:
+    """The episodes of these draws, in their order.
 
     Args:
-        workers: processes that read; 0 reads in this one. They read one episode more ahead than they are.
-        device: where images end up.
+        tasks: taken as they are needed; with workers, two per worker ahead of that.
+        workers: processes that read ahead; 0 reads in this one.
+        device: where images and labels end up.
 
     Raises:
+        LoadingError: images can't be read, or a worker died.
         ValueError: the number of workers is negative.
     """
+    here, there = tee(tasks)
+    for (_, draw), images in zip(here, _read((_request(*task) for task in there), workers, torch.device(device))):
+        support, query = images.split([len(draw.support_images), len(draw.query_images)])
+        yield Episode.unchecked(  # pixels are finite and the labels of draws are right
+            len(draw.classes),
+            support_images=support,
+            support_labels=torch.from_numpy(draw.support_labels).to(device),
+            query_images=query,
+            query_labels=torch.from_numpy(draw.query_labels).to(device),
+            draw=draw,
+        )
 
-    def __init__(self, workers: int = 0, device: torch.device | str = "cpu"):
-        if workers < 0:
-            raise ValueError(f"workers is {workers}; it must be 0 (read in this process) or more")
-        self.device = torch.device(device)
-        self._files: dict[str, int] = {}
-        self._workers: list[Worker] = []
-        self._finalizer = weakref.finalize(self, _end, self._workers, self._files)  # also where nobody closes it
-        for _ in range(workers):
-            self._workers.append(Worker())
-        self._turns = itertools.cycle(self._workers)
 
-    def __enter__(self) -> "Loader":
-        return self
+def read_batches(
+    sources: Sequence[ImageSource],
+    batches: Iterable[Int[np.ndarray, "n"]],
+    workers: int = 0,
+    device: torch.device | str = "cpu",
+) -> Iterator[Float[Tensor, "n 3 height width"]]:
+    """The images of each batch, scaled to [-1, 1]; `workers`, `device` and errors are those of `read_episodes`.
 
-    def __exit__(self, *_) -> None:
-        self.close()
+    Args:
+        sources: of images of one size.
+        batches: numbers of images, counted through all sources: those of the second follow those of the first.
+    """
+    starts = np.cumsum([0] + [len(source.images) for source in sources])
 
-    def close(self) -> None:
-        """Ends the workers, whatever they are at."""
-        self._finalizer()
+    def requests() -> Iterator[_Request]:
+        for numbers in batches:
+            which = np.searchsorted(starts, numbers, side="right") - 1
+            used = np.unique(which)
+            parts = [_wanted(sources[s].images, numbers[which == s] - starts[s]) for s in used]
+            name = f"{len(numbers)} images of {', '.join(sources[s].dataset for s in used)}"
+            yield _Request(name, parts, np.argsort(np.argsort(which, kind="stable")))
 
-    def episodes(self, tasks: Iterable[tuple[ImageSource, Draw]]) -> Iterator[Episode]:
-        """The episodes of these draws, in their order.
+    return _read(requests(), workers, torch.device(device))
 
-        Tasks are taken a few at a time. An error of theirs is raised when the episode's turn comes.
 
-        Raises:
-            LoadingError: images can't be read, or a worker died.
-            ValueError: the loader is closed.
-        """
-        draws: deque[Draw] = deque()
+class _InFile(NamedTuple):
+    """Images of a prepared file, by their numbers: all that a worker is told. It opens the file itself."""
 
-        def requests() -> Iterator[Request]:
-            for source, draw in tasks:
-                draws.append(draw)
-                yield episode_request(source, draw)
+    path: str
+    offset: int
+    shape: tuple[int, ...]
+    numbers: Int[np.ndarray, "n"]
 
-        for images in self.read(requests()):
-            draw = draws.popleft()
-            support, query = images.split([len(draw.support_images), len(draw.query_images)])
-            yield Episode.unchecked(  # bytes are finite, and the labels of draws are right
-                len(draw.classes),
-                support_images=support,
-                support_labels=torch.from_numpy(draw.support_labels).to(self.device),
-                query_images=query,
-                query_labels=torch.from_numpy(draw.query_labels).to(self.device),
-                draw=draw,
-            )
-
-    def read(self, requests: Iterable[Request]) -> Iterator[Float[Tensor, "n 3 height width"]]:
-        """The images of each request, scaled to [-1, 1]; see `episodes`."""
-        self._check_open()
-        images = self._read(requests)
-        yield from images if self.device.type != "cuda" else self._ahead(images)
-
-    def _ahead(self, batches: Iterator[Tensor]) -> Iterator[Tensor]:
-        """One further than asked for: its copy runs on a stream of its own, beside what the device computes."""
-        stream, current = torch.cuda.Stream(self.device), torch.cuda.current_stream(self.device)
-        coming = None
-        while True:
-            with torch.cuda.stream(stream):
-                following = next(batches, None), stream.record_event()
-            if coming is not None:
-                images, arrived = coming
-                current.wait_event(arrived)
-                images.record_stream(current)  # its memory is not given away before what uses it here is done
-                yield images
-            if following[0] is None:
-                return
-            coming = following
-
-    def _read(self, requests: Iterable[Request]) -> Iterator[Float[Tensor, "n 3 height width"]]:
-        if not self._workers:
-            yield from (self._scaled(_read_here(request, self._files)) for request in requests)
-            return
-        requests = _with_error_last(requests)
-        waiting = deque(map(self._ask, itertools.islice(requests, len(self._workers) + 1)))
+    def pixels(self) -> UInt8[np.ndarray, "n height width 3"]:
         try:
-            while waiting:
-                self._check_open()
-                images = self._answer(waiting[0])
-                waiting.popleft()
-                waiting.extend(map(self._ask, itertools.islice(requests, 1)))
-                yield images
-        finally:
-            for job in waiting:
-                if isinstance(job, Job):
-                    job.drop()
-
-    def _check_open(self) -> None:
-        if not self._finalizer.alive:
-            raise ValueError("this loader is closed; read inside its `with` block")
-
-    def _ask(self, request: Request | Exception) -> Job | Request | Exception:
-        """What to expect an answer from: a worker's job, or the request itself where it is none for a worker."""
-        pieces = None if isinstance(request, Exception) else request.pieces()
-        return request if pieces is None else next(self._turns).ask(request.name, request.shape, pieces)
-
-    def _answer(self, job: Job | Request | Exception) -> Float[Tensor, "n 3 height width"]:
-        if isinstance(job, Exception):
-            raise job
-        if isinstance(job, Request):
-            return self._scaled(_read_here(job, self._files))
-        images = self._scaled(job.wait())
-        job.drop()
-        return images
-
-    def _scaled(self, pixels: UInt8[np.ndarray, "n height width 3"]) -> Float[Tensor, "n 3 height width"]:
-        """Scaled where they are used: bytes are a quarter of what numbers are to copy."""
-        if self.device.type == "cpu":
-            return scale_pixels(pixels)
-        images = torch.from_numpy(pixels)
-        if self.device.type == "cuda":  # from pinned memory: the host would wait for a copy from elsewhere
-            return scale_pixels(images.pin_memory().to(self.device, non_blocking=True))
-        return scale_pixels(images.to(self.device))
+            return np.memmap(self.path, np.uint8, "r", self.offset, self.shape)[self.numbers]
+        except ValueError as error:  # mmap's, which doesn't name the file
+            raise ValueError(f"{self.path} ends too early ({error})") from error
 
 
-def _end(workers: list[Worker], files: dict[str, int]) -> None:
-    for worker in workers:
-        worker.end()
-    for file in files.values():
-        os.close(file)
+class _Request(NamedTuple):
+    """Images to be read together. `order` gives each of them its place among the parts; None keeps theirs."""
+
+    name: str
+    parts: list[_InFile | UInt8[np.ndarray, "_n height width 3"]]
+    order: Int[np.ndarray, "n"] | None = None
 
 
-def _read_here(request: Request, files: dict[str, int]) -> UInt8[np.ndarray, "n height width 3"]:
-    pixels = np.empty(request.shape, np.uint8)
-    pieces = request.pieces()
-    if pieces is None:
-        for part in request.parts:
-            pixels[part.places] = part.images[part.numbers]
-        return pixels
-    try:
-        reading.read(pieces, memoryview(pixels.reshape(-1)), files)
-    except (OSError, EOFError) as error:
-        raise LoadingError(f"{request.name}: {type(error).__name__}: {error}") from error
-    return pixels
+def _request(source: ImageSource, draw: Draw) -> _Request:
+    numbers = np.concatenate([draw.support_images, draw.query_images])
+    name = f"episode {draw.index} of dataset '{draw.dataset}', split '{draw.split}'"
+    return _Request(name, [_wanted(source.images, numbers)])
 
 
-def _file_of(images: np.ndarray) -> tuple[str, int] | None:
-    """The file of a memory-mapped array and where in it the array starts; None for others, and for parts of one."""
+class _Reader(Dataset):
+    """Reads what it is asked for. It holds nothing, so that workers start quickly."""
+
+    def __getitem__(self, request: _Request) -> UInt8[np.ndarray, "n height width 3"] | LoadingError:
+        try:
+            pixels = [part.pixels() if isinstance(part, _InFile) else part for part in request.parts]
+        except (OSError, ValueError) as error:  # handed over, so that it is raised without a worker's traceback
+            return LoadingError(f"{request.name}: {error}. Delete the file's folder to have it prepared again.")
+        return pixels[0] if request.order is None else np.concatenate(pixels)[request.order]
+
+
+def _wanted(images: UInt8[np.ndarray, "_n height width 3"], numbers: Int[np.ndarray, "n"]) -> _InFile | np.ndarray:
+    """Where the images lie in a file; of an array that is no whole mapped file, the images themselves."""
     if isinstance(images, np.memmap) and isinstance(images.base, mmap.mmap) and images.flags.c_contiguous:
-        return str(images.filename), images.offset
-    return None
+        return _InFile(str(images.filename), images.offset, images.shape, numbers)
+    return images[numbers]
 
 
-def _with_error_last(requests: Iterable[Request]) -> Iterator[Request | Exception]:
-    """The requests; where producing one fails, the error in its place, to be raised when its turn comes."""
+def _read(
+    requests: Iterable[_Request], workers: int, device: torch.device
+) -> Iterator[Float[Tensor, "n 3 height width"]]:
+    """The images of each request, scaled to [-1, 1]."""
+    if workers < 0:
+        raise ValueError(f"workers is {workers}; it must be 0 (read in this process) or more")
+    found = iter(_loader(requests, workers, device)) if workers else map(_Reader().__getitem__, requests)
     try:
-        yield from requests
-    except Exception as error:
-        yield error
+        while (pixels := _next(found)) is not None:
+            if isinstance(pixels, LoadingError):
+                raise pixels
+            yield _scaled(torch.as_tensor(pixels), device)
+    finally:
+        del found  # ends the workers now, even if a traceback holds on to this frame
+
+
+def _next(found: Iterator) -> np.ndarray | Tensor | LoadingError | None:
+    try:
+        return next(found, None)
+    except (RuntimeError, OSError, EOFError) as error:  # the last two where a worker died while it handed over images
+        if isinstance(error, RuntimeError) and not str(error).startswith("DataLoader worker"):
+            raise
+        raise LoadingError(
+            f"a process that reads images died: {error or type(error).__name__}. If memory is short (`df /dev/shm`, "
+            "too), lower the number of workers; 0 reads without any."
+        ) from error
+
+
+def _end_with_parent(_: int) -> None:
+    """Ends a worker when the process that started it is gone, be it that it was killed."""
+
+    def wait() -> None:
+        parent_process().join()
+        os._exit(1)
+
+    Thread(target=wait, daemon=True).start()
+
+
+def _loader(requests: Iterable[_Request], workers: int, device: torch.device) -> DataLoader:
+    # Workers are not forked from this process, which may have threads and a GPU.
+    context = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
+    context.set_forkserver_preload([__name__])  # imported once, for all workers to come
+    return DataLoader(
+        _Reader(),
+        batch_size=None,  # one request per item
+        sampler=requests,
+        num_workers=workers,
+        pin_memory=device.type == "cuda",
+        multiprocessing_context=context,
+        worker_init_fn=_end_with_parent,
+        generator=torch.Generator(),  # else it would draw from the global one
+    )
+
+
+def _scaled(pixels: UInt8[Tensor, "n height width 3"], device: torch.device) -> Float[Tensor, "n 3 height width"]:
+    """Scaled where they are used: bytes are a quarter of what numbers are to copy."""
+    if device.type == "cpu":
+        return scale_pixels(pixels.numpy())
+    if device.type == "cuda":  # from pinned memory, so that this process need not wait for the copy
+        return scale_pixels(pixels.pin_memory().to(device, non_blocking=True))
+    return scale_pixels(pixels.to(device))

@@ -2,6 +2,7 @@
 
 The variable protocol is Meta-Dataset's (Triantafillou et al. 2020, section 3.2). Its parts are functions of plain
 numbers, so that each can be checked on its own. Images are drawn without replacement, uniformly within their class.
+Throughout, `class_sizes` are images per class, and `remaining` those that are left after the queries.
 """
 
 import math
@@ -33,7 +34,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Description:
-    """What an episode is made of, before any image is chosen. `n_query` counts the queries of every class."""
+    """What an episode is made of, before any image is chosen. `n_query` is the number of queries of each class."""
 
     classes: Int[np.ndarray, "way"]
     n_query: int
@@ -41,24 +42,22 @@ class Description:
 
 
 def episode_generator(seed: int, dataset: str, split: str, index: int) -> np.random.Generator:
-    """The random numbers of one episode, the same on every machine and in any order of asking."""
+    """The random numbers of one episode, the same on every machine and whichever episode is drawn first."""
     return np.random.default_rng([seed, zlib.crc32(dataset.encode()), zlib.crc32(split.encode()), index])
 
 
 def draw_episode(source: ImageSource, protocol: FixedProtocol | VariableProtocol, seed: int, index: int) -> Draw:
     """Chooses classes and images of episode `index`.
 
-    Under the fixed protocol, the draw for more queries a class contains the one for fewer: the support set stays.
+    Under the fixed protocol, a draw with more queries per class has the same support set and the same first queries.
 
     Raises:
         ValueError: the split has too few classes or a class too few images for the protocol.
     """
     generator = episode_generator(seed, source.dataset, source.split, index)
-    sizes = source.class_sizes
+    sizes, hierarchy = source.class_sizes, (source.superclasses, source.spans)
     try:
-        episode = describe_episode(
-            generator, sizes, source.superclasses, source.spans, protocol, class_names=source.class_names
-        )
+        episode = describe_episode(generator, sizes, *hierarchy, protocol, class_names=source.class_names)
     except ValueError as error:
         raise ValueError(f"dataset '{source.dataset}', split '{source.split}': {error}") from error
     classes, n_query, shots = episode.classes, episode.n_query, episode.shots
@@ -85,11 +84,10 @@ def describe_episode(
 ) -> Description:
     """Chooses the classes of an episode and how many images of each, from the numbers that describe a split.
 
-    The fixed protocol draws its classes from the whole split, whatever hierarchy there is: neither an alphabet nor a
-    node of a hierarchy has a given way.
+    The fixed protocol draws its classes from the whole split and ignores a hierarchy: neither an alphabet nor a node
+    has the number of classes that was asked for.
 
     Args:
-        class_sizes: images a class.
         superclasses, spans: the split's hierarchy, if it has one; see `sample_classes`.
         class_names: for errors.
 
@@ -104,15 +102,8 @@ def describe_episode(
         wanted = f"{shot} support + {n_query} query images"
         _check_sizes(classes, class_sizes, shot + n_query, wanted, "lower shot or queries_per_class", class_names)
         return Description(classes, n_query, np.full(protocol.way, shot))
-    classes = sample_classes(
-        generator,
-        len(class_sizes),
-        superclasses,
-        protocol.minimum_way,
-        protocol.maximum_way,
-        spans,
-        protocol.maximum_span,
-    )
+    ways = protocol.minimum_way, protocol.maximum_way
+    classes = sample_classes(generator, len(class_sizes), superclasses, *ways, spans, protocol.maximum_span)
     _check_sizes(classes, class_sizes, 2, "1 support + 1 query image", "leave it out of the dataset", class_names)
     sizes = class_sizes[classes]
     n_query = queries_per_class(sizes, protocol.queries_per_class)
@@ -135,13 +126,13 @@ def sample_classes(
 ) -> Int[np.ndarray, "way"]:
     """Class numbers of an episode, without replacement.
 
-    Without a hierarchy, way is uniform in {minimum_way, ..., min(maximum_way, n_classes)}, and so are the classes.
-    With superclasses (Omniglot's alphabets), the same within one superclass, uniform among those with at least
-    `minimum_way` classes. With spans (ImageNet's WordNet), all classes below one node, uniform among those with
-    `minimum_way` to `maximum_span` classes below them; `maximum_way` of them, uniformly, where there are more.
+    * Without a hierarchy, way is uniform in {minimum_way, ..., min(maximum_way, n_classes)}, and so are the classes.
+    * With superclasses (Omniglot's alphabets): the same within one superclass, which is drawn uniformly among those
+      with at least `minimum_way` classes.
+    * With spans (ImageNet's WordNet): the classes of `sample_span`, or `maximum_way` of them where there are more.
 
     Args:
-        superclasses: one a class, or None.
+        superclasses: one per class, or None.
         spans: class numbers below each inner node of the hierarchy, or None.
 
     Raises:
@@ -169,17 +160,15 @@ def sample_span(
 ) -> Int[np.ndarray, "span"]:
     """The classes below a node drawn uniformly among those with `minimum_way` to `maximum_span` classes below them.
 
-    Every node counts, also where another has the very same classes below it.
+    Nodes with the very same classes below them count one by one.
 
     Raises:
         ValueError: there is no such node.
     """
     eligible = [span for span in spans if minimum_way <= len(span) <= maximum_span]
     if not eligible:
-        raise ValueError(
-            f"no node of the hierarchy has {minimum_way} to {maximum_span} classes below it; lower minimum_way or "
-            "raise maximum_span"
-        )
+        wanted = f"{minimum_way} to {maximum_span} classes"
+        raise ValueError(f"no node of the hierarchy has {wanted} below it; lower minimum_way or raise maximum_span")
     return eligible[generator.integers(len(eligible))]
 
 
@@ -195,10 +184,10 @@ def sample_way(generator: np.random.Generator, n_classes: int, minimum_way: int,
 
 
 def queries_per_class(class_sizes: Int[np.ndarray, "way"], maximum: int) -> int:
-    """Query images of every class: at most `maximum`, at most half of the smallest class.
+    """Query images of every class: at most `maximum` and at most half of the smallest class.
 
     Raises:
-        ValueError: a class has a single image, so that it can't have both a support and a query image.
+        ValueError: a class has a single image; it needs one for the support set and one for the query set.
     """
     if class_sizes.min() < 2:
         raise ValueError("a class has fewer than 2 images: one for the support and one for the query set are needed")
@@ -209,9 +198,6 @@ def sample_support_size(
     generator: np.random.Generator, remaining: Int[np.ndarray, "way"], maximum: int, maximum_per_class: int
 ) -> int:
     """Support images of all classes: min(maximum, Σ_k ⌈u · min(maximum_per_class, remaining_k)⌉), u in (0, 1].
-
-    Args:
-        remaining: images a class after its queries.
 
     Raises:
         ValueError: a class has no image left, or the maximum is below the way.
@@ -231,12 +217,8 @@ def sample_shots(
 ) -> Int[np.ndarray, "way"]:
     """Support images of every class: one, and a share of the rest in proportion to image count × exp(a_k).
 
-    a_k is uniform in [minimum_log_weight, maximum_log_weight]. Shares are rounded down and a class never gives more
-    images than it has left, so the shots may sum to less than `support_size`, and never sum to more.
-
-    Args:
-        class_sizes: images a class.
-        remaining: those left after its queries.
+    a_k is uniform in [minimum_log_weight, maximum_log_weight]. Shares are rounded down and a class gives no more
+    images than it has left, so the shots sum to `support_size` or less.
 
     Raises:
         ValueError: a class has no image left, or the support size is below the way.
@@ -253,12 +235,8 @@ def sample_uniform_shots(
 ) -> Int[np.ndarray, "way"]:
     """Support images of every class, uniform in {1, ..., min(maximum_per_class, remaining_k)}, as section 4.1 has it.
 
-    Where that makes more than `maximum_support_size` images in all, one image of each class is set aside, and of all
-    others as many as still fit are kept, drawn uniformly without replacement. So every class keeps an image, no class
-    is favoured, and shots shrink in proportion on average.
-
-    Args:
-        remaining: images a class after its queries.
+    Where these are more than `maximum_support_size` in all, every class keeps one image, and of all others as many as
+    still fit are kept, drawn uniformly without replacement. So shots shrink in proportion, on average.
 
     Raises:
         ValueError: a class has no image left, or the maximum is below the way.
@@ -277,16 +255,8 @@ def _check_support(remaining: Int[np.ndarray, "way"], support_size: int) -> None
         raise ValueError(f"a support set of {support_size} images can't hold one of each of {len(remaining)} classes")
 
 
-def _check_sizes(
-    classes: Int[np.ndarray, "way"],
-    class_sizes: Int[np.ndarray, "n_classes"],
-    needed: int,
-    wanted: str,
-    remedy: str,
-    class_names: Sequence[str] | None,
-) -> None:
-    short = classes[class_sizes[classes] < needed]
-    if len(short):
-        name = short[0] if class_names is None else f"'{class_names[short[0]]}'"
-        size = class_sizes[short[0]]
+def _check_sizes(classes, class_sizes, needed: int, wanted: str, remedy: str, class_names) -> None:
+    for k in classes[class_sizes[classes] < needed]:
+        name = k if class_names is None else f"'{class_names[k]}'"
+        size = class_sizes[k]
         raise ValueError(f"class {name} has {size} image{'' if size == 1 else 's'}, fewer than {wanted}; {remedy}")

@@ -8,9 +8,9 @@ from tqdm.auto import tqdm
 
 from tcnaps.config import FixedProtocol, Study, VariableProtocol
 from tcnaps.datasets.image_source import ImageSource
+from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.method.clustering import trajectory
-from tcnaps.method.episode import load_episode
 from tcnaps.method.head import Head
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.method.stopping import stopping_step

@@ -105,7 +105,7 @@ def cost_of_differences(
     Weights trained on the way are kept in results/<study>/differences and found there by a later call.
 
     Args:
-        workers: processes that read images ahead; see `tcnaps.episodes.loading.Loader`. They change nothing else.
+        workers: processes that read images ahead; see `tcnaps.episodes.loading`. They change nothing else.
 
     Returns:
         One row per difference, evaluation and variant: row, label, trains, evaluation, variant, difference (switched

@@ -14,11 +14,11 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from tcnaps.config import Study
-from tcnaps.config.dependencies import job_key
+from tcnaps.config.fingerprint import DATA_MODULES, code_fingerprint
 from tcnaps.config.storage import file_digest
 from tcnaps.datasets import open_split
 from tcnaps.datasets.image_source import ImageSource
-from tcnaps.episodes.loading import Loader
+from tcnaps.episodes.loading import read_episodes
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation.result_files import RowsError, read_rows, rows_file, write_manifest, write_rows
 from tcnaps.method.clustering import trajectory
@@ -34,7 +34,7 @@ def evaluate(study: Study, training: str, device: torch.device | str = "cpu", wo
     from the same episodes, weights and settings is kept, so that an interrupted call goes on where it was.
 
     Args:
-        workers: processes that read images ahead; see `tcnaps.episodes.loading.Loader`. They change nothing else.
+        workers: processes that read images ahead; see `tcnaps.episodes.loading`. They change nothing else.
     """
     model = load_model(study, training, device)
     weights = [file_digest(checkpoint_folder(study) / f"{name}.safetensors") for name in ("backbone", training)]
@@ -78,13 +78,13 @@ def evaluate_dataset(
     tasks = ((source, draw_episode(source, evaluation.protocol, study.seed, index)) for index in numbers)
     at_once = study.images_at_once if together or (together is None and torch.device(device).type != "cpu") else 0
     frames = []
-    with Loader(workers, device) as loader:
-        bar = tqdm(loader.episodes(tasks), f"{name}, {source.dataset}", len(numbers), leave=False, unit="episode")
-        for episodes in in_batches(iter(bar), at_once):
-            features = model.features_together(episodes)
-            for episode, of_episode in zip(episodes, features):
-                logits = trajectory(*of_episode, model.head, study.refinement.recorded_steps)
-                frames.append(_rows_of(episode, logits, source, study, training, name))
+    read = read_episodes(tasks, workers, device)
+    bar = tqdm(read, f"{name}, {source.dataset}", len(numbers), leave=False, unit="episode")
+    for episodes in in_batches(iter(bar), at_once):
+        features = model.features_together(episodes)
+        for episode, of_episode in zip(episodes, features):
+            logits = trajectory(*of_episode, model.head, study.refinement.recorded_steps)
+            frames.append(_rows_of(episode, logits, source, study, training, name))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -127,6 +127,32 @@ def _rows_of(
     frame |= {f"prediction_{t}": p for t, p in enumerate(predictions.to(torch.int16).cpu().numpy())}
     frame |= {f"confidence_{t}": c for t, c in enumerate(confidences.float().cpu().numpy())}
     return pd.DataFrame(frame)
+
+
+def evaluation_key(study: Study, training: str, name: str, source: ImageSource) -> str:
+    """A digest of all that the rows of one file depend on."""
+    evaluation, folder = study.evaluations[name], checkpoint_folder(study)
+    parts = [
+        code_fingerprint([__file__], DATA_MODULES),
+        study.seed,
+        study.image_size,
+        study.precision,
+        study.pixel_range,
+        study.arithmetic,
+        study.task_encoder.model_dump(),
+        study.clustering.model_dump(),
+        study.refinement.recorded_steps,
+        evaluation.protocol.model_dump(),
+        evaluation.episodes,
+        name,
+        source.dataset,
+        source.split,
+        source.digest,
+        study.datasets[source.dataset].domain,
+        file_digest(folder / "backbone.safetensors"),
+        file_digest(folder / f"{training}.safetensors"),
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def _is_current(path: Path, key: str) -> bool:

@@ -1,21 +1,21 @@
-"""Weights in and out: safetensors with the settings they were trained with in the file's header."""
+"""Weights in and out: safetensors, whose header holds the settings they were trained with and a digest of it all."""
 
 import hashlib
 import json
-import os
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import safe_open
+from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from tcnaps.config import Study
-from tcnaps.config.networks import head_of
+from tcnaps.config.storage import file_digest, replacing
 from tcnaps.method.backbone import Backbone
 from tcnaps.method.model import TransductiveCNAPS
 
-FORMAT = 1
+WITHOUT_DIGEST, FORMAT = 1, 2  # formats of the header; files of the first can still be read
+SHOWN = 10  # problems that an error lists
 
 
 class CheckpointError(ValueError):
@@ -28,31 +28,55 @@ def checkpoint_folder(study: Study) -> Path:
 
 
 def save(path: Path, weights: dict[str, Tensor], settings: dict) -> None:
-    """Writes weights and settings to one file, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    contiguous = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
-    save_file(contiguous, scratch, metadata={"tcnaps": json.dumps({"format": FORMAT, **settings})})
-    os.replace(scratch, path)
+    """Writes weights and settings to one file, whole or not at all.
+
+    Raises:
+        CheckpointError: weights are not finite, or variances negative; nothing is written.
+        StorageError: the file can't be written.
+    """
+    weights = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
+    if found := unusable(weights):
+        raise CheckpointError(
+            f"{path} was not written: {'; '.join(found[:SHOWN])}. After a training, lower its learning_rate."
+        )
+    header = json.dumps({"format": FORMAT, **settings})
+    data = to_bytes(weights, {"tcnaps": header, "sha256": _digest(header, weights)})
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
 
 
 def load(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict]:
     """Weights and settings of one file.
 
     Raises:
-        CheckpointError: the file is missing, damaged or not of this project; `remedy` ends the message.
+        CheckpointError: the file is missing, damaged or not of this project, or holds weights that no network can
+            use; `remedy` ends the message.
     """
     if not path.is_file():
         raise CheckpointError(f"There is no checkpoint {path}. {remedy}")
     try:
         with safe_open(path, framework="pt") as file:
-            settings = json.loads((file.metadata() or {}).get("tcnaps", "null"))
+            metadata = file.metadata() or {}
             weights = {name: file.get_tensor(name) for name in file.keys()}
-    except (SafetensorError, OSError) as error:
+        settings = json.loads(metadata.get("tcnaps", "null"))
+    except Exception as error:  # damage shows in many ways
         raise CheckpointError(f"{path} can't be read: {error}. Delete it. {remedy}") from error
-    if settings is None or settings.get("format") != FORMAT:
-        raise CheckpointError(f"{path} was not written by this version of the project. {remedy}")
+    if not isinstance(settings, dict) or settings.get("format") not in (WITHOUT_DIGEST, FORMAT):
+        raise CheckpointError(f"{path} was not written by this version of the project. Delete it. {remedy}")
+    if settings["format"] == FORMAT and metadata.get("sha256") != _digest(metadata["tcnaps"], weights):
+        raise CheckpointError(
+            f"{path} is damaged: it no longer has the digest it was written with. Delete it. {remedy}"
+        )
+    if found := unusable(weights):
+        raise CheckpointError(f"{path}: {'; '.join(found[:SHOWN])}. Delete it. {remedy}")
     return weights, settings
+
+
+def unusable(weights: dict[str, Tensor]) -> list[str]:
+    """What no network can use: one sentence for each weight that is not finite or is a negative variance."""
+    found = [f"{name} has values that are not finite" for name, value in weights.items() if not value.isfinite().all()]
+    variances = {name: value for name, value in weights.items() if name.endswith("running_var")}
+    return found + [f"{name} has negative variances" for name, value in variances.items() if (value < 0).any()]
 
 
 def finished_log(path: Path, key: str) -> list[dict] | None:
@@ -64,18 +88,16 @@ def finished_log(path: Path, key: str) -> list[dict] | None:
     return settings.get("log") if settings.get("key") == key else None
 
 
-def digest(path: Path) -> str:
-    """SHA-256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def load_backbone(study: Study) -> Backbone:
-    """The study's pretrained backbone, in evaluation mode."""
+    """The study's pretrained backbone, in evaluation mode.
+
+    Raises:
+        CheckpointError: the checkpoint is missing or damaged, or of another network.
+    """
     path = checkpoint_folder(study) / "backbone.safetensors"
-    weights, _ = load(path, "Run notebooks/02-pretrain.ipynb for this study, or `make figures`.")
+    remedy = "Run notebooks/02-pretrain.ipynb for this study, or `make figures`."
     backbone = Backbone()
-    _fill(backbone, weights, path)
+    _fill(backbone, load(path, remedy)[0], path, remedy)
     return backbone.eval()
 
 
@@ -83,35 +105,24 @@ def load_model(study: Study, training: str, device: torch.device | str = "cpu") 
     """The study's backbone with one training's meta-learned weights, ready to classify.
 
     Raises:
-        CheckpointError: a checkpoint is missing or damaged, or the training used another backbone than the one there.
+        CheckpointError: a checkpoint is missing, damaged or of another network, or the training used another backbone
+            than the one there.
     """
     model = new_model(study, training)
     path = checkpoint_folder(study) / f"{training}.safetensors"
     remedy = f"Run notebooks/03-meta-train.ipynb with training = '{training}' for this study, or `make figures`."
     weights, settings = load(path, remedy)
-    if settings["backbone"] != digest(path.with_name("backbone.safetensors")):
-        raise CheckpointError(
-            f"{path} was meta-trained on another backbone than {path.with_name('backbone.safetensors')}. {remedy}"
-        )
+    backbone_path = path.with_name("backbone.safetensors")
+    if settings.get("backbone") != file_digest(backbone_path):
+        raise CheckpointError(f"{path} was meta-trained on another backbone than {backbone_path}. {remedy}")
     backbone = {name: value for name, value in model.state_dict().items() if name.startswith("backbone.")}
-    _fill(model, weights | backbone, path)
+    _fill(model, weights | backbone, path, remedy)
     return model.eval().to(device)
 
 
 def new_model(study: Study, training: str) -> TransductiveCNAPS:
     """The study's backbone with a task encoder and FiLM generator yet to be trained (by the global generator)."""
-    return TransductiveCNAPS(
-        training,
-        load_backbone(study),
-        head_of(training, study.clustering),
-        lstm_layers=study.task_encoder.lstm_layers,
-        set_encoder_statistics=study.task_encoder.statistics,
-        pixel_range=study.pixel_range,
-        arithmetic=study.arithmetic,
-        precision=getattr(torch, study.precision),
-        clustering_dtype=getattr(torch, study.clustering.dtype),
-        chunk=study.images_at_once,
-    )
+    return TransductiveCNAPS(training, load_backbone(study), model_settings(study, training))
 
 
 def refuse_imported(study: Study, name: str) -> None:
@@ -123,21 +134,27 @@ def refuse_imported(study: Study, name: str) -> None:
     source = study.imported.get(name) or (name == "backbone" and next(iter(study.imported.values()), None))
     if source:  # a whole model's file holds its backbone too
         raise CheckpointError(
-            f"Study '{study.name}' imports its {name} from {source}, so that there is nothing to train. "
-            f"Run `python -m tcnaps.training.released import --study ...`, or take it out of `imported` in the study's YAML."
+            f"Study '{study.name}' imports its {name} from {source}, so there is nothing to train. Run `python -m "
+            "tcnaps.training.released import --study ...`, or take it out of `imported` in the study's YAML."
         )
 
 
-def _fill(module: torch.nn.Module, weights: dict[str, Tensor], path: Path) -> None:
-    wanted = {name: tuple(value.shape) for name, value in module.state_dict().items()}
-    there = {name: tuple(value.shape) for name, value in weights.items()}
+def _digest(header: str, weights: dict[str, Tensor]) -> str:
+    """SHA-256 of the settings and of every weight's name, type, shape and values."""
+    sha = hashlib.sha256(header.encode())
+    for name, value in sorted(weights.items()):
+        sha.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        sha.update(value.numpy().tobytes())
+    return sha.hexdigest()
+
+
+def _fill(module: torch.nn.Module, weights: dict[str, Tensor], path: Path, remedy: str) -> None:
+    wanted, there = ({name: tuple(v.shape) for name, v in d.items()} for d in (module.state_dict(), weights))
     problems = [f"missing {name}" for name in wanted.keys() - there.keys()]
     problems += [f"unknown {name}" for name in there.keys() - wanted.keys()]
-    problems += [
-        f"{name} is {there[name]}, not {wanted[name]}"
-        for name in wanted.keys() & there.keys()
-        if wanted[name] != there[name]
-    ]
+    both = wanted.keys() & there.keys()
+    problems += [f"{name} is {there[name]}, not {wanted[name]}" for name in both if wanted[name] != there[name]]
     if problems:
-        raise CheckpointError(f"{path} does not fit the model: {'; '.join(sorted(problems)[:10])}")
+        listed = "; ".join(sorted(problems)[:SHOWN])
+        raise CheckpointError(f"{path} does not fit the model: {listed}. Delete it. {remedy}")
     module.load_state_dict(weights)

@@ -1,129 +1,151 @@
 """Episodic training of the task encoder and the FiLM generator on a frozen backbone (appendix A.3)."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
+from scipy import stats
 from torch import Tensor
 from torch.nn import functional as F
 from tqdm.auto import tqdm
 
 from tcnaps.config import Study
 from tcnaps.config.dependencies import job_key
+from tcnaps.config.storage import file_digest
 from tcnaps.datasets import open_split
 from tcnaps.datasets.image_source import ImageSource
-from tcnaps.episodes.loading import Loader
+from tcnaps.episodes.loading import read_episodes
 from tcnaps.episodes.sampling import Draw, draw_episode
 from tcnaps.method.episode import Episode
 from tcnaps.method.memory import kept_memory
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.method.variants import TRAININGS
-from tcnaps.training.checkpoints import checkpoint_folder, digest, finished_log, new_model, refuse_imported, save
-from tcnaps.training.resuming import load_state, save_state
+from tcnaps.training.checkpoints import checkpoint_folder, finished_log, new_model, refuse_imported, save
+from tcnaps.training.resuming import Resumable
+
+
+def meta_training_steps(
+    model: TransductiveCNAPS, study: Study, episodes: Iterable[Episode], optimiser: torch.optim.Optimizer
+) -> Iterator[dict]:
+    """Meta-training itself: one optimiser step for every `episodes_per_step` of the episodes, until there are no more.
+
+    The loss is the cross-entropy of an episode's queries, summed or averaged as the study says, averaged over the
+    episodes of a step, plus for every episode the undivided penalty on the FiLM regularisers.
+
+    Yields:
+        One row per step: episode (how many there have been), loss (per query) and train_accuracy in [0, 1].
+
+    Raises:
+        FloatingPointError: the loss is not finite.
+    """
+    settings, episodes = study.meta_training, iter(episodes)
+    while True:
+        losses, accuracies = [], []
+        optimiser.zero_grad(set_to_none=True)
+        for episode in islice(episodes, settings.episodes_per_step):
+            loss, accuracy = episode_loss(model, episode, study)
+            if not loss.isfinite():
+                raise FloatingPointError(
+                    f"the loss of episode {episode.draw.index} ({episode.draw.dataset}) is {loss.item()}; "
+                    "lower meta_training.learning_rate"
+                )
+            (loss / settings.episodes_per_step + settings.film_penalty * model.film_generator.penalty()).backward()
+            losses.append(loss.item() / (len(episode.query_labels) if settings.query_loss == "sum" else 1))
+            accuracies.append(accuracy)
+        if not losses:
+            return
+        optimiser.step()
+        count = episode.draw.index + 1
+        yield {"episode": count, "loss": float(np.mean(losses)), "train_accuracy": float(np.mean(accuracies))}
 
 
 def meta_train(
     study: Study, training: str, device: torch.device | str = "cpu", save_every: int = 10, workers: int = 0
 ) -> pd.DataFrame:
-    """Trains one of the six trainings, saves the best checkpoint of its validations and returns the log.
+    """Runs one of the six trainings, saves the best checkpoint of its validations and returns the log.
 
-    The loss is the cross-entropy of an episode's queries, summed or averaged as the study says, averaged over the
-    episodes of a step, plus for every episode the undivided penalty on the FiLM regularisers. Every training sees the
-    same episodes. An interrupted call goes on from its last saved state and ends with the very same weights; where the
-    checkpoint is there already, made by the same code from the same settings, nothing is trained.
+    Every training sees the same episodes. An interrupted call goes on from its last saved state and ends with the very
+    same weights; where the checkpoint is there already, made by the same code from the same settings, nothing is
+    trained.
 
     Args:
         training: a name of `TRAININGS`.
         save_every: optimiser steps between saved states.
-        workers: processes that read images ahead; see `tcnaps.episodes.loading.Loader`. They change nothing else.
+        workers: processes that read images ahead; see `tcnaps.episodes.loading`. They change nothing else.
 
     Returns:
-        A row a step: episode, loss (a query), train_accuracy in [0, 1], and at validations the columns of
-        `summarise_validation`. The first row, of episode 0, has only these: the model before any training.
+        The rows of `meta_training_steps`, at validations with the columns of `summarise_validation`. A first row, of
+        episode 0, has only these: the model before any training.
+
+    Raises:
+        CheckpointError: there is no backbone, a file is damaged, or the study imports this training.
+        FloatingPointError: the loss is not finite.
     """
     refuse_imported(study, training)
-    settings, folder = study.meta_training, checkpoint_folder(study)
+    settings, path = study.meta_training, checkpoint_folder(study) / f"{training}.safetensors"
     sources = [open_split(study, name, "train") for name in settings.datasets]
     validation = [open_split(study, name, "valid") for name in settings.validation_datasets]
     torch.manual_seed(study.seed)
     model = new_model(study, training).to(device).train()
-    learned = [p for p in model.parameters() if p.requires_grad]
-    optimiser = torch.optim.Adam(learned, settings.learning_rate)
-    backbone_digest = digest(folder / "backbone.safetensors")
-    inputs = [backbone_digest, *(source.digest for source in sources + validation)]
-    key = job_key(inputs, study, "meta_training", training=training)
-    if (log := finished_log(folder / f"{training}.safetensors", key)) is not None:
+    optimiser = new_optimiser(model, study)
+    backbone = file_digest(path.with_name("backbone.safetensors"))
+    key = job_key([*(s.digest for s in sources + validation), backbone], study, "meta_training", training=training)
+    if (log := finished_log(path, key)) is not None:
         return pd.DataFrame(log)
-    state_path = folder / f"{training}.state.pt"
-    state = load_state(state_path, key) or {"step": 0, "log": [], "best": {}, "best_weights": model.adaptation_state()}
-    if "weights" in state:
-        model.load_state_dict(state["weights"], strict=False)  # the backbone's are not in it: they never change
-        optimiser.load_state_dict(state["optimiser"])
-    log, best, best_weights = state["log"], state["best"], state["best_weights"]
-
-    def validated() -> tuple[dict[str, float], dict[str, float]]:
-        accuracies = {s.dataset: validate(model, s, study, loader) for s in validation}
-        return {name: float(values.mean()) for name, values in accuracies.items()}, summarise_validation(accuracies)
-
     n_steps = math.ceil(settings.episodes / settings.episodes_per_step)
     validate_every = max(1, settings.validate_every // settings.episodes_per_step)
-    numbers = range(state["step"] * settings.episodes_per_step, n_steps * settings.episodes_per_step)
-    bar = tqdm(total=n_steps, initial=state["step"], desc=f"meta-training {training}", unit="step")
-    with Loader(workers, device) as loader, kept_memory():
-        if not log:  # to compare with, never to be kept: the unadapted backbone, nearly
-            log.append({"episode": 0, **validated()[1]})
-        episodes = loader.episodes(training_task(sources, study, index) for index in numbers)
-        for step in range(state["step"], n_steps):
-            row = {"episode": (step + 1) * settings.episodes_per_step, **_take_step(model, optimiser, study, episodes)}
-            if (step + 1) % validate_every == 0 or step + 1 == n_steps:
-                accuracies, summary = validated()
-                row |= summary
-                if is_better(accuracies, best, settings.keep_best_by):
-                    best = accuracies
-                    best_weights = {name: value.detach().clone() for name, value in model.adaptation_state().items()}
+    parts = {"task_encoder": model.task_encoder, "film_generator": model.film_generator, "optimiser": optimiser}
+    progress = {"log": [], "best": {}, "best_weights": {}}
+    with Resumable(path, key, parts, progress) as state, kept_memory():
+        log = progress["log"]
+        if not log:  # to compare with, never to be kept: almost the unadapted backbone
+            log.append({"episode": 0, **summarise_validation(validate(model, validation, study, workers))})
+        first = len(log) - 1
+        episodes = read_episodes(training_tasks(sources, study, first), workers, device)
+        bar = tqdm(total=n_steps, initial=first, desc=f"meta-training {training}", unit="step")
+        for step, row in enumerate(meta_training_steps(model, study, episodes, optimiser), first + 1):
+            bar.update()
+            if step % validate_every == 0 or step == n_steps:
+                accuracies = validate(model, validation, study, workers)
+                row |= summarise_validation(accuracies)
+                keep_best(progress, model, accuracies, settings.keep_best_by)
                 bar.set_postfix(valid=f"{row['valid_accuracy']:.3f}", refresh=False)
             log.append(row)
-            bar.update()
-            if (step + 1) % save_every == 0 and step + 1 < n_steps:
-                save_state(
-                    state_path,
-                    key,
-                    {
-                        "weights": model.adaptation_state(),
-                        "optimiser": optimiser.state_dict(),
-                        "step": step + 1,
-                        "log": log,
-                        "best": best,
-                        "best_weights": best_weights,
-                    },
-                )
+            if step % save_every == 0:
+                state.save()
+        header = {"study": study.name, "training": training, "seed": study.seed, "backbone": backbone, "key": key}
+        header |= {"valid_accuracy": float(np.mean(list(progress["best"].values()))), "log": log}
+        save(path, progress["best_weights"], header | {"meta_training": settings.model_dump()})
     bar.close()
-    save(
-        folder / f"{training}.safetensors",
-        best_weights,
-        {
-            "study": study.name,
-            "training": training,
-            "seed": study.seed,
-            "backbone": backbone_digest,
-            "valid_accuracy": float(np.mean(list(best.values()))),
-            "meta_training": settings.model_dump(),
-            "key": key,
-            "log": log,
-        },
-    )
-    state_path.unlink(missing_ok=True)
     return pd.DataFrame(log)
+
+
+def new_optimiser(model: TransductiveCNAPS, study: Study) -> torch.optim.Optimizer:
+    """Adam for all that is learned."""
+    learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return torch.optim.Adam(learned, study.meta_training.learning_rate)
+
+
+def training_tasks(sources: Sequence[ImageSource], study: Study, first: int = 0) -> Iterator[tuple[ImageSource, Draw]]:
+    """The episodes of meta-training from step `first` on, for `read_episodes`.
+
+    Each is a dataset drawn uniformly, then an episode of its training classes.
+    """
+    settings = study.meta_training
+    n_steps = math.ceil(settings.episodes / settings.episodes_per_step)
+    for index in range(first * settings.episodes_per_step, n_steps * settings.episodes_per_step):
+        source = sources[np.random.default_rng([study.seed, 2, index]).integers(len(sources))]
+        yield source, draw_episode(source, settings.protocol, study.seed, index)
 
 
 def episode_loss(model: TransductiveCNAPS, episode: Episode, study: Study) -> tuple[Float[Tensor, ""], float]:
     """Cross-entropy of the queries, and the share of them labelled correctly.
 
-    The "+" trainings take it after refinement by the stopping rule, so that gradients pass through the loop; all
+    The "refined" trainings take it after refinement by the stopping rule, so that gradients pass through the loop; all
     others from the support set's statistics alone.
     """
     if TRAININGS[model.training_name].refinement_in_training:
@@ -137,32 +159,40 @@ def episode_loss(model: TransductiveCNAPS, episode: Episode, study: Study) -> tu
 
 @torch.no_grad()
 def validate(
-    model: TransductiveCNAPS, source: ImageSource, study: Study, loader: Loader
-) -> Float[np.ndarray, "n_episodes"]:
-    """Accuracies in [0, 1] on the validation episodes of one dataset."""
-    model.eval()
+    model: TransductiveCNAPS, sources: Sequence[ImageSource], study: Study, workers: int = 0
+) -> dict[str, Float[np.ndarray, "n_episodes"]]:
+    """Accuracies in [0, 1] on the validation episodes of each dataset, by its name."""
     settings, limits = study.meta_training, (0, 0)
     if settings.validate_refined:
         limits = (study.refinement.minimum_steps, study.refinement.maximum_steps)
     protocol = settings.validation_protocol or settings.protocol
-    numbers = range(settings.validation_episodes)
-    accuracies = []
-    for episode in loader.episodes((source, draw_episode(source, protocol, study.seed, index)) for index in numbers):
-        logits = model.classify(episode, *limits).logits
-        accuracies.append((logits.argmax(1) == episode.query_labels).float().mean().item())
+    device = next(model.parameters()).device
+    model.eval()
+    accuracies = {}
+    for source in sources:
+        numbers = range(settings.validation_episodes)
+        tasks = ((source, draw_episode(source, protocol, study.seed, index)) for index in numbers)
+        right = (
+            model.classify(episode, *limits).logits.argmax(1) == episode.query_labels
+            for episode in read_episodes(tasks, workers, device)
+        )
+        accuracies[source.dataset] = np.array([of_episode.float().mean().item() for of_episode in right])
     model.train()
-    return np.array(accuracies)
+    return accuracies
 
 
 def summarise_validation(accuracies: dict[str, Float[np.ndarray, "n_episodes"]]) -> dict[str, float]:
-    """valid_accuracy (the mean over datasets), its 95% half-width valid_interval, and valid_accuracy_<dataset>."""
-    variance = sum(values.var() / len(values) for values in accuracies.values()) / len(accuracies) ** 2
+    """valid_accuracy (the mean over datasets), its 95% half-width valid_interval, and valid_accuracy_<dataset>.
+
+    The interval joins those of the datasets, each from Student's t; a single episode has none (NaN).
+    """
     means = {f"valid_accuracy_{dataset}": float(values.mean()) for dataset, values in accuracies.items()}
-    return {
-        "valid_accuracy": float(np.mean(list(means.values()))),
-        "valid_interval": 1.96 * float(np.sqrt(variance)),
-        **means,
-    }
+    half_widths = [
+        stats.t.ppf(0.975, len(values) - 1) * stats.sem(values) if len(values) > 1 else math.nan
+        for values in accuracies.values()
+    ]
+    interval = float(np.linalg.norm(half_widths)) / len(half_widths)
+    return {"valid_accuracy": float(np.mean(list(means.values()))), "valid_interval": interval, **means}
 
 
 def is_better(new: dict[str, float], best: dict[str, float], rule: str) -> bool:
@@ -176,25 +206,9 @@ def is_better(new: dict[str, float], best: dict[str, float], rule: str) -> bool:
     return sum(new[name] > best[name] for name in new) >= math.ceil(len(new) / 2)
 
 
-def training_task(sources: list[ImageSource], study: Study, index: int) -> tuple[ImageSource, Draw]:
-    """Episode `index` of meta-training: a dataset drawn uniformly, then an episode of its training classes."""
-    source = sources[np.random.default_rng([study.seed, 2, index]).integers(len(sources))]
-    return source, draw_episode(source, study.meta_training.protocol, study.seed, index)
-
-
-def _take_step(model, optimiser, study, episodes: Iterator[Episode]) -> dict:
-    settings = study.meta_training
-    losses, accuracies = [], []
-    optimiser.zero_grad(set_to_none=True)
-    for episode in islice(episodes, settings.episodes_per_step):
-        loss, accuracy = episode_loss(model, episode, study)
-        if not loss.isfinite():
-            raise FloatingPointError(
-                f"the loss of episode {episode.draw.index} ({episode.draw.dataset}) is {loss.item()}; "
-                "lower meta_training.learning_rate"
-            )
-        (loss / settings.episodes_per_step + settings.film_penalty * model.film_generator.penalty()).backward()
-        losses.append(loss.item() / (len(episode.query_labels) if settings.query_loss == "sum" else 1))
-        accuracies.append(accuracy)
-    optimiser.step()
-    return {"loss": float(np.mean(losses)), "train_accuracy": float(np.mean(accuracies))}
+def keep_best(progress: dict, model: TransductiveCNAPS, accuracies: dict[str, np.ndarray], rule: str) -> None:
+    """Copies the meta-learned weights into `progress` if these validation accuracies are the best so far."""
+    means = {name: float(values.mean()) for name, values in accuracies.items()}
+    if is_better(means, progress["best"], rule):
+        weights = {name: value.detach().clone() for name, value in model.adaptation_state().items()}
+        progress.update(best=means, best_weights=weights)

@@ -1,7 +1,8 @@
 """Supervised training of the backbone as a plain image classifier over all training classes (appendix A.3)."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import tee
 
 import numpy as np
 import pandas as pd
@@ -16,113 +17,130 @@ from tcnaps.config.dependencies import job_key
 from tcnaps.config.settings import Pretraining
 from tcnaps.datasets import open_split
 from tcnaps.datasets.image_source import ImageSource
-from tcnaps.episodes.loading import Loader, Part, Request
+from tcnaps.episodes.loading import read_batches
 from tcnaps.method.backbone import FEATURES, Backbone
 from tcnaps.method.episode import in_range
 from tcnaps.method.memory import kept_memory
 from tcnaps.training.checkpoints import checkpoint_folder, finished_log, refuse_imported, save
-from tcnaps.training.resuming import load_state, save_state
+from tcnaps.training.resuming import Resumable
 
 SHIFT = 1 / 8  # random crops move an image by up to this share of its size
 RISE = 0.25  # share of a one-cycle training in which the learning rate rises
 EVALUATION_BATCH = 512
 
 
+def pretraining_steps(
+    network: "Classifier",
+    study: Study,
+    images: "ImageTable",
+    optimiser: torch.optim.Optimizer,
+    first: int = 0,
+    workers: int = 0,
+) -> Iterator[dict]:
+    """Pretraining itself: one optimiser step for every batch of every epoch, from batch `first` on.
+
+    Yields:
+        One row per batch: epoch and batch, both from 1, learning_rate, loss, right (images put in their class) and
+        n_images.
+
+    Raises:
+        FloatingPointError: the loss is not finite.
+    """
+    settings, n_batches = study.pretraining, images.n_batches(study.pretraining.batch_size)
+    numbers = batch_numbers(images, study, first)
+    batches = images.batches(numbers, workers, next(network.parameters()).device)
+    for step, (pixels, labels) in enumerate(batches, first):
+        epoch, batch = divmod(step, n_batches)
+        pixels = augment(pixels, settings, np.random.default_rng([study.seed, epoch, batch]))
+        rate = learning_rate(settings, epoch, batch, n_batches)
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+        with torch.autocast(pixels.device.type, torch.bfloat16, enabled=study.precision == "bfloat16"):
+            logits = network(pixels).float()
+        loss = F.cross_entropy(logits, labels)
+        if not loss.isfinite():
+            raise FloatingPointError(
+                f"the loss of epoch {epoch + 1}, batch {batch + 1} is {loss.item()}; lower pretraining.learning_rate"
+            )
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+        row = {"epoch": epoch + 1, "batch": batch + 1, "learning_rate": rate, "loss": loss.item()}
+        yield row | {"right": (logits.argmax(1) == labels).sum().item(), "n_images": len(labels)}
+
+
 def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int = 100, workers: int = 0) -> pd.DataFrame:
-    """Trains the study's backbone, saves it and returns what is known of every epoch.
+    """Trains the study's backbone, saves it and returns the log.
 
     An interrupted call goes on from its last saved state and ends with the very same weights; where the checkpoint is
     there already, made by the same code from the same settings, nothing is trained.
 
     Args:
         save_every: batches between saved states.
-        workers: processes that read images ahead; see `tcnaps.episodes.loading.Loader`. They change nothing else.
+        workers: processes that read images ahead; see `tcnaps.episodes.loading`. They change nothing else.
 
     Returns:
-        A row an epoch: epoch, learning_rate (at its end), loss, train_accuracy, valid_accuracy (on n_valid images
+        One row per epoch: epoch, learning_rate (at its end), loss, train_accuracy, valid_accuracy (on n_valid images
         held out of the same classes). Accuracies are in [0, 1].
+
+    Raises:
+        CheckpointError: the study imports its backbone, a saved state is damaged, or the weights are not finite.
+        FloatingPointError: the loss is not finite.
+        ValueError: a batch is larger than the training set.
     """
     refuse_imported(study, "backbone")
-    settings, folder = study.pretraining, checkpoint_folder(study)
+    settings, path = study.pretraining, checkpoint_folder(study) / "backbone.safetensors"
     sources = [open_split(study, name, "train") for name in settings.datasets]
+    key = job_key([s.digest for s in sources], study, "pretraining")
+    if (log := finished_log(path, key)) is not None:
+        return pd.DataFrame(log)
     images = ImageTable(sources, settings.valid_fraction, study.seed)
+    n_batches = images.n_batches(settings.batch_size)
     torch.manual_seed(study.seed)
     network = Classifier(images.n_classes, study.pixel_range).to(device)
     optimiser = torch.optim.SGD(
         network.parameters(), settings.learning_rate, settings.momentum, weight_decay=settings.weight_decay
     )
-    key = job_key([source.digest for source in sources], study, "pretraining")
-    if (log := finished_log(folder / "backbone.safetensors", key)) is not None:
-        return pd.DataFrame(log)
-    state_path = folder / "backbone.state.pt"
-    state = load_state(state_path, key) or {"epoch": 0, "batch": 0, "sums": [0.0, 0, 0], "log": []}
-    if "network" in state:
-        network.load_state_dict(state["network"])
-        optimiser.load_state_dict(state["optimiser"])
-    log, n_batches = state["log"], len(images.train) // settings.batch_size
-    if n_batches == 0:
-        raise ValueError(
-            f"pretraining.batch_size {settings.batch_size} exceeds the {len(images.train)} training images; lower it"
-        )
-    bar = tqdm(
-        total=settings.epochs * n_batches,
-        initial=state["epoch"] * n_batches + state["batch"],
-        desc="pretraining",
-        unit="batch",
-    )
-    with Loader(workers, device) as loader, kept_memory():
-        for epoch in range(state["epoch"], settings.epochs):
-            order = np.random.default_rng([study.seed, epoch]).permutation(images.train)
-            first, sums = (state["batch"], state["sums"]) if epoch == state["epoch"] else (0, [0.0, 0, 0])
-            numbers = list(order[: n_batches * settings.batch_size].reshape(n_batches, -1)[first:])
-            network.train()
-            for batch, (pixels, labels) in enumerate(images.batches(numbers, loader), first):
-                pixels = augment(pixels, settings, np.random.default_rng([study.seed, epoch, batch]))
-                rate = learning_rate(settings, epoch, batch, n_batches)
-                for group in optimiser.param_groups:
-                    group["lr"] = rate
-                with torch.autocast(pixels.device.type, torch.bfloat16, enabled=study.precision == "bfloat16"):
-                    logits = network(pixels).float()
-                loss = F.cross_entropy(logits, labels)
-                optimiser.zero_grad(set_to_none=True)
-                loss.backward()
-                optimiser.step()
-                sums = [
-                    sums[0] + loss.item() * len(labels),
-                    sums[1] + (logits.argmax(1) == labels).sum().item(),
-                    sums[2] + len(labels),
-                ]
-                bar.update()
-                bar.set_postfix(loss=f"{sums[0] / sums[2]:.3f}", refresh=False)
-                if (batch + 1) % save_every == 0 and batch + 1 < n_batches:
-                    save_state(state_path, key, _state(network, optimiser, epoch, batch + 1, sums, log))
-            log.append(
-                {
-                    "epoch": epoch + 1,
-                    "learning_rate": rate,
-                    "loss": sums[0] / sums[2],
-                    "train_accuracy": sums[1] / sums[2],
-                    "valid_accuracy": held_out_accuracy(network, images, loader),
-                    "n_valid": len(images.valid),
-                }
-            )
-            save_state(state_path, key, _state(network, optimiser, epoch + 1, 0, [0.0, 0, 0], log))
+    progress = {"log": [], "rows": []}  # one row per epoch; and one per batch of the epoch that is not yet over
+    parts = {"network": network, "optimiser": optimiser}
+    with Resumable(path, key, parts, progress) as state, kept_memory():
+        log, rows = progress["log"], progress["rows"]
+        first = len(log) * n_batches + len(rows)
+        bar = tqdm(total=settings.epochs * n_batches, initial=first, desc="pretraining", unit="batch")
+        for row in pretraining_steps(network, study, images, optimiser, first, workers):
+            rows.append(row)
+            bar.update()
+            bar.set_postfix(loss=f"{row['loss']:.3f}", refresh=False)
+            if len(rows) == n_batches:
+                log.append(_summary(rows) | held_out_accuracy(network, images, workers))
+                rows.clear()
+            if len(rows) % save_every == 0:
+                state.save()
+        header = {name: getattr(study, name) for name in ("seed", "image_size", "pixel_range")}
+        header |= {"study": study.name, "pretraining": settings.model_dump(), "key": key, "log": log}
+        save(path, network.backbone.state_dict(), header)
     bar.close()
-    save(
-        folder / "backbone.safetensors",
-        network.backbone.state_dict(),
-        {
-            "study": study.name,
-            "seed": study.seed,
-            "image_size": study.image_size,
-            "pixel_range": study.pixel_range,
-            "pretraining": settings.model_dump(),
-            "key": key,
-            "log": log,
-        },
-    )
-    state_path.unlink(missing_ok=True)
     return pd.DataFrame(log)
+
+
+def _summary(rows: list[dict]) -> dict:
+    n_images = sum(row["n_images"] for row in rows)
+    return {
+        "epoch": rows[-1]["epoch"],
+        "learning_rate": rows[-1]["learning_rate"],
+        "loss": sum(row["loss"] * row["n_images"] for row in rows) / n_images,
+        "train_accuracy": sum(row["right"] for row in rows) / n_images,
+    }
+
+
+def batch_numbers(images: "ImageTable", study: Study, first: int = 0) -> Iterator[Int[np.ndarray, "n"]]:
+    """Numbers of the images of each batch, from batch `first` on. Every epoch has an order of its own."""
+    size, n_batches = study.pretraining.batch_size, images.n_batches(study.pretraining.batch_size)
+    for step in range(first, study.pretraining.epochs * n_batches):
+        epoch, batch = divmod(step, n_batches)
+        if batch == 0 or step == first:
+            order = np.random.default_rng([study.seed, epoch]).permutation(images.train)
+        yield order[batch * size : (batch + 1) * size]
 
 
 def learning_rate(settings: Pretraining, epoch: int, batch: int, n_batches: int) -> float:
@@ -153,7 +171,6 @@ class ImageTable:
 
     def __init__(self, sources: list[ImageSource], valid_fraction: float, seed: int):
         self.sources = sources
-        self.starts = np.cumsum([0] + [len(source.images) for source in sources])
         labels, held_out, n_classes = [], [], 0
         generator = np.random.default_rng([seed, 1])
         for source in sources:
@@ -167,21 +184,23 @@ class ImageTable:
         mask = np.concatenate(held_out)
         self.train, self.valid = np.flatnonzero(~mask), np.flatnonzero(mask)
 
-    def batches(
-        self, numbers: Sequence[Int[np.ndarray, "n"]], loader: Loader
-    ) -> Iterator[tuple[Float[Tensor, "n 3 height width"], Int[Tensor, "n"]]]:
-        """The images of these numbers, scaled to [-1, 1], and their labels: a batch for each array of numbers."""
-        for wanted, pixels in zip(numbers, loader.read(map(self._request, numbers))):
-            yield pixels, torch.from_numpy(self.labels[wanted]).to(loader.device)
+    def n_batches(self, size: int) -> int:
+        """Full batches per epoch.
 
-    def _request(self, numbers: Int[np.ndarray, "n"]) -> Request:
-        which = np.searchsorted(self.starts, numbers, side="right") - 1
-        parts = []
-        for s in np.unique(which):
-            places = np.flatnonzero(which == s)
-            parts.append(Part(self.sources[s].images, numbers[places] - self.starts[s], places))
-        names = ", ".join(self.sources[s].dataset for s in np.unique(which))
-        return Request(f"{len(numbers)} images of {names}", tuple(parts))
+        Raises:
+            ValueError: there is none.
+        """
+        if size > len(self.train):
+            raise ValueError(f"pretraining.batch_size {size} exceeds the {len(self.train)} training images; lower it")
+        return len(self.train) // size
+
+    def batches(
+        self, batches: Iterable[Int[np.ndarray, "n"]], workers: int = 0, device: torch.device | str = "cpu"
+    ) -> Iterator[tuple[Float[Tensor, "n 3 height width"], Int[Tensor, "n"]]]:
+        """The images of each batch of numbers, scaled to [-1, 1], and their labels."""
+        here, there = tee(batches)
+        for numbers, pixels in zip(here, read_batches(self.sources, there, workers, device)):
+            yield pixels, torch.from_numpy(self.labels[numbers]).to(device)
 
 
 def augment(
@@ -212,23 +231,12 @@ def augment(
 
 
 @torch.no_grad()
-def held_out_accuracy(network: Classifier, images: ImageTable, loader: Loader) -> float:
-    """Share of the held-out images put in their class, in [0, 1]; NaN where none are held out."""
+def held_out_accuracy(network: Classifier, images: ImageTable, workers: int = 0) -> dict[str, float]:
+    """valid_accuracy: the share of the n_valid held-out images put in their class; NaN where none are held out."""
     network.eval()
-    right = 0
-    starts = range(0, len(images.valid), EVALUATION_BATCH)
-    numbers = [images.valid[start : start + EVALUATION_BATCH] for start in starts]
-    for pixels, labels in images.batches(numbers, loader):
-        right += (network(pixels).argmax(1) == labels).sum().item()
-    return right / len(images.valid) if len(images.valid) else float("nan")
-
-
-def _state(network, optimiser, epoch, batch, sums, log) -> dict:
-    return {
-        "network": network.state_dict(),
-        "optimiser": optimiser.state_dict(),
-        "epoch": epoch,
-        "batch": batch,
-        "sums": sums,
-        "log": log,
-    }
+    numbers = np.array_split(images.valid, range(EVALUATION_BATCH, len(images.valid), EVALUATION_BATCH))
+    batches = images.batches(numbers, workers, next(network.parameters()).device) if len(images.valid) else ()
+    right = sum((network(pixels).argmax(1) == labels).sum().item() for pixels, labels in batches)
+    network.train()
+    n_valid = len(images.valid)
+    return {"valid_accuracy": right / n_valid if n_valid else math.nan, "n_valid": n_valid}

@@ -1,107 +1,71 @@
 """The authors' released checkpoints (repository plai-group/simple-cnaps): downloaded, and made a study's.
 
     python -m tcnaps.training.released list
-    python -m tcnaps.training.released download NAME|all [--folder released] [--from BASE_URL] [--sha256 DIGITS]
-    python -m tcnaps.training.released import [FILE] --study STUDY.yaml [--force]     without FILE: what the study imports
+    python -m tcnaps.training.released download NAME|all [--folder released] [--from BASE_URL]
+    python -m tcnaps.training.released import [FILE] --study STUDY.yaml [--force]   (default: what the study imports)
     python -m tcnaps.training.released convert FILE OUT.safetensors
 
-Nothing is downloaded but by the second of them. The addresses are those that the repository's README gives; the tests
-don't verify them, they use a server of their own.
+Only `download` uses the network. Its addresses are those that the repository's README gives.
 """
 
 import argparse
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from tcnaps.config import ConfigError, Study, load_study, project_root
+from tcnaps.config.storage import file_digest
 from tcnaps.datasets.downloads import DownloadError, download
-from tcnaps.training.checkpoints import CheckpointError, checkpoint_folder, digest, load, save
+from tcnaps.training.checkpoints import CheckpointError, checkpoint_folder, load, save
 from tcnaps.training.released_layout import COUNTER, LSTM_LAYERS, MODELS, TRAINING
 from tcnaps.training.released_reading import ImportedCheckpoint, import_checkpoint
 
 __all__ = ["PUBLISHED", "download_released", "import_all", "import_checkpoint", "import_into_study"]
 
 REPOSITORY = "https://github.com/plai-group/simple-cnaps/raw/master/"
-
-
-@dataclass(frozen=True)
-class Published:
-    """A file in the authors' repository. They publish no checksums: `sha256` is None where none is known."""
-
-    path: str
-    what: str
-    sha256: str | None = None
-
-    @property
-    def file(self) -> str:
-        """The file's name, without folders."""
-        return self.path.rpartition("/")[2]
-
-
-_MODELS, _BACKBONES = "model-checkpoints/meta-dataset-checkpoints/", "model-checkpoints/pretrained_resnets/"
-PUBLISHED = {
-    "transductive": Published(f"{_MODELS}best_transductive_cnaps.pt", "Transductive CNAPS, Meta-Dataset"),
-    "simple": Published(f"{_MODELS}best_simple_cnaps.pt", "Simple CNAPS, Meta-Dataset"),
-    "backbone-meta-dataset": Published(
-        f"{_BACKBONES}pretrained_resnet_meta_dataset.pt.tar", "backbone, 712 ImageNet classes of Meta-Dataset"
+_FOLDERS = "model-checkpoints/meta-dataset-checkpoints/best_", "model-checkpoints/pretrained_resnets/pretrained_resnet_"
+PUBLISHED = {  # name -> path in the repository, and what it is
+    "transductive": (f"{_FOLDERS[0]}transductive_cnaps.pt", "Transductive CNAPS, Meta-Dataset"),
+    "simple": (f"{_FOLDERS[0]}simple_cnaps.pt", "Simple CNAPS, Meta-Dataset"),
+    "backbone-meta-dataset": (f"{_FOLDERS[1]}meta_dataset.pt.tar", "backbone, 712 ImageNet classes of Meta-Dataset"),
+    "backbone-mini-imagenet": (f"{_FOLDERS[1]}mini_imagenet.pt.tar", "backbone, training classes of mini-ImageNet"),
+    "backbone-tiered-imagenet": (
+        f"{_FOLDERS[1]}tiered_imagenet.pt.tar",
+        "backbone, training classes of tiered-ImageNet",
     ),
-    "backbone-mini-imagenet": Published(
-        f"{_BACKBONES}pretrained_resnet_mini_imagenet.pt.tar", "backbone, training classes of mini-ImageNet"
-    ),
-    "backbone-tiered-imagenet": Published(
-        f"{_BACKBONES}pretrained_resnet_tiered_imagenet.pt.tar", "backbone, training classes of tiered-ImageNet"
-    ),
-    "backbone-feti": Published(
-        f"{_BACKBONES}pretrained_resnet_mini_tiered_with_extra_classes.pt.tar",
+    "backbone-feti": (
+        f"{_FOLDERS[1]}mini_tiered_with_extra_classes.pt.tar",
         "backbone, 825 ImageNet classes outside the test classes of mini- and tiered-ImageNet",
     ),
 }
 
 
-def download_released(
-    name: str, folder: str | Path = "released", base: str = REPOSITORY, sha256: str | None = None
-) -> Path:
-    """Downloads one of `PUBLISHED` into a folder and notes its checksum beside it, in `<file>.sha256`.
+def download_released(name: str, folder: str | Path = "released", base: str = REPOSITORY) -> Path:
+    """Downloads one of `PUBLISHED` into a folder, unless a file of its name is there already.
+
+    The authors publish no checksums; `import_checkpoint` checks what it reads.
 
     Args:
         name: a key of `PUBLISHED`, or the name of the file.
         base: address that the file's path in the repository is appended to.
-        sha256: what the file must have; default: what a note says that is there already, else what `PUBLISHED` says.
 
     Raises:
         DownloadError: no such name; or as `tcnaps.datasets.downloads.download`.
     """
-    published = PUBLISHED.get(name) or {p.file: p for p in PUBLISHED.values()}.get(name)
-    if published is None:
+    paths = {key: path for key, (path, _) in PUBLISHED.items()}
+    path = paths.get(name) or {Path(path).name: path for path in paths.values()}.get(name)
+    if path is None:
         raise DownloadError(f"There is no released file '{name}'. Known: {', '.join(PUBLISHED)}.")
-    path = Path(folder) / published.file
-    note = path.with_name(f"{path.name}.sha256")
-    known = sha256 or _noted(note) or published.sha256
-    try:
-        found = download(f"{base.rstrip('/')}/{published.path}", path, known)
-    except DownloadError as error:
-        if sha256 is None and known is not None and known in str(error):
-            raise DownloadError(f"{error} The checksum is that of {note if note.exists() else 'PUBLISHED'}.") from error
-        raise
-    note.write_text(f"{found}  {path.name}\n", encoding="utf-8")  # as sha256sum writes it
-    return path
+    target = Path(folder) / Path(path).name
+    if not target.exists():
+        download(f"{base.rstrip('/')}/{path}", target)
+    return target
 
 
-def _noted(note: Path) -> str | None:
-    """The checksum in a note, or None where there is no note."""
-    if not note.exists():
-        return None
-    words = note.read_text(encoding="utf-8", errors="replace").split()
-    if not words:
-        raise DownloadError(f"{note} is empty; it should hold a checksum. Delete it.")
-    return words[0]
-
-
-def import_into_study(path: str | Path, study: Study, force: bool = False) -> list[Path]:
+def import_into_study(file: str | Path | ImportedCheckpoint, study: Study, force: bool = False) -> list[Path]:
     """Makes one of the authors' files a study's backbone and, if it holds a whole model, weights.
 
     Files that hold the very weights already are kept, so that what was trained on them stays valid.
@@ -115,7 +79,34 @@ def import_into_study(path: str | Path, study: Study, force: bool = False) -> li
     Raises:
         CheckpointError: `import_checkpoint`'s, the study is not made for the file, or would lose other weights.
     """
-    return _write(import_checkpoint(path), study, force)
+    imported = file if isinstance(file, ImportedCheckpoint) else import_checkpoint(file)
+    training, layers = TRAINING.get(imported.kind), study.task_encoder.lstm_layers
+    if imported.kind == "transductive" and layers != LSTM_LAYERS:
+        raise CheckpointError(
+            f"{imported.file}: its LSTM has {LSTM_LAYERS} layers, that of study '{study.name}' {layers}. "
+            "Set `preset: released` in the study."
+        )
+    if training is not None and training not in study.trainings:
+        raise CheckpointError(
+            f"{imported.file} holds the training '{training}', which study '{study.name}' does not have. "
+            f"Add it to `trainings` ({', '.join(study.trainings)})."
+        )
+    backbone, adaptation = imported.parts
+    backbone_path = checkpoint_folder(study) / "backbone.safetensors"
+    training_path = backbone_path.with_name(f"{training}.safetensors")
+    settings = {"study": study.name, "seed": study.seed, "imported": {"file": imported.file, "sha256": imported.sha256}}
+    # Both are compared before either is written.
+    there = _settings_there(backbone_path, backbone, force)
+    of_training = _settings_there(training_path, adaptation, force) if adaptation else None
+    written = []
+    if there is None:
+        save(backbone_path, backbone, settings)
+        written.append(backbone_path)
+    settings |= {"training": training, "backbone": file_digest(backbone_path), "valid_accuracy": None}
+    if adaptation and (of_training or {}).get("backbone") != settings["backbone"]:
+        save(training_path, adaptation, settings)
+        written.append(training_path)
+    return written
 
 
 def import_all(study: Study, force: bool = False) -> list[tuple[ImportedCheckpoint, list[Path]]]:
@@ -136,54 +127,15 @@ def import_all(study: Study, force: bool = False) -> list[tuple[ImportedCheckpoi
         read.append(imported := import_checkpoint(project_root() / file))
         if imported.kind != kinds[name]:
             raise CheckpointError(
-                f"imported.{name}: {file} is a file of {MODELS[imported.kind]}, not of "
-                f"{MODELS[kinds[name]]}. Name another file."
+                f"imported.{name}: {file} is a file of {MODELS[imported.kind]}, not of {MODELS[kinds[name]]}. "
+                "Name another file."
             )
-        if not _equal(_parts(imported)[0], _parts(read[0])[0]):
+        if not _equal(imported.parts[0], read[0].parts[0]):
             raise CheckpointError(
                 f"{read[0].file} and {imported.file} have different backbones, and a study has one. "
                 "Import them into two studies."
             )
-    return [(imported, _write(imported, study, force)) for imported in read]
-
-
-def _write(imported: ImportedCheckpoint, study: Study, force: bool) -> list[Path]:
-    training = TRAINING.get(imported.kind)
-    if imported.kind == "transductive" and study.task_encoder.lstm_layers != LSTM_LAYERS:
-        raise CheckpointError(
-            f"{imported.file}: its LSTM has {LSTM_LAYERS} layers, that of study '{study.name}' "
-            f"{study.task_encoder.lstm_layers}. Set `preset: released` in the study."
-        )
-    if training is not None and training not in study.trainings:
-        raise CheckpointError(
-            f"{imported.file} holds the training '{training}', which study '{study.name}' does not "
-            f"have. Add it to `trainings` ({', '.join(study.trainings)})."
-        )
-    backbone, adaptation = _parts(imported)
-    backbone_path = checkpoint_folder(study) / "backbone.safetensors"
-    training_path = backbone_path.with_name(f"{training}.safetensors")
-    settings = {"study": study.name, "seed": study.seed, "imported": imported.source}
-    # Both are compared before either is written.
-    new_backbone = _settings_there(backbone_path, backbone, force) is None
-    there = _settings_there(training_path, adaptation, force) if adaptation else None
-    written = []
-    if new_backbone:
-        save(backbone_path, backbone, settings)
-        written.append(backbone_path)
-    if adaptation and (there is None or there.get("backbone") != digest(backbone_path)):
-        settings |= {"training": training, "backbone": digest(backbone_path), "valid_accuracy": None}
-        save(training_path, adaptation, settings)
-        written.append(training_path)
-    return written
-
-
-def _parts(imported: ImportedCheckpoint) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The backbone's weights without prefix, and the meta-learned ones, of which a backbone's file has none."""
-    if imported.kind == "backbone":
-        return imported.weights, {}
-    backbone = {name: value for name, value in imported.weights.items() if name.startswith("backbone.")}
-    adaptation = {name: value for name, value in imported.weights.items() if name not in backbone}
-    return {name.removeprefix("backbone."): value for name, value in backbone.items()}, adaptation
+    return [(imported, import_into_study(imported, study, force)) for imported in read]
 
 
 def _equal(these: dict[str, Tensor], those: dict[str, Tensor]) -> bool:
@@ -195,58 +147,56 @@ def _equal(these: dict[str, Tensor], those: dict[str, Tensor]) -> bool:
 
 def _settings_there(path: Path, weights: dict[str, Tensor], force: bool) -> dict | None:
     """Settings of the checkpoint at `path` if it holds these weights; None if `path` is to be written."""
-    if not path.exists():
-        return None
     remedy = "Import with --force to replace it, or into another study."
     try:
-        there, settings = load(path, remedy)
+        there, settings = load(path, remedy) if path.exists() else (None, None)
     except CheckpointError:
-        if force:
-            return None
-        raise
-    if _equal(weights, there):
+        if not force:
+            raise
+        return None
+    if there is None or _equal(weights, there):
         return settings
     if not force:
         raise CheckpointError(f"{path} holds other weights. {remedy}")
     return None
 
 
+def _lines(options: argparse.Namespace) -> Iterator[str]:
+    """Runs a command; what it has to say, line by line."""
+    if options.command == "list":
+        for name, (path, what) in PUBLISHED.items():
+            yield f"{name:<24}  {what}\n{'':<24}  {REPOSITORY}{path}"
+    elif options.command == "download":
+        for name in PUBLISHED if options.name == "all" else [options.name]:
+            path = download_released(name, options.folder, options.base)
+            yield f"{path}: SHA-256 {file_digest(path)}"
+    elif options.command == "import":
+        study, given = load_study(options.study), options.file and import_checkpoint(options.file)
+        done = [(given, import_into_study(given, study, options.force))] if given else import_all(study, options.force)
+        for imported, written in done:
+            yield _summary(imported)
+            yield "\n".join(f"wrote {path}" for path in written) or "wrote nothing: the study has these weights"
+    else:
+        imported = import_checkpoint(options.file)
+        yield _summary(imported)
+        if options.out.exists():
+            raise CheckpointError(f"{options.out} is there already. Delete it or name another file.")
+        save(
+            options.out,
+            imported.weights,
+            {"kind": imported.kind, "imported": {"file": imported.file, "sha256": imported.sha256}},
+        )
+        yield f"wrote {options.out}"
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Returns the exit status: 0, or 1 when a file, an address or a study is at fault, or 130 when interrupted."""
-    options = _parser().parse_args(arguments)
+    """Returns the exit status: 0, or 1 when a file, an address or a study is at fault."""
     try:
-        if options.command == "list":
-            for name, published in PUBLISHED.items():
-                print(f"{name:<24}  {published.what}\n{'':<24}  {REPOSITORY}{published.path}")
-        elif options.command == "download":
-            if options.name == "all" and options.sha256:
-                raise DownloadError("--sha256 is of one file: name it instead of 'all'.")
-            for name in PUBLISHED if options.name == "all" else [options.name]:
-                path = download_released(name, options.folder, options.base, options.sha256)
-                print(f"{path}: SHA-256 {_noted(path.with_name(f'{path.name}.sha256'))}")
-        elif options.command == "import":
-            study = load_study(options.study)
-            if options.file is None:
-                done = import_all(study, options.force)
-            else:
-                imported = import_checkpoint(options.file)
-                done = [(imported, _write(imported, study, options.force))]
-            for imported, written in done:
-                print(_summary(imported))
-                print("\n".join(f"wrote {path}" for path in written) or "wrote nothing: the study has these weights")
-        else:
-            imported = import_checkpoint(options.file)
-            print(_summary(imported))
-            if options.out.exists():
-                raise CheckpointError(f"{options.out} is there already. Delete it or name another file.")
-            save(options.out, imported.weights, {"kind": imported.kind, "imported": imported.source})
-            print(f"wrote {options.out}")
+        for line in _lines(_parser().parse_args(arguments)):
+            print(line)
     except (CheckpointError, ConfigError, DownloadError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("Interrupted. A download goes on from here when it is started again.", file=sys.stderr)
-        return 130
     return 0
 
 
@@ -260,7 +210,6 @@ def _parser() -> argparse.ArgumentParser:
     fetch.add_argument("name", metavar="NAME", help=f"{', '.join(PUBLISHED)}, a file's name, or all")
     fetch.add_argument("--folder", type=Path, default=Path("released"), help="where to put it (default: released)")
     fetch.add_argument("--from", dest="base", metavar="BASE_URL", default=REPOSITORY, help="a mirror of the repository")
-    fetch.add_argument("--sha256", help="what the file must have")
     into = commands.add_parser("import", help="make a file a study's backbone and training")
     into.add_argument("file", type=Path, nargs="?", metavar="FILE", help="default: all that the study's YAML imports")
     into.add_argument("--study", required=True, help="the study's YAML, such as configs/miniature.yaml")
@@ -273,13 +222,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _summary(imported: ImportedCheckpoint) -> str:
     values = sum(value.numel() for value in imported.weights.values())
-    lines = [
-        f"{imported.file}: {MODELS[imported.kind]}, {len(imported.weights)} tensors, {values} values",
-        f"SHA-256 {imported.sha256}",
-    ]
-    if imported.dropped:
-        lines.append(f"dropped {', '.join(imported.dropped)}")
-    return "\n".join([*lines, *imported.notes])
+    dropped = [f"dropped {', '.join(imported.dropped)}"] if imported.dropped else []
+    first = f"{imported.file}: {MODELS[imported.kind]}, {len(imported.weights)} tensors, {values} values"
+    return "\n".join([first, f"SHA-256 {imported.sha256}", *dropped])
 
 
 if __name__ == "__main__":

@@ -5,16 +5,15 @@ import io
 import pickle
 import re
 import warnings
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from tcnaps.training.checkpoints import CheckpointError
-from tcnaps.training.released_layout import COUNTER, MODELS, Entry, Kind, layout
-
-SHOWN = 10  # names that an error lists
+from tcnaps.training.checkpoints import SHOWN, CheckpointError, unusable
+from tcnaps.training.released_layout import MODELS, Entry, Kind, layout
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,6 @@ class ImportedCheckpoint:
         weights: of a backbone as in `Backbone.state_dict()`, of a whole model as in `TransductiveCNAPS.state_dict()`.
         file: its name, without folders.
         dropped: names in the file that no model here has, such as the classifier that a backbone was pretrained with.
-        notes: sentences on what else was changed.
     """
 
     kind: Kind
@@ -33,12 +31,15 @@ class ImportedCheckpoint:
     file: str
     sha256: str
     dropped: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
 
     @property
-    def source(self) -> dict[str, str]:
-        """Where the weights came from, for the header of what is written."""
-        return {"file": self.file, "sha256": self.sha256}
+    def parts(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The backbone's weights without prefix, and the meta-learned ones, of which a backbone's file has none."""
+        if self.kind == "backbone":
+            return self.weights, {}
+        backbone = {name: value for name, value in self.weights.items() if name.startswith("backbone.")}
+        adaptation = {name: value for name, value in self.weights.items() if name not in backbone}
+        return {name.removeprefix("backbone."): value for name, value in backbone.items()}, adaptation
 
 
 def import_checkpoint(path: str | Path) -> ImportedCheckpoint:
@@ -50,82 +51,64 @@ def import_checkpoint(path: str | Path) -> ImportedCheckpoint:
     """
     path = Path(path)
     if not path.is_file():
-        raise CheckpointError(
-            f"There is no file {path}. `python -m tcnaps.training.released list` names those to download."
-        )
+        raise CheckpointError(f"There is no file {path}. `python -m tcnaps.training.released list` names the files.")
     data = path.read_bytes()
-    prefix, found = _weights(path, _unpickle(path, data))
+    prefix, found = _named_weights(path, _unpickled(path, data))
     kind = _kind(path, found)
-    entries, notes = layout(kind), []
+    entries = layout(kind)
     dropped = [name for name in found if kind == "backbone" and name in ("fc.weight", "fc.bias")]
-    found = {name: value for name, value in found.items() if name not in dropped}
     counters = [name for name, entry in entries.items() if entry.counter]
-    if not any(name in found for name in counters):
+    if not any(name in found for name in counters):  # as PyTorch wrote files before 0.4.1
         found |= {name: torch.tensor(0) for name in counters}
-        notes.append(f"{len(counters)} {COUNTER} are not in the file (PyTorch before 0.4.1) and were set to 0.")
     problems = [f"missing {prefix}{name}" for name in entries if name not in found]
     weights = {}
-    for name, value in found.items():
-        entry = entries.get(name)
-        problem = _problem(value, entry)
-        if problem is None:  # a copy: in files saved on a CPU the regularisers of a block share their memory
-            weights[entry.name] = value.detach().to(torch.int64 if entry.counter else torch.float32, copy=True)
-            problem = None if weights[entry.name].isfinite().all() else "{} has values that are not finite"
-        if problem is not None:
-            problems.append(problem.format(f"{prefix}{name}"))
+    for name in found.keys() - set(dropped):
+        weights[name], problem = _checked(prefix + name, found[name], entries.get(name))
+        problems += problem
     if problems:
         more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
         raise CheckpointError(
             f"{path} is not the authors' {MODELS[kind]}: {len(problems)} of its weights are wrong "
-            f"({'; '.join(problems[:SHOWN])}{more}). Download it again, or name another file."
+            f"({'; '.join(sorted(problems)[:SHOWN])}{more}). Download it again, or name another file."
         )
-    ordered = {entry.name: weights[entry.name].contiguous() for entry in entries.values()}
-    return ImportedCheckpoint(
-        kind,
-        ordered,
-        path.name,
-        hashlib.sha256(data).hexdigest(),
-        tuple(prefix + name for name in dropped),
-        tuple(notes),
-    )
+    ordered = {entry.name: weights[name] for name, entry in entries.items()}
+    dropped = tuple(prefix + name for name in dropped)
+    return ImportedCheckpoint(kind, ordered, path.name, hashlib.sha256(data).hexdigest(), dropped)
 
 
-def _unpickle(path: Path, data: bytes) -> object:
+def _unpickled(path: Path, data: bytes) -> object:
     """The file's content: tensors, numbers, strings and their containers. A pickle that asks for more is refused."""
-    start = data[:512].lstrip().lower()
-    if not data:
-        raise CheckpointError(f"{path} is empty. Download it again.")
-    if start.startswith(b"version https://git-lfs"):
-        raise CheckpointError(f"{path} is a Git LFS pointer, not the file itself. Fetch that with `git lfs pull`.")
-    if start.startswith((b"<!doctype", b"<html", b"<?xml")):
-        raise CheckpointError(f"{path} is a web page, not a checkpoint. Download the raw file.")
     if not data.startswith((b"PK", b"\x80")):  # zip, PyTorch's format since 1.6, or pickle, the one before
         raise CheckpointError(
-            f"{path} is not a file of torch.save. Files called .pt.tar are no archives: don't unpack "
-            "or repack them. Download it again."
+            f"{path} is not a file of torch.save: it begins with {data[:30]!r}. Of a Git LFS pointer, fetch the file "
+            "with `git lfs pull`; in place of a web page, download the raw file; a .pt.tar is no archive, so don't "
+            "unpack or repack it."
         )
     try:
+        if data.startswith(b"PK") and (member := zipfile.ZipFile(io.BytesIO(data)).testzip()):
+            raise ValueError(f"the checksum of {member} in it is wrong")
         with warnings.catch_warnings(action="ignore"):  # of sparse tensors and such: they are refused later
             return torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
     except pickle.UnpicklingError as error:
         asked = re.search(r"GLOBAL ([\w.]+)", str(error))
-        what = f"it asks for {asked[1]}" if asked else str(error).strip().splitlines()[-1]
+        what = f"it asks for {asked[1]}" if asked else "it has instructions that weights don't need"
         raise CheckpointError(
             f"{path} holds more than weights ({what}) and was refused: none of it was run. If you trust the file, load "
             "it with PyTorch where it can do no harm, and torch.save its state_dict alone."
         ) from error
-    except Exception as error:  # torch.load raises many kinds for a damaged file
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    except Exception as error:  # zipfile and torch.load raise many kinds for a damaged file
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise CheckpointError(
             f"{path} can't be read as a checkpoint: it is damaged, incomplete or of another kind "
             f"({reason}). Download it again."
         ) from error
 
 
-def _weights(path: Path, content: object) -> tuple[str, dict[str, object]]:
+def _named_weights(path: Path, content: object) -> tuple[str, dict[str, object]]:
     """The dictionary of weights and the prefix that all its names had, "module." if it was saved from DataParallel."""
-    if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
-        content = content["state_dict"]
+    for key in ("state_dict", "resnet_dict"):  # the latter for mini-, tiered-ImageNet and FETI
+        if isinstance(content, dict) and isinstance(content.get(key), dict):
+            content = content[key]
     if not isinstance(content, dict) or not content or not all(isinstance(name, str) for name in content):
         raise CheckpointError(f"{path} holds no dictionary of named weights. Name one of the authors' files.")
     prefix = "module." if all(name.startswith("module.") for name in content) else ""
@@ -148,15 +131,17 @@ def _kind(path: Path, found: dict[str, object]) -> Kind:
     )
 
 
-def _problem(value: object, entry: Entry | None) -> str | None:
-    """What is wrong with one weight, with {} for its name."""
+def _checked(name: str, value: object, entry: Entry | None) -> tuple[Tensor | None, list[str]]:
+    """One weight as it is used here, and what is wrong with it."""
     if entry is None:
-        return "unknown {}"
+        return None, [f"unknown {name}"]
     if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_quantized or value.is_meta:
         what = f"{value.layout} on {value.device}" if isinstance(value, Tensor) else type(value).__name__
-        return f"{{}} is no plain tensor but {what}"
+        return None, [f"{name} is no plain tensor but {what}"]
     if tuple(value.shape) != entry.shape:
-        return f"{{}} is {tuple(value.shape)}, not {entry.shape}"
+        return None, [f"{name} is {tuple(value.shape)}, not {entry.shape}"]
     if value.is_floating_point() == entry.counter or value.is_complex():
-        return f"{{}} is {value.dtype}, not {'whole numbers' if entry.counter else 'floating point'}"
-    return None
+        return None, [f"{name} is {value.dtype}, not {'whole numbers' if entry.counter else 'floating point'}"]
+    # A copy: in files saved on a CPU the regularisers of a block share their memory.
+    value = value.detach().to(torch.int64 if entry.counter else torch.float32, copy=True).contiguous()
+    return value, unusable({name: value})

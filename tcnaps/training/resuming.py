@@ -1,26 +1,71 @@
 """Training state on disk, so that an interrupted training goes on where it was."""
 
-import os
+import hashlib
+import io
 from pathlib import Path
 
 import torch
 
+from tcnaps.config.storage import replacing
+from tcnaps.training.checkpoints import CheckpointError
 
-def save_state(path: Path, key: str, state: dict) -> None:
-    """Writes the state, whole or not at all. `key` says what it is the state of."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    torch.save({"key": key, **state}, scratch)
-    os.replace(scratch, path)
+START = b"tcnaps state "  # of a file, followed by its content's SHA-256, a line break and the content
 
 
-def load_state(path: Path, key: str) -> dict | None:
-    """The state saved under the same key, or None: a state of other settings or a damaged file is not resumed from."""
-    if not path.is_file():
-        return None
-    try:
-        state = torch.load(path, weights_only=True, map_location="cpu")
-    except Exception as error:  # torch.load raises many kinds for a damaged file
-        print(f"{path} can't be read ({type(error).__name__}); starting afresh")
-        return None
-    return state if state.get("key") == key else None
+class Resumable:
+    """What a training needs in order to go on after an interruption, in a file beside its checkpoint.
+
+    Entering its `with` block takes up what an earlier attempt saved under the same key; leaving it without an error
+    removes the file. The state of random generators is not part of it: what a training draws is a function of the seed
+    and of the step.
+
+    Args:
+        path: the training's checkpoint.
+        key: what decides the outcome; the state of a training with another key is ignored.
+        parts: modules and optimisers, or whatever else has `state_dict` and `load_state_dict`.
+        progress: numbers, rows and tensors; changed in place where there is something to take up.
+
+    Raises:
+        CheckpointError: the file is damaged (on entering).
+    """
+
+    def __init__(self, path: Path, key: str, parts: dict, progress: dict):
+        self.path, self.key, self.parts, self.progress = path.with_suffix(".state.pt"), key, parts, progress
+
+    def __enter__(self) -> "Resumable":
+        if self.path.is_file():
+            state = _read(self.path)
+            if state["key"] == self.key:
+                self.progress.update(state["progress"])
+                for name, part in self.parts.items():
+                    part.load_state_dict(state["parts"][name])
+        return self
+
+    def __exit__(self, kind: type | None, *_) -> None:
+        if kind is None:
+            self.path.unlink(missing_ok=True)
+
+    def save(self) -> None:
+        """Writes the state, whole or not at all.
+
+        Raises:
+            StorageError: the file can't be written.
+        """
+        content = io.BytesIO()
+        parts = {name: part.state_dict() for name, part in self.parts.items()}
+        torch.save({"key": self.key, "progress": self.progress, "parts": parts}, content)
+        with replacing(self.path) as temporary, open(temporary, "wb") as file:
+            file.write(START + hashlib.sha256(content.getbuffer()).hexdigest().encode() + b"\n")
+            file.write(content.getbuffer())
+
+
+def _read(path: Path) -> dict:
+    first, _, content = path.read_bytes().partition(b"\n")
+    state = None
+    if first == START + hashlib.sha256(content).hexdigest().encode():
+        state = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+    if not isinstance(state, dict) or state.keys() != {"key", "progress", "parts"}:
+        raise CheckpointError(
+            f"{path} is damaged, or not a training state of this version. Delete it to train from the beginning."
+        )
+    return state

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from tcnaps.config import Study
 from tcnaps.datasets import open_split
+from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import draw_episode
-from tcnaps.method.episode import load_episode
 from tcnaps.method.head import Head
 from tcnaps.method.variants import VARIANTS, Variant
 from tcnaps.training.checkpoints import checkpoint_folder, load_model

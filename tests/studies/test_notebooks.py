@@ -136,8 +136,8 @@ def test_printed_accuracies_follow_from_the_rows(project, monkeypatch):
 
     from tcnaps.config import load_study
     from tcnaps.datasets import open_split
+    from tcnaps.episodes.loading import load_episode
     from tcnaps.episodes.sampling import draw_episode
-    from tcnaps.method.episode import load_episode
     from tcnaps.training.checkpoints import load_model
 
     monkeypatch.chdir(project)

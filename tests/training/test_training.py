@@ -9,12 +9,11 @@ import torch
 from small_study import blobs, small_study
 
 from tcnaps.config import FixedProtocol, study as config
-from tcnaps.episodes.loading import Loader
+from tcnaps.episodes.loading import load_episode, read_episodes
 from tcnaps.evaluation import evaluate as evaluation, result_files as rows
 from tcnaps.evaluation.evaluate import evaluate
 from tcnaps.evaluation.result_files import load_rows
-from tcnaps.evaluation.stopped_rows import variant_predictions
-from tcnaps.method.episode import load_episode
+from tcnaps.method.stopping import variant_predictions
 from tcnaps.training import checkpoints, meta_training, pretraining
 from tcnaps.training.checkpoints import CheckpointError, load_model
 from tcnaps.training.meta_training import meta_train
@@ -114,7 +113,7 @@ def test_an_interrupted_meta_training_ends_the_same_with_any_number_of_workers(
 def test_training_through_refinement_gives_finite_gradients(study, training):
     source = blobs("blobs", "train")
     model = checkpoints.new_model(study, training).train()
-    episode = load_episode(*meta_training.training_task([source], study, 0))
+    episode = load_episode(*next(meta_training.training_tasks([source], study)))
     loss, accuracy = meta_training.episode_loss(model, episode, study)
     loss.backward()
     assert 0 <= accuracy <= 1
@@ -126,6 +125,48 @@ def test_a_diverged_training_says_so(study, monkeypatch):
     monkeypatch.setattr(meta_training, "episode_loss", lambda *_: (torch.tensor(float("nan"), requires_grad=True), 0.0))
     with pytest.raises(FloatingPointError, match="lower meta_training.learning_rate"):
         meta_train(study, "support_log_determinant")
+
+
+def test_a_diverged_pretraining_says_so_and_saves_nothing(tmp_path, monkeypatch):
+    place(monkeypatch, tmp_path)
+    faster = small_study().pretraining.model_dump() | {"learning_rate": 1e30}
+    with pytest.raises((FloatingPointError, CheckpointError), match="lower (pretraining.|its )learning_rate"):
+        pretrain(small_study(pretraining=faster))
+    assert not list(tmp_path.rglob("backbone.safetensors"))
+
+
+def test_meta_training_can_be_iterated_step_by_step(root, study):
+    source = mapped_blobs(root, "blobs", "train")
+    torch.manual_seed(study.seed)
+    model = checkpoints.new_model(study, "support").train()
+    episodes = read_episodes(meta_training.training_tasks([source], study))
+    optimiser = meta_training.new_optimiser(model, study)
+    rows = list(meta_training.meta_training_steps(model, study, episodes, optimiser))
+    log = pd.DataFrame(checkpoints.load(root / "results/small/checkpoints/support.safetensors", "")[1]["log"])
+    columns = ["episode", "loss", "train_accuracy"]
+    pd.testing.assert_frame_equal(pd.DataFrame(rows)[columns], log[columns].iloc[1:].reset_index(drop=True))
+
+
+def test_the_interval_of_a_validation_is_students():
+    values = {"a": np.array([0.2, 0.4, 0.9]), "b": np.array([0.5, 0.7, 0.6])}
+    found = meta_training.summarise_validation(values)
+    half_widths = [4.302653 * value.std(ddof=1) / 3**0.5 for value in values.values()]  # t with 2 degrees of freedom
+    assert found["valid_interval"] == pytest.approx((half_widths[0] ** 2 + half_widths[1] ** 2) ** 0.5 / 2, rel=1e-6)
+    assert found["valid_accuracy"] == pytest.approx(0.55) and found["valid_accuracy_a"] == pytest.approx(0.5)
+    assert np.isnan(meta_training.summarise_validation({"a": np.array([0.2])})["valid_interval"])
+
+
+def test_the_best_is_kept_by_the_rule_of_the_study():
+    old = {"a": 0.5, "b": 0.5, "c": 0.5}
+    for new, by_mean, by_half in (
+        ((0.6, 0.6, 0.1), False, True),
+        ((0.4, 0.4, 0.9), True, False),
+        ((0.5,) * 3, False, False),
+    ):
+        accuracies = dict(zip(old, new))
+        assert meta_training.is_better(accuracies, old, "mean accuracy") == by_mean
+        assert meta_training.is_better(accuracies, old, "half of the datasets") == by_half
+        assert meta_training.is_better(accuracies, {}, "half of the datasets")
 
 
 def test_rows_are_what_the_model_says_and_nothing_is_done_twice(root, study, monkeypatch):
@@ -185,8 +226,7 @@ def test_held_out_images_are_a_share_of_every_class():
     table = ImageTable([blobs("blobs", "train"), blobs("others", "train")], valid_fraction=0.2, seed=0)
     assert table.n_classes == 16 and len(table.valid) == 16 * 3 and len(table.train) == 16 * 11
     assert not set(table.train) & set(table.valid)
-    with Loader() as loader:
-        ((pixels, labels),) = table.batches([np.array([14 * 8, 0, 14 * 16 - 1])], loader)
+    ((pixels, labels),) = table.batches([np.array([14 * 8, 0, 14 * 16 - 1])])
     assert labels.tolist() == [8, 0, 15] and pixels.shape == (3, 3, 32, 32)
     for place, (name, number) in enumerate([("others", 0), ("blobs", 0), ("others", -1)]):
         image = blobs(name, "train").images[number] / 127.5 - 1

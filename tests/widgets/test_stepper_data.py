@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from PIL import Image
 from stepper_study import finish, place, planted, write_networks, write_training
 
+from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.figures.style import style
 from tcnaps.method.clustering import trajectory
-from tcnaps.method.episode import load_episode
 from tcnaps.method.head import Head
 from tcnaps.method.variants import VARIANTS
 from tcnaps.training.checkpoints import CheckpointError, load_model

@@ -1,0 +1,185 @@
+"""Checkpoints and resume states: what is written comes back, and damage is an error with file and remedy."""
+
+import json
+import os
+import resource
+import signal
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings, strategies as st
+from safetensors.torch import load_file, save_file
+from small_study import small_study
+
+from tcnaps.config import study as config
+from tcnaps.config.storage import StorageError, file_digest
+from tcnaps.method.backbone import Backbone
+from tcnaps.training.checkpoints import CheckpointError, load, load_backbone, load_model, new_model, save
+from tcnaps.training.resuming import Resumable
+
+WEIGHTS = {"b.weight": torch.randn(5, 7), "a.running_var": torch.rand(3), "a.count": torch.tensor(4)}
+
+
+@pytest.fixture
+def path(tmp_path):
+    save(tmp_path / "some.safetensors", WEIGHTS, {"study": "small", "log": [{"loss": float("nan")}]})
+    return tmp_path / "some.safetensors"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Checkpoints of a backbone and of a training."""
+    monkeypatch.setattr(config, "project_root", lambda: tmp_path)
+    folder = tmp_path / "results/small/checkpoints"
+    save(folder / "backbone.safetensors", Backbone().state_dict(), {"study": "small"})
+    header = {"training": "simple", "backbone": file_digest(folder / "backbone.safetensors")}  # its former name
+    save(folder / "support.safetensors", new_model(small_study(), "support").adaptation_state(), header)
+    return folder
+
+
+def test_weights_and_settings_come_back(path):
+    weights, header = load(path, "")
+    assert header["study"] == "small" and weights.keys() == WEIGHTS.keys()
+    assert all(torch.equal(weights[name], value) for name, value in WEIGHTS.items())
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_files_of_before_there_were_digests_load(path):
+    save_file(WEIGHTS, path, {"tcnaps": json.dumps({"format": 1, "training": "feot"})})
+    assert load(path, "")[1]["training"] == "feot"
+
+
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.integers(0, 10**6), bit=st.integers(0, 7))
+def test_a_flipped_bit_is_found_or_changes_nothing(path, place, bit):
+    save(path, WEIGHTS, {"study": "small"})
+    data = bytearray(path.read_bytes())
+    data[place % len(data)] ^= 1 << bit
+    path.write_bytes(data)
+    try:
+        weights, header = load(path, "Train again.")
+    except CheckpointError as error:
+        assert str(path) in str(error) and "Train again." in str(error)
+    else:  # white space of the header, or so
+        assert header == {"format": 2, "study": "small"}
+        assert all(torch.equal(weights[name], value) for name, value in WEIGHTS.items())
+
+
+@pytest.mark.parametrize("header", [None, "{", "[]", "1", '"text"', "{}", '{"format": 3}', "[" * 9999])
+def test_a_broken_header_is_named_with_the_remedy(path, header):
+    save_file(WEIGHTS, path, None if header is None else {"tcnaps": header})
+    with pytest.raises(CheckpointError, match=f"^{path} .*Train again.$"):
+        load(path, "Train again.")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("b.weight", torch.nan, "b.weight has values that are not finite"),
+        ("b.weight", torch.inf, "b.weight has values that are not finite"),
+        ("a.running_var", -1.0, "a.running_var has negative variances"),
+    ],
+)
+def test_weights_that_no_network_can_use_are_neither_written_nor_read(path, name, value, message):
+    broken = WEIGHTS | {name: torch.full_like(WEIGHTS[name], value)}
+    before = path.read_bytes()
+    with pytest.raises(CheckpointError, match=f"{path} was not written: {message}. After a training, lower its"):
+        save(path, broken, {})
+    assert path.read_bytes() == before
+    save_file(broken, path, {"tcnaps": '{"format": 1}'})
+    with pytest.raises(CheckpointError, match=f"{path}: {message}. Delete it. Train again."):
+        load(path, "Train again.")
+
+
+def test_a_model_comes_back_whatever_the_header_calls_its_training(folder):
+    model = load_model(small_study(), "support")
+    for name, value in load_file(folder / "support.safetensors").items():
+        assert torch.equal(model.state_dict()[name], value)
+    assert not model.training and not model.backbone.training
+
+
+def test_checkpoints_that_do_not_fit_are_refused_with_the_remedy(folder):
+    path, study = folder / "support.safetensors", small_study()
+    remedy = "Run notebooks/03-meta-train.ipynb with training = 'support' for this study"
+    weights, header = load(path, "")
+    for broken, message in (
+        (weights | {"surplus": torch.zeros(1)}, "does not fit the model: unknown surplus. Delete it"),
+        ({name: value for name, value in weights.items() if "film" in name}, "does not fit the model: missing task_e"),
+        ({name: value[None] for name, value in weights.items()}, r"does not fit the model: .* is \(1, .*\), not \("),
+    ):
+        save(path, broken, header)
+        with pytest.raises(CheckpointError, match=f"{path} {message}.*{remedy}"):
+            load_model(study, "support")
+    for other in ({}, {"backbone": "of another day"}):
+        save(path, weights, other)
+        with pytest.raises(CheckpointError, match=f"{path} was meta-trained on another backbone .*{remedy}"):
+            load_model(study, "support")
+    path.unlink()
+    with pytest.raises(CheckpointError, match=f"There is no checkpoint {path}. {remedy}"):
+        load_model(study, "support")
+    (folder / "backbone.safetensors").write_bytes(b"not a checkpoint at all")
+    with pytest.raises(CheckpointError, match="backbone.safetensors can't be read: .* Delete it. Run notebooks/02-pre"):
+        load_backbone(study)
+
+
+def resumable(path, key="key", value=0.0):
+    layer = torch.nn.Linear(2, 2)
+    torch.nn.init.constant_(layer.weight, value)
+    return Resumable(path, key, {"layer": layer}, {"log": [], "best": {}})
+
+
+def saved_state(path):
+    """The file of a training that was interrupted."""
+    with pytest.raises(KeyboardInterrupt), resumable(path, value=3.0) as state:
+        state.progress["log"].append({"loss": 1.0})
+        state.save()
+        raise KeyboardInterrupt
+    return path.with_suffix(".state.pt")
+
+
+def test_a_state_is_taken_up_under_its_own_key_and_removed_at_the_end(path):
+    file = saved_state(path)
+    with resumable(path, "another") as state:
+        assert state.progress["log"] == [] and file.exists()
+    saved_state(path)
+    with resumable(path) as state:
+        assert state.progress == {"log": [{"loss": 1.0}], "best": {}}
+        assert state.parts["layer"].weight.eq(3).all()
+    assert not file.exists()
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(place=st.integers(0, 10**6), bit=st.integers(0, 7))
+def test_a_flipped_bit_in_a_state_is_found(path, place, bit):
+    path.with_suffix(".state.pt").unlink(missing_ok=True)
+    file = saved_state(path)
+    data = bytearray(file.read_bytes())
+    data[place % len(data)] ^= 1 << bit
+    file.write_bytes(data)
+    with pytest.raises(CheckpointError, match=f"{file} is damaged, .* Delete it to train from the beginning"):
+        resumable(path).__enter__()
+
+
+@pytest.mark.parametrize("content", [b"", b"tcnaps state ", [1, 2], {"key": "key"}])
+def test_a_file_that_is_no_state_is_named(path, content):
+    file = path.with_suffix(".state.pt")
+    file.write_bytes(content) if isinstance(content, bytes) else torch.save(content, file)
+    with pytest.raises(CheckpointError, match=f"{file} is damaged, or not a training state"):
+        resumable(path).__enter__()
+
+
+def test_no_room_for_a_state_or_a_checkpoint_names_the_file_and_leaves_nothing(path):
+    before, file = path.read_bytes(), saved_state(path)
+    state = file.read_bytes()
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, usual[0][1]))  # bytes: the disk is full
+    try:
+        with pytest.raises(StorageError, match=f"{file} can't be written: .*Make room"):
+            resumable(path).save()
+        with pytest.raises(StorageError, match=f"{path} can't be written: .*Make room"):
+            save(path, WEIGHTS, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual[0])
+        signal.signal(signal.SIGXFSZ, usual[1])
+    assert path.read_bytes() == before and file.read_bytes() == state
+    assert sorted(os.listdir(path.parent)) == sorted([path.name, file.name])
