@@ -13,7 +13,7 @@ from tcnaps.method.backbone import Backbone
 from tcnaps.method.clustering import cluster
 from tcnaps.method.episode import Episode
 from tcnaps.method.memory import kept_memory
-from tcnaps.method.model import TransductiveCNAPS
+from tcnaps.method.model import ModelSettings, TransductiveCNAPS
 from tcnaps.method.stopping import stopping_step
 from tcnaps.method.variants import TRAININGS
 
@@ -72,7 +72,7 @@ def episode(way: int, shot: int, queries: int, size: int, seed: int = 0) -> Epis
 def own_model(precision: str = "float32", training: str = "support_and_query") -> TransductiveCNAPS:
     """The library's model; its weights depend on the training alone."""
     torch.manual_seed(0)
-    model = TransductiveCNAPS(training, Backbone(), precision=PRECISIONS[precision])
+    model = TransductiveCNAPS(training, Backbone(), ModelSettings(precision=PRECISIONS[precision]))
     for module in model.modules():  # as uneven as after training: 1 and 0 would flatter whoever skips them
         if isinstance(module, torch.nn.BatchNorm2d):
             module.running_mean.normal_(0, 0.1)

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import torch
 
 from tcnaps.method.backbone import BLOCKS_PER_STAGE, STAGE_CHANNELS, Backbone
-from tcnaps.method.model import TransductiveCNAPS
+from tcnaps.method.model import ModelSettings, TransductiveCNAPS
 
 Kind = Literal["backbone", "simple", "transductive"]
 
@@ -32,7 +32,11 @@ def layout(kind: Kind) -> dict[str, Entry]:
     """Every weight of a file of this kind, by its name in the file."""
     with torch.device("meta"):  # shapes only: nothing is allocated or drawn
         whole = kind != "backbone"
-        module = TransductiveCNAPS(TRAINING[kind], Backbone(), lstm_layers=LSTM_LAYERS) if whole else Backbone()
+        module = (
+            TransductiveCNAPS(TRAINING[kind], Backbone(), ModelSettings(lstm_layers=LSTM_LAYERS))
+            if whole
+            else Backbone()
+        )
     renamed = _backbone("feature_extractor.", "backbone.") | _task_encoder() | _film() if whole else _backbone("", "")
     entries = {}
     for name, value in module.state_dict().items():

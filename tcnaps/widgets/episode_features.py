@@ -120,7 +120,7 @@ class FeatureCache:
             done = sum(map(len, features))
             yield 0.2 + 0.8 * done / len(images), f"Features of {len(images)} images"
             with torch.no_grad():
-                features.append(model.extract(part, film).to(model.clustering_dtype))
+                features.append(model.extract(part, film).to(model.settings.clustering_dtype))
         return torch.cat(features).split([len(loaded.support_images), len(loaded.query_images)])
 
     def _model(self, training, stamp):

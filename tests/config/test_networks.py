@@ -21,6 +21,6 @@ def test_the_head_of_a_training(training):
 def test_every_switch_of_the_networks_is_handed_over():
     study = small_study(precision="bfloat16", arithmetic="plain", pixel_range=[0, 1], images_at_once=7)
     found = model_settings(study, "support_and_query")
-    assert found["precision"] == torch.bfloat16 and found["clustering_dtype"] == torch.float32
-    assert (found["arithmetic"], found["pixel_range"], found["images_at_once"]) == ("plain", (0, 1), 7)
-    assert found["head"] == head_of("support_and_query", study.clustering)
+    assert found.precision == torch.bfloat16 and found.clustering_dtype == torch.float32
+    assert (found.arithmetic, found.pixel_range, found.images_at_once) == ("plain", (0, 1), 7)
+    assert found.head == head_of("support_and_query", study.clustering)

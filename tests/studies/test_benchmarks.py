@@ -4,6 +4,7 @@ import importlib
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ def modules(monkeypatch):
 def test_the_direct_model_is_the_same_model(modules, transductive):
     rows, _ = modules
     ours = rows.own_model(training="support_and_query" if transductive else "support").eval().double()
-    ours.clustering_dtype = torch.float64
+    ours.settings = replace(ours.settings, clustering_dtype=torch.float64)
     direct = sys.modules["direct_model"].Model(transductive).double()
     with torch.no_grad():
         for parameter in ours.film_generator.parameters():  # far from gamma 1 and beta 0

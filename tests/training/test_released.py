@@ -32,7 +32,7 @@ from tcnaps.config import study as config
 from tcnaps.config.storage import file_digest
 from tcnaps.datasets.downloads import DownloadError
 from tcnaps.method.backbone import Backbone
-from tcnaps.method.model import TransductiveCNAPS
+from tcnaps.method.model import ModelSettings, TransductiveCNAPS
 from tcnaps.training import checkpoints, released
 from tcnaps.training.checkpoints import CheckpointError, load_backbone, load_model
 from tcnaps.training.released import (
@@ -121,7 +121,9 @@ def study(**changes):
 def new_module(kind):
     if kind == "backbone":
         return Backbone()
-    return TransductiveCNAPS("support" if kind == "simple" else "support_and_query", Backbone(), lstm_layers=2)
+    return TransductiveCNAPS(
+        "support" if kind == "simple" else "support_and_query", Backbone(), ModelSettings(lstm_layers=2)
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -15,7 +15,7 @@ from jaxtyping import Int64
 
 from tcnaps.config.settings import Resampling
 from tcnaps.config.storage import digest_of
-from tcnaps.datasets.image_source import SPLITS, DatasetError
+from tcnaps.datasets.image_source import SPLITS as SPLITS, DatasetError
 from tcnaps.datasets.listing import ImageFile, Listing, SplitListing, read_path
 
 AGAIN = "Download or unpack the dataset again."
