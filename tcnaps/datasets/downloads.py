@@ -7,13 +7,14 @@ from urllib.parse import urlsplit
 
 import pooch
 
+from tcnaps.config.errors import UserError
 from tcnaps.config.storage import file_digest
 
 TIMEOUT = 30.0  # seconds without an answer or a byte
 RETRIES = 2
 
 
-class DownloadError(RuntimeError):
+class DownloadError(UserError, RuntimeError):
     """A file could not be downloaded, or is not what it should be; the message names the address and the remedy."""
 
 

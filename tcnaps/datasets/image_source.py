@@ -4,10 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tcnaps.config.errors import UserError
+
 SPLITS = ("train", "valid", "test")
 
 
-class DatasetError(ValueError):
+class DatasetError(UserError):
     """A dataset, split or prepared file is not what was asked for; the message names it and the remedy."""
 
 

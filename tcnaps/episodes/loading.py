@@ -18,6 +18,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from tcnaps.config.errors import UserError
 from tcnaps.datasets.image_source import ImageSource
 from tcnaps.episodes.sampling import Draw
 from tcnaps.method.episode import Episode, scale_pixels
@@ -25,7 +26,7 @@ from tcnaps.method.episode import Episode, scale_pixels
 __all__ = ["LoadingError", "load_episode", "read_batches", "read_episodes"]
 
 
-class LoadingError(RuntimeError):
+class LoadingError(UserError, RuntimeError):
     """Images can't be read, or the process that read them died; the message names the episode or batch."""
 
 
