@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tcnaps.config import Study
 from tcnaps.config.errors import UserError
+from tcnaps.config.networks import model_settings
 from tcnaps.config.storage import file_digest, replacing
 from tcnaps.method.backbone import Backbone
 from tcnaps.method.model import TransductiveCNAPS
