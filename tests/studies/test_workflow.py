@@ -383,7 +383,8 @@ def test_changed_images_make_stale_what_is_made_of_them(project):
         assert len(again) == len(NOTEBOOKS)
     finally:
         (project / "digest").unlink()
-    assert run(project)[1] == 0  # as they were before, for the tests that follow
+    printed, status = run(project)  # as they were before, for the tests that follow
+    assert status == 0, printed
 
 
 def test_missing_data_stops_a_run_at_once(project):
