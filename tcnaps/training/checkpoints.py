@@ -10,6 +10,8 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from tcnaps.config import Study
+from tcnaps.config.errors import UserError
+from tcnaps.config.networks import head_of
 from tcnaps.config.storage import file_digest, replacing
 from tcnaps.method.backbone import Backbone
 from tcnaps.method.model import TransductiveCNAPS
@@ -18,7 +20,7 @@ WITHOUT_DIGEST, FORMAT = 1, 2  # formats of the header; files of the first can s
 SHOWN = 10  # problems that an error lists
 
 
-class CheckpointError(ValueError):
+class CheckpointError(UserError):
     """A checkpoint is missing, damaged, or not the one that is needed; the message names the file and the remedy."""
 
 
