@@ -10,26 +10,6 @@ from tcnaps.config.errors import UserError
 from tcnaps.config.storage import digest_of
 
 PACKAGE = Path(__file__).parents[1]
-WITHOUT_EFFECT = tuple(  # they compute no result
-    f"tcnaps{module}"
-    for module in (
-        "",
-        ".config",
-        ".config.study",
-        ".config.settings",
-        ".config.presets",
-        ".config.fingerprint",
-        ".config.storage",
-        ".config.dependencies",
-        ".studies",
-        ".studies.batch",
-        ".studies.run",
-    )
-)
-DATA_MODULES = (  # they only fetch pixels, which the digests of the sources already stand for
-    "tcnaps.datasets",
-    "tcnaps.episodes.loading",
-)
 
 
 class SourceError(UserError):

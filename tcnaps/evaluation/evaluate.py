@@ -14,7 +14,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from tcnaps.config import Study
-from tcnaps.config.fingerprint import DATA_MODULES, code_fingerprint
+from tcnaps.config.dependencies import job_key
 from tcnaps.config.storage import file_digest
 from tcnaps.datasets import open_split
 from tcnaps.datasets.image_source import ImageSource
@@ -127,32 +127,6 @@ def _rows_of(
     frame |= {f"prediction_{t}": p for t, p in enumerate(predictions.to(torch.int16).cpu().numpy())}
     frame |= {f"confidence_{t}": c for t, c in enumerate(confidences.float().cpu().numpy())}
     return pd.DataFrame(frame)
-
-
-def evaluation_key(study: Study, training: str, name: str, source: ImageSource) -> str:
-    """A digest of all that the rows of one file depend on."""
-    evaluation, folder = study.evaluations[name], checkpoint_folder(study)
-    parts = [
-        code_fingerprint([__file__], DATA_MODULES),
-        study.seed,
-        study.image_size,
-        study.precision,
-        study.pixel_range,
-        study.arithmetic,
-        study.task_encoder.model_dump(),
-        study.clustering.model_dump(),
-        study.refinement.recorded_steps,
-        evaluation.protocol.model_dump(),
-        evaluation.episodes,
-        name,
-        source.dataset,
-        source.split,
-        source.digest,
-        study.datasets[source.dataset].domain,
-        file_digest(folder / "backbone.safetensors"),
-        file_digest(folder / f"{training}.safetensors"),
-    ]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def _is_current(path: Path, key: str) -> bool:

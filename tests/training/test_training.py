@@ -13,7 +13,7 @@ from tcnaps.episodes.loading import load_episode, read_episodes
 from tcnaps.evaluation import evaluate as evaluation, result_files as rows
 from tcnaps.evaluation.evaluate import evaluate
 from tcnaps.evaluation.result_files import load_rows
-from tcnaps.method.stopping import variant_predictions
+from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.training import checkpoints, meta_training, pretraining
 from tcnaps.training.checkpoints import CheckpointError, load_model
 from tcnaps.training.meta_training import meta_train
