@@ -7,6 +7,7 @@ the smallest and the largest. Peak memory is what the calls add to the process. 
 import argparse
 import json
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,9 @@ from counting import per_image
 from data_rows import measure_data
 from device_rows import measure_device
 from rows import GROUPS
+
+# Networks with random weights: that their features are short is known.
+warnings.filterwarnings("ignore", message="The features' total variance")
 
 RESULTS = Path(__file__).parents[1] / "results" / "benchmarks.json"
 

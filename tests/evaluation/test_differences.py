@@ -73,7 +73,7 @@ def test_retrained_weights_lie_apart_and_are_found_again(study, monkeypatch):
         study.results_folder / "differences/two-layers/checkpoints/support_and_query.safetensors", ""
     )
     assert "task_encoder.lstm.weight_ih_l1" in weights
-    for module, name in ((meta_training, "_take_step"), (pretraining, "augment")):
+    for module, name in ((meta_training, "meta_training_steps"), (pretraining, "augment")):
         monkeypatch.setattr(module, name, lambda *a, **k: pytest.fail("trained again"))
     pd.testing.assert_frame_equal(cost_of_differences(study, [PENALTY, LAYERS, RANGE], ["5-way-1-shot"]), costs)
 

@@ -348,7 +348,7 @@ def test_nothing_here_imports_torch():
         "tcnaps.figures.tables",
         "tcnaps.figures.results",
         "tcnaps.figures.clustering",
-        "tcnaps.figures.training",
+        "tcnaps.figures.learning_curves",
     ]
     code = f"import {', '.join(modules)}, sys, json; print(json.dumps('torch' in sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from tcnaps.figures.clustering import episode_images
+from tcnaps.figures.images import episode_images
 from tcnaps.figures.style import STYLE, plain_text, style
 
 

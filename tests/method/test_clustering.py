@@ -14,9 +14,6 @@ from tcnaps.method.class_statistics import dense_squared_distances
 from tcnaps.method.clustering import class_logits, class_statistics, cluster, one_hot, refinement_steps, trajectory
 from tcnaps.method.head import Head
 
-# Toy features are drawn small and large on purpose.
-pytestmark = pytest.mark.filterwarnings("ignore:The features' total variance")
-
 OPTIONS = [
     {},
     {"log_determinant": True, "scale": 0.5},

@@ -17,9 +17,6 @@ from sklearn.mixture import GaussianMixture
 from tcnaps.method.clustering import class_statistics, one_hot, refinement_steps, trajectory
 from tcnaps.method.head import Head
 
-# Toy features are drawn small on purpose.
-pytestmark = pytest.mark.filterwarnings("ignore:The features' total variance")
-
 EPISODES = {  # shots of every class, queries a class, features
     "1-shot, d > N": ((1, 1, 1, 1, 1), 3, 40),
     "imbalanced, d > N": ((1, 7, 2, 4), 3, 50),
