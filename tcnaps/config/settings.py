@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from tcnaps.config.errors import ConfigError, explained, nearest, shown
 from tcnaps.method.variants import TRAININGS
@@ -103,7 +103,7 @@ class Folder(_FilesSection):
     """Folders of images: split/class/*, or class/* with a split file or with fractions of the classes."""
 
     source: Literal["folder"]
-    splits: PathText | None = None  # a CSV or a JSON of Meta-Dataset's kind, by path or URL
+    splits: PathText | None = None  # a CSV, a folder of three, or a JSON of Meta-Dataset's kind
     fractions: tuple[Fraction, Fraction, Fraction] | None = None  # of the classes, for train, valid and test
     superclasses: bool = False  # one level more: class folders lie in folders of their superclass
 
@@ -139,30 +139,20 @@ class Torchvision(_FilesSection):
     splits: PathText | None = None  # a split file of class names; without, all are for testing, but Omniglot's own
 
 
-class QuickDraw(_FilesSection):
-    """QuickDraw's .npy files, one per class."""
-
-    source: Literal["quickdraw"]
-    splits: PathText | None = None
-    images_per_class: PositiveInt | None = None  # as above; all 50 million at 84 pixels take a terabyte
+RECORDS = "make Meta-Dataset's records of it and take the source 'records'"
+FOLDERS = "take the source 'folder' and a split file, or 'records'"
+REMOVED_SOURCES = {"quickdraw": RECORDS, "cub": FOLDERS, "fungi": FOLDERS}
 
 
-class CUB(_FilesSection):
-    """Caltech-UCSD Birds 200-2011 as distributed."""
-
-    source: Literal["cub"]
-    splits: PathText | None = None
-
-
-class Fungi(_FilesSection):
-    """FGVCx Fungi 2018 as distributed."""
-
-    source: Literal["fungi"]
-    splits: PathText | None = None
+def _kept(section: object) -> object:
+    source = section.get("source") if isinstance(section, dict) else None
+    if isinstance(source, str) and source in REMOVED_SOURCES:
+        raise ValueError(f"the source '{source}' is gone: {REMOVED_SOURCES[source]}")
+    return section
 
 
-AnyDataset = Miniature | Records | Folder | MiniImageNet | TieredImageNet | FETI | Torchvision | QuickDraw | CUB | Fungi
-Dataset = Annotated[AnyDataset, Field(discriminator="source")]
+AnyDataset = Miniature | Records | Folder | MiniImageNet | TieredImageNet | FETI | Torchvision
+Dataset = Annotated[AnyDataset, Field(discriminator="source"), BeforeValidator(_kept)]
 
 
 class FixedProtocol(Section):

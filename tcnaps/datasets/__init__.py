@@ -1,6 +1,5 @@
 """Files -> class-indexed images. `open_split` prepares a dataset on first use and opens it afterwards."""
 
-import difflib
 from pathlib import Path
 
 from tcnaps.config import settings, study as config
@@ -38,13 +37,11 @@ def preparation(
     if not isinstance(dataset, settings.Miniature):
         from tcnaps.datasets import files  # image libraries
 
-        return files.preparation(files.point_at(name, dataset, image_size, decoding, processes))
+        return files.preparation(name, dataset, image_size, decoding, processes)
     from tcnaps.datasets import miniature  # fonts
 
     if name not in miniature.RECIPES:
-        near = difflib.get_close_matches(name, miniature.RECIPES, n=1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise DatasetError(f"The miniature has no dataset '{name}'; it has: {', '.join(miniature.RECIPES)}.{hint}")
+        raise DatasetError(f"The miniature has no dataset '{name}'; it has: {', '.join(miniature.RECIPES)}.")
     return miniature.preparation(name, image_size)
 
 
@@ -56,22 +53,19 @@ def open_source(
     folder: str | Path,
     decoding: settings.Decoding = settings.Decoding(),
 ) -> ImageSource:
-    """Opens one split of a study's dataset; prepares the dataset on first use, or when its files are stale.
+    """Opens one split of a dataset; prepares the dataset on first use, or when its files are stale.
 
     Args:
         name: the dataset's key in the study.
         split: "train", "valid" or "test".
-        image_size: side in pixels.
         folder: the study's data folder; a relative one is taken from the project's root.
-        decoding: the study's; the miniature is drawn, not decoded.
 
     Raises:
         DatasetError: there is no such dataset or split, or it can't be made; the message names what there is, or
             what is missing and how to get it.
         ImportError: images are to be decoded in a way that needs an optional package, which is missing.
     """
-    made = preparation(name, dataset, image_size, decoding)
-    return open_prepared(made, config.project_root() / folder, split)
+    return open_prepared(preparation(name, dataset, image_size, decoding), config.project_root() / folder, split)
 
 
 def open_split(study: config.Study, name: str, split: str) -> ImageSource:

@@ -12,16 +12,7 @@ from tcnaps.config.settings import Miniature
 from tcnaps.config.storage import write_text
 from tcnaps.datasets import preparation
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.preparing import (
-    NOT_PREPARED,
-    MissingFiles,
-    count,
-    ensure_prepared,
-    layout_of,
-    report,
-    state,
-    verify,
-)
+from tcnaps.datasets.preparing import NOT_PREPARED, MissingFiles, ensure_prepared, layout_of, state, verify
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -32,7 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 1
-    act = _list if options.list else _check if options.check else _prepare
+    act = _list if options.list else _prepare
     errors = []
     try:
         for name in dict.fromkeys(options.dataset or study.datasets):
@@ -61,7 +52,6 @@ def _parser() -> argparse.ArgumentParser:
     add, instead = parser.add_argument, parser.add_mutually_exclusive_group().add_argument
     add("study", help="the study's YAML, such as configs/miniature.yaml")
     instead("--list", action="store_true", help="only say where each dataset is, if it is prepared, what is missing")
-    instead("--check", action="store_true", help="only look for unreadable images and duplicates; writes nothing")
     instead("--verify", action="store_true", help="then compare the prepared files with their checksums")
     add("--ready", type=Path, metavar="FOLDER", help="then write their digests there, one file per dataset")
     add("--dataset", action="append", metavar="NAME", help="only this one; may be given again")
@@ -74,7 +64,7 @@ def _prepare(study: Study, name: str, options: argparse.Namespace) -> None:
     made = preparation(name, study.datasets[name], study.image_size, study.decoding, options.processes)
     index = ensure_prepared(made, folder)
     lines = [f"{name} {s}: {layout_of(e)}, sha256 {e['sha256'][:16]}" for s, e in index["splits"].items()]
-    for line in [*lines, *(f"{name}: {line}" for line in report(made.place(folder), index))]:
+    for line in [*lines, *(f"{name}: {note}" for note in index["notes"])]:
         tqdm.write(line)
     if options.verify:
         verify(made, folder)
@@ -90,21 +80,6 @@ def _note(file: Path, content: str) -> None:
         write_text(file, content)
 
 
-def _check(study: Study, name: str, options: argparse.Namespace) -> None:
-    dataset = study.datasets[name]
-    if isinstance(dataset, Miniature):
-        tqdm.write(f"{name}: built in, there are no files to check")
-        return
-    from tcnaps.datasets import checking, files  # image libraries: not needed for what is prepared already
-
-    found = checking.check(files.point_at(name, dataset, study.image_size, study.decoding, options.processes))
-    for line in found.lines():
-        tqdm.write(f"{name}: {line}")
-    if found.unreadable and dataset.unreadable == "refuse":
-        number = count(len(found.unreadable), "image", "images")
-        raise DatasetError(f"{number} can't be read, and the dataset's `unreadable` is 'refuse'")
-
-
 def _list(study: Study, name: str, options: argparse.Namespace) -> None:
     dataset = study.datasets[name]
     where = "built in" if isinstance(dataset, Miniature) else f"{dataset.source}, {project_root() / dataset.path}"
@@ -115,11 +90,10 @@ def _list(study: Study, name: str, options: argparse.Namespace) -> None:
         index, reason = state(made, place)
         why = "" if reason == NOT_PREPARED else f": {reason}"
         print(f"  prepared in {place}" if index else f"  not prepared{why}")
-        splits = index["splits"] if index else {}
-        for line in [*(f"{s}: {layout_of(e)}" for s, e in splits.items()), *report(place, index or {})]:
-            print(f"  {line}")
-        if made.originals is not None:
-            made.originals.stamp()
+        if index:
+            for line in [*(f"{s}: {layout_of(e)}" for s, e in index["splits"].items()), *index["notes"]]:
+                print(f"  {line}")
+        made.stamp()
     except MissingFiles as error:
         print(f"  missing: {error}")
     except (DatasetError, ImportError, OSError) as error:

@@ -46,7 +46,6 @@ UPRIGHT = {  # EXIF orientation -> what turns the image upright
     8: Image.Transpose.ROTATE_90,
 }
 _WARNINGS = threading.Lock()  # Python's warning filters are shared by all threads
-Box = tuple[int, int, int, int]
 
 
 class ImageError(DatasetError):
@@ -54,13 +53,7 @@ class ImageError(DatasetError):
 
 
 def decode(
-    data: bytes | Path,
-    size: int,
-    resampling: Resampling,
-    jpeg_dct: str = "accurate",
-    box: Box | None = None,
-    *,
-    orient: bool = True,
+    data: bytes | Path, size: int, resampling: Resampling, jpeg_dct: str = "accurate", *, orient: bool = True
 ) -> UInt8[np.ndarray, "{size} {size} 3"]:
     """Decodes an image and resizes it to a square of RGB bytes.
 
@@ -72,23 +65,21 @@ def decode(
             see `resize_aligned`. Its rounding to bytes moves a value by at most half a grey level.
         jpeg_dct: the inverse cosine transform of JPEGs. "accurate" is everyone's default but TensorFlow's;
             "fast" gives TensorFlow's pixels exactly, up to 5 grey levels lower or higher, and needs simplejpeg.
-        box: left, top, right and bottom in pixels of the upright image, right and bottom exclusive. What lies
-            outside is cut off before resizing.
         orient: False leaves an image as it is stored, whatever its EXIF orientation, as TensorFlow does. (A TIFF is
             turned upright in any case.)
 
     Raises:
         ImageError: `data` is empty, cut short, no image, or no regular file; the image has more than 150 million
-            pixels or pixels that can't become RGB; or the box does not lie within it.
+            pixels or pixels that can't become RGB.
         ImportError: the DCT is "fast" and simplejpeg is missing.
         ValueError: there is no such size, resampling or DCT.
         OSError: the file can't be read.
     """
     _check_options(size, resampling, jpeg_dct)
     if isinstance(data, bytes):
-        return _square(_rgb(data, jpeg_dct == "fast", orient), size, resampling, box)
+        return _square(_rgb(data, jpeg_dct == "fast", orient), size, resampling)
     try:
-        return decode(read_file(data), size, resampling, jpeg_dct, box, orient=orient)
+        return decode(read_file(data), size, resampling, jpeg_dct, orient=orient)
     except ImageError as error:
         raise ImageError(f"{data}: {error}") from error
 
@@ -108,27 +99,20 @@ def read_file(path: str | Path) -> bytes:
     return Path(path).read_bytes()
 
 
-def from_pixels(
-    pixels: np.ndarray, size: int, resampling: Resampling, box: Box | None = None
-) -> UInt8[np.ndarray, "{size} {size} 3"]:
+def from_pixels(pixels: np.ndarray, size: int, resampling: Resampling) -> UInt8[np.ndarray, "{size} {size} 3"]:
     """Resizes decoded pixels, uint8 (height, width) or (height, width, 3), as `decode` does.
 
     Raises:
-        ImageError: the array has another type or shape or no pixels, or the box does not lie within it.
+        ImageError: the array has another type or shape, or no pixels.
     """
     if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or pixels.shape[2:] not in ((), (3,)) or not pixels.size:
         raise ImageError(
             f"it is an array of {pixels.dtype} {pixels.shape}; uint8 (height, width) or (height, width, 3) is needed."
         )
-    return _square(Image.fromarray(pixels).convert("RGB"), size, resampling, box)
+    return _square(Image.fromarray(pixels).convert("RGB"), size, resampling)
 
 
-def _square(image: Image.Image, size: int, resampling: Resampling, box: Box | None) -> np.ndarray:
-    if box is not None:
-        left, top, right, bottom = box
-        if not (0 <= left < right <= image.width and 0 <= top < bottom <= image.height):
-            raise ImageError(f"the box {box} does not lie within its {image.width} x {image.height} pixels.")
-        image = image.crop(box)
+def _square(image: Image.Image, size: int, resampling: Resampling) -> np.ndarray:
     if resampling == "aligned corners":
         return np.rint(resize_aligned(np.asarray(image), size)).astype(np.uint8)
     return np.array(image.resize((size, size), RESAMPLERS[resampling]))

@@ -52,9 +52,8 @@ class ImageSource:
             IndexError: there is no such class.
         """
         if not 0 <= class_index < self.n_classes:
-            raise IndexError(
-                f"{self.dataset}, {self.split}: there is no class {class_index}; classes are 0 to {self.n_classes - 1}"
-            )
+            last = self.n_classes - 1
+            raise IndexError(f"{self.dataset}, {self.split}: there is no class {class_index}; classes are 0 to {last}")
         return self.images[self.class_starts[class_index] : self.class_starts[class_index + 1]]
 
     def image(self, class_index: int, image_index: int) -> np.ndarray:
@@ -65,8 +64,6 @@ class ImageSource:
         """
         images = self.images_of(class_index)
         if not 0 <= image_index < len(images):
-            raise IndexError(
-                f"{self.dataset}, {self.split}, class {self.class_names[class_index]}: "
-                f"there is no image {image_index}; images are 0 to {len(images) - 1}"
-            )
+            where = f"{self.dataset}, {self.split}, class {self.class_names[class_index]}"
+            raise IndexError(f"{where}: there is no image {image_index}; images are 0 to {len(images) - 1}")
         return images[image_index]

@@ -1,14 +1,16 @@
 """Which images a dataset of files has, before any of them is opened: what every reader of files hands over.
 
-A reader is a module with a function `open(dataset_name, dataset, root) -> FileSource`. It finds files and says how
-one image's bytes or pixels are read; `tcnaps.datasets.files` does the rest: decoding, resizing, checking, writing.
+A reader is a function `open(dataset_name, dataset, root) -> FileSource`. It finds files and says how one image's bytes
+or pixels are read; `tcnaps.datasets.files` does the rest.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Int64
 
 from tcnaps.config.settings import Resampling
 
@@ -19,8 +21,8 @@ class ImageFile:
 
     Attributes:
         path: the file, which may hold other images too.
-        position: within the file, where that needs saying: (offset, length, label) of a record, (row,) of an array,
-            (left, top, right, bottom) of a box in pixels.
+        position: within the file, where that needs saying: (offset, length, label, number) of a record, (row,) of an
+            array, (left, top, right, bottom) of a box in pixels.
     """
 
     path: str
@@ -32,31 +34,46 @@ def read_path(image: ImageFile) -> str:
     return image.path
 
 
+@dataclass(frozen=True, eq=False)
+class Images(Sequence):
+    """The images of a class. Each `ImageFile` is made when it is asked for, since there may be millions.
+
+    Attributes:
+        folder: the folder that holds all files.
+        names: the path of each image's file within the folder; with positions, a single name may serve all images.
+        positions: see `ImageFile.position`; None where each file is one image.
+    """
+
+    folder: str
+    names: Sequence[str]
+    positions: Int64[np.ndarray, "n_images k"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.names) if self.positions is None else len(self.positions)
+
+    def __getitem__(self, index):
+        one_name = self.positions is not None and len(self.names) == 1
+        if isinstance(index, slice):
+            names = self.names if one_name else self.names[index]
+            return Images(self.folder, names, None if self.positions is None else self.positions[index])
+        position = () if self.positions is None else tuple(self.positions[index].tolist())
+        return ImageFile(os.path.join(self.folder, self.names[0 if one_name else index]), position)
+
+
 @dataclass(frozen=True)
 class SplitListing:
     """The classes of one split and their images.
 
     Attributes:
         class_names: unique within the split.
-        images: one sequence per class, in an order that is the same on every machine.
+        images: those of each class, in an order that is the same on every machine.
         superclasses, spans: the hierarchy, if there is one; see `ImageSource`.
-
-    Raises:
-        ValueError: there isn't one sequence of images, or one superclass, per class.
     """
 
     class_names: tuple[str, ...]
-    images: tuple[Sequence[ImageFile], ...]
+    images: tuple[Images, ...]
     superclasses: tuple[str, ...] | None = None
-    spans: tuple[np.ndarray, ...] | None = None
-
-    def __post_init__(self) -> None:
-        for key in ("images", "superclasses"):
-            values = getattr(self, key)
-            if values is not None and len(values) != len(self.class_names):
-                raise ValueError(
-                    f"{len(self.class_names)} class_names, but {len(values)} {key}: one per class is needed"
-                )
+    spans: tuple[tuple[int, ...], ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -70,15 +87,13 @@ class Listing:
             may raise `DatasetError` or OSError where the image can't be read.
         resampling: what images of this source want. The dataset's own key goes before it, the study's after it.
         orient: whether EXIF's orientation counts.
-        box: whether `ImageFile.position` is a box to be cut out before resizing.
-        notes: what the user should know of the dataset, such as what is left out.
+        notes: what is left out, for the user to know.
     """
 
     splits: dict[str, SplitListing]
     read: Callable[[ImageFile], bytes | str | np.ndarray] = read_path
     resampling: Resampling | None = None
     orient: bool = True
-    box: bool = False
     notes: tuple[str, ...] = ()
 
 
@@ -87,17 +102,14 @@ class FileSource:
     """A dataset of files that has been pointed at, but not looked through.
 
     Attributes:
-        stamp: cheap facts, as JSON-able values, that change when the files do: times of folders, sizes of lists.
-            Asked for at every opening.
-        listing: looks through all files; called only when the dataset has to be made or checked.
-        needs: paths that must exist. If one is missing, the error names it and shows `help`.
-        help: how to get the data: who publishes it and where, how large it is, what to unpack where.
-        fetch: gets what is missing of `needs`; None where that is left to the user. Called only when the dataset has to
-            be made or checked.
+        listing: looks through all files; called only when the dataset has to be made.
+        needs: files and folders that must exist. What is prepared of them is stale once a file's size or time of
+            change differs, or one is added to a folder, taken away or renamed.
+        help: how to get the data; shown where something is missing.
+        fetch: gets what is missing, where that is possible.
     """
 
-    stamp: Callable[[], dict]
     listing: Callable[[], Listing]
-    needs: tuple[Path, ...] = ()
+    needs: tuple[Path, ...]
     help: str = ""
-    fetch: Callable[[], None] | None = None
+    fetch: Callable[[], None] = lambda: None

@@ -10,27 +10,28 @@ Arrays are written under temporary names and then renamed; the index comes last.
 whatever interrupts a preparation; one without is prepared again, except for what is finished.
 """
 
+import csv
 import errno
 import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from filelock import FileLock
 from tqdm.auto import tqdm
 
-from tcnaps.config.storage import digest_of, file_digest, write_text
-from tcnaps.datasets.arrays import create
+from tcnaps.config.storage import digest_of, file_digest, replacing, write_text
+from tcnaps.datasets import arrays
 from tcnaps.datasets.image_source import SPLITS, DatasetError, ImageSource
 
 FORMAT = 1  # of the index and the arrays
 INDEX, REPORT = "index.json", "unreadable.csv"
 NOT_PREPARED = "nothing is there"
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+SHOWN = 10  # unreadable images that an error names
 
 
 class MissingFiles(DatasetError):
@@ -53,31 +54,13 @@ class SplitLayout:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be made: the layout of each split, and what fills the arrays (split -> .npy file of that length).
-
-    `fill` may take rows out. It then returns the layouts that are left, and more entries for the index.
-    """
+    """What is to be made: the layout of each split; all images in chunks, and what makes those (`arrays.fill`)."""
 
     layouts: Mapping[str, SplitLayout]
-    fill: Callable[[Mapping[str, Path]], tuple[Mapping[str, SplitLayout], Mapping] | None]
-
-
-class Originals:
-    """The files that a dataset is made from."""
-
-    def stamp(self) -> dict:
-        """Cheap facts about them, as values for JSON. Raises `MissingFiles` where they are gone."""
-        raise NotImplementedError
-
-    def digest(self) -> str:
-        """A digest of all names, sizes and times, after a look through all files."""
-        raise NotImplementedError
-
-    def fetch(self) -> None:
-        """Gets what is missing of them where that is possible. Raises `MissingFiles` if it fails."""
-
-    def accept(self, place: Path, index: dict) -> None:
-        """Raises `DatasetError` if a prepared dataset isn't good enough."""
+    chunks: Sequence[arrays.Chunk]
+    work: Callable
+    n_jobs: int = 1
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -85,19 +68,22 @@ class Preparation:
     """How a dataset is made.
 
     Attributes:
-        splits: None if they are known only once it is prepared.
         recipe: everything that decides which pixels it has, as values for JSON: versions, options, where the files
             are. Its digest is part of the folder's name, so datasets of different recipes never meet.
         plan: looks through what the dataset is made from.
-        originals: None if it isn't made from files.
+        stamp: a cheap digest that changes when the original files do. Raises `MissingFiles` where they are gone; what
+            is prepared already is then taken as fresh.
+        fetch: gets missing files, where that is possible.
+        refuse: whether images that can't be read are an error. They are left out otherwise.
     """
 
     dataset: str
     image_size: int
-    splits: tuple[str, ...] | None
     recipe: Mapping[str, object]
     plan: Callable[[], Plan]
-    originals: Originals | None = None
+    stamp: Callable[[], str] = lambda: ""
+    fetch: Callable[[], None] = lambda: None
+    refuse: bool = False
 
     @property
     def recipe_digest(self) -> str:
@@ -117,10 +103,10 @@ def open_prepared(preparation: Preparation, folder: str | Path, split: str) -> I
     Raises:
         DatasetError: the dataset has no such split or can't be made, or its file has been overwritten.
     """
-    _check_split(preparation, split, preparation.splits)
     entries = ensure_prepared(preparation, folder)["splits"]
-    _check_split(preparation, split, entries)
-    file, layout = preparation.place(folder) / entries[split]["file"], layout_of(entries[split])
+    if split not in entries:
+        raise DatasetError(f"Dataset '{preparation.dataset}' has no split '{split}'; it has: {', '.join(entries)}.")
+    file, layout = preparation.place(folder) / f"{split}.npy", layout_of(entries[split])
     try:
         images = np.load(file, mmap_mode="r")
     except ValueError as error:  # it has the right size but is no array
@@ -144,23 +130,25 @@ def ensure_prepared(preparation: Preparation, folder: str | Path) -> dict:
         DatasetError: it can't be made: files are missing, unreadable or contradictory, there is no room, or the folder
             can't be written to.
     """
-    place, originals = preparation.place(folder), preparation.originals
+    place = preparation.place(folder)
     index, reason = state(preparation, place)
-    if index is None:
-        try:
-            if originals is not None:
-                originals.fetch()
-                originals.stamp()
-            place.mkdir(parents=True, exist_ok=True)
-        except MissingFiles as error:
-            raise MissingFiles(f"{error}\nNor is it prepared in {place}: {reason}.") from error
-        except OSError as error:
-            remedy = "Set the study's data_folder to another folder, or repair the path"
-            raise DatasetError(f"Dataset '{preparation.dataset}' can't be prepared: {error}. {remedy}.") from error
-        with FileLock(place / ".lock"):
-            index = _make_or_renew(preparation, place)
-    if originals is not None:
-        originals.accept(place, index)
+    if index is not None:
+        return index
+    try:
+        preparation.fetch()
+        preparation.stamp()
+        place.mkdir(parents=True, exist_ok=True)
+    except MissingFiles as error:
+        raise MissingFiles(f"{error}\nNor is it prepared in {place}: {reason}.") from error
+    except OSError as error:
+        remedy = "Set the study's data_folder to another folder, or repair the path"
+        raise DatasetError(f"Dataset '{preparation.dataset}' can't be prepared: {error}. {remedy}.") from error
+    with FileLock(place / ".lock"):
+        index, reason = state(preparation, place)
+        if index is None:  # no other process has just made it
+            if reason != NOT_PREPARED:
+                tqdm.write(f"{preparation.dataset} is prepared anew: {reason}.", file=sys.stderr)
+            index = _make(preparation, place)
     return index
 
 
@@ -174,30 +162,27 @@ def verify(preparation: Preparation, folder: str | Path) -> None:
     index, reason = state(preparation, place)
     if index is None:
         raise DatasetError(f"{place} holds no complete dataset ({reason}); open it once to prepare it.")
-    for entry in index["splits"].values():
-        file = place / entry["file"]
-        if file_digest(file) != entry["sha256"]:
+    for split, entry in index["splits"].items():
+        if file_digest(place / f"{split}.npy") != entry["sha256"]:
+            file = place / f"{split}.npy"
             raise DatasetError(f"{file} has changed since it was made; delete {place} to have it made anew.")
 
 
-def state(preparation: Preparation, place: Path, *, stamped: bool = True) -> tuple[dict | None, str]:
+def state(preparation: Preparation, place: Path) -> tuple[dict | None, str]:
     """The index of a dataset that is complete and fresh; otherwise None, and the reason.
 
     Fresh: it was made by this recipe, and its originals, if they are still there, haven't changed.
-
-    Args:
-        stamped: False leaves the originals out of it.
     """
     try:
         index = json.loads((place / INDEX).read_text(encoding="utf-8"))
         if index["recipe_hash"] != preparation.recipe_digest:
             return None, f"{place} was made by another recipe"
-        for entry in index["splits"].values():
-            file = place / entry["file"]
+        for split, entry in index["splits"].items():
+            file = place / f"{split}.npy"
             if not file.exists() or file.stat().st_size != entry["bytes"]:
                 return None, f"{file} is missing or cut short"
-        if stamped and preparation.originals is not None and index["stamp"] != preparation.originals.stamp():
-            return None, "the files that it was made from have changed, or the code that finds them"
+        if index["stamp"] != preparation.stamp():
+            return None, "the files that it was made from have changed"
     except FileNotFoundError:
         return None, NOT_PREPARED
     except MissingFiles:
@@ -214,59 +199,26 @@ def layout_of(entry: Mapping) -> SplitLayout:
     return SplitLayout(*(value and tuple(value) for value in values))
 
 
-def report(place: Path, index: Mapping) -> list[str]:
-    """What the user of a prepared dataset should know."""
-    remarks = list(index.get("remarks", ()))
-    if left_out := sum(index.get("unreadable", {}).values()):
-        images = count(left_out, "unreadable image was", "unreadable images were")
-        advice = f"Once they are repaired, delete {place} to make it anew"
-        remarks.insert(0, f"{images} left out; {place / REPORT} lists them. {advice}")
-    return remarks
-
-
-def count(number: int, one: str, more: str) -> str:
-    """A number with its noun and verb."""
-    return f"{number:,} {one if number == 1 else more}"
-
-
-def _check_split(preparation: Preparation, split: str, splits: Iterable[str] | None) -> None:
-    if splits is not None and split not in splits:
-        raise DatasetError(f"Dataset '{preparation.dataset}' has no split '{split}'; it has: {', '.join(splits)}.")
-
-
-def _make_or_renew(preparation: Preparation, place: Path) -> dict:
-    """Makes a dataset, or merely renews its stamp if its files were only touched. The caller holds the lock."""
-    index, reason = state(preparation, place)
-    if index is not None:
-        return index  # another process has just made it
-    stamp, originals = None, preparation.originals
-    if originals is not None:
-        stamp = originals.stamp()  # first: later changes are to be noticed
-        index, _ = state(preparation, place, stamped=False)
-    if index is None or index.get("files") != originals.digest():
-        if reason != NOT_PREPARED:
-            tqdm.write(f"{preparation.dataset} is prepared anew: {reason}.", file=sys.stderr)
-        index = _make(preparation, place)
-        for line in report(place, index):
-            tqdm.write(f"{preparation.dataset}: {line}", file=sys.stderr)
-    content = json.dumps(index | {"stamp": stamp}, indent=1)
-    write_text(place / INDEX, content)
-    _remove_partial(place)
-    return json.loads(content)
-
-
 def _make(preparation: Preparation, place: Path) -> dict:
+    """Makes a dataset. The caller holds the lock."""
+    stamp = preparation.stamp()  # first: later changes are to be noticed
     plan, size = preparation.plan(), preparation.image_size
     for stale in (INDEX, REPORT, *(f"{split}.npy" for split in SPLITS)):
         (place / stale).unlink(missing_ok=True)
+    # What an earlier attempt has finished counts only where that was the same images.
+    layouts = {split: asdict(layout) for split, layout in plan.layouts.items()}
+    progress = place / f"finished-{digest_of([stamp, layouts])[:16]}.partial"
+    if not progress.exists():
+        _remove_partial(place)
     partial = {split: place / f"{split}.npy.partial" for split in plan.layouts}
     shapes = {split: (sum(layout.class_sizes), size, size, 3) for split, layout in plan.layouts.items()}
     try:
         for split, file in partial.items():
-            create(file, shapes[split])
-        layouts, notes = plan.fill(partial) or (plan.layouts, {})
+            arrays.create(file, shapes[split])
+        failed = arrays.fill(partial, plan.chunks, plan.work, plan.n_jobs, progress, preparation.dataset)
+        layouts, notes = _without(preparation, place, plan, failed, partial), list(plan.notes)
     except OSError as error:
-        if error.errno not in NO_ROOM:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         _remove_partial(place)
         needed, free = sum(map(np.prod, shapes.values())) / 1e9, shutil.disk_usage(place).free / 1e9
@@ -274,14 +226,50 @@ def _make(preparation: Preparation, place: Path) -> dict:
             f"Dataset '{preparation.dataset}' takes {needed:.3g} GB in {place}, where {free:.3g} GB are free "
             f"({error.strerror}): make room, or set the study's data_folder to another disk."
         ) from error
-    entries = {}
-    for split, file in partial.items():
-        facts = {"file": f"{split}.npy", "bytes": file.stat().st_size, "sha256": file_digest(file)}
-        entries[split] = facts | asdict(layouts[split])
+    if failed:
+        notes.insert(0, f"unreadable images left out: {len(failed):,}, listed in {place / REPORT}")
+    entries = {
+        split: {"bytes": file.stat().st_size, "sha256": file_digest(file)} | asdict(layouts[split])
+        for split, file in partial.items()
+    }
     for split, file in partial.items():
         os.replace(file, place / f"{split}.npy")
-    made = {"format": FORMAT, "dataset": preparation.dataset, "image_size": size, "recipe": dict(preparation.recipe)}
-    return made | {"recipe_hash": preparation.recipe_digest, "splits": entries, **notes}
+    index = {"format": FORMAT, "dataset": preparation.dataset, "image_size": size, "recipe": dict(preparation.recipe)}
+    index |= {"recipe_hash": preparation.recipe_digest, "splits": entries, "notes": notes, "stamp": stamp}
+    content = json.dumps(index, indent=1)
+    write_text(place / INDEX, content)
+    _remove_partial(place)
+    return json.loads(content)
+
+
+def _without(
+    preparation: Preparation, place: Path, plan: Plan, failed: list, files: Mapping[str, Path]
+) -> Mapping[str, SplitLayout]:
+    """Reports images that can't be read, and takes them out of the arrays. Returns the layouts that are left."""
+    if not failed:
+        return plan.layouts
+    preparation.stamp()  # raises if a whole disk has gone
+    sizes = {split: list(layout.class_sizes) for split, layout in plan.layouts.items()}
+    with replacing(place / REPORT) as path, path.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(["file", "class", "split", "reason", "position"])
+        for chunk, number, reason in failed:
+            image, name = chunk.task[number], plan.layouts[chunk.split].class_names[chunk.class_index]
+            writer.writerow([image.path, name, chunk.split, reason, " ".join(map(str, image.position))])
+            sizes[chunk.split][chunk.class_index] -= 1
+    empty = [name for split, of in sizes.items() for name, n in zip(plan.layouts[split].class_names, of) if not n]
+    if preparation.refuse or empty:
+        why = f"no image of class '{empty[0]}' can be read" if empty else f"{len(failed):,} images can't be read"
+        remedy = "repair or remove them" + ("" if empty else ", or set the dataset's `unreadable` to 'leave out'")
+        shown = "".join(f"\n  {chunk.task[number].path}: {reason}" for chunk, number, reason in failed[:SHOWN])
+        raise DatasetError(
+            f"Dataset '{preparation.dataset}': {why}; nothing was prepared. "
+            f"{place / REPORT} lists all: {remedy}.{shown}"
+        )
+    for split, file in files.items():
+        if rows := [chunk.row + number for chunk, number, _ in failed if chunk.split == split]:
+            arrays.leave_out(file, rows)
+    return {split: replace(layout, class_sizes=tuple(sizes[split])) for split, layout in plan.layouts.items()}
 
 
 def _remove_partial(place: Path) -> None:

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from tcnaps.config import ConfigError, Study, load_study, project_root
 from tcnaps.config.storage import file_digest
-from tcnaps.datasets.downloads import DownloadError, download
 from tcnaps.training.checkpoints import CheckpointError, checkpoint_folder, load, save
+from tcnaps.training.downloads import DownloadError, download
 from tcnaps.training.released_layout import COUNTER, LSTM_LAYERS, MODELS, TRAINING
 from tcnaps.training.released_reading import ImportedCheckpoint, import_checkpoint
 
@@ -53,7 +53,7 @@ def download_released(name: str, folder: str | Path = "released", base: str = RE
         base: address that the file's path in the repository is appended to.
 
     Raises:
-        DownloadError: no such name; or as `tcnaps.datasets.downloads.download`.
+        DownloadError: no such name; or as `tcnaps.training.downloads.download`.
     """
     paths = {key: path for key, (path, _) in PUBLISHED.items()}
     path = paths.get(name) or {Path(path).name: path for path in paths.values()}.get(name)

@@ -115,28 +115,6 @@ def test_shrinking_with_aligned_corners_skips_pixels_and_the_others_average():
     assert decode(data, 9, "bilinear").max() < 20 and decode(data, 9, "lanczos").max() < 20
 
 
-@pytest.mark.parametrize("resampling", ["bilinear", "lanczos", "aligned corners"])
-def test_nothing_outside_the_box_shows(resampling):
-    pixels = np.full((20, 30, 3), 255, np.uint8)
-    pixels[5:12, 8:21] = photo(7, 13)
-    expected = decode(encoded(photo(7, 13), "PNG"), 16, resampling)
-    np.testing.assert_array_equal(decode(encoded(pixels, "PNG"), 16, resampling, box=(8, 5, 21, 12)), expected)
-
-
-def test_the_box_is_of_the_upright_image():
-    stored = photo(8, 16)
-    data = encoded(stored, "PNG", exif=exif(6))
-    upright = np.rot90(stored, -1)  # 16 high, 8 wide
-    np.testing.assert_array_equal(square(data, box=(0, 8, 8, 16)), upright[8:])
-    np.testing.assert_array_equal(square(data, box=(8, 0, 16, 8), orient=False), stored[:, 8:])
-
-
-@pytest.mark.parametrize("box", [(-1, 0, 5, 5), (0, 0, 41, 5), (0, 0, 5, 34), (5, 0, 5, 5), (0, 6, 5, 5)])
-def test_a_box_outside_the_image_is_refused(box):
-    with pytest.raises(ImageError, match=r"it has|the box \(.*\) does not lie within its 40 x 33 pixels"):
-        decode(encoded(photo(), "PNG"), 8, "bilinear", box=box)
-
-
 # Files and kinds of pixels
 
 

@@ -3,7 +3,6 @@
 import os
 import random
 import tarfile
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -71,9 +70,7 @@ def test_split_folders(tree):
 def test_a_split_file(tree, tmp_path, layout):
     root = tree(*(layout.format(name, k) for name in ("cat", "dog", "emu", "fox") for k in range(2)))
     (tmp_path / "splits.csv").write_text("class,split\ndog,train\ncat,train\nemu,test\n")
-    assert notes(root, splits="splits.csv") == (
-        "left out, because splits.csv does not list them: 1 of 4 classes, 'fox'",
-    )
+    assert notes(root, splits="splits.csv") == ("classes left out, because splits.csv does not list them: 'fox'",)
     assert listed(root, splits="splits.csv") == {
         "train": {name: [layout.format(name, k) for k in range(2)] for name in ("cat", "dog")},
         "test": {"emu": [layout.format("emu", k) for k in range(2)]},
@@ -124,6 +121,25 @@ def test_fractions_keep_superclasses_whole(tree):
 # Order
 
 
+class Entries:
+    """What `os.scandir` returns: an iterator, and a context."""
+
+    def __init__(self, entries):
+        self._next = iter(entries).__next__
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return self._next()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+
 def test_the_order_does_not_depend_on_that_of_the_file_system(tree, monkeypatch):
     root = tree(*(f"test/{name}/{k}.jpg" for name in ("c2", "c10", "C1", "ä") for k in (1, 2, 10, "02", "a")))
     expected = listed(root)
@@ -135,12 +151,11 @@ def test_the_order_does_not_depend_on_that_of_the_file_system(tree, monkeypatch)
         with scandir(folder) as found:
             entries = list(found)
         shuffle(entries)
-        return nullcontext(entries)
+        return Entries(entries)
 
-    stamp = source(root).stamp()
     monkeypatch.setattr(os, "scandir", shuffled)
     for _ in range(3):
-        assert listed(root) == expected and source(root).stamp() == stamp
+        assert listed(root) == expected
 
 
 @given(st.sets(st.text(alphabet="abcdefgh", min_size=1), min_size=1, max_size=30), st.permutations([0.5, 0.3, 0.2]))
@@ -177,16 +192,7 @@ def test_other_files_are_counted_and_leftovers_are_not(tree):
         "cover.png",
     )
     assert listed(root) == {"train": {"a": ["train/a/1.jpg"]}}
-    assert notes(root) == (
-        "left out, because their names are not those of images: 2 .txt, 1 without extension",
-        f"left out, because {root} is not the folder of a class: 'cover.png'",
-        f"left out, because {root / 'train'} is not the folder of a class: 'stray.jpg'",
-    )
-
-
-def test_classes_that_look_like_superclasses_are_told(tree):
-    (note,) = notes(tree(*(f"train/{group}/{name}/1.png" for group in ("Greek", "Latin") for name in "abcde")))
-    assert "'train/Greek/a', 'train/Greek/b'" in note and "superclasses: true" in note
+    assert notes(root) == ("files left out, because their names are not those of images: 2 .txt, 1 without extension",)
 
 
 def test_every_extension_is_of_a_format_that_is_decoded():
@@ -209,37 +215,11 @@ def test_links_are_followed_but_no_folder_is_entered_twice(tree, tmp_path):
     (root / "test/b").symlink_to(tmp_path / "elsewhere")
     os.mkfifo(root / "test/a/pipe.jpg")
     (root / "test/a/device.jpg").symlink_to("/dev/zero")
-    names = ("5.jpg", "deep/1.jpg", "linked/9.jpg", "lost.jpg", "self.jpg")
+    names = ("5.jpg", "deep/1.jpg", "device.jpg", "linked/9.jpg", "lost.jpg", "pipe.jpg", "self.jpg")
     assert listed(root)["test"] == {"a": [f"test/a/{name}" for name in names], "b": ["test/b/9.jpg"]}
-    assert notes(root)[0].endswith(": 2 .jpg, 1 without extension")  # the pipe and the device: nothing reads them
 
 
 # Sources and stamps
-
-
-def test_stamp_changes_with_the_files(tree, tmp_path):
-    root = tree("a/1.jpg", "b/deep/1.jpg", "c/1.jpg")
-    (tmp_path / "splits.csv").write_text("class,split\na,train\nb,test\n")
-
-    def stamp(**options):
-        return source(root, **(options or {"splits": "splits.csv"})).stamp()
-
-    stamps = [stamp()]
-    assert stamp() == stamps[0]
-    tree("c/2.jpg", "top.jpg")
-    assert stamp() == stamps[0]  # c is in no split
-    tree("b/deep/2.jpg")
-    stamps.append(stamp())
-    (root / "a/1.jpg").rename(root / "a/3.jpg")
-    os.utime(root / "a", ns=(0, 12345))
-    stamps.append(stamp())
-    (tmp_path / "splits.csv").write_text("class,split\nb,train\na,test\n")
-    stamps.append(stamp())
-    (root / "a").rename(root / "d")
-    (tmp_path / "splits.csv").write_text("class,split\nb,train\nd,test\n")
-    stamps.append(stamp())
-    stamps.append(stamp(fractions=(0.5, 0.0, 0.5)))
-    assert len({str(each) for each in stamps}) == len(stamps)
 
 
 # Errors
@@ -248,12 +228,10 @@ def test_stamp_changes_with_the_files(tree, tmp_path):
 @pytest.mark.parametrize(
     "paths, options, message",
     [
-        (["a/1.jpg", "b/1.jpg"], {}, r"holds 2 folders \('a', 'b'\), 0 images, .*by splits or by fractions"),
-        (["1.jpg", "2.jpg", "x.txt"], {}, "2 images, .*a folder of their own"),
-        (["omniglot/train/a/1.jpg"], {}, "If the dataset lies in 'omniglot', make that the end of its path"),
-        (["train/a/1.jpg", "annotations/x.txt"], {}, r"folders of splits \('train'\) and others beside.*'annotations'"),
+        (["a/1.jpg", "b/1.jpg"], {}, "holds the folders 'a', 'b', and no folder train, val or test.*fractions"),
+        (["train/a/1.jpg", "annotations/x.txt"], {}, "folders of splits and others beside.*'annotations'"),
         (["train/a/1.jpg", "annotations/x.txt"], {"fractions": (1.0, 0.0, 0.0)}, "and others beside them"),
-        (["val/a/1.jpg", "valid/b/1.jpg"], {}, "two folders of one split, 'val' and 'valid'"),
+        (["val/a/1.jpg", "valid/b/1.jpg"], {}, "two of one split: 'val', 'valid'"),
         (["train/a/1.jpg", "test/.x"], {}, "test has no classes: put one folder per class into it"),
         (["train/a/1.jpg", "test/a/2.jpg"], {}, "'a' is in two splits, train and test.*fractions.*split file"),
         (["train/a/1.jpg"], {"superclasses": True}, "train/a is to be a superclass, .*remove the key superclasses"),
@@ -261,10 +239,10 @@ def test_stamp_changes_with_the_files(tree, tmp_path):
         (
             ["train/a/1.jpg", "train/b/1.npy", "train/b/2.npy", "train/c/.x"],
             {},
-            r"split train: 2 of 3 classes have no images: 'b', 'c'. .*train/b .* Files by extension: 2 .npy",
+            "split 'train': .*train/b has no images.*'.npy': 2",
         ),
         (["a/1.jpg", "b/1.jpg"], {"fractions": (0.8, 0.1, 0.1)}, "0.1 of 2 classes or superclasses is none for"),
-        (["a/1.jpg", "b/1.jpg"], {"splits": "nothing.csv"}, "There is no split file .*nothing.csv"),
+        (["a/1.jpg", "b/1.jpg"], {"splits": "nothing.csv"}, "nothing.csv can't be read"),
     ],
 )
 def test_errors(tree, paths, options, message):
@@ -282,7 +260,7 @@ def test_fractions_that_do_not_add_up_and_two_ways_to_split_are_refused_at_once(
 
 def test_a_path_that_is_no_folder_is_an_error(tmp_path):
     (tmp_path / "pets.zip").write_bytes(b"x")
-    with pytest.raises(DatasetError, match=r"pets.zip can't be looked through \(Not a directory\).*unpacked"):
+    with pytest.raises(DatasetError, match=r"pets.zip can't be looked through \(Not a directory\)"):
         source(tmp_path / "pets.zip").listing()
 
 
@@ -299,7 +277,7 @@ def test_folders_that_cannot_be_read_are_errors(tree, monkeypatch):
 
     def refuse(folder):
         if Path(folder).name == "a":
-            raise PermissionError(13, "Permission denied")
+            raise PermissionError(13, "Permission denied", folder)
         return scandir(folder)
 
     monkeypatch.setattr(os, "scandir", refuse)

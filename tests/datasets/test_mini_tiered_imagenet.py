@@ -10,9 +10,7 @@ from record_files import names_by_class, write
 
 from tcnaps.config.settings import FETI, MiniImageNet, TieredImageNet
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.listing import SplitListing
-from tcnaps.datasets.readers.mini_tiered_imagenet import compare, open_feti, open_mini_imagenet, open_tiered_imagenet
-from tcnaps.datasets.readers.shared import Images
+from tcnaps.datasets.readers.mini_tiered_imagenet import open_feti, open_mini_imagenet, open_tiered_imagenet
 
 WNIDS = {"train": ("n01532829", "n01558993", "n01704323"), "val": ("n01855672",), "test": ("n01930112", "n01981276")}
 ALL = (*WNIDS["train"], *WNIDS["val"], *WNIDS["test"])
@@ -91,57 +89,6 @@ def test_mini_lists_may_name_imagenets_own_files(tmp_path):
     write_lists(tmp_path / "mini", own)
     imagenet(tmp_path / "mini" / "images")
     assert files(mini(tmp_path / "mini")) == expected(lambda wnid: own(wnid)[::-1], sort=False)
-    assert not any("by their positions" in note for note in mini(tmp_path / "mini").listing().notes)
-
-
-def test_mini_images_are_found_in_imagenet_by_their_position(tmp_path):
-    """Against a naive loop: count the class's files in the order of their numbers."""
-    root = tmp_path / "mini"
-    write_lists(root, ravi)
-    imagenet(root / "images")
-    for classes in files(mini(root)).values():
-        for wnid, names in classes.items():
-            by_number = sorted(os.listdir(root / "images" / wnid), key=lambda file: int(file[10:-5]))
-            assert sorted(names) == sorted(by_number[position - 1] for position in (5, 2, 8))
-            assert names == [f"{wnid}_6.JPEG", f"{wnid}_28.JPEG", f"{wnid}_20000.JPEG"]
-    assert mini(root).listing().notes[0].startswith("images of 6 classes are taken from ImageNet by their positions")
-
-
-def test_mini_differences_from_what_is_published_are_told(tmp_path):
-    root = tmp_path / "mini"
-    write_lists(root, ravi)
-    write(root, *(f"images/{file}" for wnids in WNIDS.values() for wnid in wnids for file in ravi(wnid)))
-    out = "\n".join(mini(root).listing().notes)
-    assert "ATTENTION: train has 3 classes, not 64 as published" in out
-    assert "valid has 1 classes, not 16" in out and "test has 2 classes, not 20" in out
-    assert "6 of 6 classes don't have 600 images, as published: 'n01532829 (3)'" in out
-
-
-def test_what_is_as_published_is_not_remarked_on():
-    def split(start, end, n_images=600):
-        images = Images("folder", tuple(map(str, range(n_images))))
-        return SplitListing(tuple(f"n{k:08}" for k in range(start, end)), (images,) * (end - start))
-
-    as_published = {"train": split(0, 64), "valid": split(64, 80), "test": split(80, 100)}
-    assert compare(as_published, (64, 16, 20), 600) == []
-    assert compare({**as_published, "test": split(80, 100, 599)}, (64, 16, 20)) == []
-    assert len(compare({**as_published, "test": split(80, 100, 599)}, (64, 16, 20), 600)) == 1
-    assert compare({"train": split(0, 64), "test": split(80, 100)}, (64, 16, 20), 600) == [
-        "ATTENTION: valid has 0 classes, not 16 as published: results can't be compared with published ones"
-    ]
-
-
-def test_mini_stamp_changes_with_lists_and_images(tmp_path):
-    root = tmp_path / "mini"
-    write_lists(root, ravi)
-    imagenet(root / "images")
-    stamps = [mini(root).stamp()]
-    assert mini(root).stamp() == stamps[0]
-    write(root, "images/n01532829/n01532829_7.JPEG")
-    stamps.append(mini(root).stamp())
-    write_lists(root, lambda wnid: ravi(wnid, (1, 2)))
-    stamps.append(mini(root).stamp())
-    assert len({str(stamp) for stamp in stamps}) == 3
 
 
 def test_mini_missing_images_are_named(tmp_path):
@@ -149,23 +96,14 @@ def test_mini_missing_images_are_named(tmp_path):
     write_lists(root, ravi)
     write(root, *(f"images/{file}" for wnids in WNIDS.values() for wnid in wnids for file in ravi(wnid)))
     (root / "images/n0185567200000002.jpg").unlink()
-    with pytest.raises(DatasetError, match="3 images listed of n01855672, 1 are neither in .*: 'n0185567200000002"):
-        mini(root).listing()
-
-
-@pytest.mark.parametrize("positions", [(1, 9), (0, 1)])
-def test_mini_positions_beyond_the_class_are_an_error(tmp_path, positions):
-    root = tmp_path / "mini"
-    write_lists(root, lambda wnid: ravi(wnid, positions))
-    imagenet(root / "images")
-    with pytest.raises(DatasetError, match="name image [19] of n01532829, but .*n01532829 holds 8. Put all"):
+    with pytest.raises(DatasetError, match="3 images listed of 'n01855672', 'n0185567200000002.jpg' are neither in"):
         mini(root).listing()
 
 
 def test_mini_lists_of_classes_alone_are_an_error(tmp_path):
     root = write(tmp_path / "mini", "images/1.jpg")
     (root / "train.csv").write_text("class\nn01532829\n")
-    with pytest.raises(DatasetError, match="no images of n01532829. .*source 'folder' and name .* in its key splits"):
+    with pytest.raises(DatasetError, match="lists in .* name no images"):
         mini(root).listing()
 
 
@@ -202,8 +140,6 @@ def test_tiered_class_folders(tmp_path):
         "valid": WNIDS["val"],
         "test": WNIDS["test"],
     }
-    out = "\n".join(tiered(root).listing().notes)
-    assert "ATTENTION: train has 3 classes, not 351" in out and "test has 2 classes, not 160" in out
 
 
 # FETI
@@ -242,31 +178,10 @@ def test_feti_leaves_out_the_test_classes_of_both(tmp_path, place, overlap):
     splits = listing.splits
     assert list(splits) == ["train"] and len(splits["train"].class_names) == 820 + overlap
     assert set(splits["train"].class_names) == set(names) - set(mini_test) - set(tiered_test)
-    told = ["824 classes are left by the published lists" in note for note in listing.notes]
-    assert told == [True] * (overlap == 4)
     assert found.needs == (tmp_path / "imagenet", tmp_path / "mini.csv", tmp_path / "tiered.csv")
 
 
-def test_feti_with_wrong_lists_is_refused_with_the_numbers(tmp_path):
-    names, mini_test, tiered_test = thousand(tmp_path / "imagenet")
-    lists = (write_list(tmp_path / "a.csv", mini_test), write_list(tmp_path / "b.csv", tiered_test[:100]))
-    message = (
-        "1000 classes less test classes: 20 in .*a.csv, 100 in .*b.csv, 116 together leave 884, but it should "
-        "be 824 .* or the paper's 825"
-    )
-    with pytest.raises(DatasetError, match=message):
-        feti(tmp_path / "imagenet", *lists).stamp()
-    with pytest.raises(DatasetError, match="leave 980, but"):
-        feti(tmp_path / "imagenet", lists[0]).stamp()
-    missing = write_list(tmp_path / "c.csv", ["n99999999", *tiered_test])
-    with pytest.raises(DatasetError, match="Not in ImageNet: 'n99999999'"):
-        feti(tmp_path / "imagenet", lists[0], missing).stamp()
-    (tmp_path / "d.csv").write_text("class,split\nn00000001,train\n")
-    with pytest.raises(DatasetError, match="d.csv' lists no test classes"):
-        feti(tmp_path / "imagenet", lists[0], str(tmp_path / "d.csv")).stamp()
-
-
-def test_feti_of_a_part_of_imagenet_is_told(tmp_path):
+def test_feti_of_a_part_of_imagenet(tmp_path):
     imagenet(tmp_path / "imagenet")
     write(tmp_path / "imagenet", "annotations/1.jpg", "n012/1.jpg")  # no classes of ImageNet
     lists = [
@@ -274,13 +189,11 @@ def test_feti_of_a_part_of_imagenet_is_told(tmp_path):
     ]
     found = feti(tmp_path / "imagenet", *lists)
     assert list(files(found)["train"]) == [*WNIDS["train"], *WNIDS["val"]]
-    (note,) = found.listing().notes
-    assert note.startswith("4 of 6 classes are left for training, after test classes: 2 in")
 
 
 def test_feti_with_nothing_left_is_an_error(tmp_path):
     imagenet(tmp_path / "imagenet", WNIDS["test"])
-    with pytest.raises(DatasetError, match="all 2 classes of its path are test classes"):
+    with pytest.raises(DatasetError, match="all 2 classes of .* are test classes"):
         feti(tmp_path / "imagenet", write_list(tmp_path / "a.csv", WNIDS["test"])).listing()
 
 
@@ -290,17 +203,17 @@ def test_feti_with_nothing_left_is_an_error(tmp_path):
 def test_archives_of_classes_are_to_be_unpacked(tmp_path):
     root = write(tmp_path / "imagenet", "n01440764.tar", "n01443537.tar")
     (tmp_path / "a.csv").write_text("n01440764,x\n")
-    message = "(?s)neither .*imagenet nor a folder train.*'n01440764.tar', 'n01443537.tar': unpack each"
+    message = "neither .*imagenet nor a folder train.* Unpack the archive of each"
     for source in (feti(root, str(tmp_path / "a.csv")), tiered(root, class_lists(tmp_path / "lists"))):
         with pytest.raises(DatasetError, match=message):
-            source.stamp()
+            source.listing()
 
 
 def test_a_folder_of_no_known_layout_is_an_error_with_help(tmp_path):
     for source in (mini(tmp_path), tiered(tmp_path), tiered(tmp_path, str(tmp_path)), feti(tmp_path, "a.csv")):
-        with pytest.raises(DatasetError, match="(?s).*ILSVRC 2012.*138 GB"):
+        with pytest.raises(DatasetError, match="docs/data.md says how to get"):
             source.listing()
-        assert "github.com" in source.help and "test.csv" in source.help and source.needs[0] == tmp_path
+        assert source.needs[0] == tmp_path
 
 
 # Real images

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,9 @@ from matplotlib.ft2font import FT2Font
 
 from tcnaps.config.settings import Miniature
 from tcnaps.datasets import DatasetError, miniature, open_source
-from tcnaps.datasets.arrays import create
 from tcnaps.datasets.miniature import RECIPES, glyphs, photographs, signs, typefaces
 from tcnaps.datasets.miniature.plan import ClassPlan, Recipe
-from tcnaps.datasets.preparing import verify
+from tcnaps.datasets.preparing import Preparation, open_prepared, verify
 
 SIZE = 32
 MINIATURE = Miniature(source="miniature", domain="in")
@@ -143,18 +143,16 @@ def test_digits_are_the_scans_enlarged():
 
 
 def test_one_and_two_processes_draw_the_same_bytes(tmp_path):
-    recipe = RECIPES["shapes"]
-    classes = {split: few(recipe, split, classes=3, images=4) for split in ("train", "test")}
+    shapes = RECIPES["shapes"]
+    recipe = replace(shapes, plan=lambda split: few(shapes, split, classes=3, images=4))
+    drawn = []
     for n_jobs in (1, 2):
-        files = {split: tmp_path / f"{n_jobs}" / f"{split}.npy" for split in classes}
-        (tmp_path / f"{n_jobs}").mkdir()
-        for file in files.values():
-            create(file, (12, SIZE, SIZE, 3))
-        miniature.draw(classes, files, SIZE, n_jobs)
-    for split in classes:
-        drawn = np.load(tmp_path / "1" / f"{split}.npy")
-        np.testing.assert_array_equal(drawn, np.load(tmp_path / "2" / f"{split}.npy"))
-        np.testing.assert_array_equal(drawn[4:8], recipe.render(classes[split][1], SIZE))
+        plan = replace(miniature.plan_of(recipe, SIZE), n_jobs=n_jobs)
+        made = Preparation("shapes", SIZE, {}, lambda plan=plan: plan)
+        drawn.append({split: open_prepared(made, tmp_path / f"{n_jobs}", split) for split in shapes.splits})
+    for split, one in drawn[0].items():
+        np.testing.assert_array_equal(one.images, drawn[1][split].images)
+        np.testing.assert_array_equal(one.images_of(1), shapes.render(recipe.plan(split)[1], SIZE))
 
 
 def test_recipes_differ_by_their_code_and_share_nothing_else():
@@ -179,13 +177,12 @@ def test_open_source_prepares_a_dataset_of_the_miniature(tmp_path):
 
 
 def test_unknown_dataset_split_and_size(tmp_path):
-    with pytest.raises(DatasetError, match="no dataset 'glyph'; it has: glyphs, textures.*Did you mean 'glyphs'"):
+    with pytest.raises(DatasetError, match="no dataset 'glyph'; it has: glyphs, textures"):
         open_source("glyph", MINIATURE, "test", SIZE, tmp_path)
     with pytest.raises(DatasetError, match="'digits' has no split 'train'; it has: test"):
         open_source("digits", MINIATURE, "train", SIZE, tmp_path)
     with pytest.raises(DatasetError, match="drawn at 28 pixels or more, not 20"):
         open_source("digits", MINIATURE, "test", 20, tmp_path)
-    assert not list(tmp_path.iterdir())
 
 
 def test_importing_the_datasets_does_not_import_torch():

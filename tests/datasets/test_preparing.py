@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tcnaps.datasets import DatasetError, SplitLayout
+from tcnaps.datasets.arrays import Chunk
 from tcnaps.datasets.preparing import Plan, Preparation, open_prepared, verify
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,20 +19,25 @@ LAYOUTS = {"train": SplitLayout(("a", "b"), (3, 2), ("x", "y")), "test": SplitLa
 MADE = []
 
 
-def fill(files: dict[str, Path]) -> None:
+def grey(task: tuple[int, int]) -> tuple[np.ndarray, dict]:
     """Images of class k are grey of level k."""
+    return np.full((task[1], 8, 8, 3), task[0], np.uint8), {}
+
+
+def plan(work=grey) -> Plan:
     MADE.append(None)
+    chunks = []
     for split, layout in LAYOUTS.items():
-        array = np.load(files[split], mmap_mode="r+")
-        array[:] = np.repeat(np.arange(len(layout.class_sizes)), layout.class_sizes)[:, None, None, None]
-        array.flush()
+        starts = np.cumsum([0, *layout.class_sizes]).tolist()
+        chunks += [Chunk(split, k, starts[k], n, (k, n)) for k, n in enumerate(layout.class_sizes)]
+    return Plan(LAYOUTS, chunks, work)
 
 
 @pytest.fixture
 def toy() -> Preparation:
     """Two splits; MADE counts its preparations."""
     MADE.clear()
-    return Preparation("toy", 8, tuple(LAYOUTS), {"version": 1}, lambda: Plan(LAYOUTS, fill))
+    return Preparation("toy", 8, {"version": 1}, plan)
 
 
 # Prepared files
@@ -103,11 +109,11 @@ def test_an_overwritten_array_of_the_same_size_is_an_error(toy, tmp_path):
 
 
 def test_a_failed_preparation_leaves_nothing_that_looks_complete(toy, tmp_path):
-    def fail(files):
+    def fail(task):
         raise OSError("no space left")
 
     with pytest.raises(OSError, match="no space"):
-        open_prepared(replace(toy, plan=lambda: Plan(LAYOUTS, fail)), tmp_path, "test")
+        open_prepared(replace(toy, plan=lambda: plan(fail)), tmp_path, "test")
     assert not (toy.place(tmp_path) / "index.json").exists()
     assert (open_prepared(toy, tmp_path, "test").images_of(2) == 2).all()
 
@@ -126,11 +132,11 @@ def test_verify_finds_a_changed_byte(toy, tmp_path):
 
 
 def test_jobs_that_ask_at_once_prepare_once(toy, tmp_path):
-    def slow(files):
-        time.sleep(0.3)
-        fill(files)
+    def slow(task):
+        time.sleep(0.1)
+        return grey(task)
 
-    preparation = replace(toy, plan=lambda: Plan(LAYOUTS, slow))
+    preparation = replace(toy, plan=lambda: plan(slow))
     opened = []
     threads = [
         threading.Thread(target=lambda: opened.append(open_prepared(preparation, tmp_path, "test"))) for _ in range(4)

@@ -140,12 +140,12 @@ def test_mislabelled_records_and_an_index_of_another_file_are_refused(file):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "'image' has 0 byte strings; there must be one. Features: none"),
-        (example(("image", bytes_list(b"x"))), "'label' has 0 integers; .* Features: 'image'"),
-        (example(("image", float_list(1, 2)), ("label", int64_list(1))), "'image' has 0 byte strings"),
-        (example(("image", bytes_list(b"x")), ("label", bytes_list(b"1"))), "'label' has 0 integers"),
-        (example(("image", bytes_list(b"x", b"y")), ("label", int64_list(1))), "'image' has 2 byte strings"),
-        (example(("image", bytes_list(b"x")), ("label", int64_list(1, 2, packed=False))), "'label' has 2 integers"),
+        (b"", "'image' has 0 values of its type; there must be one. Features: none"),
+        (example(("image", bytes_list(b"x"))), "'label' has 0 values; .* Features: 'image'"),
+        (example(("image", float_list(1, 2)), ("label", int64_list(1))), "'image' has 0 values"),
+        (example(("image", bytes_list(b"x")), ("label", bytes_list(b"1"))), "'label' has 0 values"),
+        (example(("image", bytes_list(b"x", b"y")), ("label", int64_list(1))), "'image' has 2 values"),
+        (example(("image", bytes_list(b"x")), ("label", int64_list(1, 2, packed=False))), "'label' has 2 values"),
         (varint(1 * 8 + 3), "field 1 is of the unknown type 3"),
         (varint(1 * 8 + 2) + varint(5) + b"four", "field 1 is longer than its message"),
         (varint(7 * 8 + 1) + b"seven__", "field 7 is longer"),

@@ -19,8 +19,7 @@ from tcnaps.datasets import DatasetError, open_source
 from tcnaps.datasets.decoding import ImageError
 from tcnaps.datasets.listing import ImageFile
 from tcnaps.datasets.readers import mscoco
-from tcnaps.datasets.readers.changed_images import read_box, read_inverted
-from tcnaps.datasets.readers.torchvision_sets import LAYOUTS, TOTALS, TRAFFIC_SIGNS, open_torchvision
+from tcnaps.datasets.readers.torchvision_sets import LAYOUTS, TRAFFIC_SIGNS, open_torchvision, read_box, read_inverted
 
 DIGITS = ["0 - zero", "1 - one", "2 - two"]
 
@@ -48,7 +47,6 @@ def save(path, seed=0, size=(12, 10), mode="RGB"):
 
 @pytest.fixture
 def omniglot(tmp_path, monkeypatch):
-    monkeypatch.setitem(TOTALS, "Omniglot", 9)
     for part, alphabet, character, count in (
         ("background", "Greek", "character02", 2),
         ("background", "Greek", "character10", 1),
@@ -98,7 +96,6 @@ def write_coco(folder, annotations, sizes=((40, 30), (20, 60))):
 @pytest.fixture
 def mnist(tmp_path, monkeypatch):
     """Twelve test images of three digits. Returns their pixels and labels."""
-    monkeypatch.setitem(TOTALS, "MNIST", 12)
     folder = tmp_path / "data" / "MNIST" / "raw"
     folder.mkdir(parents=True)
     pixels = np.random.default_rng(0).integers(0, 256, (12, 28, 28), dtype=np.uint8)
@@ -111,7 +108,6 @@ def mnist(tmp_path, monkeypatch):
 
 def write_cifar(tmp_path, monkeypatch, name):
     """Eight test images of two classes, with the checksums that torchvision expects. Returns their pixels."""
-    monkeypatch.setitem(TOTALS, name, 8)
     hundred = name == "CIFAR100"
     kind = getattr(torchvision.datasets, name)
     pixels = np.random.default_rng(1).integers(0, 256, (8, 32, 32, 3), dtype=np.uint8)
@@ -184,12 +180,9 @@ def test_aircraft_are_cut_out_by_their_boxes(tmp_path):
 @pytest.mark.parametrize(
     ("boxes", "message"),
     [
-        ("0000001 1 2 3 4\n", r"images_box.txt lacks a box .*KeyError\('0000002'\)"),
-        ("0000001 1 2 3\n", "images_box.txt, line 1: '0000001 1 2 3' has 4 of 5 fields"),
-        (
-            "".join(f"000000{k} 1 2 3 4.5\n" for k in range(1, 5)),
-            "images_box.txt lacks a box of four whole numbers .*4.5",
-        ),
+        ("0000001 1 2 3 4\n", r"lack a variant or a box .*KeyError\('0000002'\)"),
+        ("0000001 1 2 3\n", "lack a variant or a box"),
+        ("".join(f"000000{k} 1 2 3 4.5\n" for k in range(1, 5)), "lack a variant or a box .*4.5"),
     ],
 )
 def test_wrong_boxes_of_aircraft_are_refused(tmp_path, boxes, message):
@@ -199,7 +192,6 @@ def test_wrong_boxes_of_aircraft_are_refused(tmp_path, boxes, message):
 
 
 def test_textures_are_whole_folders(tmp_path, monkeypatch):
-    monkeypatch.setitem(TOTALS, "DTD", 3)
     images = tmp_path / "data" / "dtd" / "dtd" / "images"
     for name in ("woven/woven_0002.jpg", "banded/banded_0010.jpg", "banded/banded_0009.jpg"):
         save(images / name)
@@ -209,10 +201,6 @@ def test_textures_are_whole_folders(tmp_path, monkeypatch):
     image = listing.splits["test"].images[0][1]
     assert listing.read(image) == image.path == str(images / "banded" / "banded_0010.jpg")
     assert not listing.orient
-    (images / "woven" / "woven_0002.jpg").unlink()
-    message = "dtd/dtd holds 2 images, but DTD was published with 3: .*Delete the folder"
-    with pytest.raises(DatasetError, match=message):
-        opened(tmp_path, "DTD").listing()
 
 
 def write_flowers(folder, labels):
@@ -262,7 +250,6 @@ def write_signs(folder):
 
 
 def test_signs_of_both_sets_are_put_together(tmp_path, monkeypatch):
-    monkeypatch.setitem(TOTALS, "GTSRB", 5)
     write_signs(tmp_path / "data" / "gtsrb")
     assert listed(opened(tmp_path, "GTSRB").listing()) == {
         "test": {
@@ -276,11 +263,10 @@ def test_signs_of_both_sets_are_put_together(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ("Filename;ClassId\n00000.ppm;43\n", "there is no class 00043; classes are 00000 to 00042"),
+        ("Filename;ClassId\n00000.ppm;43\n", "holds other classes than 00000 to 00042 .*43"),
         ("Filename;ClassId\n00009.ppm;4\n", "1 of the 4 images that GT-final_test.csv lists are missing"),
-        ("Filename;ClassId\n00000.ppm;four\n", "GT-final_test.csv can't be read .*four"),
-        ("Filename,ClassId\n00000.ppm,4\n", "GT-final_test.csv can't be read"),
-        ("Filename;ClassId\n00000.ppm;4\n", "gtsrb holds 4 images, but GTSRB was published with 39270"),
+        ("Filename;ClassId\n00000.ppm;four\n", "holds other classes than .*four"),
+        ("Filename,ClassId\n00000.ppm,4\n", "holds other classes than"),
     ],
 )
 def test_wrong_lists_of_signs_are_refused(tmp_path, table, message):
@@ -403,10 +389,7 @@ def test_cifar_s_test_images(tmp_path, monkeypatch, name):
 
 def test_damaged_arrays_are_refused(tmp_path, monkeypatch, mnist):
     write_cifar(tmp_path, monkeypatch, "CIFAR10")
-    monkeypatch.setitem(TOTALS, "CIFAR10", 12)
     batch = tmp_path / "data" / "cifar-10-batches-py" / "test_batch"
-    with pytest.raises(DatasetError, match="cifar-10-batches-py holds 8 images, but CIFAR10 was published with 12"):
-        opened(tmp_path, "CIFAR10").listing()
     batch.write_bytes(batch.read_bytes()[:-1])
     with pytest.raises(DatasetError, match="torchvision can't read CIFAR10 in .*data .*corrupted.*Delete it"):
         opened(tmp_path, "CIFAR10").listing()
@@ -428,18 +411,18 @@ def test_what_is_no_image_is_named(tmp_path, read):
     intact = (tmp_path / "a.png").read_bytes()
     for content in (b"", b"no image", intact[: len(intact) // 2]):
         (tmp_path / "a.png").write_bytes(content)
-        with pytest.raises(ImageError, match="a.png is empty, damaged, cut short, or neither"):
+        with pytest.raises(ImageError, match="it is empty, damaged, cut short, or neither"):
             read(image)
     (tmp_path / "a.png").unlink()
     (tmp_path / "a.png").symlink_to("/dev/zero")
-    with pytest.raises(ImageError, match="a.png is not a file"):  # reading it would never end
+    with pytest.raises(ImageError, match="it is not a file"):  # reading it would never end
         read(image)
 
 
 @pytest.mark.parametrize("box", [(3, 3, 3, 5), (0, 0, 13, 5), (-1, 0, 3, 5), (0, 6, 4, 5), (0, 0, 4, 11)])
 def test_a_box_outside_its_image_is_named(tmp_path, box):
     save(tmp_path / "a.jpg", size=(12, 10))
-    with pytest.raises(ImageError, match=re.escape(f"a.jpg: the box {box} does not lie within its 12 x 10 pixels")):
+    with pytest.raises(ImageError, match=re.escape(f"the box {box} does not lie within its 12 x 10 pixels")):
         read_box(ImageFile(str(tmp_path / "a.jpg"), (*box, 17)))
 
 
@@ -449,9 +432,9 @@ def test_a_box_outside_its_image_is_named(tmp_path, box):
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_what_is_missing_and_how_to_get_it(tmp_path, name):
     source, asked = opened(tmp_path, name), opened(tmp_path, name, download=True)
-    assert source.needs == asked.needs and str(source.needs[0]) in source.help and source.fetch is None
+    assert source.needs == asked.needs and str(source.needs[0]) in source.help
     assert all(str(path).startswith(str(tmp_path / "data")) for path in source.needs)
-    assert (asked.fetch is None) == (name == "CocoDetection") == ("not downloaded by torchvision" in asked.help)
+    assert (name == "CocoDetection") == ("not downloaded by torchvision" in asked.help)
 
 
 class FakeDownload:
@@ -468,7 +451,6 @@ class FakeDownload:
 
 @pytest.fixture
 def fake(monkeypatch):
-    monkeypatch.setitem(TOTALS, "DTD", 2)
     names = ("woven/a.jpg", "banded/b.jpg")
     kind = type("DTD", (FakeDownload,), {"calls": [], "fails": None, "images": names})
     monkeypatch.setattr(torchvision.datasets, "DTD", kind)
@@ -500,6 +482,3 @@ def test_each_part_that_torchvision_has_is_downloaded():
     for name, layout in LAYOUTS.items():
         accepted = getattr(torchvision.datasets, name).__init__.__annotations__
         assert all(accepted.keys() >= {*options, "root", "download"} for options in layout.downloads)
-
-
-# Stamps

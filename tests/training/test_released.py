@@ -30,11 +30,11 @@ from small_study import small_study
 
 from tcnaps.config import study as config
 from tcnaps.config.storage import file_digest
-from tcnaps.datasets.downloads import DownloadError
 from tcnaps.method.backbone import Backbone
 from tcnaps.method.model import ModelSettings, TransductiveCNAPS
 from tcnaps.training import checkpoints, released
 from tcnaps.training.checkpoints import CheckpointError, load_backbone, load_model
+from tcnaps.training.downloads import DownloadError
 from tcnaps.training.released import (
     PUBLISHED,
     download_released,

@@ -4,15 +4,13 @@ Seven recipes, each one dataset.
 """
 
 import sys
-from collections.abc import Iterator, Mapping
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
 
 from tcnaps.config.fingerprint import code_fingerprint
-from tcnaps.datasets.arrays import Chunk, fill, n_jobs_for
+from tcnaps.datasets.arrays import Chunk, n_jobs_for
 from tcnaps.datasets.image_source import DatasetError
 from tcnaps.datasets.miniature import digits, glyphs, photographs, shapes, signs, sketches, textures
 from tcnaps.datasets.miniature.plan import ClassPlan, Recipe
@@ -44,40 +42,20 @@ def preparation(name: str, image_size: int) -> Preparation:
             f"{name}: the miniature is drawn at {MINIMUM_SIZE} pixels or more, not {image_size}; raise image_size."
         )
     recipe = RECIPES[name]
-
-    def plan() -> Plan:
-        classes = {split: recipe.plan(split) for split in recipe.splits}
-        layouts = {split: _layout(plans) for split, plans in classes.items()}
-        return Plan(layouts, partial(draw, classes, image_size=image_size))
-
-    return Preparation(name, image_size, recipe.splits, _provenance(recipe), plan)
+    return Preparation(name, image_size, _provenance(recipe), partial(plan_of, recipe, image_size))
 
 
-def draw(
-    classes: Mapping[str, list[ClassPlan]], files: Mapping[str, Path], image_size: int, n_jobs: int | None = None
-) -> None:
-    """Draws all classes of a dataset. What is drawn depends on the class alone, not on the number of processes.
-
-    Args:
-        classes: of each split, in the order of the array.
-        files: split -> .npy file of uint8 (n, image_size, image_size, 3), n the number of the split's images.
-        n_jobs: processes; by default one per core, fewer for small datasets.
-    """
-    plans = [plan for plans in classes.values() for plan in plans]
-    recipe = RECIPES[plans[0].dataset]
-    if n_jobs is None:
-        n_jobs = n_jobs_for(sum(plan.n_images for plan in plans), IMAGES_PER_PROCESS) if recipe.parallel else 1
-    fill(files, _chunks(classes), len(plans), partial(_drawn, image_size=image_size), n_jobs, recipe.name)
-
-
-def _chunks(classes: Mapping[str, list[ClassPlan]]) -> Iterator[Chunk]:
-    """One chunk per class."""
-    number = 0
-    for split, plans in classes.items():
-        start = 0
-        for plan in plans:
-            yield Chunk(number, split, start, plan.n_images, 1, plan)
-            number, start = number + 1, start + plan.n_images
+def plan_of(recipe: Recipe, image_size: int) -> Plan:
+    """What a recipe draws, one chunk per class. It depends on the class alone, not on the number of processes."""
+    layouts, chunks = {}, []
+    for split in recipe.splits:
+        classes, row = recipe.plan(split), 0
+        for k, plan in enumerate(classes):
+            chunks.append(Chunk(split, k, row, plan.n_images, plan))
+            row += plan.n_images
+        layouts[split] = _layout(classes)
+    n_jobs = n_jobs_for(sum(chunk.n_images for chunk in chunks), IMAGES_PER_PROCESS) if recipe.parallel else 1
+    return Plan(layouts, chunks, partial(_drawn, image_size=image_size), n_jobs)
 
 
 def _drawn(plan: ClassPlan, image_size: int) -> tuple[np.ndarray, dict[int, str]]:

@@ -12,34 +12,25 @@ from pathlib import Path
 import numpy as np
 
 from tcnaps.config import settings
-from tcnaps.config.storage import file_digest
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.listing import FileSource, ImageFile, Listing, SplitListing
-from tcnaps.datasets.readers.shared import Images, some, stamp, thinned
-from tcnaps.datasets.readers.specification import SplitSpecification, read_specification
+from tcnaps.datasets.listing import FileSource, ImageFile, Images, Listing, SplitListing
+from tcnaps.datasets.readers.shared import some
+from tcnaps.datasets.readers.specification import read_specification
 
 SPECIFICATION = "dataset_spec.json"
 FILE_PATTERN = "{}.tfrecords"
 SHOWN = 5  # damaged files that a message names
 HELP = (
-    "Meta-Dataset publishes no records: its programs make them from the datasets that others publish; see "
-    "doc/dataset_conversion.md of github.com/google-research/meta-dataset. 'path' is the folder of one dataset, like "
-    "records/omniglot, with dataset_spec.json and 0.tfrecords, 1.tfrecords and so on in it."
+    "'path' must be the folder of one dataset, like records/omniglot, with dataset_spec.json and 0.tfrecords, "
+    "1.tfrecords and so on. Meta-Dataset's programs make them; see docs/data.md."
 )
 
 
 def open_records(name: str, dataset: settings.Records, root: Path) -> FileSource:
     """Points at a dataset of records; see `FileSource`."""
     folder = root / Path(dataset.path).expanduser()
-    return FileSource(
-        stamp=lambda: {
-            "specification": file_digest(folder / SPECIFICATION),
-            "files": stamp(sorted(folder.glob("*.tfrecords")), folder),
-        },
-        listing=partial(list_records, name, folder, dataset.images_per_class),
-        needs=(folder, folder / SPECIFICATION),
-        help=HELP,
-    )
+    needs = (folder, folder / SPECIFICATION, *sorted(folder.glob("*.tfrecords")))
+    return FileSource(partial(list_records, name, folder, dataset.images_per_class), needs, HELP)
 
 
 def read_record(image: ImageFile) -> bytes:
@@ -97,13 +88,11 @@ def list_records(name: str, folder: Path, images_per_class: int | None = None) -
     if problems:
         more = f"\nand {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
         raise DatasetError("\n".join(problems[:SHOWN]) + more)
-    listed = {split: _list_split(content, images) for split, content in splits.items()}
+    listed = {
+        split: SplitListing(c.class_names, tuple(images[k] for k in c.ids), c.superclasses, c.spans)
+        for split, c in splits.items()
+    }
     return Listing(listed, read=read_record, orient=False)
-
-
-def _list_split(content: SplitSpecification, images: dict[int, Images]) -> SplitListing:
-    spans = None if content.spans is None else tuple(np.array(span, dtype=np.int64) for span in content.spans)
-    return SplitListing(content.class_names, tuple(images[k] for k in content.ids), content.superclasses, spans)
 
 
 def _list_class(folder: Path, label: int, size: int, images_per_class: int | None) -> Images:
@@ -117,6 +106,7 @@ def _list_class(folder: Path, label: int, size: int, images_per_class: int | Non
             f"{folder / file} has {len(offsets)} records, but {SPECIFICATION} says {size}: the file was cut off "
             "between two records, or one of the two is of another conversion. Copy or convert both again."
         )
-    kept = thinned(size, images_per_class)
+    n_kept = min(size, images_per_class or size)
+    kept = np.arange(n_kept, dtype=np.int64) * size // n_kept  # spread evenly
     labels = np.full(len(kept), label, dtype=np.int64)
     return Images(str(folder), (file,), np.stack([offsets[kept], lengths[kept], labels, kept], axis=1))

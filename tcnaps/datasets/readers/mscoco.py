@@ -12,14 +12,14 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.readers.changed_images import read_box
-from tcnaps.datasets.readers.shared import AGAIN, Classes, Images, check_present, read_json
+from tcnaps.datasets.listing import Images
+from tcnaps.datasets.readers.shared import AGAIN, check_present, read_json
 
 BOX_SCALE = 1.2  # MSCOCOConverter's box_scale_ratio
 ANNOTATIONS = "annotations/instances_train2017.json"
 
 
-def mscoco(folder: Path) -> Classes:
+def mscoco(folder: Path) -> dict[str, Images]:
     """The 80 categories of MSCOCO's objects, in the annotations' order, each with its box and the annotation's number.
 
     Without the number, two objects that fill their image (a pizza and its table) would be one image in two classes.
@@ -46,11 +46,10 @@ def mscoco(folder: Path) -> Classes:
         raise DatasetError(f"{file} is not MSCOCO's list of objects ({error!r}). {AGAIN}") from error
     check_present(folder / "train2017", set(files), file.name)
     positions = np.column_stack([enlarged(boxes, sizes), np.arange(len(boxes))])
-    found = {
+    return {
         category: Images(str(folder / "train2017"), tuple(files[k] for k in numbers), positions[numbers])
         for category, numbers in members.items()
     }
-    return Classes(found, read=read_box)
 
 
 def enlarged(

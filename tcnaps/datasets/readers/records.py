@@ -34,8 +34,7 @@ except ImportError as error:
 HEADER = struct.Struct("<QI")  # length, masked CRC-32C of the length
 FOOTER = struct.Struct("<I")  # masked CRC-32C of the data
 OVERHEAD = HEADER.size + FOOTER.size
-VARINT, FIXED64, DELIMITED, FIXED32 = 0, 1, 2, 5  # protobuf's wire types; groups (3, 4) are long deprecated
-BYTES_LIST, INT64_LIST = 1, 3  # kinds of features
+VARINT, DELIMITED, FIXED = 0, 2, {1: 8, 5: 4}  # protobuf's wire types; those of fixed length with their bytes
 
 
 class RecordError(DatasetError):
@@ -129,68 +128,59 @@ def parse_example(data: bytes) -> tuple[bytes, int]:
         RecordError: it isn't a `tf.train.Example`, or a feature is missing, of another type or not one value.
     """
     features = {}
-    for content in _delimited(memoryview(data), 1):  # Example.features
-        for entry in _delimited(content, 1):  # Features.feature, a map
-            parts = {number: part for number, wire, part in _fields(entry) if wire == DELIMITED}
-            features[bytes(parts.get(1, b""))] = parts.get(2, memoryview(b""))
-    (image,) = _values(features, b"image", BYTES_LIST)
-    (label,) = _values(features, b"label", INT64_LIST)
-    return bytes(image), label
+    for content in _parts(memoryview(data), 1):  # Example.features
+        for entry in _parts(content, 1):  # Features.feature, a map
+            features.update((bytes(name), value) for name in _parts(entry, 1) for value in _parts(entry, 2))
+    image = _one(features, b"image", [v for part in _parts(features.get(b"image", b""), 1) for v in _parts(part, 1)])
+    labels = []
+    for part in _parts(features.get(b"label", b""), 3):  # Int64List: packed, or one field per number
+        labels += [value for number, value in _fields(part) if number == 1 and isinstance(value, int)]
+        for packed in _parts(part, 1):
+            position = 0
+            while position < len(packed):
+                value, position = _varint(packed, position)
+                labels.append(value)
+    return bytes(image), _one(features, b"label", labels)
 
 
-def _values(features: dict[bytes, memoryview], name: bytes, kind: int) -> list:
-    """The one value of a feature."""
-    values = []
-    for content in _delimited(features.get(name, memoryview(b"")), kind):
-        for number, wire, value in _fields(content):
-            if kind == BYTES_LIST and (number, wire) == (1, DELIMITED):
-                values.append(value)
-            elif kind == INT64_LIST and number == 1:
-                values += [value] if wire == VARINT else _packed(value)
+def _one(features: dict[bytes, memoryview], name: bytes, values: list):
     if len(values) != 1:
         there = ", ".join(repr(key.decode(errors="replace")) for key in sorted(features)) or "none"
         raise RecordError(
-            f"the feature '{name.decode()}' has {len(values)} {'byte strings' if kind == BYTES_LIST else 'integers'}; "
-            f"there must be one. Features: {there}."
+            f"the feature '{name.decode()}' has {len(values)} values of its type; there must be one. Features: {there}."
         )
-    return values
+    return values[0]
 
 
-def _packed(message: memoryview) -> list[int]:
-    values, position = [], 0
-    while position < len(message):
-        value, position = _varint(message, position)
-        values.append(value)
-    return values
+def _parts(message: memoryview | bytes, wanted: int) -> Iterator[memoryview]:
+    """The messages, strings or packed numbers in the fields of one number."""
+    return (content for number, content in _fields(message) if number == wanted and not isinstance(content, int))
 
 
-def _delimited(message: memoryview, wanted: int) -> Iterator[memoryview]:
-    return (content for number, wire, content in _fields(message) if (number, wire) == (wanted, DELIMITED))
-
-
-def _fields(message: memoryview) -> Iterator[tuple[int, int, memoryview | int]]:
-    """Field number, wire type and content of each field of a protobuf message."""
+def _fields(message: memoryview | bytes) -> Iterator[tuple[int, memoryview | int]]:
+    """Number and content of each field of a protobuf message: an integer or bytes; fixed-length numbers are skipped."""
     position, end = 0, len(message)
     while position < end:
         key, position = _varint(message, position)
         number, wire = key >> 3, key & 7
         if wire == VARINT:
             value, position = _varint(message, position)
-            yield number, wire, value
+            yield number, value
             continue
         if wire == DELIMITED:
             length, position = _varint(message, position)
-        elif wire in (FIXED64, FIXED32):
-            length = 8 if wire == FIXED64 else 4
+        elif wire in FIXED:
+            length = FIXED[wire]
         else:
             raise RecordError(f"not a tf.train.Example: field {number} is of the unknown type {wire}.")
-        if number < 1 or position + length > end:
+        if number < 1 or not 0 <= length <= end - position:
             raise RecordError(f"not a tf.train.Example: field {number} is longer than its message.")
-        yield number, wire, message[position : position + length]
+        if wire == DELIMITED:
+            yield number, message[position : position + length]
         position += length
 
 
-def _varint(message: memoryview, position: int) -> tuple[int, int]:
+def _varint(message: memoryview | bytes, position: int) -> tuple[int, int]:
     """A signed 64-bit integer of seven bits per byte, lowest first, and the position after it."""
     value = shift = 0
     while position < len(message) and shift < 70:  # 64 bits need ten bytes at most

@@ -9,14 +9,15 @@ Three kinds of file (google-research/meta-dataset, meta_dataset/data/dataset_spe
 Class ids name the files of the records. They run on from split to split: train, then valid, then test.
 """
 
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 
-from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.readers.shared import SPLITS, read_json
+from tcnaps.datasets.image_source import SPLITS, DatasetError
+from tcnaps.datasets.readers.shared import read_json
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,7 @@ def read_specification(file: str | Path) -> Specification:
         DatasetError: the file is missing, is not JSON or of no known class, lacks a key, has counts that don't agree,
             or has a class without images.
     """
-    file = Path(file)
-    content = read_json(file)
+    content = read_json(Path(file))
     try:
         kind = content["__class__"]
         if kind not in _READERS:
@@ -76,56 +76,41 @@ def read_specification(file: str | Path) -> Specification:
 
 
 def _uniform(content: dict) -> list[SplitSpecification]:
-    counts = _per_split(content, "classes_per_split")
-    sizes = _by_id(content, "images_per_class", _number)
-    return _split(content, sizes, list(map(_number, counts)), "classes_per_split adds up to")
+    counts = list(map(_number, _per_split(content, "classes_per_split")))
+    sizes = _by_id(content["images_per_class"], sum(counts), "images_per_class")
+    return _split(content, sizes, counts)
 
 
 def _bilevel(content: dict) -> list[SplitSpecification]:
     per_split = list(map(_number, _per_split(content, "superclasses_per_split")))
-    names = _by_id(content, "superclass_names", str)
-    sizes = _by_id(content, "classes_per_superclass", _number)
-    for key, given in (("superclass_names", names), ("classes_per_superclass", sizes)):
-        _check_ids(key, given, sum(per_split), "superclasses_per_split adds up to")
-    _check_distinct("superclass_names", names.values())
-    starts = [0, *accumulate(sizes[k] for k in range(len(sizes)))]  # of superclasses, in class ids
-    ends = [starts[end] for end in accumulate(per_split)]
-    counts = [end - start for start, end in zip([0, *ends], ends)]
-    reason = "classes_per_superclass adds up to"
-    _check_ids("class_names", content["class_names"], sum(counts), reason)  # before anything of that length is made
-    superclasses = [names[k] for k in range(len(sizes)) for _ in range(sizes[k])]
-    return _split(content, _by_id(content, "images_per_class", _number), counts, reason, superclasses)
+    names = _by_id(content["superclass_names"], sum(per_split), "superclass_names")
+    _check_distinct("superclass_names", names)
+    sizes = list(map(_number, _by_id(content["classes_per_superclass"], len(names), "classes_per_superclass")))
+    starts = [0, *accumulate(sizes)]  # of superclasses, in class ids
+    counts = [starts[end] - starts[start] for start, end in pairwise([0, *accumulate(per_split)])]
+    of_class = _by_id(content["images_per_class"], sum(counts), "images_per_class")  # before a list that long is made
+    superclasses = [str(name) for name, size in zip(names, sizes) for _ in range(size)]
+    return _split(content, of_class, counts, superclasses)
 
 
 def _hierarchical(content: dict) -> list[SplitSpecification]:
-    names = _by_id(content, "class_names", str)
-    _check_distinct("class_names", names.values())
-    ids = {name: k for k, name in names.items()}
+    ids = {name: int(k) for k, name in content["class_names"].items()}
     graphs = zip(SPLITS, _per_split(content, "split_subgraphs"), _per_split(content, "images_per_class"))
     counts, sizes, spans = [], {}, []
     for split, nodes, images in graphs:
-        below = _leaves_below(f"split_subgraphs.{split.upper()}", nodes)
+        below = _leaves_below(split, nodes)
         leaves = {node for node, found in below.items() if found == {node}}
         for node, found in below.items():
-            if missing := {node, *found} - images.keys():
-                raise _Contradiction(f"images_per_class.{split.upper()} lacks {min(missing)}, a node of the graph")
             if images[node] != sum(images[leaf] for leaf in found):
-                raise _Contradiction(
-                    f"images_per_class.{split.upper()}: {node} has {images[node]} images, the classes below it don't"
-                )
-        if unnamed := leaves - ids.keys():
-            raise _Contradiction(f"class_names lacks {min(unnamed)}, a leaf of split_subgraphs.{split.upper()}")
-        first = sum(counts)
-        positions = {leaf: ids[leaf] - first for leaf in leaves}
-        if stray := sorted(leaf for leaf, position in positions.items() if not 0 <= position < len(leaves)):
-            raise _Contradiction(
-                f"class_names: ids must run on from train to valid to test, but {stray[0]} of {split} is out of line"
-            )
-        sizes |= {ids[leaf]: _number(images[leaf]) for leaf in leaves}
+                raise _Contradiction(f"images_per_class: {node} of {split} has {images[node]}, its classes don't")
+        positions = {leaf: ids[leaf] - sum(counts) for leaf in leaves}
+        if sorted(positions.values()) != list(range(len(leaves))):
+            raise _Contradiction(f"class_names: ids must run on from train to valid to test, but not so in {split}")
+        sizes |= {ids[leaf]: images[leaf] for leaf in leaves}
         counts.append(len(leaves))
         inner = sorted(below.keys() - leaves)
         spans.append(tuple(tuple(sorted(positions[leaf] for leaf in below[node])) for node in inner))
-    return _split(content, sizes, counts, "the leaves of split_subgraphs add up to", spans=spans)
+    return _split(content, [sizes[k] for k in range(len(sizes))], counts, spans=spans)
 
 
 _READERS = {
@@ -137,40 +122,42 @@ _READERS = {
 
 def _split(
     content: dict,
-    sizes: dict[int, int],
-    counts: list[int],
-    reason: str,
+    sizes: Sequence[int],
+    counts: Sequence[int],
     superclasses: list[str] | None = None,
     spans: list | None = None,
 ) -> list[SplitSpecification]:
-    """All splits, after checking that ids have no gap, names differ and every class has images."""
-    names = _by_id(content, "class_names", str)
-    for key, given in (("class_names", names), ("images_per_class", sizes)):
-        _check_ids(key, given, sum(counts), reason)
-    _check_distinct("class_names", names.values())
-    for k, size in sizes.items():
-        if size < 1:
-            raise _Contradiction(f"images_per_class: class {k} ('{names[k]}') has no images")
-    ends = list(accumulate(counts))
-    ranges = [range(end - count, end) for end, count in zip(ends, counts)]
-    return [
-        SplitSpecification(
-            ids,
-            tuple(names[k] for k in ids),
-            tuple(sizes[k] for k in ids),
-            tuple(superclasses[k] for k in ids) if superclasses and ids else None,
-            spans[number] if spans else None,
+    """All splits, after checking that names differ and every class has images."""
+    names = list(map(str, _by_id(content["class_names"], sum(counts), "class_names")))
+    _check_distinct("class_names", names)
+    for name, size in zip(names, sizes):
+        if _number(size) < 1:
+            raise _Contradiction(f"images_per_class: the class '{name}' has no images")
+    splits = []
+    for number, (start, end) in enumerate(pairwise([0, *accumulate(counts)])):
+        above = tuple(superclasses[start:end]) if superclasses and end > start else None
+        found = spans[number] if spans else None
+        splits.append(
+            SplitSpecification(range(start, end), tuple(names[start:end]), tuple(sizes[start:end]), above, found)
         )
-        for number, ids in enumerate(ranges)
-    ]
+    return splits
 
 
 def _per_split(content: dict, key: str) -> list:
     return [content[key][split.upper()] for split in SPLITS]
 
 
-def _by_id(content: dict, key: str, convert) -> dict:
-    return {int(k): convert(value) for k, value in content[key].items()}
+def _by_id(values: dict, count: int, key: str) -> list:
+    """The values of the ids 0 to count - 1; takes no longer for a count of billions."""
+    by_id = {int(k): value for k, value in values.items()}
+    if len(by_id) != count or set(by_id) != set(range(len(by_id))):
+        raise _Contradiction(f"{key} must have the ids 0 to {count - 1}, as many as the counts per split add up to")
+    return [by_id[k] for k in range(count)]
+
+
+def _check_distinct(key: str, names: list) -> None:
+    if repeated := [name for name, number in Counter(names).items() if number > 1]:
+        raise _Contradiction(f"{key}: '{repeated[0]}' is there twice")
 
 
 def _number(value: object) -> int:
@@ -179,37 +166,15 @@ def _number(value: object) -> int:
     return value
 
 
-def _leaves_below(place: str, nodes: list[dict]) -> dict[str, set[str]]:
+def _leaves_below(split: str, nodes: list[dict]) -> dict[str, set[str]]:
     """For every node of a split's graph, the leaves that lie below it; a leaf lies below itself."""
+    _check_distinct(f"split_subgraphs of {split}", [node["wn_id"] for node in nodes])
     children = {node["wn_id"]: node["children_ids"] for node in nodes}
-    _check_distinct(place, [node["wn_id"] for node in nodes])
-    if unknown := {child for found in children.values() for child in found} - children.keys():
-        raise _Contradiction(f"{place}: {min(unknown)}, a child of another node, is not among its nodes")
     try:
         order = list(TopologicalSorter(children).static_order())
     except CycleError as error:
-        raise _Contradiction(f"{place}: {' -> '.join(error.args[1])} is a circle") from error
+        raise _Contradiction(f"split_subgraphs of {split}: {' -> '.join(error.args[1])} is a circle") from error
     below: dict[str, set[str]] = {}
     for node in order:  # children come before their parents
         below[node] = set().union(*(below[child] for child in children[node])) if children[node] else {node}
     return below
-
-
-def _check_ids(key: str, ids: Collection, count: int, reason: str) -> None:
-    """Ids must be 0 to count - 1; takes no longer for a count of billions."""
-    ids = {int(k) for k in ids}
-    if len(ids) != count or ids and not 0 <= min(ids) <= max(ids) < count:
-        beyond = min((k for k in ids if not 0 <= k < count), default=None)
-        odd = next(k for k in range(count) if k not in ids) if beyond is None else beyond
-        raise _Contradiction(
-            f"{key} must have the ids 0 to {count - 1}, because {reason} {count}; {odd} is "
-            f"{'missing' if beyond is None else 'too much'}"
-        )
-
-
-def _check_distinct(key: str, names: Iterable[str]) -> None:
-    seen = set()
-    for name in names:
-        if name in seen:
-            raise _Contradiction(f"{key}: '{name}' is there twice")
-        seen.add(name)

@@ -18,6 +18,7 @@ its Traffic Sign is GTSRB's official training set, of 39,209 images, where torch
 the competition of 2011 (26,640) and the official test set (12,630). For Meta-Dataset's very images, use its records.
 """
 
+import io
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -26,24 +27,17 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import UInt8
+from PIL import Image
 
 from tcnaps.config import settings
+from tcnaps.datasets.decoding import ImageError, read_file
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.listing import FileSource, ImageFile
+from tcnaps.datasets.listing import FileSource, ImageFile, Images, Listing
 from tcnaps.datasets.preparing import MissingFiles
-from tcnaps.datasets.readers.changed_images import read_box, read_inverted
-from tcnaps.datasets.readers.csv_lists import split_source
+from tcnaps.datasets.readers.csv_lists import list_files, match_classes, read_list, splits_of
 from tcnaps.datasets.readers.mscoco import ANNOTATIONS, mscoco
-from tcnaps.datasets.readers.shared import AGAIN, Classes, Images, by_class, natural_key, read_table
+from tcnaps.datasets.readers.shared import AGAIN, Classes, by_class, natural_key, read_text
 
-TOTALS = {  # images, where no list says what must be there
-    "Omniglot": 32_460,
-    "DTD": 5_640,
-    "GTSRB": 26_640 + 12_630,
-    "MNIST": 10_000,
-    "CIFAR10": 10_000,
-    "CIFAR100": 10_000,
-}
 # Of GTSRB's classes 00000 to 00042, from Meta-Dataset's meta_dataset/dataset_conversion/TrafficSign_labels.txt.
 TRAFFIC_SIGNS = (
     "Speed limit (20km/h); Speed limit (30km/h); Speed limit (50km/h); Speed limit (60km/h); Speed limit (70km/h); "
@@ -59,31 +53,30 @@ TRAFFIC_SIGNS = (
 
 
 def open_torchvision(name: str, dataset: settings.Torchvision, root: Path) -> FileSource:
-    """Points at one of torchvision's datasets; see `FileSource`. With `download`, it can be fetched."""
+    """Points at one of torchvision's datasets; see `FileSource`. With `download`, it can be fetched.
+
+    Classes that a split file doesn't list are left out. Without one, classes are split as the dataset has them, or
+    else are all for testing.
+    """
     kind, base = dataset.name, root / Path(dataset.path).expanduser()
-    layout = LAYOUTS[kind]
+    layout, lists = LAYOUTS[kind], list_files(dataset.splits, root)
     folder = base / layout.folder
     needs = tuple(folder / part for part in layout.needs)
     by_hand = f"unpack {layout.published} so that there is {needs[0]}"
-    help, fetch = f"{kind} is not downloaded by torchvision: {by_hand}.", None
+    help, fetch = f"{kind} is not downloaded by torchvision: {by_hand}.", lambda: None
     if layout.downloads:
-        when = "Preparing it lets" if dataset.download else "Set 'download: true' to have"
-        help = f"{when} torchvision download {kind} to {base}, or {by_hand}."
-        fetch = partial(_download, name, kind, base, needs, by_hand) if dataset.download else None
-    found = partial(_checked, kind, folder)
-    return split_source(found, folder, dataset.splits, root, needs, help, fetch)
+        help = f"Set 'download: true' to have torchvision download {kind} to {base}, or {by_hand}."
+        fetch = partial(_download, name, kind, base, needs, by_hand) if dataset.download else fetch
 
+    def listing() -> Listing:
+        classes = layout.classes(folder)
+        if not lists:
+            everything = {"test": tuple(sorted(classes.images, key=natural_key))}
+            return classes.listing(classes.splits or everything)
+        listed = splits_of(read_list(lists[0]))
+        return classes.listing(*match_classes(listed, classes.images, dataset.splits, classes.superclasses))
 
-def _checked(kind: str, folder: Path) -> Classes:
-    """The classes of a dataset, after comparing the number of its images with the published one."""
-    classes = LAYOUTS[kind].classes(folder)
-    found = sum(map(len, classes.images.values()))
-    if found != TOTALS.get(kind, found):
-        raise DatasetError(
-            f"{folder} holds {found} images, but {kind} was published with {TOTALS[kind]}: it was not downloaded or "
-            f"unpacked completely, or has been changed. Delete the folder. {AGAIN}"
-        )
-    return classes
+    return FileSource(listing, (*needs, *lists), help, fetch)
 
 
 def _download(name: str, kind: str, base: Path, needs: tuple[Path, ...], by_hand: str) -> None:
@@ -91,6 +84,8 @@ def _download(name: str, kind: str, base: Path, needs: tuple[Path, ...], by_hand
     import torchvision
     from filelock import FileLock
 
+    if all(path.exists() for path in needs):
+        return
     try:
         base.mkdir(parents=True, exist_ok=True)
         with FileLock(base / ".download.lock"):
@@ -128,20 +123,20 @@ def omniglot(folder: Path) -> Classes:
 def aircraft(folder: Path) -> Classes:
     """The 100 variants of FGVC-Aircraft, each image with its box."""
     data = folder / "data"
-    variants = dict(row for part in ("trainval", "test") for row in read_table(data / f"images_variant_{part}.txt", 2))
-    rows = {name: box for name, *box in read_table(data / "images_box.txt", 5)}
     try:
-        boxes = {name: list(map(int, rows[name])) for name in variants}
+        lines = [read_text(data / f"images_variant_{part}.txt").splitlines() for part in ("trainval", "test")]
+        variants = dict(line.strip().split(maxsplit=1) for line in sum(lines, []) if line.strip())
+        rows = (line.split() for line in read_text(data / "images_box.txt").splitlines())
+        boxes = {row[0]: list(map(int, row[1:])) for row in rows if row}
+        files = ((variant, f"{name}.jpg") for name, variant in variants.items())
+        images = by_class(data / "images", files, "images_variant_*.txt")
+        for variant, found in images.items():
+            positions = np.array([boxes[file.removesuffix(".jpg")] for file in found.names], dtype=np.int64)
+            images[variant] = replace(found, positions=positions.reshape(len(found), 4))
     except (KeyError, ValueError) as error:
-        raise DatasetError(
-            f"{data / 'images_box.txt'} lacks a box of four whole numbers for an image ({error!r}). {AGAIN}"
-        ) from error
-    images = by_class(
-        data / "images", ((variant, f"{name}.jpg") for name, variant in variants.items()), "images_variant_*.txt"
-    )
-    for variant, found in images.items():
-        positions = np.array([boxes[file.removesuffix(".jpg")] for file in found.names], dtype=np.int64)
-        images[variant] = replace(found, positions=positions)
+        if isinstance(error, DatasetError):
+            raise
+        raise DatasetError(f"The lists in {data} lack a variant or a box of an image ({error!r}). {AGAIN}") from error
     return Classes(images, read=read_box)
 
 
@@ -151,11 +146,15 @@ def textures(folder: Path) -> Classes:
 
 
 def flowers(folder: Path) -> Classes:
-    """The 102 kinds of Oxford Flowers, called as in Meta-Dataset: "001.pink primrose"."""
+    """The 102 kinds of Oxford Flowers, called as in Meta-Dataset: "001.pink primrose".
+
+    Before torchvision 0.22, which brings their names, they are called "001" and so on.
+    """
     from scipy.io import loadmat
     from torchvision.datasets import Flowers102
 
-    kinds = {label: f"{label:03d}.{name}" for label, name in enumerate(Flowers102.classes, start=1)}
+    names = getattr(Flowers102, "classes", [""] * 102)
+    kinds = {label: f"{label:03d}.{name}".rstrip(".") for label, name in enumerate(names, start=1)}
     try:
         labels = loadmat(folder / "imagelabels.mat")["labels"].ravel().tolist()
         pairs = [(kinds[label], f"image_{number:05d}.jpg") for number, label in enumerate(labels, start=1)]
@@ -169,17 +168,43 @@ def traffic_signs(folder: Path) -> Classes:
     import pandas
 
     tested, table = "GTSRB/Final_Test/Images", folder / "GT-final_test.csv"
+    files = [path.relative_to(folder) for path in (folder / "GTSRB" / "Training").glob("*/*.ppm")]
     try:
         rows = pandas.read_csv(table, sep=";", usecols=["Filename", "ClassId"], dtype={"Filename": str, "ClassId": int})
-    except (OSError, ValueError) as error:
-        raise DatasetError(f"{table} can't be read ({error}). {AGAIN}") from error
-    files = [path.relative_to(folder) for path in (folder / "GTSRB" / "Training").glob("*/*.ppm")]
-    pairs = [(file.parts[-2], file.as_posix()) for file in files]
-    pairs += [(f"{label:05d}", f"{tested}/{file}") for file, label in zip(rows["Filename"], rows["ClassId"])]
-    signs = {f"{label:05d}": f"{label:02d}.{name}" for label, name in enumerate(TRAFFIC_SIGNS)}
-    if unknown := sorted({label for label, _ in pairs} - signs.keys()):
-        raise DatasetError(f"{folder}: there is no class {unknown[0]}; classes are 00000 to 00042. {AGAIN}")
-    return Classes(by_class(folder, ((signs[label], file) for label, file in pairs), table.name))
+        pairs = [(int(file.parts[-2]), file.as_posix()) for file in files]
+        pairs += [(label, f"{tested}/{file}") for file, label in zip(rows["Filename"], rows["ClassId"])]
+        named = [(f"{label:02d}.{dict(enumerate(TRAFFIC_SIGNS))[label]}", file) for label, file in pairs]
+    except (OSError, ValueError, KeyError) as error:
+        raise DatasetError(f"{folder} holds other classes than 00000 to 00042 ({error!r}). {AGAIN}") from error
+    return Classes(by_class(folder, named, table.name))
+
+
+def read_inverted(image: ImageFile) -> UInt8[np.ndarray, "height width"]:
+    """Grey levels of an image file, black and white exchanged."""
+    return 255 - np.asarray(_decoded(image.path, "L"))
+
+
+def read_box(image: ImageFile) -> UInt8[np.ndarray, "height width 3"]:
+    """What lies in a box of an image file: left, top, right and bottom, the first numbers of the image's position.
+
+    JPEGs are decoded with the accurate DCT, as by Meta-Dataset, whatever the study's: it cuts with Pillow.
+
+    Raises:
+        ImageError: it can't be decoded, or the box does not lie within it.
+    """
+    decoded = _decoded(image.path, "RGB")
+    left, top, right, bottom = box = image.position[:4]
+    if not (0 <= left < right <= decoded.width and 0 <= top < bottom <= decoded.height):
+        raise ImageError(f"the box {box} does not lie within its {decoded.width} x {decoded.height} pixels.")
+    return np.asarray(decoded.crop(box))
+
+
+def _decoded(path: str, mode: str) -> Image.Image:
+    encoded = read_file(path)
+    try:
+        return Image.open(io.BytesIO(encoded), formats=("JPEG", "PNG")).convert(mode)
+    except Exception as error:  # Pillow lets slip whatever damaged bytes make it stumble over
+        raise ImageError(f"it is empty, damaged, cut short, or neither JPEG nor PNG ({error}).") from error
 
 
 def read_row(pixels: UInt8[np.ndarray, "n_images ..."], image: ImageFile) -> UInt8[np.ndarray, "..."]:
@@ -218,7 +243,7 @@ class Layout:
         folder: below torchvision's root.
         needs: what must be in it.
         classes: reads them, given the folder.
-        published: where the dataset is published, and how much there is to download.
+        published: what there is to download.
         downloads: the arguments of torchvision's class, once for each part that it downloads.
     """
 
@@ -229,7 +254,11 @@ class Layout:
     downloads: Iterable[dict] = ()
 
 
-_CIFAR = "{}-python.tar.gz of www.cs.toronto.edu/~kriz/cifar.html ({} MB)"
+AIRCRAFT = ("data/images", "data/images_box.txt", "data/images_variant_trainval.txt", "data/images_variant_test.txt")
+SIGNS = ("GTSRB/Training", "GTSRB/Final_Test/Images", "GT-final_test.csv")
+DIGITS = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte", "train-images-idx3-ubyte", "train-labels-idx1-ubyte")
+BATCHES = ("test_batch", "batches.meta", *(f"data_batch_{k}" for k in range(1, 6)))
+TRAIN, TEST = {"split": "train"}, {"split": "test"}
 LAYOUTS = {
     "Omniglot": Layout(
         "omniglot-py",
@@ -239,59 +268,44 @@ LAYOUTS = {
         ({"background": True}, {"background": False}),
     ),
     "FGVCAircraft": Layout(
-        "fgvc-aircraft-2013b",
-        ("data/images", "data/images_box.txt", "data/images_variant_trainval.txt", "data/images_variant_test.txt"),
-        aircraft,
-        "fgvc-aircraft-2013b.tar.gz of www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft (2.8 GB)",
-        ({"split": "trainval"},),
+        "fgvc-aircraft-2013b", AIRCRAFT, aircraft, "fgvc-aircraft-2013b.tar.gz (2.8 GB)", ({"split": "trainval"},)
     ),
-    "DTD": Layout(
-        "dtd/dtd",
-        ("images",),
-        textures,
-        "dtd-r1.0.1.tar.gz of www.robots.ox.ac.uk/~vgg/data/dtd (about 600 MB)",
-        ({"split": "train"},),
-    ),
+    "DTD": Layout("dtd/dtd", ("images",), textures, "dtd-r1.0.1.tar.gz (about 600 MB)", (TRAIN,)),
     "Flowers102": Layout(
         "flowers-102",
         ("jpg", "imagelabels.mat"),
         flowers,
-        "102flowers.tgz and imagelabels.mat of www.robots.ox.ac.uk/~vgg/data/flowers/102 (about 350 MB)",
-        ({"split": "train"},),
+        "102flowers.tgz and imagelabels.mat (about 350 MB)",
+        (TRAIN,),
     ),
     "GTSRB": Layout(
         "gtsrb",
-        ("GTSRB/Training", "GTSRB/Final_Test/Images", "GT-final_test.csv"),
+        SIGNS,
         traffic_signs,
-        "GTSRB-Training_fixed.zip, GTSRB_Final_Test_Images.zip and GTSRB_Final_Test_GT.zip of benchmark.ini.rub.de "
-        "(about 300 MB)",
-        ({"split": "train"}, {"split": "test"}),
+        "GTSRB-Training_fixed.zip, GTSRB_Final_Test_Images.zip and GTSRB_Final_Test_GT.zip (about 300 MB)",
+        (TRAIN, TEST),
     ),
     "MNIST": Layout(
-        "MNIST/raw",
-        ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte", "train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
-        partial(arrays, "MNIST", "t10k-images-idx3-ubyte"),
-        "the four files of MNIST (about 11 MB)",
-        ({"train": False},),
+        "MNIST/raw", DIGITS, partial(arrays, "MNIST", DIGITS[0]), "the four files of MNIST (11 MB)", ({"train": False},)
     ),
     "CIFAR10": Layout(
         "cifar-10-batches-py",
-        ("test_batch", "batches.meta", *(f"data_batch_{k}" for k in range(1, 6))),
+        BATCHES,
         partial(arrays, "CIFAR10", "test_batch"),
-        _CIFAR.format("cifar-10", 170),
+        "cifar-10-python.tar.gz (170 MB)",
         ({"train": False},),
     ),
     "CIFAR100": Layout(
         "cifar-100-python",
         ("test", "meta", "train"),
         partial(arrays, "CIFAR100", "test"),
-        _CIFAR.format("cifar-100", 169),
+        "cifar-100-python.tar.gz (169 MB)",
         ({"train": False},),
     ),
     "CocoDetection": Layout(
         ".",
         ("train2017", ANNOTATIONS),
-        mscoco,
+        lambda folder: Classes(mscoco(folder), read=read_box),
         "train2017.zip (18 GB) and annotations_trainval2017.zip (241 MB) of cocodataset.org",
     ),
 }

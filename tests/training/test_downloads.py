@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from tcnaps.datasets.downloads import DownloadError, download
+from tcnaps.training.downloads import DownloadError, download
 
 CONTENT = bytes(range(256)) * 2_000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
