@@ -215,7 +215,7 @@ def test_refusing_names_files_and_counts_all_and_repaired_images_are_read_again(
             prepare(tmp_path / "data", damaged, **options)
     assert len(readers.reads()) == 45 + 3 + 6  # the second time, chunks with unreadable images alone
     for name in UNREADABLE:
-        (file,) = damaged.glob(f"*/*/{name}")
+        (file,) = (folder / name for folder in damaged.glob("*/*") if os.path.lexists(folder / name))
         file.rmdir() if name == "folder.png" else file.unlink()
     assert_same(arrays_of(tmp_path / "data", damaged, **options), expected(damaged))
 
