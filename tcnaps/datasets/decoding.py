@@ -10,10 +10,7 @@ An image that isn't square is squashed to a square, as in Meta-Dataset: nothing 
 import io
 import os
 import stat
-import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import get_args
@@ -30,8 +27,6 @@ try:
 except ImportError:  # optional: needed for the fast DCT alone
     simplejpeg = None
 
-JPEG_DCTS = ("accurate", "fast")
-MAXIMUM_BYTES = 1 << 30  # of an encoded image
 MAXIMUM_PIXELS = 150_000_000  # below the 179 million at which Pillow itself refuses an image
 # No formats with weak signatures (TGA: any bytes may look like one), and none that are programs (EPS).
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000", "AVIF")
@@ -45,7 +40,6 @@ UPRIGHT = {  # EXIF orientation -> what turns the image upright
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-_WARNINGS = threading.Lock()  # Python's warning filters are shared by all threads
 
 
 class ImageError(DatasetError):
@@ -88,14 +82,11 @@ def read_file(path: str | Path) -> bytes:
     """The bytes of an image file.
 
     Raises:
-        ImageError: it is a folder, a pipe or a device, from which reading might never end, or larger than 1 GiB.
+        ImageError: it is a folder, a pipe or a device, from which reading might never end.
         OSError: it can't be read.
     """
-    found = os.stat(path)
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(os.stat(path).st_mode):
         raise ImageError("it is not a file.")
-    if found.st_size > MAXIMUM_BYTES:
-        raise ImageError(f"it has {found.st_size} bytes, more than {MAXIMUM_BYTES}: scale it down first.")
     return Path(path).read_bytes()
 
 
@@ -163,7 +154,7 @@ def _columns(n: int, size: int) -> tuple[np.ndarray, ...]:
 def _check_options(size: int, resampling: str, jpeg_dct: str) -> None:
     if size < 1:
         raise ValueError(f"An image can't have a side of {size} pixels; it must be at least 1.")
-    for value, choices in ((resampling, get_args(Resampling)), (jpeg_dct, JPEG_DCTS)):
+    for value, choices in ((resampling, get_args(Resampling)), (jpeg_dct, ("accurate", "fast"))):
         if value not in choices:
             raise ValueError(f"There is no '{value}'; there are: {', '.join(choices)}.")
     if jpeg_dct == "fast" and simplejpeg is None:
@@ -182,7 +173,7 @@ def _rgb(encoded: bytes, fast: bool, orient: bool) -> Image.Image:
     if not encoded:
         raise ImageError("it is empty (0 bytes).")
     try:
-        with _quiet():
+        with warnings.catch_warnings(action="ignore"):  # of corrupt EXIF data, for instance
             image = Image.open(io.BytesIO(encoded), formats=_formats())
             if image.width * image.height > MAXIMUM_PIXELS:
                 raise ImageError(
@@ -210,14 +201,6 @@ def _formats() -> tuple[str, ...]:
     """The formats that this build of Pillow reads."""
     Image.init()
     return tuple(name for name in FORMATS if name in Image.OPEN)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silences Pillow's warnings, for instance of corrupt EXIF data: what matters is an error or handled here."""
-    with _WARNINGS, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def _turn(image: Image.Image) -> Image.Transpose | None:

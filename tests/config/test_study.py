@@ -2,6 +2,7 @@ import copy
 
 import pytest
 import yaml
+from pydantic import TypeAdapter, ValidationError
 
 from tcnaps.config import ConfigError, FixedProtocol, load_study, project_root, settings
 from tcnaps.method.variants import TRAININGS
@@ -254,3 +255,9 @@ def test_the_studies_of_the_project_are_valid():
     assert files
     for file in files:
         assert load_study(file).name == file.stem
+
+
+@pytest.mark.parametrize("source", ["quickdraw", "cub", "fungi"])
+def test_a_removed_source_names_another(source):
+    with pytest.raises(ValidationError, match=f"the source '{source}' is gone: .*'records'"):
+        TypeAdapter(settings.Dataset).validate_python({"source": source, "domain": "in", "path": "x"})

@@ -77,6 +77,12 @@ def test_a_split_file(tree, tmp_path, layout):
     }
 
 
+def test_a_list_of_images(tree, tmp_path):
+    root = tree("a/2.jpg", "a/10.jpg", "a/3.jpg", "b/1.jpg", "c/1.jpg")
+    (tmp_path / "splits.csv").write_text("file,class,split\na/10.jpg,x,train\nb/1.jpg,x,train\na/2.jpg,y,test\n")
+    assert listed(root, splits="splits.csv") == {"train": {"x": ["a/10.jpg", "b/1.jpg"]}, "test": {"y": ["a/2.jpg"]}}
+
+
 def test_split_files_and_fractions_put_the_folders_of_a_class_together(tree, tmp_path):
     root = tree("train/a/2.jpg", "train/b/1.jpg", "test/a/1.jpg", "test/b/1.jpg", "val/c/1.jpg", "train/a/10.jpg")
     (tmp_path / "splits.json").write_text('{"train": ["a"], "test": ["b", "c"]}')

@@ -211,7 +211,7 @@ def test_archives_of_classes_are_to_be_unpacked(tmp_path):
 
 def test_a_folder_of_no_known_layout_is_an_error_with_help(tmp_path):
     for source in (mini(tmp_path), tiered(tmp_path), tiered(tmp_path, str(tmp_path)), feti(tmp_path, "a.csv")):
-        with pytest.raises(DatasetError, match="docs/data.md says how to get"):
+        with pytest.raises(DatasetError, match="docs/data.md says more"):
             source.listing()
         assert source.needs[0] == tmp_path
 

@@ -90,7 +90,7 @@ def test_without_data_a_list_says_what_is_missing_where_it_looked_and_how_to_get
         "torchvision": "Set 'download: true' to have torchvision download",
         "mini-imagenet": "github.com/twitter-research/meta-learning-lstm",
         "tiered-imagenet": "github.com/renmengye/few-shot-ssl-public",
-        "feti": "in test_classes, name the test.csv of both",
+        "feti": "test_classes names the test.csv of",
         "folder": "Images must lie in one of these ways",
     }
     parts = re.split(r"^(?=\S+: \S+, /)", said, flags=re.MULTILINE)[1:]

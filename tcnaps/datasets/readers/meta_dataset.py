@@ -22,7 +22,8 @@ FILE_PATTERN = "{}.tfrecords"
 SHOWN = 5  # damaged files that a message names
 HELP = (
     "'path' must be the folder of one dataset, like records/omniglot, with dataset_spec.json and 0.tfrecords, "
-    "1.tfrecords and so on. Meta-Dataset's programs make them; see docs/data.md."
+    "1.tfrecords and so on. Meta-Dataset's programs make them: "
+    "doc/dataset_conversion.md of github.com/google-research/meta-dataset."
 )
 
 

@@ -23,16 +23,19 @@ from tcnaps.datasets.readers.csv_lists import (
 from tcnaps.datasets.readers.folders import Classes, class_folders, list_folders, own_splits, subfolders
 
 MINI_HELP = """\
-mini-ImageNet must lie there in one of these ways; docs/data.md says how to get it:
+mini-ImageNet must lie there in one of these ways. Lists: github.com/twitter-research/meta-learning-lstm; images:
+github.com/yaoyao-liu/mini-imagenet-tools makes them. docs/data.md says more.
     train.csv  val.csv  test.csv  images/n0153282900000005.jpg
     train/n01532829/*.jpg  val/n01855672/*.jpg  test/n01930112/*.jpg"""
 TIERED_HELP = """\
-tiered-ImageNet must lie there in one of these ways; docs/data.md says how to get it:
+tiered-ImageNet must lie there in one of these ways. Lists: github.com/renmengye/few-shot-ssl-public; images: those of
+ILSVRC 2012, from image-net.org. docs/data.md says more.
     train/n02687172/*.jpg  val/n…/*.jpg  test/n…/*.jpg
     n01440764/*.JPEG  n01443537/*.JPEG …               an ImageNet folder; class_lists: the folder of the lists"""
 FETI_HELP = """\
 FETI is ImageNet without the test classes of mini- and tiered-ImageNet: its 1,000 folders must lie there, or a folder
-train with them; test_classes names the test.csv of both benchmarks. docs/data.md says how to get them."""
+train with them; test_classes names the test.csv of github.com/twitter-research/meta-learning-lstm and of
+github.com/renmengye/few-shot-ssl-public. docs/data.md says more."""
 
 
 def open_mini_imagenet(name: str, dataset: MiniImageNet, root: Path) -> FileSource:

@@ -20,9 +20,7 @@ ANNOTATIONS = "annotations/instances_train2017.json"
 
 
 def mscoco(folder: Path) -> dict[str, Images]:
-    """The 80 categories of MSCOCO's objects, in the annotations' order, each with its box and the annotation's number.
-
-    Without the number, two objects that fill their image (a pizza and its table) would be one image in two classes.
+    """The 80 categories of MSCOCO's objects, in the annotations' order, each with its box.
 
     Args:
         folder: with train2017/ and the annotations.
@@ -45,7 +43,7 @@ def mscoco(folder: Path) -> dict[str, Images]:
     except (KeyError, TypeError, ValueError) as error:
         raise DatasetError(f"{file} is not MSCOCO's list of objects ({error!r}). {AGAIN}") from error
     check_present(folder / "train2017", set(files), file.name)
-    positions = np.column_stack([enlarged(boxes, sizes), np.arange(len(boxes))])
+    positions = enlarged(boxes, sizes)
     return {
         category: Images(str(folder / "train2017"), tuple(files[k] for k in numbers), positions[numbers])
         for category, numbers in members.items()

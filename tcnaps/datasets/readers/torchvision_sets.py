@@ -62,7 +62,7 @@ def open_torchvision(name: str, dataset: settings.Torchvision, root: Path) -> Fi
     layout, lists = LAYOUTS[kind], list_files(dataset.splits, root)
     folder = base / layout.folder
     needs = tuple(folder / part for part in layout.needs)
-    by_hand = f"unpack {layout.published} so that there is {needs[0]}"
+    by_hand = f"unpack what docs/data.md names so that there is {needs[0]}"
     help, fetch = f"{kind} is not downloaded by torchvision: {by_hand}.", lambda: None
     if layout.downloads:
         help = f"Set 'download: true' to have torchvision download {kind} to {base}, or {by_hand}."
@@ -207,6 +207,11 @@ def _decoded(path: str, mode: str) -> Image.Image:
         raise ImageError(f"it is empty, damaged, cut short, or neither JPEG nor PNG ({error}).") from error
 
 
+def objects(folder: Path) -> Classes:
+    """MSCOCO's objects, each cut out by its box."""
+    return Classes(mscoco(folder), read=read_box)
+
+
 def read_row(pixels: UInt8[np.ndarray, "n_images ..."], image: ImageFile) -> UInt8[np.ndarray, "..."]:
     """One image of an array that holds all of them."""
     return pixels[image.position[0]]
@@ -243,14 +248,12 @@ class Layout:
         folder: below torchvision's root.
         needs: what must be in it.
         classes: reads them, given the folder.
-        published: what there is to download.
         downloads: the arguments of torchvision's class, once for each part that it downloads.
     """
 
     folder: str
     needs: tuple[str, ...]
     classes: Callable[[Path], Classes]
-    published: str
     downloads: Iterable[dict] = ()
 
 
@@ -258,54 +261,18 @@ AIRCRAFT = ("data/images", "data/images_box.txt", "data/images_variant_trainval.
 SIGNS = ("GTSRB/Training", "GTSRB/Final_Test/Images", "GT-final_test.csv")
 DIGITS = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte", "train-images-idx3-ubyte", "train-labels-idx1-ubyte")
 BATCHES = ("test_batch", "batches.meta", *(f"data_batch_{k}" for k in range(1, 6)))
-TRAIN, TEST = {"split": "train"}, {"split": "test"}
+PARTS = ("images_background", "images_evaluation")
+TRAIN, TEST, NOT_TRAIN = {"split": "train"}, {"split": "test"}, {"train": False}
 LAYOUTS = {
-    "Omniglot": Layout(
-        "omniglot-py",
-        ("images_background", "images_evaluation"),
-        omniglot,
-        "images_background.zip and images_evaluation.zip of github.com/brendenlake/omniglot (about 15 MB)",
-        ({"background": True}, {"background": False}),
-    ),
-    "FGVCAircraft": Layout(
-        "fgvc-aircraft-2013b", AIRCRAFT, aircraft, "fgvc-aircraft-2013b.tar.gz (2.8 GB)", ({"split": "trainval"},)
-    ),
-    "DTD": Layout("dtd/dtd", ("images",), textures, "dtd-r1.0.1.tar.gz (about 600 MB)", (TRAIN,)),
-    "Flowers102": Layout(
-        "flowers-102",
-        ("jpg", "imagelabels.mat"),
-        flowers,
-        "102flowers.tgz and imagelabels.mat (about 350 MB)",
-        (TRAIN,),
-    ),
-    "GTSRB": Layout(
-        "gtsrb",
-        SIGNS,
-        traffic_signs,
-        "GTSRB-Training_fixed.zip, GTSRB_Final_Test_Images.zip and GTSRB_Final_Test_GT.zip (about 300 MB)",
-        (TRAIN, TEST),
-    ),
-    "MNIST": Layout(
-        "MNIST/raw", DIGITS, partial(arrays, "MNIST", DIGITS[0]), "the four files of MNIST (11 MB)", ({"train": False},)
-    ),
-    "CIFAR10": Layout(
-        "cifar-10-batches-py",
-        BATCHES,
-        partial(arrays, "CIFAR10", "test_batch"),
-        "cifar-10-python.tar.gz (170 MB)",
-        ({"train": False},),
-    ),
+    "Omniglot": Layout("omniglot-py", PARTS, omniglot, ({"background": True}, {"background": False})),
+    "FGVCAircraft": Layout("fgvc-aircraft-2013b", AIRCRAFT, aircraft, ({"split": "trainval"},)),
+    "DTD": Layout("dtd/dtd", ("images",), textures, (TRAIN,)),
+    "Flowers102": Layout("flowers-102", ("jpg", "imagelabels.mat"), flowers, (TRAIN,)),
+    "GTSRB": Layout("gtsrb", SIGNS, traffic_signs, (TRAIN, TEST)),
+    "MNIST": Layout("MNIST/raw", DIGITS, partial(arrays, "MNIST", DIGITS[0]), (NOT_TRAIN,)),
+    "CIFAR10": Layout("cifar-10-batches-py", BATCHES, partial(arrays, "CIFAR10", "test_batch"), (NOT_TRAIN,)),
     "CIFAR100": Layout(
-        "cifar-100-python",
-        ("test", "meta", "train"),
-        partial(arrays, "CIFAR100", "test"),
-        "cifar-100-python.tar.gz (169 MB)",
-        ({"train": False},),
+        "cifar-100-python", ("test", "meta", "train"), partial(arrays, "CIFAR100", "test"), (NOT_TRAIN,)
     ),
-    "CocoDetection": Layout(
-        ".",
-        ("train2017", ANNOTATIONS),
-        lambda folder: Classes(mscoco(folder), read=read_box),
-        "train2017.zip (18 GB) and annotations_trainval2017.zip (241 MB) of cocodataset.org",
-    ),
+    "CocoDetection": Layout(".", ("train2017", ANNOTATIONS), objects),
 }
