@@ -8,6 +8,7 @@ import ipywidgets
 import numpy as np
 import pandas as pd
 from ipywidgets import Layout
+from jaxtyping import UInt8
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
@@ -38,9 +39,7 @@ STYLE = """<style>
 
 def new_figure(width: float | int, height: float | int) -> Figure:
     """A figure of so many pixels on the page, unknown to pyplot. Call it inside `figures.style.style()`."""
-    figure = Figure((width / PIXELS_PER_INCH, height / PIXELS_PER_INCH), dpi=PIXELS_PER_INCH)
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure((width / PIXELS_PER_INCH, height / PIXELS_PER_INCH), dpi=PIXELS_PER_INCH)
 
 
 def png(figure: Figure) -> bytes:
@@ -58,14 +57,6 @@ def png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def saved(figure: Figure, kind: str, **options) -> bytes:
-    """A figure as PNG or PDF, as matplotlib saves it."""
-    buffer = BytesIO()
-    with style():
-        figure.savefig(buffer, format=kind, **options)
-    return buffer.getvalue()
-
-
 def readable_on(colour: np.ndarray) -> str:
     """Black or white, whichever stands out more from a colour in [0, 1]."""
     return "black" if colour @ np.array([0.299, 0.587, 0.114]) > 0.45 else "white"
@@ -74,6 +65,14 @@ def readable_on(colour: np.ndarray) -> str:
 def data_address(content: bytes, kind: str) -> str:
     """Content as the address of an image or a download."""
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def image_address(image: UInt8[np.ndarray, "height width 3"]) -> str:
+    """An image of a dataset as an address: PNG, or JPEG where it is large."""
+    kind, options = ("png", {}) if len(image) <= 48 else ("jpeg", {"quality": 90})
+    buffer = BytesIO()
+    Image.fromarray(image).save(buffer, kind, **options)
+    return data_address(buffer.getvalue(), f"image/{kind}")
 
 
 class Picture(ipywidgets.Image):
@@ -110,7 +109,10 @@ class HoverPicture(ipywidgets.GridBox):
             points: of `view_data.Seen`; their panels are the figure's axes, in order.
             description: for those who cannot see the picture.
         """
-        self.image.value = saved(figure, "png", dpi=DOTS_PER_INCH, pil_kwargs={"compress_level": 1})
+        buffer = BytesIO()
+        with style():
+            figure.savefig(buffer, format="png", dpi=DOTS_PER_INCH, pil_kwargs={"compress_level": 1})
+        self.image.value = buffer.getvalue()
         self._description = html.escape(description)
         places = [(row, *_place(figure, row)) for row in points.itertuples()]
         across, down = WIDTH / 100, WIDTH / 100 * figure.get_figheight() / figure.get_figwidth()
