@@ -5,6 +5,7 @@ Every number comes from `tcnaps.evaluation`. This module selects, sorts and name
 
 from collections.abc import Collection, Sequence
 
+import numpy as np
 import pandas as pd
 
 from tcnaps.config import Study
@@ -120,7 +121,8 @@ def chosen(
     if ways is not None:
         table = table[table["way"].between(*ways)]
     if shots is not None:
-        table = table[[any(shots[0] <= shot <= shots[1] for shot in own) for own in table["shots"]]]
+        some = [any(shots[0] <= shot <= shots[1] for shot in own) for own in table["shots"]]
+        table = table[np.array(some, dtype=bool)]
     column, rising = SORTS[sort]
     if column == "episode":
         return table

@@ -133,7 +133,7 @@ def check_all(widget):
         assert re.findall(r"\d\.\d\d(?=(?: ↻)?</span></div>)", widget._sheet.value) == confidences
     else:
         counts = episode_table.confusion(own, step).to_numpy()
-        assert [int(n) for n in re.findall(r"<b>(\d+)</b>", widget._confusion.value)] == list(counts[counts > 0])
+        assert [int(n) for n in re.findall(r"<b[^>]*>(\d+)</b>", widget._confusion.value)] == list(counts[counts > 0])
 
 
 def test_the_first_display_is_complete_when_the_cell_ends(study):
@@ -188,7 +188,7 @@ def test_images_are_those_of_the_episode(study):
         blobs(own["dataset"].iloc[0], "test"),
         study.evaluations["variable"].protocol,
         study.seed,
-        own["episode"].iloc[0],
+        int(own["episode"].iloc[0]),
     )
     for position, number in enumerate(draw.support_images):
         assert (np.asarray(Image.open(io.BytesIO(base64.b64decode(shown[f"s{position}"])))) == images[number]).all()
@@ -384,7 +384,7 @@ def test_a_long_name_keeps_both_ends():
 
 
 def test_list_is_cut_to_what_a_browser_can_hold(study, monkeypatch):
-    monkeypatch.setattr(explorer_controls, "MOST_LISTED", 5)
+    monkeypatch.setattr(explorer_widget, "MOST_LISTED", 5)
     widget = explorer(study)
     assert len(widget.controls["episodes"].options) == 5 and len(widget.listed) == 12
     assert "The list holds the first 5 of them." in widget._count.value

@@ -17,6 +17,10 @@ from tcnaps.widgets import stepper, stepper_data, widget_base
 from tcnaps.widgets.stepper_widget import changes_table
 
 
+# Random networks make small features, and the tests move identity_weight far up.
+pytestmark = pytest.mark.filterwarnings("ignore:The features' total variance")
+
+
 @pytest.fixture(scope="module")
 def networks(tmp_path_factory):
     root = tmp_path_factory.mktemp("root")
