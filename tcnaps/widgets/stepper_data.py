@@ -21,7 +21,6 @@ from tcnaps.method.stopping import stopping_step
 from tcnaps.method.variants import Variant
 from tcnaps.widgets.episode_features import EpisodeFeatures
 from tcnaps.widgets.episode_table import counted, refined, shots_in_words
-from tcnaps.widgets.explorer_data import one_of
 
 _MAHALANOBIS = {"metric": "mahalanobis", "log_determinant": False, "scale": 1.0, "update": "means and covariances"}
 # What the stepper's menu changes of a head; the rest, the identity_weight among it, stays the training's.
@@ -81,9 +80,8 @@ def with_head(head: Head, name: str, identity_weight: float | int) -> Head:
         name: of `HEADS`.
 
     Raises:
-        ValueError: there is no such head, or the identity_weight is not above 0.
+        ValueError: the identity_weight is not above 0.
     """
-    one_of("head", name, HEADS, "Heads are")
     return replace(head, **HEADS[name], identity_weight=float(identity_weight))
 
 
@@ -93,11 +91,7 @@ def run(features: EpisodeFeatures, head: Head | None = None, steps: int = 10, pl
     Args:
         head: default: that of the training.
         plane: of `PLANES`: the two directions that best tell these classes apart, or those of the largest spread.
-
-    Raises:
-        ValueError: there is no such plane.
     """
-    one_of("plane", plane, PLANES, "Planes are")
     head = head or features.head
     sets = features.support_features, features.support_labels, features.query_features
     found = list(islice(refinement_steps(*sets, head=head), steps + 1))
@@ -139,12 +133,7 @@ def changes(features: EpisodeFeatures, trajectory: Trajectory, step: int, which:
     Returns:
         `query`, `true`, `before` and `after` (labels; −1 before step 0), `confidence_before` (NaN before
         step 0), `confidence_after` and `outcome`.
-
-    Raises:
-        ValueError: there is no such step or choice.
     """
-    one_of("choice of queries", which, ("changed", "wrong", "all"), "Choices are")
-    _check_step(trajectory, step)
     after, right, changed = trajectory.labels[step], trajectory.right[step], trajectory.changed[step]
     was_right = trajectory.right[max(step - 1, 0)]
     cases = [right & ~was_right, ~right & was_right, changed & ~right, right]
@@ -198,12 +187,7 @@ def convergence(trajectory: Trajectory) -> Verdict:
 
 
 def status(trajectory: Trajectory, step: int) -> str:
-    """A step in one line.
-
-    Raises:
-        ValueError: there is no such step.
-    """
-    _check_step(trajectory, step)
+    """A step in one line."""
     done = (
         "classes of the support set"
         if step == 0
@@ -250,8 +234,3 @@ def _directions(features: EpisodeFeatures, responsibilities: Tensor, plane: str)
         "true classes": one_hot(features.query_labels, len(features.class_names), points),
     }[plane]
     return discriminative_plane(points, torch.cat([fixed, queries]))
-
-
-def _check_step(trajectory: Trajectory, step: int) -> None:
-    if not 0 <= step <= trajectory.last:
-        raise ValueError(f"There is no step {step}; steps are 0 to {trajectory.last}.")

@@ -4,6 +4,7 @@ No ipywidgets and no drawing. The numbers are those of `recall` and `statistics`
 in, and says in words what came out.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -212,14 +213,10 @@ def refinement_seen(rows: pd.DataFrame, training: str, recorded: int, datasets: 
 
 def query_count_variants(study: Study) -> list[str]:
     """The variants for which the study has fixed evaluations that differ only in their number of queries."""
-    counts: dict[tuple, dict[str, int]] = {}
-    for evaluation in study.evaluations.values():
-        if evaluation.protocol.kind == "fixed":
-            setting = counts.setdefault((evaluation.protocol.way, evaluation.protocol.shot), {})
-            for training in evaluation.trainings:
-                setting[training] = setting.get(training, 0) + 1
-    several = {training for setting in counts.values() for training, n in setting.items() if n > 1}
-    return [name for name in VARIANTS if VARIANTS[name].training in several]
+    fixed = [evaluation for evaluation in study.evaluations.values() if evaluation.protocol.kind == "fixed"]
+    counts = Counter((training, e.protocol.way, e.protocol.shot) for e in fixed for training in e.trainings)
+    several = {training for (training, *_), number in counts.items() if number > 1}
+    return [name for name, variant in VARIANTS.items() if variant.training in several]
 
 
 def query_episodes(study: Study, variants: Sequence[str]) -> pd.DataFrame:

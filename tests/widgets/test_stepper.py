@@ -16,7 +16,6 @@ from tcnaps.training.checkpoints import CheckpointError, checkpoint_folder
 from tcnaps.widgets import stepper, stepper_data, widget_base
 from tcnaps.widgets.stepper_widget import changes_table
 
-
 # Random networks make small features, and the tests move identity_weight far up.
 pytestmark = pytest.mark.filterwarnings("ignore:The features' total variance")
 
