@@ -25,6 +25,8 @@ if (!window.tcnapsKeys) {
 """
 _LOOK = """
 .tcnaps-widget .xwords {line-height:1.4;}
+.tcnaps-widget .xchip {display:inline-block;min-width:14px;padding:0 3px;border-radius:3px;text-align:center;
+  font-weight:bold;font-size:11px;box-shadow:inset 0 0 0 1px rgba(128,128,128,.5);}
 .tcnaps-widget .xscroll {overflow:auto;line-height:1.25;color:var(--jp-ui-font-color1,#000);}
 .tcnaps-widget .xtable {border-collapse:collapse;font-size:12px;}
 .tcnaps-widget .xtable th {position:sticky;top:0;z-index:1;background:var(--jp-layout-color1,#fff);text-align:left;

@@ -13,8 +13,8 @@ from matplotlib.colors import to_hex
 
 from tcnaps.figures.clustering import class_colours
 from tcnaps.widgets.controls import table
-from tcnaps.widgets.episode_table import Replayed, letter
-from tcnaps.widgets.pictures import image_address, readable_on
+from tcnaps.widgets.episode_table import Replayed
+from tcnaps.widgets.pictures import chips, image_address
 
 MOST_SUPPORT = 10  # support images of a class that are shown
 RIGHT, WRONG, CHANGED = "✓", "✗", "↻"
@@ -31,8 +31,6 @@ LOOK = """
 .tcnaps-explorer .ximage {width:var(--side);height:var(--side);border:3px solid #999;box-sizing:content-box;
   background-size:cover;}
 .tcnaps-explorer .xwrong .ximage {border-style:dashed;}
-.tcnaps-explorer .xchip {display:inline-block;min-width:14px;padding:0 3px;border-radius:3px;text-align:center;
-  font-weight:bold;font-size:11px;box-shadow:inset 0 0 0 1px rgba(128,128,128,.5);}
 .tcnaps-explorer .xquiet {color:var(--jp-ui-font-color2,#555);white-space:nowrap;}
 .tcnaps-explorer .xmatrix td, .tcnaps-explorer .xmatrix th {text-align:center;padding:2px 3px;min-width:20px;}
 .tcnaps-explorer .xmatrix td:first-child {text-align:left;white-space:nowrap;position:sticky;left:0;
@@ -69,13 +67,7 @@ class Drawer:
     def __init__(self, names: Sequence[str], images: Replayed | None):
         self.names, self.images = list(names), images
         self.support = None if images is None else _shown_support(images)
-        colours = class_colours(len(names))
-        self.frames = [to_hex(colour) for colour in colours]
-        self.chips = [
-            f'<span class="xchip" style="background:{to_hex(colour)};color:{readable_on(colour)}" '
-            f'title="{html.escape(name)}">{letter(label)}</span>'
-            for label, (name, colour) in enumerate(zip(names, colours))
-        ]
+        self.frames, self.chips = [to_hex(colour) for colour in class_colours(len(names))], chips(names)
 
     def sheet(self, found: pd.DataFrame, recalls: pd.DataFrame) -> str:
         """Support images and queries of each class, with what is predicted for the queries.

@@ -61,11 +61,7 @@ def explorer(
     """
     possible = explorer_data.evaluations_of(study, [better, than])
     evaluation = possible[0] if evaluation is None else evaluation
-    explorer_data.variants_of(study, evaluation)  # an unknown evaluation is an error that names the known ones
-    if evaluation not in possible:
-        raise ValueError(
-            f"Evaluation '{evaluation}' does not serve {better} and {than}; these do: {', '.join(possible)}."
-        )
+    explorer_data.one_of("evaluation", evaluation, possible, f"Those that serve {better} and {than} are")
     _check_different(better, than)
     key = study_key(study), explorer_data.results_stamp(study), evaluation, better, than
     return shown_again("explorer", key, lambda: Explorer(study, evaluation, better, than))

@@ -1,27 +1,22 @@
-"""What the stepper draws, with matplotlib: a refinement step in the plane with its legend, and curves over steps.
+"""What the stepper draws, with matplotlib: a refinement step in the plane, and curves over steps.
 
 Nothing is told by colour alone: letters name the classes, squares and crosses mark wrong answers.
 """
-
-from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Int
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from tcnaps.evaluation.projection import PlaneView
 from tcnaps.figures.clustering import class_colours, covariance_ellipse
-from tcnaps.figures.style import BLACK, BLUE, GREY, VERMILLION, plain_text
-from tcnaps.widgets.episode_table import letter, shortened
-from tcnaps.widgets.pictures import PIXELS_PER_INCH, readable_on
+from tcnaps.figures.style import BLACK, BLUE, GREY, VERMILLION
+from tcnaps.widgets.episode_table import letter
+from tcnaps.widgets.pictures import readable_on
 
 MOST_LETTERED = 250  # points that get a letter of their own
-MOST_NAMED = 12  # classes with a line in the legend
 HALO = [withStroke(linewidth=2.2, foreground="white")]
 
 
@@ -56,33 +51,6 @@ def plane_step(
     ax.set(xticks=[], yticks=[])
     ax.grid(False)
     ax.spines[:].set(visible=True, color="#C8C8C8")
-
-
-def plane_legend(figure: Figure, names: Sequence[str]) -> None:
-    """On a figure of its own: the classes' letters, names and colours, and the meaning of `plane_step`'s symbols."""
-    signs = [
-        _mark("o", "query, right", color=GREY),
-        _mark("s", "query, wrong", color=GREY),
-        _mark("*", "support", color=GREY),
-        _mark("o", "label changed", markerfacecolor="none", markeredgewidth=1.6),
-        _mark("X", "class mean", color=GREY),
-    ]
-    kept = names if len(names) <= MOST_NAMED else names[: MOST_NAMED - 1]
-    classes = [
-        _mark("X", plain_text(f"{letter(k)}: {shortened(name, 26)}"), color=colour)
-        for k, (name, colour) in enumerate(zip(kept, class_colours(len(names)), strict=False))
-    ]
-    if len(kept) < len(names):
-        classes.append(_mark("", f"… and {len(names) - len(kept)} more classes"))
-    shared = {"loc": "upper left", "borderaxespad": 0.2, "handletextpad": 0.3, "columnspacing": 0.9, "fontsize": 7.5}
-    line = 20 / (PIXELS_PER_INCH * figure.get_figheight())
-    figure.legend(handles=signs, bbox_to_anchor=(0, 1), ncols=len(signs), **shared)
-    figure.legend(handles=classes, bbox_to_anchor=(0, 1 - line), ncols=_legend_columns(names), **shared)
-
-
-def legend_height(names: Sequence[str]) -> int:
-    """The pixels on the page that `plane_legend` needs."""
-    return 24 + 17 * -(-min(len(names), MOST_NAMED) // _legend_columns(names))
 
 
 def step_curves(ax: Axes, curves: pd.DataFrame, step: int, answer: int, minimum: int, maximum: int) -> None:
@@ -143,13 +111,3 @@ def _set_limits(ax, view):
     ratio = (box.width * ax.figure.get_figwidth()) / (box.height * ax.figure.get_figheight())
     width, height = max(width, height * ratio), max(height, width / ratio)
     ax.set(xlim=(x - width / 2, x + width / 2), ylim=(y - height / 2, y + height / 2))
-
-
-def _legend_columns(names):
-    """As many as fit: three of short names, two of long ones."""
-    return 3 if max(map(len, names)) <= 16 else 2
-
-
-def _mark(marker, label, **options):
-    look = {"markersize": 8, "markeredgecolor": BLACK, "markeredgewidth": 0.8}
-    return Line2D([], [], linestyle="", marker=marker, label=label, **look | options)

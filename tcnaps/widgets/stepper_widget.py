@@ -2,6 +2,7 @@
 
 import html
 import math
+from collections.abc import Sequence
 from types import SimpleNamespace
 
 from ipywidgets import BoundedIntText, FloatLogSlider, HBox, Layout, VBox
@@ -12,7 +13,7 @@ from tcnaps.widgets import stepper_data, stepper_figures
 from tcnaps.widgets.controls import button, keys_and_look, menu, offer, row, slider, styled, table, text, words
 from tcnaps.widgets.episode_features import EpisodeFeatures, check_names, features_of, variants_of
 from tcnaps.widgets.episode_table import letter, shortened
-from tcnaps.widgets.pictures import Picture, image_address, new_figure
+from tcnaps.widgets.pictures import Picture, chips, image_address, new_figure
 from tcnaps.widgets.widget_base import StudyWidget, shown_again, study_key
 
 HIGHEST_EPISODE = 10**6  # episodes are drawn when they are asked for, so there is no last one
@@ -83,12 +84,10 @@ class Stepper(StudyWidget):
         self.trajectory: stepper_data.Trajectory | None = None
         self._place = self._training = None  # what the step and the head were last set for
         self._add_controls(variant, evaluation, dataset, episode)
-        self._status, self._about, self._verdict, self._changes = (
-            text(f"tcnaps-{name}") for name in ("status", "about", "verdict", "changes")
+        self._status, self._about, self._verdict, self._changes, self._legend = (
+            text(f"tcnaps-{name}") for name in ("status", "about", "verdict", "changes", "legend")
         )
-        self._plane, self._legend, self._curves = (
-            Picture(f"tcnaps-{name}") for name in ("plane-picture", "legend", "curves")
-        )
+        self._plane, self._curves = Picture("tcnaps-plane-picture"), Picture("tcnaps-curves")
         self._arrange()
         self._listen()
 
@@ -109,7 +108,7 @@ class Stepper(StudyWidget):
                 self.controls["head"].value = stepper_data.head_name(found.head) or self.controls["head"].value
                 self.controls["identity_weight"].value = float(found.head.identity_weight)
         self._place, self._training = found.place, found.variant.training
-        self._draw_legend()
+        self._legend.value = legend(found.class_names)
         self._recompute()
         self._body.layout.display = ""
 
@@ -224,12 +223,12 @@ class Stepper(StudyWidget):
             f"{html.escape(stepper_data.status(found, step))}</div>"
         )
 
-    def _draw_legend(self):
-        names = self.features.class_names
-        with style():
-            figure, _ = _figure(PLANE[0], stepper_figures.legend_height(names))
-            stepper_figures.plane_legend(figure, names)
-            self._legend.put(figure)
+
+def legend(names: Sequence[str]) -> str:
+    """As HTML: the classes' letters and names, and the meaning of the plane's symbols."""
+    classes = " &nbsp; ".join(f"{chip} {html.escape(shortened(name))}" for chip, name in zip(chips(names), names))
+    symbols = "● query, right &nbsp; ■ query, wrong &nbsp; ★ support &nbsp; ◯ label changed &nbsp; ✖ class mean"
+    return f'<div class="xwords" style="font-size:12px">{symbols}<br>{classes}</div>'
 
 
 def changes_table(features: EpisodeFeatures, trajectory: stepper_data.Trajectory, step: int, which: str) -> str:
@@ -263,7 +262,7 @@ def _cells(features, query):
     )
 
 
-def _figure(width, height, place=None):
+def _figure(width, height, place):
     figure = new_figure(width, height)
     figure.set_layout_engine("none")  # measuring texts takes longer than drawing them
-    return figure, None if place is None else figure.add_axes(place)
+    return figure, figure.add_axes(place)

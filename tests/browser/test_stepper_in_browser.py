@@ -39,7 +39,7 @@ def shows(view, features, found, step, minimum, maximum):
         words = re.sub(r"\s+", " ", text).strip()
         assert words.startswith(str(row.query)) and row.outcome in words, words
         assert f"{row.confidence_before:.2f}" in words and f"{row.confidence_after:.2f}" in words, words
-    for name in ("plane-picture", "curves", "legend"):
+    for name in ("plane-picture", "curves"):
         image = view.locator(f".tcnaps-{name}")
         assert image.evaluate("image => image.complete && image.naturalWidth > 0"), name
     assert not view.locator(".jupyter-widgets-error-widget").count()

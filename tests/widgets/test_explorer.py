@@ -277,8 +277,8 @@ def test_what_was_chosen_stays_when_the_cell_runs_again(study):
 
 def test_wrong_names_are_refused(study):
     for arguments, message in {
-        ("varied",): "no evaluation 'varied'. Study 'small' has: variable, 5-way-1-shot",
-        ("5-way-1-shot",): "'5-way-1-shot' does not serve Transductive and Simple; these do: variable",
+        ("varied",): "no evaluation 'varied'. Those that serve Transductive and Simple are: variable",
+        ("5-way-1-shot",): "no evaluation '5-way-1-shot'. Those that serve Transductive and Simple are: variable",
         (None, "Transductiv"): "no variant 'Transductiv'",
         (None, "GMM"): "No evaluation of study 'small' serves GMM and Simple",
         (None, "Simple"): "Simple can't be compared with itself",

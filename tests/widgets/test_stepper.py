@@ -14,7 +14,7 @@ from stepper_study import place, planted, write_networks
 
 from tcnaps.training.checkpoints import CheckpointError, checkpoint_folder
 from tcnaps.widgets import stepper, stepper_data, widget_base
-from tcnaps.widgets.stepper_widget import changes_table
+from tcnaps.widgets.stepper_widget import changes_table, legend
 
 # Random networks make small features, and the tests move identity_weight far up.
 pytestmark = pytest.mark.filterwarnings("ignore:The features' total variance")
@@ -68,7 +68,7 @@ def check(view):
     assert stepper_data.described(features) in words(view._about)
     assert stepper_data.about(features.variant) in words(view._about)
     assert view._changes.value == changes_table(features, found, choice.step, choice.which)
-    for image in (view._plane, view._curves, view._legend):
+    for image in (view._plane, view._curves):
         assert Image.open(BytesIO(image.value)).width == 2 * int(image.layout.width.removesuffix("px"))
 
 
@@ -231,6 +231,12 @@ def test_the_table_names_classes_confidences_and_outcomes():
     assert "Step 0 is the first" in changes_table(features, found, 0, "changed")
     quiet = next(step for step in range(1, 7) if not found.changed[step].any())
     assert "No label changed" in changes_table(features, found, quiet, "changed")
+
+
+def test_the_legend_names_every_class():
+    names = ["<cats>", *(f"class {k}" for k in range(29))]
+    shown = legend(names)
+    assert "&lt;cats&gt;" in shown and "<cats>" not in shown and ">AD</span> class 28" in shown
 
 
 def test_a_long_table_is_cut_and_says_so_and_nothing_wrong_is_said_too():

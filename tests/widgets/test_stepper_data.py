@@ -218,23 +218,6 @@ def test_the_plane_holds_everything_on_the_same_scale_at_every_step():
     assert len(set(limits)) == 1
 
 
-def legend_texts(names):
-    with style():
-        figure = pictures.new_figure(520, stepper_figures.legend_height(names))
-        stepper_figures.plane_legend(figure, names)
-        pictures.png(figure)
-    return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
-
-
-def test_very_many_classes_leave_names_out():
-    texts = legend_texts([f"a class with a rather long name, number {k}" for k in range(40)])
-    assert texts[-1] == "… and 29 more classes" and texts[5] == "A: a class with a r…number 0"
-
-
-def test_class_names_are_no_formulas():
-    assert legend_texts(["$\\frac{$", "US$ and A$"])[-2:] == ["A: \\$\\frac{\\$", "B: US\\$ and A\\$"]
-
-
 def test_curves_show_both_measures_and_the_answer():
     features = planted()
     found = stepper_data.run(features, steps=6)
