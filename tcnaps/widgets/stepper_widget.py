@@ -227,7 +227,7 @@ class Stepper(StudyWidget):
 def legend(names: Sequence[str]) -> str:
     """As HTML: the classes' letters and names, and the meaning of the plane's symbols."""
     classes = " &nbsp; ".join(f"{chip} {html.escape(shortened(name))}" for chip, name in zip(chips(names), names))
-    symbols = "● query, right &nbsp; ■ query, wrong &nbsp; ★ support &nbsp; ◯ label changed &nbsp; ✖ class mean"
+    symbols = "● right &nbsp; ■ wrong &nbsp; ★ support &nbsp; ◯ label changed &nbsp; ✖ class mean"
     return f'<div class="xwords" style="font-size:12px">{symbols}<br>{classes}</div>'
 
 
