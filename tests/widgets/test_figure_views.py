@@ -3,7 +3,6 @@
 import random
 from io import BytesIO
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
@@ -339,10 +338,3 @@ def test_running_a_cell_again_keeps_the_choices_unless_results_changed(tmp_path,
     assert refinement_view(study) is not view
     write_rows(study, seed=1)
     assert recall_view(study) is not view
-
-
-def test_no_figure_stays_open(study):
-    before = plt.get_fignums()
-    view = recall_view(study)
-    view.controls["save"].click()
-    assert plt.get_fignums() == before

@@ -109,13 +109,6 @@ def test_planes_are_orthonormal_projections_of_the_features(plane):
     np.testing.assert_allclose(directions.T @ directions, np.eye(2), atol=1e-4)
 
 
-def test_principal_components_do_not_depend_on_the_head():
-    features = planted()
-    heads = [stepper_data.with_head(features.head, name, 1) for name in ("Mahalanobis", "Euclidean")]
-    views = [stepper_data.run(features, head, 2, "principal components").view.points for head in heads]
-    np.testing.assert_allclose(*views)
-
-
 def test_changes_list_whose_label_changed_and_what_it_was_good_for():
     features = planted()
     found = stepper_data.run(features, steps=6)

@@ -39,12 +39,6 @@ def naive_recalls(rows, training, column, datasets, low, high):
     return found
 
 
-def test_first_choice_falls_back_to_what_there_is():
-    assert view_data.first_choice(["FEOT", "COT", "Simple"], ("Simple", "Transductive")) == ("Simple",)
-    assert view_data.first_choice(["FEOT", "COT"], ("Simple",)) == ("FEOT",)
-    assert view_data.first_choice([], ("Simple",)) == ()
-
-
 def test_recall_of_the_chosen_datasets_and_shots(rows, recalls):
     seen = view_data.recall_seen(recalls[:1], ("letters", "digits"), ("all",), (12, 14))
     point = seen.points.iloc[0]
