@@ -36,22 +36,13 @@ def place(patch, root):
     return small_study(trainings=["support", "support_and_query", "support_log_determinant"])
 
 
-def finish(generator):
-    """What work returns in the end."""
-    while True:
-        try:
-            next(generator)
-        except StopIteration as end:
-            return end.value
-
-
 def planted(way=3, shot=2, n_query=12, d=8, variant="Transductive", spread=1.5, seed=6, names=None):
     """Features in clusters that overlap enough for labels to change."""
     generator = torch.Generator().manual_seed(seed)
     centres = 2.2 * torch.randn(way, d, generator=generator)
     labels = [torch.arange(way).repeat_interleave(n) for n in (shot, n_query)]
     support, query = (centres[own] + spread * torch.randn(len(own), d, generator=generator) for own in labels)
-    pixels = np.random.default_rng(0).integers(0, 255, (way * (shot + n_query), 8, 8, 3), dtype=np.uint8)
+    pixels = np.random.default_rng(0).integers(0, 255, (way * n_query, 8, 8, 3), dtype=np.uint8)
     return episode_features.EpisodeFeatures(
         variant=VARIANTS[variant],
         evaluation="5-way",
@@ -62,7 +53,6 @@ def planted(way=3, shot=2, n_query=12, d=8, variant="Transductive", spread=1.5, 
         support_labels=labels[0],
         query_features=query,
         query_labels=labels[1],
-        support_images=pixels[: way * shot],
-        query_images=pixels[way * shot :],
+        query_images=pixels,
         head=Head(),
     )

@@ -20,7 +20,7 @@ import nbformat
 from tcnaps.config import Study, UserError, load_study, project_root
 from tcnaps.studies.batch import notebook_parameters
 from tcnaps.studies.run import BatchError
-from tcnaps.widgets.reading_mode import READ_ONLY
+from tcnaps.widgets import READ_ONLY
 
 NOTEBOOKS = ("12-stepper", "13-explorer", "14-views")
 # No file of the project is served, and kernels that nobody looks at are ended: with PyTorch they fill the memory.

@@ -1,11 +1,13 @@
 """The soft k-means stepper, the episode explorer, and interactive views of the figures.
 
 Each is a function that takes a study and returns a widget for the last line of a notebook cell. The widgets draw and
-listen. What they show is computed by `stepper_data`, `explorer_data` and `view_data`, which need no browser. Every
-widget is imported when it is first used, so that looking at results loads no PyTorch.
+listen. What they show is computed by `stepper_data`, `explorer_data`, `episode_table` and `view_data`, which need no
+browser. Every widget is imported when it is first used, so that looking at results loads no PyTorch.
 """
 
 import importlib
+
+READ_ONLY = "TCNAPS_READ_ONLY"  # set to 1 in the kernels of `make serve`: nothing is written there
 
 # No module may be named like a function here: importing it would put the module in the function's place.
 _MODULES = {

@@ -1,13 +1,12 @@
-"""Menus, sliders, buttons and checkboxes in one style, and keys that work in them."""
+"""Menus, sliders, buttons, checkboxes, texts and tables in one style, and keys that work in them."""
 
+import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ipywidgets
 import traitlets
 from ipywidgets import HTML, Button, Checkbox, Dropdown, HBox, IntRangeSlider, IntSlider, Layout
-
-from tcnaps.widgets.widget_base import LOCK
 
 # In JupyterLab and Notebook 7, a key pressed in a list, on a slider or on a button would go to the notebook: an arrow
 # leads to another cell, Enter edits it, D twice deletes it. Both leave alone what carries a certain attribute. This
@@ -24,11 +23,21 @@ if (!window.tcnapsKeys) {
   }, true);
 }
 """
+_LOOK = """
+.tcnaps-widget .xwords {line-height:1.4;}
+.tcnaps-widget .xchip {display:inline-block;min-width:14px;padding:0 3px;border-radius:3px;text-align:center;
+  font-weight:bold;font-size:11px;box-shadow:inset 0 0 0 1px rgba(128,128,128,.5);}
+.tcnaps-widget .xscroll {overflow:auto;line-height:1.25;color:var(--jp-ui-font-color1,#000);}
+.tcnaps-widget .xtable {border-collapse:collapse;font-size:12px;}
+.tcnaps-widget .xtable th {position:sticky;top:0;z-index:1;background:var(--jp-layout-color1,#fff);text-align:left;
+  padding:4px 6px;border-bottom:1px solid var(--jp-border-color1,#bbb);}
+.tcnaps-widget .xtable td {padding:3px 6px;border-bottom:1px solid var(--jp-border-color2,#ddd);vertical-align:top;}
+"""
 
 
-def keys() -> HTML:
-    """An invisible child of a widget that keeps keys pressed in its controls from the notebook around it."""
-    return HTML(f'<style onload="{" ".join(_KEYS.split())}"></style>', layout=Layout(display="none"))
+def keys_and_look() -> HTML:
+    """An invisible child of a widget: the look of tables, and a script that keeps keys from the notebook around it."""
+    return HTML(f'<style onload="{" ".join(_KEYS.split())}">{_LOOK}</style>', layout=Layout(display="none"))
 
 
 def styled(control: ipywidgets.Widget, description: str, width: int | None):
@@ -70,11 +79,19 @@ def slider(description: str, width: int, low: int, high: int, value: int, live: 
 def range_slider(description: str, width: int, low: int, high: int, value: tuple[int, int]) -> IntRangeSlider:
     """A slider with two handles."""
     control = IntRangeSlider(min=0, max=1, value=(0, 1), continuous_update=False)
-    span(control, low, high, value)
+    _set_range(control, low, high, value)
     return styled(control, description, width)
 
 
-def span(control: IntRangeSlider, low: int, high: int, value: tuple[int, int]) -> None:
+def refit(control: IntRangeSlider, low: int, high: int) -> None:
+    """Sets new ends. A handle at its end stays at the end; others are moved inside."""
+    first, last = control.value
+    first = low if first <= control.min else min(max(first, low), high)
+    last = high if last >= control.max or control.disabled else max(min(last, high), low)
+    _set_range(control, low, high, (first, last))
+
+
+def _set_range(control, low, high, value):
     """Sets ends and value. A range of a single value is disabled, with an end to spare, as browsers can't draw it."""
     top = max(high, low + 1)
     control.min, control.max = min(control.min, low), max(control.max, top)  # the ends may not pass the handles
@@ -83,18 +100,11 @@ def span(control: IntRangeSlider, low: int, high: int, value: tuple[int, int]) -
     control.disabled = low == high
 
 
-def refit(control: IntRangeSlider, low: int, high: int) -> None:
-    """Sets new ends. A handle at its end stays at the end; others are moved inside."""
-    first, last = control.value
-    first = low if first <= control.min else min(max(first, low), high)
-    last = high if last >= control.max or control.disabled else max(min(last, high), low)
-    span(control, low, high, (first, last))
-
-
-def row(*children: ipywidgets.Widget, height: str | None = None) -> HBox:
+def row(*children: ipywidgets.Widget) -> HBox:
     """Controls side by side, in further lines where the page is narrow."""
-    layout = Layout(flex_flow="row wrap", align_items="center", overflow="visible", grid_gap="0 4px", min_height=height)
-    return HBox(children, layout=layout)
+    return HBox(
+        children, layout=Layout(flex_flow="row wrap", align_items="center", overflow="visible", grid_gap="0 4px")
+    )
 
 
 def text(css_class: str) -> HTML:
@@ -102,6 +112,21 @@ def text(css_class: str) -> HTML:
     place = HTML(layout=Layout(overflow="visible"))
     place.add_class(css_class)
     return place
+
+
+def words(content: str) -> str:
+    """A paragraph as HTML."""
+    return f'<div class="xwords">{html.escape(content)}</div>'
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], height: int, css_class: str = "") -> str:
+    """A table as HTML, of cells that are HTML themselves; it scrolls where it is higher than `height` pixels."""
+    head = "".join(f'<th scope="col">{cell}</th>' for cell in heads)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" for cells in rows)
+    return (
+        f'<div class="xscroll" tabindex="0" style="max-height:{height}px"><table class="xtable {css_class}">'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
 
 
 class Choices(HBox):
@@ -112,50 +137,31 @@ class Choices(HBox):
         value: those that are ticked, in the order of the options.
     """
 
-    options = traitlets.Tuple()
     value = traitlets.Tuple()
 
     def __init__(
         self, label: str, options: Sequence[str], value: Sequence[str], texts: Mapping[str, str] | None = None
     ):
-        self._texts, self._boxes, self._held = texts or {}, {}, False
-        self._label = HTML(f"{label}:", layout=Layout(margin="0 8px 0 2px"))
-        super().__init__([self._label], layout=Layout(flex_flow="row wrap", width="100%", overflow="visible"))
+        super().__init__(layout=Layout(flex_flow="row wrap", width="100%", overflow="visible"))
+        self._texts, self._label = texts or {}, HTML(f"{label}:", layout=Layout(margin="0 8px 0 2px"))
         self.offer(options, value)
 
     def offer(self, options: Sequence[str], value: Sequence[str]) -> None:
         """Offers other names and ticks some of them."""
-        with LOCK:
-            self.options = tuple(options)
-            self.value = tuple(name for name in options if name in value)
+        self.options, look = tuple(options), {"width": "auto", "margin": "0 10px 0 0"}
+        self.boxes = {
+            name: Checkbox(name in value, description=self._texts.get(name, name), indent=False, layout=look)
+            for name in options
+        }
+        for box in self.boxes.values():
+            box.observe(self._read, "value")
+        self.children = [self._label, *self.boxes.values()]
+        self._read()
 
     def offer_more(self, options: Sequence[str]) -> None:
         """Offers other names. Those that were there stay as they are; new ones are ticked."""
         if tuple(options) != self.options:
             self.offer(options, [name for name in options if name in self.value or name not in self.options])
 
-    @traitlets.observe("options")
-    def _rebuild(self, change) -> None:
-        layout = {"width": "auto", "margin": "0 10px 0 0"}
-        self._boxes = {
-            name: Checkbox(name in self.value, description=self._texts.get(name, name), indent=False, layout=layout)
-            for name in self.options
-        }
-        for box in self._boxes.values():
-            box.observe(lambda change: self._ticked(), "value")
-        self.children = [self._label, *self._boxes.values()]
-
-    @traitlets.observe("value")
-    def _set(self, change) -> None:
-        with LOCK:
-            self._held = True
-            try:
-                for name, box in self._boxes.items():
-                    box.value = name in self.value
-            finally:
-                self._held = False
-
-    def _ticked(self) -> None:
-        with LOCK:
-            if not self._held:
-                self.value = tuple(name for name, box in self._boxes.items() if box.value)
+    def _read(self, change=None) -> None:
+        self.value = tuple(name for name, box in self.boxes.items() if box.value)

@@ -1,24 +1,33 @@
-"""The rows of one episode → what was predicted after a refinement step: queries, confusion, class recall.
+"""One episode of the results: what was predicted after a refinement step, and the very images it came from.
 
 No PyTorch and no ipywidgets. `explorer_data` finds the episode.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
+from jaxtyping import Int, UInt8
 
+from tcnaps.config import Study
+from tcnaps.datasets import open_split
+from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation import recall
-from tcnaps.evaluation.result_files import needed_trainings
-from tcnaps.evaluation.stopped_rows import recorded_predictions, require_columns, rows_of_training
+from tcnaps.evaluation.stopped_rows import recorded_predictions, rows_of_training
 from tcnaps.method.variants import VARIANTS
+
+
+class StaleRowsError(ValueError):
+    """An episode can't be drawn again as its rows recorded it; the message says what differs and the remedy."""
 
 
 def rows_of_episode(rows: pd.DataFrame, variant: str, dataset: str, episode: int) -> pd.DataFrame:
     """What a variant's training predicted in one episode, by query.
 
     Raises:
-        ValueError: there is no such variant or episode among the rows.
+        ValueError: there is no such episode among the rows.
     """
-    needed_trainings([variant])
     own = rows_of_training(rows, VARIANTS[variant].training)
     own = own[(own["dataset"] == dataset) & (own["episode"] == episode)]
     if own.empty:
@@ -31,7 +40,6 @@ def rows_of_episode(rows: pd.DataFrame, variant: str, dataset: str, episode: int
 
 def class_names(own: pd.DataFrame) -> list[str]:
     """The names of an episode's classes, by label."""
-    require_columns(own, ["label", "class_name"])
     return list(own.drop_duplicates("label").sort_values("label")["class_name"])
 
 
@@ -48,6 +56,17 @@ def shortened(name: str, length: int = 28) -> str:
     return f"{name[:head].rstrip()}…{name[-(length - 1 - head) :].lstrip()}"
 
 
+def counted(number: int | np.integer, what: str) -> str:
+    """A number and a noun in singular or plural, such as "1 class" or "3 classes"."""
+    return f"{number} {what if number == 1 else what + ('es' if what.endswith('s') else 's')}"
+
+
+def shots_in_words(shots: Sequence[int]) -> str:
+    """The shots of an episode's classes, such as "5-shot" or "shots 1 to 12"."""
+    low, high = min(shots), max(shots)
+    return f"{low}-shot" if low == high else f"shots {low} to {high}"
+
+
 def recorded_steps(own: pd.DataFrame) -> int:
     """How many refinement steps the rows record."""
     return recorded_predictions(own).shape[1] - 1
@@ -62,18 +81,8 @@ def at_step(own: pd.DataFrame, step: int) -> pd.DataFrame:
     Returns:
         `query`, `label`, `class_name`, `step`, `prediction`, `predicted` (its name), `confidence` (the responsibility
         of the predicted class), `right`, and `changed` (whether the step before predicted another class).
-
-    Raises:
-        ValueError: the step was not recorded.
     """
-    labels = recorded_predictions(own)
-    recorded = labels.shape[1] - 1
-    if not 0 <= step <= recorded:
-        raise ValueError(
-            f"Step {step} was not recorded: steps are 0 to {recorded}. Raise refinement.recorded_steps in "
-            "the study's YAML and evaluate again for more."
-        )
-    prediction, before = labels[:, step], labels[:, max(step - 1, 0)]
+    prediction, before = (own[f"prediction_{number}"].to_numpy() for number in (step, max(step - 1, 0)))
     return own[["query", "label", "class_name"]].assign(
         step=step,
         prediction=prediction.astype(int),
@@ -92,16 +101,9 @@ def refined(variant: str) -> str:
 
 def confusion(own: pd.DataFrame, step: int) -> pd.DataFrame:
     """How many queries of each class (rows) are taken for each class (columns) after a step; both by label."""
-    found, way = at_step(own, step), len(class_names(own))
-    counts = pd.crosstab(found["label"], found["prediction"])
-    return counts.reindex(index=range(way), columns=range(way), fill_value=0)
-
-
-def mistakes(own: pd.DataFrame, step: int) -> pd.DataFrame:
-    """Which classes are taken for which others after a step, the most frequent first: `label`, `prediction`, `n`."""
-    found = at_step(own, step)
-    wrong = found[~found["right"]].groupby(["label", "prediction"]).size().reset_index(name="n")
-    return wrong.sort_values("n", ascending=False, kind="stable", ignore_index=True)
+    labels = range(len(class_names(own)))
+    counts = pd.crosstab(own["label"], own[f"prediction_{step}"])
+    return counts.reindex(index=labels, columns=labels, fill_value=0)
 
 
 def recall_by_class(own: pd.DataFrame, step: int) -> pd.DataFrame:
@@ -110,8 +112,8 @@ def recall_by_class(own: pd.DataFrame, step: int) -> pd.DataFrame:
     Returns:
         `label`, `class_name`, `shot`, `n_query` and `recall`, by label.
     """
-    predictions = own.assign(variant="", prediction=at_step(own, step)["prediction"])
-    recalls = recall.class_recall(predictions).sort_values("label", ignore_index=True)
+    recalls = recall.class_recall(own.assign(variant="", prediction=own[f"prediction_{step}"]))
+    recalls = recalls.sort_values("label", ignore_index=True)
     return recalls[["label", "shot", "n_query", "recall"]].assign(class_name=class_names(own))
 
 
@@ -124,16 +126,56 @@ def status(row: pd.Series, variant: str, own: pd.DataFrame, step: int, stop: int
         stop: the step at which the variant stops.
     """
     found = at_step(own, step)
-    n_changed = int(found["changed"].sum())
-    low, high = row["lowest_shot"], row["highest_shot"]
-    shots = f"{low}-shot" if low == high else f"shots {low} to {high}"
     if VARIANTS[variant].refinement_at_test:
         place = "where it stops" if step == stop else f"it stops at {stop}"
     else:
         place = "no refinement at test time" if step == 0 else f"as {refined(variant)}; it does not refine itself"
-    changed = f" · {n_changed} label{'' if n_changed == 1 else 's'} changed in this step" if step else ""
+    changed = f" · {counted(int(found['changed'].sum()), 'label')} changed in this step" if step else ""
     return (
-        f"{row['dataset']}, episode {row['episode']} · {row['way']}-way, {shots}, {row['n_support']} support "
-        f"images · {variant}, step {step} of {recorded_steps(own)} ({place}): {found['right'].sum()} of "
-        f"{len(found)} queries right, {100 * found['right'].mean():.1f}%{changed}"
+        f"{row['dataset']}, episode {row['episode']} · {row['way']}-way, {shots_in_words(row['shots'])}, "
+        f"{row['n_support']} support images · {variant}, step {step} of {recorded_steps(own)} ({place}): "
+        f"{found['right'].sum()} of {len(found)} queries right, {100 * found['right'].mean():.1f}%{changed}"
     )
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """An episode's images: those of the queries in the order of its rows."""
+
+    support_labels: Int[np.ndarray, "n_support"]
+    support_images: UInt8[np.ndarray, "n_support height width 3"]
+    query_images: UInt8[np.ndarray, "n_query height width 3"]
+
+
+def replay(study: Study, own: pd.DataFrame) -> Replayed:
+    """Draws an episode again from seed, dataset, split and number, and compares it with its rows.
+
+    The images' numbers, labels, classes and shots are compared, but not their pixels.
+
+    Args:
+        own: of `rows_of_episode`.
+
+    Raises:
+        StaleRowsError: other images or classes come out, as data, seed or protocol have changed since the evaluation.
+        DatasetError: the dataset can't be opened.
+    """
+    first = own.iloc[0]
+    name, index = first["evaluation"], int(first["episode"])
+    title = f"Episode {index} of {first['dataset']}, evaluation {name}"
+    again = "data, seed or protocol have changed since the evaluation. Run `make figures` to evaluate again."
+    source = open_split(study, first["dataset"], first["split"])
+    try:
+        draw = draw_episode(source, study.evaluations[name].protocol, study.seed, index)
+    except ValueError as error:
+        raise StaleRowsError(f"{title} can't be drawn again: {str(error).rstrip('.')}; {again}") from error
+    names = np.array([source.class_names[k] for k in draw.classes], dtype=object)
+    drawn = {
+        "label": draw.query_labels,
+        "image": draw.query_images,
+        "shot": np.bincount(draw.support_labels)[draw.query_labels],
+        "class_name": names[draw.query_labels],
+    }
+    differing = [c for c, v in drawn.items() if len(v) != len(own) or (own[c].to_numpy() != v).any()]
+    if differing:
+        raise StaleRowsError(f"{title} now has other images than its rows recorded ({', '.join(differing)}): {again}")
+    return Replayed(draw.support_labels, source.images[draw.support_images], source.images[draw.query_images])

@@ -1,18 +1,19 @@
 """The rows of an evaluation → its episodes by gain: what the explorer lists. No PyTorch and no ipywidgets.
 
-Every number comes from `stopping`, `statistics` and `recall`. This module selects, sorts and names them.
+Every number comes from `tcnaps.evaluation`. This module selects, sorts and names them.
 """
 
 from collections.abc import Collection, Sequence
 
+import numpy as np
 import pandas as pd
 
 from tcnaps.config import Study
-from tcnaps.evaluation.result_files import load_rows, needed_trainings, rows_file
+from tcnaps.evaluation.result_files import needed_trainings, rows_file
 from tcnaps.evaluation.statistics import EPISODE, accuracy_summary, domain_averages, episode_accuracies, paired_episodes
 from tcnaps.evaluation.stopped_rows import rows_of_training, variant_predictions
 from tcnaps.method.variants import VARIANTS
-from tcnaps.widgets.replay import remedy
+from tcnaps.widgets.episode_table import counted
 
 Limits = tuple[int, int]  # minimum and maximum number of refinement steps
 Range = tuple[int, int]  # lowest and highest value, both included
@@ -60,19 +61,6 @@ def evaluations_of(study: Study, variants: Sequence[str]) -> list[str]:
             "or choose other variants."
         )
     return names
-
-
-def read(study: Study, evaluation: str, variants: Sequence[str]) -> pd.DataFrame:
-    """The rows of some variants.
-
-    Raises:
-        FileNotFoundError: the evaluation has not been run; the message names the command that runs it.
-        ValueError: the evaluation does not serve the variants.
-    """
-    try:
-        return load_rows(study, evaluation, needed_trainings(variants))
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{error} To run all of it: {remedy(study)}.") from error
 
 
 def results_stamp(study: Study) -> tuple[tuple[str, int], ...]:
@@ -127,36 +115,19 @@ def chosen(
         table: of `episodes`.
         shots: keeps the episodes in which *some* class has such a shot, as the shots of an episode vary.
         sort: a name of `SORTS`.
-
-    Raises:
-        ValueError: there is no such dataset or order.
     """
-    one_of("order", sort, SORTS, "Orders are")
-    keep = pd.Series(True, index=table.index)
     if datasets is not None:
-        for name in datasets:
-            one_of("dataset", name, table["dataset"].unique(), "The rows hold")
-        keep &= table["dataset"].isin(list(datasets))
+        table = table[table["dataset"].isin(datasets)]
     if ways is not None:
-        keep &= table["way"].between(*ways)
+        table = table[table["way"].between(*ways)]
     if shots is not None:
-        low, high = shots
-        keep &= table["shots"].map(lambda own: any(low <= shot <= high for shot in own)).astype(bool)
+        some = [any(shots[0] <= shot <= shots[1] for shot in own) for own in table["shots"]]
+        table = table[np.array(some, dtype=bool)]
     column, rising = SORTS[sort]
     if column == "episode":
-        return table[keep].sort_index(kind="stable")
-    values = table.loc[keep, column].round(9)  # gains that are equal as fractions of queries differ in the last digit
+        return table
+    values = table[column].round(9)  # gains that are equal as fractions of queries differ in the last digit
     return table.loc[values.sort_values(ascending=rising, kind="stable").index]
-
-
-def average(table: pd.DataFrame, value: str = "gain") -> pd.Series:
-    """Mean over the episodes of some datasets, each dataset counting once.
-
-    Returns:
-        `value`, `interval` (nan where a dataset has one episode) and `n_datasets`.
-    """
-    means = domain_averages(accuracy_summary(table, ["evaluation"], value), ["evaluation"], value)
-    return means[means["domain"] == "all"].iloc[0]
 
 
 def in_words(table: pd.DataFrame, better: str, than: str) -> str:
@@ -164,20 +135,16 @@ def in_words(table: pd.DataFrame, better: str, than: str) -> str:
 
     Args:
         table: of `chosen` or `episodes`.
-
-    Raises:
-        ValueError: it is the table of an explorer that could not read its rows.
     """
-    if "gain" not in table.columns:
-        raise ValueError("No episodes have been compared: the explorer says what is missing and what to do.")
     if table.empty:
-        return "No episode passes the filters: widen them."
-    mean = average(table)
+        return "No episode is listed: widen the filters, or see in the explorer what is missing."
+    means = domain_averages(accuracy_summary(table, ["evaluation"], "gain"), ["evaluation"], "gain")
+    mean = means[means["domain"] == "all"].iloc[0]
     best, worst = (chosen(table, sort=sort).iloc[0] for sort in ("Largest gain first", "Largest loss first"))
     interval = "" if pd.isna(mean["interval"]) else f" ± {100 * mean['interval']:.1f}"  # nan from one episode
-    several = "s, each counting once" if mean["n_datasets"] > 1 else ""
+    once = ", each counting once" if mean["n_datasets"] > 1 else ""
     return (
-        f"{len(table)} episode{'s' * (len(table) > 1)} of {mean['n_datasets']} dataset{several}. Gain of {better} "
+        f"{counted(len(table), 'episode')} of {counted(mean['n_datasets'], 'dataset')}{once}. Gain of {better} "
         f"over {than}: {points(mean['gain'])}{interval} points on average, from "
         f"{points(worst['gain'])} ({worst['dataset']}, episode {worst['episode']}) to {points(best['gain'])} "
         f"({best['dataset']}, episode {best['episode']})."
@@ -187,3 +154,32 @@ def in_words(table: pd.DataFrame, better: str, than: str) -> str:
 def points(gain: float) -> str:
     """A gain in percentage points, with a sign unless it rounds to zero."""
     return "0.0" if abs(100 * gain) < 0.05 else f"{100 * gain:+.1f}"
+
+
+def datasets_of(chosen: tuple[str, str], table: pd.DataFrame) -> list[str]:
+    """The datasets that an option of the dataset filter stands for: ("dataset", name) or ("domain", in, out or all)."""
+    kind, name = chosen
+    return list(table.loc[table[kind].eq(name) | (chosen == ("domain", "all")), "dataset"].unique())
+
+
+def lines(listed: pd.DataFrame, better: str, than: str) -> tuple[str, list[tuple[str, tuple[str, int]]]]:
+    """The list's heading, and its options: one line per episode, with dataset and number as its value."""
+    shots = zip(listed["lowest_shot"], listed["highest_shot"])
+    columns = {
+        "dataset": listed["dataset"],
+        "episode": listed["episode"],
+        "way": listed["way"],
+        "shots": [str(low) if low == high else f"{low}–{high}" for low, high in shots],
+        "queries": listed["n_query"],
+        than: [f"{100 * accuracy:.1f}%" for accuracy in listed["accuracy_than"]],
+        better: [f"{100 * accuracy:.1f}%" for accuracy in listed["accuracy"]],
+        "gain": listed["gain"].map(points),
+        "stops at": listed["step"],
+    }
+    cells = [list(columns), *([str(cell) for cell in line] for line in zip(*columns.values()))]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    heading, *texts = (
+        "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).replace(" ", "\N{NO-BREAK SPACE}")
+        for line in cells
+    )
+    return heading, list(zip(texts, zip(listed["dataset"], listed["episode"].tolist())))

@@ -7,13 +7,43 @@ import pandas as pd
 
 from tcnaps.config import Study
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.evaluation.result_files import needed_trainings
-from tcnaps.widgets import episode_table, explorer_controls, explorer_data, explorer_html
-from tcnaps.widgets.controls import keys, row, text
-from tcnaps.widgets.replay import Replayed, StaleRowsError, replay
-from tcnaps.widgets.widget_base import StudyWidget, Work, shown_again, study_key
+from tcnaps.evaluation.result_files import load_rows, needed_trainings
+from tcnaps.widgets import episode_table, explorer_data, explorer_html
+from tcnaps.widgets.controls import (
+    button,
+    keys_and_look,
+    menu,
+    offer,
+    range_slider,
+    refit,
+    row,
+    slider,
+    styled,
+    text,
+    words,
+)
+from tcnaps.widgets.widget_base import StudyWidget, shown_again, study_key
 
 SETTINGS = ("evaluation", "better", "than", "limits")  # the controls that choose what is compared
+MOST_LISTED = 500  # episodes in the list; the filters reach the others
+TABS = ("Images", "Confusion")
+IMAGES, CONFUSION = range(len(TABS))
+TOOLTIPS = {
+    "evaluation": "The evaluation whose episodes are listed",
+    "better": "The variant to look at",
+    "than": "The variant it is compared with",
+    "limits": "Fewest and most refinement steps; refinement stops when no label changes",
+    "sort": "The order of the list",
+    "dataset": "Lists the episodes of these datasets",
+    "ways": "Lists episodes with so many classes",
+    "shots": "Lists episodes in which some class has so many support images",
+    "episodes": "Choose an episode with the mouse or the arrow keys",
+    "variant": "Whose predictions are shown",
+    "step": "The refinement step whose predictions are shown",
+    "stop": "To the step at which the stopping rule ends",
+    "open": "Shows this episode's clustering step by step, below; loads the network",
+    "close": "Closes the stepper",
+}
 
 
 def explorer(
@@ -31,11 +61,7 @@ def explorer(
     """
     possible = explorer_data.evaluations_of(study, [better, than])
     evaluation = possible[0] if evaluation is None else evaluation
-    explorer_data.variants_of(study, evaluation)  # an unknown evaluation is an error that names the known ones
-    if evaluation not in possible:
-        raise ValueError(
-            f"Evaluation '{evaluation}' does not serve {better} and {than}; these do: {', '.join(possible)}."
-        )
+    explorer_data.one_of("evaluation", evaluation, possible, f"Those that serve {better} and {than} are")
     _check_different(better, than)
     key = study_key(study), explorer_data.results_stamp(study), evaluation, better, than
     return shown_again("explorer", key, lambda: Explorer(study, evaluation, better, than))
@@ -45,68 +71,81 @@ class Explorer(StudyWidget):
     """See `explorer`. A new one shows nothing before `load`.
 
     Attributes:
-        rows: of the evaluation, or None where they can't be read.
         table: of `explorer_data.episodes`; `listed` is what the filters leave of it, in the order shown.
         own: variant → the rows of the episode that is shown; `row` is its row of the table.
-        images: of that episode, or None where it can't be drawn again; `problem` says why.
+        problem: why its images can't be shown, or None.
     """
 
     kind = "explorer"
 
     def __init__(self, study: Study, evaluation: str, better: str, than: str):
         super().__init__(study)
-        self.opening = Work(self.notice)
-        self.rows: pd.DataFrame | None = None
         self.table = self.listed = pd.DataFrame()
         self.own: dict[str, pd.DataFrame] = {}
         self.row: pd.Series | None = None
-        self.images: Replayed | None = None
         self.problem: Exception | None = None
+        self._rows, self._rows_of = None, None  # of one evaluation and its trainings
         self._settings: tuple | None = None  # of the table
-        self._at: tuple | None = None  # settings and episode that are shown, or on their way
-        self._threaded = True
-        self.add(explorer_controls.make_controls(study, evaluation, better, than), explorer_controls.TOOLTIPS)
+        self._at: tuple | None = None  # settings and episode that are shown
+        self._add_controls(evaluation, better, than)
         self._arrange()
         self._listen()
 
     @property
     def variants(self) -> tuple[str, str]:
-        """The two variants that the table compares."""
-        _, better, than, _ = self._settings or self._wanted()
-        return better, than
+        """The two variants that are compared."""
+        return self.controls["better"].value, self.controls["than"].value
 
-    def load(self, threaded: bool = True) -> None:
+    def load(self) -> None:
         """Reads and compares what the controls name; the list and the episode follow."""
-        settings = evaluation, better, than, limits = self._wanted()
-        if better == than:
-            self.undo()
-        _check_different(better, than)
-        known = settings == self._settings
-        key = evaluation, tuple(needed_trainings([better, than]))
-        there = self.rows if self.rows is not None and key == self._rows_of else None
+        settings = evaluation, better, than, limits = tuple(self.controls[name].value for name in SETTINGS)
+        if settings == self._settings:
+            return
+        with self.loading(f"Reading the rows of {evaluation}"):
+            _check_different(better, than)
+            key = evaluation, tuple(needed_trainings([better, than]))
+            if key != self._rows_of:
+                self._rows, self._rows_of = load_rows(self.study, evaluation, key[1]), key
+            self.table = explorer_data.episodes(self._rows, better, than, limits)
+        self._settings = settings
+        with self.quietly():
+            self._offer_filters()
+        self._filter()
 
-        def work():
-            if known:
-                return settings, key, self.rows, self.table
-            yield 0.1, f"Reading the rows of {evaluation}"
-            rows = explorer_data.read(self.study, evaluation, [better, than]) if there is None else there
-            yield 0.9, f"Comparing {better} with {than}"
-            return settings, key, rows, explorer_data.episodes(rows, better, than, limits)
+    def hide(self) -> None:
+        """Lists nothing, as the episodes could not be compared."""
+        self.table = self.listed = pd.DataFrame()
+        self._settings = self._rows_of = None
+        self._count.value = self._header.value = ""
+        with self.quietly():
+            self.controls["episodes"].options = ()
+        self._hide_episode()
 
-        if self.work.busy:
-            self._at = None  # an episode on its way gives place, and has to be fetched again
-        self._threaded = threaded
-        self.work.start(work, self._loaded, self.undo, threaded and not known)
-        self._threaded = True
+    def _hide_episode(self) -> None:
+        self._at, self.own = None, {}
+        self._details.layout.display = "none"
 
-    def undo(self) -> None:
-        """Puts the controls back to what is shown, and fetches the chosen episode if it was on its way."""
-        super().undo()
-        self._choose()
-
-    def _wanted(self) -> tuple:
-        values = self.values()
-        return tuple(values[name] for name in SETTINGS)
+    def _add_controls(self, evaluation, better, than) -> None:
+        study, rule = self.study, self.study.refinement
+        variants, limits = explorer_data.variants_of(study, evaluation), (rule.minimum_steps, rule.maximum_steps)
+        controls = {
+            "evaluation": menu("Evaluation", 330, list(study.evaluations), evaluation),
+            "better": menu("Gain of", 190, variants, better),
+            "than": menu("over", 170, variants, than),
+            "limits": range_slider("Stopping rule: minimum, maximum", 460, 0, rule.recorded_steps, limits),
+            "sort": menu("Sort", 300, list(explorer_data.SORTS)),
+            "dataset": menu("Dataset", 260, [("All datasets", ("domain", "all"))]),
+            "ways": range_slider("Way", 240, 0, 1, (0, 1)),
+            "shots": range_slider("A class with shot", 320, 0, 1, (0, 1)),
+            "episodes": styled(ipywidgets.Select(options=(), rows=9), "", None),
+            "variant": menu("Predictions of", 215, [better, than]),
+            "step": slider("Refinement step", 305, 0, 1, 0, live=True),
+            "stop": button("Where it stops", 120),
+            "open": button("Open in the stepper", 155),
+            "close": button("Close", 100),
+            "tabs": ipywidgets.Tab([text("tcnaps-sheet"), text("tcnaps-confusion")], titles=TABS, selected_index=0),
+        }
+        self.add(controls, TOOLTIPS)
 
     def _arrange(self) -> None:
         c = self.controls
@@ -117,27 +156,20 @@ class Explorer(StudyWidget):
         for page in c["tabs"].children:  # wide tables scroll in themselves
             page.layout.width = "100%"
         self._below = ipywidgets.VBox([])
-        self._details = ipywidgets.VBox(
-            [
-                row(self._status),
-                row(c["variant"], c["step"], c["stop"], c["open"]),
-                self.opening,
-                c["tabs"],
-                self._below,
-            ],
-            layout={"display": "none"},
-        )
+        look_at = row(c["variant"], c["step"], c["stop"], c["open"])
+        self._details = ipywidgets.VBox([self._status, look_at, c["tabs"], self._below], layout={"display": "none"})
         self._css_class = f"tcnaps-explorer-{self.model_id}"  # several may be on one page, each with its images
         self.add_class(self._css_class)
         self._style_sheet.value = explorer_html.style_sheet(self._css_class, None, 56)
         self.children = [
             self._style_sheet,
-            keys(),
+            keys_and_look(),
             row(c["evaluation"], c["better"], c["than"]),
             row(c["limits"], c["sort"]),
             row(c["dataset"], c["ways"], c["shots"]),
             self.notice,
-            row(self._count, self.work, height="46px"),  # room for the bar, so that nothing moves when it appears
+            self.busy,
+            self._count,
             self._header,
             c["episodes"],
             self._details,
@@ -158,97 +190,88 @@ class Explorer(StudyWidget):
         self.on("close", self._close)
 
     def _change_evaluation(self) -> None:
+        better, than = self.controls["better"], self.controls["than"]
+        variants = explorer_data.variants_of(self.study, self.controls["evaluation"].value)
         with self.quietly():
-            variants = explorer_data.variants_of(self.study, self.controls["evaluation"].value)
-            explorer_controls.offer_variants(self.controls, variants)
+            offer(better, variants, variants[-1])
+            other = next(name for name in variants if name != better.value)
+            offer(than, variants, other)
+            if than.value == better.value:
+                than.value = other
         self.load()
 
-    def _loaded(self, result) -> None:
-        self._settings, self._rows_of, self.rows, self.table = result
-        self.remember(SETTINGS)
-        with self.quietly():
-            explorer_controls.offer_filters(self.controls, self.table)
-        self._filter()
+    def _offer_filters(self) -> None:
+        """Offers the datasets, ways and shots of the table; what had been narrowed stays so where it can."""
+        table = self.table
+        domains = table.drop_duplicates("dataset").set_index("dataset")["domain"]
+        options = [("All datasets", ("domain", "all"))]
+        if domains.nunique() > 1:
+            options += [("All in-domain", ("domain", "in")), ("All out-of-domain", ("domain", "out"))]
+        name_of = {"in": "in-domain", "out": "out-of-domain"}
+        options += [(f"{name} ({name_of[domain]})", ("dataset", name)) for name, domain in domains.items()]
+        offer(self.controls["dataset"], options)
+        refit(self.controls["ways"], int(table["way"].min()), int(table["way"].max()))
+        refit(self.controls["shots"], int(table["lowest_shot"].min()), int(table["highest_shot"].max()))
 
     def _filter(self) -> None:
         if self._settings is None:
             return
-        (_, better, than, _), chosen = self._settings, self.values()
-        datasets = explorer_controls.datasets_of(chosen["dataset"], self.table)
+        chosen, episodes = self.values(), self.controls["episodes"]
+        datasets = explorer_data.datasets_of(chosen["dataset"], self.table)
         self.listed = explorer_data.chosen(self.table, datasets, chosen["ways"], chosen["shots"], chosen["sort"])
-        heading, options = explorer_controls.lines(self.listed, better, than)
+        heading, options = explorer_data.lines(self.listed.head(MOST_LISTED), *self.variants)
         self._header.value = f'<div class="xheader">{heading}</div>'
-        values = [value for _, value in options]
-        before = self._at[1] if self._at else None
+        values, before = [value for _, value in options], episodes.value
         with self.quietly():
-            self.controls["episodes"].options = options
+            episodes.options = options
             if values:
-                self.controls["episodes"].value = before if before in values else values[0]
-        words = explorer_data.in_words(self.listed, better, than)
+                episodes.value = before if before in values else values[0]
+        found = explorer_data.in_words(self.listed, *self.variants)
         if len(self.listed) > len(options):
-            words += f" The list holds the first {len(options)} of them."
-        self._count.value = explorer_html.words(words)
+            found += f" The list holds the first {len(options)} of them."
+        self._count.value = words(found)
         if options:
             self._choose()
         else:
-            if self._wanted() == self._settings:
-                self.work.cancel()
-            self._at, self.own = None, {}
-            self._details.layout.display = "none"
+            self._hide_episode()
 
     def _choose(self) -> None:
-        """Fetches the episode that is chosen in the list, unless it is shown already."""
+        """Shows the episode that is chosen in the list, unless it is shown already."""
         place = self.controls["episodes"].value
-        at = self._settings, place
-        if place is None or at == self._at or self._wanted() != self._settings:  # what is being loaded chooses again
+        if place is None or self._at == (self._settings, place):
             return
-        _, better, than, _ = self._settings
-        rows, table = self.rows, self.table
-        found = table[(table["dataset"] == place[0]) & (table["episode"] == place[1])].iloc[0]
-
-        def work():
-            yield 0.1, f"Reading episode {place[1]} of {place[0]}"
-            own = {variant: episode_table.rows_of_episode(rows, variant, *place) for variant in (better, than)}
-            yield 0.3, "Fetching its images"
-            images = thumbnails = problem = None
-            try:
-                images = replay(self.study, own[better])
-                thumbnails = explorer_html.thumbnails(images)
-            except (StaleRowsError, DatasetError, OSError) as error:  # the numbers can be shown all the same
-                problem = error
-            return found, own, images, thumbnails, problem
-
-        self._at = at
-        self.work.start(work, self._fetched, self._forget, self._threaded)
-
-    def _forget(self) -> None:
-        self._at = None
-
-    def _fetched(self, result) -> None:
-        self.row, self.own, self.images, thumbnails, self.problem = result
-        better, than = self.own
-        self._drawer = explorer_html.Drawer(episode_table.class_names(self.own[better]), thumbnails)
-        size = 56 if self.row["way"] <= 10 else 44
-        self._style_sheet.value = explorer_html.style_sheet(self._css_class, thumbnails, size)
+        better, than = self.variants
+        of_place = (self.table["dataset"] == place[0]) & (self.table["episode"] == place[1])
+        self.row = self.table[of_place].iloc[0]
+        self.own = {name: episode_table.rows_of_episode(self._rows, name, *place) for name in (better, than)}
+        images = self.problem = None
+        try:
+            images = episode_table.replay(self.study, self.own[better])
+        except (episode_table.StaleRowsError, DatasetError, OSError) as error:  # the numbers can be shown all the same
+            self.problem = error
+        self._drawer = explorer_html.Drawer(episode_table.class_names(self.own[better]), images)
+        self._style_sheet.value = explorer_html.style_sheet(
+            self._css_class, images, 56 if self.row["way"] <= 10 else 44
+        )
+        variant = self.controls["variant"]
         with self.quietly():
-            variant = self.controls["variant"]
-            before = variant.index
-            variant.options = [better, than]
-            variant.index = before or 0
+            position, variant.options = variant.index, [better, than]
+            variant.index = position
             self.controls["step"].max = episode_table.recorded_steps(self.own[better])
+        self._at = self._settings, place
         self._details.layout.display = ""
         self._to_stop()
         if self.problem is not None:
             raise self.problem
 
-    def _stops(self) -> dict[str, int]:
-        better, than = self.own
-        return {better: int(self.row["step"]), than: int(self.row["step_than"])}
+    def _stop(self) -> int:
+        """The step at which the variant whose predictions are shown stops."""
+        return int(self.row["step" if self.controls["variant"].index == 0 else "step_than"])
 
     def _to_stop(self) -> None:
         if self.own:
             with self.quietly():
-                self.controls["step"].value = self._stops()[self.controls["variant"].value]
+                self.controls["step"].value = self._stop()
             self._draw()
 
     def _draw(self) -> None:
@@ -256,34 +279,27 @@ class Explorer(StudyWidget):
         if not self.own:
             return
         variant, step = self.controls["variant"].value, self.controls["step"].value
-        own, stop = self.own[variant], self._stops()[variant]
-        self._status.value = explorer_html.words(episode_table.status(self.row, variant, own, step, stop))
-        if self.controls["tabs"].selected_index == explorer_controls.IMAGES:
+        own = self.own[variant]
+        self._status.value = words(episode_table.status(self.row, variant, own, step, self._stop()))
+        if self.controls["tabs"].selected_index == IMAGES:
             missing = "" if self.problem is None else f"✕ The images can't be shown: {self.problem}"
             found, recalls = episode_table.at_step(own, step), episode_table.recall_by_class(own, step)
-            self._sheet.value = explorer_html.words(missing) + self._drawer.sheet(found, recalls)
+            self._sheet.value = words(missing) + self._drawer.sheet(found, recalls)
         else:
-            counts, mistakes = episode_table.confusion(own, step), episode_table.mistakes(own, step)
-            self._confusion.value = self._drawer.confusion(counts, mistakes)
+            self._confusion.value = self._drawer.confusion(episode_table.confusion(own, step))
 
     def _open(self) -> None:
         if not self.own:
             return
+        self._below.children = [ipywidgets.HTML("Loading the network and computing the episode's features …")]
         place = self.controls["variant"].value, self.row["evaluation"], self.row["dataset"], int(self.row["episode"])
+        from tcnaps.widgets.stepper_widget import Stepper  # needs PyTorch, which looking at results does not
 
-        def work():
-            yield 0.1, "Loading the network and computing the episode's features"
-            from tcnaps.widgets.stepper_widget import Stepper  # needs PyTorch, which looking at results does not
-
-            stepper = Stepper(self.study, *place)
-            stepper.load(threaded=False)
-            return stepper
-
-        def then(stepper):
-            title = ipywidgets.HTML(f"<b>Stepper: {html.escape('{}, {}, {}, episode {}'.format(*place))}</b>")
-            self._below.children = [row(title, self.controls["close"]), stepper]
-
-        self.opening.start(work, then)
+        stepper = Stepper(self.study, *place)
+        with stepper.guarded():
+            stepper.load()
+        title = ipywidgets.HTML(f"<b>Stepper: {html.escape('{}, {}, {}, episode {}'.format(*place))}</b>")
+        self._below.children = [row(title, self.controls["close"]), stepper]
 
     def _close(self) -> None:
         self._below.children = []

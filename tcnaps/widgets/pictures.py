@@ -2,17 +2,22 @@
 
 import base64
 import html
+from collections.abc import Sequence
 from io import BytesIO
 
 import ipywidgets
 import numpy as np
 import pandas as pd
 from ipywidgets import Layout
+from jaxtyping import UInt8
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from PIL import Image
 
+from tcnaps.figures.clustering import class_colours
 from tcnaps.figures.style import style
+from tcnaps.widgets.episode_table import letter
 
 PIXELS_PER_INCH = 96  # of a picture on the page; it is drawn at twice that, so that text is sharp
 WIDTH = 828  # pixels of a hover picture; fits beside JupyterLab's file browser in a window of 1280
@@ -27,7 +32,6 @@ STYLE = """<style>
 .tcnaps-spot:hover { outline: 2px solid #000; z-index: 5; }
 .tcnaps-spot.chosen.dot { outline: 2.5px solid #000; }
 .tcnaps-spot.chosen.cell { outline: 3px solid #D55E00; outline-offset: -2px; }
-.tcnaps-bar { position: absolute; width: 2.5px; background: #000; transform: translate(-50%, 0); }
 .tcnaps-spot span { display: none; position: absolute; width: 250px; padding: 5px 8px; background: #fff;
   border: 1px solid #000; font-size: 13px; pointer-events: none; }
 .tcnaps-spot:hover span { display: block; }
@@ -38,9 +42,7 @@ STYLE = """<style>
 
 def new_figure(width: float | int, height: float | int) -> Figure:
     """A figure of so many pixels on the page, unknown to pyplot. Call it inside `figures.style.style()`."""
-    figure = Figure((width / PIXELS_PER_INCH, height / PIXELS_PER_INCH), dpi=PIXELS_PER_INCH)
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure((width / PIXELS_PER_INCH, height / PIXELS_PER_INCH), dpi=PIXELS_PER_INCH)
 
 
 def png(figure: Figure) -> bytes:
@@ -58,22 +60,31 @@ def png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def saved(figure: Figure, kind: str, **options) -> bytes:
-    """A figure as PNG or PDF, as matplotlib saves it."""
-    buffer = BytesIO()
-    with style():
-        figure.savefig(buffer, format=kind, **options)
-    return buffer.getvalue()
-
-
 def readable_on(colour: np.ndarray) -> str:
     """Black or white, whichever stands out more from a colour in [0, 1]."""
     return "black" if colour @ np.array([0.299, 0.587, 0.114]) > 0.45 else "white"
 
 
+def chips(names: Sequence[str]) -> list[str]:
+    """Each class's letter on its colour, as HTML; its name shows under the mouse."""
+    return [
+        f'<span class="xchip" style="background:{to_hex(colour)};color:{readable_on(colour)}" '
+        f'title="{html.escape(name)}">{letter(label)}</span>'
+        for label, (name, colour) in enumerate(zip(names, class_colours(len(names)), strict=True))
+    ]
+
+
 def data_address(content: bytes, kind: str) -> str:
     """Content as the address of an image or a download."""
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def image_address(image: UInt8[np.ndarray, "height width 3"]) -> str:
+    """An image of a dataset as an address: PNG, or JPEG where it is large."""
+    kind, options = ("png", {}) if len(image) <= 48 else ("jpeg", {"quality": 90})
+    buffer = BytesIO()
+    Image.fromarray(image).save(buffer, kind, **options)
+    return data_address(buffer.getvalue(), f"image/{kind}")
 
 
 class Picture(ipywidgets.Image):
@@ -110,7 +121,10 @@ class HoverPicture(ipywidgets.GridBox):
             points: of `view_data.Seen`; their panels are the figure's axes, in order.
             description: for those who cannot see the picture.
         """
-        self.image.value = saved(figure, "png", dpi=DOTS_PER_INCH, pil_kwargs={"compress_level": 1})
+        buffer = BytesIO()
+        with style():
+            figure.savefig(buffer, format="png", dpi=DOTS_PER_INCH, pil_kwargs={"compress_level": 1})
+        self.image.value = buffer.getvalue()
         self._description = html.escape(description)
         places = [(row, *_place(figure, row)) for row in points.itertuples()]
         across, down = WIDTH / 100, WIDTH / 100 * figure.get_figheight() / figure.get_figwidth()
@@ -132,27 +146,22 @@ class HoverPicture(ipywidgets.GridBox):
         self.spots.value = f'{STYLE}<div class="tcnaps-plot stale"></div>'
 
 
-def _place(figure: Figure, point) -> tuple[float, float, float, float, float]:
-    """Left, top, width and height of a point's spot and half the length of its bar, in percent of the figure."""
+def _place(figure: Figure, point) -> tuple[float, float, float, float]:
+    """Left, top, width and height of a point's spot, in percent of the figure."""
     ax, (width, height) = figure.axes[point.panel], figure.bbox.size
     x, y = ax.transData.transform((point.x, point.y))
-    sides = bar = (0.0, 0.0)
+    sides = (0.0, 0.0)
     if point.cell:
         corners = ax.transData.transform([(0, 0), (1, 1)])
         sides = abs(corners[1] - corners[0])
-    elif pd.notna(point.interval):
-        bar = abs(ax.transData.transform((point.x, point.y + point.interval)) - (x, y))
-    shares = x / width, 1 - y / height, sides[0] / width, sides[1] / height, bar[1] / height
+    shares = x / width, 1 - y / height, sides[0] / width, sides[1] / height
     return tuple(100 * float(share) for share in shares)
 
 
-def _spot(point, left, top, width, height, bar, texts, chosen) -> str:
+def _spot(point, left, top, width, height, texts, chosen) -> str:
     classes = f"{'cell' if point.cell else 'dot'} {'right' if left > 50 else 'left'} {'up' if top > 50 else 'down'}"
     size = f"width:{width:.2f}%;height:{height:.2f}%;" if point.cell else ""
-    line = ""
-    if chosen and bar:
-        line = f'<div class="tcnaps-bar" style="left:{left:.2f}%;top:{top - bar:.2f}%;height:{2 * bar:.2f}%"></div>'
     return (
-        f'{line}<div class="tcnaps-spot {classes}{" chosen" if chosen else ""}" '
+        f'<div class="tcnaps-spot {classes}{" chosen" if chosen else ""}" '
         f'style="left:{left:.2f}%;top:{top:.2f}%;{size}"><span>{"<br>".join(map(html.escape, texts))}</span></div>'
     )

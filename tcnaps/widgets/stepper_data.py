@@ -6,6 +6,7 @@ the stopping rule ends.
 
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,9 +18,9 @@ from tcnaps.evaluation.projection import PlaneView, discriminative_plane, princi
 from tcnaps.method.clustering import one_hot, refinement_steps
 from tcnaps.method.head import Head
 from tcnaps.method.stopping import stopping_step
-from tcnaps.method.variants import VARIANTS, Variant
+from tcnaps.method.variants import Variant
 from tcnaps.widgets.episode_features import EpisodeFeatures
-from tcnaps.widgets.explorer_data import one_of
+from tcnaps.widgets.episode_table import counted, refined, shots_in_words
 
 _MAHALANOBIS = {"metric": "mahalanobis", "log_determinant": False, "scale": 1.0, "update": "means and covariances"}
 # What the stepper's menu changes of a head; the rest, the identity_weight among it, stays the training's.
@@ -60,12 +61,10 @@ class Trajectory:
         return len(self.labels) - 1
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """Where the stopping rule ends, and why, in words."""
 
     step: int
-    converged: bool
     words: str
 
 
@@ -81,9 +80,8 @@ def with_head(head: Head, name: str, identity_weight: float | int) -> Head:
         name: of `HEADS`.
 
     Raises:
-        ValueError: there is no such head, or the identity_weight is not above 0.
+        ValueError: the identity_weight is not above 0.
     """
-    one_of("head", name, HEADS, "Heads are")
     return replace(head, **HEADS[name], identity_weight=float(identity_weight))
 
 
@@ -93,11 +91,7 @@ def run(features: EpisodeFeatures, head: Head | None = None, steps: int = 10, pl
     Args:
         head: default: that of the training.
         plane: of `PLANES`: the two directions that best tell these classes apart, or those of the largest spread.
-
-    Raises:
-        ValueError: there is no such plane.
     """
-    one_of("plane", plane, PLANES, "Planes are")
     head = head or features.head
     sets = features.support_features, features.support_labels, features.query_features
     found = list(islice(refinement_steps(*sets, head=head), steps + 1))
@@ -139,12 +133,7 @@ def changes(features: EpisodeFeatures, trajectory: Trajectory, step: int, which:
     Returns:
         `query`, `true`, `before` and `after` (labels; −1 before step 0), `confidence_before` (NaN before
         step 0), `confidence_after` and `outcome`.
-
-    Raises:
-        ValueError: there is no such step or choice.
     """
-    one_of("choice of queries", which, ("changed", "wrong", "all"), "Choices are")
-    _check_step(trajectory, step)
     after, right, changed = trajectory.labels[step], trajectory.right[step], trajectory.changed[step]
     was_right = trajectory.right[max(step - 1, 0)]
     cases = [right & ~was_right, ~right & was_right, changed & ~right, right]
@@ -180,31 +169,30 @@ def verdict(trajectory: Trajectory, minimum: int, maximum: int) -> Verdict:
     elif converged:
         reason = "no label changed there"
     else:
-        reason = f"the maximum, though {_labels(n_changed)} still changed there"
+        reason = f"the maximum, though {counted(n_changed, 'label')} still changed there"
     words = f"With minimum {minimum} and maximum {maximum} the rule stops at step {step}: {reason}."
     if minimum > maximum:
         words += " (A minimum above the maximum acts as the maximum.)"
     gain = 100 * (trajectory.accuracy[step] - trajectory.accuracy[0])
     words += f" Accuracy there: {100 * trajectory.accuracy[step]:.1f}% ({gain:+.1f} points from step 0)."
-    return Verdict(step, converged, words)
+    return Verdict(step, words)
 
 
 def convergence(trajectory: Trajectory) -> Verdict:
-    """Where and whether refinement converges: the first step at which no label changes."""
+    """The first step at which no label changes; the last step computed if there is none."""
     step = stopping_step(trajectory.labels, min(1, trajectory.last), trajectory.last)
     if step > 0 and not trajectory.changed[step].any():
-        return Verdict(step, True, f"The first step at which no label changes: {step}.")
-    return Verdict(step, False, f"Labels still change at step {step}, the last one computed.")
+        return Verdict(step, f"The first step at which no label changes: {step}.")
+    return Verdict(step, f"Labels still change at step {step}, the last one computed.")
 
 
 def status(trajectory: Trajectory, step: int) -> str:
-    """A step in one line.
-
-    Raises:
-        ValueError: there is no such step.
-    """
-    _check_step(trajectory, step)
-    done = "classes of the support set" if step == 0 else f"{_labels(int(trajectory.changed[step].sum()))} changed"
+    """A step in one line."""
+    done = (
+        "classes of the support set"
+        if step == 0
+        else f"{counted(int(trajectory.changed[step].sum()), 'label')} changed"
+    )
     return (
         f"Step {step} of {trajectory.last} · {done} · accuracy {100 * trajectory.accuracy[step]:.1f}% · "
         f"mean confidence {100 * trajectory.mean_confidence[step]:.1f}%"
@@ -213,12 +201,10 @@ def status(trajectory: Trajectory, step: int) -> str:
 
 def described(features: EpisodeFeatures) -> str:
     """Which episode it is, and how large."""
-    shots = features.support_labels.bincount(minlength=features.way)
-    low, high = int(shots.min()), int(shots.max())
-    shot = f"{low}-shot" if low == high else f"shots {low} to {high}"
+    shots = shots_in_words(features.support_labels.bincount().tolist())
     return (
-        f"{features.dataset}, {features.evaluation}, episode {features.episode}: {features.way}-way, {shot}, "
-        f"{len(features.query_labels)} queries."
+        f"{features.dataset}, {features.evaluation}, episode {features.episode}: {len(features.class_names)}-way, "
+        f"{shots}, {len(features.query_labels)} queries."
     )
 
 
@@ -226,9 +212,10 @@ def about(variant: Variant) -> str:
     """What the variant makes of the steps, in a sentence or two."""
     if variant.refinement_at_test:
         return f"{variant.name} answers where the stopping rule ends."
-    same = [own.name for own in VARIANTS.values() if own.training == variant.training and own.refinement_at_test]
-    rest = f" The further steps show what refinement would do: {same[0]}, with the same networks." if same else ""
-    return f"{variant.name} does not refine: its answer is step 0.{rest}"
+    return (
+        f"{variant.name} does not refine: its answer is step 0. The further steps show what refinement would do: "
+        f"{refined(variant.name)}, with the same networks."
+    )
 
 
 def answer_step(features: EpisodeFeatures, trajectory: Trajectory, minimum: int, maximum: int) -> int:
@@ -240,19 +227,10 @@ def _directions(features: EpisodeFeatures, responsibilities: Tensor, plane: str)
     points = torch.cat([features.support_features, features.query_features])
     if plane == "principal components":
         return principal_plane(points)
-    fixed = one_hot(features.support_labels, features.way, points)
+    fixed = one_hot(features.support_labels, len(features.class_names), points)
     queries = {
         "classes after the last step": responsibilities[-1],
         "classes after step 0": responsibilities[0],
-        "true classes": one_hot(features.query_labels, features.way, points),
+        "true classes": one_hot(features.query_labels, len(features.class_names), points),
     }[plane]
     return discriminative_plane(points, torch.cat([fixed, queries]))
-
-
-def _labels(count: int) -> str:
-    return f"{count} label{'' if count == 1 else 's'}"
-
-
-def _check_step(trajectory: Trajectory, step: int) -> None:
-    if not 0 <= step <= trajectory.last:
-        raise ValueError(f"There is no step {step}; steps are 0 to {trajectory.last}.")

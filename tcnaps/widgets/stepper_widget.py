@@ -1,22 +1,20 @@
-"""The soft k-means stepper: one episode, one refinement step at a time. It draws what `stepper_data` computes."""
+"""The soft k-means stepper: one episode, one refinement step at a time. It shows what `stepper_data` computes."""
 
 import html
 import math
-from io import BytesIO
+from collections.abc import Sequence
 from types import SimpleNamespace
 
-import numpy as np
 from ipywidgets import BoundedIntText, FloatLogSlider, HBox, Layout, VBox
-from PIL import Image
 
 from tcnaps.config import Study
 from tcnaps.figures.style import BLUE, VERMILLION, style
 from tcnaps.widgets import stepper_data, stepper_figures
-from tcnaps.widgets.controls import button, keys, menu, offer, row, slider, styled, text
-from tcnaps.widgets.episode_features import EpisodeFeatures, FeatureCache, check_names, variants_of
+from tcnaps.widgets.controls import button, keys_and_look, menu, offer, row, slider, styled, table, text, words
+from tcnaps.widgets.episode_features import EpisodeFeatures, check_names, features_of, variants_of
 from tcnaps.widgets.episode_table import letter, shortened
-from tcnaps.widgets.pictures import Picture, data_address, new_figure
-from tcnaps.widgets.widget_base import StudyWidget, kept, shown_again, study_key
+from tcnaps.widgets.pictures import Picture, chips, image_address, new_figure
+from tcnaps.widgets.widget_base import StudyWidget, shown_again, study_key
 
 HIGHEST_EPISODE = 10**6  # episodes are drawn when they are asked for, so there is no last one
 PLANE = (456, 400)  # pixels on the page: both pictures fit side by side in a window of 1280, with the file browser open
@@ -32,7 +30,6 @@ TOOLTIPS = {
     "head": "How distances become responsibilities; 'means only' keeps the covariances of step 0",
     "identity_weight": "The weight of the identity in every covariance, the paper's beta",
     "plane": "Two directions: those that best tell these classes apart, or those of the largest spread",
-    "pictures": "Points, or the images themselves",
     "minimum": "From this step on, the stopping rule tests for convergence",
     "maximum": "The stopping rule ends here at the latest",
     "first": "To step 0, the support set alone",
@@ -83,17 +80,14 @@ class Stepper(StudyWidget):
 
     def __init__(self, study: Study, variant: str, evaluation: str, dataset: str, episode: int):
         super().__init__(study)
-        self.cache = kept("features", study_key(study), lambda: FeatureCache(study))
         self.features: EpisodeFeatures | None = None
         self.trajectory: stepper_data.Trajectory | None = None
-        self._head_of = self._legend_of = None  # the training the head was set to; what the legend was drawn for
+        self._place = self._training = None  # what the step and the head were last set for
         self._add_controls(variant, evaluation, dataset, episode)
-        self._status, self._about, self._verdict, self._changes = (
-            text(f"tcnaps-{name}") for name in ("status", "about", "verdict", "changes")
+        self._status, self._about, self._verdict, self._changes, self._legend = (
+            text(f"tcnaps-{name}") for name in ("status", "about", "verdict", "changes", "legend")
         )
-        self._plane, self._legend, self._curves = (
-            Picture(f"tcnaps-{name}") for name in ("plane-picture", "legend", "curves")
-        )
+        self._plane, self._curves = Picture("tcnaps-plane-picture"), Picture("tcnaps-curves")
         self._arrange()
         self._listen()
 
@@ -102,17 +96,32 @@ class Stepper(StudyWidget):
         """What is chosen in the controls, by their names."""
         return SimpleNamespace(**self.values())
 
-    def load(self, threaded: bool = True) -> None:
+    def load(self) -> None:
         """Shows the episode that the controls name, after computing its features where necessary."""
         place = [self.controls[name].value for name in EPISODE]
-        self.work.start(lambda: self.cache.features(*place), self._loaded, self.undo, threaded)
-        if self.features is None and not self.work.busy:
-            self._status.value = _line("Nothing to show yet: see above what went wrong, or choose another episode.")
+        with self.loading(f"Computing the features of {place[2]}, episode {place[3]}"):
+            found = self.features = features_of(self.study, *place)
+        with self.quietly():
+            if self._place not in (None, found.place):
+                self.controls["step"].value = 0
+            if self._training != found.variant.training:  # each training has its own head and identity_weight
+                self.controls["head"].value = stepper_data.head_name(found.head) or self.controls["head"].value
+                self.controls["identity_weight"].value = float(found.head.identity_weight)
+        self._place, self._training = found.place, found.variant.training
+        self._legend.value = legend(found.class_names)
+        self._recompute()
+        self._body.layout.display = ""
+
+    def hide(self) -> None:
+        """Shows nothing, as the episode could not be loaded."""
+        self.features = self.trajectory = None
+        self._body.layout.display = "none"
+        self._about.value = ""
+        self._status.value = words("Nothing to show: see above what went wrong, or choose another episode.")
 
     def go_to(self, step: int) -> None:
         """Shows another step, the first or the last one if there is no such step."""
-        if self.trajectory is not None:
-            self.controls["step"].value = min(max(step, 0), self.trajectory.last)
+        self.controls["step"].value = min(max(step, 0), self.trajectory.last)
 
     def _answer_step(self) -> int:
         choice = self.choice
@@ -132,7 +141,6 @@ class Stepper(StudyWidget):
             "head": menu("Head", 190, list(stepper_data.HEADS)),
             "identity_weight": styled(weights, "identity_weight", 300),
             "plane": menu("Plane", 270, stepper_data.PLANES),
-            "pictures": menu("Show as", 165, [("points", False), ("pictures", True)]),
             "minimum": slider("Minimum", 230, 0, last, rule.minimum_steps),
             "maximum": slider("Maximum", 230, 0, last, rule.maximum_steps),
             "first": button("First", 72, "step-backward"),
@@ -153,15 +161,14 @@ class Stepper(StudyWidget):
         self._body = HBox([left, right], layout=Layout(flex_flow="row wrap", overflow="visible", display="none"))
         self.children = [
             row(*(c[name] for name in EPISODE)),
-            self.work,
-            self.notice,
             row(c["head"], c["identity_weight"], c["plane"]),
-            row(c["pictures"], c["minimum"], c["maximum"]),
+            row(c["minimum"], c["maximum"], self.busy),
+            self.notice,
             self._about,
             row(*(c[name] for name in ("first", "back", "forward", "converge", "answer", "step"))),
             self._status,
             self._body,
-            keys(),
+            keys_and_look(),
         ]
 
     def _listen(self):
@@ -169,7 +176,7 @@ class Stepper(StudyWidget):
             self.on(name, self._choose_episode)
         for name in ("head", "identity_weight", "plane"):
             self.on(name, self._recompute)
-        for name in ("minimum", "maximum", "pictures", "which", "step"):
+        for name in ("minimum", "maximum", "which", "step"):
             self.on(name, self._draw)
         targets = {
             "first": lambda: 0,
@@ -186,20 +193,6 @@ class Stepper(StudyWidget):
             offer(self.controls["dataset"], self.study.evaluations[self.controls["evaluation"].value].datasets)
         self.load()
 
-    def _loaded(self, features):
-        before, self.features = self.features, features
-        self._body.layout.display = ""
-        training = features.variant.training
-        with self.quietly():
-            if before is not None and before.place != features.place:
-                self.controls["step"].value = 0
-            if self._head_of != training:  # each training has its own head and identity_weight
-                self._head_of = training
-                self.controls["head"].value = stepper_data.head_name(features.head) or self.controls["head"].value
-                self.controls["identity_weight"].value = float(features.head.identity_weight)
-        self.remember(EPISODE)
-        self._recompute()
-
     def _recompute(self):
         if self.features is None:
             return
@@ -213,38 +206,29 @@ class Stepper(StudyWidget):
         if self.trajectory is None:
             return
         features, found, choice = self.features, self.trajectory, self.choice
+        step, limits = choice.step, (choice.minimum, choice.maximum)
         with style():
-            self._draw_plane()
-            self._draw_legend()
+            figure, ax = _figure(*PLANE, (0.002, 0.002, 0.996, 0.996))
+            stepper_figures.plane_step(ax, found.view, step, found.labels[step], found.right[step], found.changed[step])
+            self._plane.put(figure)
             figure, ax = _figure(*CURVES, (0.125, 0.245, 0.86, 0.65))
-            curves = stepper_data.curves(found)
-            stepper_figures.step_curves(ax, curves, choice.step, self._answer_step(), choice.minimum, choice.maximum)
+            stepper_figures.step_curves(ax, stepper_data.curves(found), step, self._answer_step(), *limits)
             self._curves.put(figure)
-        rule = stepper_data.verdict(found, choice.minimum, choice.maximum)
-        self._verdict.value = _line(f"{rule.words} {stepper_data.convergence(found).words}")
-        self._about.value = _line(f"{stepper_data.described(features)} {stepper_data.about(features.variant)}")
-        self._changes.value = changes_table(features, found, choice.step, choice.which)
+        rule = stepper_data.verdict(found, *limits)
+        self._verdict.value = words(f"{rule.words} {stepper_data.convergence(found).words}")
+        self._about.value = words(f"{stepper_data.described(features)} {stepper_data.about(features.variant)}")
+        self._changes.value = changes_table(features, found, step, choice.which)
         self._status.value = (
             '<div role="status" aria-live="polite" style="font-size:115%;font-weight:bold;line-height:1.5">'
-            f"{html.escape(stepper_data.status(found, choice.step))}</div>"
+            f"{html.escape(stepper_data.status(found, step))}</div>"
         )
 
-    def _draw_plane(self):
-        own, found, step = self.features, self.trajectory, self.choice.step
-        images = np.concatenate([own.support_images, own.query_images]) if self.choice.pictures else None
-        figure, ax = _figure(*PLANE, (0.002, 0.002, 0.996, 0.996))
-        answers = found.labels[step], found.right[step], found.changed[step]
-        stepper_figures.plane_step(ax, found.view, step, *answers, images)
-        self._plane.put(figure)
 
-    def _draw_legend(self):
-        names = self.features.class_names
-        pictures = stepper_figures.drawn_as_pictures(len(self.trajectory.view.points), self.choice.pictures)
-        if self._legend_of != (names, pictures):
-            figure, _ = _figure(PLANE[0], stepper_figures.legend_height(names))
-            stepper_figures.plane_legend(figure, names, pictures)
-            self._legend.put(figure)
-            self._legend_of = names, pictures
+def legend(names: Sequence[str]) -> str:
+    """As HTML: the classes' letters and names, and the meaning of the plane's symbols."""
+    classes = " &nbsp; ".join(f"{chip} {html.escape(shortened(name))}" for chip, name in zip(chips(names), names))
+    symbols = "● right &nbsp; ■ wrong &nbsp; ★ support &nbsp; ◯ label changed &nbsp; ✖ class mean"
+    return f'<div class="xwords" style="font-size:12px">{symbols}<br>{classes}</div>'
 
 
 def changes_table(features: EpisodeFeatures, trajectory: stepper_data.Trajectory, step: int, which: str) -> str:
@@ -253,19 +237,10 @@ def changes_table(features: EpisodeFeatures, trajectory: stepper_data.Trajectory
     if frame.empty:
         none = {"changed": "No label changed at this step.", "wrong": "No query is wrong after this step."}
         first = step == 0 and which == "changed"
-        return _line("Step 0 is the first: nothing has changed yet." if first else none[which])
-    cell = "padding:1px 7px 1px 0;text-align:left;vertical-align:top"
-    rows = [
-        "".join(f'<td style="{cell}">{content}</td>' for content in _cells(features, query))
-        for query in frame.head(MOST_ROWS).itertuples()
-    ]
-    more = f"<p>… and {len(frame) - MOST_ROWS} more</p>" if len(frame) > MOST_ROWS else ""
-    heads = "".join(f'<th scope="col" style="{cell}">{name}</th>' for name in HEADS)
-    return (
-        '<div tabindex="0" role="region" aria-label="Queries" style="max-height:290px;overflow:auto;line-height:1.25">'
-        f'<table style="font-size:90%;border-spacing:0 3px;border-collapse:separate"><thead><tr>{heads}</tr></thead>'
-        f"<tbody><tr>{'</tr><tr>'.join(rows)}</tr></tbody></table>{more}</div>"
-    )
+        return words("Step 0 is the first: nothing has changed yet." if first else none[which])
+    rows = [_cells(features, query) for query in frame.head(MOST_ROWS).itertuples()]
+    more = words(f"… and {len(frame) - MOST_ROWS} more") if len(frame) > MOST_ROWS else ""
+    return table(HEADS, rows, 290) + more
 
 
 def _cells(features, query):
@@ -274,10 +249,7 @@ def _cells(features, query):
         short = f"{letter(int(label))}:&nbsp;{html.escape(shortened(name, 16))}"
         return f'<span title="{html.escape(name)}">{short}</span>'
 
-    image, content = Image.fromarray(features.query_images[query.query]), BytesIO()
-    image.thumbnail((60, 60))
-    image.save(content, "PNG")
-    address = data_address(content.getvalue(), "image/png")
+    address = image_address(features.query_images[query.query])
     right = query.outcome in ("became right", "right")
     return (
         f'<img alt="query image {query.query}" src="{address}" style="width:30px;height:30px;max-width:none"><br>'
@@ -290,11 +262,7 @@ def _cells(features, query):
     )
 
 
-def _figure(width, height, place=None):
+def _figure(width, height, place):
     figure = new_figure(width, height)
     figure.set_layout_engine("none")  # measuring texts takes longer than drawing them
-    return figure, None if place is None else figure.add_axes(place)
-
-
-def _line(words):
-    return f'<div style="line-height:1.4">{html.escape(words)}</div>'
+    return figure, figure.add_axes(place)

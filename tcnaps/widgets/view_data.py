@@ -4,6 +4,7 @@ No ipywidgets and no drawing. The numbers are those of `recall` and `statistics`
 in, and says in words what came out.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,16 +25,9 @@ from tcnaps.evaluation.statistics import (
 from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.figures.results import side_by_side
 from tcnaps.figures.style import DOMAIN_NAMES
-from tcnaps.method.variants import TRAININGS, VARIANTS
-from tcnaps.widgets import explorer_data
+from tcnaps.method.variants import VARIANTS
+from tcnaps.widgets.episode_table import counted
 
-
-def _size(name: str) -> tuple[bool, bool]:
-    training = TRAININGS[VARIANTS[name].training]
-    return training.log_determinant, training.refinement_in_training
-
-
-VARIANT_NAMES = sorted(VARIANTS, key=_size)  # from the simplest to the largest; the mixtures come last
 LARGEST_MINIMUM = 6  # steps of the heatmap, as in the paper's sweep
 
 
@@ -61,11 +55,6 @@ class Seen:
         return f"{self.title}\n  highest: {points['text'].iloc[-1]}\n  lowest: {points['text'].iloc[0]}"
 
 
-def variants_of(study: Study, evaluation: str) -> list[str]:
-    """The variants that an evaluation's trainings serve, from the simplest on; see `explorer_data.variants_of`."""
-    return sorted(explorer_data.variants_of(study, evaluation), key=VARIANT_NAMES.index)
-
-
 def first_choice(names: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
     """The wanted names that exist, or else the first name."""
     return tuple(name for name in wanted if name in names) or tuple(names[:1])
@@ -90,10 +79,6 @@ def _kept(frame: pd.DataFrame, datasets: Sequence[str], domain: str = "all") -> 
             "choose another domain or more datasets."
         )
     return kept
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what if number == 1 else what + ('es' if what.endswith('s') else 's')}"
 
 
 def _percent(value: float, interval: float) -> str:
@@ -171,7 +156,7 @@ def recall_seen(
     span = f"shots {shots[0]} to {shots[1]}" if shots[0] < shots[1] else f"shot {shots[0]}"
     what = "Class recall" if against is None else f"Gain in class recall over {against}"
     listed = ", ".join(name for name in names if name != against)
-    title = f"{what}: {listed} · {_count(len(datasets), 'dataset')} · {span} · {_count(len(points), 'point')}"
+    title = f"{what}: {listed} · {counted(len(datasets), 'dataset')} · {span} · {counted(len(points), 'point')}"
     return Seen(frame, pd.DataFrame(points), title)
 
 
@@ -186,7 +171,7 @@ def _recall_point(row, domains: list[str], value: str, against: str | None) -> d
         if against is None
         else f"gain over {against} {_points(mean, row.interval)}"
     )
-    n = f"n = {_count(row.n_classes, 'class')} of {_count(row.n_episodes, 'episode')}"
+    n = f"n = {counted(row.n_classes, 'class')} of {counted(row.n_episodes, 'episode')}"
     return _point(domains.index(row.domain), row.shot, mean, row.interval, name, f"{number}, {n}")
 
 
@@ -208,7 +193,7 @@ def refinement_seen(rows: pd.DataFrame, training: str, recorded: int, datasets: 
     grid = refinement_grid(kept, training, minima, range(1, recorded + 1), domain)
     steps = accuracy_by_step(kept, training, range(recorded + 1), domain)
     episodes = len(kept.drop_duplicates(["dataset", "episode"]))
-    n = f"n = {_count(episodes, 'episode')} of {_count(kept['dataset'].nunique(), 'dataset')}"
+    n = f"n = {counted(episodes, 'episode')} of {counted(kept['dataset'].nunique(), 'dataset')}"
     points = []
     for row in grid.itertuples():
         name = f"minimum {row.minimum}, maximum {row.maximum}"
@@ -217,9 +202,9 @@ def refinement_seen(rows: pd.DataFrame, training: str, recorded: int, datasets: 
         points.append(_point(0, x, row.gain, 0.0, name, f"{says}, {n}", y, cell=True))
     for row in steps.itertuples():
         says = _accuracy_and_gain(row, "over step 0")
-        name = f"exactly {_count(row.step, 'step')}"
+        name = f"exactly {counted(row.step, 'step')}"
         points.append(_point(1, row.step, row.gain, row.gain_interval, name, f"{says}, {n}"))
-    title = f"{DOMAIN_NAMES[domain]}: {_count(kept['dataset'].nunique(), 'dataset')} · {_count(episodes, 'episode')}"
+    title = f"{DOMAIN_NAMES[domain]}: {counted(kept['dataset'].nunique(), 'dataset')} · {counted(episodes, 'episode')}"
     return Seen(grid, pd.DataFrame(points), title, steps)
 
 
@@ -228,14 +213,10 @@ def refinement_seen(rows: pd.DataFrame, training: str, recorded: int, datasets: 
 
 def query_count_variants(study: Study) -> list[str]:
     """The variants for which the study has fixed evaluations that differ only in their number of queries."""
-    counts: dict[tuple, dict[str, int]] = {}
-    for evaluation in study.evaluations.values():
-        if evaluation.protocol.kind == "fixed":
-            setting = counts.setdefault((evaluation.protocol.way, evaluation.protocol.shot), {})
-            for training in evaluation.trainings:
-                setting[training] = setting.get(training, 0) + 1
-    several = {training for setting in counts.values() for training, n in setting.items() if n > 1}
-    return [name for name in VARIANT_NAMES if VARIANTS[name].training in several]
+    fixed = [evaluation for evaluation in study.evaluations.values() if evaluation.protocol.kind == "fixed"]
+    counts = Counter((training, e.protocol.way, e.protocol.shot) for e in fixed for training in e.trainings)
+    several = {training for (training, *_), number in counts.items() if number > 1}
+    return [name for name, variant in VARIANTS.items() if variant.training in several]
 
 
 def query_episodes(study: Study, variants: Sequence[str]) -> pd.DataFrame:
@@ -278,12 +259,12 @@ def query_count_seen(episodes: pd.DataFrame, datasets: Sequence[str], domain: st
         name = f"{row.variant}, {row.evaluation}, {row.queries_per_class} queries per class"
         n = n_episodes[row.variant, row.evaluation, row.queries_per_class]
         says = (
-            f"accuracy {_percent(row.accuracy, row.interval)}, n = {_count(int(n), 'episode')} of "
-            f"{_count(row.n_datasets, 'dataset')}"
+            f"accuracy {_percent(row.accuracy, row.interval)}, n = {counted(int(n), 'episode')} of "
+            f"{counted(row.n_datasets, 'dataset')}"
         )
         points.append(_point(panels.index(row.evaluation), row.x, row.accuracy, row.interval, name, says))
     title = (
-        f"{', '.join(frame['variant'].unique())} · {_count(kept['dataset'].nunique(), 'dataset')} · "
-        f"{_count(len(points), 'point')}"
+        f"{', '.join(frame['variant'].unique())} · {counted(kept['dataset'].nunique(), 'dataset')} · "
+        f"{counted(len(points), 'point')}"
     )
     return Seen(frame, pd.DataFrame(points), title)

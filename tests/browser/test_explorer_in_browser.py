@@ -7,7 +7,8 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
-from tcnaps.widgets import episode_table, explorer_data, replay
+from tcnaps.evaluation.result_files import load_rows, needed_trainings
+from tcnaps.widgets import episode_table, explorer_data
 
 NAME = "13-explorer"
 BETTER, THAN, LIMITS = "Transductive", "Simple", (2, 4)
@@ -16,7 +17,7 @@ BETTER, THAN, LIMITS = "Transductive", "Simple", (2, 4)
 @pytest.fixture
 def found(study):
     """The rows that the explorer reads, and its table."""
-    rows = explorer_data.read(study, "variable", [BETTER, THAN])
+    rows = load_rows(study, "variable", needed_trainings([BETTER, THAN]))
     return rows, explorer_data.episodes(rows, BETTER, THAN, LIMITS)
 
 
@@ -71,8 +72,7 @@ def test_images_tables_and_pictures_are_there_and_right(lab, study, found):
         expect(shown).to_contain_text(f"{query['confidence']:.2f}")
         expect(shown).to_contain_text("✓" if query["right"] else "✗")
     # A thumbnail on the page has the colours of the very image.
-    images = replay.replay(study, own)
-    assert replay.replay(study, own).query_images.shape[0] == len(own)
+    images = episode_table.replay(study, own)
     assert mean_colour(page.locator(".tcnaps-sheet .xitem .ximage").nth(1)) == pytest.approx(
         images.query_images[1].reshape(-1, 3).mean(0), abs=6
     )

@@ -6,16 +6,11 @@ import re
 import pytest
 from playwright.sync_api import expect
 from servers import PATIENCE
-from stepper_study import finish
 
 from tcnaps.widgets import stepper_data
-from tcnaps.widgets.episode_features import FeatureCache
+from tcnaps.widgets.episode_features import features_of
 
 NOTEBOOK = "12-stepper"
-
-
-def features_of(study, *place):
-    return finish(FeatureCache(study).features(*place))
 
 
 def trajectory_of(study, features, head=None, identity_weight=1.0):
@@ -44,7 +39,7 @@ def shows(view, features, found, step, minimum, maximum):
         words = re.sub(r"\s+", " ", text).strip()
         assert words.startswith(str(row.query)) and row.outcome in words, words
         assert f"{row.confidence_before:.2f}" in words and f"{row.confidence_after:.2f}" in words, words
-    for name in ("plane-picture", "curves", "legend"):
+    for name in ("plane-picture", "curves"):
         image = view.locator(f".tcnaps-{name}")
         assert image.evaluate("image => image.complete && image.naturalWidth > 0"), name
     assert not view.locator(".jupyter-widgets-error-widget").count()
@@ -82,7 +77,7 @@ def test_stepping_through_an_episode(site, study, request):
     shows(view, features, found, stepper_data.verdict(found, *limits).step, *limits)
 
 
-def test_settings_episodes_and_pictures(lab, study):
+def test_settings_and_episodes(lab, study):
     page = lab.open(
         NOTEBOOK, variant="Simple", evaluation="variable", dataset="digits", episode=0, episodes=2, height=1000
     )
@@ -93,15 +88,6 @@ def test_settings_episodes_and_pictures(lab, study):
     for head in stepper_data.HEADS:
         choose(view, "head", head)
         shows(view, features, trajectory_of(study, features, head), 1, *limits)
-    plane = view.locator(".tcnaps-plane-picture").screenshot()
-    choose(view, "pictures", "pictures")
-    page.wait_for_function(
-        "size => document.querySelector('.tcnaps-stepper .tcnaps-plane-picture').src !== size",
-        arg=view.locator(".tcnaps-plane-picture").get_attribute("src"),
-    )
-    page.wait_for_timeout(300)
-    assert view.locator(".tcnaps-plane-picture").screenshot() != plane
-    lab.screenshot(page, "stepper-pictures")
     # The keyboard: the slider's handle takes the focus, arrow keys move it.
     view.locator(".tcnaps-identity-weight .noUi-handle").press("ArrowRight")
     choose(view, "head", "Mahalanobis")
@@ -142,7 +128,6 @@ def test_clicked_in_haste_and_in_odd_orders(lab, study):
     features = features_of(study, "Transductive", "variable", "textures", 0)
     found = trajectory_of(study, features, "Euclidean")
     expect(view.locator(".tcnaps-about")).to_contain_text("textures, variable, episode 0", timeout=PATIENCE)
-    expect(view.locator(".tcnaps-work")).to_be_hidden()
     view.locator(".tcnaps-first").click()
     view.locator(".tcnaps-forward").click()
     shows(view, features, found, 1, study.refinement.minimum_steps, study.refinement.maximum_steps)

@@ -18,7 +18,7 @@ from small_study import small_study
 from tcnaps.config.fingerprint import SourceError, code_cells
 from tcnaps.studies import serving
 from tcnaps.studies.run import BatchError
-from tcnaps.widgets.reading_mode import READ_ONLY, read_only
+from tcnaps.widgets import READ_ONLY
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -136,7 +136,6 @@ def test_the_served_kernels_write_no_files(root, monkeypatch):
         launch_instance = staticmethod(started.extend)
 
     monkeypatch.setattr(serving, "served_pages", lambda: Pages)
-    assert not read_only()
     assert serving.main(["configs/miniature.yaml", "--port=1234"]) == 0
     assert started[0] == str(root / "results" / "miniature" / "served") and started[-1] == "--port=1234"
-    assert read_only()
+    assert os.environ[READ_ONLY] == "1"

@@ -7,9 +7,8 @@ from small_study import blobs, small_study
 from synthetic_rows import synthetic_rows
 
 from tcnaps.episodes.sampling import draw_episode
-from tcnaps.evaluation.result_files import write_rows
 from tcnaps.method.stopping import stopping_step
-from tcnaps.widgets import episode_table, explorer_data, replay
+from tcnaps.widgets import episode_table, explorer_data
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +66,6 @@ def test_filters_keep_exactly_what_they_say(table):
     assert sorted(kept.index) == expected and 0 < len(kept) < len(table)
     assert len(explorer_data.chosen(table)) == len(table)
     assert explorer_data.chosen(table, []).empty and explorer_data.chosen(table, ways=(40, 50), shots=(1, 2)).empty
-    with pytest.raises(ValueError, match="no dataset 'letter'. The rows hold: letters, textures, digits"):
-        explorer_data.chosen(table, ["letter"])
 
 
 def test_orders(table):
@@ -79,8 +76,6 @@ def test_orders(table):
     assert (np.diff(explorer_data.chosen(table, sort="Lowest accuracy first")["accuracy"]) >= -1e-9).all()
     assert (np.diff(explorer_data.chosen(table, sort="Most refinement steps first")["step"]) <= 0).all()
     pd.testing.assert_frame_equal(explorer_data.chosen(table, sort="Dataset and episode"), table)
-    with pytest.raises(ValueError, match="no order 'gain'. Orders are: Largest gain first"):
-        explorer_data.chosen(table, sort="gain")
 
 
 def test_equal_gains_stay_in_the_order_of_datasets_and_episodes(table):
@@ -88,30 +83,19 @@ def test_equal_gains_stay_in_the_order_of_datasets_and_episodes(table):
     assert list(explorer_data.chosen(tied, sort="Largest gain first").index) == list(table.index)
 
 
-def test_the_average_counts_every_dataset_once(table):
-    table = table.drop(table.index[:5])
-    found = explorer_data.average(table)
-    means = [own["gain"].mean() for _, own in table.groupby("dataset")]
-    errors = [own["gain"].sem() for _, own in table.groupby("dataset")]
-    assert found["gain"] == pytest.approx(np.mean(means)) and found["n_datasets"] == 3
-    assert found["interval"] > 1.9 * np.sqrt(np.square(errors).sum()) / 3
-
-
 def test_the_table_in_words(table):
-    mean, gains = explorer_data.average(table), table["gain"]
+    gains, by_dataset = table["gain"], table.groupby("dataset")["gain"]
+    mean = by_dataset.mean().mean()
     best, worst = table.loc[gains.idxmax()], table.loc[gains.idxmin()]
     words = explorer_data.in_words(table, "Transductive", "Simple")
     assert words.startswith("36 episodes of 3 datasets, each counting once. Gain of Transductive over Simple: ")
-    assert f"{100 * mean['gain']:+.1f} ± {100 * mean['interval']:.1f} points on average" in words
+    assert f": {100 * mean:+.1f} ± " in words and " points on average" in words
     assert f"from {100 * worst['gain']:+.1f} ({worst['dataset']}, episode {worst['episode']})" in words
     assert f"to {100 * best['gain']:+.1f} ({best['dataset']}, episode {best['episode']})." in words
     one = explorer_data.in_words(table.iloc[:1], "Transductive", "Simple")
     assert one.startswith("1 episode of 1 dataset. ") and "±" not in one and "nan" not in one
-    assert (
-        explorer_data.in_words(table.iloc[:0], "Transductive", "Simple") == "No episode passes the filters: widen them."
-    )
-    with pytest.raises(ValueError, match="No episodes have been compared"):
-        explorer_data.in_words(pd.DataFrame(), "Transductive", "Simple")
+    for nothing in (table.iloc[:0], pd.DataFrame()):
+        assert explorer_data.in_words(nothing, "Transductive", "Simple").startswith("No episode is listed: ")
 
 
 @pytest.fixture(scope="module")
@@ -124,8 +108,6 @@ def test_an_unknown_episode_names_those_there_are(rows):
         ValueError, match="no episode 12 of digits; they hold: letters, textures, digits, with episodes 0 to 11"
     ):
         episode_table.rows_of_episode(rows, "Transductive", "digits", 12)
-    with pytest.raises(ValueError, match="no variant 'Best'"):
-        episode_table.rows_of_episode(rows, "Best", "digits", 1)
 
 
 @pytest.mark.parametrize("step", [0, 3])
@@ -155,16 +137,6 @@ def test_confusion_and_recall_count_the_queries(own, step):
     assert list(recalls["shot"]) == [own[own["label"] == k]["shot"].iloc[0] for k in range(way)]
 
 
-def test_mistakes_count_who_is_taken_for_whom(own):
-    found = episode_table.mistakes(own, 3)
-    wrong = own[own["prediction_3"] != own["label"]]
-    assert found["n"].sum() == len(wrong) and (found["label"] != found["prediction"]).all()
-    assert (np.diff(found["n"]) <= 0).all()
-    for row in found.itertuples():
-        assert row.n == ((wrong["label"] == row.label) & (wrong["prediction_3"] == row.prediction)).sum()
-    assert episode_table.mistakes(own.assign(prediction_3=own["label"]), 3).empty
-
-
 def test_the_status_says_what_is_achieved_and_where_it_stops(table, own):
     row = table[(table["dataset"] == "digits") & (table["episode"] == 5)].iloc[0]
     right = int((own["prediction_4"] == own["label"]).sum())
@@ -187,12 +159,6 @@ def test_every_training_has_a_variant_that_refines():
         assert episode_table.refined(variant) == refined
 
 
-@pytest.mark.parametrize("step", [-1, 7])
-def test_a_step_that_was_not_recorded_is_refused(own, step):
-    with pytest.raises(ValueError, match=f"Step {step} was not recorded: steps are 0 to 6"):
-        episode_table.at_step(own, step)
-
-
 def test_what_a_study_can_compare():
     study = small_study()
     assert explorer_data.evaluations_of(study, ["Transductive", "Simple"]) == ["variable"]
@@ -208,33 +174,9 @@ def test_what_a_study_can_compare():
         explorer_data.variants_of(study, "varied")
 
 
-def test_rows_are_read_and_missing_ones_name_the_command(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "Snakefile").touch()
-    study = small_study()
-    assert explorer_data.results_stamp(study) == ()
-    with pytest.raises(FileNotFoundError, match="`make figures STUDY=<the YAML of study small>`"):
-        explorer_data.read(study, "variable", ["Simple"])
-    (tmp_path / "configs").mkdir()
-    (tmp_path / "configs" / "small.yaml").touch()
-    written = synthetic_rows(datasets={"blobs": "in", "others": "out"}, n_episodes=2)
-    for (training, dataset), part in written.groupby(["training", "dataset"]):
-        file = tmp_path / f"results/small/rows/{training}/variable/{dataset}.parquet"
-        write_rows(file, part.reset_index(drop=True), "key")
-    read = explorer_data.read(study, "variable", ["Transductive", "Simple"])
-    order = ["training", "dataset", "episode", "query"]
-    pd.testing.assert_frame_equal(
-        read.sort_values(order, ignore_index=True), written.sort_values(order, ignore_index=True), check_dtype=False
-    )
-    assert len(explorer_data.results_stamp(study)) == 4
-    (tmp_path / "results/small/rows/support/variable/others.parquet").unlink()
-    with pytest.raises(FileNotFoundError, match=r"others.parquet.*`make figures STUDY=configs/small.yaml`"):
-        explorer_data.read(study, "variable", ["Transductive", "Simple"])
-
-
 @pytest.fixture
 def study(monkeypatch):
-    monkeypatch.setattr(replay, "open_split", lambda study, name, split: blobs(name, split))
+    monkeypatch.setattr(episode_table, "open_split", lambda study, name, split: blobs(name, split))
     return small_study()
 
 
@@ -260,37 +202,33 @@ def recorded(study, index, **changes):
 @pytest.mark.parametrize("index", [0, 1, 7])
 def test_an_episode_is_rebuilt_from_its_rows(study, index):
     own, draw = recorded(study, index)
-    found = replay.replay(study, own)
+    found = episode_table.replay(study, own)
     images = blobs("others", "test").images
-    for label, image, number in zip(own["label"], found.query_images, own["image"], strict=True):
+    for image, number in zip(found.query_images, own["image"], strict=True):
         assert (image == images[number]).all()
-        assert found.class_names[label] == own["class_name"][own["image"] == number].item()
     assert (found.support_images == images[draw.support_images]).all()
-    assert (found.draw.support_labels == draw.support_labels).all()
+    assert (found.support_labels == draw.support_labels).all()
 
 
 def test_an_episode_that_is_drawn_differently_now_is_refused(study):
     own, _ = recorded(study, 0)
-    replay.replay(study, own)
+    episode_table.replay(study, own)
     for column in ("image", "label", "shot"):
         with pytest.raises(
-            replay.StaleRowsError,
-            match=rf"Episode 0 of others, evaluation variable.*\({column} differ.*evaluate again: `make figures",
+            episode_table.StaleRowsError,
+            match=rf"Episode 0 of others, evaluation variable.*\({column}\).*`make figures` to evaluate again",
         ):
-            replay.replay(study, own.assign(**{column: own[column].to_numpy()[::-1].copy()}))
-    with pytest.raises(replay.StaleRowsError, match=r"\(class_name differ"):
-        replay.replay(study, own.assign(class_name="renamed"))
-    with pytest.raises(replay.StaleRowsError, match="data, seed or protocol have changed"):
-        replay.replay(study.model_copy(update={"seed": 1}), own)
-    with pytest.raises(replay.StaleRowsError, match=r"label, image, shot, class_name differ"):
-        replay.replay(study, own.iloc[1:])
-    for column in ("evaluation", "dataset"):
-        with pytest.raises(replay.StaleRowsError, match="no longer has this dataset or evaluation"):
-            replay.replay(study, own.assign(**{column: "gone"}))
+            episode_table.replay(study, own.assign(**{column: own[column].to_numpy()[::-1].copy()}))
+    with pytest.raises(episode_table.StaleRowsError, match=r"\(class_name\)"):
+        episode_table.replay(study, own.assign(class_name="renamed"))
+    with pytest.raises(episode_table.StaleRowsError, match="data, seed or protocol have changed"):
+        episode_table.replay(study.model_copy(update={"seed": 1}), own)
+    with pytest.raises(episode_table.StaleRowsError, match=r"label, image, shot, class_name"):
+        episode_table.replay(study, own.iloc[1:])
 
 
 def test_an_episode_that_can_not_be_drawn_any_more_says_why(study, monkeypatch):
     own, _ = recorded(study, 0)
-    monkeypatch.setattr(replay, "open_split", lambda study, name, split: blobs(name, split, n_classes=3))
-    with pytest.raises(replay.StaleRowsError, match="can't be drawn again: .*'others'.*fewer than minimum_way"):
-        replay.replay(study, own)
+    monkeypatch.setattr(episode_table, "open_split", lambda study, name, split: blobs(name, split, n_classes=3))
+    with pytest.raises(episode_table.StaleRowsError, match="can't be drawn again: .*'others'.*fewer than minimum_way"):
+        episode_table.replay(study, own)

@@ -1,10 +1,8 @@
 """The views' widgets without a browser: what controls do, in any order; loading, failing, saving, being kept."""
 
 import random
-import threading
 from io import BytesIO
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
@@ -69,14 +67,13 @@ def write_rows(study, seed=0):
 def tick(control, *names):
     """Presses the boxes of these names, as a user would."""
     for name in names:
-        control._boxes[name].value = not control._boxes[name].value
+        control.boxes[name].value = not control.boxes[name].value
 
 
 def set_to(view, **values):
-    """Changes controls, and waits for what follows."""
+    """Changes controls."""
     for name, value in values.items():
         view.controls[name].value = value
-        view.work.wait()
 
 
 def faded(view):
@@ -101,7 +98,7 @@ def same(seen, expected):
 
 def test_the_first_display_is_complete(study):
     view = recall_view(study)
-    assert view.notice.error is None and not view.work.busy
+    assert view.notice.error is None
     same(view.seen, expected_recall(view))
     assert view._status.value == view.seen.title and "2 datasets" in view._status.value
     assert view.controls["points"].options == (NO_POINT, *view.seen.points["name"]) and view.point is None
@@ -120,7 +117,6 @@ def test_each_control_changes_what_is_seen(study):
     ):
         picture = view.picture.image.value
         act()
-        view.work.wait()
         assert view.notice.error is None and view.picture.image.value != picture
         same(view.seen, expected_recall(view))
 
@@ -184,7 +180,6 @@ def test_driven_fast_and_in_odd_orders_it_ends_with_the_last_choices(study, seed
             control.index = dice.randrange(len(control.options))
         if dice.random() < 0.3 and view.seen is not None:
             view.controls["points"].value = dice.choice(view.controls["points"].options)
-    view.work.wait()
     try:
         expected = expected_recall(view)
     except ValueError as error:
@@ -194,20 +189,17 @@ def test_driven_fast_and_in_odd_orders_it_ends_with_the_last_choices(study, seed
         same(view.seen, expected)
 
 
-def test_a_failure_names_the_remedy_and_the_controls_go_back(study, tmp_path, monkeypatch):
+def test_a_failure_names_the_remedy_and_another_choice_works(study, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     partial = made_study("partial")
     write_rows(partial)
     rows_file(partial, "support_and_query", "5-way-1-shot", "others").unlink()
     view = recall_view(partial)
-    before = view._status.value
     view.controls["evaluation"].value = "5-way-1-shot"
-    view.work.wait()
     assert isinstance(view.notice.error, FileNotFoundError) and "make figures" in view.notice.value
-    assert view.controls["evaluation"].value == "variable" and view._status.value == before
-    assert view.controls["variants"].value == ("Simple", "Transductive") and not faded(view)
-    tick(view.controls["datasets"], "others")
-    assert view.notice.error is None and view._status.value != before
+    assert view.seen is None and faded(view)
+    view.controls["evaluation"].value = "variable"
+    assert view.notice.error is None and view._status.value.startswith("Class recall") and not faded(view)
 
 
 def test_without_results_the_widget_says_what_to_do(tmp_path, monkeypatch):
@@ -216,39 +208,6 @@ def test_without_results_the_widget_says_what_to_do(tmp_path, monkeypatch):
         view = made(made_study("empty"))
         assert isinstance(view.notice.error, FileNotFoundError) and "make figures" in view.notice.value
         assert view.seen is None and "Nothing is shown" in view.answer()
-
-
-@pytest.fixture
-def slow(monkeypatch):
-    """Reading waits for the gate."""
-    gate, load = threading.Event(), figure_views.load_rows
-
-    def load_rows(*arguments):
-        assert gate.wait(20)
-        return load(*arguments)
-
-    def begin():
-        for module in (view_data, figure_views):
-            monkeypatch.setattr(module, "load_rows", load_rows)
-
-    yield gate, begin
-    gate.set()
-
-
-def test_back_and_forth_while_loading_shows_the_last_choice(study, slow):
-    gate, begin = slow
-    view = refinement_view(study)
-    first = view._status.value
-    begin()
-    view.controls["evaluation"].value = "5-way-1-shot"
-    view.controls["evaluation"].value = "variable"  # is known already
-    assert not view.work.busy and view._status.value == first
-    gate.set()
-    view.work.wait()
-    assert view.controls["evaluation"].value == "variable" and view._status.value == first
-    assert view.notice.error is None
-    tick(view.controls["datasets"], "others")
-    assert "1 dataset" in view._status.value
 
 
 # Refinement steps.
@@ -276,12 +235,10 @@ def test_domain_and_variant_reach_the_library(study):
     view = refinement_view(study)
     assert view.controls["training"].options == (("Transductive", "support_and_query"), ("COT", "support"))
     view.controls["training"].value = "support"
-    view.work.wait()
     view.controls["domain"].value = "out"
     rows = figure_views.load_rows(study, "variable", ["support"])
     same(view.seen, view_data.refinement_seen(rows, "support", 4, BOTH, "out"))
     view.controls["evaluation"].value = "5-way-1-shot"  # has no training "support"
-    view.work.wait()
     assert view.controls["training"].value == "support_and_query" and view.notice.error is None
     tick(view.controls["datasets"], "others")
     assert "None of the chosen datasets (blobs) is out-of-domain" in view.notice.value.replace("&#x27;", "'")
@@ -296,10 +253,8 @@ def test_query_counts(study):
     assert view.controls["datasets"].options == ("blobs",) and view.controls["settings"].value == ("5-way 1-shot",)
     assert set(view.seen.frame["queries_per_class"]) == {2, 4, 6}
     tick(view.controls["variants"], "FEOT")
-    view.work.wait()
     assert view._status.value == "Transductive · 1 dataset · 3 points"
     tick(view.controls["variants"], "Transductive")
-    view.work.wait()
     assert "No variant is chosen" in view.notice.value
 
 
@@ -326,7 +281,6 @@ def test_spots_lie_on_the_markers_of_the_picture(study):
 def test_points_that_hide_each_other_are_read_together(study):
     view = recall_view(study)
     tick(view.controls["variants"], "Transductive", "FEOT", "COT")
-    view.work.wait()
     places = [place for place, texts in view.picture._places]
     for place, texts in view.picture._places:
         assert place[0].text in texts
@@ -384,10 +338,3 @@ def test_running_a_cell_again_keeps_the_choices_unless_results_changed(tmp_path,
     assert refinement_view(study) is not view
     write_rows(study, seed=1)
     assert recall_view(study) is not view
-
-
-def test_no_figure_stays_open(study):
-    before = plt.get_fignums()
-    view = recall_view(study)
-    view.controls["save"].click()
-    assert plt.get_fignums() == before

@@ -9,7 +9,6 @@ from synthetic_rows import synthetic_rows
 from tcnaps.evaluation.recall import class_recall
 from tcnaps.evaluation.statistics import episode_accuracies
 from tcnaps.evaluation.stopped_rows import variant_predictions
-from tcnaps.method.variants import VARIANTS
 from tcnaps.widgets import view_data
 
 ALL = ("letters", "textures", "digits")
@@ -38,21 +37,6 @@ def naive_recalls(rows, training, column, datasets, low, high):
                 if low <= of_class["shot"].iloc[0] <= high:
                     found.append(np.mean([a == b for a, b in zip(of_class["label"], of_class[column])]))
     return found
-
-
-def test_variants_come_from_the_simplest_to_the_largest():
-    study = small_study()
-    assert view_data.variants_of(study, "variable") == ["Simple", "FEOT", "COT", "Transductive"]
-    assert view_data.variants_of(study, "5-way-1-shot") == ["FEOT", "Transductive"]
-    assert sorted(view_data.VARIANT_NAMES) == sorted(VARIANTS)
-    with pytest.raises(ValueError, match="no evaluation 'other'. Study 'small' has: variable, 5-way-1-shot"):
-        view_data.variants_of(study, "other")
-
-
-def test_first_choice_falls_back_to_what_there_is():
-    assert view_data.first_choice(["FEOT", "COT", "Simple"], ("Simple", "Transductive")) == ("Simple",)
-    assert view_data.first_choice(["FEOT", "COT"], ("Simple",)) == ("FEOT",)
-    assert view_data.first_choice([], ("Simple",)) == ()
 
 
 def test_recall_of_the_chosen_datasets_and_shots(rows, recalls):

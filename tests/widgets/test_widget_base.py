@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import threading
 from io import BytesIO
 
 import matplotlib
@@ -14,26 +13,6 @@ from small_study import small_study
 from tcnaps import widgets
 from tcnaps.figures.style import style
 from tcnaps.widgets import controls, pictures, widget_base
-
-
-def counting(steps, result, seen=None, gate=None):
-    """Work that yields `steps` times and waits for the gate before each."""
-
-    def work():
-        for step in range(steps):
-            if gate is not None:
-                assert gate.wait(20)
-            if seen is not None:
-                seen.append(step)
-            yield step / steps, f"step {step} <of> {steps}"
-        return result
-
-    return work
-
-
-@pytest.fixture
-def work():
-    return widget_base.Work(widget_base.Notice())
 
 
 def test_a_notice_shows_kind_and_message_escaped_and_a_remedy_for_unforeseen_errors():
@@ -50,87 +29,6 @@ def test_a_notice_shows_kind_and_message_escaped_and_a_remedy_for_unforeseen_err
     assert notice.value == "" and notice.error is None and notice.layout.display == "none"
 
 
-def test_work_hands_its_result_over_and_hides_its_bar(work):
-    found = []
-    for threaded in (True, False):
-        work.start(counting(3, "done"), found.append, threaded=threaded)
-        work.wait()
-        assert not work.busy and work.layout.display == "none"
-    assert found == ["done", "done"] and work._notice.error is None
-
-
-def test_the_bar_shows_how_far_work_is(work):
-    gate, shown = threading.Event(), []
-    work._bar.observe(lambda change: shown.append(change.new), "value")
-    work.start(counting(4, None, gate=gate))
-    assert work.busy and work.layout.display == ""
-    gate.set()
-    work.wait()
-    assert shown == [0.25, 0.5, 0.75] and work._text.value == "step 3 &lt;of&gt; 4"
-
-
-def test_cancelled_work_stops_at_its_next_step_and_has_no_effect(work):
-    gate, seen, found, told = threading.Event(), [], [], []
-    work.start(counting(50, "result", seen, gate), found.append, undo=lambda: told.append("cancelled"))
-    work._cancel.click()
-    assert not work.busy and work.layout.display == "none" and told == ["cancelled"]
-    gate.set()
-    work.wait()
-    assert found == [] and len(seen) <= 1
-    work.cancel()  # nothing is under way
-    assert told == ["cancelled"]
-
-
-def test_of_work_started_in_haste_only_the_last_has_an_effect(work):
-    gate, found, told, threads = threading.Event(), [], [], []
-    for number in range(6):
-        work.start(counting(3, number, gate=gate), found.append, undo=lambda: told.append("cancelled"))
-        threads.append(work._thread)
-    gate.set()
-    for thread in threads:
-        thread.join(20)
-    assert found == [5] and told == []
-
-
-def test_an_error_in_work_or_after_it_shows(work):
-    told = []
-
-    def failing():
-        yield 0.5, "half"
-        raise ValueError("the file is gone; fetch it")
-
-    work.start(failing, undo=lambda: told.append("failed"))
-    work.wait()
-    assert isinstance(work._notice.error, ValueError) and not work.busy and told == ["failed"]
-    work.start(counting(1, 0), lambda result: 1 / result)
-    work.wait()
-    assert isinstance(work._notice.error, ZeroDivisionError)
-
-
-def test_an_error_of_cancelled_work_does_not_show(work):
-    gate = threading.Event()
-
-    def failing():
-        assert gate.wait(20)
-        raise ValueError("too late")
-        yield
-
-    work.start(failing)
-    work.cancel()
-    gate.set()
-    work.wait()
-    assert work._notice.error is None
-
-
-def test_waiting_too_long_is_an_error(work):
-    gate = threading.Event()
-    work.start(counting(1, None, gate=gate))
-    with pytest.raises(TimeoutError, match="0.01 seconds"):
-        work.wait(0.01)
-    gate.set()
-    work.wait()
-
-
 class Small(widget_base.StudyWidget):
     """Two menus, of which the second follows the first."""
 
@@ -139,7 +37,9 @@ class Small(widget_base.StudyWidget):
     def __init__(self):
         super().__init__(small_study())
         self.heard = []
-        self.add({"first": controls.menu("First", 90, ["a", "b"]), "second": controls.menu("Second", 90, ["x", "y"])})
+        self.add(
+            {"first": controls.menu("First", 90, ["a", "b"]), "second": controls.menu("Second", 90, ["x", "y"])}, {}
+        )
         self.on("first", self._follow)
         self.on("second", lambda: self.heard.append("second"))
 
@@ -149,16 +49,13 @@ class Small(widget_base.StudyWidget):
         1 / (self.controls["first"].value != "a")
 
 
-def test_controls_follow_one_another_without_calling_back_and_can_be_undone():
+def test_controls_follow_one_another_without_calling_back():
     widget = Small()
     first, second = widget.controls.values()
-    widget.remember(["first", "second"])
     first.value = "b"
     assert second.value == "y" and second.options == ("y", "z") and widget.heard == []
     second.value = "z"
     assert widget.heard == ["second"] and widget.values() == {"first": "b", "second": "z"}
-    widget.undo()
-    assert widget.values() == {"first": "a", "second": "x"} and widget.heard == ["second"]
 
 
 def test_an_error_in_a_reaction_shows_until_the_next_action():
@@ -168,6 +65,18 @@ def test_an_error_in_a_reaction_shows_until_the_next_action():
     assert isinstance(widget.notice.error, ZeroDivisionError) and "in _follow" in widget.notice.value
     widget.controls["second"].value = "z"
     assert widget.notice.error is None
+
+
+@pytest.mark.parametrize("error", [ValueError("the file is gone; fetch it"), KeyboardInterrupt()])
+def test_loading_says_so_and_shows_nothing_after_a_failure_or_an_interruption(error):
+    widget, hidden = Small(), []
+    widget.hide = lambda: hidden.append(True)
+    with widget.guarded(), widget.loading("Reading <rows>"):
+        assert widget.busy.value == "Reading &lt;rows&gt; …"
+    assert widget.busy.value == "" and not hidden
+    with widget.guarded(), widget.loading("Reading"):
+        raise error
+    assert widget.notice.error is error and widget.busy.value == "" and hidden
 
 
 def test_state_is_kept_by_kind_and_key(monkeypatch):
@@ -193,17 +102,17 @@ def test_choices():
     seen = []
     choices = controls.Choices("Datasets", ("a", "b", "c"), ("c", "a"), {"a": "a (in)"})
     choices.observe(lambda change: seen.append(change["new"]), "value")
-    boxes = choices._boxes
+    boxes = choices.boxes
     assert choices.value == ("a", "c") and [box.description for box in boxes.values()] == ["a (in)", "b", "c"]
     boxes["b"].value, boxes["a"].value = True, False
     assert choices.value == ("b", "c") and seen == [("a", "b", "c"), ("b", "c")]
     choices.offer_more(("b", "c", "d"))
     assert choices.value == ("b", "c", "d")
-    choices._boxes["c"].value = False
+    choices.boxes["c"].value = False
     choices.offer_more(("c", "d"))
-    assert choices.value == ("d",) and not choices._boxes["c"].value
+    assert choices.value == ("d",) and not choices.boxes["c"].value
     choices.offer(("x",), ())
-    assert choices.value == () and list(choices._boxes) == ["x"]
+    assert choices.value == () and list(choices.boxes) == ["x"]
 
 
 def test_a_range_keeps_its_handles_at_the_ends_or_inside():
