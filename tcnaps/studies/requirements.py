@@ -118,12 +118,3 @@ def open_usable(
     if not usable:
         raise UserError("No dataset will do for this protocol: " + "; ".join(left_out))
     return usable, left_out
-
-
-def open_usable_split(study: Study, name: str, split: str, protocol: FixedProtocol | VariableProtocol) -> ImageSource:
-    """Opens one split of one dataset, checked as in `open_usable`.
-
-    Raises:
-        UserError: episodes of the protocol can't be drawn from it.
-    """
-    return open_usable(study, [name], split, protocol)[0][0]
