@@ -1,4 +1,4 @@
-"""Pretraining, meta-training and evaluation on a study of coloured blobs: they learn, resume and repeat."""
+"""Pretraining and meta-training on a study of coloured blobs: they learn, resume and repeat."""
 
 import dataclasses
 
@@ -8,34 +8,29 @@ import pytest
 import torch
 from small_study import blobs, small_study
 
-from tcnaps.config import FixedProtocol, study as config
+from tcnaps.config import study as config
 from tcnaps.episodes.loading import load_episode, read_episodes
-from tcnaps.evaluation import evaluate as evaluation, result_files as rows
-from tcnaps.evaluation.evaluate import evaluate
-from tcnaps.evaluation.result_files import load_rows
-from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.training import checkpoints, meta_training, pretraining
-from tcnaps.training.checkpoints import CheckpointError, load_model
+from tcnaps.training.checkpoints import CheckpointError
 from tcnaps.training.meta_training import meta_train
 from tcnaps.training.pretraining import ImageTable, augment, pretrain
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """A project's root in which one backbone and two trainings of the small study have been trained."""
+    """A project's root in which the small study has been trained."""
     root = tmp_path_factory.mktemp("root")
     with pytest.MonkeyPatch.context() as patch:
         place(patch, root)
         study = small_study()
         pretrain(study)
-        for training in ("support", "support_and_query"):
-            meta_train(study, training)
+        meta_train(study, "support_and_query")
     return root
 
 
 def place(patch, root):
     patch.setattr(config, "project_root", lambda: root)
-    for module in (evaluation, meta_training, pretraining):
+    for module in (meta_training, pretraining):
         patch.setattr(module, "open_split", lambda study, name, split: mapped_blobs(root, name, split))
 
 
@@ -138,11 +133,12 @@ def test_a_diverged_pretraining_says_so_and_saves_nothing(tmp_path, monkeypatch)
 def test_meta_training_can_be_iterated_step_by_step(root, study):
     source = mapped_blobs(root, "blobs", "train")
     torch.manual_seed(study.seed)
-    model = checkpoints.new_model(study, "support").train()
+    model = checkpoints.new_model(study, "support_and_query").train()
     episodes = read_episodes(meta_training.training_tasks([source], study))
     optimiser = meta_training.new_optimiser(model, study)
     rows = list(meta_training.meta_training_steps(model, study, episodes, optimiser))
-    log = pd.DataFrame(checkpoints.load(root / "results/small/checkpoints/support.safetensors", "")[1]["log"])
+    header = checkpoints.load(root / "results/small/checkpoints/support_and_query.safetensors", "")[1]
+    log = pd.DataFrame(header["log"])
     columns = ["episode", "loss", "train_accuracy"]
     pd.testing.assert_frame_equal(pd.DataFrame(rows)[columns], log[columns].iloc[1:].reset_index(drop=True))
 
