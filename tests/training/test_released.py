@@ -51,19 +51,9 @@ LITERAL = {
         ("set_encoder.pre_pooling_fn.layer1.0.weight", "task_encoder.set_encoder.convs.0.weight", (64, 3, 3, 3)),
         ("set_encoder.pre_pooling_fn.layer5.1.bias", "task_encoder.set_encoder.norms.4.bias", (64,)),
         (
-            "feature_adaptation_network.layers.2.shared_layer.0.weight",
-            "film_generator.stages.2.shared.weight",
-            (256, 64),
-        ),
-        (
             "feature_adaptation_network.layers.0.gamma2_processors.1.4.linear.bias",
             "film_generator.stages.0.gammas.3.layers.2.bias",
             (64,),
-        ),
-        (
-            "feature_adaptation_network.layers.3.beta1_processors.1.2.linear.weight",
-            "film_generator.stages.3.betas.2.layers.1.weight",
-            (512, 512),
         ),
         (
             "feature_adaptation_network.layers.1.beta2_regularizers.0",
@@ -302,10 +292,7 @@ def broken_files():
     return {
         "empty": (b"", "is not a file of torch.save: it begins with b''"),
         "pointer": (pointer, "begins with b'version https://git-lfs.* `git lfs pull`"),
-        "page": (
-            b"\n\n<!DOCTYPE html>\n<html><body>Not found</body></html>",
-            "begins with .*<html.* download the raw file",
-        ),
+        "page": (b"\n\n<!DOCTYPE html>\n<html></html>", "begins with .*<html.* download the raw file"),
         "tar": (archive.getvalue(), "is not a file of torch.save"),
         "another zip": (zipped.getvalue(), "damaged, incomplete or of another kind"),
         "another pickle": (pickle.dumps({"conv1.weight": 1}, 2), "damaged, incomplete or of another kind"),
