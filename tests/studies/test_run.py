@@ -68,9 +68,7 @@ def test_every_dataset_is_used_and_every_path_is_relative(name):
 
 
 @pytest.mark.parametrize("name", [name for name in STUDIES if name != "miniature"])
-def test_without_data_a_list_says_what_is_missing_where_it_looked_and_how_to_get_it(
-    name, tmp_path, monkeypatch, capsys
-):
+def test_without_data_a_list_says_what_is_missing_and_where_it_looked(name, tmp_path, monkeypatch, capsys):
     (tmp_path / "Snakefile").touch()  # a project's root without any data
     monkeypatch.chdir(tmp_path)
     study = study_of(name)
