@@ -2,8 +2,8 @@
 
 import difflib
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, get_args
+from collections.abc import Iterable, Iterator
+from typing import get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -39,19 +39,14 @@ _short.maxlevel, _short.maxlist, _short.maxdict, _short.maxtuple = 2, 4, 4, 4
 _short.maxstring = _short.maxother = 60
 
 
-def explained(error: ValidationError, content: object, section: type[BaseModel]) -> list[str]:
-    """One line for each thing that is wrong, with the path of its key and the nearest name of an unknown one.
-
-    Args:
-        content: what was validated as `section`.
-    """
+def explained(error: ValidationError, section: type[BaseModel]) -> list[str]:
+    """One line for each thing that is wrong with a section: the key's path, what is wrong, and what may be meant."""
     lines = []
     for found in error.errors(include_url=False):
         kind, message = found["type"], found["msg"].removeprefix("Value error, ")
-        path = _path_of(found["loc"], content, with_last=kind in ("missing", "extra_forbidden"))
-        place = ".".join(part if len(part := str(each)) < 100 else f"{part[:60]}..." for each in path)
+        place = ".".join(part if len(part := str(each)) < 100 else f"{part[:60]}..." for each in found["loc"])
         if kind == "extra_forbidden":
-            message = f"there is no such key{nearest(path[-1], _keys(path[:-1], found['loc'], section))}"
+            message = f"there is no such key{nearest(found['loc'][-1], _keys(found['loc'][:-1], section))}"
         elif kind == "missing":
             message = "this key is missing"
         elif kind != "value_error":
@@ -60,28 +55,14 @@ def explained(error: ValidationError, content: object, section: type[BaseModel])
     return lines
 
 
-def _path_of(loc: tuple[int | str, ...], content: Any, with_last: bool) -> list[int | str]:
-    """pydantic's place of an error as the YAML has it: without the kinds of protocols and sources of datasets."""
-    path: list[int | str] = []
-    for position, part in enumerate(loc):
-        if isinstance(content, Mapping) and part in content:
-            content = content[part]
-        elif isinstance(content, list) and isinstance(part, int):
-            content = content[part]
-        elif not (with_last and position == len(loc) - 1):
-            continue
-        path.append(part)
-    return path
-
-
-def _keys(path: list[int | str], loc: tuple[int | str, ...], section: type[BaseModel]) -> list[str]:
-    """The keys that may stand at a path. Of several kinds of section, `loc` names the one that is meant."""
+def _keys(path: tuple[int | str, ...], section: type[BaseModel]) -> list[str]:
+    """The keys that may stand at a path, in which pydantic names the kind of a protocol and the source of a dataset."""
     sections = [section]
     for part in path:
         fields = [one.model_fields[str(part)] for one in sections if part in one.model_fields]
-        sections = [inner for field in fields for inner in _sections(field.annotation)] or sections
-    chosen = [one for one in sections if _kind(one) in loc] or sections
-    return [name for one in chosen for name in one.model_fields]
+        of_kind = [one for one in sections if part in _kinds(one)]
+        sections = of_kind or [inner for field in fields for inner in _sections(field.annotation)] or sections
+    return list(dict.fromkeys(name for one in sections for name in one.model_fields))
 
 
 def _sections(annotation: object) -> Iterator[type[BaseModel]]:
@@ -91,6 +72,6 @@ def _sections(annotation: object) -> Iterator[type[BaseModel]]:
         yield from _sections(argument)
 
 
-def _kind(section: type[BaseModel]) -> str | None:
+def _kinds(section: type[BaseModel]) -> tuple[str, ...]:
     field = section.model_fields.get("kind") or section.model_fields.get("source")
-    return get_args(field.annotation)[0] if field else None
+    return get_args(field.annotation) if field else ()

@@ -31,19 +31,15 @@ def code_fingerprint(paths: Iterable[str | Path], without: Iterable[str] = ()) -
         SourceError: a file is missing, is no notebook or is not valid Python.
     """
     waiting, codes = {Path(path).resolve() for path in paths}, {}
-    left_out = tuple(without)
+    left_out = tuple(f"{room}." for room in without)
     while waiting:
         path = waiting.pop()
         codes[path], imported = _code(path)
         for name in imported:
-            file = None if _is_below(name, left_out) else _module_file(name)
+            file = None if f"{name}.".startswith(left_out) or name == PACKAGE.name else _module_file(name)
             if file is not None and file not in codes:
                 waiting.add(file)
     return digest_of(sorted((_name_of(path), code) for path, code in codes.items()))[:16]
-
-
-def _is_below(name: str, rooms: Iterable[str]) -> bool:
-    return name == PACKAGE.name or any(f"{name}.".startswith(f"{room}.") for room in rooms)
 
 
 def _name_of(path: Path) -> str:

@@ -62,7 +62,7 @@ class Section(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            raise ConfigError(f"{type(self).__name__}: " + "; ".join(explained(error, values, type(self)))) from None
+            raise ConfigError(f"{type(self).__name__}: " + "; ".join(explained(error, type(self)))) from None
 
     # As pydantic's own classes do: without it, sections within sections would be validated one by one through
     # `__init__`, and the paths of their keys would be lost.

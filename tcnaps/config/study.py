@@ -161,8 +161,7 @@ def load_study(path: str | Path) -> Study:
     try:
         return Study.model_validate(content, strict=False)
     except ValidationError as error:
-        lines = explained(error, with_preset(content), Study)
-        raise ConfigError("\n  ".join([f"{file}:", *lines])) from None
+        raise ConfigError("\n  ".join([f"{file}:", *explained(error, Study)])) from None
 
 
 def study_file(path: str | Path) -> Path:

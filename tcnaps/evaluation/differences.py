@@ -50,24 +50,16 @@ def differences_of(study: Study) -> list[Difference]:
     Not among them: intervals and ranks (rows 10, 16), which change no accuracy, and the reading and resizing of files
     (rows 17, 18), which a study of generated images does not do.
     """
-    protocol = study.meta_training.protocol
-    adapted = {"trains": "adaptation", "variants": ("Transductive",)}
+    protocol, recorded = study.meta_training.protocol, study.refinement.recorded_steps
+    simple = {"clustering": {"simple_class_covariance_divisor": "n-1"}}
+    refined = {"variants": ("Transductive",)}
+    adapted = {"trains": "adaptation", **refined}
     every = max(1, study.meta_training.validate_every // 2)
     found = [
         Difference(1, "task covariance: n − 1", {"clustering": {"task_covariance_divisor": "n-1"}}),
-        Difference(
-            2,
-            "Simple's class covariances: nₖ − 1",
-            {"clustering": {"simple_class_covariance_divisor": "n-1"}},
-            variants=("Simple", "COT"),
-        ),
-        Difference(7, "minimum steps: 0", {"refinement": {"minimum_steps": 0}}, variants=("Transductive",)),
-        Difference(
-            11,
-            f"maximum steps: {study.refinement.recorded_steps}",
-            {"refinement": {"maximum_steps": study.refinement.recorded_steps}},
-            variants=("Transductive",),
-        ),
+        Difference(2, "Simple's class covariances: nₖ − 1", simple, variants=("Simple", "COT")),
+        Difference(7, "minimum steps: 0", {"refinement": {"minimum_steps": 0}}, **refined),
+        Difference(11, f"maximum steps: {recorded}", {"refinement": {"maximum_steps": recorded}}, **refined),
         Difference(None, "arithmetic: plain", {"arithmetic": "plain"}),
         Difference(5, "LSTM layers: 2", {"task_encoder": {"lstm_layers": 2}}, **adapted),
         Difference(6, "set encoder: running statistics", {"task_encoder": {"statistics": "running"}}, **adapted),

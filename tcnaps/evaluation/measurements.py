@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pandas as pd
 
+NUMBERS = ["seconds", "ratio", "ratio_low", "ratio_high", "bytes"]
+
 
 def load_measurements(path: str | Path) -> pd.DataFrame:
     """One row for each thing measured and each implementation of it.
@@ -20,22 +22,15 @@ def load_measurements(path: str | Path) -> pd.DataFrame:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"There is no {path}. `make bench` makes it; nothing else should run meanwhile.")
-    found = []
-    for row in json.loads(path.read_text())["rows"]:
-        machine = {key: row["machine"][key] for key in ("processor", "threads", "torch")}
-        for implementation, measured in row["measured"].items():
-            found.append(
-                {
-                    **{key: row[key] for key in ("group", "name", "size")},
-                    "implementation": implementation,
-                    **{key: measured.get(key) for key in ("seconds", "ratio", "ratio_low", "ratio_high")},
-                    "gigabytes": measured["bytes"] / 1e9 if measured.get("bytes") is not None else None,
-                    "problem": measured.get("problem"),
-                    **machine,
-                }
-            )
-    numbers = ["seconds", "ratio", "ratio_low", "ratio_high", "gigabytes"]
-    return pd.DataFrame(found).astype(dict.fromkeys(numbers, float))
+    found = pd.DataFrame(
+        {key: row[key] for key in ("group", "name", "size")}
+        | {"implementation": implementation}
+        | {key: measured.get(key) for key in (*NUMBERS, "problem")}
+        | {key: row["machine"][key] for key in ("processor", "threads", "torch")}
+        for row in json.loads(path.read_text())["rows"]
+        for implementation, measured in row["measured"].items()
+    ).astype(dict.fromkeys(NUMBERS, float))
+    return found.assign(bytes=found["bytes"] / 1e9).rename(columns={"bytes": "gigabytes"})
 
 
 def parts_of_episodes(measurements: pd.DataFrame) -> pd.DataFrame:
@@ -65,24 +60,14 @@ def distance_from_the_limit(path: str | Path, images: dict[str, int]) -> pd.Data
     """
     content = json.loads(Path(path).read_text())
     limits = next(row["machine"]["limits"] for row in content["rows"] if row["group"] == "parts")
-    found = []
-    for row in parts_of_episodes(load_measurements(path)).itertuples():
-        counted = content["per_image"].get({"task encoder": "set encoder"}.get(row.part, row.part))
-        if counted is None or row.episode not in images:
-            continue
-        precision = "bfloat16" if row.implementation == "bfloat16" else "float32"
-        operations, limit = counted["operations"] * images[row.episode], limits[f"operations_{precision}"]
-        n_bytes = counted["bytes"] * images[row.episode] / (2 if precision == "bfloat16" else 1)
-        found.append(
-            {
-                "episode": row.episode,
-                "part": row.part,
-                "implementation": row.implementation,
-                "operations": operations,
-                "achieved": operations / row.seconds,
-                "limit": limit,
-                "share": operations / row.seconds / limit,
-                "bytes_share": n_bytes / limits["bytes"] / row.seconds,
-            }
-        )
-    return pd.DataFrame(found)
+    counted = pd.DataFrame(content["per_image"]).T.rename({"set encoder": "task encoder"})
+    parts = parts_of_episodes(load_measurements(path)).drop(columns="ratio")
+    parts = parts[parts["part"].isin(counted.index) & parts["episode"].isin(images)]
+    half = parts["implementation"] == "bfloat16"
+    n_images, per_image = parts["episode"].map(images), counted.loc[parts["part"]].set_index(parts.index)
+    operations, n_bytes = per_image["operations"] * n_images, per_image["bytes"] * n_images / (1 + half)
+    achieved = operations / parts["seconds"]
+    limit = half.map({True: limits["operations_bfloat16"], False: limits["operations_float32"]})
+    share = {"share": achieved / limit, "bytes_share": n_bytes / limits["bytes"] / parts["seconds"]}
+    found = parts.drop(columns="seconds").assign(operations=operations, achieved=achieved, limit=limit, **share)
+    return found.reset_index(drop=True)

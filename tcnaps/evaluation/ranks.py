@@ -1,11 +1,8 @@
 """Which methods are best: average ranks over datasets, and what a table sets in bold."""
 
-from collections.abc import Mapping
-
 import pandas as pd
 
 from tcnaps.evaluation.statistics import DOMAINS, paired_difference
-from tcnaps.evaluation.stopped_rows import require_columns
 
 
 def average_ranks(summary: pd.DataFrame, rule: str = "significant", method: str = "variant") -> pd.DataFrame:
@@ -21,7 +18,6 @@ def average_ranks(summary: pd.DataFrame, rule: str = "significant", method: str 
     Returns:
         `method`, `domain`, `rank` and `n_datasets`.
     """
-    require_columns(summary, [method, "dataset", "domain", "accuracy", "interval"])
     _one_row_per_cell(summary, method)
     if rule not in ("significant", "plain"):
         raise ValueError(f"There is no rule '{rule}'; choose 'significant' or 'plain'.")
@@ -49,8 +45,9 @@ def best(summary: pd.DataFrame, episodes: pd.DataFrame | None = None, method: st
     Returns:
         True or False per row of `summary`, on its index.
     """
-    require_columns(summary, [method, "dataset", "accuracy", "interval"])
     _one_row_per_cell(summary, method)
+    if episodes is not None and episodes["evaluation"].nunique() > 1:
+        raise ValueError(f"The episodes mix the evaluations {', '.join(episodes['evaluation'].unique())}: pick one.")
     bold = pd.Series(False, index=summary.index)
     for dataset, cell in summary.groupby("dataset", sort=False, observed=True):
         top = cell["accuracy"].idxmax()
@@ -59,22 +56,9 @@ def best(summary: pd.DataFrame, episodes: pd.DataFrame | None = None, method: st
         else:
             of = dict(list(episodes[episodes["dataset"] == dataset].groupby(method, observed=True)))
             for row, name in cell[method].items():
-                bold[row] = row == top or not _leads(of, cell.at[top, method], name, dataset)
+                lead = paired_difference(of[cell.at[top, method]], of[name])
+                bold[row] = row == top or not lead["difference"].item() > lead["interval"].item()
     return bold
-
-
-def _leads(of: Mapping[str, pd.DataFrame], leader: str, name: str, dataset: str) -> bool:
-    """Whether the paired difference between two methods on one dataset is significant."""
-    for needed in (leader, name):
-        if needed not in of:
-            raise ValueError(
-                f"The episodes hold none of '{needed}' on {dataset}: give the episodes that the "
-                "summary was made of, or leave them out."
-            )
-    lead = paired_difference(of[leader], of[name])
-    if len(lead) > 1:
-        raise ValueError(f"The episodes mix the evaluations {', '.join(lead['evaluation'])}: pick one.")
-    return bool(lead["difference"].iloc[0] > lead["interval"].iloc[0])
 
 
 def _one_row_per_cell(summary: pd.DataFrame, method: str) -> None:

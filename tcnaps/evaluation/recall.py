@@ -6,14 +6,12 @@ import numpy as np
 import pandas as pd
 
 from tcnaps.evaluation.statistics import DOMAINS, EPISODE, GROUP, query_digests, student
-from tcnaps.evaluation.stopped_rows import require_columns
 
 SHOT_EDGES = (*range(1, 12), 16, 21, 31, 51, 101, 201)  # lowest shot of each bin
 
 
 def class_recall(predictions: pd.DataFrame) -> pd.DataFrame:
     """Share of each class's queries that are recognised: one row per variant, episode and class."""
-    require_columns(predictions, ["variant", *EPISODE, "label", "prediction", "shot"])
     right = (predictions["label"] == predictions["prediction"]).astype(float)
     hits = predictions.assign(recall=right, queries=query_digests(predictions))
     grouped = hits.groupby(["variant", *EPISODE, "label"], sort=False, observed=True)
@@ -39,7 +37,6 @@ def recall_by_shot(
         `by`, `domain`, `shot_low`, `shot_high`, `shot` (mean in the bin), `value`, `interval` (nan from one
         episode), `n_classes`, `n_episodes`.
     """
-    require_columns(recalls, [*by, *EPISODE, "shot", value])
     highest = int(recalls["shot"].max())
     lows = np.arange(1, highest + 1) if edges is None else np.asarray(edges)
     if lows[0] != 1 or (np.diff(lows) <= 0).any():
@@ -74,7 +71,6 @@ def _clustered_means(classes: pd.DataFrame, by: list[str], value: str) -> pd.Dat
 
 def way_frequencies(rows: pd.DataFrame) -> pd.DataFrame:
     """Number of `episodes` of each `way`, per evaluation and dataset; the trainings' episodes are the same."""
-    require_columns(rows, [*EPISODE, "way"])
     once = rows.drop_duplicates(EPISODE)
     counts = once.groupby(["evaluation", "dataset", "domain", "way"], observed=True).size()
     return counts.reset_index(name="episodes")
@@ -82,7 +78,6 @@ def way_frequencies(rows: pd.DataFrame) -> pd.DataFrame:
 
 def shot_frequencies(rows: pd.DataFrame) -> pd.DataFrame:
     """Number of `classes` of each `shot`, per evaluation and dataset; a class counts once per episode."""
-    require_columns(rows, [*EPISODE, "label", "shot"])
     once = rows.drop_duplicates([*EPISODE, "label"])
     counts = once.groupby(["evaluation", "dataset", "domain", "shot"], observed=True).size()
     return counts.reset_index(name="classes")

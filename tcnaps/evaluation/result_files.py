@@ -45,27 +45,27 @@ def write_rows(path: Path, rows: pd.DataFrame, key: str) -> None:
     facts = {"tcnaps": key, "tcnaps_digest": _digest(rows)}
     table = pa.Table.from_pandas(rows, preserve_index=False).replace_schema_metadata(facts)
     with replacing(path) as temporary:
-        pq.write_table(table, temporary, write_page_checksum=True)
+        pq.write_table(table, temporary)
 
 
-def read_rows(path: Path) -> tuple[pd.DataFrame, str]:
-    """The rows of one file and the key that they were written under.
+def read_rows(path: Path, remedy: str = "Run `make figures`.") -> tuple[pd.DataFrame, str]:
+    """The rows of one file and the key that they were written under; `remedy` ends what an error says.
 
     Raises:
         MissingRows: there is no such file.
         RowsError: it is damaged.
     """
     if not path.is_file():
-        raise MissingRows(f"There are no rows {path}. Run `make figures`.")
+        raise MissingRows(f"There are no rows {path}. {remedy}")
     try:
-        table = pq.read_table(path, page_checksum_verification=True, partitioning=None)
+        table = pq.read_table(path, partitioning=None)
         rows, facts = table.to_pandas(), table.schema.metadata
-        if facts[b"tcnaps_digest"].decode() != _digest(rows):  # page checksums do not cover the footer
+        if facts[b"tcnaps_digest"].decode() != _digest(rows):
             raise ValueError("its digest is of other rows")
         return rows, facts[b"tcnaps"].decode()
     except Exception as error:  # Arrow and pandas raise many kinds for a damaged file
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise RowsError(f"{path} is damaged ({reason}). Run `make figures`, which evaluates again.") from None
+        raise RowsError(f"{path} is damaged ({reason}). {remedy}") from None
 
 
 def _digest(rows: pd.DataFrame) -> str:
@@ -136,9 +136,7 @@ def load_rows(study: Study, evaluations: str | Sequence[str], trainings: Sequenc
 def _checked_rows(study: Study, training: str, evaluation: str, dataset: str) -> pd.DataFrame:
     path = rows_file(study, training, evaluation, dataset)
     again = f"Run notebooks/04-evaluate.ipynb with training = '{training}' for this study, or `make figures`."
-    if not path.is_file():
-        raise MissingRows(f"There are no rows {path}. {again}")
-    rows, _ = read_rows(path)
+    rows, _ = read_rows(path, again)
     if problem := _problem(rows, training, evaluation, dataset, study.evaluations[evaluation].episodes):
         raise RowsError(f"{path} {problem}. Delete it. {again}")
     return rows

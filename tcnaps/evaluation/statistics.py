@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from tcnaps.evaluation.stopped_rows import episode_trajectories, require_columns, rows_of_training, stopped_accuracy
+from tcnaps.evaluation.stopped_rows import episode_trajectories, rows_of_training, stopped_accuracy
 
 DOMAINS = {"in": ("in",), "out": ("out",), "all": ("in", "out")}
 GROUP = ("variant", "evaluation")  # what the summaries keep apart unless told otherwise
@@ -26,11 +26,7 @@ def student(n: int | pd.Series) -> float | np.ndarray:
 
 
 def half_width(spread: float, n: int) -> float:
-    """Half-width of the 95% interval of the mean of n values.
-
-    Args:
-        spread: their standard deviation (divisor n - 1).
-    """
+    """Half-width of the 95% interval of the mean of n values, whose standard deviation (divisor n − 1) is `spread`."""
     return float(student(n) * spread / np.sqrt(n))
 
 
@@ -43,11 +39,7 @@ def episode_accuracies(predictions: pd.DataFrame) -> pd.DataFrame:
     Returns:
         `variant`, the episode's key, `way`, `n_support`, `n_query`, `step` (where refinement stopped),
         `accuracy` and `queries` (a digest of the queries' images and labels, which pairs must share).
-
-    Raises:
-        ValueError: a column is missing.
     """
-    require_columns(predictions, ["variant", *EPISODE, "way", "n_support", "step", "label", "prediction"])
     right = (predictions["label"] == predictions["prediction"]).astype(float)
     hits = predictions.assign(accuracy=right, queries=query_digests(predictions))
     grouped = hits.groupby(["variant", *EPISODE], sort=False, observed=True)
@@ -83,11 +75,9 @@ def accuracy_summary(
         appearance.
 
     Raises:
-        ValueError: a column is missing, the interval's name is unknown, or several values of one episode
-        would be pooled.
+        ValueError: the interval's name is unknown, or several values of one episode would be pooled.
     """
     keys = [*by, "dataset", "domain"]
-    require_columns(episodes, [*keys, "episode", value])
     if interval not in ("student", "released"):
         raise ValueError(f"There is no interval '{interval}'; choose 'student' or 'released'.")
     repeated = episodes[episodes.duplicated([*keys, "episode"])]
@@ -114,7 +104,6 @@ def domain_averages(summary: pd.DataFrame, by: Sequence[str] = GROUP, value: str
     Returns:
         `by`, `domain` ("in", "out", "all"), `value`, `interval` and `n_datasets`.
     """
-    require_columns(summary, [*by, "dataset", "domain", value, "interval"])
     frames = []
     for domain, members in DOMAINS.items():
         grouped = summary[summary["domain"].isin(members)].groupby(list(by), sort=False, observed=True)
@@ -140,10 +129,8 @@ def paired_episodes(
     """
     keys = [*EPISODE, *extra]
     compared = [value, "queries"] if "queries" in a and "queries" in b else [value]
-    for frame in (a, b):
-        require_columns(frame, [*keys, value])
-        if frame.duplicated(keys).any():
-            raise ValueError("A frame to be paired holds an episode more than once: pair one variant with one other.")
+    if a.duplicated(keys).any() or b.duplicated(keys).any():
+        raise ValueError("A frame to be paired holds an episode more than once: pair one variant with one other.")
     pairs = a.merge(b[[*keys, *compared]], on=keys, how="left", suffixes=("", "_b"), indicator="side")
     strays = b[keys].merge(a[keys], on=keys, how="left", indicator="side")
     single = pd.concat([frame.loc[frame["side"] != "both", EPISODE] for frame in (pairs, strays)])
@@ -209,9 +196,8 @@ def refinement_grid(
         episodes, `gain_interval`.
     """
     cells = [(low, high) for low in minima for high in maxima if low <= high]
-    averages = _rule_averages(rows, training, cells, domain)
     limits = pd.DataFrame(cells, columns=["minimum", "maximum"])
-    return pd.concat([limits, averages], axis=1)
+    return pd.concat([limits, _rule_averages(rows, training, cells, domain)], axis=1)
 
 
 def accuracy_by_step(rows: pd.DataFrame, training: str, steps: Sequence[int], domain: str = "all") -> pd.DataFrame:
@@ -222,7 +208,6 @@ def accuracy_by_step(rows: pd.DataFrame, training: str, steps: Sequence[int], do
 def _rule_averages(rows: pd.DataFrame, training: str, cells: list[tuple[int, int]], domain: str) -> pd.DataFrame:
     if domain not in DOMAINS:
         raise ValueError(f"There is no domain '{domain}'; choose among {', '.join(DOMAINS)}.")
-    require_columns(rows, ["evaluation", "domain"])
     if rows["evaluation"].nunique() > 1:
         raise ValueError(f"The rows mix the evaluations {', '.join(rows['evaluation'].unique())}: pick one.")
     rows = rows[rows["domain"].isin(DOMAINS[domain])]
@@ -246,7 +231,6 @@ def accuracy_by_query_count(episodes: pd.DataFrame) -> pd.DataFrame:
     Raises:
         ValueError: some number of queries lacks a dataset or episode that another has.
     """
-    require_columns(episodes, ["evaluation", "queries_per_class", "dataset", "episode"])
     counts = episodes.groupby("evaluation")["queries_per_class"].transform("nunique")
     held = episodes.groupby(["evaluation", "dataset", "episode"])["queries_per_class"].transform("nunique")
     if (held < counts).any():

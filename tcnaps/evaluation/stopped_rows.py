@@ -91,13 +91,10 @@ def episode_trajectories(rows: pd.DataFrame) -> pd.DataFrame:
     predictions, codes = recorded_predictions(rows), _episode_codes(rows)
     first = pd.Series(codes).drop_duplicates().index  # codes are numbered by first appearance
     episodes = rows[[*EPISODE_KEY, "way", "n_support"]].iloc[first].reset_index(drop=True)
-    n_query = np.bincount(codes, minlength=len(episodes))
-    correct = predictions == rows["label"].to_numpy()[:, None]
-    right = np.stack([np.bincount(codes[hit], minlength=len(episodes)) for hit in correct.T], axis=1)
-    changed = _changed(predictions, codes)
-    columns = {f"accuracy_{t}": right[:, t] / n_query for t in range(right.shape[1])}
-    columns |= {f"changed_{t + 1}": changed[:, t] for t in range(changed.shape[1])}
-    return pd.concat([episodes, pd.DataFrame({"n_query": n_query, **columns})], axis=1)
+    accuracy = pd.DataFrame(predictions == rows["label"].to_numpy()[:, None]).groupby(codes).mean()
+    columns = {"n_query": np.bincount(codes), **accuracy.add_prefix("accuracy_")}
+    columns |= {f"changed_{t}": counts for t, counts in enumerate(_changed(predictions, codes).T, 1)}
+    return pd.concat([episodes, pd.DataFrame(columns)], axis=1)
 
 
 def stopped_accuracy(trajectories: pd.DataFrame, minimum: int, maximum: int) -> tuple[np.ndarray, np.ndarray]:
@@ -138,22 +135,17 @@ def require_columns(frame: pd.DataFrame, columns: Sequence[str]) -> None:
 
 def _changed(predictions: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """(n_episodes, T): number of queries of each episode whose label changed at steps 1 … T."""
-    moved = (predictions[:, 1:] != predictions[:, :-1]).T
-    n_episodes = codes.max() + 1
-    counts = [np.bincount(codes[m], minlength=n_episodes) for m in moved]
-    return np.stack(counts, axis=1) if counts else np.zeros((n_episodes, 0), dtype=np.int64)
+    return pd.DataFrame(predictions[:, 1:] != predictions[:, :-1]).groupby(codes).sum().to_numpy()
 
 
 def _episode_codes(rows: pd.DataFrame) -> np.ndarray:
     """Number of each row's episode, by first appearance; episodes must be whole, as convergence is theirs."""
     require_columns(rows, [*EPISODE_KEY, "query"])
     codes = rows.groupby(EPISODE_KEY, sort=False, observed=True, dropna=False).ngroup().to_numpy()
-    query, count = rows["query"].to_numpy(), np.bincount(codes)
-    highest = np.zeros(len(count), dtype=np.int64)
-    np.maximum.at(highest, codes, query)
-    whole = (count == highest + 1) & (np.bincount(codes, weights=query) == count * (count - 1) / 2)
+    facts = rows["query"].groupby(codes).agg(["size", "nunique", "min", "max"])
+    whole = (facts["size"] == facts["nunique"]) & (facts["min"] == 0) & (facts["max"] == facts["size"] - 1)
     if not whole.all():
-        row = rows.iloc[int(np.flatnonzero(~whole[codes])[0])]
+        row = rows.iloc[int(np.flatnonzero(~whole.to_numpy()[codes])[0])]
         name = f"{row['training']}, {row['evaluation']}, {row['dataset']}, episode {row['episode']}"
         raise ValueError(
             f"{name}: its queries are not 0, 1, 2, … once each. The stopping rule needs whole "

@@ -29,9 +29,6 @@ class NotebookFailed(Exception):
     """A notebook was started and failed; the message says where, and where the executed notebook lies."""
 
 
-# ---- notebooks
-
-
 def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, progress: bool = True) -> None:
     """Executes a copy of a notebook. Its kernel works in the notebook's folder, as it does in JupyterLab.
 
@@ -134,9 +131,6 @@ def _value(notebook: str, name: str, text: str, default: object) -> object:
         kind = type(default).__name__
         raise BatchError(f"{notebook}: parameter '{name}' must be {kind}, like {default!r}; got {text}.")
     return value
-
-
-# ---- command line
 
 
 def _end_with(parent: int) -> None:

@@ -70,27 +70,22 @@ def check_protocol(split: SplitLayout | ImageSource, protocol: FixedProtocol | V
     """
     sizes = np.asarray(split.class_sizes)
     spans = None if split.spans is None else tuple(np.asarray(span) for span in split.spans)
-    reachable = _reachable(len(sizes), split.superclasses, spans, protocol)
+    reachable = _reachable(split, protocol)
     smallest = reachable[sizes[reachable].argmin()] if len(reachable) else 0
     # If an episode can be drawn when all classes are as small as the smallest, then every episode can be drawn.
     sizes, names = np.full_like(sizes, sizes[smallest]), [split.class_names[smallest]] * len(sizes)
     describe_episode(np.random.default_rng(0), sizes, split.superclasses, spans, protocol, class_names=names)
 
 
-def _reachable(
-    n_classes: int,
-    superclasses: Sequence[str] | None,
-    spans: tuple[np.ndarray, ...] | None,
-    protocol: FixedProtocol | VariableProtocol,
-) -> np.ndarray:
+def _reachable(split: SplitLayout | ImageSource, protocol: FixedProtocol | VariableProtocol) -> np.ndarray:
     """The classes that an episode may be of."""
-    if isinstance(protocol, VariableProtocol) and spans is not None:
-        eligible = [span for span in spans if protocol.minimum_way <= len(span) <= protocol.maximum_span]
+    if isinstance(protocol, VariableProtocol) and split.spans is not None:
+        eligible = [span for span in split.spans if protocol.minimum_way <= len(span) <= protocol.maximum_span]
         return np.unique(np.concatenate(eligible)) if eligible else np.arange(0)
-    if isinstance(protocol, VariableProtocol) and superclasses is not None:
-        members = Counter(superclasses)
-        return np.flatnonzero([members[name] >= protocol.minimum_way for name in superclasses])
-    return np.arange(n_classes)
+    if isinstance(protocol, VariableProtocol) and split.superclasses is not None:
+        members = Counter(split.superclasses)
+        return np.flatnonzero([members[name] >= protocol.minimum_way for name in split.superclasses])
+    return np.arange(len(split.class_sizes))
 
 
 def open_usable(
@@ -118,12 +113,3 @@ def open_usable(
     if not usable:
         raise UserError("No dataset will do for this protocol: " + "; ".join(left_out))
     return usable, left_out
-
-
-def open_usable_split(study: Study, name: str, split: str, protocol: FixedProtocol | VariableProtocol) -> ImageSource:
-    """Opens one split of one dataset, checked as in `open_usable`.
-
-    Raises:
-        UserError: episodes of the protocol can't be drawn from it.
-    """
-    return open_usable(study, [name], split, protocol)[0][0]

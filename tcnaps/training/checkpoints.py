@@ -151,12 +151,8 @@ def _digest(header: str, weights: dict[str, Tensor]) -> str:
 
 
 def _fill(module: torch.nn.Module, weights: dict[str, Tensor], path: Path, remedy: str) -> None:
-    wanted, there = ({name: tuple(v.shape) for name, v in d.items()} for d in (module.state_dict(), weights))
-    problems = [f"missing {name}" for name in wanted.keys() - there.keys()]
-    problems += [f"unknown {name}" for name in there.keys() - wanted.keys()]
-    both = wanted.keys() & there.keys()
-    problems += [f"{name} is {there[name]}, not {wanted[name]}" for name in both if wanted[name] != there[name]]
-    if problems:
-        listed = "; ".join(sorted(problems)[:SHOWN])
-        raise CheckpointError(f"{path} does not fit the model: {listed}. Delete it. {remedy}")
-    module.load_state_dict(weights)
+    try:
+        module.load_state_dict(weights)
+    except RuntimeError as error:  # names every weight that is missing, unknown or of another shape
+        listed = " ".join(str(error).split()[6:])[:500]
+        raise CheckpointError(f"{path} does not fit the model: {listed} Delete it. {remedy}") from error

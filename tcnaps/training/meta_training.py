@@ -69,8 +69,7 @@ def meta_train(
     """Runs one of the six trainings, saves the best checkpoint of its validations and returns the log.
 
     Every training sees the same episodes. An interrupted call goes on from its last saved state and ends with the very
-    same weights; where the checkpoint is there already, made by the same code from the same settings, nothing is
-    trained.
+    same weights. Where the checkpoint is there already, made by the same code and settings, nothing is trained.
 
     Args:
         training: a name of `TRAININGS`.
@@ -149,7 +148,7 @@ def episode_loss(model: TransductiveCNAPS, episode: Episode, study: Study) -> tu
     others from the support set's statistics alone.
     """
     if TRAININGS[model.training_name].refinement_in_training:
-        logits = model.classify(episode, study.refinement.minimum_steps, study.refinement.maximum_steps).logits
+        logits = model.classify(episode, *study.refinement.limits).logits
     else:
         logits = model(episode, steps=0)[0]
     accuracy = (logits.argmax(1) == episode.query_labels).float().mean().item()
@@ -162,9 +161,8 @@ def validate(
     model: TransductiveCNAPS, sources: Sequence[ImageSource], study: Study, workers: int = 0
 ) -> dict[str, Float[np.ndarray, "n_episodes"]]:
     """Accuracies in [0, 1] on the validation episodes of each dataset, by its name."""
-    settings, limits = study.meta_training, (0, 0)
-    if settings.validate_refined:
-        limits = (study.refinement.minimum_steps, study.refinement.maximum_steps)
+    settings = study.meta_training
+    limits = study.refinement.limits if settings.validate_refined else (0, 0)
     protocol = settings.validation_protocol or settings.protocol
     device = next(model.parameters()).device
     model.eval()
@@ -188,8 +186,7 @@ def summarise_validation(accuracies: dict[str, Float[np.ndarray, "n_episodes"]])
     """
     means = {f"valid_accuracy_{dataset}": float(values.mean()) for dataset, values in accuracies.items()}
     half_widths = [
-        stats.t.ppf(0.975, len(values) - 1) * stats.sem(values) if len(values) > 1 else math.nan
-        for values in accuracies.values()
+        stats.t.ppf(0.975, len(a) - 1) * stats.sem(a) if len(a) > 1 else math.nan for a in accuracies.values()
     ]
     interval = float(np.linalg.norm(half_widths)) / len(half_widths)
     return {"valid_accuracy": float(np.mean(list(means.values()))), "valid_interval": interval, **means}

@@ -26,20 +26,14 @@ from tcnaps.training.released_reading import ImportedCheckpoint, import_checkpoi
 __all__ = ["PUBLISHED", "download_released", "import_all", "import_checkpoint", "import_into_study"]
 
 REPOSITORY = "https://github.com/plai-group/simple-cnaps/raw/master/"
-_FOLDERS = "model-checkpoints/meta-dataset-checkpoints/best_", "model-checkpoints/pretrained_resnets/pretrained_resnet_"
+_AT = "model-checkpoints/meta-dataset-checkpoints/best_", "model-checkpoints/pretrained_resnets/pretrained_resnet_"
 PUBLISHED = {  # name -> path in the repository, and what it is
-    "transductive": (f"{_FOLDERS[0]}transductive_cnaps.pt", "Transductive CNAPS, Meta-Dataset"),
-    "simple": (f"{_FOLDERS[0]}simple_cnaps.pt", "Simple CNAPS, Meta-Dataset"),
-    "backbone-meta-dataset": (f"{_FOLDERS[1]}meta_dataset.pt.tar", "backbone, 712 ImageNet classes of Meta-Dataset"),
-    "backbone-mini-imagenet": (f"{_FOLDERS[1]}mini_imagenet.pt.tar", "backbone, training classes of mini-ImageNet"),
-    "backbone-tiered-imagenet": (
-        f"{_FOLDERS[1]}tiered_imagenet.pt.tar",
-        "backbone, training classes of tiered-ImageNet",
-    ),
-    "backbone-feti": (
-        f"{_FOLDERS[1]}mini_tiered_with_extra_classes.pt.tar",
-        "backbone, 825 ImageNet classes outside the test classes of mini- and tiered-ImageNet",
-    ),
+    "transductive": (f"{_AT[0]}transductive_cnaps.pt", "Transductive CNAPS, Meta-Dataset"),
+    "simple": (f"{_AT[0]}simple_cnaps.pt", "Simple CNAPS, Meta-Dataset"),
+    "backbone-meta-dataset": (f"{_AT[1]}meta_dataset.pt.tar", "backbone, 712 ImageNet classes of Meta-Dataset"),
+    "backbone-mini-imagenet": (f"{_AT[1]}mini_imagenet.pt.tar", "backbone, mini-ImageNet's training classes"),
+    "backbone-tiered-imagenet": (f"{_AT[1]}tiered_imagenet.pt.tar", "backbone, tiered-ImageNet's training classes"),
+    "backbone-feti": (f"{_AT[1]}mini_tiered_with_extra_classes.pt.tar", "backbone, FETI's 825 ImageNet classes"),
 }
 
 
@@ -94,7 +88,7 @@ def import_into_study(file: str | Path | ImportedCheckpoint, study: Study, force
     backbone, adaptation = imported.parts
     backbone_path = checkpoint_folder(study) / "backbone.safetensors"
     training_path = backbone_path.with_name(f"{training}.safetensors")
-    settings = {"study": study.name, "seed": study.seed, "imported": {"file": imported.file, "sha256": imported.sha256}}
+    settings = {"study": study.name, "seed": study.seed, "imported": imported.origin}
     # Both are compared before either is written.
     there = _settings_there(backbone_path, backbone, force)
     of_training = _settings_there(training_path, adaptation, force) if adaptation else None
@@ -149,16 +143,16 @@ def _settings_there(path: Path, weights: dict[str, Tensor], force: bool) -> dict
     """Settings of the checkpoint at `path` if it holds these weights; None if `path` is to be written."""
     remedy = "Import with --force to replace it, or into another study."
     try:
-        there, settings = load(path, remedy) if path.exists() else (None, None)
-    except CheckpointError:
-        if not force:
-            raise
-        return None
-    if there is None or _equal(weights, there):
+        if not path.exists():
+            return None
+        there, settings = load(path, remedy)
+        if not _equal(weights, there):
+            raise CheckpointError(f"{path} holds other weights. {remedy}")
         return settings
-    if not force:
-        raise CheckpointError(f"{path} holds other weights. {remedy}")
-    return None
+    except CheckpointError:
+        if force:
+            return None
+        raise
 
 
 def _lines(options: argparse.Namespace) -> Iterator[str]:
@@ -181,11 +175,7 @@ def _lines(options: argparse.Namespace) -> Iterator[str]:
         yield _summary(imported)
         if options.out.exists():
             raise CheckpointError(f"{options.out} is there already. Delete it or name another file.")
-        save(
-            options.out,
-            imported.weights,
-            {"kind": imported.kind, "imported": {"file": imported.file, "sha256": imported.sha256}},
-        )
+        save(options.out, imported.weights, {"kind": imported.kind, "imported": imported.origin})
         yield f"wrote {options.out}"
 
 
@@ -202,7 +192,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m tcnaps.training.released", description="The authors' released checkpoints."
+        "python -m tcnaps.training.released", description="The authors' released checkpoints."
     )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="what the authors have published, and where")

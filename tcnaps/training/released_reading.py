@@ -33,6 +33,11 @@ class ImportedCheckpoint:
     dropped: tuple[str, ...] = ()
 
     @property
+    def origin(self) -> dict[str, str]:
+        """Where the weights come from, for the header of a checkpoint."""
+        return {"file": self.file, "sha256": self.sha256}
+
+    @property
     def parts(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The backbone's weights without prefix, and the meta-learned ones, of which a backbone's file has none."""
         if self.kind == "backbone":

@@ -102,17 +102,6 @@ def test_code_makes_stale_what_runs_it(package):
     assert changed("evaluation/evaluate") == {"evaluation"}
 
 
-def test_a_changed_style_makes_only_drawing_notebooks_stale(package):
-    study = small_study()
-    keys = {
-        "03-meta-train": lambda: notebook_key(NOTEBOOKS / "03-meta-train.ipynb", [found(study, "meta_training")]),
-        "07-class-recall": lambda: notebook_key(NOTEBOOKS / "07-class-recall.ipynb", [found(study, "figures")]),
-    }
-    before = {name: key() for name, key in keys.items()}
-    package("figures/style")
-    assert {name for name, key in keys.items() if key() != before[name]} == {"07-class-recall"}
-
-
 def test_an_unknown_job_is_refused():
     with pytest.raises(ValueError, match="there is no job 'training'; jobs are pretraining, meta_training"):
         dependencies(small_study(), "training")

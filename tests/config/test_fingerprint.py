@@ -1,5 +1,3 @@
-import shutil
-
 import pytest
 from notebook_files import cell, write_notebook
 
@@ -79,15 +77,6 @@ def test_modules_and_whole_rooms_can_be_left_out(package, without, names):
     assert code_fingerprint([package / "first.py"], without=[without]) != before
 
 
-def test_a_module_that_moved_counts(package):
-    before = code_fingerprint([package / "first.py"])
-    shutil.copy(package / "away.py", package / "sub" / "far.py")
-    assert code_fingerprint([package / "first.py"]) == before
-    (package / "sub" / "far.py").rename(package / "far.py")
-    edited(package / "other.py", "from .sub import far", "from . import far")
-    assert code_fingerprint([package / "first.py"]) != before
-
-
 def test_a_notebooks_outputs_and_prose_are_not_code(package, tmp_path):
     source = "%matplotlib inline\nfrom tcnaps.other import helper\nhelper(1)"
     path = write_notebook(tmp_path / "n.ipynb", cell("# Why?", kind="markdown"), cell(source))
@@ -97,9 +86,6 @@ def test_a_notebooks_outputs_and_prose_are_not_code(package, tmp_path):
     write_notebook(path, cell("# How?", kind="markdown"), saved)
     fingerprint._code.cache_clear()
     assert code_fingerprint([path]) == before
-    edited(package / "other.py", "return x", "return -x")
-    assert code_fingerprint([path]) != before
-    edited(package / "other.py", "return -x", "return x")
     write_notebook(path, cell(source.replace("1", "2")))
     fingerprint._code.cache_clear()
     assert code_fingerprint([path]) != before

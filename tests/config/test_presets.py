@@ -8,7 +8,7 @@ import yaml
 from small_study import small_study
 
 from tcnaps.config import ConfigError, load_study
-from tcnaps.config.presets import PRESETS, merged, with_preset
+from tcnaps.config.presets import PRESETS, merged
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "fidelity.md"
 PROTOCOL = {"kind": "variable"}
@@ -92,8 +92,3 @@ def test_an_unknown_preset_is_named(tmp_path):
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(content))
     with pytest.raises(ConfigError, match="preset.*'paper' or 'released'.*relased"):
         load_study(tmp_path / "study.yaml")
-
-
-def test_content_that_is_no_study_is_left_to_validation():
-    assert with_preset({"preset": "neither"}) == {"preset": "neither"}
-    assert with_preset({"meta_training": 3})["meta_training"] == 3

@@ -69,28 +69,21 @@ WRONG = [
     # unknown and mistyped keys, at every depth, with the nearest one named
     (("sed",), 1, r"sed: there is no such key; did you mean 'seed'"),
     (("refinement", "minimum_step"), 1, r"refinement\.minimum_step: .*did you mean 'minimum_steps'"),
-    (("datasets", "glyphs", "domian"), "in", r"datasets\.glyphs\.domian: .*did you mean 'domain'"),
+    (("datasets", "glyphs", "domian"), "in", r"datasets\.glyphs\.miniature\.domian: .*did you mean 'domain'"),
     (("evaluations", "5-way", "episode"), 9, r"evaluations\.5-way\.episode: .*did you mean 'episodes'"),
     (("evaluations", "5-way", "protocol", "shots"), 9, r"5-way\.protocol.*shots.*did you mean 'shot'"),
-    (("meta_training", "protocol", "max_way"), 9, r"max_way: .*maximum_way"),
     (("xyzzy",), 1, r"xyzzy: there is no such key; known: .*meta_training"),
     # missing keys
     (("name",), None, "name: this key is missing"),
-    (("pretraining", "datasets"), None, r"pretraining\.datasets: this key is missing"),
     # values of the wrong kind or size
     (("seed",), "nought", r"seed: .*\(got 'nought'\)"),
-    (("seed",), -1, r"seed: .*greater than or equal to 0"),
-    (("image_size",), 16, r"image_size: .*32"),
     (("name",), "a/b", r"name: .*pattern"),
-    (("datasets", "glyphs", "domain"), "inside", r"datasets\.glyphs\.domain: .*'in' or 'out'"),
+    (("datasets", "glyphs", "domain"), "inside", r"datasets\.glyphs\.miniature\.domain: .*'in' or 'out'"),
     (("evaluations", "5-way", "trainings"), ["feott"], r"evaluations\.5-way\.trainings.*feott"),
-    (("evaluations", "5-way", "protocol", "kind"), "fix", r"evaluations\.5-way\.protocol.*fix"),
-    (("evaluations", "5-way", "protocol", "way"), 1, r"way: .*2"),
     # values that contradict each other
     (("evaluations", "5-way", "datasets"), ["digit"], r"5-way\.datasets: 'digit' .*did you mean 'digits'"),
     (("pretraining", "datasets"), [], r"pretraining\.datasets is empty.*glyphs"),
     (("pretraining", "datasets"), ["digits"], r"pretraining\.datasets: 'digits' is out-of-domain"),
-    (("meta_training", "datasets"), ["digits"], r"meta_training\.datasets: 'digits' is out-of-domain"),
     (("trainings",), ["support"], r"evaluations\.5-way\.trainings: 'support_and_query' is not among .*support"),
     (("refinement", "maximum_steps"), 11, r"maximum_steps 11 exceeds recorded_steps 10"),
     (("meta_training", "protocol"), {"kind": "variable", "maximum_way": 4}, r"maximum_way 4 is below minimum_way 5"),
@@ -101,16 +94,9 @@ WRONG = [
     ),
     (("name",), "published", r"results/published holds the paper's own tables"),
     (("evaluations",), {}, r"evaluations: .*at least 1"),
-    (("evaluations", "5-way", "trainings"), [], r"evaluations\.5-way\.trainings is empty: name at least one"),
     (("evaluations", "../5-way"), STUDY["evaluations"]["5-way"], r"evaluations\.\.\./5-way.*pattern"),
     # what would be counted twice
     (("pretraining", "datasets"), ["glyphs", "glyphs"], r"pretraining\.datasets: 'glyphs' is there twice"),
-    (
-        ("evaluations", "5-way", "trainings"),
-        ["support_and_query", "support_and_query"],
-        r"5-way\.trainings: 'support_and_query' is there twice",
-    ),
-    (("trainings",), ["support_and_query", "support_and_query"], r"trainings: 'support_and_query' is there twice"),
 ]
 
 
@@ -199,9 +185,8 @@ def test_a_notebook_shows_the_message_alone(tmp_path, monkeypatch, capsys):
 
 
 def test_every_mistake_is_named_at_once(load):
-    content = changed(("sed",), 1) | {"image_size": 3}
     with pytest.raises(ConfigError, match="(?s)image_size.*sed|sed.*image_size"):
-        load(content)
+        load(changed(("sed",), 1) | {"image_size": 3})
 
 
 def test_files_that_are_no_study(load):

@@ -14,8 +14,6 @@ import torch
 from hypothesis import given, strategies as st
 from small_study import blobs, small_study
 
-from tcnaps.config import fingerprint
-from tcnaps.config.dependencies import dependencies
 from tcnaps.episodes import loading
 from tcnaps.episodes.loading import LoadingError, load_episode, read_batches, read_episodes
 from tcnaps.episodes.sampling import draw_episode
@@ -194,17 +192,3 @@ def test_workers_end_with_the_program_even_if_it_is_killed(source, tmp_path):
         program.kill()
     assert len(lines) == 3 and len(workers) == 2
     assert soon(lambda: not any(map(psutil.pid_exists, workers)))
-
-
-def test_code_that_only_reads_makes_no_result_stale(monkeypatch):
-    code = fingerprint._code
-
-    def with_change(changed):
-        monkeypatch.setattr(
-            fingerprint, "_code", lambda path: (code(path)[0] + str(path.match(changed)), code(path)[1])
-        )
-        jobs = [("pretraining", {}), ("meta_training", {"training": "support"})]
-        return [dependencies(small_study(), job, **named)["code"] for job, named in jobs]
-
-    assert with_change("episodes/loading.py") == with_change("datasets/source.py") == with_change("no file")
-    assert all(a != b for a, b in zip(with_change("method/episode.py"), with_change("no file")))

@@ -1,11 +1,20 @@
 """A small study whose two trainings are finished, once for all tests of evaluations."""
 
 import contextlib
+import dataclasses
 
+import numpy as np
 import pytest
 from small_study import blobs, small_study
 
 from tcnaps.config import study as config
+
+
+def mapped_blobs(root, name, split):
+    """Blobs in a file, as prepared datasets are: only then do workers have something to read."""
+    source, path = blobs(name, split), root / f"{name}-{split}.npy"
+    np.save(path, source.images)
+    return dataclasses.replace(source, images=np.load(path, mmap_mode="r"))
 
 
 @contextlib.contextmanager
@@ -17,7 +26,7 @@ def placed(root):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(config, "project_root", lambda: root)
         for module in (differences, evaluate, meta_training, pretraining):
-            patch.setattr(module, "open_split", lambda study, name, split: blobs(name, split))
+            patch.setattr(module, "open_split", lambda study, name, split: mapped_blobs(root, name, split))
         yield small_study(trainings=["support", "support_and_query"])
 
 

@@ -1,11 +1,19 @@
-"""When an evaluation runs again, and when its files are kept."""
+"""What an evaluation writes, when it runs again, and when its files are kept."""
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
+from small_study import blobs, small_study
 
+from tcnaps.config import FixedProtocol
+from tcnaps.episodes.loading import load_episode
+from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation import evaluate as module
-from tcnaps.evaluation.evaluate import evaluate
+from tcnaps.evaluation.evaluate import evaluate, evaluate_dataset, in_batches
 from tcnaps.evaluation.result_files import load_rows, rows_file
+from tcnaps.evaluation.stopped_rows import variant_predictions
+from tcnaps.training.checkpoints import CheckpointError, load_model
 
 pytestmark = pytest.mark.slow  # networks are trained first
 
@@ -53,3 +61,60 @@ def test_limits_are_applied_afterwards_and_recorded_steps_are_not(study, evaluat
     evaluated.clear()
     evaluate(study, "support")
     assert evaluated == again
+
+
+def test_rows_are_what_the_model_says(study):
+    evaluate(study, "support_and_query")
+    table = load_rows(study, "variable", ["support_and_query"])
+    own = table[(table.dataset == "others") & (table.episode == 1)]
+    model, source = load_model(study, "support_and_query"), blobs("others", "test")
+    draw = draw_episode(source, study.evaluations["variable"].protocol, study.seed, 1)
+    episode = load_episode(source, draw)
+    with torch.no_grad():
+        logits = model(episode, steps=4)
+        stopped = model.classify(episode, 2, 3)
+    for t in range(5):
+        assert np.array_equal(own[f"prediction_{t}"], logits[t].argmax(1).numpy())
+        np.testing.assert_allclose(own[f"confidence_{t}"], logits[t].softmax(1).max(1).values, rtol=1e-5)
+    assert np.array_equal(own.label, episode.query_labels) and np.array_equal(own.image, draw.query_images)
+    assert np.array_equal(own["shot"], episode.shots[episode.query_labels])
+    final = variant_predictions(own, "Transductive", 2, 3)
+    assert np.array_equal(final.prediction, stopped.labels) and (final.step == stopped.number).all()
+
+
+def test_workers_and_shared_batches_change_no_row(study):
+    model = load_model(study, "support_and_query")
+    source = module.open_split(study, "others", "test")
+    plain, read_ahead, together = (
+        evaluate_dataset(model, source, study, "support_and_query", "variable", **options)
+        for options in ({}, {"workers": 2}, {"together": True})
+    )
+    pd.testing.assert_frame_equal(read_ahead, plain)
+    for column in plain:
+        if column.startswith("confidence"):
+            np.testing.assert_allclose(together[column], plain[column], rtol=1e-4)
+        else:
+            assert together[column].equals(plain[column]), column
+
+
+def test_what_has_not_been_run_is_named(study):
+    with pytest.raises(CheckpointError, match="training = 'support_and_query_log_determinant_refined'"):
+        evaluate(study, "support_and_query_log_determinant_refined")
+    with pytest.raises(ValueError, match="has no evaluation 'fixed'; it has variable, 5-way-1-shot"):
+        load_rows(study, "fixed")
+    with pytest.raises(ValueError, match="does not name training 'support'"):
+        load_rows(study, "5-way-1-shot", ["support"])
+    with pytest.raises(FileNotFoundError, match="04-evaluate.ipynb with training = 'support'"):
+        load_rows(small_study(name="never-run"), "variable")
+
+
+def test_batches_hold_so_many_images_and_at_least_one_episode():
+    source = blobs("blobs", "test")
+    sizes = [(4, 2), (3, 1), (2, 2), (5, 3), (2, 1)]  # with 2 queries a class: 16, 9, 8, 25 and 6 images
+    protocols = [FixedProtocol(way=way, shot=shot, queries_per_class=2) for way, shot in sizes]
+    episodes = [load_episode(source, draw_episode(source, own, 0, i)) for i, own in enumerate(protocols)]
+    for at_once, expected in ((0, [1] * 5), (17, [1, 2, 1, 1]), (25, [2, 1, 1, 1]), (33, [3, 2]), (1000, [5])):
+        batches = list(in_batches(iter(episodes), at_once))
+        assert [len(batch) for batch in batches] == expected
+        assert [episode for batch in batches for episode in batch] == episodes
+    assert list(in_batches(iter([]), 5)) == []

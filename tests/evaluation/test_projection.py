@@ -1,14 +1,17 @@
 """Views of an episode in a plane, and the comparison of heads."""
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 import torch
 from small_study import blobs, small_study
 
 from tcnaps.config import FixedProtocol
 from tcnaps.evaluation.compare_heads import compare_heads
-from tcnaps.evaluation.projection import discriminative_plane, view_in_plane
+from tcnaps.evaluation.projection import discriminative_plane, principal_plane, project, view_in_plane
 from tcnaps.method.backbone import Backbone
-from tcnaps.method.clustering import class_logits, trajectory
+from tcnaps.method.clustering import ClassStatistics, class_logits, class_statistics, one_hot, trajectory
 from tcnaps.method.head import Head
 from tcnaps.method.model import TransductiveCNAPS
 
@@ -29,8 +32,7 @@ def planted(d=10):
 
 def test_the_plane_is_orthonormal_and_shows_what_tells_classes_apart():
     support, labels, query = planted()
-    one_hot = torch.nn.functional.one_hot(torch.arange(3).repeat_interleave(30), 3).double()
-    plane = discriminative_plane(query, one_hot)
+    plane = discriminative_plane(query, one_hot(torch.arange(3).repeat_interleave(30), 3, query))
     torch.testing.assert_close(plane.T @ plane, torch.eye(2, dtype=torch.float64))
     assert plane[:2].square().sum() > 1.7  # of 2: the two planted directions
 
@@ -50,8 +52,6 @@ def test_in_two_dimensions_nothing_is_turned_and_the_drawn_statistics_give_the_d
     support, query = (torch.randn(n, 2, generator=generator, dtype=torch.float64) for n in (3, 20))
     view = view_in_plane(support, torch.arange(3), query, steps=2)
     np.testing.assert_allclose(view.points, torch.cat([support, query]))
-    from tcnaps.method.clustering import ClassStatistics
-
     for t in range(3):
         drawn = ClassStatistics(
             torch.from_numpy(view.means[t]), torch.from_numpy(view.covariances[t]), torch.ones(3).double()
@@ -71,3 +71,59 @@ def test_heads_are_compared_on_the_same_episodes():
     assert (wide[1.0] == wide[0.25]).all()  # step 0 labels do not depend on the scale
     confidence = frame.groupby("head")["confidence"].mean()
     assert confidence[0.25] < confidence[1.0] and frame[["without", "refined"]].stack().between(0, 1).all()
+
+
+def overlapping(shot=2, n_query=12, d=8):
+    """Support features, labels and query features of three clusters that overlap."""
+    generator = torch.Generator().manual_seed(6)
+    centres = 2.2 * torch.randn(3, d, generator=generator, dtype=torch.float64)
+    labels = [torch.arange(3).repeat_interleave(n) for n in (shot, n_query)]
+    support, query = (
+        centres[own] + 1.5 * torch.randn(len(own), d, generator=generator, dtype=torch.float64) for own in labels
+    )
+    return support, labels[0], query
+
+
+def test_principal_components_spread_most():
+    support, _, query = overlapping()
+    points = torch.cat([support, query])
+    variances = np.linalg.eigvalsh(np.cov(points.T.numpy()))[::-1]
+    np.testing.assert_allclose((points @ principal_plane(points)).var(0), variances[:2], rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        Head(),
+        Head(update="means"),
+        Head(metric="euclidean"),
+        Head(class_covariance_divisor="n-1"),
+        Head(class_covariance_divisor="n-1", task_covariance_divisor="n-1"),
+    ],
+)
+@pytest.mark.parametrize("shot", [1, 3])
+def test_drawn_statistics_are_projections_of_those_in_all_dimensions(head, shot):
+    support, labels, query = overlapping(shot)
+    features = torch.cat([support, query])
+    view = view_in_plane(support, labels, query, head, steps=3)
+    fixed = one_hot(labels, 3, features)
+    statistics = [class_statistics(support, fixed, head)]
+    for step in range(3):
+        weights = torch.cat([fixed, torch.from_numpy(view.responsibilities[step, len(fixed) :])])
+        own = class_statistics(features, weights, replace(head, class_covariance_divisor="n"))
+        if head.update == "means":
+            own = replace(own, covariances=statistics[0].covariances)
+        statistics.append(own)
+    centred = features - features.mean(0)
+    plane = torch.linalg.lstsq(centred, torch.from_numpy(view.points), driver="gelsd").solution  # centred @ plane
+    for step, own in enumerate(statistics):
+        np.testing.assert_allclose(view.means[step], (own.means - features.mean(0)) @ plane, atol=1e-8)
+        np.testing.assert_allclose(view.covariances[step], plane.T @ own.covariances @ plane, atol=1e-8)
+
+
+def test_a_given_plane_and_given_responsibilities_are_used():
+    sets = [x.float() if x.is_floating_point() else x for x in overlapping(d=5)]
+    view = project(*sets, torch.full((2, 36, 3), 1 / 3), plane=torch.eye(5)[:, 1:3])
+    features = torch.cat([sets[0], sets[2]])
+    np.testing.assert_allclose(view.points, (features - features.mean(0))[:, 1:3])
+    assert (view.responsibilities[:, 6:] == np.float32(1 / 3)).all()

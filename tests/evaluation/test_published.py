@@ -3,15 +3,12 @@
 import pandas as pd
 import pytest
 
-from tcnaps.config import project_root
-from tcnaps.evaluation.csv_tables import PUBLISHED_FILES, read_published, read_published_averages
+from tcnaps.evaluation.csv_tables import read_published, read_published_averages
 from tcnaps.evaluation.ranks import average_ranks, best
 from tcnaps.method.variants import VARIANTS
 
 HALF_A_DIGIT = 0.0005 + 1e-9  # the paper prints percent with one decimal
 DOMAINS = {"in": ["in"], "out": ["out"], "all": ["in", "out"]}
-# Printed averages that do not follow from their row: (table, model, domain) → (printed, computed). None.
-EXCEPTIONS: dict[tuple[int, str, str], tuple[float, float]] = {}
 
 
 def row(table: int, model: str) -> pd.DataFrame:
@@ -36,13 +33,10 @@ def test_printed_averages_follow_from_the_rows(table):
     rows = read_published(table)
     printed = read_published_averages(table)
     assert len(printed) == 3 * rows["model"].nunique()
-    wrong = {}
     for entry in printed.itertuples():
         own = rows[(rows["model"] == entry.model) & rows["domain"].isin(DOMAINS[entry.domain])]
         assert len(own) == {"in": 8, "out": 5, "all": 13}[entry.domain]
-        if abs(own["accuracy"].mean() - entry.accuracy) > HALF_A_DIGIT:
-            wrong[table, entry.model, entry.domain] = (entry.accuracy, own["accuracy"].mean())
-    assert wrong == {key: value for key, value in EXCEPTIONS.items() if key[0] == table}
+        assert abs(own["accuracy"].mean() - entry.accuracy) <= HALF_A_DIGIT, entry
 
 
 @pytest.mark.parametrize(
@@ -68,12 +62,6 @@ def test_average_ranks_of_the_papers_method():
     assert ours.to_dict() == expected.to_dict() == {"in": 2.1, "out": 1.6, "all": 1.9}
 
 
-def test_plain_ranks_do_not_give_the_printed_ones():
-    ranks = average_ranks(read_published(1), "plain", method="model")
-    ours = ranks[ranks["model"] == "Our Method"].set_index("domain")["rank"].round(2)
-    assert ours.to_dict() == {"in": 2.25, "out": 1.6, "all": 2.0}
-
-
 def test_bold_numbers_are_not_significantly_worse_than_the_best():
     """Bold is "statistically significant state of the art": the interval reaches the best one's, but once."""
     beaten = set()
@@ -87,9 +75,3 @@ def test_bold_numbers_are_not_significantly_worse_than_the_best():
 def test_variants_are_table_3():
     rows = read_published(3)
     assert list(rows["model"].unique()) == list(VARIANTS)
-
-
-def test_folder_holds_these_files_and_all_are_small():
-    files = sorted((project_root() / "results" / "published").iterdir())
-    assert [file.name for file in files] == sorted([*PUBLISHED_FILES.values(), "averages.csv", "README.md"])
-    assert all(file.stat().st_size < 20_000 for file in files)

@@ -1,13 +1,10 @@
 """Class recall against shot, and how often ways and shots occur, against counts by hand."""
 
-import numpy as np
-import pandas as pd
 import pytest
 from scipy import stats
 from synthetic_rows import DATASETS, synthetic_rows
 
 from tcnaps.evaluation import recall
-from tcnaps.evaluation.statistics import paired_episodes
 from tcnaps.evaluation.stopped_rows import variant_predictions
 
 
@@ -52,13 +49,6 @@ def test_recall_by_shot_is_a_naive_cluster_robust_mean(recalls):
     assert set(zip(table["shot_low"], table["shot_high"])) == {(1, 1), (2, 4), (5, 14)}
 
 
-def test_recall_with_one_class_an_episode_is_the_usual_interval(recalls):
-    single = recalls[(recalls["label"] == 0) & (recalls["variant"] == "Simple")]
-    row = recall.recall_by_shot(single, edges=[1]).set_index("domain").loc["all"]
-    low, high = stats.t.interval(0.95, len(single) - 1, single["recall"].mean(), stats.sem(single["recall"]))
-    assert (row["recall"] - row["interval"], row["recall"] + row["interval"]) == pytest.approx((low, high))
-
-
 def test_recall_bins(recalls):
     apart = recall.recall_by_shot(recalls, edges=None)
     assert (apart["shot_low"] == apart["shot_high"]).all() and (apart["shot"] == apart["shot_low"]).all()
@@ -68,13 +58,6 @@ def test_recall_bins(recalls):
     for table in (apart, default):
         totals = table[table["domain"] == "all"].groupby("variant")["n_classes"].sum()
         assert (totals == recalls.groupby("variant").size()).all()
-
-
-def test_recall_gain_is_paired(recalls):
-    a, b = (recalls[recalls["variant"] == name] for name in ("Transductive", "Simple"))
-    gains = recall.recall_by_shot(paired_episodes(a, b, "recall", ["label"]), ["evaluation"], "difference")
-    means = [recall.recall_by_shot(frame, ["evaluation"]) for frame in (a, b)]
-    np.testing.assert_allclose(gains["difference"], means[0]["recall"] - means[1]["recall"])
 
 
 def test_recall_of_one_episode_has_no_interval():
@@ -97,17 +80,3 @@ def test_edges_must_rise_from_one(recalls):
     for edges in ([2, 5], [1, 5, 5]):
         with pytest.raises(ValueError, match="must rise from 1"):
             recall.recall_by_shot(recalls, edges=edges)
-
-
-@pytest.mark.parametrize(
-    ("function", "column"),
-    [
-        (recall.class_recall, "shot"),
-        (recall.recall_by_shot, "recall"),
-        (recall.way_frequencies, "way"),
-        (recall.shot_frequencies, "shot"),
-    ],
-)
-def test_every_function_names_what_it_lacks(function, column):
-    with pytest.raises(ValueError, match=rf"lacks columns? .*{column}"):
-        function(pd.DataFrame({"x": [1]}))

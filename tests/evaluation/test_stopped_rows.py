@@ -74,7 +74,7 @@ def test_limits_beyond_the_record_are_refused(rows):
         refinement_grid(rows, "support_and_query", [2], [9])
 
 
-@pytest.mark.parametrize("column", ["query", "episode", "prediction_0", "prediction_3"])
+@pytest.mark.parametrize("column", ["query", "prediction_3"])
 def test_a_missing_column_is_named(rows, column):
     with pytest.raises(ValueError, match=rf"lacks column {column}; it holds: training"):
         stopped(rows.drop(columns=column), 2, 4)

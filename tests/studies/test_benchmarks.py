@@ -62,19 +62,8 @@ def test_rows_of_groups_not_measured_again_are_kept(tmp_path):
     output = tmp_path / "benchmarks.json"
     old = {"group": "data", "name": "kept", "size": 84, "measured": {}}
     output.write_text(json.dumps({"per_image": {}, "rows": [old, {**old, "group": "variants", "name": "replaced"}]}))
-    command = [
-        sys.executable,
-        FOLDER / "run.py",
-        "--only",
-        "variants",
-        "--size",
-        "32",
-        "--repetitions",
-        "1",
-        "--output",
-        output,
-    ]
-    subprocess.run(command, check=True, capture_output=True)
+    options = "--only variants --size 32 --repetitions 1 --output".split()
+    subprocess.run([sys.executable, FOLDER / "run.py", *options, output], check=True, capture_output=True)
     rows = {row["name"]: row for row in json.loads(output.read_text())["rows"]}
     assert list(rows) == ["kept", "ten variants"]
     several, one = (rows["ten variants"]["measured"][name] for name in ("ten variants", "one variant"))

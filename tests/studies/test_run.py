@@ -11,8 +11,7 @@ from file_readers import encoded
 from tcnaps.config import Study, load_study
 from tcnaps.config.settings import AnyDataset
 from tcnaps.datasets import __main__, open_splits
-from tcnaps.datasets.readers.folders import cut
-from tcnaps.evaluation.csv_tables import read_published, read_published_averages
+from tcnaps.evaluation.csv_tables import read_published
 from tcnaps.figures.tables import PAPER_NAMES
 from tcnaps.method.variants import TRAININGS
 
@@ -48,13 +47,6 @@ def copy_with(name: str, folder: Path, **values) -> Path:
     return file
 
 
-# Every study
-
-
-def test_the_studies_are_those_that_are_promised():
-    assert STUDIES == sorted([*BENCHMARKS, "miniature", "my-images", "photos"])
-
-
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_loads_under_its_files_name_and_its_header_says_what_to_expect(name):
     assert study_of(name).name == name
@@ -76,23 +68,13 @@ def test_every_dataset_is_used_and_every_path_is_relative(name):
 
 
 @pytest.mark.parametrize("name", [name for name in STUDIES if name != "miniature"])
-def test_without_data_a_list_says_what_is_missing_where_it_looked_and_how_to_get_it(
-    name, tmp_path, monkeypatch, capsys
-):
+def test_without_data_a_list_says_what_is_missing_and_where_it_looked(name, tmp_path, monkeypatch, capsys):
     (tmp_path / "Snakefile").touch()  # a project's root without any data
     monkeypatch.chdir(tmp_path)
     study = study_of(name)
     assert __main__.main([str(ROOT / "configs" / f"{name}.yaml"), "--list"]) == 0
     said = capsys.readouterr().out
     assert not (tmp_path / "data").exists()
-    how = {
-        "records": "doc/dataset_conversion.md of github.com/google-research/meta-dataset",
-        "torchvision": "Set 'download: true' to have torchvision download",
-        "mini-imagenet": "github.com/twitter-research/meta-learning-lstm",
-        "tiered-imagenet": "github.com/renmengye/few-shot-ssl-public",
-        "feti": "test_classes names the test.csv of",
-        "folder": "Images must lie in one of these ways",
-    }
     parts = re.split(r"^(?=\S+: \S+, /)", said, flags=re.MULTILINE)[1:]
     assert [part.partition(":")[0] for part in parts] == list(study.datasets)
     for part, (key, dataset) in zip(parts, study.datasets.items(), strict=True):
@@ -100,7 +82,6 @@ def test_without_data_a_list_says_what_is_missing_where_it_looked_and_how_to_get
         assert first == f"{key}: {dataset.source}, {tmp_path / dataset.path}"
         assert second == "  not prepared"
         assert missing.startswith(f"  missing: Dataset '{key}': there is no {tmp_path / dataset.path}")
-        assert how[dataset.source] in " ".join(part.split())
 
 
 # The paper's numbers: appendix A of arXiv 2006.12245
@@ -137,14 +118,8 @@ def test_meta_dataset_is_as_in_the_paper():
         assert protocol.kind == "variable" and protocol.shots == "meta-dataset"
         assert (protocol.minimum_way, protocol.maximum_way, protocol.queries_per_class) == (5, 50, 10)
         assert (protocol.maximum_support_size, protocol.maximum_support_per_class) == (500, 100)
-    arrays = [study.datasets[name] for name in ("mnist", "cifar10", "cifar100")]
-    assert [(dataset.source, dataset.name) for dataset in arrays] == [
-        ("torchvision", "MNIST"),
-        ("torchvision", "CIFAR10"),
-        ("torchvision", "CIFAR100"),
-    ]
-    others = study.datasets.keys() - {"mnist", "cifar10", "cifar100"}
-    assert [study.datasets[name].source for name in others] == ["records"] * 10
+    arrays = {name for name, dataset in study.datasets.items() if dataset.source == "torchvision"}
+    assert arrays == {"mnist", "cifar10", "cifar100"}
 
 
 @pytest.mark.parametrize("name", FIXED)
@@ -170,16 +145,6 @@ def test_mini_and_tiered_imagenet_are_as_in_the_paper(name):
         assert (evaluation.datasets, evaluation.trainings) == ((benchmark,), ("support", "support_and_query"))
 
 
-def test_the_number_of_queries_is_varied_on_mini_imagenet_alone():
-    for name in FIXED:
-        counts = {
-            (e.protocol.way, e.protocol.shot, e.protocol.queries_per_class) for e in study_of(name).evaluations.values()
-        }
-        more = {(5, shot, queries) for shot in (1, 5) for queries in (20, 30, 40, 50)}
-        table = {(way, shot, 10) for way in (5, 10) for shot in (1, 5)}
-        assert counts == (table | more if name == "mini-imagenet" else table)
-
-
 @pytest.mark.parametrize("name", FIXED)
 def test_headers_of_mini_and_tiered_imagenet_show_table_2(name):
     published, header = read_published(2), header_of(name)
@@ -190,15 +155,6 @@ def test_headers_of_mini_and_tiered_imagenet_show_table_2(name):
         cells = rows.sort_values(["way", "shot"])["accuracy"]
         assert len(cells) == 4
         assert " ".join([model, *(f"{100 * cell:.1f}" for cell in cells)]) in header
-
-
-def test_the_header_of_meta_dataset_shows_the_averages_of_table_3():
-    printed, header = read_published_averages(3), header_of("meta-dataset")
-    for model, rows in printed.groupby("model"):
-        cells = rows.set_index("domain")["accuracy"].loc[["in", "out", "all"]]
-        assert " ".join([model, *(f"{100 * cell:.1f}" for cell in cells)]) in header
-    assert printed["model"].nunique() == 10
-    assert "2 days 8 hours" in header and "README of plai-group/simple-cnaps" in header
 
 
 # Photographs
@@ -221,18 +177,6 @@ def test_my_images_split_a_folder_of_photographs_by_class(tmp_path):
     assert {name: split.n_classes for name, split in splits.items()} == {"train": 15, "valid": 5, "test": 5}
     assert len({name for split in splits.values() for name in split.class_names}) == 25
     assert splits["test"].images.shape == (10, 84, 84, 3)
-
-
-def test_so_many_classes_are_enough_and_one_less_is_not_as_the_page_says():
-    page = (ROOT / "docs" / "my-images.md").read_text(encoding="utf-8")
-    fractions, n_classes = re.search(r"`fractions: (\[[0-9., ]+\])` takes ([0-9]+)", page).groups()
-
-    def smallest(n_classes: int, fractions: list[float]) -> int:
-        return min(map(len, cut([f"class-{k}" for k in range(n_classes)], tuple(fractions)).values()))
-
-    fractions, n_classes = yaml.safe_load(fractions), int(n_classes)
-    assert (smallest(n_classes, fractions), smallest(n_classes - 1, fractions)) == (5, 4)
-    assert smallest(25, study_of("my-images").datasets["my-images"].fractions) == 5
 
 
 def test_released_weights_need_no_training_of_my_images(tmp_path):
@@ -305,10 +249,3 @@ def test_links_lead_somewhere(page):
             file = (page.parent / path).resolve() if path else page
             assert file.exists(), target
             assert not anchor or anchor in anchors(file), target
-
-
-def test_the_pages_name_only_studies_notebooks_and_modules_that_there_are():
-    for page in (ROOT / "docs" / "data.md", ROOT / "docs" / "my-images.md"):
-        text = page.read_text(encoding="utf-8")
-        for path in re.findall(r"\b(?:configs|notebooks|tcnaps)/[\w./-]+\.(?:yaml|ipynb|py)\b", text):
-            assert (ROOT / path).exists(), path

@@ -103,9 +103,12 @@ def test_checkpoints_that_do_not_fit_are_refused_with_the_remedy(folder):
     remedy = "Run notebooks/03-meta-train.ipynb with training = 'support' for this study"
     weights, header = load(path, "")
     for broken, message in (
-        (weights | {"surplus": torch.zeros(1)}, "does not fit the model: unknown surplus. Delete it"),
-        ({name: value for name, value in weights.items() if "film" in name}, "does not fit the model: missing task_e"),
-        ({name: value[None] for name, value in weights.items()}, r"does not fit the model: .* is \(1, .*\), not \("),
+        (weights | {"surplus": torch.zeros(1)}, 'does not fit the model: .*Unexpected key.*"surplus". Delete it'),
+        (
+            {name: value for name, value in weights.items() if "film" in name},
+            "not fit the model: .*Missing key.*task_e",
+        ),
+        ({name: value[None] for name, value in weights.items()}, "does not fit the model: .*size mismatch for"),
     ):
         save(path, broken, header)
         with pytest.raises(CheckpointError, match=f"{path} {message}.*{remedy}"):

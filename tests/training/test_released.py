@@ -3,15 +3,12 @@
 import builtins
 import hashlib
 import io
-import json
 import os
 import pickle
 import re
 import tarfile
-import threading
 import zipfile
 from collections import OrderedDict
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
@@ -34,15 +31,7 @@ from tcnaps.method.backbone import Backbone
 from tcnaps.method.model import ModelSettings, TransductiveCNAPS
 from tcnaps.training import checkpoints, released
 from tcnaps.training.checkpoints import CheckpointError, load_backbone, load_model
-from tcnaps.training.downloads import DownloadError
-from tcnaps.training.released import (
-    PUBLISHED,
-    download_released,
-    import_all,
-    import_checkpoint,
-    import_into_study,
-    main,
-)
+from tcnaps.training.released import PUBLISHED, import_all, import_checkpoint, import_into_study, main
 from tcnaps.training.released_layout import layout
 
 # A name in a file, what it is called here, its shape. By hand, from the two architectures.
@@ -62,19 +51,9 @@ LITERAL = {
         ("set_encoder.pre_pooling_fn.layer1.0.weight", "task_encoder.set_encoder.convs.0.weight", (64, 3, 3, 3)),
         ("set_encoder.pre_pooling_fn.layer5.1.bias", "task_encoder.set_encoder.norms.4.bias", (64,)),
         (
-            "feature_adaptation_network.layers.2.shared_layer.0.weight",
-            "film_generator.stages.2.shared.weight",
-            (256, 64),
-        ),
-        (
             "feature_adaptation_network.layers.0.gamma2_processors.1.4.linear.bias",
             "film_generator.stages.0.gammas.3.layers.2.bias",
             (64,),
-        ),
-        (
-            "feature_adaptation_network.layers.3.beta1_processors.1.2.linear.weight",
-            "film_generator.stages.3.betas.2.layers.1.weight",
-            (512, 512),
         ),
         (
             "feature_adaptation_network.layers.1.beta2_regularizers.0",
@@ -207,18 +186,14 @@ def test_regularisers_that_share_their_memory_are_parted(tmp_path, weights, root
     [
         ("backbone", "layer1.0.conv1.weight", None, "1 of its weights are wrong (missing layer1.0.conv1.weight)"),
         ("simple", "film.extra", torch.zeros(1), "unknown film.extra"),
-        ("backbone", "fc2.weight", torch.zeros(1), "unknown fc2.weight"),
         ("simple", "fc.weight", torch.zeros(1), "unknown fc.weight"),  # no classifier is in a whole model
         ("backbone", "bn1.bias", torch.zeros(65), "bn1.bias is (65,), not (64,)"),
         ("backbone", "bn1.bias", torch.zeros(64, dtype=torch.int64), "bn1.bias is torch.int64, not floating point"),
-        ("backbone", "bn1.bias", torch.zeros(64, dtype=torch.complex64), "bn1.bias is torch.complex64, not floating"),
         ("backbone", "bn1.num_batches_tracked", torch.tensor(1.0), "tracked is torch.float32, not whole numbers"),
         ("backbone", "bn1.bias", torch.full((64,), torch.nan), "bn1.bias has values that are not finite"),
-        ("backbone", "bn1.bias", torch.full((64,), 1e300, dtype=torch.float64), "bn1.bias has values that are not"),
         ("backbone", "bn1.running_var", torch.full((64,), -0.1), "bn1.running_var has negative variances"),
         ("backbone", "bn1.bias", "a text", "bn1.bias is no plain tensor but str"),
         ("backbone", "bn1.bias", torch.zeros(64).to_sparse(), "bn1.bias is no plain tensor but torch.sparse_coo"),
-        ("backbone", "bn1.bias", torch.zeros(64, device="meta"), "no plain tensor but torch.strided on meta"),
     ],
 )
 def test_wrong_weights_are_named(tmp_path, weights, kind, name, value, message):
@@ -317,16 +292,11 @@ def broken_files():
     return {
         "empty": (b"", "is not a file of torch.save: it begins with b''"),
         "pointer": (pointer, "begins with b'version https://git-lfs.* `git lfs pull`"),
-        "page": (
-            b"\n\n<!DOCTYPE html>\n<html><body>Not found</body></html>",
-            "begins with .*<html.* download the raw file",
-        ),
-        "text": (b"not found", "is not a file of torch.save"),
+        "page": (b"\n\n<!DOCTYPE html>\n<html></html>", "begins with .*<html.* download the raw file"),
         "tar": (archive.getvalue(), "is not a file of torch.save"),
         "another zip": (zipped.getvalue(), "damaged, incomplete or of another kind"),
         "another pickle": (pickle.dumps({"conv1.weight": 1}, 2), "damaged, incomplete or of another kind"),
-        "start of a zip": (b"PK\x03\x04", "damaged, incomplete or of another kind"),
-        "start of a pickle": (b"\x80\x02", "damaged, incomplete or of another kind"),
+        "a newer pickle": (pickle.dumps({"conv1.weight": 1}, 4), "instructions that weights don't need"),
     }
 
 
@@ -345,14 +315,6 @@ def test_a_flipped_bit_is_found(tmp_path, weights):
     path.write_bytes(data)
     with pytest.raises(CheckpointError, match=r"w.pt can't be read .* \(the checksum of .*/data/\d+ in it is wrong"):
         import_checkpoint(path)
-
-
-def test_a_newer_pickle_is_refused_with_a_reason_and_a_remedy(tmp_path):
-    path = tmp_path / "w.pt"
-    path.write_bytes(pickle.dumps({"conv1.weight": 1}, 4))
-    with pytest.raises(CheckpointError, match="instructions that weights don't need.* torch.save its state_dict") as e:
-        import_checkpoint(path)
-    assert "http" not in str(e.value)
 
 
 @pytest.mark.parametrize("legacy", [False, True])
@@ -484,21 +446,6 @@ def test_what_a_study_names_must_be_what_it_is_named_for_and_go_together(root, t
     assert not (root / "results").exists()
 
 
-def test_recipe_weights_and_images_are_those_of_the_reference(reference):
-    checks = json.loads((reference / "recipe_check.json").read_text())
-    weights = recipe_weights(released_keys(reference, "transductive_cnaps_film"))
-    for name, value in weights.items():
-        if value.dim():
-            assert value.flatten()[:3].tolist() == checks[name]["first3"]
-            assert value.double().sum().item() == pytest.approx(checks[name]["sum"], rel=1e-9, abs=1e-9)
-    case = json.loads((reference / "episodes/index.json").read_text())["w5s3_42"]
-    with np.load(reference / "episodes/w5s3_42.npz") as npz:
-        images, n_support = recipe_images(npz), len(npz["support_labels"])
-    pixels = ((images.double() + 1) * 127.5).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
-    for part, name in ((pixels[:n_support], "support"), (pixels[n_support:], "query")):
-        assert hashlib.sha256(part.tobytes()).hexdigest() == case[f"sha256_{name}_u8"]
-
-
 @pytest.mark.parametrize(("kind", "prefix"), [("simple", "simple"), ("transductive", "trans")])
 @pytest.mark.parametrize("legacy", [False, True])
 def test_an_imported_model_embeds_as_the_released_code(reference, tmp_path, kind, prefix, legacy):
@@ -572,42 +519,20 @@ def test_command_lists_every_published_file(capsys):
     assert all(name in printed and f"/{path}" in printed for name, (path, _) in PUBLISHED.items())
 
 
-@pytest.fixture
-def mirror(tmp_path, monkeypatch):
-    """The address of a server that has every published file, and the folder that it serves."""
-    served = tmp_path / "served"
-    for name, (path, _) in PUBLISHED.items():
-        (served / path).parent.mkdir(parents=True, exist_ok=True)
-        (served / path).write_text(name)
-
-    class Handler(SimpleHTTPRequestHandler):
-        def __init__(self, *arguments):
-            super().__init__(*arguments, directory=served)
-
-        def log_message(self, *arguments):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    yield f"http://127.0.0.1:{server.server_port}/", served
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def test_command_downloads_what_is_not_there(mirror, tmp_path, monkeypatch, capsys):
+def test_command_downloads_what_is_not_there(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    address, served = mirror
-    assert main(["download", "simple", "--from", address]) == 0
-    path = tmp_path / "released/best_simple_cnaps.pt"
-    assert path.read_text() == "simple" and hashlib.sha256(b"simple").hexdigest() in capsys.readouterr().out
-    (served / PUBLISHED["simple"][0]).unlink()
-    assert main(["download", "all", "--from", address]) == 0  # one is there already
-    assert {file.name for file in path.parent.iterdir()} == {path.split("/")[-1] for path, _ in PUBLISHED.values()}
-    path.unlink()
-    assert main(["download", path.name, "--from", address]) == 1
-    assert "404" in capsys.readouterr().err
-    with pytest.raises(DownloadError, match="no released file 'nothing'. Known: transductive, simple"):
-        download_released("nothing", tmp_path, address)
+    asked = []
+
+    def download(address, target):
+        asked.append(address)
+        target.parent.mkdir(exist_ok=True)
+        target.write_text("content")
+
+    monkeypatch.setattr(released, "download", download)
+    assert main(["download", "best_simple_cnaps.pt", "--from", "https://mirror.org/"]) == 0
+    assert hashlib.sha256(b"content").hexdigest() in capsys.readouterr().out
+    assert main(["download", "all", "--from", "https://mirror.org"]) == 0
+    simple, *others = [f"https://mirror.org/{path}" for path, _ in (PUBLISHED["simple"], *PUBLISHED.values())]
+    assert asked == [simple, *(other for other in others if other != simple)]  # one was there already
+    assert main(["download", "nothing"]) == 1
+    assert "no released file 'nothing'. Known: transductive, simple" in capsys.readouterr().err

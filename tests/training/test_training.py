@@ -1,4 +1,4 @@
-"""Pretraining, meta-training and evaluation on a study of coloured blobs: they learn, resume and repeat."""
+"""Pretraining and meta-training on a study of coloured blobs: they learn, resume and repeat."""
 
 import dataclasses
 
@@ -8,34 +8,29 @@ import pytest
 import torch
 from small_study import blobs, small_study
 
-from tcnaps.config import FixedProtocol, study as config
+from tcnaps.config import study as config
 from tcnaps.episodes.loading import load_episode, read_episodes
-from tcnaps.evaluation import evaluate as evaluation, result_files as rows
-from tcnaps.evaluation.evaluate import evaluate
-from tcnaps.evaluation.result_files import load_rows
-from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.training import checkpoints, meta_training, pretraining
-from tcnaps.training.checkpoints import CheckpointError, load_model
+from tcnaps.training.checkpoints import CheckpointError
 from tcnaps.training.meta_training import meta_train
 from tcnaps.training.pretraining import ImageTable, augment, pretrain
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """A project's root in which one backbone and two trainings of the small study have been trained."""
+    """A project's root in which the small study has been trained."""
     root = tmp_path_factory.mktemp("root")
     with pytest.MonkeyPatch.context() as patch:
         place(patch, root)
         study = small_study()
         pretrain(study)
-        for training in ("support", "support_and_query"):
-            meta_train(study, training)
+        meta_train(study, "support_and_query")
     return root
 
 
 def place(patch, root):
     patch.setattr(config, "project_root", lambda: root)
-    for module in (evaluation, meta_training, pretraining):
+    for module in (meta_training, pretraining):
         patch.setattr(module, "open_split", lambda study, name, split: mapped_blobs(root, name, split))
 
 
@@ -138,11 +133,12 @@ def test_a_diverged_pretraining_says_so_and_saves_nothing(tmp_path, monkeypatch)
 def test_meta_training_can_be_iterated_step_by_step(root, study):
     source = mapped_blobs(root, "blobs", "train")
     torch.manual_seed(study.seed)
-    model = checkpoints.new_model(study, "support").train()
+    model = checkpoints.new_model(study, "support_and_query").train()
     episodes = read_episodes(meta_training.training_tasks([source], study))
     optimiser = meta_training.new_optimiser(model, study)
     rows = list(meta_training.meta_training_steps(model, study, episodes, optimiser))
-    log = pd.DataFrame(checkpoints.load(root / "results/small/checkpoints/support.safetensors", "")[1]["log"])
+    header = checkpoints.load(root / "results/small/checkpoints/support_and_query.safetensors", "")[1]
+    log = pd.DataFrame(header["log"])
     columns = ["episode", "loss", "train_accuracy"]
     pd.testing.assert_frame_equal(pd.DataFrame(rows)[columns], log[columns].iloc[1:].reset_index(drop=True))
 
@@ -167,59 +163,6 @@ def test_the_best_is_kept_by_the_rule_of_the_study():
         assert meta_training.is_better(accuracies, old, "mean accuracy") == by_mean
         assert meta_training.is_better(accuracies, old, "half of the datasets") == by_half
         assert meta_training.is_better(accuracies, {}, "half of the datasets")
-
-
-def test_rows_are_what_the_model_says_and_nothing_is_done_twice(root, study, monkeypatch):
-    for training in ("support", "support_and_query"):
-        evaluate(study, training)
-    table = load_rows(study, "variable")
-    assert set(table.training) == {"support", "support_and_query"} and set(table.dataset) == {"blobs", "others"}
-    model = load_model(study, "support_and_query")
-    source = blobs("others", "test")
-    own = table[(table.training == "support_and_query") & (table.dataset == "others") & (table.episode == 1)]
-    draw = evaluation.draw_episode(source, study.evaluations["variable"].protocol, study.seed, 1)
-    episode = load_episode(source, draw)
-    with torch.no_grad():
-        logits = model(episode, steps=4)
-        stopped = model.classify(episode, 2, 3)
-    for t in range(5):
-        assert np.array_equal(own[f"prediction_{t}"], logits[t].argmax(1).numpy())
-        np.testing.assert_allclose(own[f"confidence_{t}"], logits[t].softmax(1).max(1).values, rtol=1e-5)
-    assert np.array_equal(own.label, episode.query_labels) and np.array_equal(own.image, draw.query_images)
-    assert np.array_equal(own.shot, episode.shots[episode.query_labels])
-    final = variant_predictions(table, "Transductive", 2, 3)
-    final = final[(final.dataset == "others") & (final.episode == 1)]
-    assert np.array_equal(final.prediction, stopped.labels) and (final.step == stopped.number).all()
-
-    def refuse(*_, **__):
-        raise AssertionError("evaluated again")
-
-    monkeypatch.setattr(evaluation, "evaluate_dataset", refuse)
-    evaluate(study, "support_and_query")
-    longer = small_study(seed=1)
-    with pytest.raises(AssertionError, match="evaluated again"):
-        evaluate(longer, "support_and_query")
-
-
-def test_two_evaluations_with_one_seed_are_equal(study):
-    tables = []
-    for workers in (0, 2):
-        for file in (rows.rows_folder(study) / "support_and_query").rglob("*.parquet"):
-            file.unlink()
-        evaluate(study, "support_and_query", workers=workers)
-        tables.append(load_rows(study, ["variable", "5-way-1-shot"], ["support_and_query"]))
-    pd.testing.assert_frame_equal(*tables)
-
-
-def test_what_has_not_been_run_is_named(study, root):
-    with pytest.raises(CheckpointError, match="training = 'support_and_query_log_determinant_refined'"):
-        evaluate(study, "support_and_query_log_determinant_refined")
-    with pytest.raises(ValueError, match="has no evaluation 'fixed'; it has variable, 5-way-1-shot"):
-        load_rows(study, "fixed")
-    with pytest.raises(ValueError, match="does not name training 'support'"):
-        load_rows(study, "5-way-1-shot", ["support"])
-    with pytest.raises(FileNotFoundError, match="04-evaluate.ipynb with training = 'support'"):
-        load_rows(small_study(name="never-run"), "variable")
 
 
 def test_held_out_images_are_a_share_of_every_class():
@@ -248,34 +191,3 @@ def test_augmentation_repeats_and_mirrors_only_where_it_may():
 def test_a_batch_larger_than_the_data_is_refused(study):
     with pytest.raises(ValueError, match="pretraining.batch_size 4096 exceeds"):
         pretrain(small_study(pretraining=study.pretraining.model_dump() | {"batch_size": 4096}))
-
-
-def test_episodes_together_give_the_same_rows(root, study):
-    model, source = load_model(study, "support_and_query"), blobs("others", "test")
-    alone, together = (
-        evaluation.evaluate_dataset(model, source, study, "support_and_query", "variable", together=together)
-        for together in (False, True)
-    )
-    confidences = [column for column in alone if column.startswith("confidence")]
-    assert confidences
-    for column in alone:
-        if column in confidences:
-            np.testing.assert_allclose(together[column], alone[column], rtol=1e-4)
-        else:
-            assert together[column].equals(alone[column]), column
-
-
-def test_batches_hold_so_many_images_and_at_least_one_episode():
-    source = blobs("blobs", "test")
-    sizes = [(4, 2), (3, 1), (2, 2), (5, 3), (2, 1)]  # with 2 queries a class: 16, 9, 8, 25 and 6 images
-    episodes = [
-        load_episode(
-            source, evaluation.draw_episode(source, FixedProtocol(way=way, shot=shot, queries_per_class=2), 0, i)
-        )
-        for i, (way, shot) in enumerate(sizes)
-    ]
-    for at_once, expected in ((0, [1] * 5), (17, [1, 2, 1, 1]), (25, [2, 1, 1, 1]), (33, [3, 2]), (1000, [5])):
-        batches = list(evaluation.in_batches(iter(episodes), at_once))
-        assert [len(batch) for batch in batches] == expected
-        assert [episode for batch in batches for episode in batch] == episodes
-    assert list(evaluation.in_batches(iter([]), 5)) == []
