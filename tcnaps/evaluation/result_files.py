@@ -45,7 +45,7 @@ def write_rows(path: Path, rows: pd.DataFrame, key: str) -> None:
     facts = {"tcnaps": key, "tcnaps_digest": _digest(rows)}
     table = pa.Table.from_pandas(rows, preserve_index=False).replace_schema_metadata(facts)
     with replacing(path) as temporary:
-        pq.write_table(table, temporary)
+        pq.write_table(table, temporary, write_page_checksum=True)
 
 
 def read_rows(path: Path, remedy: str = "Run `make figures`.") -> tuple[pd.DataFrame, str]:
@@ -58,7 +58,7 @@ def read_rows(path: Path, remedy: str = "Run `make figures`.") -> tuple[pd.DataF
     if not path.is_file():
         raise MissingRows(f"There are no rows {path}. {remedy}")
     try:
-        table = pq.read_table(path, partitioning=None)
+        table = pq.read_table(path, partitioning=None, page_checksum_verification=True)
         rows, facts = table.to_pandas(), table.schema.metadata
         if facts[b"tcnaps_digest"].decode() != _digest(rows):
             raise ValueError("its digest is of other rows")

@@ -1,7 +1,6 @@
 """What all figures share: sizes, colours, one marker per variant, and how they are written."""
 
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,8 +55,6 @@ STYLE = PAGE | TEXT | SMALL_TEXT | FRAME | GRID | TICKS | MARKS | LEGEND
 # 42 embeds TrueType, so that text stays text.
 STYLE |= {"figure.constrained_layout.use": True, "pdf.fonttype": 42}
 
-LOCK = threading.RLock()  # the look is global in matplotlib: one thread draws at a time
-
 
 @contextmanager
 def style() -> Iterator[None]:
@@ -66,16 +63,15 @@ def style() -> Iterator[None]:
     Whether matplotlib is interactive survives the block. Notebooks switch it on when the first figure is made, and
     `rc_context` would switch it off again: no later figure of the notebook would be displayed.
     """
-    with LOCK:
-        interactive = mpl.is_interactive()
-        try:
-            with mpl.rc_context(STYLE):
-                try:
-                    yield
-                finally:
-                    interactive = mpl.is_interactive()
-        finally:
-            mpl.interactive(interactive)
+    interactive = mpl.is_interactive()
+    try:
+        with mpl.rc_context(STYLE):
+            try:
+                yield
+            finally:
+                interactive = mpl.is_interactive()
+    finally:
+        mpl.interactive(interactive)
 
 
 def plain_text(name: str) -> str:
