@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import textwrap
 from pathlib import Path
 
 import torch
@@ -154,5 +155,5 @@ def _fill(module: torch.nn.Module, weights: dict[str, Tensor], path: Path, remed
     try:
         module.load_state_dict(weights)
     except RuntimeError as error:  # names every weight that is missing, unknown or of another shape
-        listed = " ".join(str(error).split()[6:])[:500]
+        listed = textwrap.shorten(" ".join(str(error).split()[6:]), 500, placeholder=" ...")
         raise CheckpointError(f"{path} does not fit the model: {listed} Delete it. {remedy}") from error

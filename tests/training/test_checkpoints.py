@@ -106,7 +106,7 @@ def test_checkpoints_that_do_not_fit_are_refused_with_the_remedy(folder):
         (weights | {"surplus": torch.zeros(1)}, 'does not fit the model: .*Unexpected key.*"surplus". Delete it'),
         (
             {name: value for name, value in weights.items() if "film" in name},
-            "not fit the model: .*Missing key.*task_e",
+            "does not fit the model: .*Missing key.*task_e",
         ),
         ({name: value[None] for name, value in weights.items()}, "does not fit the model: .*size mismatch for"),
     ):
