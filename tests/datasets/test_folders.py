@@ -247,7 +247,7 @@ def test_links_are_followed_but_no_folder_is_entered_twice(tree, tmp_path):
             {},
             "split 'train': .*train/b has no images.*'.npy': 2",
         ),
-        (["a/1.jpg", "b/1.jpg"], {"fractions": (0.8, 0.1, 0.1)}, "0.1 of 2 classes or superclasses is none for"),
+        (["a/1.jpg", "b/1.jpg"], {"fractions": (0.8, 0.1, 0.1)}, "fraction 0.1 leaves the split 'valid' without"),
         (["a/1.jpg", "b/1.jpg"], {"splits": "nothing.csv"}, "nothing.csv can't be read"),
     ],
 )

@@ -161,8 +161,8 @@ def _by_fractions(name: str, classes: Classes, fractions: tuple[float, float, fl
     for split, fraction in zip(SPLITS, fractions):
         if fraction and not parts[split]:
             raise DatasetError(
-                f"Dataset '{name}': {fraction:g} of {len(groups)} classes or superclasses is none for the split "
-                f"'{split}'; make this fraction larger, or 0."
+                f"Dataset '{name}': the fraction {fraction:g} leaves the split '{split}' without a class, since there "
+                f"are only {len(groups)} to share out; make it larger, or 0."
             )
     return {split: {k: v for group in part for k, v in groups[group].items()} for split, part in parts.items() if part}
 
