@@ -54,7 +54,7 @@ def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, pro
     _execute(notebook, output, parameters, progress)
 
 
-def _execute(notebook: Path, output: Path, parameters: dict, progress: bool) -> None:
+def _execute(notebook: Path, output: Path, parameters: dict, progress: bool, attempts: int = 3) -> None:
     # With either of these set, Jupyter may prefer another installation's python3 kernel to ours.
     for variable in ("JUPYTER_PATH", "JUPYTER_PREFER_ENV_PATH"):
         os.environ.pop(variable, None)
@@ -85,6 +85,9 @@ def _execute(notebook: Path, output: Path, parameters: dict, progress: bool) -> 
             f"The executed notebook, with the traceback: {output}"
         ) from error
     except (DeadKernelError, RuntimeError) as error:
+        # Two kernels that start at the same moment may choose the same port. Nothing has been executed then.
+        if "before replying" in str(error) and attempts > 1:
+            return _execute(notebook, output, parameters, progress, attempts - 1)
         raise NotebookFailed(
             f"{notebook}: the kernel died ({error}). Often the machine ran out of memory.\n"
             f"The notebook as far as it was executed: {output}"

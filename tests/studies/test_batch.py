@@ -176,3 +176,24 @@ def test_a_second_run_waits_for_one_that_is_ending(tmp_path):
         holder.send_signal(signal.SIGKILL)
         with _lock(tmp_path / "s"):
             pass
+
+
+@pytest.mark.parametrize(("failures", "works"), [(2, True), (3, False)])
+def test_a_kernel_that_dies_while_it_starts_is_started_again(tmp_path, monkeypatch, failures, works):
+    import papermill
+
+    path, calls = tmp_path / "a.ipynb", []
+    write_notebook(path, cell("x = 1", "parameters"))
+
+    def execute(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) <= failures:
+            raise RuntimeError("Kernel died before replying to kernel_info")
+
+    monkeypatch.setattr(papermill, "execute_notebook", execute)
+    if works:
+        run_notebook(path, tmp_path / "out.ipynb", {})
+    else:
+        with pytest.raises(NotebookFailed, match="the kernel died"):
+            run_notebook(path, tmp_path / "out.ipynb", {})
+    assert len(calls) == 3
