@@ -70,7 +70,7 @@ bench: $(STAMP)
 
 clean:
 	rm -rf .snakemake .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis build tcnaps.egg-info
-	for made in checkpoints rows notebooks served meta-training .ready .lock; do rm -rf results/*/$$made; done
+	for made in checkpoints rows notebooks served meta-training .ready .lock; do rm -rf results/*/$$made results/*/replicate-*/$$made; done
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 	if [ -d figures ]; then find figures -name '*.pdf' -type f -exec rm -f {} +; fi
 

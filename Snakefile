@@ -6,8 +6,10 @@
 #
 #   snakemake --cores 2 --config study=configs/miniature.yaml device=cpu workers=0
 #
-# data ─► 02-pretrain ─► 03-meta-train (per training) ─► 04-evaluate (per training) ─► 05 … 10, the figures
+# data ─► 02-pretrain ─► 03-meta-train (per training) ─► 04-evaluate (per training) ─► 05 … 10, 15, the figures
 #    └─► 00-data                     └─► 01-soft-k-means
+#
+# Where a study has several replicates, 02 to 04 run for each; files of those after the first lie in replicate-<number>/.
 #
 # A job is stale when its inputs changed, or its `key`: a digest of the code that it runs (not comments, not prose, not
 # outputs saved by JupyterLab), of the values of the YAML that it reads (tcnaps.config.dependencies) and of its images.
@@ -15,7 +17,7 @@
 
 import json
 import sys
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -31,21 +33,36 @@ try:
 except UserError as error:
     raise WorkflowError(str(error)) from None
 RESULTS, FIGURES = f"results/{study.name}", f"figures/{study.name}"
-BACKBONE = f"{RESULTS}/checkpoints/backbone.safetensors"
 RUN = ("exec {PYTHON:q} -m tcnaps.studies.batch notebook --quiet --parent $PPID {input.notebook:q} {log.notebook:q} "
        "-p study_file {STUDY:q}")
 # Where and how a network runs is no part of what it computes: it makes nothing stale.
 DEVICE = f"-p device {config.get('device', 'cpu')} -p workers {int(config.get('workers', 0))}"
 RUN_ON_DEVICE = RUN + " {DEVICE}"
-RUN_TRAINING = RUN_ON_DEVICE + " -p training {params.training}"
+REPLICATE = " -p replicate {params.replicate}"
+RUN_TRAINING = RUN_ON_DEVICE + " -p training {params.training}" + REPLICATE
 
 
 def notebook(name):
     return ancient(f"notebooks/{name}.ipynb")
 
 
-def executed(name):
-    return f"{RESULTS}/notebooks/{name}.ipynb"
+def executed(name, replicate=study):
+    return f"{below('results', replicate)}/notebooks/{name}.ipynb"
+
+
+def below(folder, replicate):
+    """Where a replicate's files lie: results/<study> or figures/<study>, and below it for those after the first."""
+    return str(getattr(replicate, f"{folder}_folder").relative_to(Path.cwd()))
+
+
+def checkpoint(name, replicate=study):
+    if name == "backbone" and not replicate.replicate_backbone:
+        replicate = study
+    return f"{below('results', replicate)}/checkpoints/{name}.safetensors"
+
+
+def suffix(replicate):
+    return f"_replicate_{replicate.replicate}" if replicate.replicate else ""
 
 
 def key(name, *jobs, images=(), **more):
@@ -58,9 +75,9 @@ def key(name, *jobs, images=(), **more):
         raise WorkflowError(str(error)) from None
 
 
-def evaluation_jobs(training):
+def evaluation_jobs(training, replicate):
     """What one training's evaluations depend on, one entry per file of rows."""
-    return [dependencies(study, "evaluation", training, name, dataset)
+    return [dependencies(replicate, "evaluation", training, name, dataset)
             for name, evaluation in study.evaluations.items() if training in evaluation.trainings
             for dataset in evaluation.datasets]
 
@@ -69,19 +86,22 @@ def n_evaluations(training):
     return sum(training in evaluation.trainings for evaluation in study.evaluations.values())
 
 
-def figures(*names):
-    return [f"{FIGURES}/{name}.{suffix}" for name in names for suffix in ("png", "pdf")]
+def figures(*names, replicate=study):
+    return [f"{below('figures', replicate)}/{name}.{kind}" for name in names for kind in ("png", "pdf")]
 
 
 def evaluation_with(*trainings, kinds=("variable", "fixed")):
     """The first evaluation of all these trainings, of the first kind that there is; None if there is none."""
     return next((name for kind in kinds for name, evaluation in study.evaluations.items()
-                 if evaluation.protocol.kind == kind and set(trainings) <= set(evaluation.trainings)), None)
+                 if evaluation.protocol.kind == kind and set(trainings) <= set(evaluation.trainings)
+                 and not evaluation.before_training), None)
 
 
+REPLICATES = [study.of_replicate(number) for number in range(len(study.seeds))]
 EVALUATED = [training for training in study.trainings if n_evaluations(training)]
 COMPARED = ["support", "support_and_query"]       # the trainings of Simple and Transductive CNAPS
-FIXED = sorted((e.protocol for e in study.evaluations.values() if e.protocol.kind == "fixed" and "support_and_query" in e.trainings),
+FIXED = sorted((e.protocol for e in study.evaluations.values()
+                if e.protocol.kind == "fixed" and not e.before_training and "support_and_query" in e.trainings),
                key=lambda protocol: (protocol.shot + protocol.queries_per_class, protocol.way))
 TESTED = study.tested_on("support_and_query")
 TOY = figures("soft-k-means-toy", "soft-k-means-episode", "episode-images", "softmax-confidence",
@@ -112,7 +132,7 @@ rule all:
     input:
         [figures(*drawn) for _, _, drawn, _ in SHOWN.values()],
         [f"{RESULTS}/{table}" for _, _, _, tables in SHOWN.values() for table in tables],
-        [f"{RESULTS}/rows/{training}.json" for training in EVALUATED],
+        [f"{below('results', replicate)}/rows/{training}.json" for training in EVALUATED for replicate in REPLICATES],
         figures("data"),
         TOY,
 
@@ -136,7 +156,7 @@ rule data:
 if study.imported:
     rule import_checkpoints:
         output:
-            sorted({BACKBONE, *(f"{RESULTS}/checkpoints/{name}.safetensors" for name in study.imported)}),
+            sorted({checkpoint(name) for name in ("backbone", *study.imported)}),
         params:
             key=json.dumps([dependencies(study, "importing"),
                             [[file.stat().st_size, file.stat().st_mtime] if file.exists() else None
@@ -144,41 +164,46 @@ if study.imported:
         shell:
             "exec {PYTHON:q} -m tcnaps.training.released import --study {STUDY:q}"
 else:
-    rule pretrain:
-        input:
-            notebook=notebook("02-pretrain"),
-        output:
-            BACKBONE,
-            f"{RESULTS}/pretraining.csv",
-            figures("pretraining"),
-        params:
-            key=key("02-pretrain", dependencies(study, "pretraining"), images=study.pretraining.datasets),
-        log:
-            notebook=executed("02-pretrain"),
-        threads: 2
-        resources:
-            mem_mb=4000,
-        shell:
-            RUN_ON_DEVICE
+    for replicate in REPLICATES if study.replicate_backbone else [study]:
+        rule:
+            name:
+                f"pretrain{suffix(replicate)}"
+            input:
+                notebook=notebook("02-pretrain"),
+            output:
+                checkpoint("backbone", replicate),
+                f"{below('results', replicate)}/pretraining.csv",
+                figures("pretraining", replicate=replicate),
+            params:
+                key=key("02-pretrain", dependencies(replicate, "pretraining"), images=study.pretraining.datasets),
+                replicate=replicate.replicate,
+            log:
+                notebook=executed("02-pretrain", replicate),
+            threads: 2 if len(REPLICATES) == 1 else 1  # several run side by side
+            resources:
+                mem_mb=4000,
+            shell:
+                RUN_ON_DEVICE + REPLICATE
 
 
-for training in [name for name in study.trainings if name not in study.imported]:
+for training, replicate in product([name for name in study.trainings if name not in study.imported], REPLICATES):
     rule:
         name:
-            f"meta_train_{training}"
+            f"meta_train_{training}{suffix(replicate)}"
         input:
-            backbone=BACKBONE,
+            backbone=checkpoint("backbone", replicate),
             notebook=notebook("03-meta-train"),
         output:
-            f"{RESULTS}/checkpoints/{training}.safetensors",
-            f"{RESULTS}/meta-training/{training}.csv",
-            figures(f"meta-training/{training}"),
+            checkpoint(training, replicate),
+            f"{below('results', replicate)}/meta-training/{training}.csv",
+            figures(f"meta-training/{training}", replicate=replicate),
         params:
-            key=key("03-meta-train", dependencies(study, "meta_training", training),
+            key=key("03-meta-train", dependencies(replicate, "meta_training", training),
                     images=[*study.meta_training.datasets, *study.meta_training.validation_datasets]),
             training=training,
+            replicate=replicate.replicate,
         log:
-            notebook=executed(f"03-meta-train-{training}"),
+            notebook=executed(f"03-meta-train-{training}", replicate),
         # Those with most to evaluate first, so that nothing has to wait for them at the end.
         priority: n_evaluations(training)
         threads: 1
@@ -188,21 +213,22 @@ for training in [name for name in study.trainings if name not in study.imported]
             RUN_TRAINING
 
 
-for training in EVALUATED:
+for training, replicate in product(EVALUATED, REPLICATES):
     rule:
         name:
-            f"evaluate_{training}"
+            f"evaluate_{training}{suffix(replicate)}"
         input:
-            backbone=BACKBONE,
-            checkpoint=f"{RESULTS}/checkpoints/{training}.safetensors",
+            backbone=checkpoint("backbone", replicate),
+            checkpoint=checkpoint(training, replicate),
             notebook=notebook("04-evaluate"),
         output:
-            f"{RESULTS}/rows/{training}.json",
+            f"{below('results', replicate)}/rows/{training}.json",
         params:
-            key=key("04-evaluate", *evaluation_jobs(training), images=study.tested_on(training)),
+            key=key("04-evaluate", *evaluation_jobs(training, replicate), images=study.tested_on(training)),
             training=training,
+            replicate=replicate.replicate,
         log:
-            notebook=executed(f"04-evaluate-{training}"),
+            notebook=executed(f"04-evaluate-{training}", replicate),
         priority: n_evaluations(training)
         threads: 1
         resources:
@@ -214,9 +240,8 @@ for training in EVALUATED:
 if TOY:
     rule soft_k_means:
         input:
-            backbone=BACKBONE,
-            checkpoints=[f"{RESULTS}/checkpoints/{training}.safetensors"
-                         for training in ("support", "support_and_query") if training in study.trainings],
+            backbone=checkpoint("backbone"),
+            checkpoints=[checkpoint(training) for training in ("support", "support_and_query") if training in study.trainings],
             notebook=notebook("01-soft-k-means"),
         output:
             TOY,
@@ -239,7 +264,8 @@ for name, (trainings, shown, drawn, tables) in SHOWN.items():
         name:
             name.split("-", 1)[1].replace("-", "_")
         input:
-            rows=[f"{RESULTS}/rows/{training}.json" for training in trainings],
+            rows=[f"{below('results', replicate)}/rows/{training}.json"
+                  for training in trainings for replicate in REPLICATES],
             published=sorted(map(str, Path("results/published").glob("*.csv"))),
             notebook=notebook(name),
         output:
@@ -257,11 +283,12 @@ for name, (trainings, shown, drawn, tables) in SHOWN.items():
 
 
 # Not part of `all`: it trains a dozen models of its own. `make differences` asks for it.
-if {"support", "support_and_query"} <= set(EVALUATED) and (shown := [name for name, evaluation in study.evaluations.items()
-                                                       if set(COMPARED) <= set(evaluation.trainings)][:2]):
+if {"support", "support_and_query"} <= set(EVALUATED) and (shown := [
+        name for name, evaluation in study.evaluations.items()
+        if set(COMPARED) <= set(evaluation.trainings) and not evaluation.before_training][:2]):
     rule differences:
         input:
-            checkpoints=[BACKBONE, *(f"{RESULTS}/checkpoints/{training}.safetensors" for training in COMPARED)],
+            checkpoints=[checkpoint(name) for name in ("backbone", *COMPARED)],
             notebook=notebook("11-differences"),
         output:
             figures("differences"),

@@ -39,6 +39,7 @@ def synthetic_rows(
                     pd.DataFrame(
                         {
                             "training": training,
+                            "replicate": 0,
                             "evaluation": evaluation,
                             "dataset": dataset,
                             "domain": domain,

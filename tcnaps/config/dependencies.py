@@ -30,7 +30,7 @@ JOBS = {
     "importing": ("training/released.py", ("imported", "task_encoder")),
     "data": (None, ("image_size", "datasets")),
     "soft_k_means": (None, (*NETWORKS, "refinement")),
-    "figures": (None, ("seed", "refinement", "statistics", "evaluations", "datasets")),
+    "figures": (None, ("seed", "replicates", "refinement", "statistics", "evaluations", "datasets")),
     "differences": (None, (*NETWORKS, "pretraining", "meta_training", "refinement", "evaluations", "datasets")),
 }
 
@@ -56,14 +56,20 @@ def dependencies(study: Study, job: str, training: str = "", evaluation: str = "
         found["code"] = code_fingerprint([PACKAGE / module, *_building_networks(found)], WITHOUT_RESULT)
     if training:
         found["training"] = training
+    if job == "pretraining":
+        found["seed"] = study.backbone_seed
+    if job == "meta_training":
+        found["training_seed"] = study.training_seed
     # Only the "+" trainings see the refinement loop before they are tested, or all where validation refines.
     if job == "meta_training" and (TRAININGS[training].refinement_in_training or study.meta_training.validate_refined):
         found["limits"] = list(study.refinement.limits)
     if job == "evaluation":
         asked = values["evaluations"][evaluation]
         found |= {"evaluation": evaluation, "recorded_steps": study.refinement.recorded_steps}
-        found |= {key: asked[key] for key in ("protocol", "episodes")}
+        found |= {key: asked[key] for key in ("protocol", "episodes", "before_training")}
         found |= {"dataset": dataset, "domain": study.datasets[dataset].domain}
+        if asked["before_training"]:
+            found["training_seed"] = study.training_seed
     return found
 
 

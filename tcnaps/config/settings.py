@@ -263,6 +263,7 @@ class Evaluation(Section):
     datasets: tuple[str, ...]
     trainings: tuple[TrainingName, ...]
     episodes: PositiveInt = 600
+    before_training: bool = False  # the models that meta-training starts from, in place of those it ends in
 
 
 class Refinement(Section):

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
 from tcnaps.config.errors import ConfigError, explained, nearest
 from tcnaps.config.presets import with_preset
@@ -41,7 +41,9 @@ class Study(Section):
 
     name: Name
     preset: Literal["paper", "released"] = "paper"
-    seed: NonNegativeInt = 0
+    seed: NonNegativeInt = 0  # of the test episodes, and of the trainings unless `replicates` says otherwise
+    replicates: PositiveInt | Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)] = 1  # or a seed for each
+    replicate_backbone: bool = True  # whether every replicate pretrains its own backbone
     image_size: Annotated[int, Field(ge=32, le=4096)] = 84  # pixels; the set encoder halves them five times
     precision: Literal["float32", "bfloat16"] = "float32"  # of the backbone; clustering has its own
     arithmetic: Literal["fast", "plain"] = "fast"  # of the networks; plain rounds as the released code does
@@ -61,6 +63,7 @@ class Study(Section):
     refinement: Refinement = Refinement()
     statistics: Statistics = Statistics()
     evaluations: Annotated[dict[Name, Evaluation], Field(min_length=1)]
+    _replicate: int = PrivateAttr(0)
 
     @model_validator(mode="before")
     @classmethod
@@ -80,6 +83,13 @@ class Study(Section):
                         f"set datasets.{name}.domain to 'in' or take it from the list"
                     )
         _check_names("trainings", self.trainings, TRAININGS, "a training")
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError("replicates: a seed is there twice, so two replicates would be the same")
+        if len(self.seeds) > 1 and (set(self.imported) != {"backbone"} or self.replicate_backbone) and self.imported:
+            raise ValueError(
+                "replicates: what is imported can't be trained again from other seeds; set replicates to 1, or import "
+                "nothing but the backbone and set replicate_backbone to false"
+            )
         among = "among the study's trainings"
         if self.imported:
             _check_names("imported", tuple(self.imported), ("backbone", *self.trainings), among)
@@ -96,14 +106,52 @@ class Study(Section):
         }
 
     @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of the trainings, one per replicate."""
+        if isinstance(self.replicates, tuple):
+            return self.replicates
+        return tuple(range(self.seed, self.seed + self.replicates))
+
+    @property
+    def replicate(self) -> int:
+        """Number of the replicate that is trained, evaluated or shown, from 0."""
+        return self._replicate
+
+    def of_replicate(self, number: int) -> "Study":
+        """The same study, whose checkpoints and rows are those of another replicate.
+
+        Raises:
+            ConfigError: the study has no such replicate.
+        """
+        if number not in range(len(self.seeds)):
+            raise ConfigError(f"Study '{self.name}' has the replicates 0 to {len(self.seeds) - 1}, not {number}.")
+        other = self.model_copy()
+        other._replicate = number
+        return other
+
+    @property
+    def training_seed(self) -> int:
+        """The seed of this replicate's meta-training."""
+        return self.seeds[self.replicate]
+
+    @property
+    def backbone_seed(self) -> int:
+        """The seed of the backbone that this replicate's meta-training starts from."""
+        return self.training_seed if self.replicate_backbone else self.seeds[0]
+
+    @property
     def results_folder(self) -> Path:
-        """results/<study>, from the project's root."""
-        return project_root() / "results" / self.name
+        """results/<study>, from the project's root; replicates after the first lie below it."""
+        return project_root() / "results" / self.name / self._part
 
     @property
     def figures_folder(self) -> Path:
-        """figures/<study>, from the project's root."""
-        return project_root() / "figures" / self.name
+        """figures/<study>, from the project's root; replicates after the first lie below it."""
+        return project_root() / "figures" / self.name / self._part
+
+    @property
+    def _part(self) -> str:
+        return f"replicate-{self.replicate}" if self.replicate else ""
 
     def tested_on(self, training: str) -> list[str]:
         """The datasets that a training is evaluated on, in their order in the study."""
@@ -113,12 +161,13 @@ class Study(Section):
     def evaluations_of(self, trainings: Sequence[str], kind: str) -> dict[str, Evaluation]:
         """The evaluations that name all these trainings and whose protocol is of this kind, "fixed" or "variable".
 
-        Of fixed ones that differ only in their number of queries, the one with the fewest.
+        Those of models before meta-training are not among them. Of fixed ones that differ only in their number of
+        queries, the one with the fewest.
         """
         chosen: dict[object, str] = {}
         for name, evaluation in self.evaluations.items():
             protocol = evaluation.protocol
-            if protocol.kind != kind or not set(trainings) <= set(evaluation.trainings):
+            if evaluation.before_training or protocol.kind != kind or not set(trainings) <= set(evaluation.trainings):
                 continue
             setting = (protocol.way, protocol.shot) if isinstance(protocol, FixedProtocol) else name
             other = chosen.get(setting)
@@ -133,14 +182,16 @@ def project_root(start: Path | None = None) -> Path:
     return next((folder for folder in (start, *start.parents) if (folder / "Snakefile").exists()), start)
 
 
-def load_study(path: str | Path) -> Study:
+def load_study(path: str | Path, replicate: int = 0) -> Study:
     """Reads and checks a study's YAML.
 
     Args:
         path: a file, relative to the working folder or to the project's root.
+        replicate: which of the study's replicates is meant, where it is trained from several seeds.
 
     Raises:
-        ConfigError: the file is missing or is not YAML, or keys or values are wrong; the message names each.
+        ConfigError: the file is missing or is not YAML, keys or values are wrong (the message names each), or there is
+            no such replicate.
     """
     file = study_file(path)
     try:
@@ -159,9 +210,10 @@ def load_study(path: str | Path) -> Study:
             f"{file} must hold the keys of a study ({', '.join(Study.model_fields)}), not {type(content).__name__}."
         )
     try:
-        return Study.model_validate(content, strict=False)
+        study = Study.model_validate(content, strict=False)
     except ValidationError as error:
         raise ConfigError("\n  ".join([f"{file}:", *explained(error, Study)])) from None
+    return study.of_replicate(replicate)
 
 
 def study_file(path: str | Path) -> Path:

@@ -24,7 +24,7 @@ from tcnaps.evaluation.result_files import RowsError, read_rows, rows_file, writ
 from tcnaps.method.clustering import trajectory
 from tcnaps.method.episode import Episode
 from tcnaps.method.model import TransductiveCNAPS
-from tcnaps.training.checkpoints import checkpoint_folder, load_model
+from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, load_model, new_model
 
 
 def evaluate(study: Study, training: str, device: torch.device | str = "cpu", workers: int = 0) -> Path:
@@ -36,8 +36,10 @@ def evaluate(study: Study, training: str, device: torch.device | str = "cpu", wo
     Args:
         workers: processes that read images ahead; see `tcnaps.episodes.loading`. They change nothing else.
     """
-    model = load_model(study, training, device)
-    weights = [file_digest(checkpoint_folder(study) / f"{name}.safetensors") for name in ("backbone", training)]
+    models = {False: load_model(study, training, device), True: new_model(study, training).eval().to(device)}
+    weights = [
+        file_digest(file) for file in (backbone_file(study), checkpoint_folder(study) / f"{training}.safetensors")
+    ]
     jobs = [
         (name, dataset)
         for name, evaluation in study.evaluations.items()
@@ -49,8 +51,11 @@ def evaluate(study: Study, training: str, device: torch.device | str = "cpu", wo
         bar.set_postfix_str(f"{name}, {dataset}", refresh=False)
         source = open_split(study, dataset, "test")
         path, named = rows_file(study, training, name, dataset), {"training": training, "evaluation": name}
-        key = job_key([source.digest, *weights], study, "evaluation", dataset=dataset, **named)
+        untrained = study.evaluations[name].before_training
+        used = weights[: 1 if untrained else 2]
+        key = job_key([source.digest, *used], study, "evaluation", dataset=dataset, **named)
         if not _is_current(path, key):
+            model = models[untrained]
             write_rows(path, evaluate_dataset(model, source, study, training, name, device, workers), key)
         files.append(path)
     return write_manifest(study, training, files)
@@ -110,6 +115,7 @@ def _rows_of(
     n_query = len(draw.query_labels)
     frame = {
         "training": training,
+        "replicate": study.replicate,
         "evaluation": name,
         "dataset": source.dataset,
         "domain": study.datasets[source.dataset].domain,

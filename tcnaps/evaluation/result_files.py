@@ -18,8 +18,9 @@ from tcnaps.config.errors import nearest
 from tcnaps.config.storage import digest_of, replacing, write_text
 from tcnaps.method.variants import VARIANTS
 
-COLUMNS = ["training", "evaluation", "dataset", "domain", "split", "episode", "way", "n_support", "queries_per_class"]
-COLUMNS += ["query", "label", "class_name", "shot", "image", "prediction_0", "confidence_0"]  # and those of more steps
+COLUMNS = ["training", "replicate", "evaluation", "dataset", "domain", "split", "episode", "way", "n_support"]
+COLUMNS += ["queries_per_class", "query", "label", "class_name", "shot", "image"]
+COLUMNS += ["prediction_0", "confidence_0"]  # and those of more steps
 
 
 class RowsError(UserError):
@@ -31,7 +32,7 @@ class MissingRows(RowsError, FileNotFoundError):
 
 
 def rows_folder(study: Study) -> Path:
-    """results/<study>/rows, from the project's root."""
+    """rows/ among the results of the study's replicate."""
     return study.results_folder / "rows"
 
 
@@ -84,7 +85,8 @@ def write_manifest(study: Study, training: str, files: Sequence[Path]) -> Path:
 def incomplete_evaluations(study: Study) -> dict[Path, str]:
     """Manifests that name a missing or damaged file of rows, with what is wrong. Reads every file that they name."""
     found = {}
-    for manifest in sorted(rows_folder(study).glob("*.json")):
+    parts = [rows_folder(study.of_replicate(number)) for number in range(len(study.seeds))]
+    for manifest in sorted(file for part in parts for file in part.glob("*.json")):
         try:
             for file in json.loads(manifest.read_text(encoding="utf-8")):
                 read_rows(manifest.parent / file)
@@ -107,11 +109,17 @@ def needed_trainings(variants: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(VARIANTS[name].training for name in variants))
 
 
-def load_rows(study: Study, evaluations: str | Sequence[str], trainings: Sequence[str] | None = None) -> pd.DataFrame:
+def load_rows(
+    study: Study,
+    evaluations: str | Sequence[str],
+    trainings: Sequence[str] | None = None,
+    replicates: Sequence[int] | None = None,
+) -> pd.DataFrame:
     """The table of one row per query image, of one or several evaluations.
 
     Args:
         trainings: default: all that the evaluations name.
+        replicates: numbers of the trainings' replicates; default: all that the study has.
 
     Raises:
         UserError: the study has no such evaluation, or it does not name the training.
@@ -129,7 +137,9 @@ def load_rows(study: Study, evaluations: str | Sequence[str], trainings: Sequenc
                     f"Evaluation '{name}' of study '{study.name}' does not name training '{training}'; add it to "
                     f"evaluations.{name}.trainings in the study's YAML."
                 )
-            frames += [_checked_rows(study, training, name, dataset) for dataset in evaluation.datasets]
+            for number in range(len(study.seeds)) if replicates is None else replicates:
+                own = study.of_replicate(number)
+                frames += [_checked_rows(own, training, name, dataset) for dataset in evaluation.datasets]
     return pd.concat(frames, ignore_index=True)
 
 
@@ -137,16 +147,17 @@ def _checked_rows(study: Study, training: str, evaluation: str, dataset: str) ->
     path = rows_file(study, training, evaluation, dataset)
     again = f"Run notebooks/04-evaluate.ipynb with training = '{training}' for this study, or `make figures`."
     rows, _ = read_rows(path, again)
-    if problem := _problem(rows, training, evaluation, dataset, study.evaluations[evaluation].episodes):
+    expected = {"training": training, "replicate": study.replicate, "evaluation": evaluation, "dataset": dataset}
+    if problem := _problem(rows, expected, study.evaluations[evaluation].episodes):
         raise RowsError(f"{path} {problem}. Delete it. {again}")
     return rows
 
 
-def _problem(rows: pd.DataFrame, training: str, evaluation: str, dataset: str, n_episodes: int) -> str | None:
-    """Why rows are not those of a training, evaluation and dataset, if they are not."""
+def _problem(rows: pd.DataFrame, expected: dict[str, str | int], n_episodes: int) -> str | None:
+    """Why rows are not those of a training's replicate, evaluation and dataset, if they are not."""
     if missing := [column for column in COLUMNS if column not in rows]:
         return f"lacks the columns {', '.join(missing)}"
-    for column, value in {"training": training, "evaluation": evaluation, "dataset": dataset}.items():
+    for column, value in expected.items():
         if len(other := rows.loc[rows[column] != value, column]):
             return f"holds rows of the {column} '{other.iloc[0]}', not '{value}'"
     if not np.array_equal(rows["episode"].unique(), np.arange(n_episodes)):
@@ -167,7 +178,11 @@ def load_query_counts(study: Study, trainings: Sequence[str]) -> pd.DataFrame:
     """
     settings: dict[tuple[int, int], list[str]] = {}
     for name, evaluation in study.evaluations.items():
-        if isinstance(evaluation.protocol, FixedProtocol) and set(trainings) <= set(evaluation.trainings):
+        if (
+            isinstance(evaluation.protocol, FixedProtocol)
+            and not evaluation.before_training
+            and set(trainings) <= set(evaluation.trainings)
+        ):
             settings.setdefault((evaluation.protocol.way, evaluation.protocol.shot), []).append(name)
     # Episodes that all counts have in common, so that the curve compares like with like.
     several = {setting: names for setting, names in settings.items() if len(names) > 1}

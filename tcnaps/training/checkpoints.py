@@ -30,6 +30,12 @@ def checkpoint_folder(study: Study) -> Path:
     return study.results_folder / "checkpoints"
 
 
+def backbone_file(study: Study) -> Path:
+    """The checkpoint of the study's backbone; the first replicate's where the study replicates meta-training alone."""
+    owner = study if study.replicate_backbone else study.of_replicate(0)
+    return checkpoint_folder(owner) / "backbone.safetensors"
+
+
 def save(path: Path, weights: dict[str, Tensor], settings: dict) -> None:
     """Writes weights and settings to one file, whole or not at all.
 
@@ -97,7 +103,7 @@ def load_backbone(study: Study) -> Backbone:
     Raises:
         CheckpointError: the checkpoint is missing or damaged, or of another network.
     """
-    path = checkpoint_folder(study) / "backbone.safetensors"
+    path = backbone_file(study)
     remedy = "Run notebooks/02-pretrain.ipynb for this study, or `make figures`."
     backbone = Backbone()
     _fill(backbone, load(path, remedy)[0], path, remedy)
@@ -115,7 +121,7 @@ def load_model(study: Study, training: str, device: torch.device | str = "cpu") 
     path = checkpoint_folder(study) / f"{training}.safetensors"
     remedy = f"Run notebooks/03-meta-train.ipynb with training = '{training}' for this study, or `make figures`."
     weights, settings = load(path, remedy)
-    backbone_path = path.with_name("backbone.safetensors")
+    backbone_path = backbone_file(study)
     if settings.get("backbone") != file_digest(backbone_path):
         raise CheckpointError(f"{path} was meta-trained on another backbone than {backbone_path}. {remedy}")
     backbone = {name: value for name, value in model.state_dict().items() if name.startswith("backbone.")}
@@ -124,8 +130,13 @@ def load_model(study: Study, training: str, device: torch.device | str = "cpu") 
 
 
 def new_model(study: Study, training: str) -> TransductiveCNAPS:
-    """The study's backbone with a task encoder and FiLM generator yet to be trained (by the global generator)."""
-    return TransductiveCNAPS(training, load_backbone(study), model_settings(study, training))
+    """The study's backbone with a task encoder and FiLM generator yet to be trained.
+
+    Their first weights come from the replicate's seed; PyTorch's global generator stays as it was.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(study.training_seed)
+        return TransductiveCNAPS(training, load_backbone(study), model_settings(study, training))
 
 
 def refuse_imported(study: Study, name: str) -> None:

@@ -24,7 +24,7 @@ from tcnaps.method.episode import Episode
 from tcnaps.method.memory import kept_memory
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.method.variants import TRAININGS
-from tcnaps.training.checkpoints import checkpoint_folder, finished_log, new_model, refuse_imported, save
+from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, finished_log, new_model, refuse_imported, save
 from tcnaps.training.resuming import Resumable
 
 
@@ -88,10 +88,9 @@ def meta_train(
     settings, path = study.meta_training, checkpoint_folder(study) / f"{training}.safetensors"
     sources = [open_split(study, name, "train") for name in settings.datasets]
     validation = [open_split(study, name, "valid") for name in settings.validation_datasets]
-    torch.manual_seed(study.seed)
     model = new_model(study, training).to(device).train()
     optimiser = new_optimiser(model, study)
-    backbone = file_digest(path.with_name("backbone.safetensors"))
+    backbone = file_digest(backbone_file(study))
     key = job_key([*(s.digest for s in sources + validation), backbone], study, "meta_training", training=training)
     if (log := finished_log(path, key)) is not None:
         return pd.DataFrame(log)
@@ -116,7 +115,13 @@ def meta_train(
             log.append(row)
             if step % save_every == 0:
                 state.save()
-        header = {"study": study.name, "training": training, "seed": study.seed, "backbone": backbone, "key": key}
+        header = {
+            "study": study.name,
+            "training": training,
+            "seed": study.training_seed,
+            "backbone": backbone,
+            "key": key,
+        }
         header |= {"valid_accuracy": float(np.mean(list(progress["best"].values()))), "log": log}
         save(path, progress["best_weights"], header | {"meta_training": settings.model_dump()})
     bar.close()
@@ -137,8 +142,8 @@ def training_tasks(sources: Sequence[ImageSource], study: Study, first: int = 0)
     settings = study.meta_training
     n_steps = math.ceil(settings.episodes / settings.episodes_per_step)
     for index in range(first * settings.episodes_per_step, n_steps * settings.episodes_per_step):
-        source = sources[np.random.default_rng([study.seed, 2, index]).integers(len(sources))]
-        yield source, draw_episode(source, settings.protocol, study.seed, index)
+        source = sources[np.random.default_rng([study.training_seed, 2, index]).integers(len(sources))]
+        yield source, draw_episode(source, settings.protocol, study.training_seed, index)
 
 
 def episode_loss(model: TransductiveCNAPS, episode: Episode, study: Study) -> tuple[Float[Tensor, ""], float]:

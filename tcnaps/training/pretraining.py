@@ -21,7 +21,7 @@ from tcnaps.episodes.loading import read_batches
 from tcnaps.method.backbone import FEATURES, Backbone
 from tcnaps.method.episode import in_range
 from tcnaps.method.memory import kept_memory
-from tcnaps.training.checkpoints import checkpoint_folder, finished_log, refuse_imported, save
+from tcnaps.training.checkpoints import backbone_file, finished_log, refuse_imported, save
 from tcnaps.training.resuming import Resumable
 
 SHIFT = 1 / 8  # random crops move an image by up to this share of its size
@@ -51,7 +51,7 @@ def pretraining_steps(
     batches = images.batches(numbers, workers, next(network.parameters()).device)
     for step, (pixels, labels) in enumerate(batches, first):
         epoch, batch = divmod(step, n_batches)
-        pixels = augment(pixels, settings, np.random.default_rng([study.seed, epoch, batch]))
+        pixels = augment(pixels, settings, np.random.default_rng([study.backbone_seed, epoch, batch]))
         rate = learning_rate(settings, epoch, batch, n_batches)
         for group in optimiser.param_groups:
             group["lr"] = rate
@@ -89,14 +89,14 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
         ValueError: a batch is larger than the training set.
     """
     refuse_imported(study, "backbone")
-    settings, path = study.pretraining, checkpoint_folder(study) / "backbone.safetensors"
+    settings, path = study.pretraining, backbone_file(study)
     sources = [open_split(study, name, "train") for name in settings.datasets]
     key = job_key([s.digest for s in sources], study, "pretraining")
     if (log := finished_log(path, key)) is not None:
         return pd.DataFrame(log)
-    images = ImageTable(sources, settings.valid_fraction, study.seed)
+    images = ImageTable(sources, settings.valid_fraction, study.backbone_seed)
     n_batches = images.n_batches(settings.batch_size)
-    torch.manual_seed(study.seed)
+    torch.manual_seed(study.backbone_seed)
     network = Classifier(images.n_classes, study.pixel_range).to(device)
     optimiser = torch.optim.SGD(
         network.parameters(), settings.learning_rate, settings.momentum, weight_decay=settings.weight_decay
@@ -116,8 +116,14 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
                 rows.clear()
             if len(rows) % save_every == 0:
                 state.save()
-        header = {name: getattr(study, name) for name in ("seed", "image_size", "pixel_range")}
-        header |= {"study": study.name, "pretraining": settings.model_dump(), "key": key, "log": log}
+        header = {name: getattr(study, name) for name in ("image_size", "pixel_range")}
+        header |= {
+            "seed": study.backbone_seed,
+            "study": study.name,
+            "pretraining": settings.model_dump(),
+            "key": key,
+            "log": log,
+        }
         save(path, network.backbone.state_dict(), header)
     bar.close()
     return pd.DataFrame(log)
@@ -139,7 +145,7 @@ def batch_numbers(images: "ImageTable", study: Study, first: int = 0) -> Iterato
     for step in range(first, study.pretraining.epochs * n_batches):
         epoch, batch = divmod(step, n_batches)
         if batch == 0 or step == first:
-            order = np.random.default_rng([study.seed, epoch]).permutation(images.train)
+            order = np.random.default_rng([study.backbone_seed, epoch]).permutation(images.train)
         yield order[batch * size : (batch + 1) * size]
 
 

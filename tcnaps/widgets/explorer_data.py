@@ -53,7 +53,11 @@ def evaluations_of(study: Study, variants: Sequence[str]) -> list[str]:
         ValueError: there is no such variant, or no such evaluation.
     """
     needed = set(needed_trainings(variants))
-    names = [name for name, evaluation in study.evaluations.items() if needed <= set(evaluation.trainings)]
+    names = [
+        name
+        for name, evaluation in study.evaluations.items()
+        if needed <= set(evaluation.trainings) and not evaluation.before_training
+    ]
     if not names:
         raise ValueError(
             f"No evaluation of study '{study.name}' serves {' and '.join(variants)}: their trainings are "

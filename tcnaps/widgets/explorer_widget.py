@@ -105,7 +105,7 @@ class Explorer(StudyWidget):
             _check_different(better, than)
             key = evaluation, tuple(needed_trainings([better, than]))
             if key != self._rows_of:
-                self._rows, self._rows_of = load_rows(self.study, evaluation, key[1]), key
+                self._rows, self._rows_of = load_rows(self.study, evaluation, key[1], [self.study.replicate]), key
             self.table = explorer_data.episodes(self._rows, better, than, limits)
         self._settings = settings
         with self.quietly():

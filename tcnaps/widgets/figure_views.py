@@ -156,7 +156,7 @@ class RefinementView(View):
         super().mark()
 
     def fetch(self, evaluation, training):
-        return load_rows(self.study, evaluation, [training])
+        return load_rows(self.study, evaluation, [training], [self.study.replicate])
 
     def see(self):
         chosen = self.values()

@@ -110,7 +110,7 @@ def recalls_of(study: Study, evaluation: str, variant: str) -> pd.DataFrame:
     Raises:
         ValueError, FileNotFoundError: of `load_rows`.
     """
-    rows = load_rows(study, evaluation, [VARIANTS[variant].training])
+    rows = load_rows(study, evaluation, [VARIANTS[variant].training], [study.replicate])
     return class_recall(variant_predictions(rows, variant, *_limits(study)))
 
 
