@@ -71,6 +71,16 @@ def test_values_make_stale_what_reads_them(change, stale):
     assert {job for job in JOBS if found(small_study(), job) != found(small_study(**change), job)} == stale
 
 
+def test_a_replicate_depends_on_its_own_seed_alone():
+    plain, study, other = (small_study(replicates=seeds) for seeds in (1, [0, 5], [0, 6]))
+    for job in ("pretraining", "meta_training"):
+        assert found(study, job) == found(plain, job) == found(other, job)
+        assert found(study.of_replicate(1), job) not in (found(study, job), found(other.of_replicate(1), job))
+    shared = small_study(replicates=2, replicate_backbone=False)
+    assert found(shared.of_replicate(1), "pretraining") == found(shared, "pretraining")
+    assert found(study.of_replicate(1), "evaluation") == found(study, "evaluation")  # the same episodes
+
+
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """A copy of the library; `package(name)` changes one of its modules."""

@@ -235,6 +235,35 @@ def test_evaluations_are_found_by_what_they_compare(load):
     assert list(study.evaluations_of(["support_and_query"], "variable")) == ["variable"]
 
 
+def test_replicates_have_seeds_and_folders_of_their_own(load):
+    assert load(STUDY).seeds == (0,) and load(STUDY | {"seed": 4, "replicates": 3}).seeds == (4, 5, 6)
+    study = load(STUDY | {"replicates": [7, 2]})
+    other = study.of_replicate(1)
+    assert (study.training_seed, other.training_seed, other.backbone_seed) == (7, 2, 2)
+    assert load(STUDY | {"replicates": 2, "replicate_backbone": False}).of_replicate(1).backbone_seed == 0
+    assert other.results_folder == study.results_folder / "replicate-1"
+    assert other.seed == study.seed and other.model_dump() == study.model_dump()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"replicates": 0}, "replicates"),
+        ({"replicates": [1, 2, 1]}, "a seed is there twice"),
+        ({"replicates": 2, "imported": {"support": "x.pt"}}, "set replicates to 1"),
+        ({"replicates": 2, "imported": {"backbone": "x.pt"}}, "set replicate_backbone to false"),
+    ],
+)
+def test_replicates_that_cannot_be_are_named(load, changes, message):
+    with pytest.raises(ConfigError, match=message):
+        load(STUDY | changes)
+
+
+def test_a_replicate_that_is_not_there_is_named(load):
+    with pytest.raises(ConfigError, match="has the replicates 0 to 1, not 2"):
+        load(STUDY | {"replicates": 2}).of_replicate(2)
+
+
 def test_the_studies_of_the_project_are_valid():
     files = sorted((project_root() / "configs").glob("*.yaml"))
     assert files

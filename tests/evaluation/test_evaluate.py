@@ -11,9 +11,9 @@ from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation import evaluate as module
 from tcnaps.evaluation.evaluate import evaluate, evaluate_dataset, in_batches
-from tcnaps.evaluation.result_files import load_rows, rows_file
+from tcnaps.evaluation.result_files import MissingRows, load_rows, rows_file
 from tcnaps.evaluation.stopped_rows import variant_predictions
-from tcnaps.training.checkpoints import CheckpointError, load_model
+from tcnaps.training.checkpoints import CheckpointError, checkpoint_folder, load_model, new_model
 
 pytestmark = pytest.mark.slow  # networks are trained first
 
@@ -80,6 +80,40 @@ def test_rows_are_what_the_model_says(study):
     assert np.array_equal(own["shot"], episode.shots[episode.query_labels])
     final = variant_predictions(own, "Transductive", 2, 3)
     assert np.array_equal(final.prediction, stopped.labels) and (final.step == stopped.number).all()
+
+
+def test_rows_of_all_replicates_come_together_and_each_may_come_alone(study):
+    evaluate(study, "support")
+    both = study.model_copy(update={"replicates": 2})
+    second = both.of_replicate(1)
+    for name in ("backbone", "support"):
+        there, here = (checkpoint_folder(s) / f"{name}.safetensors" for s in (study, second))
+        here.parent.mkdir(parents=True, exist_ok=True)
+        here.write_bytes(there.read_bytes())
+    with pytest.raises(MissingRows, match="replicate-1"):
+        load_rows(both, "variable", ["support"])
+    evaluate(second, "support")
+    rows = load_rows(both, "variable", ["support"])
+    first, other = (load_rows(both, "variable", ["support"], [number]) for number in (0, 1))
+    assert list(rows["replicate"].unique()) == [0, 1] and len(rows) == len(first) + len(other)
+    # The same weights and the same episodes give the same rows.
+    pd.testing.assert_frame_equal(first.drop(columns="replicate"), other.drop(columns="replicate"))
+
+
+def test_an_evaluation_before_training_is_of_the_model_that_training_starts_from(study):
+    evaluations = study.evaluations | {
+        "start": study.evaluations["variable"].model_copy(update={"before_training": True})
+    }
+    study = study.model_copy(update={"evaluations": evaluations})
+    evaluate(study, "support_and_query")
+    start = load_rows(study, "start", ["support_and_query"])
+    model, source = new_model(study, "support_and_query").eval(), blobs("others", "test")
+    expected = evaluate_dataset(model, source, study, "support_and_query", "start")
+    own = start[start.dataset == "others"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(own, expected)
+    trained = load_rows(study, "variable", ["support_and_query"])
+    assert trained["image"].equals(start["image"]) and not trained["confidence_0"].equals(start["confidence_0"])
+    assert "start" not in study.evaluations_of(["support"], "variable")
 
 
 def test_workers_and_shared_batches_change_no_row(study):

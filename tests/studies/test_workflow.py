@@ -52,11 +52,11 @@ from tcnaps.config import load_study
 
 name, figures, tables = {facts}
 root = Path.cwd().parent
-study_name = load_study(study_file).name
-files = [f"figures/{{study_name}}/{{figure}}.{{end}}" for figure in figures for end in ("png", "pdf")]
-files += [f"results/{{study_name}}/{{table}}" for table in tables]
+study = load_study(study_file, replicate)
+files = [f"{{study.figures_folder}}/{{figure}}.{{end}}" for figure in figures for end in ("png", "pdf")]
+files += [f"{{study.results_folder}}/{{table}}" for table in tables]
 with open(root / "executed.txt", "a") as log:
-    log.write(f"{{name}} {{training or evaluation}}".strip() + chr(10))
+    log.write(f"{{name}} {{training or evaluation}} {{replicate or ''}}".strip() + chr(10))
 while (root / "wait").exists():
     time.sleep(0.1)
 if name == "07-class-recall":
@@ -156,7 +156,8 @@ def make_project(root):
                 + ('\ntraining = "support"' * per_training)
                 + ('\nevaluation = ""' * (name[:2] in ("06", "07", "08", "10")))
                 + device
-                + protocol,
+                + protocol
+                + "\nreplicate = 0",
                 "parameters",
             ),
             cell("from tcnaps.method.model import layers\nevaluation = ''" if per_training else "training = ''"),
@@ -434,6 +435,22 @@ def test_a_fresh_clone_makes_everything(project, tmp_path):
     last = "meta_train_support_and_query_log_determinant_refined"
     assert {"ablations", "number_of_queries", last, "evaluate_support"} <= miniature
     assert len(miniature) == 2 + 6 + 6 + 1 + 6  # data, backbone; trainings; evaluations; 01; 05 to 10
+
+
+def test_replicates_are_jobs_of_their_own_and_figures_wait_for_all(tmp_path):
+    root = make_project(tmp_path / "project")
+    write_study(root, STUDY | {"replicates": 2})
+    assert stale(root) == NOTEBOOKS | {f"{rule}_replicate_1" for rule in NOTEBOOKS - FIGURES - TOY - DATA}
+    write_study(root, STUDY | {"replicates": [3, 7], "replicate_backbone": False})
+    printed, status = run(root)
+    assert status == 0, printed
+    lines = executed(root)
+    assert lines.count("02-pretrain") == 1 and "02-pretrain  1" not in lines
+    assert lines.index("04-evaluate support_and_query 1") < lines.index("08-refinement-steps variable")
+    assert (root / "results/small/replicate-1/rows/support.json").is_file()
+    write_study(root, STUDY | {"replicates": [3, 8], "replicate_backbone": False})
+    again = {f"{rule}_replicate_1" for rule in TRAIN | TRAIN_PLUS | EVALUATE | EVALUATE_PLUS}
+    assert stale(root) == FIGURES | again
 
 
 def test_imported_weights_take_the_place_of_trained_ones(tmp_path):

@@ -57,8 +57,8 @@ def study(root, monkeypatch):
     return small_study()
 
 
-def weights(root, name):
-    return checkpoints.load(root / "results/small/checkpoints" / f"{name}.safetensors", "")[0]
+def weights(root, name, study="small"):
+    return checkpoints.load(root / "results" / study / "checkpoints" / f"{name}.safetensors", "")[0]
 
 
 def interrupt_after(monkeypatch, module, name, calls):
@@ -102,6 +102,24 @@ def test_an_interrupted_meta_training_ends_the_same_with_any_number_of_workers(
     assert list(log.episode) == [0, 2, 4, 6, 8] and log.valid_accuracy.notna().sum() == 3
     theirs = weights(tmp_path, "support_and_query")
     assert all(torch.equal(a, theirs[name]) for name, a in weights(root, "support_and_query").items())
+
+
+@pytest.mark.parametrize("own_backbone", [True, False])
+def test_replicates_are_other_trainings_of_the_same_study(root, tmp_path, monkeypatch, own_backbone):
+    place(monkeypatch, tmp_path)
+    with_backbone(root, tmp_path)
+    study = small_study(replicates=2, replicate_backbone=own_backbone)
+    second = study.of_replicate(1)
+    if own_backbone:
+        pretrain(second)
+    meta_train(second, "support_and_query")
+    first = weights(root, "support_and_query")
+    theirs = weights(tmp_path, "support_and_query", "small/replicate-1")
+    assert not any(torch.equal(a, theirs[name]) for name, a in first.items() if name.endswith("weight"))
+    assert (tmp_path / "results/small/replicate-1/checkpoints/backbone.safetensors").exists() == own_backbone
+    assert (meta_train(study, "support_and_query").loss != meta_train(second, "support_and_query").loss).any()
+    checkpoints.load_model(second, "support_and_query")
+    assert all(torch.equal(a, weights(tmp_path, "support_and_query")[name]) for name, a in first.items())
 
 
 @pytest.mark.parametrize("training", ["support_and_query_refined", "support_and_query_log_determinant_refined"])
