@@ -1,5 +1,6 @@
 """The sections of a study's YAML as frozen, validated objects; `tcnaps.config` puts them together."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -16,6 +17,9 @@ RENAMED_TRAININGS = {
     "gmm_em_plus": "support_and_query_log_determinant_refined",
 }
 IMPORTABLE = ("backbone", "support", "support_and_query")  # what there are published weights of
+
+
+PROCESSOR = Path("/proc/cpuinfo")
 
 
 def _training(name: str) -> str:
@@ -38,7 +42,21 @@ def _path(text: str) -> str:
     return text
 
 
+def _for_this_machine(precision: str) -> str:
+    return precision if precision != "auto" else "bfloat16" if computes_bfloat16() else "float32"
+
+
+def computes_bfloat16() -> bool:
+    """Whether the processor says that it has instructions for bfloat16; without them it is slower than float32."""
+    try:
+        return bool({"avx512_bf16", "amx_bf16", "bf16"} & set(PROCESSOR.read_text().split()))
+    except OSError:  # no Linux
+        return False
+
+
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]  # names become names of files
+# "auto" becomes what suits this machine when the study is read, so that all that is written names one of the two.
+Precision = Annotated[Literal["float32", "bfloat16", "auto"], AfterValidator(_for_this_machine)]
 TrainingName = Annotated[str, AfterValidator(_training)]
 ImportedName = Annotated[str, AfterValidator(_importable)]
 PathText = Annotated[str, AfterValidator(_path)]

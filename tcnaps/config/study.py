@@ -21,6 +21,7 @@ from tcnaps.config.settings import (
     NonNegativeInt,
     PathText,
     PositiveInt,
+    Precision,
     Pretraining,
     Refinement,
     Section,
@@ -45,7 +46,7 @@ class Study(Section):
     replicates: PositiveInt | Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)] = 1  # or a seed for each
     replicate_backbone: bool = True  # whether every replicate pretrains its own backbone
     image_size: Annotated[int, Field(ge=32, le=4096)] = 84  # pixels; the set encoder halves them five times
-    precision: Literal["float32", "bfloat16"] = "float32"  # of the backbone; clustering has its own
+    precision: Precision = "float32"  # of the backbone; clustering has its own
     arithmetic: Literal["fast", "plain"] = "fast"  # of the networks; plain rounds as the released code does
     pixel_range: tuple[Literal[-1, 0], Literal[1]] = (-1, 1)  # what black and white become
     images_at_once: PositiveInt = 512  # in the backbone; fewer need less memory, and nothing else changes

@@ -116,7 +116,7 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
                 rows.clear()
             if len(rows) % save_every == 0:
                 state.save()
-        header = {name: getattr(study, name) for name in ("image_size", "pixel_range")}
+        header = {name: getattr(study, name) for name in ("image_size", "precision", "pixel_range")}
         header |= {
             "seed": study.backbone_seed,
             "study": study.name,

@@ -235,6 +235,19 @@ def test_evaluations_are_found_by_what_they_compare(load):
     assert list(study.evaluations_of(["support_and_query"], "variable")) == ["variable"]
 
 
+@pytest.mark.parametrize(
+    ("flags", "precision"), [("fpu avx2 avx512_bf16", "bfloat16"), ("fpu avx2", "float32"), (None, "float32")]
+)
+def test_the_precision_auto_becomes_what_the_processor_is_fast_in(load, tmp_path, monkeypatch, flags, precision):
+    processor = tmp_path / "cpuinfo"
+    if flags:
+        processor.write_text(f"flags\t\t: {flags}\n")
+    monkeypatch.setattr(settings, "PROCESSOR", processor)
+    study = load(STUDY | {"precision": "auto"})
+    assert study.precision == study.model_dump()["precision"] == precision
+    assert load(STUDY | {"precision": "float32"}).precision == "float32"
+
+
 def test_replicates_have_seeds_and_folders_of_their_own(load):
     assert load(STUDY).seeds == (0,) and load(STUDY | {"seed": 4, "replicates": 3}).seeds == (4, 5, 6)
     study = load(STUDY | {"replicates": [7, 2]})
