@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tcnaps.datasets.listing import ImageFile
+from tcnaps.datasets.listing import ImageFile, read_file
 
 ROOT = "TCNAPS_TEST_READERS"  # the folder where reads are noted in "reads" and "trap" says what happens, at which file
 
@@ -37,8 +37,8 @@ def disarm() -> None:
     (Path(os.environ[ROOT]) / "trap").unlink()
 
 
-def noted(image: ImageFile) -> str:
-    """Reads as `read_path` does, but notes it, and may be trapped."""
+def noted(image: ImageFile) -> bytes:
+    """Reads as `read_file` does, but notes it, and may be trapped."""
     name, root = Path(image.path).name, Path(os.environ[ROOT])
     trap = root / "trap"
     if trap.exists() and name == trap.read_text().split("\n")[1]:
@@ -61,8 +61,6 @@ def noted(image: ImageFile) -> str:
                 raise RuntimeError("a mistake in the reader")
             case "unplug":
                 os.rename(root.parent / "images", root.parent / "unplugged")
-            case "no rights":
-                raise PermissionError(13, "Permission denied", image.path)
     with (root / "reads").open("a") as log:
         log.write(f"{name}\n")
-    return image.path
+    return read_file(image)

@@ -37,10 +37,6 @@ def field(number, content):
     return varint(number * 8 + 2) + varint(len(content)) + content
 
 
-def number_field(number, value):
-    return varint(number * 8) + varint(value)
-
-
 def bytes_list(*values):
     return field(1, b"".join(field(1, value) for value in values))
 
@@ -49,10 +45,8 @@ def float_list(*values):
     return field(2, field(1, struct.pack(f"<{len(values)}f", *values)))
 
 
-def int64_list(*values, packed=True):
-    if packed:
-        return field(3, field(1, b"".join(map(varint, values))))
-    return field(3, b"".join(number_field(1, value) for value in values))
+def int64_list(*values):
+    return field(3, field(1, b"".join(map(varint, values))))
 
 
 def example(*features):
@@ -106,9 +100,6 @@ def write(folder, *paths):
 def names_by_class(listing):
     """Split -> class -> names of files."""
     return {
-        split: {
-            name: [image.path.rpartition("/")[2] for image in images]
-            for name, images in zip(part.class_names, part.images)
-        }
-        for split, part in listing.splits.items()
+        split: {name: [image.path.rpartition("/")[2] for image in images] for name, images in classes.items()}
+        for split, classes in listing.splits.items()
     }

@@ -4,19 +4,9 @@ from pathlib import Path
 
 from tcnaps.config import settings, study as config
 from tcnaps.datasets.image_source import SPLITS, DatasetError, ImageSource
-from tcnaps.datasets.preparing import Preparation, SplitLayout, ensure_prepared, layout_of, open_prepared
+from tcnaps.datasets.preparing import Preparation, ensure_prepared, open_prepared
 
-__all__ = [
-    "SPLITS",
-    "DatasetError",
-    "ImageSource",
-    "SplitLayout",
-    "open_source",
-    "open_split",
-    "open_splits",
-    "preparation",
-    "split_layouts",
-]
+__all__ = ["SPLITS", "DatasetError", "ImageSource", "open_source", "open_split", "open_splits", "preparation"]
 
 
 def preparation(
@@ -26,10 +16,7 @@ def preparation(
     decoding: settings.Decoding = settings.Decoding(),
     processes: int | None = None,
 ) -> Preparation:
-    """How a study's dataset is made.
-
-    Args:
-        processes: how many decode files; None takes as many as there are cores, fewer for few images.
+    """How a study's dataset is made; `processes` decode files, by default one per core, fewer for few images.
 
     Raises:
         DatasetError: its source has no dataset of this name, or can't make images of this size.
@@ -40,8 +27,6 @@ def preparation(
         return files.preparation(name, dataset, image_size, decoding, processes)
     from tcnaps.datasets import miniature  # fonts
 
-    if name not in miniature.RECIPES:
-        raise DatasetError(f"The miniature has no dataset '{name}'; it has: {', '.join(miniature.RECIPES)}.")
     return miniature.preparation(name, image_size)
 
 
@@ -75,11 +60,6 @@ def open_split(study: config.Study, name: str, split: str) -> ImageSource:
 
 def open_splits(study: config.Study, name: str) -> dict[str, ImageSource]:
     """Opens every split that one of a study's datasets has; see `open_source`."""
-    return {split: open_split(study, name, split) for split in split_layouts(study, name)}
-
-
-def split_layouts(study: config.Study, name: str) -> dict[str, SplitLayout]:
-    """What every split of one of a study's datasets holds: classes, sizes, hierarchy, no images; see `open_source`."""
     made = preparation(name, study.datasets[name], study.image_size, study.decoding)
     index = ensure_prepared(made, config.project_root() / study.data_folder)
-    return {split: layout_of(entry) for split, entry in index["splits"].items()}
+    return {split: open_split(study, name, split) for split in index["splits"]}

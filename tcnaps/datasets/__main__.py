@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-import time
 from pathlib import Path
 
 from tqdm.auto import tqdm
@@ -12,7 +11,7 @@ from tcnaps.config.settings import Miniature
 from tcnaps.config.storage import write_text
 from tcnaps.datasets import preparation
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.preparing import NOT_PREPARED, MissingFiles, ensure_prepared, layout_of, state, verify
+from tcnaps.datasets.preparing import NOT_PREPARED, MissingFiles, ensure_prepared, layout_of, state
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,17 +22,15 @@ def main(arguments: list[str] | None = None) -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 1
-    act = _list if options.list else _prepare
     errors = []
     try:
         for name in dict.fromkeys(options.dataset or study.datasets):
             try:
                 if name not in study.datasets:
                     raise DatasetError(f"The study has no dataset '{name}'; it has: {', '.join(study.datasets)}.")
-                act(study, name, options)
+                (_list if options.list else _prepare)(study, name, options)
             except (DatasetError, ImportError, OSError) as error:
-                named = f"'{name}'" in str(error)
-                errors.append(str(error) if named else f"{name}: {error}")  # the other datasets come first
+                errors.append(f"{name}: {error}")  # the other datasets come first
     except KeyboardInterrupt:
         errors.append("Interrupted. What is finished is kept: the same command goes on from there.")
         return 130
@@ -49,10 +46,9 @@ def _parser() -> argparse.ArgumentParser:
         description="Prepares the datasets of a study: decodes and resizes every image, once. What is prepared already "
         "is left as it is; what was interrupted goes on. Prints what every split holds.",
     )
-    add, instead = parser.add_argument, parser.add_mutually_exclusive_group().add_argument
+    add = parser.add_argument
     add("study", help="the study's YAML, such as configs/miniature.yaml")
-    instead("--list", action="store_true", help="only say where each dataset is, if it is prepared, what is missing")
-    instead("--verify", action="store_true", help="then compare the prepared files with their checksums")
+    add("--list", action="store_true", help="only say where each dataset is, if it is prepared, what is missing")
     add("--ready", type=Path, metavar="FOLDER", help="then write their digests there, one file per dataset")
     add("--dataset", action="append", metavar="NAME", help="only this one; may be given again")
     add("--processes", type=int, metavar="N", help="that decode images; default: one per core")
@@ -60,24 +56,15 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _prepare(study: Study, name: str, options: argparse.Namespace) -> None:
-    start, folder = time.perf_counter(), project_root() / study.data_folder
     made = preparation(name, study.datasets[name], study.image_size, study.decoding, options.processes)
-    index = ensure_prepared(made, folder)
+    index = ensure_prepared(made, project_root() / study.data_folder)
     lines = [f"{name} {s}: {layout_of(e)}, sha256 {e['sha256'][:16]}" for s, e in index["splits"].items()]
     for line in [*lines, *(f"{name}: {note}" for note in index["notes"])]:
         tqdm.write(line)
-    if options.verify:
-        verify(made, folder)
-        tqdm.write(f"{name}: checksums agree")
     if options.ready is not None:
-        _note(options.ready / name, "\n".join(lines) + "\n")
-    tqdm.write(f"{name}: ready after {time.perf_counter() - start:.1f} s", file=sys.stderr)
-
-
-def _note(file: Path, content: str) -> None:
-    """Writes a file unless it says so already: nothing that depends on it becomes stale without a reason."""
-    if not file.is_file() or file.read_text(encoding="utf-8") != content:
-        write_text(file, content)
+        file, content = options.ready / name, "\n".join(lines) + "\n"
+        if not file.is_file() or file.read_text(encoding="utf-8") != content:  # else what depends on it became stale
+            write_text(file, content)
 
 
 def _list(study: Study, name: str, options: argparse.Namespace) -> None:
@@ -88,11 +75,11 @@ def _list(study: Study, name: str, options: argparse.Namespace) -> None:
         made = preparation(name, dataset, study.image_size, study.decoding)
         place = made.place(project_root() / study.data_folder)
         index, reason = state(made, place)
-        why = "" if reason == NOT_PREPARED else f": {reason}"
-        print(f"  prepared in {place}" if index else f"  not prepared{why}")
-        if index:
-            for line in [*(f"{s}: {layout_of(e)}" for s, e in index["splits"].items()), *index["notes"]]:
-                print(f"  {line}")
+        if index is None:
+            print("  not prepared" + ("" if reason == NOT_PREPARED else f": {reason}"))
+        else:
+            layouts = [f"{split}: {layout_of(entry)}" for split, entry in index["splits"].items()]
+            print(f"  prepared in {place}", *layouts, *index["notes"], sep="\n  ")
         made.stamp()
     except MissingFiles as error:
         print(f"  missing: {error}")

@@ -1,5 +1,6 @@
 """Arrays of images, one .npy file per split: filled by several processes, chunk by chunk, and resumed."""
 
+import contextlib
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,17 +21,13 @@ IDLE_SECONDS = 30  # after which a process ends whose parent was killed
 
 @dataclass(frozen=True)
 class Chunk:
-    """Images of one class that lie together in a split's array.
+    """Images of one class that lie together in a split's array, after those of the chunk before.
 
-    Attributes:
-        class_index: of the class within the split.
-        row: of the first image within the array.
-        task: what is handed to the process that makes them.
+    `task` is what is handed to the process that makes them.
     """
 
     split: str
     class_index: int
-    row: int
     n_images: int
     task: Any
 
@@ -42,27 +39,35 @@ def n_jobs_for(n_images: int, images_per_process: int) -> int:
     return max(1, min(joblib.cpu_count(), n_images // images_per_process))
 
 
-def create(file: Path, shape: tuple[int, ...], dtype: type = np.uint8) -> None:
-    """Creates an array of zeros and takes its room on the disk. One of this shape that is there already is kept.
+def create(file: Path, shape: tuple[int, ...], dtype: type = np.uint8) -> np.memmap:
+    """Opens an array for writing. What an array of this shape that is there already holds is kept.
 
     Raises:
-        OSError: there is no room. (Writing to a mapped file on a full disk would kill the process instead.)
+        DatasetError: there is no room. (Writing to a mapped file on a full disk would kill the process instead.)
     """
-    try:
-        kept = np.load(file, mmap_mode="r").shape == shape
-    except (OSError, ValueError, EOFError):
-        kept = False
-    if not kept:
-        open_memmap(file, mode="w+", dtype=dtype, shape=shape)
+    array = None
+    with contextlib.suppress(OSError, ValueError, EOFError):  # it isn't there, or was cut short
+        array = np.load(file, mmap_mode="r+")
+    if array is None or array.shape != shape:
+        array = open_memmap(file, mode="w+", dtype=dtype, shape=shape)
     if hasattr(os, "posix_fallocate"):
-        with file.open("r+b") as stream:
-            os.posix_fallocate(stream.fileno(), 0, file.stat().st_size)
+        size = file.stat().st_size
+        try:
+            with file.open("r+b") as stream:
+                os.posix_fallocate(stream.fileno(), 0, size)
+        except OSError as error:
+            file.unlink()
+            remedy = "make room, or set the study's data_folder to another disk"
+            raise DatasetError(
+                f"There is no room for {file}, {size / 1e9:.3g} GB ({error.strerror}): {remedy}."
+            ) from error
+    return array
 
 
 def fill(
-    arrays: Mapping[str, Path], chunks: Sequence[Chunk], work: Callable, n_jobs: int, progress: Path, name: str
-) -> list[tuple[Chunk, int, str]]:
-    """Fills arrays (split -> file, from `create`), except for what an earlier attempt has finished.
+    arrays: Mapping[str, np.memmap], chunks: Sequence[Chunk], work: Callable, n_jobs: int, progress: Path, name: str
+) -> list[tuple[Chunk, int, int, str]]:
+    """Fills arrays, from `create`, except for what an earlier attempt has finished.
 
     Args:
         work: a function of a module, or a partial one: a chunk's task -> pixels, uint8 (n, size, size, 3), and number
@@ -72,52 +77,42 @@ def fill(
         name: for the progress bar.
 
     Returns:
-        Chunk, number within the chunk and reason of each image that can't be read.
-
-    Raises:
-        DatasetError: a process was killed, or ran out of memory.
+        of each image that can't be read its chunk, number within the chunk, row within the array, and the reason.
     """
-    images = {split: open_memmap(file, mode="r+") for split, file in arrays.items()}
-    create(progress, (len(chunks),), np.uint32)
-    finished, unreadable = open_memmap(progress, mode="r+"), []
+    finished, unreadable, rows, past = create(progress, (len(chunks),), np.uint32), [], [], dict.fromkeys(arrays, 0)
+    for chunk in chunks:
+        rows.append(slice(past[chunk.split], past[chunk.split] + chunk.n_images))
+        past[chunk.split] += chunk.n_images
 
-    def rows_of(chunk: Chunk) -> np.ndarray:
-        return images[chunk.split][chunk.row : chunk.row + chunk.n_images]
+    def pixels_of(k: int) -> np.ndarray:
+        return arrays[chunks[k].split][rows[k]]
 
-    left = [k for k, chunk in enumerate(chunks) if not finished[k] or finished[k] != zlib.crc32(rows_of(chunk))]
-    total, to_make = sum(map(len, images.values())), sum(chunks[k].n_images for k in left)
+    left = [k for k in range(len(chunks)) if not finished[k] or finished[k] != zlib.crc32(pixels_of(k))]
+    total, to_make = sum(past.values()), sum(chunks[k].n_images for k in left)
     with tqdm(total=total, initial=total - to_make, desc=name, unit="image", leave=False, disable=None) as bar:
-        made = _in_parallel(work, [chunks[k].task for k in left], n_jobs)
-        for k, (pixels, reasons) in zip(left, made):
-            rows = rows_of(chunks[k])
-            rows[:] = pixels
+        for k, (pixels, reasons) in zip(left, _made(work, [chunks[k].task for k in left], n_jobs)):
+            pixels_of(k)[:] = pixels
             if not reasons:
-                finished[k] = zlib.crc32(rows)
-            unreadable += [(chunks[k], number, reason) for number, reason in reasons.items()]
+                finished[k] = zlib.crc32(pixels_of(k))
+            unreadable += [(chunks[k], n, rows[k].start + n, reason) for n, reason in reasons.items()]
             bar.update(len(pixels))
-    for array in images.values():
+    for array in arrays.values():
         array.flush()
     return unreadable
 
 
-def _in_parallel(work: Callable, tasks: list, n_jobs: int) -> Iterator[tuple[np.ndarray, dict[int, str]]]:
+def _made(work: Callable, tasks: list, n_jobs: int) -> Iterator[tuple[np.ndarray, dict[int, str]]]:
     """What `work` makes of each task, in order; one job works in this process."""
     import joblib
-    from joblib.externals.loky import get_reusable_executor
 
-    complete, options = False, {"idle_worker_timeout": IDLE_SECONDS} if n_jobs > 1 else {}
-    parallel = joblib.Parallel(n_jobs, return_as="generator", batch_size=1, max_nbytes=None, **options)
+    options = {"batch_size": 1, "max_nbytes": None, "idle_worker_timeout": IDLE_SECONDS}
     try:
-        yield from parallel(joblib.delayed(work)(task) for task in tasks)
-        complete = True
+        yield from joblib.Parallel(n_jobs, return_as="generator", **options)(joblib.delayed(work)(t) for t in tasks)
     except (BrokenProcessPool, MemoryError) as error:
         raise DatasetError(
             "A process that makes images was killed or ran out of memory. Use fewer processes (--processes), or look "
             f"for a huge image; what is finished is kept. ({error})"
         ) from error
-    finally:
-        if n_jobs > 1:
-            get_reusable_executor().shutdown(wait=True, kill_workers=not complete)
 
 
 def leave_out(file: Path, rows: Sequence[int]) -> None:

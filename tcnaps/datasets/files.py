@@ -6,14 +6,15 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from tcnaps.config import project_root, settings
 from tcnaps.datasets.arrays import Chunk, n_jobs_for
-from tcnaps.datasets.decoding import decode, from_pixels, read_file
+from tcnaps.datasets.decoding import decode, square
 from tcnaps.datasets.image_source import SPLITS, DatasetError
-from tcnaps.datasets.listing import FileSource, Images, Listing
+from tcnaps.datasets.listing import FileSource, ImageFile, Listing
 from tcnaps.datasets.preparing import MissingFiles, Plan, Preparation, SplitLayout
-from tcnaps.datasets.readers.shared import some, stamp
+from tcnaps.datasets.readers.shared import stamp
 
 VERSION = 2  # to be raised when the same files become other classes or pixels
 READERS = {  # source -> module and function (name, dataset, project's root) -> FileSource
@@ -29,30 +30,22 @@ IMAGES_PER_PROCESS = 4000  # a process for fewer takes longer to start than it s
 
 
 def preparation(
-    name: str, dataset: settings.AnyDataset, image_size: int, decoding: settings.Decoding, processes: int | None = None
-) -> Preparation:
-    """How a dataset of files is made. A relative path is taken from the project's root.
-
-    Args:
-        processes: how many decode; None takes as many as there are cores, fewer for few images.
-
-    Raises:
-        DatasetError: the reader can't use the study's settings.
-    """
-    module, function = READERS[dataset.source]
-    reader = getattr(importlib.import_module(f"tcnaps.datasets.readers.{module}"), function)
-    return preparation_of(reader(name, dataset, project_root()), name, dataset, image_size, decoding, processes)
-
-
-def preparation_of(
-    source: FileSource,
     name: str,
     dataset: settings.AnyDataset,
     image_size: int,
     decoding: settings.Decoding,
     processes: int | None = None,
+    source: FileSource | None = None,
 ) -> Preparation:
-    """How a dataset is made of what a reader finds; see `preparation`."""
+    """How a dataset of files is made of what a reader finds, by default that of `dataset.source`.
+
+    Raises:
+        DatasetError: the reader can't use the study's settings.
+    """
+    if source is None:
+        module, function = READERS[dataset.source]
+        reader = getattr(importlib.import_module(f"tcnaps.datasets.readers.{module}"), function)
+        source = reader(name, dataset, project_root())
     root = project_root() / Path(dataset.path).expanduser()
     own = dataset.model_dump(mode="json", exclude={"domain", "download", "unreadable"})
     recipe = {"version": VERSION, "decoding": decoding.model_dump(), **own, "path": os.path.normpath(dataset.path)}
@@ -73,31 +66,24 @@ def preparation_of(
             raise MissingFiles(f"Dataset '{name}': there is no {paths}. {source.help}".rstrip())
         return stamp(source.needs, root)
 
-    refuse = dataset.unreadable == "refuse"
-    return Preparation(name, image_size, recipe, plan, facts, source.fetch, refuse)
+    return Preparation(name, image_size, recipe, plan, facts, source.fetch, dataset.unreadable == "refuse")
 
 
-def decode_images(images: Images, *, read, orient: bool, **options) -> tuple[np.ndarray, dict[int, str]]:
-    """Decodes some images.
+def decode_images(
+    images: list[ImageFile], *, read, orient: bool, size: int, resampling: str, jpeg_dct: str
+) -> tuple[np.ndarray, dict[int, str]]:
+    """Pixels, uint8 (n, size, size, 3), 0 for an image that can't be read; and the numbers of such, with the reasons.
 
-    Args:
-        read, orient: see `Listing`.
-        options: size, resampling and jpeg_dct; see `tcnaps.datasets.decoding.decode`.
-
-    Returns:
-        Their pixels, uint8 (n, size, size, 3), 0 for an image that can't be read; and its number and the reason.
+    `Listing` and `tcnaps.datasets.decoding.decode` explain the options.
     """
-    size = options["size"]
     pixels, unreadable = np.zeros((len(images), size, size, 3), np.uint8), {}
     for number, image in enumerate(images):
         try:
             content = read(image)
-            if isinstance(content, str):
-                content = read_file(content)
             if isinstance(content, bytes):
-                pixels[number] = decode(content, orient=orient, **options)
+                pixels[number] = decode(content, size, resampling, jpeg_dct, orient=orient)
             else:
-                pixels[number] = from_pixels(np.asarray(content), size, options["resampling"])
+                pixels[number] = square(Image.fromarray(content).convert("RGB"), size, resampling)
         except (DatasetError, OSError) as error:
             unreadable[number] = str(error)
         except Exception as error:
@@ -107,28 +93,16 @@ def decode_images(images: Images, *, read, orient: bool, **options) -> tuple[np.
 
 
 def _cut(dataset: str, listing: Listing) -> tuple[dict[str, SplitLayout], list[Chunk]]:
-    """The layout of each split, and all images in chunks.
-
-    Raises:
-        DatasetError: there are no classes, two of one name, or one without images.
-    """
+    """The layout of each split that has classes, and all images in chunks."""
     layouts, chunks = {}, []
-    for split in (split for split in SPLITS if split in listing.splits):
-        part, row = listing.splits[split], 0
-        where, names = f"Dataset '{dataset}', split '{split}'", part.class_names
-        if not names:
-            raise DatasetError(f"{where}: there are no classes; leave the split out or add some.")
-        if len(set(names)) < len(names):
-            repeated = dict.fromkeys(name for name in names if names.count(name) > 1)
-            raise DatasetError(f"{where}: class names must differ, but some are there twice: {some(repeated)}.")
-        if empty := [name for name, images in zip(names, part.images) if not len(images)]:
-            raise DatasetError(f"{where}: classes without images: {some(empty)}; add images or remove the classes.")
-        for k, images in enumerate(part.images):
-            for start in range(0, len(images), IMAGES_PER_CHUNK):
-                task = images[start : start + IMAGES_PER_CHUNK]
-                chunks.append(Chunk(split, k, row + start, len(task), task))
-            row += len(images)
-        layouts[split] = SplitLayout(tuple(names), tuple(map(len, part.images)), part.superclasses, part.spans)
+    for split in (split for split in SPLITS if listing.splits.get(split)):
+        classes = listing.splits[split]
+        for k, images in enumerate(classes.values()):
+            parts = [images[start : start + IMAGES_PER_CHUNK] for start in range(0, len(images), IMAGES_PER_CHUNK)]
+            chunks += [Chunk(split, k, len(part), part) for part in parts]
+        above = tuple(listing.superclasses[name] for name in classes) if listing.superclasses else None
+        sizes = tuple(map(len, classes.values()))
+        layouts[split] = SplitLayout(tuple(classes), sizes, above, listing.spans.get(split))
     if not layouts:
         raise DatasetError(
             f"Dataset '{dataset}': no images were found; there must be one split of {', '.join(SPLITS)}."

@@ -46,24 +46,5 @@ class ImageSource:
         return np.diff(self.class_starts)
 
     def images_of(self, class_index: int) -> np.ndarray:
-        """All images of a class, uint8 (n, size, size, 3).
-
-        Raises:
-            IndexError: there is no such class.
-        """
-        if not 0 <= class_index < self.n_classes:
-            last = self.n_classes - 1
-            raise IndexError(f"{self.dataset}, {self.split}: there is no class {class_index}; classes are 0 to {last}")
+        """All images of a class, uint8 (n, size, size, 3)."""
         return self.images[self.class_starts[class_index] : self.class_starts[class_index + 1]]
-
-    def image(self, class_index: int, image_index: int) -> np.ndarray:
-        """One image, uint8 (size, size, 3), by its class and its number within the class.
-
-        Raises:
-            IndexError: there is no such class, or no such image of it.
-        """
-        images = self.images_of(class_index)
-        if not 0 <= image_index < len(images):
-            where = f"{self.dataset}, {self.split}, class {self.class_names[class_index]}"
-            raise IndexError(f"{where}: there is no image {image_index}; images are 0 to {len(images) - 1}")
-        return images[image_index]

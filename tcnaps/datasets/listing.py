@@ -4,76 +4,32 @@ A reader is a function `open(dataset_name, dataset, root) -> FileSource`. It fin
 or pixels are read; `tcnaps.datasets.files` does the rest.
 """
 
-import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int64
 
 from tcnaps.config.settings import Resampling
 
 
-@dataclass(frozen=True, slots=True)
-class ImageFile:
-    """Where one image is.
+class ImageFile(NamedTuple):
+    """Where one image is: a file, which may hold other images too, and a position in it where that needs saying.
 
-    Attributes:
-        path: the file, which may hold other images too.
-        position: within the file, where that needs saying: (offset, length, label, number) of a record, (row,) of an
-            array, (left, top, right, bottom) of a box in pixels.
+    Positions are (offset, length, label) of a record, (row,) of an array, (left, top, right, bottom) of a box.
     """
 
     path: str
     position: tuple[int, ...] = ()
 
 
-def read_path(image: ImageFile) -> str:
-    """A reader for files that hold one encoded image each: the file itself."""
-    return image.path
+Images = dict[str, list[ImageFile]]  # the images of each class, in an order that is the same on every machine
 
 
-@dataclass(frozen=True, eq=False)
-class Images(Sequence):
-    """The images of a class. Each `ImageFile` is made when it is asked for, since there may be millions.
-
-    Attributes:
-        folder: the folder that holds all files.
-        names: the path of each image's file within the folder; with positions, a single name may serve all images.
-        positions: see `ImageFile.position`; None where each file is one image.
-    """
-
-    folder: str
-    names: Sequence[str]
-    positions: Int64[np.ndarray, "n_images k"] | None = None
-
-    def __len__(self) -> int:
-        return len(self.names) if self.positions is None else len(self.positions)
-
-    def __getitem__(self, index):
-        one_name = self.positions is not None and len(self.names) == 1
-        if isinstance(index, slice):
-            names = self.names if one_name else self.names[index]
-            return Images(self.folder, names, None if self.positions is None else self.positions[index])
-        position = () if self.positions is None else tuple(self.positions[index].tolist())
-        return ImageFile(os.path.join(self.folder, self.names[0 if one_name else index]), position)
-
-
-@dataclass(frozen=True)
-class SplitListing:
-    """The classes of one split and their images.
-
-    Attributes:
-        class_names: unique within the split.
-        images: those of each class, in an order that is the same on every machine.
-        superclasses, spans: the hierarchy, if there is one; see `ImageSource`.
-    """
-
-    class_names: tuple[str, ...]
-    images: tuple[Images, ...]
-    superclasses: tuple[str, ...] | None = None
-    spans: tuple[tuple[int, ...], ...] | None = None
+def read_file(image: ImageFile) -> bytes:
+    """Reads a file that holds one encoded image."""
+    return Path(image.path).read_bytes()
 
 
 @dataclass(frozen=True)
@@ -81,17 +37,21 @@ class Listing:
     """All images of a dataset.
 
     Attributes:
-        splits: "train", "valid" and "test"; one that the dataset doesn't have is left out.
-        read: reads one image: its encoded bytes, the path of a file that holds them, or uint8 pixels (height, width)
-            or (height, width, 3). A function of a module, or a partial one, so that other processes can import it. It
-            may raise `DatasetError` or OSError where the image can't be read.
+        splits: "train", "valid" and "test"; one that the dataset doesn't have may be left out.
+        superclasses: of every class, if there are any.
+        spans: of each split, for every inner node of a hierarchy the numbers of the classes below it, if there is one.
+        read: reads one image: its encoded bytes, or uint8 pixels (height, width) or (height, width, 3). A function of
+            a module, or a partial one, so that other processes can import it. It may raise `DatasetError` or OSError
+            where the image can't be read.
         resampling: what images of this source want. The dataset's own key goes before it, the study's after it.
         orient: whether EXIF's orientation counts.
         notes: what is left out, for the user to know.
     """
 
-    splits: dict[str, SplitListing]
-    read: Callable[[ImageFile], bytes | str | np.ndarray] = read_path
+    splits: Mapping[str, Images]
+    superclasses: Mapping[str, str] = field(default_factory=dict)
+    spans: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    read: Callable[[ImageFile], bytes | np.ndarray] = read_file
     resampling: Resampling | None = None
     orient: bool = True
     notes: tuple[str, ...] = ()

@@ -11,10 +11,8 @@ whatever interrupts a preparation; one without is prepared again, except for wha
 """
 
 import csv
-import errno
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -28,7 +26,6 @@ from tcnaps.config.storage import digest_of, file_digest, replacing, write_text
 from tcnaps.datasets import arrays
 from tcnaps.datasets.image_source import SPLITS, DatasetError, ImageSource
 
-FORMAT = 1  # of the index and the arrays
 INDEX, REPORT = "index.json", "unreadable.csv"
 NOT_PREPARED = "nothing is there"
 SHOWN = 10  # unreadable images that an error names
@@ -85,14 +82,10 @@ class Preparation:
     fetch: Callable[[], None] = lambda: None
     refuse: bool = False
 
-    @property
-    def recipe_digest(self) -> str:
-        content = {"format": FORMAT, "dataset": self.dataset, "image_size": self.image_size}
-        return digest_of(content | {"recipe": dict(self.recipe)})
-
     def place(self, folder: str | Path) -> Path:
         """Where the prepared files are."""
-        return Path(folder) / f"{self.dataset}-{self.image_size}-{self.recipe_digest[:8]}"
+        digest = digest_of({"dataset": self.dataset, "image_size": self.image_size, "recipe": dict(self.recipe)})
+        return Path(folder) / f"{self.dataset}-{self.image_size}-{digest[:8]}"
 
 
 def open_prepared(preparation: Preparation, folder: str | Path, split: str) -> ImageSource:
@@ -101,20 +94,16 @@ def open_prepared(preparation: Preparation, folder: str | Path, split: str) -> I
     Safe to call from several processes at once: one prepares, the others wait.
 
     Raises:
-        DatasetError: the dataset has no such split or can't be made, or its file has been overwritten.
+        DatasetError: the dataset has no such split or can't be made.
     """
     entries = ensure_prepared(preparation, folder)["splits"]
     if split not in entries:
         raise DatasetError(f"Dataset '{preparation.dataset}' has no split '{split}'; it has: {', '.join(entries)}.")
-    file, layout = preparation.place(folder) / f"{split}.npy", layout_of(entries[split])
-    try:
-        images = np.load(file, mmap_mode="r")
-    except ValueError as error:  # it has the right size but is no array
-        raise DatasetError(f"{file} can't be read ({error}); delete {file.parent} to have it made anew.") from error
+    layout = layout_of(entries[split])
     return ImageSource(
         dataset=preparation.dataset,
         split=split,
-        images=images,
+        images=np.load(preparation.place(folder) / f"{split}.npy", mmap_mode="r"),
         class_names=layout.class_names,
         class_starts=np.concatenate([[0], np.cumsum(layout.class_sizes)]).astype(np.int64),
         superclasses=layout.superclasses,
@@ -138,45 +127,27 @@ def ensure_prepared(preparation: Preparation, folder: str | Path) -> dict:
         preparation.fetch()
         preparation.stamp()
         place.mkdir(parents=True, exist_ok=True)
+        with FileLock(place / ".lock"):
+            index, reason = state(preparation, place)
+            if index is None:  # no other process has just made it
+                if reason != NOT_PREPARED:
+                    tqdm.write(f"{preparation.dataset} is prepared anew: {reason}.", file=sys.stderr)
+                index = _make(preparation, place)
     except MissingFiles as error:
         raise MissingFiles(f"{error}\nNor is it prepared in {place}: {reason}.") from error
     except OSError as error:
-        remedy = "Set the study's data_folder to another folder, or repair the path"
+        remedy = "Repair the path or make room, or set the study's data_folder to another folder"
         raise DatasetError(f"Dataset '{preparation.dataset}' can't be prepared: {error}. {remedy}.") from error
-    with FileLock(place / ".lock"):
-        index, reason = state(preparation, place)
-        if index is None:  # no other process has just made it
-            if reason != NOT_PREPARED:
-                tqdm.write(f"{preparation.dataset} is prepared anew: {reason}.", file=sys.stderr)
-            index = _make(preparation, place)
     return index
-
-
-def verify(preparation: Preparation, folder: str | Path) -> None:
-    """Compares every array of a dataset with the checksum taken when it was made.
-
-    Raises:
-        DatasetError: the dataset isn't prepared, or a file has changed since; the message names it and the remedy.
-    """
-    place = preparation.place(folder)
-    index, reason = state(preparation, place)
-    if index is None:
-        raise DatasetError(f"{place} holds no complete dataset ({reason}); open it once to prepare it.")
-    for split, entry in index["splits"].items():
-        if file_digest(place / f"{split}.npy") != entry["sha256"]:
-            file = place / f"{split}.npy"
-            raise DatasetError(f"{file} has changed since it was made; delete {place} to have it made anew.")
 
 
 def state(preparation: Preparation, place: Path) -> tuple[dict | None, str]:
     """The index of a dataset that is complete and fresh; otherwise None, and the reason.
 
-    Fresh: it was made by this recipe, and its originals, if they are still there, haven't changed.
+    Fresh: its originals, if they are still there, haven't changed.
     """
     try:
         index = json.loads((place / INDEX).read_text(encoding="utf-8"))
-        if index["recipe_hash"] != preparation.recipe_digest:
-            return None, f"{place} was made by another recipe"
         for split, entry in index["splits"].items():
             file = place / f"{split}.npy"
             if not file.exists() or file.stat().st_size != entry["bytes"]:
@@ -187,7 +158,7 @@ def state(preparation: Preparation, place: Path) -> tuple[dict | None, str]:
         return None, NOT_PREPARED
     except MissingFiles:
         pass
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None, f"{place / INDEX} can't be read"
     return index, ""
 
@@ -210,50 +181,37 @@ def _make(preparation: Preparation, place: Path) -> dict:
     progress = place / f"finished-{digest_of([stamp, layouts])[:16]}.partial"
     if not progress.exists():
         _remove_partial(place)
-    partial = {split: place / f"{split}.npy.partial" for split in plan.layouts}
-    shapes = {split: (sum(layout.class_sizes), size, size, 3) for split, layout in plan.layouts.items()}
-    try:
-        for split, file in partial.items():
-            arrays.create(file, shapes[split])
-        failed = arrays.fill(partial, plan.chunks, plan.work, plan.n_jobs, progress, preparation.dataset)
-        layouts, notes = _without(preparation, place, plan, failed, partial), list(plan.notes)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise
-        _remove_partial(place)
-        needed, free = sum(map(np.prod, shapes.values())) / 1e9, shutil.disk_usage(place).free / 1e9
-        raise DatasetError(
-            f"Dataset '{preparation.dataset}' takes {needed:.3g} GB in {place}, where {free:.3g} GB are free "
-            f"({error.strerror}): make room, or set the study's data_folder to another disk."
-        ) from error
+    files = {split: place / f"{split}.npy.partial" for split in plan.layouts}
+    sizes = {split: sum(layout.class_sizes) for split, layout in plan.layouts.items()}
+    opened = {split: arrays.create(file, (sizes[split], size, size, 3)) for split, file in files.items()}
+    failed = arrays.fill(opened, plan.chunks, plan.work, plan.n_jobs, progress, preparation.dataset)
+    notes = list(plan.notes)
     if failed:
+        preparation.stamp()  # raises if a whole disk has gone
+        layouts = _leave_out(preparation, place, plan, failed, files)
         notes.insert(0, f"unreadable images left out: {len(failed):,}, listed in {place / REPORT}")
     entries = {
-        split: {"bytes": file.stat().st_size, "sha256": file_digest(file)} | asdict(layouts[split])
-        for split, file in partial.items()
+        split: {"bytes": file.stat().st_size, "sha256": file_digest(file)} | layouts[split]
+        for split, file in files.items()
     }
-    for split, file in partial.items():
+    for split, file in files.items():
         os.replace(file, place / f"{split}.npy")
-    index = {"format": FORMAT, "dataset": preparation.dataset, "image_size": size, "recipe": dict(preparation.recipe)}
-    index |= {"recipe_hash": preparation.recipe_digest, "splits": entries, "notes": notes, "stamp": stamp}
-    content = json.dumps(index, indent=1)
-    write_text(place / INDEX, content)
+    index = {"dataset": preparation.dataset, "image_size": size, "recipe": dict(preparation.recipe)}
+    index |= {"splits": entries, "notes": notes, "stamp": stamp}
+    write_text(place / INDEX, json.dumps(index, indent=1))
     _remove_partial(place)
-    return json.loads(content)
+    return index
 
 
-def _without(
+def _leave_out(
     preparation: Preparation, place: Path, plan: Plan, failed: list, files: Mapping[str, Path]
-) -> Mapping[str, SplitLayout]:
+) -> dict[str, dict]:
     """Reports images that can't be read, and takes them out of the arrays. Returns the layouts that are left."""
-    if not failed:
-        return plan.layouts
-    preparation.stamp()  # raises if a whole disk has gone
     sizes = {split: list(layout.class_sizes) for split, layout in plan.layouts.items()}
     with replacing(place / REPORT) as path, path.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(["file", "class", "split", "reason", "position"])
-        for chunk, number, reason in failed:
+        for chunk, number, _, reason in failed:
             image, name = chunk.task[number], plan.layouts[chunk.split].class_names[chunk.class_index]
             writer.writerow([image.path, name, chunk.split, reason, " ".join(map(str, image.position))])
             sizes[chunk.split][chunk.class_index] -= 1
@@ -261,15 +219,15 @@ def _without(
     if preparation.refuse or empty:
         why = f"no image of class '{empty[0]}' can be read" if empty else f"{len(failed):,} images can't be read"
         remedy = "repair or remove them" + ("" if empty else ", or set the dataset's `unreadable` to 'leave out'")
-        shown = "".join(f"\n  {chunk.task[number].path}: {reason}" for chunk, number, reason in failed[:SHOWN])
+        shown = "".join(f"\n  {chunk.task[number].path}: {reason}" for chunk, number, _, reason in failed[:SHOWN])
         raise DatasetError(
             f"Dataset '{preparation.dataset}': {why}; nothing was prepared. "
             f"{place / REPORT} lists all: {remedy}.{shown}"
         )
     for split, file in files.items():
-        if rows := [chunk.row + number for chunk, number, _ in failed if chunk.split == split]:
+        if rows := [row for chunk, _, row, _ in failed if chunk.split == split]:
             arrays.leave_out(file, rows)
-    return {split: replace(layout, class_sizes=tuple(sizes[split])) for split, layout in plan.layouts.items()}
+    return {split: asdict(replace(plan.layouts[split], class_sizes=tuple(of))) for split, of in sizes.items()}
 
 
 def _remove_partial(place: Path) -> None:

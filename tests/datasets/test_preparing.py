@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tcnaps.datasets import DatasetError, SplitLayout
+from tcnaps.datasets import DatasetError
 from tcnaps.datasets.arrays import Chunk
-from tcnaps.datasets.preparing import Plan, Preparation, open_prepared, verify
+from tcnaps.datasets.preparing import Plan, Preparation, SplitLayout, open_prepared
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYOUTS = {"train": SplitLayout(("a", "b"), (3, 2), ("x", "y")), "test": SplitLayout(("c", "d", "e"), (1, 2, 3))}
@@ -26,11 +26,8 @@ def grey(task: tuple[int, int]) -> tuple[np.ndarray, dict]:
 
 def plan(work=grey) -> Plan:
     MADE.append(None)
-    chunks = []
-    for split, layout in LAYOUTS.items():
-        starts = np.cumsum([0, *layout.class_sizes]).tolist()
-        chunks += [Chunk(split, k, starts[k], n, (k, n)) for k, n in enumerate(layout.class_sizes)]
-    return Plan(LAYOUTS, chunks, work)
+    sizes = {split: layout.class_sizes for split, layout in LAYOUTS.items()}
+    return Plan(LAYOUTS, [Chunk(split, k, n, (k, n)) for split in sizes for k, n in enumerate(sizes[split])], work)
 
 
 @pytest.fixture
@@ -40,36 +37,23 @@ def toy() -> Preparation:
     return Preparation("toy", 8, {"version": 1}, plan)
 
 
-# Prepared files
-
-
 def test_source_indexes_images_by_class(toy, tmp_path):
     opened = open_prepared(toy, tmp_path, "test")
     assert (opened.dataset, opened.split, opened.n_classes, opened.superclasses) == ("toy", "test", 3, None)
     np.testing.assert_array_equal(opened.class_sizes, [1, 2, 3])
     for k in range(3):
         assert (opened.images_of(k) == k).all() and len(opened.images_of(k)) == k + 1
-    assert (opened.image(2, 1) == 2).all()
     assert open_prepared(toy, tmp_path, "train").superclasses == ("x", "y")
     with pytest.raises(ValueError, match="read-only"):
         opened.images[0] = 1
-
-
-def test_no_such_class_or_image(toy, tmp_path):
-    opened = open_prepared(toy, tmp_path, "test")
-    with pytest.raises(IndexError, match="toy, test: there is no class 3; classes are 0 to 2"):
-        opened.images_of(3)
-    with pytest.raises(IndexError, match="class d: there is no image 2; images are 0 to 1"):
-        opened.image(1, 2)
-    with pytest.raises(IndexError, match="there is no class -1"):
-        opened.image(-1, 0)
+    with pytest.raises(DatasetError, match="'toy' has no split 'valid'; it has: train, test"):
+        open_prepared(toy, tmp_path, "valid")
 
 
 def test_each_recipe_has_its_own_folder(toy, tmp_path):
-    open_prepared(toy, tmp_path, "test")
     newer = replace(toy, recipe={"version": 2})
     assert newer.place(tmp_path) != toy.place(tmp_path)
-    for preparation in (newer, toy, newer):
+    for preparation in (toy, newer, toy, newer):
         open_prepared(preparation, tmp_path, "test")
     assert len(MADE) == 2
 
@@ -100,35 +84,14 @@ def test_damaged_files_are_made_anew(toy, tmp_path, damage):
     assert not list((toy.place(tmp_path)).glob("*.partial"))
 
 
-def test_an_overwritten_array_of_the_same_size_is_an_error(toy, tmp_path):
-    open_prepared(toy, tmp_path, "test")
-    array = toy.place(tmp_path) / "test.npy"
-    array.write_bytes(bytes(array.stat().st_size))
-    with pytest.raises(DatasetError, match="test.npy can't be read .*; delete"):
-        open_prepared(toy, tmp_path, "test")
-
-
 def test_a_failed_preparation_leaves_nothing_that_looks_complete(toy, tmp_path):
     def fail(task):
         raise OSError("no space left")
 
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(DatasetError, match="'toy' can't be prepared: no space left.*make room"):
         open_prepared(replace(toy, plan=lambda: plan(fail)), tmp_path, "test")
     assert not (toy.place(tmp_path) / "index.json").exists()
     assert (open_prepared(toy, tmp_path, "test").images_of(2) == 2).all()
-
-
-def test_verify_finds_a_changed_byte(toy, tmp_path):
-    with pytest.raises(DatasetError, match="holds no complete dataset"):
-        verify(toy, tmp_path)
-    open_prepared(toy, tmp_path, "test")
-    verify(toy, tmp_path)
-    array = toy.place(tmp_path) / "test.npy"
-    content = bytearray(array.read_bytes())
-    content[-1] ^= 1
-    array.write_bytes(content)
-    with pytest.raises(DatasetError, match="test.npy has changed since it was made; delete"):
-        verify(toy, tmp_path)
 
 
 def test_jobs_that_ask_at_once_prepare_once(toy, tmp_path):
@@ -136,8 +99,7 @@ def test_jobs_that_ask_at_once_prepare_once(toy, tmp_path):
         time.sleep(0.1)
         return grey(task)
 
-    preparation = replace(toy, plan=lambda: plan(slow))
-    opened = []
+    preparation, opened = replace(toy, plan=lambda: plan(slow)), []
     threads = [
         threading.Thread(target=lambda: opened.append(open_prepared(preparation, tmp_path, "test"))) for _ in range(4)
     ]
@@ -154,11 +116,8 @@ def test_two_processes_that_ask_at_once_both_succeed(tmp_path):
         "from tcnaps.config.settings import Miniature\n"
         "from tcnaps.datasets import open_source\n"
         "dataset = Miniature(source='miniature', domain='out')\n"
-        "digits = open_source('digits', dataset, 'test', 28, sys.argv[1])\n"
-        "print(len(digits.images))"
+        "print(len(open_source('digits', dataset, 'test', 28, sys.argv[1]).images))"
     )
-    jobs = [
-        subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    jobs = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     assert [job.communicate(timeout=60)[0].strip() for job in jobs] == ["1797", "1797"]

@@ -18,13 +18,13 @@ from record_files import (  # noqa: E402
     float_list,
     image_example,
     int64_list,
-    number_field,
     record,
     slow_masked_crc,
     varint,
 )
 
-from tcnaps.datasets.readers.records import RecordError, masked_crc, parse_example, read_index, record_at  # noqa: E402
+from tcnaps.datasets import DatasetError  # noqa: E402
+from tcnaps.datasets.readers.records import masked_crc, parse_example, read_index, record_at  # noqa: E402
 
 IMAGES = [(b"first image", 3), (b"", 3), (b"\x00\xffthird" * 40, 3)]
 
@@ -38,7 +38,7 @@ def file(tmp_path):
 
 
 def read_records(file, expected_label=None):
-    return [record_at(file, *place, expected_label) for place in zip(*read_index(file))]
+    return [record_at(file, *place, expected_label) for place in read_index(file)]
 
 
 @cache
@@ -58,22 +58,19 @@ def test_the_checksum_is_crc32c():
 
 def test_records_come_back_in_order(file):
     assert read_records(file) == read_records(str(file), expected_label=3) == IMAGES
-    offsets, lengths = read_index(file)
-    assert offsets.tolist() == starts()[:-1] and offsets.dtype == lengths.dtype == np.int64
-    assert lengths.tolist() == [len(image_example(*image)) for image in IMAGES]
+    assert read_index(file) == list(zip(starts(), (len(image_example(*image)) for image in IMAGES)))
 
 
-@given(st.binary(max_size=300), st.integers(-(2**63), 2**63 - 1), st.booleans(), st.booleans())
-def test_any_image_and_label_in_any_order_and_encoding(image, label, label_first, packed):
-    features = [("image", bytes_list(image)), ("label", int64_list(label, packed=packed))]
+@given(st.binary(max_size=300), st.integers(-(2**63), 2**63 - 1), st.booleans())
+def test_any_image_and_label_in_any_order(image, label, label_first):
+    features = [("image", bytes_list(image)), ("label", int64_list(label))]
     assert parse_example(example(*features[:: -1 if label_first else 1])) == (image, label)
 
 
 def test_other_features_and_unknown_fields_are_skipped():
-    known = field(1, field(1, b"image") + field(2, bytes_list(b"x") + field(9, b"?")) + number_field(7, 300))
+    known = field(1, field(1, b"image") + field(2, bytes_list(b"x") + field(9, b"?")))
     others = example(("height", int64_list(8, 9)), ("score", float_list(0.5)), ("empty", b""), ("label", int64_list(5)))
-    fixed = varint(5 * 8 + 1) + bytes(8) + varint(6 * 8 + 5) + bytes(4) + number_field(1, 2)
-    assert parse_example(fixed + others + field(1, known) + field(3, b"later version")) == (b"x", 5)
+    assert parse_example(others + field(1, known) + field(3, b"later version")) == (b"x", 5)
 
 
 def test_of_several_values_for_one_feature_the_last_counts():
@@ -99,7 +96,7 @@ def test_every_damaged_byte_is_noticed(file):
     for position in range(len(intact)):
         file.write_bytes(intact[:position] + bytes([intact[position] ^ 0x10]) + intact[position + 1 :])
         start = max(start for start in starts() if start <= position)
-        with pytest.raises(RecordError, match=f"3.tfrecords: .*record.* at byte {start}.*(checksum|cut short)"):
+        with pytest.raises(DatasetError, match=f"3.tfrecords: .*record.* at byte {start}.*(checksum|cut short)"):
             read_records(file)
 
 
@@ -111,30 +108,29 @@ def test_every_cut_is_noticed_but_one_between_records(file):
             assert read_records(file) == IMAGES[: starts().index(end)]
             continue
         cut = sum(start <= end for start in starts()) - 1
-        with pytest.raises(RecordError, match=f"3.tfrecords: record {cut} at byte {starts()[cut]} is cut short"):
+        with pytest.raises(DatasetError, match=f"3.tfrecords: record {cut} at byte {starts()[cut]} is cut short"):
             read_index(file)
 
 
 def test_other_files_are_refused(tmp_path, file):
     for name, content, message in (
         ("empty", b"", r"is empty \(0 bytes\)"),
-        ("packed", gzip.compress(file.read_bytes()), "not a TFRecord file; unpack it with gunzip"),
+        ("packed", gzip.compress(file.read_bytes()), "not a TFRecord file; unpack, copy"),
         ("text", b"No records here, only words.", "not a TFRecord file"),
     ):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(RecordError, match=f"{name}.*{message}"):
+        with pytest.raises(DatasetError, match=f"{name}.*{message}"):
             read_index(tmp_path / name)
     with pytest.raises(FileNotFoundError, match="absent"):
         read_index(tmp_path / "absent")
 
 
 def test_mislabelled_records_and_an_index_of_another_file_are_refused(file):
-    with pytest.raises(RecordError, match="the record at byte 0 is mislabelled: its label is 3, .* class 4"):
+    with pytest.raises(DatasetError, match="the record at byte 0 is mislabelled: its label is 3, .* class 4"):
         read_records(file, expected_label=4)
-    offsets, lengths = read_index(file)
-    for offset, length in ((offsets[0], lengths[2]), (starts()[-1] + 100, lengths[1])):
-        with pytest.raises(RecordError, match=f"byte {offset} has changed since"):
-            record_at(file, offset, length)
+    (offset, _), _, (_, length) = read_index(file)
+    with pytest.raises(DatasetError, match=f"byte {offset} has changed since"):
+        record_at(file, offset, length)
 
 
 @pytest.mark.parametrize(
@@ -145,10 +141,9 @@ def test_mislabelled_records_and_an_index_of_another_file_are_refused(file):
         (example(("image", float_list(1, 2)), ("label", int64_list(1))), "'image' has 0 values"),
         (example(("image", bytes_list(b"x")), ("label", bytes_list(b"1"))), "'label' has 0 values"),
         (example(("image", bytes_list(b"x", b"y")), ("label", int64_list(1))), "'image' has 2 values"),
-        (example(("image", bytes_list(b"x")), ("label", int64_list(1, 2, packed=False))), "'label' has 2 values"),
-        (varint(1 * 8 + 3), "field 1 is of the unknown type 3"),
-        (varint(1 * 8 + 2) + varint(5) + b"four", "field 1 is longer than its message"),
-        (varint(7 * 8 + 1) + b"seven__", "field 7 is longer"),
+        (example(("image", bytes_list(b"x")), ("label", int64_list(1, 2))), "'label' has 2 values"),
+        (varint(1 * 8 + 3) + varint(0), "field 1 is of another type or longer"),
+        (varint(1 * 8 + 2) + varint(5) + b"four", "field 1 is of another type or longer than its message"),
         (b"\x80" * 3, "a number in it does not end"),
         (varint(8) + b"\xff" * 10 + b"\x01", "a number in it does not end"),
     ],
@@ -156,12 +151,12 @@ def test_mislabelled_records_and_an_index_of_another_file_are_refused(file):
 def test_what_is_no_example_of_an_image_and_a_label_is_refused(tmp_path, data, message):
     file = tmp_path / "7.tfrecords"
     file.write_bytes(record(image_example(b"x", 7)) + record(data))
-    with pytest.raises(RecordError, match=f"7.tfrecords: the record at byte [1-9][0-9]*: .*{message}"):
+    with pytest.raises(DatasetError, match=f"7.tfrecords: the record at byte [1-9][0-9]*: .*{message}"):
         read_records(file, 7)
 
 
 @given(st.binary(max_size=60))
 def test_bytes_of_any_kind_raise_nothing_else(data):
     for bytes_ in (data, field(1, data), field(1, field(1, field(1, b"image") + field(2, data)))):
-        with pytest.raises(RecordError):
+        with pytest.raises(DatasetError):
             parse_example(bytes_)

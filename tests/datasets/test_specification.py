@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.readers.specification import SplitSpecification, read_specification
+from tcnaps.datasets.readers.specification import read_specification
 
 UNIFORM = {
     "name": "toy",
@@ -64,27 +64,26 @@ def written(folder, content):
 
 def test_classes_of_every_split_in_the_order_of_their_ids(tmp_path):
     read = read_specification(written(tmp_path, UNIFORM))
-    assert (read.name, read.file_pattern, list(read.splits)) == ("toy", "{}.tfrecords", ["train", "valid", "test"])
-    assert read.splits == {
-        "train": SplitSpecification(range(0, 2), ("a", "b"), (5, 6)),
-        "valid": SplitSpecification(range(2, 2), (), ()),
-        "test": SplitSpecification(range(2, 3), ("c",), (7,)),
-    }
+    assert read.classes == {"train": {"a": (0, 5), "b": (1, 6)}, "valid": {}, "test": {"c": (2, 7)}}
+    assert (read.file_pattern, read.superclasses, read.spans) == ("{}.tfrecords", {}, {})
 
 
 def test_superclasses_run_on_from_split_to_split(tmp_path):
-    splits = read_specification(written(tmp_path, BILEVEL)).splits
-    assert splits["train"].superclasses == ("Greek", "Latin", "Latin") and splits["train"].ids == range(0, 3)
-    assert splits["valid"].superclasses == ("Runic", "Runic") and splits["valid"].ids == range(3, 5)
-    assert splits["test"].class_names == ()
+    read = read_specification(written(tmp_path, BILEVEL))
+    assert list(read.superclasses.values()) == ["Greek", "Latin", "Latin", "Runic", "Runic"]
+    assert {split: [k for k, _ in classes.values()] for split, classes in read.classes.items()} == {
+        "train": [0, 1, 2],
+        "valid": [3, 4],
+        "test": [],
+    }
 
 
 def test_spans_of_every_inner_node_by_name(tmp_path):
-    splits = read_specification(written(tmp_path, HIERARCHICAL)).splits
-    assert splits["train"].spans == ((0, 1),) * 4  # root, x, y and z: each counts
-    assert splits["valid"].spans == () and splits["valid"].class_names == ()
-    assert splits["test"].spans == ((0, 1), (0, 1, 2))  # part, top: positions in the split, not ids
-    assert splits["test"].class_names == ("m3", "m4", "m5") and splits["test"].class_sizes == (1, 2, 6)
+    read = read_specification(written(tmp_path, HIERARCHICAL))
+    assert read.spans["train"] == ((0, 1),) * 4  # root, x, y and z: each counts
+    assert read.spans["valid"] == () and read.classes["valid"] == {}
+    assert read.spans["test"] == ((0, 1), (0, 1, 2))  # part, top: positions in the split, not ids
+    assert read.classes["test"] == {"m3": (2, 1), "m4": (3, 2), "m5": (4, 6)}
 
 
 # What is refused
@@ -111,45 +110,25 @@ GRAPH = "split_subgraphs/TRAIN"
     "content, message",
     [
         ("{", "is not JSON"),
-        ([1], "is not a JSON object"),
-        ({}, "the key '__class__' is missing"),
-        (changed(UNIFORM, "__class__", "Other"), "there is no Other; known are DatasetSpecification, BiLevel"),
-        (changed(UNIFORM, "name"), "the key 'name' is missing"),
-        (changed(UNIFORM, "classes_per_split/VALID"), "the key 'VALID' is missing"),
-        (changed(UNIFORM, "images_per_class/1", {"train": 3}), "of the wrong kind|is not a number"),
+        ([1], "it holds no object"),
+        ('{"name": ' + "[" * 100_000, "is not JSON"),  # deeper than Python's stack
+        ({}, "'__class__' is missing"),
+        (changed(UNIFORM, "__class__", "Other"), "value 'Other' is missing or unknown"),
+        (changed(UNIFORM, "classes_per_split/VALID"), "'VALID' is missing"),
         (changed(UNIFORM, "images_per_class/x", 3), "of the wrong kind .*'x'"),
-        (changed(UNIFORM, "classes_per_split/TEST", -1), "-1 is not a number"),
         (changed(UNIFORM, "classes_per_split/TEST", 10**9), "ids 0 to 1000000001"),
-        (changed(BILEVEL, "classes_per_superclass/2", 10**9), "ids 0 to 1000000002"),
-        (changed(BILEVEL, "superclasses_per_split/TEST", 10**9), "superclass_names must have the ids 0 to 1000000002"),
-        ('{"name": ' + "[" * 100_000, "is not JSON"),
-        (changed(HIERARCHICAL, "split_subgraphs/TRAIN", 3), "of the wrong kind"),
         (changed(UNIFORM, "images_per_class/2"), "images_per_class must have the ids 0 to 2"),
         (changed(UNIFORM, "class_names/3", "d"), "class_names must have the ids 0 to 2"),
-        (changed(UNIFORM, "classes_per_split/TEST", 2), "images_per_class must have the ids 0 to 3"),
-        (changed(UNIFORM, "class_names/2", "a"), "class_names: 'a' is there twice"),
-        (changed(UNIFORM, "images_per_class/1", 0), "the class 'b' has no images"),
-        (changed(BILEVEL, "superclass_names/2"), "superclass_names must have the ids 0 to 2"),
-        (changed(BILEVEL, "superclass_names/2", "Greek"), "superclass_names: 'Greek' is there twice"),
-        (changed(BILEVEL, "superclasses_per_split/TEST", 1), "superclass_names must have the ids 0 to 3"),
+        (changed(UNIFORM, "class_names/2", "a"), "class_names: two classes have the same name"),
+        (changed(BILEVEL, "classes_per_superclass/2", 10**9), "ids 0 to 1000000002"),
+        (changed(BILEVEL, "superclasses_per_split/TEST", 10**9), "superclass_names must have the ids 0 to 1000000002"),
         (changed(BILEVEL, "classes_per_superclass/3", 1), "classes_per_superclass must have the ids 0 to 2"),
-        (changed(BILEVEL, "classes_per_superclass/2", 3), "images_per_class must have the ids 0 to 5"),
-        (changed(HIERARCHICAL, "images_per_class/TRAIN/m2"), "the key 'm2' is missing"),
-        (changed(HIERARCHICAL, "images_per_class/TEST/top", 8), "top of test has 8"),
-        (changed(HIERARCHICAL, "class_names/4"), "the key 'm5' is missing"),
+        (changed(HIERARCHICAL, "split_subgraphs/TRAIN", 3), "of the wrong kind"),
+        (changed(HIERARCHICAL, "images_per_class/TRAIN/m2"), "'m2' is missing"),
         (changed(HIERARCHICAL, "class_names/5", "m6"), "class_names must have the ids 0 to 4"),
         (changed(HIERARCHICAL, "class_names/4", "m1"), "ids must run on"),
-        (changed(HIERARCHICAL, f"{GRAPH}/0/children_ids", ["x", "w"]), "the key 'w' is missing"),
-        (changed(HIERARCHICAL, f"{GRAPH}/3/children_ids", ["y", "m1"]), "train: .*(y -> z -> y|z -> y -> z) is a circ"),
-        (changed(HIERARCHICAL, f"{GRAPH}/1/wn_id", "y"), "of train: 'y' is there twice"),
-        (
-            changed(changed(HIERARCHICAL, "class_names/1", "m3"), "class_names/2", "m2"),
-            "ids must run on from train to valid to test",
-        ),
-        (
-            changed(changed(HIERARCHICAL, "images_per_class/TEST/m5", 0), "images_per_class/TEST/top", 3),
-            "the class 'm5' has no images",
-        ),
+        (changed(HIERARCHICAL, f"{GRAPH}/0/children_ids", ["x", "w"]), "'w' is missing"),
+        (changed(HIERARCHICAL, f"{GRAPH}/3/children_ids", ["y", "m1"]), "cycle"),
     ],
 )
 def test_a_file_that_contradicts_itself_is_refused(tmp_path, content, message):
@@ -192,20 +171,20 @@ CLASSES = {
 @pytest.mark.parametrize("name", CLASSES)
 def test_the_published_specifications(reference, name):
     read = read_specification(reference / "dataset_specs" / f"{name}_dataset_spec.json")
-    assert read.name == name and tuple(len(split.class_names) for split in read.splits.values()) == CLASSES[name]
-    assert [k for split in read.splits.values() for k in split.ids] == list(range(sum(CLASSES[name])))
-    for split in read.splits.values():
-        assert (split.spans is not None) == (name == "ilsvrc_2012")
-        assert (split.superclasses is not None) == (name == "omniglot")
+    assert tuple(map(len, read.classes.values())) == CLASSES[name]
+    ids = [k for classes in read.classes.values() for k, _ in classes.values()]
+    assert ids == list(range(sum(CLASSES[name])))
+    assert bool(read.spans) == (name == "ilsvrc_2012") and bool(read.superclasses) == (name == "omniglot")
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
 def test_the_hierarchies_are_those_that_the_reference_counts(reference, split):
     measured = json.loads((reference / "sampler" / f"ilsvrc_2012_{split}.json").read_text())
-    graph = read_specification(reference / "dataset_specs" / "ilsvrc_2012_dataset_spec.json").splits[split]
-    eligible = sorted(len(span) for span in graph.spans if 5 <= len(span) <= 392)
+    graph = read_specification(reference / "dataset_specs" / "ilsvrc_2012_dataset_spec.json")
+    eligible = sorted(len(span) for span in graph.spans[split] if 5 <= len(span) <= 392)
     assert eligible == measured["eligible_node_span_sizes_sorted"]
-    assert list(graph.class_names) == sorted(graph.class_names)  # as WordNet numbers them
+    assert list(graph.classes[split]) == sorted(graph.classes[split])  # as WordNet numbers them
     measured = json.loads((reference / "sampler" / f"omniglot_{split}.json").read_text())
-    scripts = read_specification(reference / "dataset_specs" / "omniglot_dataset_spec.json").splits[split]
-    assert list(Counter(scripts.superclasses).values()) == measured["classes_per_superclass_in_split"]
+    scripts = read_specification(reference / "dataset_specs" / "omniglot_dataset_spec.json")
+    counts = Counter(scripts.superclasses[name] for name in scripts.classes[split])
+    assert list(counts.values()) == measured["classes_per_superclass_in_split"]

@@ -30,13 +30,11 @@ _SHAPING = ("matplotlib", "numpy", "pillow", "scikit-learn", "scipy")
 def preparation(name: str, image_size: int) -> Preparation:
     """How a dataset of the miniature is made.
 
-    Args:
-        name: a key of RECIPES.
-        image_size: side in pixels.
-
     Raises:
-        DatasetError: the images would be too small.
+        DatasetError: there is no such dataset, or the images would be too small.
     """
+    if name not in RECIPES:
+        raise DatasetError(f"The miniature has no dataset '{name}'; it has: {', '.join(RECIPES)}.")
     if image_size < MINIMUM_SIZE:
         raise DatasetError(
             f"{name}: the miniature is drawn at {MINIMUM_SIZE} pixels or more, not {image_size}; raise image_size."
@@ -49,11 +47,11 @@ def plan_of(recipe: Recipe, image_size: int) -> Plan:
     """What a recipe draws, one chunk per class. It depends on the class alone, not on the number of processes."""
     layouts, chunks = {}, []
     for split in recipe.splits:
-        classes, row = recipe.plan(split), 0
-        for k, plan in enumerate(classes):
-            chunks.append(Chunk(split, k, row, plan.n_images, plan))
-            row += plan.n_images
-        layouts[split] = _layout(classes)
+        classes = recipe.plan(split)
+        chunks += [Chunk(split, k, plan.n_images, plan) for k, plan in enumerate(classes)]
+        names, sizes = tuple(plan.name for plan in classes), tuple(plan.n_images for plan in classes)
+        above = tuple(plan.superclass for plan in classes if plan.superclass is not None)
+        layouts[split] = SplitLayout(names, sizes, above or None)
     n_jobs = n_jobs_for(sum(chunk.n_images for chunk in chunks), IMAGES_PER_PROCESS) if recipe.parallel else 1
     return Plan(layouts, chunks, partial(_drawn, image_size=image_size), n_jobs)
 
@@ -68,8 +66,3 @@ def _provenance(recipe: Recipe) -> dict[str, str]:
     # The module with its brushes, but not the packages around it: they hold the other recipes.
     code = code_fingerprint([module], without=("tcnaps.datasets", "tcnaps.datasets.miniature"))
     return {"code": code, **{package: version(package) for package in _SHAPING}}
-
-
-def _layout(classes: list[ClassPlan]) -> SplitLayout:
-    superclasses = tuple(c.superclass for c in classes if c.superclass is not None)
-    return SplitLayout(tuple(c.name for c in classes), tuple(c.n_images for c in classes), superclasses or None)

@@ -69,11 +69,8 @@ def _candidates(script: Script) -> list[str]:
     for character in faces_of():
         category = unicodedata.category(character)
         inside = category in ("Sm", "So") and any(first <= ord(character) <= last for first, last in script.blocks)
-        named = (
-            category in ("Lu", "Ll", "Lo")
-            and script.prefix
-            and unicodedata.name(character, "").startswith(script.prefix)
-        )
+        letter = category in ("Lu", "Ll", "Lo") and script.prefix
+        named = letter and unicodedata.name(character, "").startswith(script.prefix)
         if (inside or named) and not unicodedata.decomposition(character):
             chosen.append(character)
     return sorted(chosen, key=lambda character: (-len(faces_of()[character]), character))
@@ -82,22 +79,17 @@ def _candidates(script: Script) -> list[str]:
 @lru_cache(maxsize=1)
 def characters() -> dict[str, tuple[str, ...]]:
     """The characters of each script that are classes: no two of them alike, in whichever scripts."""
-    kept_forms = np.zeros((0, FORM * FORM), np.float32)
-    kept = {}
+    forms, kept = np.zeros((0, FORM * FORM), np.float32), {}
     for name, script in SCRIPTS.items():
-        distinct, forms = [], []
+        distinct = []
         for character in _candidates(script):
             drawn = form(character, faces_of()[character][0])
-            if drawn is None:
-                continue
-            drawn = drawn.ravel()
-            if (kept_forms @ drawn).max(initial=0) < ALIKE and all(f @ drawn < ALIKE for f in forms):
+            if drawn is not None and (forms @ drawn.ravel()).max(initial=0) < ALIKE:
                 distinct.append(character)
-                forms.append(drawn)
+                forms = np.concatenate([forms, drawn.reshape(1, -1)])
             if len(distinct) == script.limit:
                 break
         kept[name] = tuple(sorted(distinct))
-        kept_forms = np.concatenate([kept_forms, np.stack(forms)])
     return kept
 
 
@@ -123,14 +115,8 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     matrices = 0.72 * painting.affine(rng, n, *(STRENGTH[key] for key in ("angle", "log_scale", "stretch", "shear")))
     shifts = rng.uniform(-STRENGTH["shift"], STRENGTH["shift"], (n, 2))
     bends = STRENGTH["bend"] * painting.smooth_noise(rng, (n, 2), size, 3)
-    masks = np.stack(
-        [
-            painting.warp(
-                bitmap(plan.parameters["character"], str(faces[k % len(faces)])), size, matrices[k], shifts[k], bends[k]
-            )
-            for k in range(n)
-        ]
-    )
+    bitmaps = [bitmap(plan.parameters["character"], str(faces[k % len(faces)])) for k in range(n)]
+    masks = np.stack([painting.warp(bitmaps[k], size, matrices[k], shifts[k], bends[k]) for k in range(n)])
     soft = painting.blur(masks, np.full(n, size / 40))
     level = rng.uniform(*STRENGTH["weight"], (n, 1, 1)) * soft.max(axis=(1, 2), keepdims=True)  # thin strokes survive
     masks = painting.reduce(np.clip((soft - level) * 8 + 0.5, 0, 1).astype(np.float32))

@@ -51,11 +51,8 @@ def affine(
 ) -> np.ndarray:
     """Random matrices (n, 2, 2); each argument bounds a uniform draw around the identity.
 
-    Args:
-        angle: radians.
-        log_scale: of the natural logarithm of the size.
-        stretch: of the natural logarithm of width over height.
-        shear: tangent of the slant.
+    `angle` is in radians, `log_scale` the logarithm of the size, `stretch` that of width over height, `shear` the
+    tangent of the slant.
     """
     a, s = rng.uniform(-angle, angle, n), np.exp(rng.uniform(-log_scale, log_scale, n))
     q, h = np.exp(rng.uniform(-stretch, stretch, n) / 2), rng.uniform(-shear, shear, n)
@@ -65,17 +62,10 @@ def affine(
 
 
 def warp(bitmap: np.ndarray, size: int, matrix: np.ndarray, shift: np.ndarray, bend: np.ndarray) -> np.ndarray:
-    """Draws a bitmap, centred and scaled to a half side of 1, through an affine map and an elastic
-    displacement.
+    """Draws a bitmap (height, width), centred and scaled to a half side of 1, in a square (size, size), float32.
 
-    Args:
-        bitmap: (height, width).
-        size: side of the square drawn.
-        matrix: (2, 2), of the object; shift: (2,), in half sides of the square drawn.
-        bend: (2, size, size), displacement in half sides.
-
-    Returns:
-        (size, size) float32.
+    It goes through an affine map, `matrix` (2, 2) and `shift` (2,), and an elastic displacement, `bend`
+    (2, size, size), both in half sides of the square.
     """
     x, y = grid(size)
     p, q = x - shift[0] + bend[0], y - shift[1] + bend[1]
@@ -132,13 +122,10 @@ def gradient(rng: np.random.Generator, n: int, size: int, strength: float) -> np
 def backgrounds(
     rng: np.random.Generator, colours: np.ndarray, size: int, relief: float, spread: float, pieces: int
 ) -> np.ndarray:
-    """Backgrounds (n, 3, size, size): colour clouds and ramps with scattered pieces of other things.
+    """Backgrounds (n, 3, size, size) of mean colours (n, 3): clouds and ramps with scattered pieces of other things.
 
-    Args:
-        colours: (n, 3), the mean colour of each.
-        relief: standard deviation of clouds and ramps.
-        spread: how far a piece's colour may lie from the background's, per channel.
-        pieces: at most so many bars, discs and triangles per image.
+    `relief` is the standard deviation of clouds and ramps, `spread` how far a piece's colour may lie from the
+    background's, `pieces` the largest number of bars, discs and triangles per image.
     """
     n = len(colours)
     canvas = np.empty((n, size, size, 3), np.uint8)
@@ -155,16 +142,12 @@ def backgrounds(
             elif kind == 1:
                 draw.ellipse([*(centre - reach / 2), *(centre + reach / 2)], colour)
             else:
-                corners = centre + reach / 2 * np.stack(
-                    [np.cos(angle + np.arange(3) * 2), np.sin(angle + np.arange(3) * 2)], 1
-                )
+                turns = angle + np.arange(3) * 2
+                corners = centre + reach / 2 * np.stack([np.cos(turns), np.sin(turns)], 1)
                 draw.polygon(corners.ravel().tolist(), colour)
         canvas[k] = picture.reduce(2)
-    clouds = (
-        smooth_noise(rng, (n, 3), size, 3) * 0.4
-        + smooth_noise(rng, (n, 1), size, 4)
-        + gradient(rng, n, size, 1.5)[:, None]
-    )
+    clouds = smooth_noise(rng, (n, 3), size, 3) * 0.4 + smooth_noise(rng, (n, 1), size, 4)
+    clouds = clouds + gradient(rng, n, size, 1.5)[:, None]
     return canvas.transpose(0, 3, 1, 2).astype(np.float32) / 255 + np.float32(relief) * clouds
 
 
@@ -185,12 +168,9 @@ def camera(
 ) -> np.ndarray:
     """Photographs (n, 3, size, size) as uint8 (n, size, size, 3), each with its own light, lens, grain.
 
-    Args:
-        exposure: bound of the natural logarithm of the brightness; half as far upwards, because white saturates.
-        contrast: bound of the natural logarithm of the gain around mid-grey.
-        cast: bound of the logarithm of each channel's own gain.
-        softness: largest standard deviation of the blur, in 32nds of the image's side.
-        noise: largest standard deviation of the grain.
+    `exposure`, `contrast` and `cast` bound the logarithms of the brightness (half as far upwards, because white
+    saturates), of the gain around mid-grey and of each channel's own gain; `softness`, in 32nds of the image's side,
+    and `noise` are the largest standard deviations of blur and grain.
     """
     n, size = len(images), images.shape[-1]
     sigma = rng.uniform(0, softness, n) * size / 32
@@ -198,7 +178,6 @@ def camera(
     gain = np.exp(rng.uniform(-exposure, exposure / 2, (n, 1)) + rng.uniform(-cast, cast, (n, 3))).astype(np.float32)
     slope = np.exp(rng.uniform(-contrast, contrast, (n, 1, 1, 1))).astype(np.float32)
     images = ((images - 0.5) * slope + 0.5) * gain[:, :, None, None]
-    images = images + rng.uniform(0, noise, (n, 1, 1, 1)).astype(np.float32) * rng.standard_normal(
-        images.shape, dtype=np.float32
-    )
+    grain = rng.uniform(0, noise, (n, 1, 1, 1)).astype(np.float32)
+    images = images + grain * rng.standard_normal(images.shape, dtype=np.float32)
     return (np.clip(images, 0, 1) * 255 + 0.5).astype(np.uint8).transpose(0, 2, 3, 1)

@@ -58,15 +58,9 @@ def places() -> tuple[tuple[str, int, int], ...]:
 
 
 def _plan(split: str) -> list[ClassPlan]:
-    plans = []
-    for photograph, x, y in places():
-        name = f"{photograph} at {x}, {y}"
-        plans.append(
-            ClassPlan(
-                "photographs", name, class_size("photographs", name, split), parameters={"place": (photograph, x, y)}
-            )
-        )
-    return plans
+    named = {f"{photograph} at {x}, {y}": (photograph, x, y) for photograph, x, y in places()}
+    sizes = [class_size("photographs", name, split) for name in named]
+    return [ClassPlan("photographs", n, size, parameters={"place": named[n]}) for n, size in zip(named, sizes)]
 
 
 def _render(plan: ClassPlan, image_size: int) -> np.ndarray:

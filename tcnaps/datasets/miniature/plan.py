@@ -15,14 +15,7 @@ CLASS_SIZES = {"train": (25.0, 90.0), "valid": (25.0, 90.0), "test": (56.0, 90.0
 
 @dataclass(frozen=True)
 class ClassPlan:
-    """One class to draw.
-
-    Attributes:
-        dataset, name: with them the class is seeded.
-        n_images: how many are drawn.
-        superclass: the script, where there is a hierarchy.
-        parameters: what the recipe draws from.
-    """
+    """One class to draw: seeded by dataset and name, from the recipe's own parameters; a glyph's script above it."""
 
     dataset: str
     name: str

@@ -98,32 +98,23 @@ def _part(kind: str, centre: np.ndarray, turn: float, size: float) -> np.ndarray
 def _pieces(rng: np.random.Generator, p: dict) -> list[tuple[int, np.ndarray]]:
     """(label, corners) to draw one after the other: 1 = body, 2 = parts, 0 = holes."""
     points = np.array(p["points"])
-    points = (
-        points * (1 + STRENGTH["outline"] * rng.standard_normal((len(points), 1)))
-        if len(points) < 20
-        else points
-        * (
-            1
-            + STRENGTH["outline"]
-            * 2
-            * np.sin(_TURN[:, None] * rng.integers(2, 5) + rng.uniform(0, 7))
-            * rng.standard_normal()
-        )
-    )
-    pieces = [(1, points)]
+    if len(points) < 20:
+        change = STRENGTH["outline"] * rng.standard_normal((len(points), 1))
+    else:
+        wave = np.sin(_TURN[:, None] * rng.integers(2, 5) + rng.uniform(0, 7))
+        change = STRENGTH["outline"] * 2 * wave * rng.standard_normal()
+    pieces = [(1, points * (1 + change))]
     for part in p["parts"]:
         turn = part["turn"] + STRENGTH["part"] * rng.standard_normal()
         centre = part["reach"] * np.array([np.cos(turn), np.sin(turn)])
-        pieces.append(
-            (2, _part(part["kind"], centre, turn, part["size"] * np.exp(STRENGTH["part"] * rng.standard_normal())))
-        )
+        size = part["size"] * np.exp(STRENGTH["part"] * rng.standard_normal())
+        pieces.append((2, _part(part["kind"], centre, turn, size)))
     for hole in p["holes"]:
         turn = hole["turn"] + STRENGTH["part"] * rng.standard_normal()
         rim = np.linspace(0, 2 * np.pi, hole["corners"], endpoint=False) + turn
         size = hole["size"] * np.exp(STRENGTH["part"] * rng.standard_normal())
-        pieces.append(
-            (0, hole["reach"] * np.array([np.cos(turn), np.sin(turn)]) + size * np.stack([np.cos(rim), np.sin(rim)], 1))
-        )
+        centre = hole["reach"] * np.array([np.cos(turn), np.sin(turn)])
+        pieces.append((0, centre + size * np.stack([np.cos(rim), np.sin(rim)], 1)))
     return [(label, corners * [p["stretch"] ** 0.5, p["stretch"] ** -0.5]) for label, corners in pieces]
 
 
@@ -181,11 +172,9 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
         if rng.random() < STRENGTH["occlusion"]:
             covers[k] = _cover(rng, image_size)
     colours = _colours(rng, p, n)
-    behind = painting.hsv(
-        rng.uniform(0, 1, n),
-        rng.uniform(0, 0.6, n),
-        0.1 + 0.85 * ((colours[0].max(axis=1) + rng.uniform(0.35, 0.65, n)) % 1),
-    )
+    hue, saturation = rng.uniform(0, 1, n), rng.uniform(0, 0.6, n)
+    value = 0.1 + 0.85 * ((colours[0].max(axis=1) + rng.uniform(0.35, 0.65, n)) % 1)
+    behind = painting.hsv(hue, saturation, value)
     scene = painting.backgrounds(rng, behind, image_size, 0.06, 0.25, STRENGTH["clutter"])
     light = _light(rng, labels.sum(0))
     for colour, mask in zip(colours, labels, strict=True):

@@ -26,15 +26,8 @@ STRENGTH = {
     "shade": 0.25,  # standard deviation of shadows
     "noise": 0.08,
 }
-RED, BLUE, YELLOW, GREEN, BROWN, WHITE, BLACK = (
-    (190, 25, 35),
-    (20, 75, 165),
-    (245, 195, 30),
-    (15, 115, 70),
-    (110, 65, 30),
-    (245, 245, 245),
-    (20, 20, 20),
-)
+RED, BLUE, YELLOW, GREEN = (190, 25, 35), (20, 75, 165), (245, 195, 30), (15, 115, 70)
+BROWN, WHITE, BLACK = (110, 65, 30), (245, 245, 245), (20, 20, 20)
 # Design -> corners (0 = a circle), turn in degrees, colours of border, field and pictogram, size of the
 # pictogram, and the pictograms: characters of DejaVu Sans, none of them in glyphs.
 DESIGNS = {
@@ -98,9 +91,8 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     n, size = plan.n_images, 2 * image_size
     picture = plate(**plan.parameters)
     side = painting.log_uniform(rng, *STRENGTH["side"], n)
-    matrices = side[:, None, None] * painting.affine(
-        rng, n, STRENGTH["angle"], 0.0, STRENGTH["stretch"], STRENGTH["shear"]
-    )
+    turns = painting.affine(rng, n, STRENGTH["angle"], 0.0, STRENGTH["stretch"], STRENGTH["shear"])
+    matrices = side[:, None, None] * turns
     shifts = rng.uniform(-1, 1, (n, 2)) * (STRENGTH["shift"] * (1 - side))[:, None]
     tilts = rng.uniform(-STRENGTH["tilt"], STRENGTH["tilt"], (n, 2))
     seen = np.empty((n, size, size, 4), np.uint8)
@@ -115,15 +107,11 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     colour, mask = seen[:, :3], seen[:, 3]
     fading = rng.uniform(0, STRENGTH["fading"], (n, 1, 1, 1)).astype(np.float32)
     colour = colour * (1 - fading) + 0.6 * fading
-    street = painting.hsv(
-        rng.choice([0.08, 0.3, 0.58], n) + rng.uniform(-0.07, 0.07, n),
-        rng.uniform(0, 0.6, n),
-        rng.uniform(0.2, 0.95, n),
-    )
+    hue = rng.choice([0.08, 0.3, 0.58], n) + rng.uniform(-0.07, 0.07, n)
+    street = painting.hsv(hue, rng.uniform(0, 0.6, n), rng.uniform(0.2, 0.95, n))
     scene = painting.backgrounds(rng, street, image_size, 0.08, 0.3, STRENGTH["clutter"])
-    shade = STRENGTH["shade"] * (
-        painting.smooth_noise(rng, (n, 1), image_size, 2) + painting.gradient(rng, n, image_size, 1.0)[:, None]
-    )
+    shadows = painting.smooth_noise(rng, (n, 1), image_size, 2)
+    shade = STRENGTH["shade"] * (shadows + painting.gradient(rng, n, image_size, 1.0)[:, None])
     scene = painting.compose(scene, colour, mask) * np.exp(shade)
     return painting.camera(rng, scene, STRENGTH["exposure"], 0.2, 0.12, STRENGTH["softness"], STRENGTH["noise"])
 

@@ -39,9 +39,8 @@ def _curve(kind: str, bow: float, repeats: int) -> np.ndarray:
         steps = np.stack([np.cos(heading), np.sin(heading)], 1)[:-1] / (len(t) - 1)
         return np.concatenate([np.zeros((1, 2)), steps.cumsum(0)])
     if kind == "loop":
-        return np.stack(
-            [0.5 - 0.5 * np.cos(2 * np.pi * t), 0.5 * np.clip(abs(bow), 0.4, 1.2) * np.sin(2 * np.pi * t)], 1
-        )
+        height = 0.5 * np.clip(abs(bow), 0.4, 1.2)
+        return np.stack([0.5 - 0.5 * np.cos(2 * np.pi * t), height * np.sin(2 * np.pi * t)], 1)
     if kind == "box":
         width = np.clip(abs(bow), 0.4, 1.2)
         return np.array([[0, 0], [0, -0.5], [1, -0.5], [1, 0.5], [0, 0.5], [0, 0]]) * [1, width]
@@ -75,11 +74,8 @@ def _strokes(rng: np.random.Generator, programme: list[dict], jitter: float) -> 
     drawn: list[np.ndarray] = []
     for p in programme:
         bow = p["bow"] + jitter * STRENGTH["stroke_bow"] * rng.standard_normal()
-        curve = (
-            _curve(p["kind"], bow, p["repeats"])
-            * p["length"]
-            * np.exp(jitter * STRENGTH["stroke_size"] * rng.standard_normal())
-        )
+        size = np.exp(jitter * STRENGTH["stroke_size"] * rng.standard_normal())
+        curve = _curve(p["kind"], bow, p["repeats"]) * p["length"] * size
         a = p["angle"] + jitter * STRENGTH["stroke_angle"] * rng.standard_normal()
         curve = curve @ np.array([[np.cos(a), np.sin(a)], [-np.sin(a), np.cos(a)]])
         host = drawn[p["on"]] if p["on"] >= 0 else np.array([p["start"]])
@@ -112,19 +108,14 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
         centre, half = (extent.max(0) + extent.min(0)) / 2, np.ptp(extent, axis=0).max() / 2
         if rng.random() < STRENGTH["extra"]:
             extra = _draw_stroke(rng, len(strokes))
-            strokes += [
-                _strokes(rng, [extra | {"length": 0.6 * half, "on": -1, "start": strokes[extra["on"]][-1]}], 0.0)[0]
-            ]
+            extra |= {"length": 0.6 * half, "on": -1, "start": strokes[extra["on"]][-1]}
+            strokes += _strokes(rng, [extra], 0.0)
         picture = Image.new("L", (size, size))
         draw = ImageDraw.Draw(picture)
         width = max(1, round(rng.uniform(*STRENGTH["thickness"]) * size / 2))
         for stroke in strokes:
-            hand = (
-                (stroke - centre) / half @ matrices[k].T
-                + shifts[k]
-                + STRENGTH["tremor"] * rng.standard_normal(stroke.shape)
-            )
-            pixels = (hand + 1) * size / 2
+            tremor = STRENGTH["tremor"] * rng.standard_normal(stroke.shape)
+            pixels = ((stroke - centre) / half @ matrices[k].T + shifts[k] + tremor + 1) * size / 2
             draw.line(pixels.ravel().tolist(), 255, width, joint="curve")
             for x, y in pixels[[0, -1]]:
                 draw.ellipse([x - width / 2, y - width / 2, x + width / 2, y + width / 2], 255)

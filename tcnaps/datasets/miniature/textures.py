@@ -23,14 +23,6 @@ STRENGTH = {
 }
 
 
-def _spectral(rng: np.random.Generator, n: int, size: int, response: np.ndarray) -> np.ndarray:
-    """Noise (n, size, size) of unit variance with the amplitude spectrum (n, size, size // 2 + 1)."""
-    field = np.fft.irfft2(
-        np.fft.rfft2(rng.standard_normal((n, size, size), dtype=np.float32)) * response, s=(size, size)
-    )
-    return (field / field.std(axis=(1, 2), keepdims=True)).astype(np.float32)
-
-
 def _frequencies(size: int, angle: np.ndarray, zoom: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Frequencies in cycles per side along and across the texture's own axis, each (n, size, size // 2 + 1)."""
     fx, fy = np.fft.rfftfreq(size) * size, np.fft.fftfreq(size)[:, None] * size
@@ -47,7 +39,9 @@ def _noise(rng, p, u, v, angle, zoom):
         response = np.where(radius < 1, 0, radius ** -p["slope"])
     else:
         response = np.exp(-0.5 * ((radius - p["frequency"]) / p["bandwidth"]) ** 2)
-    field = _spectral(rng, n, size, response)
+    noise = rng.standard_normal((n, size, size), dtype=np.float32)
+    field = np.fft.irfft2(np.fft.rfft2(noise) * response, s=(size, size))
+    field = (field / field.std(axis=(1, 2), keepdims=True)).astype(np.float32)
     if p["cut"] == "ridges":
         return 1 - np.minimum(np.abs(field) / 1.5, 1)
     if p["cut"] == "hard":
@@ -58,9 +52,8 @@ def _noise(rng, p, u, v, angle, zoom):
 def _stripes(rng, p, u, v, angle, zoom):
     """Bars across, plain or in two directions (checks, tartans)."""
     phase = rng.uniform(0, 2 * np.pi, (2, len(u), 1, 1))
-    wave = np.sin(
-        np.pi * p["frequency"] * u + phase[0] + p["wobble"] * np.sin(np.pi * p["wobble_frequency"] * v + phase[1])
-    )
+    wobble = p["wobble"] * np.sin(np.pi * p["wobble_frequency"] * v + phase[1])
+    wave = np.sin(np.pi * p["frequency"] * u + phase[0] + wobble)
     if p["cross"]:
         other = np.sin(np.pi * p["frequency"] * p["ratio"] * v + phase[1])
         wave = wave * other if p["cross"] == "product" else (wave + other) / 2
@@ -92,24 +85,19 @@ def _cells(rng, p, u, v, angle, zoom):
     per_side = p["frequency"] / 2
     # Cells enough for a view that is turned and zoomed out.
     side = int(np.ceil(per_side * np.exp(STRENGTH["log_scale"]) * 1.35))
-    places = (
-        np.stack(np.meshgrid(np.arange(side), np.arange(side)), -1).reshape(1, -1, 2)
-        + 0.5
-        + p["disorder"] * rng.uniform(-0.5, 0.5, (n, side * side, 2))
-    )
+    corners = np.stack(np.meshgrid(np.arange(side), np.arange(side)), -1).reshape(1, -1, 2)
+    places = corners + 0.5 + p["disorder"] * rng.uniform(-0.5, 0.5, (n, side * side, 2))
     places = (2 * places - side) / per_side  # one place per cell, cells of side 2 / per_side around the middle
     tones = rng.uniform(0, 1, (n, side * side))
     first, second = np.full(u.shape, 9.0, np.float32), np.full(u.shape, 9.0, np.float32)
     tone = np.zeros(u.shape, np.float32)
     u, v = u.astype(np.float32), v.astype(np.float32) * np.float32(p["ratio"])
     for k in range(side * side):
-        distance = (u - places[:, k, 0, None, None].astype(np.float32)) ** 2 + (
-            v - places[:, k, 1, None, None].astype(np.float32)
-        ) ** 2
+        x, y = places[:, k, :, None, None].astype(np.float32).swapaxes(0, 1)
+        distance = (u - x) ** 2 + (v - y) ** 2
         nearer = distance < first
         second = np.where(nearer, first, np.minimum(second, distance))
-        if p["show"] == "tones":
-            tone = np.where(nearer, tones[:, k, None, None].astype(np.float32), tone)
+        tone = np.where(nearer, tones[:, k, None, None].astype(np.float32), tone)
         first = np.where(nearer, distance, first)
     first, second = np.sqrt(first) * per_side, np.sqrt(second) * per_side
     if p["show"] == "tones":
@@ -129,64 +117,59 @@ def _needles(rng, p, u, v, angle, zoom):
     return np.clip(field / np.quantile(field[:, ::3, ::3], 0.97, axis=(1, 2), keepdims=True), 0, 1)
 
 
-def _draw_noise(rng: np.random.Generator) -> dict:
-    fractal = rng.random() < 0.35
-    return {
-        "slope": rng.uniform(1.0, 2.2) if fractal else 0.0,
-        "frequency": painting.log_uniform(rng, 3.0, 11.0),
-        "bandwidth": rng.uniform(0.5, 1.8),
-        "anisotropy": painting.log_uniform(rng, 1.0, 4.0) if rng.random() < 0.6 else 1.0,
-        "cut": str(rng.choice(["soft", "hard", "ridges"])),
-        "bias": rng.uniform(-0.6, 0.6),
-    }
-
-
-def _draw_stripes(rng: np.random.Generator) -> dict:
-    return {
-        "frequency": painting.log_uniform(rng, 2.5, 9.0),
-        "ratio": painting.log_uniform(rng, 0.5, 2.0),
-        "wobble": rng.uniform(0, 1.8) * (rng.random() < 0.6),
-        "wobble_frequency": rng.uniform(1, 4),
-        "cross": str(rng.choice(["", "product", "sum"])),
-        "sharpness": painting.log_uniform(rng, 0.6, 6.0),
-        "bias": rng.uniform(-0.4, 0.4),
-    }
-
-
-def _draw_lattice(rng: np.random.Generator) -> dict:
-    return {
-        "frequency": painting.log_uniform(rng, 2.5, 8.0),
-        "ratio": painting.log_uniform(rng, 0.6, 1.8),
-        "brick": float(rng.choice([0, 0.5, 0.33])),
-        "mark": str(rng.choice(["dot", "ring", "tile", "diamond", "scale"])),
-        "radius": rng.uniform(0.2, 0.42),
-    }
-
-
-def _draw_cells(rng: np.random.Generator) -> dict:
-    return {
-        "frequency": painting.log_uniform(rng, 4.0, 10.0),
-        "ratio": painting.log_uniform(rng, 0.5, 1.5),
-        "disorder": rng.uniform(0.4, 1),
-        "show": str(rng.choice(["tones", "walls", "distance"])),
-        "sharpness": painting.log_uniform(rng, 1.2, 8.0),
-    }
-
-
-def _draw_needles(rng: np.random.Generator) -> dict:
-    return {
-        "length": rng.uniform(0.15, 0.5),
-        "width": rng.uniform(0.03, 0.09),
-        "density": painting.log_uniform(rng, 0.008, 0.05),
-    }
-
-
-FAMILIES: dict[str, tuple[Callable[..., np.ndarray], Callable[[np.random.Generator], dict]]] = {
-    "noise": (_noise, _draw_noise),
-    "stripes": (_stripes, _draw_stripes),
-    "lattice": (_lattice, _draw_lattice),
-    "cells": (_cells, _draw_cells),
-    "needles": (_needles, _draw_needles),
+# What draws a class's numbers, and what paints them.
+FAMILIES: dict[str, tuple[Callable[[np.random.Generator], dict], Callable[..., np.ndarray]]] = {
+    "noise": (
+        lambda rng: {
+            "slope": rng.uniform(1.0, 2.2) if rng.random() < 0.35 else 0.0,  # of a fractal
+            "frequency": painting.log_uniform(rng, 3.0, 11.0),
+            "bandwidth": rng.uniform(0.5, 1.8),
+            "anisotropy": painting.log_uniform(rng, 1.0, 4.0) if rng.random() < 0.6 else 1.0,
+            "cut": str(rng.choice(["soft", "hard", "ridges"])),
+            "bias": rng.uniform(-0.6, 0.6),
+        },
+        _noise,
+    ),
+    "stripes": (
+        lambda rng: {
+            "frequency": painting.log_uniform(rng, 2.5, 9.0),
+            "ratio": painting.log_uniform(rng, 0.5, 2.0),
+            "wobble": rng.uniform(0, 1.8) * (rng.random() < 0.6),
+            "wobble_frequency": rng.uniform(1, 4),
+            "cross": str(rng.choice(["", "product", "sum"])),
+            "sharpness": painting.log_uniform(rng, 0.6, 6.0),
+            "bias": rng.uniform(-0.4, 0.4),
+        },
+        _stripes,
+    ),
+    "lattice": (
+        lambda rng: {
+            "frequency": painting.log_uniform(rng, 2.5, 8.0),
+            "ratio": painting.log_uniform(rng, 0.6, 1.8),
+            "brick": float(rng.choice([0, 0.5, 0.33])),
+            "mark": str(rng.choice(["dot", "ring", "tile", "diamond", "scale"])),
+            "radius": rng.uniform(0.2, 0.42),
+        },
+        _lattice,
+    ),
+    "cells": (
+        lambda rng: {
+            "frequency": painting.log_uniform(rng, 4.0, 10.0),
+            "ratio": painting.log_uniform(rng, 0.5, 1.5),
+            "disorder": rng.uniform(0.4, 1),
+            "show": str(rng.choice(["tones", "walls", "distance"])),
+            "sharpness": painting.log_uniform(rng, 1.2, 8.0),
+        },
+        _cells,
+    ),
+    "needles": (
+        lambda rng: {
+            "length": rng.uniform(0.15, 0.5),
+            "width": rng.uniform(0.03, 0.09),
+            "density": painting.log_uniform(rng, 0.008, 0.05),
+        },
+        _needles,
+    ),
 }
 _ORDER = ("noise", "stripes", "lattice", "cells", "noise", "lattice", "needles", "stripes", "cells", "noise")
 
@@ -200,7 +183,7 @@ def _parameters(rng: np.random.Generator, number: int) -> dict:
     palette[:, 2] = np.linspace(palette[0, 2], max(palette[2, 2], palette[0, 2] + 0.5), 3)
     if rng.random() < 0.5:
         palette = palette[::-1]
-    return {"family": family, "angle": rng.uniform(0, np.pi), "palette": palette.tolist(), **FAMILIES[family][1](rng)}
+    return {"family": family, "angle": rng.uniform(0, np.pi), "palette": palette.tolist(), **FAMILIES[family][0](rng)}
 
 
 def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
@@ -212,21 +195,18 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     bend = STRENGTH["bend"] * painting.smooth_noise(rng, (2, n), size, 3)
     x, y = (x + bend[0]) / zoom[:, None, None], (y + bend[1]) / zoom[:, None, None]
     c, s = np.cos(angle)[:, None, None], np.sin(angle)[:, None, None]
-    field = FAMILIES[p["family"]][0](rng, p, c * x + s * y, -s * x + c * y, angle, zoom)
+    field = FAMILIES[p["family"]][1](rng, p, c * x + s * y, -s * x + c * y, angle, zoom)
     field = np.clip(painting.reduce(field.astype(np.float32)), 0, 1)
     palette = np.array(p["palette"])[None] + np.zeros((n, 1, 1))
-    palette[..., 0] += (
-        rng.uniform(-STRENGTH["hue"], STRENGTH["hue"], (n, 1)) + rng.uniform(-1, 1, (n, 3)) * STRENGTH["own_hue"]
-    )
+    hue = rng.uniform(-STRENGTH["hue"], STRENGTH["hue"], (n, 1))
+    palette[..., 0] += hue + rng.uniform(-1, 1, (n, 3)) * STRENGTH["own_hue"]
     palette[..., 1:] += rng.uniform(-STRENGTH["lightness"], STRENGTH["lightness"], (n, 3, 2))
-    low, middle, high = painting.hsv(palette[..., 0], *np.clip(palette[..., 1:], 0, 1).transpose(2, 0, 1)).transpose(
-        1, 0, 2
-    )[..., None, None]
+    colours = painting.hsv(palette[..., 0], *np.clip(palette[..., 1:], 0, 1).transpose(2, 0, 1))
+    low, middle, high = colours.transpose(1, 0, 2)[..., None, None]
     field = field[:, None]
     scene = np.where(field < 0.5, low + 2 * field * (middle - low), middle + (2 * field - 1) * (high - middle))
-    shade = STRENGTH["shade"] * (
-        painting.smooth_noise(rng, (n, 1), image_size, 2) + painting.gradient(rng, n, image_size, 1.5)[:, None]
-    )
+    shadows = painting.smooth_noise(rng, (n, 1), image_size, 2)
+    shade = STRENGTH["shade"] * (shadows + painting.gradient(rng, n, image_size, 1.5)[:, None])
     return painting.camera(rng, scene.astype(np.float32) * np.exp(shade), 0.25, 0.25, 0.08, 0.8, STRENGTH["noise"])
 
 

@@ -13,12 +13,15 @@ ordinary classification, which has every class in every split, is thus split by 
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from PIL import Image
+
 from tcnaps.config.settings import Folder
+from tcnaps.datasets.decoding import FORMATS
 from tcnaps.datasets.image_source import SPLITS, DatasetError
-from tcnaps.datasets.listing import FileSource, Images, Listing, SplitListing
+from tcnaps.datasets.listing import FileSource, ImageFile, Images, Listing
 from tcnaps.datasets.readers.csv_lists import (
     check_disjoint,
     list_files,
@@ -30,14 +33,11 @@ from tcnaps.datasets.readers.csv_lists import (
 )
 from tcnaps.datasets.readers.shared import natural_key, normal, some, walk
 
-# Of the formats that are decoded; a test holds the two together.
-EXTENSIONS = frozenset(
-    ".jpg .jpeg .jpe .jfif .png .gif .bmp .tif .tiff .webp .ppm .pgm .pbm .pnm .jp2 .j2k .avif".split()
-)
+EXTENSIONS = frozenset(extension for extension, name in Image.EXTENSION.items() if name in FORMATS)
 HELP = """Images must lie in one of these ways:
     {path}/train/{class_}/1.jpg   a folder per split: train, val (or valid) and test, those that there are
     {path}/{class_}/1.jpg         with splits: a split file, or fractions: [0.6, 0.2, 0.2] of the classes"""
-Classes = dict[str, tuple[Path, ...]]  # "class" or "superclass/class" -> its folders, several where splits are pooled
+Classes = dict[str, list[Path]]  # "class" or "superclass/class" -> its folders, several where splits are pooled
 
 
 def open_folder(name: str, dataset: Folder, root: Path) -> FileSource:
@@ -60,15 +60,14 @@ def open_folder(name: str, dataset: Folder, root: Path) -> FileSource:
         table = read_list(lists[0]) if lists else None
         if table is not None and "file" in table:
             return Listing(listed_images(path, table, dataset.splits))
-        classes: Classes = {}
+        pooled: Classes = {}
         for folder in (split_folders(path) or {"": path}).values():
             for found, folders in class_folders(folder, dataset.superclasses).items():
-                classes[found] = classes.get(found, ()) + folders
+                pooled.setdefault(found, []).extend(folders)
         if table is None:
-            return list_folders(name, path, _by_fractions(name, classes, dataset.fractions))
-        matched, notes = match_classes(splits_of(table), classes, dataset.splits, superclasses(classes))
-        chosen = {split: {found: classes[found] for found in names} for split, names in matched.items()}
-        return list_folders(name, path, chosen, notes)
+            return list_folders(name, path, _by_fractions(name, pooled, dataset.fractions))
+        splits, notes = match_classes(splits_of(table), pooled, dataset.splits, superclasses(pooled))
+        return list_folders(name, path, {s: {k: pooled[k] for k in names} for s, names in splits.items()}, notes)
 
     return FileSource(listing, (path, *lists), help)
 
@@ -78,29 +77,18 @@ def subfolders(folder: Path) -> list[Path]:
     return [folder / name for name in next(walk(folder))[1]]
 
 
-def split_folders(path: Path) -> dict[str, Path] | None:
-    """The folders named after splits, or None if there are none.
-
-    Raises:
-        DatasetError: there are two of one split, or other folders beside them.
-    """
+def split_folders(path: Path) -> dict[str, Path]:
+    """The folders named after splits, if there are any."""
     folders = subfolders(path)
     by_split = {split: folder for folder in folders if (split := split_of(folder.name))}
     if by_split and len(by_split) < len(folders):
         named = some(folder.name for folder in folders)
         raise DatasetError(f"{path} has folders of splits and others beside them, or two of one split: {named}.")
-    return {split: by_split[split] for split in SPLITS if split in by_split} or None
+    return {split: by_split[split] for split in SPLITS if split in by_split}
 
 
 def class_folders(folder: Path, grouped: bool = False) -> Classes:
-    """The classes in a folder.
-
-    Args:
-        grouped: whether they lie in folders of their superclasses.
-
-    Raises:
-        DatasetError: there is no class in the folder, or in one of a superclass.
-    """
+    """The classes in a folder, `grouped` in folders of their superclasses."""
     classes: Classes = {}
     for group in subfolders(folder) if grouped else [folder]:
         inner = subfolders(group)
@@ -108,8 +96,7 @@ def class_folders(folder: Path, grouped: bool = False) -> Classes:
             remedy = "remove the key superclasses, or delete the folder"
             raise DatasetError(f"{group} is to be a superclass, but has no folders of classes in it: {remedy}.")
         for place in inner:
-            name = normal(place.relative_to(folder).as_posix())
-            classes[name] = classes.get(name, ()) + (place,)
+            classes.setdefault(normal(place.relative_to(folder).as_posix()), []).append(place)
     if not classes:
         raise DatasetError(f"{folder} has no classes: put one folder per class into it, or delete the folder.")
     return classes
@@ -121,42 +108,32 @@ def superclasses(classes: Iterable[str]) -> dict[str, str]:
 
 
 def own_splits(path: Path, help: str, grouped: bool = False) -> dict[str, Classes]:
-    """The classes in the folders of splits.
-
-    Raises:
-        DatasetError: there are no such folders, or a class is in two splits.
-    """
-    by_split = split_folders(path)
-    if by_split is None:
+    """The classes in the folders of splits."""
+    splits = {split: class_folders(folder, grouped) for split, folder in split_folders(path).items()}
+    if not splits:
         found = some(folder.name for folder in subfolders(path)) or "none"
         raise DatasetError(f"{path} holds the folders {found}, and no folder train, val or test.\n{help}")
-    splits = {split: class_folders(folder, grouped) for split, folder in by_split.items()}
     remedy = "Or have the images of all folders pooled and their classes split anew, by fractions or a split file."
     check_disjoint(splits, path, remedy)
     return splits
 
 
-def cut(names: Iterable[str], fractions: tuple[float, float, float]) -> dict[str, tuple[str, ...]]:
+def cut(names: Iterable[str], fractions: tuple[float, float, float]) -> dict[str, list[str]]:
     """Deals names out to the splits by the SHA-256 of each: the same on every machine and in every order.
 
     The numbers are exact but for rounding. When a name is added, at most one other moves from each split to the next or
     back; all others stay where they were.
-
-    Args:
-        fractions: for train, valid and test; they add up to 1.
     """
     names = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
-    ends = [int(len(names) * sum(fractions[: k + 1]) + 0.5) for k in range(len(SPLITS))]
-    return {
-        split: tuple(sorted(names[start:end], key=natural_key)) for split, start, end in zip(SPLITS, [0, *ends], ends)
-    }
+    ends = [int(len(names) * sum(fractions[:k]) + 0.5) for k in range(len(SPLITS) + 1)]
+    return {split: names[start:end] for split, start, end in zip(SPLITS, ends, ends[1:])}
 
 
 def _by_fractions(name: str, classes: Classes, fractions: tuple[float, float, float]) -> dict[str, Classes]:
     """Superclasses stay whole: alphabets that are tested on must be new, not just letters of them."""
     groups: dict[str, Classes] = {}
     for found, folders in classes.items():
-        groups.setdefault(superclasses([found]).get(found, found), {})[found] = folders
+        groups.setdefault(found.partition("/")[0], {})[found] = folders
     parts = cut(groups, fractions)
     for split, fraction in zip(SPLITS, fractions):
         if fraction and not parts[split]:
@@ -164,42 +141,37 @@ def _by_fractions(name: str, classes: Classes, fractions: tuple[float, float, fl
                 f"Dataset '{name}': the fraction {fraction:g} leaves the split '{split}' without a class, since there "
                 f"are only {len(groups)} to share out; make it larger, or 0."
             )
-    return {split: {k: v for group in part for k, v in groups[group].items()} for split, part in parts.items() if part}
+    return {split: {k: v for group in part for k, v in groups[group].items()} for split, part in parts.items()}
 
 
-def list_folders(name: str, path: Path, splits: dict[str, Classes], notes: Iterable[str] = ()) -> Listing:
-    """The images of the classes of each split, told by their extensions.
-
-    Raises:
-        DatasetError: a class has no images.
-    """
-    listed, others = {}, Counter()
+def list_folders(name: str, path: Path, splits: Mapping[str, Classes], notes: tuple[str, ...] = ()) -> Listing:
+    """The images of the classes of each split, told by their extensions."""
+    listed: dict[str, Images] = {}
+    others: Counter[str] = Counter()
     for split, classes in splits.items():
-        names, images = sorted(classes, key=natural_key), []
-        for of_class in names:
-            found = [file for folder in classes[of_class] for file in _images_below(folder, path, others)]
-            if not found:
+        listed[split] = {}
+        for found in sorted(classes, key=natural_key):
+            images = [image for folder in classes[found] for image in _images_below(folder, others)]
+            if not images:
                 raise DatasetError(
-                    f"Dataset '{name}', split '{split}': {classes[of_class][0]} has no images; add some or take the "
+                    f"Dataset '{name}', split '{split}': {classes[found][0]} has no images; add some or take the "
                     f"class out. Other files by extension: {dict(others)}."
                 )
-            images.append(Images(str(path), tuple(found)))
-        above = tuple(superclasses(names).values()) or None
-        listed[split] = SplitListing(tuple(names), tuple(images), above)
+            listed[split][found] = images
     if others:
         counts = ", ".join(f"{count} {extension}" for extension, count in others.most_common(5))
-        notes = [*notes, f"files left out, because their names are not those of images: {counts}"]
-    return Listing(listed, notes=tuple(notes))
+        notes = (*notes, f"files left out, because their names are not those of images: {counts}")
+    return Listing(listed, superclasses(found for classes in listed.values() for found in classes), notes=notes)
 
 
-def _images_below(folder: Path, path: Path, others: Counter) -> list[str]:
-    """The images at any depth, relative to `path`; other files are counted by their extension."""
+def _images_below(folder: Path, others: Counter[str]) -> list[ImageFile]:
+    """The images at any depth; other files are counted by their extension."""
     found = []
     for place, _, files in walk(folder):
         for file in files:
             extension = os.path.splitext(file)[1].lower()
             if extension in EXTENSIONS:
-                found.append(os.path.join(place, file)[len(str(path)) + 1 :])
+                found.append(os.path.join(place, file))
             else:
                 others[extension or "without extension"] += 1
-    return sorted(found, key=natural_key)
+    return [ImageFile(file) for file in sorted(found, key=natural_key)]

@@ -62,8 +62,8 @@ def open_tiered_imagenet(name: str, dataset: TieredImageNet, root: Path) -> File
         if not lists:
             return list_folders(name, path, own_splits(path, TIERED_HELP))
         classes = _imagenet_classes(name, path, TIERED_HELP)
-        matched, _ = match_classes(splits_of(read_list(lists[0])), classes, lists[0])
-        return list_folders(name, path, {split: {k: classes[k] for k in names} for split, names in matched.items()})
+        splits, _ = match_classes(splits_of(read_list(lists[0])), classes, lists[0])
+        return list_folders(name, path, {split: {k: classes[k] for k in names} for split, names in splits.items()})
 
     return FileSource(listing, (path, *lists), TIERED_HELP)
 
@@ -74,15 +74,12 @@ def open_feti(name: str, dataset: FETI, root: Path) -> FileSource:
     lists = [list_files(place, root) for place in dataset.test_classes]
 
     def listing() -> Listing:
-        classes, tested = _imagenet_classes(name, path, FETI_HELP), set()
-        for file, *_ in lists:
-            found = splits_of(read_list(file, otherwise="test")).get("test", ())
-            if not found:
-                raise DatasetError(f"Dataset '{name}': {file} lists no test classes. Name a file that does.")
-            tested.update(found)
+        classes = _imagenet_classes(name, path, FETI_HELP)
+        tested = {found for file, *_ in lists for found in splits_of(read_list(file, "test")).get("test", ())}
         kept = {wnid: folders for wnid, folders in classes.items() if wnid not in tested}
-        if not kept:
-            raise DatasetError(f"Dataset '{name}': all {len(classes)} classes of {path} are test classes.\n{FETI_HELP}")
+        if not kept or not tested:
+            few = f"{len(tested)} of the {len(classes)} classes of {path} are test classes"
+            raise DatasetError(f"Dataset '{name}': {few}.\n{FETI_HELP}")
         return list_folders(name, path, {"train": kept})
 
     return FileSource(listing, (path, *(file for files in lists for file in files)), FETI_HELP)

@@ -5,49 +5,34 @@ train2017, however small and crowds included, 860,001 of them; boxes enlarged to
 image goes.
 """
 
-from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.listing import Images
-from tcnaps.datasets.readers.shared import AGAIN, check_present, read_json
+from tcnaps.datasets.listing import ImageFile, Images
+from tcnaps.datasets.readers.shared import check_present, read_json
 
 BOX_SCALE = 1.2  # MSCOCOConverter's box_scale_ratio
 ANNOTATIONS = "annotations/instances_train2017.json"
 
 
-def mscoco(folder: Path) -> dict[str, Images]:
-    """The 80 categories of MSCOCO's objects, in the annotations' order, each with its box.
-
-    Args:
-        folder: with train2017/ and the annotations.
-
-    Raises:
-        DatasetError: the annotations are missing or something else, or images are missing.
-    """
-    file = folder / ANNOTATIONS
+def mscoco(folder: Path) -> Images:
+    """The 80 categories of MSCOCO's objects, in the annotations' order, each with its box."""
+    file, place = folder / ANNOTATIONS, folder / "train2017"
     content = read_json(file, _only_boxes)
-    try:
-        categories = {entry["id"]: entry["name"] for entry in content["categories"]}
-        images = {entry["id"]: entry for entry in content["images"]}
-        members = defaultdict(list)
-        for number, (_, category, *_) in enumerate(content["annotations"]):
-            members[categories[category]].append(number)
-        of_images = [images[entry[0]] for entry in content["annotations"]]
-        files = [image["file_name"] for image in of_images]
-        boxes = np.array([entry[2:] for entry in content["annotations"]], dtype=np.float64).reshape(len(files), 4)
-        sizes = np.array([(image["width"], image["height"]) for image in of_images], dtype=np.int64).reshape(-1, 2)
-    except (KeyError, TypeError, ValueError) as error:
-        raise DatasetError(f"{file} is not MSCOCO's list of objects ({error!r}). {AGAIN}") from error
-    check_present(folder / "train2017", set(files), file.name)
-    positions = enlarged(boxes, sizes)
-    return {
-        category: Images(str(folder / "train2017"), tuple(files[k] for k in numbers), positions[numbers])
-        for category, numbers in members.items()
-    }
+    categories = {entry["id"]: entry["name"] for entry in content["categories"]}
+    by_id = {entry["id"]: entry for entry in content["images"]}
+    names = [categories[category] for _, category, *_ in content["annotations"]]
+    of_images = [by_id[image] for image, *_ in content["annotations"]]
+    boxes = np.array([box for _, _, *box in content["annotations"]], np.float64).reshape(len(names), 4)
+    sizes = np.array([(image["width"], image["height"]) for image in of_images], np.int64).reshape(-1, 2)
+    paths = [str(place / image["file_name"]) for image in of_images]
+    check_present(place, {image["file_name"] for image in of_images}, file.name)
+    images: Images = {}
+    for name, path, box in sorted(zip(names, paths, enlarged(boxes, sizes).tolist()), key=lambda entry: entry[0]):
+        images.setdefault(name, []).append(ImageFile(path, tuple(box)))
+    return images
 
 
 def enlarged(
@@ -58,7 +43,6 @@ def enlarged(
     Args:
         boxes: left, top, width and height, from the middle of the first pixel.
         sizes: width and height of each box's image.
-        scale: of width and height.
 
     Returns:
         left, top, right and bottom, right and bottom exclusive. A box outside its image is left without pixels.

@@ -4,15 +4,12 @@ import json
 import os
 import re
 import unicodedata
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from tcnaps.config.settings import Resampling
 from tcnaps.config.storage import digest_of
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.listing import Images, Listing, SplitListing, read_path
+from tcnaps.datasets.listing import ImageFile, Images
 
 AGAIN = "Download or unpack the dataset again."
 LEFTOVERS = frozenset(["thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", "@eadir"])  # of file managers
@@ -41,12 +38,7 @@ def some(names: Iterable[str], n: int = 3) -> str:
 def walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
     """Like `os.walk`, following links, but no folder is entered twice and the order is the same on every machine.
 
-    Yields:
-        a folder; the names of the folders in it; those of its files. Hidden files and what file managers leave behind
-        are left out.
-
-    Raises:
-        DatasetError: a folder can't be read, or a name is not UTF-8.
+    Hidden files and what file managers leave behind are left out.
     """
 
     def fail(error: OSError) -> None:
@@ -59,15 +51,19 @@ def walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
         for name in folders + files:
             if name.encode(errors="replace") != os.fsencode(name):
                 raise DatasetError(f"{place}: the name {os.fsencode(name)!r} is not UTF-8. Rename it.")
-        seen = [n for n in folders + files if not n.startswith(".") and n.casefold() not in LEFTOVERS]
         inner = {}
-        for name in sorted(set(folders).intersection(seen), key=natural_key):
+        for name in _in_order(folders):
             real = os.path.realpath(os.path.join(place, name))
             if real not in entered:
                 entered.add(real)
                 inner[name] = real
         folders[:] = inner
-        yield place, list(inner), sorted(set(files).intersection(seen), key=natural_key)
+        yield place, list(inner), _in_order(files)
+
+
+def _in_order(names: list[str]) -> list[str]:
+    seen = (name for name in names if not name.startswith(".") and name.casefold() not in LEFTOVERS)
+    return sorted(seen, key=natural_key)
 
 
 def stamp(paths: Iterable[Path], base: Path) -> str:
@@ -77,55 +73,23 @@ def stamp(paths: Iterable[Path], base: Path) -> str:
         paths: of files, whose sizes and times of change count; and of folders, of which those of all folders below do.
         base: names are taken relative to it, so that a dataset may be moved.
     """
-    facts = []
-    for path in paths:
-        for place in [place for place, _, _ in walk(path)] if path.is_dir() else [path]:
-            status = os.stat(place)
-            size = None if path.is_dir() else status.st_size
-            facts.append([os.path.relpath(place, base), size, status.st_mtime_ns])
-    return digest_of(facts)
+    places = (place for path in paths for place in ((p for p, _, _ in walk(path)) if path.is_dir() else [path]))
+    found = ((place, os.stat(place)) for place in places)
+    return digest_of([[os.path.relpath(p, base), not os.path.isdir(p) and s.st_size, s.st_mtime_ns] for p, s in found])
 
 
-@dataclass(frozen=True)
-class Classes:
-    """All classes of a published dataset, before they are split.
+def by_class(folder: Path, pairs: Iterable[tuple[str, str]], listed_in: str = "") -> Images:
+    """The images of each class, both in natural order, from pairs of class and file.
 
-    Attributes:
-        images: by class name.
-        superclasses: of every class by its name, where there are any.
-        splits: the dataset's own; without them all classes are for testing.
-        read, resampling: see `Listing`.
+    Where they are from a list of the dataset's own, called `listed_in`, all files must be there.
     """
-
-    images: dict[str, Images]
-    superclasses: dict[str, str] | None = None
-    splits: dict[str, tuple[str, ...]] | None = None
-    read: Callable = read_path
-    resampling: Resampling | None = None
-
-    def listing(self, splits: dict[str, tuple[str, ...]], notes: Iterable[str] = ()) -> Listing:
-        """The classes in these splits. EXIF's orientation is ignored: published figures were made so."""
-        listings = {}
-        for split, names in splits.items():
-            above = tuple(self.superclasses[name] for name in names) if self.superclasses else None
-            listings[split] = SplitListing(names, tuple(self.images[name] for name in names), above)
-        return Listing(listings, self.read, self.resampling, orient=False, notes=tuple(notes))
-
-
-def by_class(folder: Path, pairs: Iterable[tuple[str, str]], listed_in: str = "") -> dict[str, Images]:
-    """The images of each class, in the natural order of their files.
-
-    Args:
-        folder: what the files are relative to.
-        pairs: names of class and file.
-        listed_in: the name of the dataset's list that they are from, if any: then all files must be there.
-    """
-    files = defaultdict(list)
-    for name, file in pairs:
-        files[name].append(file)
+    pairs = sorted(pairs, key=lambda pair: (natural_key(pair[0]), natural_key(pair[1])))
     if listed_in:
-        check_present(folder, [file for members in files.values() for file in members], listed_in)
-    return {name: Images(str(folder), tuple(sorted(members, key=natural_key))) for name, members in files.items()}
+        check_present(folder, [file for _, file in pairs], listed_in)
+    images: Images = {}
+    for name, file in pairs:
+        images.setdefault(name, []).append(ImageFile(os.path.join(folder, file)))
+    return images
 
 
 def check_present(folder: Path, names: Iterable[str], listed_in: str) -> None:
@@ -139,15 +103,9 @@ def check_present(folder: Path, names: Iterable[str], listed_in: str) -> None:
 
 
 def read_text(path: Path) -> str:
-    """A text file.
-
-    Raises:
-        DatasetError: the file can't be read or isn't UTF-8.
-    """
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise DatasetError(f"{path} is not a file. Correct the path.")  # reading a device or a pipe could take for ever
+    """The content of a text file."""
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise DatasetError(f"{path} can't be read ({error.strerror}). Check the path and its permissions.") from error
     except UnicodeDecodeError as error:
@@ -155,16 +113,12 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path, object_hook: Callable[[dict], object] | None = None) -> dict:
-    """A JSON file whose outermost value is an object.
-
-    Raises:
-        DatasetError: see `read_text`; or the file is something else.
-    """
+    """A JSON file whose outermost value is an object."""
     text = read_text(path)
     try:
         content = json.loads(text, object_hook=object_hook)
+        if not isinstance(content, dict):
+            raise ValueError("it holds no object")
     except (ValueError, RecursionError) as error:
         raise DatasetError(f"{path} is not JSON that can be read ({error}). Get the published file.") from error
-    if not isinstance(content, dict):
-        raise DatasetError(f"{path} is not a JSON object. Get the published file.")
     return content

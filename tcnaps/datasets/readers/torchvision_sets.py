@@ -18,25 +18,25 @@ its Traffic Sign is GTSRB's official training set, of 39,209 images, where torch
 the competition of 2011 (26,640) and the official test set (12,630). For Meta-Dataset's very images, use its records.
 """
 
-import io
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import UInt8
-from PIL import Image
 
 from tcnaps.config import settings
-from tcnaps.datasets.decoding import ImageError, read_file
+from tcnaps.datasets.decoding import to_rgb
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.listing import FileSource, ImageFile, Images, Listing
+from tcnaps.datasets.listing import FileSource, ImageFile, Images, Listing, read_file
 from tcnaps.datasets.preparing import MissingFiles
 from tcnaps.datasets.readers.csv_lists import list_files, match_classes, read_list, splits_of
+from tcnaps.datasets.readers.folders import superclasses
 from tcnaps.datasets.readers.mscoco import ANNOTATIONS, mscoco
-from tcnaps.datasets.readers.shared import AGAIN, Classes, by_class, natural_key, read_text
+from tcnaps.datasets.readers.shared import AGAIN, by_class, read_text
 
 # Of GTSRB's classes 00000 to 00042, from Meta-Dataset's meta_dataset/dataset_conversion/TrafficSign_labels.txt.
 TRAFFIC_SIGNS = (
@@ -69,31 +69,33 @@ def open_torchvision(name: str, dataset: settings.Torchvision, root: Path) -> Fi
         fetch = partial(_download, name, kind, base, needs, by_hand) if dataset.download else fetch
 
     def listing() -> Listing:
-        classes = layout.classes(folder)
+        try:
+            found = replace(layout.listing(folder), orient=False)  # published figures were made so
+        except DatasetError:
+            raise
+        except Exception as error:  # of any kind, from the depths of a damaged list or archive
+            raise DatasetError(f"Dataset '{name}': {kind} in {folder} can't be read ({error!r}). {AGAIN}") from error
         if not lists:
-            everything = {"test": tuple(sorted(classes.images, key=natural_key))}
-            return classes.listing(classes.splits or everything)
+            return found
+        images = {name: of_class for part in found.splits.values() for name, of_class in part.items()}
         listed = splits_of(read_list(lists[0]))
-        return classes.listing(*match_classes(listed, classes.images, dataset.splits, classes.superclasses))
+        splits, notes = match_classes(listed, images, dataset.splits, found.superclasses)
+        chosen = {split: {name: images[name] for name in names} for split, names in splits.items()}
+        return replace(found, splits=chosen, notes=notes)
 
     return FileSource(listing, (*needs, *lists), help, fetch)
 
 
 def _download(name: str, kind: str, base: Path, needs: tuple[Path, ...], by_hand: str) -> None:
-    """Has torchvision download a dataset; other processes that want it too wait."""
+    """Has torchvision download a dataset that isn't there."""
     import torchvision
-    from filelock import FileLock
 
     if all(path.exists() for path in needs):
         return
     try:
         base.mkdir(parents=True, exist_ok=True)
-        with FileLock(base / ".download.lock"):
-            if not all(path.exists() for path in needs):
-                for options in LAYOUTS[kind].downloads:
-                    getattr(torchvision.datasets, kind)(base, download=True, **options)
-        if missing := [path for path in needs if not path.exists()]:
-            raise FileNotFoundError(f"there is still no {missing[0]}")
+        for options in LAYOUTS[kind].downloads:
+            getattr(torchvision.datasets, kind)(base, download=True, **options)
     except Exception as error:  # of the network, the disk, or the archives
         raise MissingFiles(  # what is prepared holds even where there is no network
             f"Dataset '{name}': torchvision could not download {kind} to {base} ({error}). Try again, or set "
@@ -101,51 +103,44 @@ def _download(name: str, kind: str, base: Path, needs: tuple[Path, ...], by_hand
         ) from error
 
 
-def _in_folders(folder: Path, pattern: str, depth: int = 1) -> dict[str, Images]:
+def _in_folders(folder: Path, pattern: str, depth: int = 1) -> Images:
     """Images by the last `depth` folders that they lie in."""
     files = [path.relative_to(folder) for path in folder.glob(pattern)]
     return by_class(folder, (("/".join(file.parts[-1 - depth : -1]), file.as_posix()) for file in files))
 
 
-def omniglot(folder: Path) -> Classes:
+def omniglot(folder: Path) -> Listing:
     """Characters by alphabet. Without a split file the background set is for training, the evaluation set for testing.
 
     Meta-Dataset takes five of the background set's alphabets for validation.
     """
-    images, splits = {}, {}
-    for split, part in (("train", "images_background"), ("test", "images_evaluation")):
-        found = _in_folders(folder / part, "*/*/*.png", depth=2)
-        splits[split] = tuple(sorted(found, key=natural_key))
-        images |= found
-    return Classes(images, {name: name.partition("/")[0] for name in images}, splits, read=read_inverted)
+    parts = {"train": "images_background", "test": "images_evaluation"}
+    splits = {split: _in_folders(folder / part, "*/*/*.png", depth=2) for split, part in parts.items()}
+    names = [name for images in splits.values() for name in images]
+    return Listing(splits, superclasses(names), read=read_inverted)
 
 
-def aircraft(folder: Path) -> Classes:
+def aircraft(folder: Path) -> Listing:
     """The 100 variants of FGVC-Aircraft, each image with its box."""
     data = folder / "data"
-    try:
-        lines = [read_text(data / f"images_variant_{part}.txt").splitlines() for part in ("trainval", "test")]
-        variants = dict(line.strip().split(maxsplit=1) for line in sum(lines, []) if line.strip())
-        rows = (line.split() for line in read_text(data / "images_box.txt").splitlines())
-        boxes = {row[0]: list(map(int, row[1:])) for row in rows if row}
-        files = ((variant, f"{name}.jpg") for name, variant in variants.items())
-        images = by_class(data / "images", files, "images_variant_*.txt")
-        for variant, found in images.items():
-            positions = np.array([boxes[file.removesuffix(".jpg")] for file in found.names], dtype=np.int64)
-            images[variant] = replace(found, positions=positions.reshape(len(found), 4))
-    except (KeyError, ValueError) as error:
-        if isinstance(error, DatasetError):
-            raise
-        raise DatasetError(f"The lists in {data} lack a variant or a box of an image ({error!r}). {AGAIN}") from error
-    return Classes(images, read=read_box)
+
+    def table(name: str) -> list[list[str]]:
+        return [line.strip().split(maxsplit=1) for line in read_text(data / name).splitlines() if line.strip()]
+
+    rows = table("images_variant_trainval.txt") + table("images_variant_test.txt")
+    images = by_class(data / "images", ((variant, f"{name}.jpg") for name, variant in rows), "images_variant_*.txt")
+    boxes = {name: tuple(map(int, box.split())) for name, box in table("images_box.txt")}
+    for variant, found in images.items():
+        images[variant] = [ImageFile(image.path, boxes[Path(image.path).stem]) for image in found]
+    return Listing({"test": images}, read=read_box)
 
 
-def textures(folder: Path) -> Classes:
+def textures(folder: Path) -> Listing:
     """The 47 textures of DTD."""
-    return Classes(_in_folders(folder / "images", "*/*.jpg"))
+    return Listing({"test": _in_folders(folder / "images", "*/*.jpg")})
 
 
-def flowers(folder: Path) -> Classes:
+def flowers(folder: Path) -> Listing:
     """The 102 kinds of Oxford Flowers, called as in Meta-Dataset: "001.pink primrose".
 
     Before torchvision 0.22, which brings their names, they are called "001" and so on.
@@ -155,61 +150,62 @@ def flowers(folder: Path) -> Classes:
 
     names = getattr(Flowers102, "classes", [""] * 102)
     kinds = {label: f"{label:03d}.{name}".rstrip(".") for label, name in enumerate(names, start=1)}
-    try:
-        labels = loadmat(folder / "imagelabels.mat")["labels"].ravel().tolist()
-        pairs = [(kinds[label], f"image_{number:05d}.jpg") for number, label in enumerate(labels, start=1)]
-    except Exception as error:  # of any kind, from the depths of a damaged file
-        raise DatasetError(f"{folder / 'imagelabels.mat'} can't be read ({error!r}). {AGAIN}") from error
-    return Classes(by_class(folder / "jpg", pairs, "imagelabels.mat"))
+    labels = loadmat(folder / "imagelabels.mat")["labels"].ravel().tolist()
+    pairs = [(kinds[label], f"image_{number:05d}.jpg") for number, label in enumerate(labels, start=1)]
+    return Listing({"test": by_class(folder / "jpg", pairs, "imagelabels.mat")})
 
 
-def traffic_signs(folder: Path) -> Classes:
+def traffic_signs(folder: Path) -> Listing:
     """The 43 signs of GTSRB, called as in Meta-Dataset: "14.Stop"."""
     import pandas
 
     tested, table = "GTSRB/Final_Test/Images", folder / "GT-final_test.csv"
     files = [path.relative_to(folder) for path in (folder / "GTSRB" / "Training").glob("*/*.ppm")]
-    try:
-        rows = pandas.read_csv(table, sep=";", usecols=["Filename", "ClassId"], dtype={"Filename": str, "ClassId": int})
-        pairs = [(int(file.parts[-2]), file.as_posix()) for file in files]
-        pairs += [(label, f"{tested}/{file}") for file, label in zip(rows["Filename"], rows["ClassId"])]
-        named = [(f"{label:02d}.{dict(enumerate(TRAFFIC_SIGNS))[label]}", file) for label, file in pairs]
-    except (OSError, ValueError, KeyError) as error:
-        raise DatasetError(f"{folder} holds other classes than 00000 to 00042 ({error!r}). {AGAIN}") from error
-    return Classes(by_class(folder, named, table.name))
+    rows = pandas.read_csv(table, sep=";", usecols=["Filename", "ClassId"], dtype={"Filename": str, "ClassId": int})
+    pairs = [(int(file.parts[-2]), file.as_posix()) for file in files]
+    pairs += [(label, f"{tested}/{file}") for file, label in zip(rows["Filename"], rows["ClassId"])]
+    named = [(f"{label:02d}.{dict(enumerate(TRAFFIC_SIGNS))[label]}", file) for label, file in pairs]
+    return Listing({"test": by_class(folder, named, table.name)})
 
 
-def read_inverted(image: ImageFile) -> UInt8[np.ndarray, "height width"]:
-    """Grey levels of an image file, black and white exchanged."""
-    return 255 - np.asarray(_decoded(image.path, "L"))
+def objects(folder: Path) -> Listing:
+    """MSCOCO's objects, each cut out by its box."""
+    return Listing({"test": mscoco(folder)}, read=read_box)
+
+
+def arrays(kind: str, file: str, folder: Path) -> Listing:
+    """The test images of MNIST, CIFAR10 or CIFAR100, in `file`, as torchvision's class `kind` reads and checks them."""
+    import torchvision
+
+    base = folder.parents[LAYOUTS[kind].folder.count("/")]
+    with warnings.catch_warnings(action="ignore"):  # some versions of NumPy warn of pickles as old as CIFAR's
+        opened = getattr(torchvision.datasets, kind)(base, train=False)
+    pixels, labels = np.ascontiguousarray(opened.data), np.asarray(opened.targets)
+    rows = {name: np.flatnonzero(labels == label).tolist() for label, name in enumerate(opened.classes)}
+    images = {
+        name: [ImageFile(str(folder / file), (row,)) for row in of_class] for name, of_class in rows.items() if of_class
+    }
+    # The pixels are few enough to go to other processes.
+    return Listing({"test": images}, read=partial(read_row, pixels), resampling="lanczos")
+
+
+def read_inverted(image: ImageFile) -> UInt8[np.ndarray, "height width 3"]:
+    """Pixels of an image file, black and white exchanged."""
+    return 255 - np.asarray(to_rgb(read_file(image), fast=False, orient=False))
 
 
 def read_box(image: ImageFile) -> UInt8[np.ndarray, "height width 3"]:
-    """What lies in a box of an image file: left, top, right and bottom, the first numbers of the image's position.
+    """What lies in a box of an image file: left, top, right and bottom, the numbers of the image's position.
 
     JPEGs are decoded with the accurate DCT, as by Meta-Dataset, whatever the study's: it cuts with Pillow.
-
-    Raises:
-        ImageError: it can't be decoded, or the box does not lie within it.
     """
-    decoded = _decoded(image.path, "RGB")
-    left, top, right, bottom = box = image.position[:4]
+    decoded = to_rgb(read_file(image), fast=False, orient=False)
+    left, top, right, bottom = image.position
     if not (0 <= left < right <= decoded.width and 0 <= top < bottom <= decoded.height):
-        raise ImageError(f"the box {box} does not lie within its {decoded.width} x {decoded.height} pixels.")
-    return np.asarray(decoded.crop(box))
-
-
-def _decoded(path: str, mode: str) -> Image.Image:
-    encoded = read_file(path)
-    try:
-        return Image.open(io.BytesIO(encoded), formats=("JPEG", "PNG")).convert(mode)
-    except Exception as error:  # Pillow lets slip whatever damaged bytes make it stumble over
-        raise ImageError(f"it is empty, damaged, cut short, or neither JPEG nor PNG ({error}).") from error
-
-
-def objects(folder: Path) -> Classes:
-    """MSCOCO's objects, each cut out by its box."""
-    return Classes(mscoco(folder), read=read_box)
+        raise DatasetError(
+            f"the box {image.position} does not lie within its {decoded.width} x {decoded.height} pixels."
+        )
+    return np.asarray(decoded.crop(image.position))
 
 
 def read_row(pixels: UInt8[np.ndarray, "n_images ..."], image: ImageFile) -> UInt8[np.ndarray, "..."]:
@@ -217,44 +213,13 @@ def read_row(pixels: UInt8[np.ndarray, "n_images ..."], image: ImageFile) -> UIn
     return pixels[image.position[0]]
 
 
-def arrays(kind: str, file: str, folder: Path) -> Classes:
-    """The test images of MNIST, CIFAR10 or CIFAR100, as torchvision reads and checks them.
+class Layout(NamedTuple):
+    """Where torchvision puts a dataset, and how it is read from there."""
 
-    Args:
-        kind: torchvision's class.
-        file: that holds the test images.
-        folder: where torchvision has unpacked the files.
-    """
-    import torchvision
-
-    base = folder.parents[LAYOUTS[kind].folder.count("/")]
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # some versions of NumPy warn of pickles as old as CIFAR's
-            opened = getattr(torchvision.datasets, kind)(base, train=False)
-        pixels, labels = np.ascontiguousarray(opened.data), np.asarray(opened.targets)
-        rows = {name: np.flatnonzero(labels == label)[:, None] for label, name in enumerate(opened.classes)}
-    except Exception as error:  # its readers let slip whatever damaged bytes make them stumble over
-        raise DatasetError(f"torchvision can't read {kind} in {base} ({error}). Delete it. {AGAIN}") from error
-    images = {name: Images(str(folder), (file,), members) for name, members in rows.items() if len(members)}
-    return Classes(images, read=partial(read_row, pixels), resampling="lanczos")  # few enough to go to other processes
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where torchvision puts a dataset, and how it is read from there.
-
-    Attributes:
-        folder: below torchvision's root.
-        needs: what must be in it.
-        classes: reads them, given the folder.
-        downloads: the arguments of torchvision's class, once for each part that it downloads.
-    """
-
-    folder: str
-    needs: tuple[str, ...]
-    classes: Callable[[Path], Classes]
-    downloads: Iterable[dict] = ()
+    folder: str  # below torchvision's root
+    needs: tuple[str, ...]  # what must be in it
+    listing: Callable[[Path], Listing]
+    downloads: Iterable[dict] = ()  # the arguments of torchvision's class for each part that it downloads
 
 
 AIRCRAFT = ("data/images", "data/images_box.txt", "data/images_variant_trainval.txt", "data/images_variant_test.txt")
