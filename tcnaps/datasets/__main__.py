@@ -11,7 +11,7 @@ from tcnaps.config.settings import Miniature
 from tcnaps.config.storage import write_text
 from tcnaps.datasets import preparation
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.preparing import NOT_PREPARED, MissingFiles, ensure_prepared, layout_of, state
+from tcnaps.datasets.preparing import MissingFiles, ensure_prepared, layout_of, state
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,22 +22,19 @@ def main(arguments: list[str] | None = None) -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 1
-    errors = []
-    try:
-        for name in dict.fromkeys(options.dataset or study.datasets):
-            try:
-                if name not in study.datasets:
-                    raise DatasetError(f"The study has no dataset '{name}'; it has: {', '.join(study.datasets)}.")
-                (_list if options.list else _prepare)(study, name, options)
-            except (DatasetError, ImportError, OSError) as error:
-                errors.append(f"{name}: {error}")  # the other datasets come first
-    except KeyboardInterrupt:
-        errors.append("Interrupted. What is finished is kept: the same command goes on from there.")
-        return 130
-    finally:
-        for error in errors:
-            print(error, file=sys.stderr)
-    return 1 if errors else 0
+    status = 0
+    for name in dict.fromkeys(options.dataset or study.datasets):
+        try:
+            if name not in study.datasets:
+                raise DatasetError(f"The study has no dataset of this name; it has: {', '.join(study.datasets)}.")
+            (_list if options.list else _prepare)(study, name, options)
+        except (DatasetError, ImportError, OSError) as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            status = 1
+        except KeyboardInterrupt:
+            print("Interrupted. What is finished is kept: the same command goes on from there.", file=sys.stderr)
+            return 130
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -76,7 +73,7 @@ def _list(study: Study, name: str, options: argparse.Namespace) -> None:
         place = made.place(project_root() / study.data_folder)
         index, reason = state(made, place)
         if index is None:
-            print("  not prepared" + ("" if reason == NOT_PREPARED else f": {reason}"))
+            print(f"  not prepared: {reason}")
         else:
             layouts = [f"{split}: {layout_of(entry)}" for split, entry in index["splits"].items()]
             print(f"  prepared in {place}", *layouts, *index["notes"], sep="\n  ")

@@ -16,6 +16,7 @@ from tqdm.auto import tqdm
 from tcnaps.config.storage import replacing
 from tcnaps.datasets.image_source import DatasetError
 
+IMAGES_PER_PROCESS = 2000  # a process for fewer takes longer to start than it saves
 IDLE_SECONDS = 30  # after which a process ends whose parent was killed
 
 
@@ -30,13 +31,6 @@ class Chunk:
     class_index: int
     n_images: int
     task: Any
-
-
-def n_jobs_for(n_images: int, images_per_process: int) -> int:
-    """As many processes as there are cores, fewer where they would take longer to start than they save."""
-    import joblib  # slow to import, and not needed for what is prepared already
-
-    return max(1, min(joblib.cpu_count(), n_images // images_per_process))
 
 
 def create(file: Path, shape: tuple[int, ...], dtype: type = np.uint8) -> np.memmap:
@@ -65,7 +59,12 @@ def create(file: Path, shape: tuple[int, ...], dtype: type = np.uint8) -> np.mem
 
 
 def fill(
-    arrays: Mapping[str, np.memmap], chunks: Sequence[Chunk], work: Callable, n_jobs: int, progress: Path, name: str
+    arrays: Mapping[str, np.memmap],
+    chunks: Sequence[Chunk],
+    work: Callable,
+    progress: Path,
+    name: str,
+    n_jobs: int | None = None,
 ) -> list[tuple[Chunk, int, int, str]]:
     """Fills arrays, from `create`, except for what an earlier attempt has finished.
 
@@ -75,6 +74,7 @@ def fill(
         progress: a file with the checksum of every finished chunk. One with unreadable images is never finished, so
             that these are tried again.
         name: for the progress bar.
+        n_jobs: how many processes work; None takes one per core, fewer for few images.
 
     Returns:
         of each image that can't be read its chunk, number within the chunk, row within the array, and the reason.
@@ -90,7 +90,7 @@ def fill(
     left = [k for k in range(len(chunks)) if not finished[k] or finished[k] != zlib.crc32(pixels_of(k))]
     total, to_make = sum(past.values()), sum(chunks[k].n_images for k in left)
     with tqdm(total=total, initial=total - to_make, desc=name, unit="image", leave=False, disable=None) as bar:
-        for k, (pixels, reasons) in zip(left, _made(work, [chunks[k].task for k in left], n_jobs)):
+        for k, (pixels, reasons) in zip(left, _made(work, [chunks[k] for k in left], n_jobs)):
             pixels_of(k)[:] = pixels
             if not reasons:
                 finished[k] = zlib.crc32(pixels_of(k))
@@ -101,13 +101,16 @@ def fill(
     return unreadable
 
 
-def _made(work: Callable, tasks: list, n_jobs: int) -> Iterator[tuple[np.ndarray, dict[int, str]]]:
-    """What `work` makes of each task, in order; one job works in this process."""
-    import joblib
+def _made(work: Callable, chunks: list[Chunk], n_jobs: int | None) -> Iterator[tuple[np.ndarray, dict[int, str]]]:
+    """What `work` makes of each chunk, in order; one job works in this process."""
+    import joblib  # slow to import, and not needed for what is prepared already
 
+    n_jobs = n_jobs or max(1, min(joblib.cpu_count(), sum(chunk.n_images for chunk in chunks) // IMAGES_PER_PROCESS))
     options = {"batch_size": 1, "max_nbytes": None, "idle_worker_timeout": IDLE_SECONDS}
     try:
-        yield from joblib.Parallel(n_jobs, return_as="generator", **options)(joblib.delayed(work)(t) for t in tasks)
+        yield from joblib.Parallel(n_jobs, return_as="generator", **options)(
+            joblib.delayed(work)(c.task) for c in chunks
+        )
     except (BrokenProcessPool, MemoryError) as error:
         raise DatasetError(
             "A process that makes images was killed or ran out of memory. Use fewer processes (--processes), or look "

@@ -24,9 +24,8 @@ except ImportError:  # optional: needed for the fast DCT alone
     simplejpeg = None
 
 Image.init()
-# No formats with weak signatures (TGA: any bytes may look like one), and none that are programs (EPS).
-_WANTED = ("JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000", "AVIF")
-FORMATS = tuple(name for name in _WANTED if name in Image.OPEN)  # older versions of Pillow don't know AVIF
+# Those that this Pillow reads; none with weak signatures (any bytes may look like TGA), no programs (EPS).
+FORMATS = tuple(name for name in "JPEG PNG GIF BMP TIFF WEBP PPM JPEG2000 AVIF".split() if name in Image.OPEN)
 RESAMPLERS = {"bilinear": Image.Resampling.BILINEAR, "lanczos": Image.Resampling.LANCZOS}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from tcnaps.config import project_root, settings
-from tcnaps.datasets.arrays import Chunk, n_jobs_for
+from tcnaps.datasets.arrays import Chunk
 from tcnaps.datasets.decoding import decode, square
 from tcnaps.datasets.image_source import SPLITS, DatasetError
 from tcnaps.datasets.listing import FileSource, ImageFile, Listing
@@ -26,7 +26,6 @@ READERS = {  # source -> module and function (name, dataset, project's root) -> 
     "torchvision": ("torchvision_sets", "open_torchvision"),
 }
 IMAGES_PER_CHUNK = 128
-IMAGES_PER_PROCESS = 4000  # a process for fewer takes longer to start than it saves
 
 
 def preparation(
@@ -57,8 +56,7 @@ def preparation(
         resampling = dataset.resampling or listing.resampling or decoding.resampling
         options = {"size": image_size, "resampling": resampling, "jpeg_dct": decoding.jpeg_dct}
         work = partial(decode_images, read=listing.read, orient=listing.orient, **options)
-        n_images = sum(chunk.n_images for chunk in chunks)
-        return Plan(layouts, chunks, work, processes or n_jobs_for(n_images, IMAGES_PER_PROCESS), listing.notes)
+        return Plan(layouts, chunks, work, processes, listing.notes)
 
     def facts() -> str:
         if missing := [path for path in source.needs if not os.path.exists(path)]:  # False for over-long ones, too

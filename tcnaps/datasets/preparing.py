@@ -56,7 +56,7 @@ class Plan:
     layouts: Mapping[str, SplitLayout]
     chunks: Sequence[arrays.Chunk]
     work: Callable
-    n_jobs: int = 1
+    n_jobs: int | None = None
     notes: Sequence[str] = ()
 
 
@@ -184,17 +184,15 @@ def _make(preparation: Preparation, place: Path) -> dict:
     files = {split: place / f"{split}.npy.partial" for split in plan.layouts}
     sizes = {split: sum(layout.class_sizes) for split, layout in plan.layouts.items()}
     opened = {split: arrays.create(file, (sizes[split], size, size, 3)) for split, file in files.items()}
-    failed = arrays.fill(opened, plan.chunks, plan.work, plan.n_jobs, progress, preparation.dataset)
+    failed = arrays.fill(opened, plan.chunks, plan.work, progress, preparation.dataset, plan.n_jobs)
     notes = list(plan.notes)
     if failed:
         preparation.stamp()  # raises if a whole disk has gone
         layouts = _leave_out(preparation, place, plan, failed, files)
         notes.insert(0, f"unreadable images left out: {len(failed):,}, listed in {place / REPORT}")
-    entries = {
-        split: {"bytes": file.stat().st_size, "sha256": file_digest(file)} | layouts[split]
-        for split, file in files.items()
-    }
+    entries = {}
     for split, file in files.items():
+        entries[split] = {"bytes": file.stat().st_size, "sha256": file_digest(file)} | layouts[split]
         os.replace(file, place / f"{split}.npy")
     index = {"dataset": preparation.dataset, "image_size": size, "recipe": dict(preparation.recipe)}
     index |= {"splits": entries, "notes": notes, "stamp": stamp}

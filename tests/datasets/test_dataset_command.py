@@ -89,7 +89,7 @@ def test_only_some_datasets(study, capsys):
     said = capsys.readouterr().out
     assert said.count("digits test") == 1 and "photographs" not in said
     assert run(study, "--dataset", "cats") == 1
-    assert "The study has no dataset 'cats'; it has: birds, photographs, digits." in capsys.readouterr().err
+    assert "cats: The study has no dataset of this name; it has: birds, photographs, digits." in capsys.readouterr().err
 
 
 def test_an_interruption_says_how_to_go_on(study, monkeypatch, capsys):
@@ -120,9 +120,9 @@ def test_a_list_says_what_is_there_and_what_is_missing(study, photographs, tmp_p
     (photographs / "test" / "test-4" / "0.png").write_bytes(b"")
     assert run(study, "--list") == 0
     said = capsys.readouterr().out
-    assert f"birds: folder, {tmp_path / 'birds'}\n  not prepared\n  missing: " in said
+    assert f"birds: folder, {tmp_path / 'birds'}\n  not prepared: nothing is there\n  missing: " in said
     assert f"there is no {tmp_path / 'birds'}. Images must lie" in said
-    assert f"photographs: folder, {photographs}\n  not prepared\n" in said
+    assert f"photographs: folder, {photographs}\n  not prepared: nothing is there\n" in said
     assert "digits: built in\n  not prepared" in said
     assert not (tmp_path / "data").exists()
     run(study)

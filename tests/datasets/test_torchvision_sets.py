@@ -3,7 +3,6 @@
 import hashlib
 import json
 import pickle
-import re
 import shutil
 import struct
 
@@ -16,12 +15,18 @@ from scipy.io import savemat
 
 from tcnaps.config import settings
 from tcnaps.datasets import DatasetError, open_source
-from tcnaps.datasets.decoding import ImageError
 from tcnaps.datasets.listing import ImageFile
 from tcnaps.datasets.readers import mscoco
 from tcnaps.datasets.readers.torchvision_sets import LAYOUTS, TRAFFIC_SIGNS, open_torchvision, read_box, read_inverted
 
 DIGITS = ["0 - zero", "1 - one", "2 - two"]
+PARTS = {  # of Omniglot: folder -> number of images
+    "background/Greek/character02": 2,
+    "background/Greek/character10": 1,
+    "background/Latin/character01": 2,
+    "evaluation/Tengwar/character01": 3,
+    "evaluation/Atemayar_Qelisayer/character01": 1,
+}
 
 
 def section(name, **keys):
@@ -46,17 +51,10 @@ def save(path, seed=0, size=(12, 10), mode="RGB"):
 
 
 @pytest.fixture
-def omniglot(tmp_path, monkeypatch):
-    for part, alphabet, character, count in (
-        ("background", "Greek", "character02", 2),
-        ("background", "Greek", "character10", 1),
-        ("background", "Latin", "character01", 2),
-        ("evaluation", "Tengwar", "character01", 3),
-        ("evaluation", "Atemayar_Qelisayer", "character01", 1),
-    ):
+def omniglot(tmp_path):
+    for place, count in PARTS.items():
         for k in range(count):
-            folder = tmp_path / "data" / "omniglot-py" / f"images_{part}" / alphabet / character
-            save(folder / f"0{k}_0{k}.png", k, mode="1")
+            save(tmp_path / "data" / "omniglot-py" / f"images_{place}" / f"0{k}_0{k}.png", k, mode="1")
     return tmp_path
 
 
@@ -94,7 +92,7 @@ def write_coco(folder, annotations, sizes=((40, 30), (20, 60))):
 
 
 @pytest.fixture
-def mnist(tmp_path, monkeypatch):
+def mnist(tmp_path):
     """Twelve test images of three digits. Returns their pixels and labels."""
     folder = tmp_path / "data" / "MNIST" / "raw"
     folder.mkdir(parents=True)
@@ -144,22 +142,20 @@ def test_omniglot_keeps_its_own_split_and_has_alphabets(omniglot):
             "Tengwar/character01": ["00_00.png", "01_01.png", "02_02.png"],
         },
     }
-    assert listing.splits["train"].superclasses == ("Greek", "Greek", "Latin")
-    assert listing.splits["test"].superclasses == ("Atemayar_Qelisayer", "Tengwar")
-    image = listing.splits["test"].images[1][2]
-    stored = np.asarray(Image.open(image.path).convert("L"))
+    assert set(listing.superclasses.values()) == {"Greek", "Latin", "Atemayar_Qelisayer", "Tengwar"}
+    image = listing.splits["test"]["Tengwar/character01"][2]
+    stored = np.asarray(Image.open(image.path).convert("RGB"))
     assert np.array_equal(pickle.loads(pickle.dumps(listing.read))(image), 255 - stored)  # white ink on black
 
 
 def test_a_split_file_may_name_alphabets(omniglot):
     (omniglot / "splits.json").write_text('{"train": ["Greek"], "valid": ["Latin"], "test": ["Tengwar/character01"]}')
     splits = opened(omniglot, "Omniglot", splits="splits.json").listing().splits
-    assert {split: part.class_names for split, part in splits.items()} == {
-        "train": ("Greek/character02", "Greek/character10"),
-        "valid": ("Latin/character01",),
-        "test": ("Tengwar/character01",),
+    assert {split: list(classes) for split, classes in splits.items()} == {
+        "train": ["Greek/character02", "Greek/character10"],
+        "valid": ["Latin/character01"],
+        "test": ["Tengwar/character01"],
     }
-    assert splits["valid"].superclasses == ("Latin",)
 
 
 # Aircraft, DTD, Flowers, GTSRB
@@ -171,36 +167,21 @@ def test_aircraft_are_cut_out_by_their_boxes(tmp_path):
     assert listed(listing) == {
         "test": {"Cessna 172": ["0000003.jpg"], "F-16A/B": ["0000001.jpg", "0000002.jpg", "0000004.jpg"]}
     }
-    images = listing.splits["test"].images[1]
+    images = listing.splits["test"]["F-16A/B"]
     assert [image.position for image in images] == [(1, 2, 21, 28), (1, 2, 20, 28), (1, 2, 23, 28)]
     whole = np.asarray(Image.open(data / "images" / "0000004.jpg"))
     assert np.array_equal(listing.read(images[2]), whole[2:28, 1:23])
 
 
-@pytest.mark.parametrize(
-    ("boxes", "message"),
-    [
-        ("0000001 1 2 3 4\n", r"lack a variant or a box .*KeyError\('0000002'\)"),
-        ("0000001 1 2 3\n", "lack a variant or a box"),
-        ("".join(f"000000{k} 1 2 3 4.5\n" for k in range(1, 5)), "lack a variant or a box .*4.5"),
-    ],
-)
-def test_wrong_boxes_of_aircraft_are_refused(tmp_path, boxes, message):
-    (write_aircraft(tmp_path) / "images_box.txt").write_text(boxes)
-    with pytest.raises(DatasetError, match=message):
-        opened(tmp_path, "FGVCAircraft").listing()
-
-
-def test_textures_are_whole_folders(tmp_path, monkeypatch):
+def test_textures_are_whole_folders(tmp_path):
     images = tmp_path / "data" / "dtd" / "dtd" / "images"
     for name in ("woven/woven_0002.jpg", "banded/banded_0010.jpg", "banded/banded_0009.jpg"):
         save(images / name)
     (images / "woven" / ".directory").write_text("left over")
     listing = opened(tmp_path, "DTD").listing()
     assert listed(listing) == {"test": {"banded": ["banded_0009.jpg", "banded_0010.jpg"], "woven": ["woven_0002.jpg"]}}
-    image = listing.splits["test"].images[0][1]
-    assert listing.read(image) == image.path == str(images / "banded" / "banded_0010.jpg")
-    assert not listing.orient
+    image = listing.splits["test"]["banded"][1]
+    assert listing.read(image) == (images / "banded" / "banded_0010.jpg").read_bytes() and not listing.orient
 
 
 def write_flowers(folder, labels):
@@ -219,15 +200,6 @@ def test_flowers_are_named_as_in_meta_dataset(tmp_path):
             "102.blackberry lily": ["image_00003.jpg"],
         }
     }
-    (folder / "jpg" / "image_00003.jpg").unlink()
-    with pytest.raises(DatasetError, match="1 of the 4 images that imagelabels.mat lists .*'image_00003.jpg'"):
-        opened(tmp_path, "Flowers102").listing()
-    write_flowers(folder, [3, 103])
-    with pytest.raises(DatasetError, match=r"imagelabels.mat can't be read \(KeyError\(103\)\)"):
-        opened(tmp_path, "Flowers102").listing()
-    (folder / "imagelabels.mat").write_bytes(b"no MATLAB file, but text of some length")
-    with pytest.raises(DatasetError, match="imagelabels.mat can't be read"):
-        opened(tmp_path, "Flowers102").listing()
 
 
 def test_the_names_of_flowers_and_signs_are_meta_dataset_s(reference):
@@ -260,21 +232,73 @@ def test_signs_of_both_sets_are_put_together(tmp_path, monkeypatch):
     }
 
 
+# What is wrong with lists and archives
+
+
+def wrong_boxes(folder):
+    (write_aircraft(folder) / "images_box.txt").write_text("0000001 1 2 3 4\n")
+
+
+def wrong_flowers(folder):
+    write_flowers(folder / "data" / "flowers-102", [3, 103])
+
+
+def damaged_flowers(folder):
+    write_flowers(folder / "data" / "flowers-102", [3])
+    (folder / "data" / "flowers-102" / "imagelabels.mat").write_bytes(b"no MATLAB file, but text of some length")
+
+
+def lost_flower(folder):
+    write_flowers(folder / "data" / "flowers-102", [3, 4])
+    (folder / "data" / "flowers-102" / "jpg" / "image_00002.jpg").unlink()
+
+
+def unknown_sign(folder):
+    write_signs(folder / "data" / "gtsrb")
+    (folder / "data" / "gtsrb" / "GT-final_test.csv").write_text("Filename;ClassId\n00000.ppm;43\n")
+
+
+def lost_sign(folder):
+    write_signs(folder / "data" / "gtsrb")
+    (folder / "data" / "gtsrb" / "GT-final_test.csv").write_text("Filename;ClassId\n00009.ppm;4\n")
+
+
+def lost_category(folder):
+    write_coco(folder, [(7, 2, [1, 1, 5, 5])])
+
+
+def broken_box(folder):
+    write_coco(folder, [(7, 1, [1, 1, 5])])
+
+
+def broken_annotations(folder):
+    write_coco(folder, []).write_text("{")
+
+
+def lost_photograph(folder):
+    write_coco(folder, [(7, 1, [1, 1, 5, 5])])
+    (folder / "data" / "train2017" / "000000000007.jpg").unlink()
+
+
 @pytest.mark.parametrize(
-    ("table", "message"),
+    ("name", "write", "message"),
     [
-        ("Filename;ClassId\n00000.ppm;43\n", "holds other classes than 00000 to 00042 .*43"),
-        ("Filename;ClassId\n00009.ppm;4\n", "1 of the 4 images that GT-final_test.csv lists are missing"),
-        ("Filename;ClassId\n00000.ppm;four\n", "holds other classes than .*four"),
-        ("Filename,ClassId\n00000.ppm,4\n", "holds other classes than"),
+        ("FGVCAircraft", wrong_boxes, r"'it': FGVCAircraft in .* can't be read \(KeyError\('000000[1-4]'\)\). Download"),
+        ("Flowers102", wrong_flowers, r"KeyError\(103\)"),
+        ("Flowers102", damaged_flowers, "Flowers102 in .* can't be read"),
+        ("Flowers102", lost_flower, "Images that imagelabels.mat lists .*'image_00002.jpg'"),
+        ("GTSRB", unknown_sign, "GTSRB in .* can't be read .*43"),
+        ("GTSRB", lost_sign, "Images that GT-final_test.csv lists are missing"),
+        ("CocoDetection", lost_category, r"CocoDetection in .* can't be read \(KeyError\(2\)"),
+        ("CocoDetection", broken_box, "CocoDetection in .* can't be read"),
+        ("CocoDetection", broken_annotations, "instances_train2017.json is not JSON"),
+        ("CocoDetection", lost_photograph, "Images that instances_train2017.json lists are missing"),
     ],
 )
-def test_wrong_lists_of_signs_are_refused(tmp_path, table, message):
-    folder = tmp_path / "data" / "gtsrb"
-    write_signs(folder)
-    (folder / "GT-final_test.csv").write_text(table)
+def test_wrong_lists_and_lost_images_are_refused(tmp_path, name, write, message):
+    write(tmp_path)
     with pytest.raises(DatasetError, match=message):
-        opened(tmp_path, "GTSRB").listing()
+        opened(tmp_path, name).listing()
 
 
 # MSCOCO
@@ -318,38 +342,14 @@ def test_objects_are_cut_out_by_their_boxes(tmp_path):
     assert listed(listing) == {
         "test": {"bottle": ["000000000007.jpg", "000000000009.jpg"], "person": ["000000000009.jpg", "000000000007.jpg"]}
     }  # without the toothbrush, of which there is none
-    bottles, people = listing.splits["test"].images
+    bottles, people = listing.splits["test"].values()
     assert bottles[0].position == tuple(naive_box([5, 5, 10, 10], 40, 30))
     assert people[0].position == bottles[1].position == (0, 0, 20, 60)
     whole = np.asarray(Image.open(bottles[0].path))
-    left, top, right, bottom = bottles[0].position[:4]
+    left, top, right, bottom = bottles[0].position
     read = pickle.loads(pickle.dumps(listing.read))
     assert np.array_equal(read(bottles[0]), whole[top:bottom, left:right])
     assert read(people[1]).shape == (2, 2, 3)
-
-
-def test_wrong_annotations_are_refused(tmp_path):
-    file = write_coco(tmp_path, [(7, 1, [1, 1, 5, 5])])
-    intact = json.loads(file.read_text())
-    for change in (
-        {"images": []},
-        {"categories": []},
-        {"annotations": [{"image_id": 7, "category_id": 1}]},
-        {"annotations": [{"image_id": 7, "category_id": 1, "bbox": [1, 2, 3]}]},
-        {"annotations": [{"image_id": 7, "category_id": 1, "bbox": ["a", 2, 3, 4]}]},
-        {"annotations": [{"image_id": 7, "category_id": 1, "bbox": [1, 2, 3, 4] * 2}]},
-    ):
-        file.write_text(json.dumps(intact | change))
-        with pytest.raises(DatasetError, match="instances_train2017.json is not MSCOCO's list of objects"):
-            opened(tmp_path, "CocoDetection").listing()
-    for content in ("[]", "{", "[" * 100_000):
-        file.write_text(content)
-        with pytest.raises(DatasetError, match="instances_train2017.json is not"):
-            opened(tmp_path, "CocoDetection").listing()
-    file.write_text(json.dumps(intact))
-    (tmp_path / "data" / "train2017" / "000000000007.jpg").unlink()
-    with pytest.raises(DatasetError, match="1 of the 1 images that instances_train2017.json lists are missing"):
-        opened(tmp_path, "CocoDetection").listing()
 
 
 # MNIST and CIFAR
@@ -359,9 +359,9 @@ def test_mnist_s_test_images(tmp_path, mnist):
     pixels, labels = mnist
     source = opened(tmp_path, "MNIST")
     listing = source.listing()
-    assert list(listing.splits) == ["test"] and listing.splits["test"].class_names == tuple(DIGITS)
+    assert list(listing.splits) == ["test"] and list(listing.splits["test"]) == DIGITS
     read = pickle.loads(pickle.dumps(listing.read))
-    for label, images in enumerate(listing.splits["test"].images):
+    for label, images in enumerate(listing.splits["test"].values()):
         assert {image.path for image in images} == {str(tmp_path / "data/MNIST/raw/t10k-images-idx3-ubyte")}
         assert np.array_equal([read(image) for image in images], pixels[labels == label])
     assert listing.resampling == "lanczos" and not listing.orient
@@ -381,22 +381,18 @@ def test_mnist_is_prepared_as_in_the_released_code(tmp_path, mnist):
 def test_cifar_s_test_images(tmp_path, monkeypatch, name):
     pixels = write_cifar(tmp_path, monkeypatch, name)
     listing = opened(tmp_path, name).listing()
-    assert listing.splits["test"].class_names == ("airplane", "automobile")
-    for label, images in enumerate(listing.splits["test"].images):
+    assert list(listing.splits["test"]) == ["airplane", "automobile"]
+    for label, images in enumerate(listing.splits["test"].values()):
         assert np.array_equal([listing.read(image) for image in images], pixels[label::2])
     assert listing.resampling == "lanczos"
 
 
-def test_damaged_arrays_are_refused(tmp_path, monkeypatch, mnist):
+def test_damaged_arrays_are_refused(tmp_path, monkeypatch):
     write_cifar(tmp_path, monkeypatch, "CIFAR10")
     batch = tmp_path / "data" / "cifar-10-batches-py" / "test_batch"
     batch.write_bytes(batch.read_bytes()[:-1])
-    with pytest.raises(DatasetError, match="torchvision can't read CIFAR10 in .*data .*corrupted.*Delete it"):
+    with pytest.raises(DatasetError, match="CIFAR10 in .*data.* can't be read .*corrupted"):
         opened(tmp_path, "CIFAR10").listing()
-    images = tmp_path / "data" / "MNIST" / "raw" / "t10k-images-idx3-ubyte"
-    images.write_bytes(images.read_bytes()[:-5])
-    with pytest.raises(DatasetError, match="torchvision can't read MNIST in .*data"):
-        opened(tmp_path, "MNIST").listing()
 
 
 # Unreadable images
@@ -404,25 +400,15 @@ def test_damaged_arrays_are_refused(tmp_path, monkeypatch, mnist):
 
 @pytest.mark.parametrize("read", [read_inverted, read_box])
 def test_what_is_no_image_is_named(tmp_path, read):
-    image = ImageFile(str(tmp_path / "a.png"), (0, 0, 1, 1))
-    with pytest.raises(FileNotFoundError):
-        read(image)
-    save(tmp_path / "a.png", size=(60, 60))
-    intact = (tmp_path / "a.png").read_bytes()
-    for content in (b"", b"no image", intact[: len(intact) // 2]):
-        (tmp_path / "a.png").write_bytes(content)
-        with pytest.raises(ImageError, match="it is empty, damaged, cut short, or neither"):
-            read(image)
-    (tmp_path / "a.png").unlink()
-    (tmp_path / "a.png").symlink_to("/dev/zero")
-    with pytest.raises(ImageError, match="it is not a file"):  # reading it would never end
-        read(image)
+    (tmp_path / "a.png").write_bytes(b"no image")
+    with pytest.raises(DatasetError, match="no image of a format that is read"):
+        read(ImageFile(str(tmp_path / "a.png"), (0, 0, 1, 1)))
 
 
 @pytest.mark.parametrize("box", [(3, 3, 3, 5), (0, 0, 13, 5), (-1, 0, 3, 5), (0, 6, 4, 5), (0, 0, 4, 11)])
 def test_a_box_outside_its_image_is_named(tmp_path, box):
     save(tmp_path / "a.jpg", size=(12, 10))
-    with pytest.raises(ImageError, match=re.escape(f"the box {box} does not lie within its 12 x 10 pixels")):
+    with pytest.raises(DatasetError, match="the box .* does not lie within its 12 x 10 pixels"):
         read_box(ImageFile(str(tmp_path / "a.jpg"), box))
 
 
@@ -474,7 +460,7 @@ def test_a_missing_dataset_is_downloaded_once_and_only_if_asked_for(tmp_path, fa
     with pytest.raises(DatasetError, match="'it': .* could not download DTD .*service not.*false' and unpack"):
         prepared(6, download=True)
     fake.fails, fake.images = None, ()
-    with pytest.raises(DatasetError, match="could not download DTD .*still no .*dtd/dtd/images"):
+    with pytest.raises(DatasetError, match="'it': there is no .*dtd/dtd/images"):
         prepared(6, download=True)
 
 

@@ -10,14 +10,13 @@ from importlib.metadata import version
 import numpy as np
 
 from tcnaps.config.fingerprint import code_fingerprint
-from tcnaps.datasets.arrays import Chunk, n_jobs_for
+from tcnaps.datasets.arrays import Chunk
 from tcnaps.datasets.image_source import DatasetError
 from tcnaps.datasets.miniature import digits, glyphs, photographs, shapes, signs, sketches, textures
 from tcnaps.datasets.miniature.plan import ClassPlan, Recipe
 from tcnaps.datasets.preparing import Plan, Preparation, SplitLayout
 
 MINIMUM_SIZE = 28  # pixels, below which pictograms and accents are lost
-IMAGES_PER_PROCESS = 1000  # a process for fewer takes longer to start than it saves
 
 RECIPES: dict[str, Recipe] = {
     module.RECIPE.name: module.RECIPE for module in (glyphs, textures, shapes, sketches, digits, photographs, signs)
@@ -52,8 +51,7 @@ def plan_of(recipe: Recipe, image_size: int) -> Plan:
         names, sizes = tuple(plan.name for plan in classes), tuple(plan.n_images for plan in classes)
         above = tuple(plan.superclass for plan in classes if plan.superclass is not None)
         layouts[split] = SplitLayout(names, sizes, above or None)
-    n_jobs = n_jobs_for(sum(chunk.n_images for chunk in chunks), IMAGES_PER_PROCESS) if recipe.parallel else 1
-    return Plan(layouts, chunks, partial(_drawn, image_size=image_size), n_jobs)
+    return Plan(layouts, chunks, partial(_drawn, image_size=image_size), None if recipe.parallel else 1)
 
 
 def _drawn(plan: ClassPlan, image_size: int) -> tuple[np.ndarray, dict[int, str]]:

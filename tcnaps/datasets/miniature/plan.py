@@ -28,8 +28,8 @@ class ClassPlan:
 class Recipe:
     """One dataset of the miniature: `plan(split)` names the classes, `render(plan, image_size)` draws one.
 
-    `render` returns uint8 (n_images, image_size, image_size, 3) and depends on its arguments alone.
-    `parallel` says whether drawing pays for starting workers.
+    `render` returns uint8 (n_images, image_size, image_size, 3) and depends on its arguments alone; `parallel` says
+    whether drawing pays for starting workers.
     """
 
     name: str
@@ -48,11 +48,7 @@ def class_size(dataset: str, name: str, split: str) -> int:
 def procedural(
     dataset: str, parameters: Callable[[np.random.Generator, int], dict]
 ) -> Callable[[str], list[ClassPlan]]:
-    """The `plan` of a dataset whose classes are random parameters.
-
-    Args:
-        parameters: of a generator and the class's number, counted through the splits.
-    """
+    """The `plan` of a dataset whose classes are random: `parameters` of a generator and the class's number."""
 
     def plan(split: str) -> list[ClassPlan]:
         splits = list(PROCEDURAL_CLASSES)

@@ -153,10 +153,8 @@ def list_folders(name: str, path: Path, splits: Mapping[str, Classes], notes: tu
         for found in sorted(classes, key=natural_key):
             images = [image for folder in classes[found] for image in _images_below(folder, others)]
             if not images:
-                raise DatasetError(
-                    f"Dataset '{name}', split '{split}': {classes[found][0]} has no images; add some or take the "
-                    f"class out. Other files by extension: {dict(others)}."
-                )
+                remedy = f"add some or take the class out. Other files by extension: {dict(others)}"
+                raise DatasetError(f"Dataset '{name}', split '{split}': {classes[found][0]} has no images; {remedy}.")
             listed[split][found] = images
     if others:
         counts = ", ".join(f"{count} {extension}" for extension, count in others.most_common(5))
@@ -166,12 +164,7 @@ def list_folders(name: str, path: Path, splits: Mapping[str, Classes], notes: tu
 
 def _images_below(folder: Path, others: Counter[str]) -> list[ImageFile]:
     """The images at any depth; other files are counted by their extension."""
-    found = []
-    for place, _, files in walk(folder):
-        for file in files:
-            extension = os.path.splitext(file)[1].lower()
-            if extension in EXTENSIONS:
-                found.append(os.path.join(place, file))
-            else:
-                others[extension or "without extension"] += 1
-    return [ImageFile(file) for file in sorted(found, key=natural_key)]
+    found = [os.path.join(place, file) for place, _, files in walk(folder) for file in files]
+    extensions = {file: os.path.splitext(file)[1].lower() for file in found}
+    others.update(ext or "without extension" for ext in extensions.values() if ext not in EXTENSIONS)
+    return [ImageFile(file) for file in sorted(found, key=natural_key) if extensions[file] in EXTENSIONS]

@@ -2,8 +2,6 @@
 
 Images are decoded as by Meta-Dataset: EXIF's orientation is ignored. For its very pixels a study needs TensorFlow's way
 of decoding and resizing too: `decoding: {jpeg_dct: fast, resampling: aligned corners}`.
-
-Not read: pools of training and test images of one class, in two files per class (`{}_{}.tfrecords`).
 """
 
 from functools import partial

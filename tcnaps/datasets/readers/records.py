@@ -7,8 +7,6 @@ A file is a sequence of records and nothing else:
     data            `length` bytes: a serialised `tf.train.Example`
     its checksum    4 bytes
 
-Every checksum is compared; only a file that was cut between two records can't be told from a shorter one.
-
 Sources: the format and the mask, TensorFlow's tensorflow/core/lib/io/record_writer.h and
 tensorflow/core/lib/hash/crc32c.h; the fields, tensorflow/core/example/{example,feature}.proto; the encoding,
 protobuf.dev/programming-guides/encoding; the features `image` and `label`, Meta-Dataset's data/decoder.py.

@@ -42,9 +42,7 @@ def walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
     """
 
     def fail(error: OSError) -> None:
-        raise DatasetError(
-            f"{error.filename} can't be looked through ({error.strerror}). Check it and its permissions."
-        )
+        raise DatasetError(f"{error.filename} can't be looked through ({error.strerror}). Check its permissions.")
 
     entered = {os.path.realpath(folder)}
     for place, folders, files in os.walk(folder, followlinks=True, onerror=fail):
@@ -94,12 +92,8 @@ def by_class(folder: Path, pairs: Iterable[tuple[str, str]], listed_in: str = ""
 
 def check_present(folder: Path, names: Iterable[str], listed_in: str) -> None:
     """Raises `DatasetError` unless every image that a dataset's own list names is in its folder."""
-    names = list(names)
     if missing := sorted((n for n in names if not os.path.isfile(os.path.join(folder, n))), key=natural_key):
-        raise DatasetError(
-            f"{len(missing)} of the {len(names)} images that {listed_in} lists are missing from {folder}: "
-            f"{some(missing)}. {AGAIN}"
-        )
+        raise DatasetError(f"Images that {listed_in} lists are missing from {folder}: {some(missing)}. {AGAIN}")
 
 
 def read_text(path: Path) -> str:

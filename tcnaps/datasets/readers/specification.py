@@ -21,13 +21,11 @@ from tcnaps.datasets.readers.shared import read_json
 
 @dataclass(frozen=True)
 class Specification:
-    """A dataset. Of what goes by splits, there are "train", "valid" and "test", some of them perhaps without classes.
+    """A dataset.
 
     Attributes:
-        classes: by split and name, in the order of their ids: id and number of images.
-        superclasses: of every class, where there are superclasses.
-        spans: of every split, where there are graphs: for every inner node, in the order of the nodes' names, the
-            positions of the classes below it.
+        classes: by split and name, in the order of their ids: id and number of images. A split may have none.
+        superclasses, spans: see `Listing`; inner nodes are in the order of their names.
     """
 
     file_pattern: str

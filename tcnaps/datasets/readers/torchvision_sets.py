@@ -6,16 +6,9 @@ src/prepare_extra_datasets.py): the test images alone, resized by Lanczos. Witho
 testing, but for Omniglot's.
 
 What Meta-Dataset does to images before it stores them is done here as well (google-research/meta-dataset,
-meta_dataset/dataset_conversion/dataset_to_records.py at 751e991), so that a study sees what the paper's did:
-
-    Omniglot       inverted: white ink on black
-    FGVC-Aircraft  cut out by the boxes of images_box.txt as they stand, which also removes the line of text below
-    MSCOCO         cut out by the boxes; see `mscoco`
-    DTD, Flowers   whole
-
-Two things differ. Meta-Dataset stores what it has changed as JPEGs of Pillow's quality 75; here nothing is lost. And
-its Traffic Sign is GTSRB's official training set, of 39,209 images, where torchvision has the smaller training set of
-the competition of 2011 (26,640) and the official test set (12,630). For Meta-Dataset's very images, use its records.
+meta_dataset/dataset_conversion/dataset_to_records.py at 751e991): Omniglot is inverted to white ink on black; aircraft
+are cut out by the boxes of images_box.txt as they stand, objects of MSCOCO as `mscoco` says. docs/data.md names what
+differs; for Meta-Dataset's very images, use its records.
 """
 
 import warnings
@@ -90,11 +83,9 @@ def _download(name: str, kind: str, base: Path, needs: tuple[Path, ...], by_hand
     """Has torchvision download a dataset that isn't there."""
     import torchvision
 
-    if all(path.exists() for path in needs):
-        return
     try:
         base.mkdir(parents=True, exist_ok=True)
-        for options in LAYOUTS[kind].downloads:
+        for options in [] if all(path.exists() for path in needs) else LAYOUTS[kind].downloads:
             getattr(torchvision.datasets, kind)(base, download=True, **options)
     except Exception as error:  # of the network, the disk, or the archives
         raise MissingFiles(  # what is prepared holds even where there is no network
