@@ -51,14 +51,8 @@ def noted(image: ImageFile) -> bytes:
                 os.kill(parent, signal.SIGKILL)
                 while os.getppid() == parent:
                     time.sleep(0.01)
-            case "interrupt the parent":
-                time.sleep(0.5)
-                os.kill(os.getppid(), signal.SIGINT)
-                time.sleep(60)
             case "interrupt":
                 raise KeyboardInterrupt
-            case "stumble":
-                raise RuntimeError("a mistake in the reader")
             case "unplug":
                 os.rename(root.parent / "images", root.parent / "unplugged")
     with (root / "reads").open("a") as log:

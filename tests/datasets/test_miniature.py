@@ -1,9 +1,6 @@
 """The built-in data: deterministic, disjoint, complete."""
 
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +14,6 @@ from tcnaps.datasets.preparing import Preparation, open_prepared
 
 SIZE = 32
 MINIATURE = Miniature(source="miniature", domain="in")
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def few(recipe: Recipe, split: str, classes: int = 2, images: int = 5) -> list[ClassPlan]:
@@ -182,8 +178,3 @@ def test_unknown_dataset_split_and_size(tmp_path):
         open_source("digits", MINIATURE, "train", SIZE, tmp_path)
     with pytest.raises(DatasetError, match="drawn at 28 pixels or more, not 20"):
         open_source("digits", MINIATURE, "test", 20, tmp_path)
-
-
-def test_importing_the_datasets_does_not_import_torch():
-    code = "import sys, tcnaps.datasets.miniature; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
