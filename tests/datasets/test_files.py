@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import file_readers
@@ -115,19 +114,16 @@ def test_arrays_hold_every_image_in_its_row(images, tmp_path, processes):
     assert left == {"train.npy", "test.npy", "index.json"}
 
 
-def read_pixels(image, mode):
-    return np.asarray(Image.open(image.path).convert(mode))
+def read_grey(image):
+    return np.asarray(Image.open(image.path).convert("L"))
 
 
-@pytest.mark.parametrize("mode", ["RGB", "L"])
-def test_readers_may_give_pixels(images, tmp_path, mode):
-    found = arrays_of(tmp_path / "data", images, read=partial(read_pixels, mode=mode))
-
+def test_readers_may_give_pixels(images, tmp_path):
     def naive(path):
-        converted = Image.open(path).convert(mode).convert("RGB")
-        return np.asarray(converted.resize((SIZE, SIZE), Image.Resampling.BILINEAR))
+        grey = Image.open(path).convert("L").convert("RGB")
+        return np.asarray(grey.resize((SIZE, SIZE), Image.Resampling.BILINEAR))
 
-    assert_same(found, expected(images, naive))
+    assert_same(arrays_of(tmp_path / "data", images, read=read_grey), expected(images, naive))
 
 
 @pytest.mark.parametrize(
@@ -144,17 +140,6 @@ def test_the_datasets_resampling_goes_first_then_its_sources_then_the_studys(
     options = {"resampling": key, "options": {"resampling": listing}, "decoding": settings.Decoding(resampling=study)}
     found = arrays_of(tmp_path / "data", images, **options)
     assert_same(found, expected(images, lambda path: decode(Path(path).read_bytes(), SIZE, wanted)))
-
-
-def test_each_way_of_decoding_has_its_own_folder(images, tmp_path):
-    ways = [
-        {},
-        {"resampling": "bilinear"},  # a source's own may differ
-        {"unreadable": "refuse"},  # the same pixels
-        {"decoding": settings.Decoding(resampling="aligned corners")},
-        {"decoding": settings.Decoding(jpeg_dct="fast")},
-    ]
-    assert len({made_of(images, **way).place(tmp_path) for way in ways}) == 4
 
 
 # Images that can't be read
@@ -200,14 +185,11 @@ def test_refusing_names_files_and_counts_all_and_repaired_images_are_read_again(
         (file,) = (folder / name for folder in damaged.glob("*/*") if os.path.lexists(folder / name))
         file.rmdir() if name == "folder.png" else file.unlink()
     assert_same(arrays_of(tmp_path / "data", damaged, **options), expected(damaged))
-
-
-def test_a_class_without_a_readable_image_is_an_error(images, tmp_path):
-    for file in (images / "train" / "b").iterdir():
+    for file in (damaged / "train" / "b").iterdir():
         file.write_bytes(b"")
+    (damaged / "train" / "b" / "new.png").write_bytes(b"")
     with pytest.raises(DatasetError, match="no image of class 'b' can be read"):
-        prepare(tmp_path / "data", images)
-    assert not list((tmp_path / "data").rglob("index.json"))
+        prepare(tmp_path / "data", damaged)
 
 
 def test_a_disk_that_goes_away_is_no_heap_of_unreadable_images(images, tmp_path, readers):
@@ -256,13 +238,7 @@ def test_a_killed_preparation_goes_on_and_ends_the_same(damaged, tmp_path, reade
 
 @pytest.mark.parametrize(
     ("damage", "n_read"),
-    [
-        ("nothing", 15),
-        ("an image is gone", 38),
-        ("a written pixel has changed", 16),
-        ("the array is gone", 39),
-        ("the progress is cut short", 28),
-    ],
+    [("nothing", 15), ("an image is gone", 38), ("a written pixel has changed", 16), ("the array is gone", 39)],
 )
 def test_going_on_reads_what_is_left_and_keeps_nothing_wrong(images, tmp_path, readers, damage, n_read):
     readers.set_trap("interrupt", "d2.png")
@@ -271,7 +247,7 @@ def test_going_on_reads_what_is_left_and_keeps_nothing_wrong(images, tmp_path, r
     readers.disarm()
     assert len(readers.reads()) == 26
     place = made_of(images).place(tmp_path / "data")
-    array, (progress,) = place / "train.npy.partial", place.glob("finished-*")
+    array = place / "train.npy.partial"
     match damage:
         case "an image is gone":
             (images / "train" / "a" / "a0.png").unlink()
@@ -281,8 +257,6 @@ def test_going_on_reads_what_is_left_and_keeps_nothing_wrong(images, tmp_path, r
             array.write_bytes(content)
         case "the array is gone":
             array.unlink()
-        case "the progress is cut short":
-            progress.write_bytes(progress.read_bytes()[:-30])
     assert_same(arrays_of(tmp_path / "data", images, read=readers.noted), expected(images))
     assert len(readers.reads()) == n_read
 
@@ -314,20 +288,15 @@ def test_a_folder_that_cannot_be_made_is_an_error(images, tmp_path):
 # Stale and moved files
 
 
-@pytest.mark.parametrize("change", ["added", "removed", "renamed", "deep"])
+@pytest.mark.parametrize("change", ["added", "renamed", "deep"])
 def test_changed_files_are_prepared_anew(images, tmp_path, change, capsys):
     arrays_of(tmp_path / "data", images)
-    file = images / "train" / "a" / "a0.png"
-    match change:
-        case "added":
-            (images / "train" / "a" / "new.png").write_bytes(encoded(999))
-        case "removed":
-            file.unlink()
-        case "renamed":
-            file.rename(file.with_name("z.png"))
-        case "deep":
-            (images / "test" / "f").mkdir()
-            (images / "test" / "f" / "f0.png").write_bytes(encoded(999))
+    if change == "renamed":
+        (images / "train" / "a" / "a0.png").rename(images / "train" / "a" / "z.png")
+    else:
+        folder = images / "train" / "a" if change == "added" else images / "test" / "f"
+        folder.mkdir(exist_ok=True)
+        (folder / "new.png").write_bytes(encoded(999))
     assert_same(arrays_of(tmp_path / "data", images), expected(images))
     assert "birds is prepared anew: the files that it was made from have changed" in capsys.readouterr().err
 

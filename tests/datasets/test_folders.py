@@ -14,7 +14,7 @@ from tcnaps.config.settings import Folder
 from tcnaps.datasets import decoding
 from tcnaps.datasets.image_source import DatasetError
 from tcnaps.datasets.listing import ImageFile
-from tcnaps.datasets.readers.folders import EXTENSIONS, cut, open_folder
+from tcnaps.datasets.readers.folders import cut, open_folder
 
 LETTERS = ("train/Greek/alpha", "train/Greek/beta", "train/Latin/a", "train/Latin/b", "test/Tifinagh/ya")
 
@@ -65,12 +65,6 @@ def test_a_split_file(tree, tmp_path, layout):
         "train": {name: [layout.format(name, k) for k in range(2)] for name in ("cat", "dog")},
         "test": {"emu": [layout.format("emu", k) for k in range(2)]},
     }
-
-
-def test_a_list_of_images(tree, tmp_path):
-    root = tree("a/2.jpg", "a/10.jpg", "a/3.jpg", "b/1.jpg", "c/1.jpg")
-    (tmp_path / "splits.csv").write_text("file,class,split\na/10.jpg,x,train\nb/1.jpg,x,train\na/2.jpg,y,test\n")
-    assert listed(root, splits="splits.csv") == {"train": {"x": ["a/10.jpg", "b/1.jpg"]}, "test": {"y": ["a/2.jpg"]}}
 
 
 def test_split_files_and_fractions_put_the_folders_of_a_class_together(tree, tmp_path):
@@ -143,11 +137,6 @@ def test_other_files_are_counted_and_leftovers_are_not(tree):
     assert listed(root) == {"train": {"a": [image]}}
     told = "files left out, because their names are not those of images: 2 .txt, 1 without extension"
     assert listing_of(root).notes == (told,)
-
-
-def test_the_usual_extensions_are_taken():
-    assert EXTENSIONS >= set(".jpg .jpeg .png .gif .bmp .tif .tiff .webp .ppm .pgm .jp2".split())
-    assert not EXTENSIONS & {".eps", ".tga", ".pdf", ".txt"}
 
 
 def test_links_are_followed_but_no_folder_is_entered_twice(tree, tmp_path):

@@ -69,19 +69,14 @@ def test_at_most_so_many_images_a_class_are_spread_over_its_file(tmp_path, folde
     assert found == [[content(label, k) for k in numbers] for label, numbers in chosen.items()]
 
 
-def test_the_stamp_changes_with_the_files(tmp_path, folder):
+def test_changed_records_are_noticed(tmp_path, folder):
     def found():
         return stamp(open_records("tiny", section(folder), tmp_path).needs, tmp_path)
 
-    seen = [found()]
-    assert found() == seen[0]
+    before = found()
+    assert found() == before
     write_class(folder, 3, 9)
-    seen.append(found())
-    write_specification(folder, UNIFORM | {"name": "tiNy"})
-    seen.append(found())
-    (folder / "3.tfrecords").rename(folder / "5.tfrecords")
-    seen.append(found())
-    assert len(set(seen)) == 4
+    assert found() != before
 
 
 def test_the_official_writer_s_images_through_the_whole_chain(reference, tmp_path):
@@ -141,13 +136,6 @@ def encoded(grey):
 # What is refused
 
 
-def test_missing_files_are_named(folder):
-    for label in (0, 2, 4):
-        (folder / f"{label}.tfrecords").unlink()
-    with pytest.raises(DatasetError, match="(?s)0.tfrecords.*2.tfrecords.*4.tfrecords"):
-        list_records("tiny", folder)
-
-
 def test_pools_are_refused(tmp_path):
     folder = write_uniform(tmp_path, file_pattern="{}_{}.tfrecords")
     with pytest.raises(
@@ -156,23 +144,17 @@ def test_pools_are_refused(tmp_path):
         list_records("tiny", folder)
 
 
-@pytest.mark.parametrize("n_records", [5, 7])
-def test_another_number_of_records_than_specified_is_refused(folder, n_records):
-    file = write_class(folder, 3, n_records)
-    with pytest.raises(DatasetError, match=f"{file} has {n_records} records, but dataset_spec.json says 6: the file"):
-        list_records("tiny", folder)
-
-
 def test_all_damaged_files_are_named_at_once(folder, monkeypatch):
     intact = (folder / "1.tfrecords").read_bytes()
     (folder / "1.tfrecords").write_bytes(intact[:-1])
     (folder / "2.tfrecords").write_bytes(b"")
+    (folder / "3.tfrecords").unlink()
     (folder / "4.tfrecords").write_bytes(intact)
-    message = r"(?s)1.tfrecords: record 3 at byte .* is cut short.*\n.*2.tfrecords is empty.*\n.*4.tfrecords has 4 "
+    message = r"(?s)record 3 at byte .* is cut short.*\n.*2.tfrecords is empty.*\n.*No such file.*3.*\n.*has 4 records"
     with pytest.raises(DatasetError, match=message):
         list_records("tiny", folder)
     monkeypatch.setattr("tcnaps.datasets.readers.meta_dataset.SHOWN", 2)
-    with pytest.raises(DatasetError, match="(?s)1.tfrecords: .*2.tfrecords is empty.*\nand 1 more$"):
+    with pytest.raises(DatasetError, match="(?s)1.tfrecords: .*2.tfrecords is empty.*\nand 2 more$"):
         list_records("tiny", folder)
 
 

@@ -148,16 +148,6 @@ def test_feti_leaves_out_the_test_classes_of_both(tmp_path, place, overlap):
     assert found.needs == (tmp_path / "imagenet", tmp_path / "mini.csv", tmp_path / "tiered.csv")
 
 
-def test_feti_of_a_part_of_imagenet(tmp_path):
-    imagenet(tmp_path / "imagenet")
-    write(tmp_path / "imagenet", "annotations/1.jpg", "n012/1.jpg")  # no classes of ImageNet
-    lists = [
-        write_list(tmp_path / f"{k}.csv", wnids) for k, wnids in enumerate([["n01930112", "n02110341"], ["n01981276"]])
-    ]
-    found = feti(tmp_path / "imagenet", *lists)
-    assert list(files(found)["train"]) == [*WNIDS["train"], *WNIDS["val"]]
-
-
 def test_feti_with_nothing_left_is_an_error(tmp_path):
     imagenet(tmp_path / "imagenet", WNIDS["test"])
     with pytest.raises(DatasetError, match="2 of the 2 classes of .* are test classes"):

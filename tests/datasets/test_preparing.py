@@ -2,8 +2,6 @@
 
 import subprocess
 import sys
-import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,14 +48,6 @@ def test_source_indexes_images_by_class(toy, tmp_path):
         open_prepared(toy, tmp_path, "valid")
 
 
-def test_each_recipe_has_its_own_folder(toy, tmp_path):
-    newer = replace(toy, recipe={"version": 2})
-    assert newer.place(tmp_path) != toy.place(tmp_path)
-    for preparation in (toy, newer, toy, newer):
-        open_prepared(preparation, tmp_path, "test")
-    assert len(MADE) == 2
-
-
 @pytest.mark.parametrize(
     "damage", ["truncate array", "delete array", "truncate index", "delete index", "foreign index", "left over"]
 )
@@ -92,22 +82,6 @@ def test_a_failed_preparation_leaves_nothing_that_looks_complete(toy, tmp_path):
         open_prepared(replace(toy, plan=lambda: plan(fail)), tmp_path, "test")
     assert not (toy.place(tmp_path) / "index.json").exists()
     assert (open_prepared(toy, tmp_path, "test").images_of(2) == 2).all()
-
-
-def test_jobs_that_ask_at_once_prepare_once(toy, tmp_path):
-    def slow(task):
-        time.sleep(0.1)
-        return grey(task)
-
-    preparation, opened = replace(toy, plan=lambda: plan(slow)), []
-    threads = [
-        threading.Thread(target=lambda: opened.append(open_prepared(preparation, tmp_path, "test"))) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(opened) == 4 and len(MADE) == 1
 
 
 def test_two_processes_that_ask_at_once_both_succeed(tmp_path):

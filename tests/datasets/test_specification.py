@@ -146,11 +146,6 @@ def test_values_of_any_kind_are_refused(tmp_path_factory, value):
                 read_specification(written(tmp_path_factory.getbasetemp(), content | {key: value}))
 
 
-def test_a_missing_file_is_an_error_about_the_dataset(tmp_path):
-    with pytest.raises(DatasetError, match="dataset_spec.json can't be read .No such file"):
-        read_specification(tmp_path / "dataset_spec.json")
-
-
 # The files of Meta-Dataset
 
 

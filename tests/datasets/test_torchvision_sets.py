@@ -19,7 +19,6 @@ from tcnaps.datasets.listing import ImageFile
 from tcnaps.datasets.readers import mscoco
 from tcnaps.datasets.readers.torchvision_sets import LAYOUTS, TRAFFIC_SIGNS, open_torchvision, read_box
 
-DIGITS = ["0 - zero", "1 - one", "2 - two"]
 PARTS = {  # of Omniglot: folder -> number of images
     "background/Greek/character02": 2,
     "background/Greek/character10": 1,
@@ -146,16 +145,6 @@ def test_omniglot_keeps_its_own_split_and_has_alphabets(omniglot):
     image = listing.splits["test"]["Tengwar/character01"][2]
     stored = np.asarray(Image.open(image.path).convert("RGB"))
     assert np.array_equal(pickle.loads(pickle.dumps(listing.read))(image), 255 - stored)  # white ink on black
-
-
-def test_a_split_file_may_name_alphabets(omniglot):
-    (omniglot / "splits.json").write_text('{"train": ["Greek"], "valid": ["Latin"], "test": ["Tengwar/character01"]}')
-    splits = opened(omniglot, "Omniglot", splits="splits.json").listing().splits
-    assert {split: list(classes) for split, classes in splits.items()} == {
-        "train": ["Greek/character02", "Greek/character10"],
-        "valid": ["Latin/character01"],
-        "test": ["Tengwar/character01"],
-    }
 
 
 # Aircraft, DTD, Flowers, GTSRB
@@ -310,22 +299,11 @@ def test_objects_are_cut_out_by_their_boxes(tmp_path):
 # MNIST and CIFAR
 
 
-def test_mnist_s_test_images(tmp_path, mnist):
-    pixels, labels = mnist
-    source = opened(tmp_path, "MNIST")
-    listing = source.listing()
-    assert list(listing.splits) == ["test"] and list(listing.splits["test"]) == DIGITS
-    read = pickle.loads(pickle.dumps(listing.read))
-    for label, images in enumerate(listing.splits["test"].values()):
-        assert {image.path for image in images} == {str(tmp_path / "data/MNIST/raw/t10k-images-idx3-ubyte")}
-        assert np.array_equal([read(image) for image in images], pixels[labels == label])
-    assert listing.resampling == "lanczos" and not listing.orient
-
-
 def test_mnist_is_prepared_as_in_the_released_code(tmp_path, mnist):
     pixels, labels = mnist
     dataset = section("MNIST").model_copy(update={"path": str(tmp_path / "data")})
     prepared = open_source("mnist", dataset, "test", 84, tmp_path / "prepared")
+    assert prepared.class_names == ("0 - zero", "1 - one", "2 - two")
     assert prepared.class_sizes.tolist() == np.bincount(labels).tolist()
     order = np.argsort(labels, kind="stable")
     for found, drawn in zip(prepared.images, pixels[order]):
@@ -353,7 +331,7 @@ def test_damaged_arrays_are_refused(tmp_path, monkeypatch):
 # Unreadable images
 
 
-@pytest.mark.parametrize("box", [(3, 3, 3, 5), (0, 0, 13, 5), (-1, 0, 3, 5), (0, 6, 4, 5), (0, 0, 4, 11)])
+@pytest.mark.parametrize("box", [(3, 3, 3, 5), (0, 0, 13, 5), (-1, 0, 3, 5), (0, 0, 4, 11)])
 def test_a_box_outside_its_image_is_named(tmp_path, box):
     save(tmp_path / "a.jpg", size=(12, 10))
     with pytest.raises(DatasetError, match="the box .* does not lie within its 12 x 10 pixels"):
@@ -406,7 +384,4 @@ def test_a_missing_dataset_is_downloaded_once_and_only_if_asked_for(tmp_path, fa
     fake.fails = OSError("Name or service not known")
     assert prepared(4, download=True).class_names == ("banded", "woven")  # what is prepared needs no network
     with pytest.raises(DatasetError, match="'it': .* could not download DTD .*service not.*false' and unpack"):
-        prepared(6, download=True)
-    fake.fails, fake.images = None, ()
-    with pytest.raises(DatasetError, match="'it': there is no .*dtd/dtd/images"):
         prepared(6, download=True)
