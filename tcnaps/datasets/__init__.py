@@ -48,7 +48,7 @@ def open_source(
     Raises:
         DatasetError: there is no such dataset or split, or it can't be made; the message names what there is, or
             what is missing and how to get it.
-        ImportError: images are to be decoded in a way that needs an optional package, which is missing.
+        ImportError: an optional package that decoding needs is missing.
     """
     return open_prepared(preparation(name, dataset, image_size, decoding), config.project_root() / folder, split)
 

@@ -16,7 +16,18 @@ from tcnaps.datasets.preparing import MissingFiles, ensure_prepared, layout_of, 
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status: 0, or 1 when the study or a dataset is at fault, or 130 when interrupted."""
-    options = _parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(
+        prog="python -m tcnaps.datasets",
+        description="Prepares the datasets of a study: decodes and resizes every image, once. What is prepared already "
+        "is left as it is; what was interrupted goes on. Prints what every split holds.",
+    )
+    add = parser.add_argument
+    add("study", help="the study's YAML, such as configs/miniature.yaml")
+    add("--list", action="store_true", help="only say where each dataset is, if it is prepared, what is missing")
+    add("--ready", type=Path, metavar="FOLDER", help="then write their digests there, one file per dataset")
+    add("--dataset", action="append", metavar="NAME", help="only this one; may be given again")
+    add("--processes", type=int, metavar="N", help="that decode images; default: one per core")
+    options = parser.parse_args(arguments)
     try:
         study = load_study(options.study)
     except ConfigError as error:
@@ -35,21 +46,6 @@ def main(arguments: list[str] | None = None) -> int:
             print("Interrupted. What is finished is kept: the same command goes on from there.", file=sys.stderr)
             return 130
     return status
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tcnaps.datasets",
-        description="Prepares the datasets of a study: decodes and resizes every image, once. What is prepared already "
-        "is left as it is; what was interrupted goes on. Prints what every split holds.",
-    )
-    add = parser.add_argument
-    add("study", help="the study's YAML, such as configs/miniature.yaml")
-    add("--list", action="store_true", help="only say where each dataset is, if it is prepared, what is missing")
-    add("--ready", type=Path, metavar="FOLDER", help="then write their digests there, one file per dataset")
-    add("--dataset", action="append", metavar="NAME", help="only this one; may be given again")
-    add("--processes", type=int, metavar="N", help="that decode images; default: one per core")
-    return parser
 
 
 def _prepare(study: Study, name: str, options: argparse.Namespace) -> None:

@@ -22,10 +22,7 @@ IDLE_SECONDS = 30  # after which a process ends whose parent was killed
 
 @dataclass(frozen=True)
 class Chunk:
-    """Images of one class that lie together in a split's array, after those of the chunk before.
-
-    `task` is what is handed to the process that makes them.
-    """
+    """Images of one class that lie together in a split's array; `task` goes to the process that makes them."""
 
     split: str
     class_index: int

@@ -66,10 +66,7 @@ def resize_aligned(pixels: UInt8[np.ndarray, "height width 3"], size: int) -> Fl
     """Bilinear resizing that maps corner pixels onto corner pixels and never averages over more than 2 x 2 pixels.
 
     Output i lies at i * (n - 1) / (size - 1) of n pixels (TensorFlow's `resize_bilinear`, `align_corners=True`).
-    Shrinking an image by more than two thus skips pixels.
-
-    Returns:
-        grey levels from 0 to 255, not rounded.
+    Shrinking an image by more than two thus skips pixels. Grey levels, from 0 to 255, are not rounded.
     """
     above, below, down = _between(pixels.shape[0], size)
     left, right, across = _between(pixels.shape[1], size)

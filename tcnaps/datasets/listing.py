@@ -63,8 +63,7 @@ class FileSource:
 
     Attributes:
         listing: looks through all files; called only when the dataset has to be made.
-        needs: files and folders that must exist. What is prepared of them is stale once a file's size or time of
-            change differs, or one is added to a folder, taken away or renamed.
+        needs: files and folders that must exist; changes of them make what is prepared stale (`shared.stamp`).
         help: how to get the data; shown where something is missing.
         fetch: gets what is missing, where that is possible.
     """

@@ -142,10 +142,7 @@ def ensure_prepared(preparation: Preparation, folder: str | Path) -> dict:
 
 
 def state(preparation: Preparation, place: Path) -> tuple[dict | None, str]:
-    """The index of a dataset that is complete and fresh; otherwise None, and the reason.
-
-    Fresh: its originals, if they are still there, haven't changed.
-    """
+    """The index of a dataset that is complete and whose originals, if they are there, are unchanged; or why not."""
     try:
         index = json.loads((place / INDEX).read_text(encoding="utf-8"))
         for split, entry in index["splits"].items():
@@ -179,8 +176,8 @@ def _make(preparation: Preparation, place: Path) -> dict:
     # What an earlier attempt has finished counts only where that was the same images.
     layouts = {split: asdict(layout) for split, layout in plan.layouts.items()}
     progress = place / f"finished-{digest_of([stamp, layouts])[:16]}.partial"
-    if not progress.exists():
-        _remove_partial(place)
+    for left in () if progress.exists() else place.glob("*.partial"):
+        left.unlink()
     files = {split: place / f"{split}.npy.partial" for split in plan.layouts}
     sizes = {split: sum(layout.class_sizes) for split, layout in plan.layouts.items()}
     opened = {split: arrays.create(file, (sizes[split], size, size, 3)) for split, file in files.items()}
@@ -197,7 +194,7 @@ def _make(preparation: Preparation, place: Path) -> dict:
     index = {"dataset": preparation.dataset, "image_size": size, "recipe": dict(preparation.recipe)}
     index |= {"splits": entries, "notes": notes, "stamp": stamp}
     write_text(place / INDEX, json.dumps(index, indent=1))
-    _remove_partial(place)
+    progress.unlink()
     return index
 
 
@@ -226,8 +223,3 @@ def _leave_out(
         if rows := [row for chunk, _, row, _ in failed if chunk.split == split]:
             arrays.leave_out(file, rows)
     return {split: asdict(replace(plan.layouts[split], class_sizes=tuple(of))) for split, of in sizes.items()}
-
-
-def _remove_partial(place: Path) -> None:
-    for left in place.glob("*.partial"):
-        left.unlink()

@@ -61,14 +61,6 @@ def naive_aligned(pixels, size):
 # Resizing
 
 
-@pytest.mark.parametrize("resampling", ["bilinear", "lanczos", "aligned corners"])
-def test_an_image_of_the_size_is_left_alone(resampling):
-    pixels = photo(24, 24)
-    decoded = decode(encoded(pixels, "PNG"), 24, resampling)
-    np.testing.assert_array_equal(decoded, pixels)
-    assert decoded.dtype == np.uint8 and decoded.flags.writeable
-
-
 @pytest.mark.parametrize(("resampling", "pillow"), [("bilinear", 2), ("lanczos", 1)])
 @pytest.mark.parametrize("size", [1, 7, 60])
 def test_bilinear_and_lanczos_are_pillow_s(resampling, pillow, size):
@@ -98,19 +90,17 @@ def test_lossless_formats(file_format):
     np.testing.assert_array_equal(square(encoded(pixels, file_format, **options)), pixels)
     grey = square(encoded(pixels[:, :, 0], file_format, **options))
     np.testing.assert_array_equal(grey, np.repeat(pixels[:, :, :1], 3, axis=2))
+    if file_format in ("PNG", "BMP", "TIFF"):
+        image = Image.fromarray(pixels).quantize(7)
+        np.testing.assert_array_equal(square(encoded(image, file_format)), np.asarray(image.convert("RGB")))
 
 
-@pytest.mark.parametrize("kind", ["PNG", "<u2", ">u2", "pgm", "<i4"])
+@pytest.mark.parametrize("kind", ["<u2", ">u2", "<i4"])
 def test_sixteen_bits_are_scaled_and_not_clipped(kind):
     levels = np.arange(64, dtype=np.uint16).reshape(8, 8) * 4
     values = levels * 257
     values[0, 0], values[0, 1] = 128, 129  # on either side of half a level
-    if kind == "pgm":
-        data = b"P5 8 8 65535\n" + values.astype(">u2").tobytes()
-    else:
-        data = encoded(
-            Image.fromarray(values if kind == "PNG" else values.astype(kind)), "PNG" if kind == "PNG" else "TIFF"
-        )
+    data = encoded(Image.fromarray(values.astype(kind)), "TIFF")
     expected = levels.astype(np.uint8)
     expected[0, 0], expected[0, 1] = 0, 1
     np.testing.assert_array_equal(square(data), np.repeat(expected[:, :, None], 3, axis=2))
@@ -125,12 +115,6 @@ def test_pixels_without_a_known_white_are_refused(kind, wrong, message):
     values[1, 2] = wrong
     with pytest.raises(DatasetError, match=message):
         square(encoded(Image.fromarray(values), "TIFF"))
-
-
-def test_palettes():
-    image = Image.fromarray(photo(8, 8)).quantize(7)
-    for file_format in ("PNG", "GIF", "BMP", "TIFF"):
-        np.testing.assert_array_equal(square(encoded(image, file_format)), np.asarray(image.convert("RGB")))
 
 
 def test_transparency_lies_on_white():
@@ -183,6 +167,9 @@ def test_orientation_is_applied(file_format, orientation):
     np.testing.assert_array_equal(square(data, 9), square(encoded(upright, "PNG"), 9))
     if file_format != "TIFF":
         np.testing.assert_array_equal(square(data, 9, orient=False), square(encoded(stored, "PNG"), 9))
+    if file_format == "JPEG" and decoding.simplejpeg is not None:
+        turned, as_it_is = (np.asarray(to_rgb(data, fast=True, orient=orient)) for orient in (True, False))
+        np.testing.assert_array_equal(turned, UPRIGHT[orientation](as_it_is))
 
 
 @pytest.mark.parametrize("block", [b"Exif\0\0garbage", b"Exif\0\0II*\0\xff\xff\xff\x7f"])
@@ -230,15 +217,6 @@ def test_the_fast_transform_is_close_but_another():
     np.testing.assert_allclose(accurate, photo(64, 64), atol=12)
     png = encoded(photo(64, 64), "PNG")
     np.testing.assert_array_equal(square(png, 64, jpeg_dct="fast"), photo(64, 64))
-
-
-@pytest.mark.parametrize("jpeg_dct", ["accurate", "fast"])
-def test_a_multi_picture_jpeg_is_its_first_picture(jpeg_dct):
-    needs_simplejpeg()
-    data = encoded(photo(8, 8), "MPO", save_all=True, append_images=[Image.new("RGB", (8, 8), "red")])
-    assert Image.open(io.BytesIO(data)).format == "MPO"
-    alone = encoded(photo(8, 8), "JPEG")
-    np.testing.assert_array_equal(square(data, jpeg_dct=jpeg_dct), square(alone, jpeg_dct=jpeg_dct))
 
 
 @pytest.mark.parametrize("jpeg_dct", ["accurate", "fast"])

@@ -64,18 +64,15 @@ def test_records_come_back_in_order(file):
 @given(st.binary(max_size=300), st.integers(-(2**63), 2**63 - 1), st.booleans())
 def test_any_image_and_label_in_any_order(image, label, label_first):
     features = [("image", bytes_list(image)), ("label", int64_list(label))]
-    assert parse_example(example(*features[:: -1 if label_first else 1])) == (image, label)
+    written = example(*features[:: -1 if label_first else 1])
+    assert parse_example(written) == (image, label)
+    assert parse_example(example(("image", bytes_list(b"old")), ("label", int64_list(1))) + written) == (image, label)
 
 
 def test_other_features_and_unknown_fields_are_skipped():
     known = field(1, field(1, b"image") + field(2, bytes_list(b"x") + field(9, b"?")))
     others = example(("height", int64_list(8, 9)), ("score", float_list(0.5)), ("empty", b""), ("label", int64_list(5)))
     assert parse_example(others + field(1, known) + field(3, b"later version")) == (b"x", 5)
-
-
-def test_of_several_values_for_one_feature_the_last_counts():
-    twice = example(("label", int64_list(1)), ("image", bytes_list(b"old")), ("label", int64_list(2)))
-    assert parse_example(twice + example(("image", bytes_list(b"new")))) == (b"new", 2)
 
 
 def test_the_official_writer_s_files(reference):
@@ -121,8 +118,6 @@ def test_other_files_are_refused(tmp_path, file):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(DatasetError, match=f"{name}.*{message}"):
             read_index(tmp_path / name)
-    with pytest.raises(FileNotFoundError, match="absent"):
-        read_index(tmp_path / "absent")
 
 
 def test_mislabelled_records_and_an_index_of_another_file_are_refused(file):
@@ -139,12 +134,10 @@ def test_mislabelled_records_and_an_index_of_another_file_are_refused(file):
         (b"", "'image' has 0 values of its type; there must be one. Features: none"),
         (example(("image", bytes_list(b"x"))), "'label' has 0 values .* Features: 'image'"),
         (example(("image", float_list(1, 2)), ("label", int64_list(1))), "'image' has 0 values"),
-        (example(("image", bytes_list(b"x")), ("label", bytes_list(b"1"))), "'label' has 0 values"),
         (example(("image", bytes_list(b"x", b"y")), ("label", int64_list(1))), "'image' has 2 values"),
         (example(("image", bytes_list(b"x")), ("label", int64_list(1, 2))), "'label' has 2 values"),
         (varint(1 * 8 + 3) + varint(0), "field 1 is of another type or longer"),
         (varint(1 * 8 + 2) + varint(5) + b"four", "field 1 is of another type or longer than its message"),
-        (b"\x80" * 3, "a number in it does not end"),
         (varint(8) + b"\xff" * 10 + b"\x01", "a number in it does not end"),
     ],
 )

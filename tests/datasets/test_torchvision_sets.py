@@ -346,7 +346,7 @@ def test_what_is_missing_and_how_to_get_it(tmp_path, name):
     source, asked = opened(tmp_path, name), opened(tmp_path, name, download=True)
     assert source.needs == asked.needs and str(source.needs[0]) in source.help
     assert all(str(path).startswith(str(tmp_path / "data")) for path in source.needs)
-    assert (name == "CocoDetection") == ("not downloaded by torchvision" in asked.help)
+    assert (name == "CocoDetection") == ("download: true" not in asked.help)
 
 
 class FakeDownload:
@@ -374,7 +374,7 @@ def test_a_missing_dataset_is_downloaded_once_and_only_if_asked_for(tmp_path, fa
         dataset = section("DTD", **keys).model_copy(update={"path": str(tmp_path / "data")})
         return open_source("it", dataset, "test", size, tmp_path / "prepared")
 
-    with pytest.raises(DatasetError, match="there is no .*dtd/images. Set 'download: true'"):
+    with pytest.raises(DatasetError, match="there is no .*dtd/images. Unpack .*, or set 'download: true'"):
         prepared(4)
     assert not fake.calls
     assert prepared(4, download=True).class_names == ("banded", "woven")
@@ -383,5 +383,5 @@ def test_a_missing_dataset_is_downloaded_once_and_only_if_asked_for(tmp_path, fa
     shutil.rmtree(tmp_path / "data" / "dtd")
     fake.fails = OSError("Name or service not known")
     assert prepared(4, download=True).class_names == ("banded", "woven")  # what is prepared needs no network
-    with pytest.raises(DatasetError, match="'it': .* could not download DTD .*service not.*false' and unpack"):
+    with pytest.raises(DatasetError, match="'it': .* could not download DTD .*service not.*'download: false'. Unpack"):
         prepared(6, download=True)

@@ -34,10 +34,7 @@ STRENGTH = {
 
 @dataclass(frozen=True)
 class Script:
-    """A superclass: letters whose Unicode name begins with `prefix`, or symbols that lie in `blocks`.
-
-    `limit` bounds the number of classes; those that most faces hold come first.
-    """
+    """Letters whose Unicode name begins with `prefix`, or symbols in `blocks`; the `limit` that most faces hold."""
 
     split: str
     limit: int

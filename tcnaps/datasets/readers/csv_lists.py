@@ -153,15 +153,15 @@ def match_classes(
     return matched, (note,) if left_out else ()
 
 
-def check_disjoint(splits: Mapping[str, Iterable[str]], place: object, remedy: str = "") -> None:
+def check_disjoint(splits: Mapping[str, Iterable[str]], place: object) -> None:
     """Raises `DatasetError` if a class is in two splits."""
     seen: dict[str, str] = {}
     for split, names in splits.items():
         for name in names:
             if (other := seen.setdefault(_plain(name), split)) != split:
                 raise DatasetError(
-                    f"{place}: the class '{name}' is in two splits, {other} and {split}; take it out of one: what a "
-                    f"model is tested on must be new to it. {remedy}".rstrip()
+                    f"{place}: the class '{name}' is in two splits, {other} and {split}; take it out of one, or split "
+                    "the classes by fractions or a split file: what a model is tested on must be new to it."
                 )
 
 

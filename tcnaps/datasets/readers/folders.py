@@ -4,10 +4,8 @@
     path/cat/1.jpg                 with `splits`, a split file, or with `fractions`
 
 With `superclasses` the class folders lie one level deeper: path/train/Greek/alpha/1.png is of the class "Greek/alpha"
-and of the superclass "Greek". Below the folder of its class an image may lie at any depth.
-
-With `splits` or `fractions`, folders named after splits are pooled: train/cat and test/cat are one class. A dataset for
-ordinary classification, which has every class in every split, is thus split by class.
+and of the superclass "Greek". With `splits` or `fractions`, folders named after splits are pooled: train/cat and
+test/cat are one class.
 """
 
 import hashlib
@@ -113,8 +111,7 @@ def own_splits(path: Path, help: str, grouped: bool = False) -> dict[str, Classe
     if not splits:
         found = some(folder.name for folder in subfolders(path)) or "none"
         raise DatasetError(f"{path} holds the folders {found}, and no folder train, val or test.\n{help}")
-    remedy = "Or have the images of all folders pooled and their classes split anew, by fractions or a split file."
-    check_disjoint(splits, path, remedy)
+    check_disjoint(splits, path)
     return splits
 
 

@@ -64,8 +64,7 @@ def list_records(name: str, folder: Path, images_per_class: int | None = None) -
             except (DatasetError, OSError) as error:
                 problems.append(str(error))
     if problems:
-        more = f"\nand {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
-        raise DatasetError("\n".join(problems[:SHOWN]) + more)
+        raise DatasetError("\n".join([f"Dataset '{name}': {len(problems)} files are at fault.", *problems[:SHOWN]]))
     return Listing(splits, specification.superclasses, specification.spans, read=read_record, orient=False)
 
 

@@ -1,9 +1,8 @@
 """mini-ImageNet, tiered-ImageNet and FETI, from the layouts that people have (docs/data.md).
 
-Sources: mini-ImageNet is of Vinyals et al. 2016, in the split of Ravi and Larochelle 2017; tiered-ImageNet of Ren et
-al. 2018, without its 34 categories, since its episodes draw classes uniformly (appendix A.2); FETI of the paper,
-section 4.3 and appendix A.4. The published lists have 20 and 160 test classes, 4 of them in both, so FETI has 824
-classes; the paper counts 825, and doesn't say which.
+mini-ImageNet is of Vinyals et al. 2016, in the split of Ravi and Larochelle 2017; tiered-ImageNet of Ren et al. 2018,
+without its 34 categories, since its episodes draw classes uniformly (appendix A.2); FETI of the paper, section 4.3 and
+appendix A.4.
 """
 
 from pathlib import Path

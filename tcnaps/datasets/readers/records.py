@@ -105,9 +105,6 @@ def parse_example(data: bytes) -> tuple[bytes, int]:
     """The features `image` (one bytes value) and `label` (one int64 value) of a serialised `tf.train.Example`.
 
     Other features are skipped. Where a feature occurs twice the last one counts.
-
-    Raises:
-        DatasetError: it isn't a `tf.train.Example`, or a feature is missing, of another type or not one value.
     """
     features = {}
     for content in _fields(memoryview(data), 1):  # Example.features

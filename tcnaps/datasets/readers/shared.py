@@ -28,11 +28,11 @@ def natural_key(name: str) -> tuple:
     return tuple(parts), name
 
 
-def some(names: Iterable[str], n: int = 3) -> str:
+def some(names: Iterable[str]) -> str:
     """The first names of many, for a message: 'a', 'b', 'c' and 7 more."""
     names = list(names)
-    shown = ", ".join(f"'{name}'" for name in names[:n])
-    return shown if len(names) <= n else f"{shown} and {len(names) - n} more"
+    shown = ", ".join(f"'{name}'" for name in names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
 
 
 def walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
@@ -67,9 +67,8 @@ def _in_order(names: list[str]) -> list[str]:
 def stamp(paths: Iterable[Path], base: Path) -> str:
     """A digest that changes when files or folders below are added, taken away or renamed.
 
-    Args:
-        paths: of files, whose sizes and times of change count; and of folders, of which those of all folders below do.
-        base: names are taken relative to it, so that a dataset may be moved.
+    Of files the sizes and times of change count, of folders the times of all folders below. Names are taken relative to
+    `base`, so that a dataset may be moved.
     """
     places = (place for path in paths for place in ((p for p, _, _ in walk(path)) if path.is_dir() else [path]))
     found = ((place, os.stat(place)) for place in places)

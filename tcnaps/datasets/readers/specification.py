@@ -38,8 +38,7 @@ def read_specification(file: str | Path) -> Specification:
     """Reads and checks a dataset_spec.json.
 
     Raises:
-        DatasetError: the file is missing, is not JSON or of no known class, lacks a key, or has counts that don't
-            agree.
+        DatasetError: the file is missing, no JSON or of no known class, lacks a key, or its counts don't agree.
     """
     content = read_json(Path(file))
     try:

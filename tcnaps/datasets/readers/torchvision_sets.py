@@ -55,11 +55,9 @@ def open_torchvision(name: str, dataset: settings.Torchvision, root: Path) -> Fi
     layout, lists = LAYOUTS[kind], list_files(dataset.splits, root)
     folder = base / layout.folder
     needs = tuple(folder / part for part in layout.needs)
-    by_hand = f"unpack what docs/data.md names so that there is {needs[0]}"
-    help, fetch = f"{kind} is not downloaded by torchvision: {by_hand}.", lambda: None
-    if layout.downloads:
-        help = f"Set 'download: true' to have torchvision download {kind} to {base}, or {by_hand}."
-        fetch = partial(_download, name, kind, base, needs, by_hand) if dataset.download else fetch
+    by_hand = f"Unpack what docs/data.md names so that there is {needs[0]}"
+    help = by_hand + (", or set 'download: true' to have torchvision download it." if layout.downloads else ".")
+    fetch = partial(_download, name, kind, base, needs, by_hand) if dataset.download else lambda: None
 
     def listing() -> Listing:
         try:
@@ -89,8 +87,8 @@ def _download(name: str, kind: str, base: Path, needs: tuple[Path, ...], by_hand
             getattr(torchvision.datasets, kind)(base, download=True, **options)
     except Exception as error:  # of the network, the disk, or the archives
         raise MissingFiles(  # what is prepared holds even where there is no network
-            f"Dataset '{name}': torchvision could not download {kind} to {base} ({error}). Try again, or set "
-            f"'download: false' and {by_hand}."
+            f"Dataset '{name}': torchvision could not download {kind} to {base} ({error}). Try again. Or set "
+            f"'download: false'. {by_hand}."
         ) from error
 
 
@@ -126,11 +124,6 @@ def aircraft(folder: Path) -> Listing:
     return Listing({"test": images}, read=read_box)
 
 
-def textures(folder: Path) -> Listing:
-    """The 47 textures of DTD."""
-    return Listing({"test": _in_folders(folder / "images", "*/*.jpg")})
-
-
 def flowers(folder: Path) -> Listing:
     """The 102 kinds of Oxford Flowers, called as in Meta-Dataset: "001.pink primrose".
 
@@ -157,11 +150,6 @@ def traffic_signs(folder: Path) -> Listing:
     pairs += [(label, f"{tested}/{file}") for file, label in zip(rows["Filename"], rows["ClassId"])]
     named = [(f"{label:02d}.{dict(enumerate(TRAFFIC_SIGNS))[label]}", file) for label, file in pairs]
     return Listing({"test": by_class(folder, named, table.name)})
-
-
-def objects(folder: Path) -> Listing:
-    """MSCOCO's objects, each cut out by its box."""
-    return Listing({"test": mscoco(folder)}, read=read_box)
 
 
 def arrays(kind: str, file: str, folder: Path) -> Listing:
@@ -222,7 +210,9 @@ TRAIN, TEST, NOT_TRAIN = {"split": "train"}, {"split": "test"}, {"train": False}
 LAYOUTS = {
     "Omniglot": Layout("omniglot-py", PARTS, omniglot, ({"background": True}, {"background": False})),
     "FGVCAircraft": Layout("fgvc-aircraft-2013b", AIRCRAFT, aircraft, ({"split": "trainval"},)),
-    "DTD": Layout("dtd/dtd", ("images",), textures, (TRAIN,)),
+    "DTD": Layout(
+        "dtd/dtd", ("images",), lambda folder: Listing({"test": _in_folders(folder, "images/*/*.jpg")}), (TRAIN,)
+    ),
     "Flowers102": Layout("flowers-102", ("jpg", "imagelabels.mat"), flowers, (TRAIN,)),
     "GTSRB": Layout("gtsrb", SIGNS, traffic_signs, (TRAIN, TEST)),
     "MNIST": Layout("MNIST/raw", DIGITS, partial(arrays, "MNIST", DIGITS[0]), (NOT_TRAIN,)),
@@ -230,5 +220,7 @@ LAYOUTS = {
     "CIFAR100": Layout(
         "cifar-100-python", ("test", "meta", "train"), partial(arrays, "CIFAR100", "test"), (NOT_TRAIN,)
     ),
-    "CocoDetection": Layout(".", ("train2017", ANNOTATIONS), objects),
+    "CocoDetection": Layout(
+        ".", ("train2017", ANNOTATIONS), lambda folder: Listing({"test": mscoco(folder)}, read=read_box)
+    ),
 }
