@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from file_readers import encoded
 from joblib.externals.loky import get_reusable_executor
-from PIL import Image
 
 from tcnaps.config import settings
 from tcnaps.datasets import DatasetError, files
@@ -112,18 +111,6 @@ def test_arrays_hold_every_image_in_its_row(images, tmp_path, processes):
     assert opened.class_names == ("d", "e") and opened.class_sizes.tolist() == [7, 8]
     left = {file.name for file in made.place(tmp_path / "data").iterdir()} - {".lock"}
     assert left == {"train.npy", "test.npy", "index.json"}
-
-
-def read_grey(image):
-    return np.asarray(Image.open(image.path).convert("L"))
-
-
-def test_readers_may_give_pixels(images, tmp_path):
-    def naive(path):
-        grey = Image.open(path).convert("L").convert("RGB")
-        return np.asarray(grey.resize((SIZE, SIZE), Image.Resampling.BILINEAR))
-
-    assert_same(arrays_of(tmp_path / "data", images, read=read_grey), expected(images, naive))
 
 
 @pytest.mark.parametrize(

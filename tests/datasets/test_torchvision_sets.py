@@ -19,14 +19,6 @@ from tcnaps.datasets.listing import ImageFile
 from tcnaps.datasets.readers import mscoco
 from tcnaps.datasets.readers.torchvision_sets import LAYOUTS, TRAFFIC_SIGNS, open_torchvision, read_box
 
-PARTS = {  # of Omniglot: folder -> number of images
-    "background/Greek/character02": 2,
-    "background/Greek/character10": 1,
-    "background/Latin/character01": 2,
-    "evaluation/Tengwar/character01": 3,
-    "evaluation/Atemayar_Qelisayer/character01": 1,
-}
-
 
 def section(name, **keys):
     return settings.Torchvision(source="torchvision", domain="out", path="data", name=name, **keys)
@@ -47,14 +39,6 @@ def save(path, seed=0, size=(12, 10), mode="RGB"):
 
 
 # Each of them, written as torchvision finds it
-
-
-@pytest.fixture
-def omniglot(tmp_path):
-    for place, count in PARTS.items():
-        for k in range(count):
-            save(tmp_path / "data" / "omniglot-py" / f"images_{place}" / f"0{k}_0{k}.png", k, mode="1")
-    return tmp_path
 
 
 def write_aircraft(folder):
@@ -128,21 +112,15 @@ def write_cifar(tmp_path, monkeypatch, name):
 # Omniglot
 
 
-def test_omniglot_keeps_its_own_split_and_has_alphabets(omniglot):
-    listing = opened(omniglot, "Omniglot").listing()
-    assert listed(listing) == {
-        "train": {
-            "Greek/character02": ["00_00.png", "01_01.png"],
-            "Greek/character10": ["00_00.png"],
-            "Latin/character01": ["00_00.png", "01_01.png"],
-        },
-        "test": {
-            "Atemayar_Qelisayer/character01": ["00_00.png"],
-            "Tengwar/character01": ["00_00.png", "01_01.png", "02_02.png"],
-        },
-    }
-    assert set(listing.superclasses.values()) == {"Greek", "Latin", "Atemayar_Qelisayer", "Tengwar"}
-    image = listing.splits["test"]["Tengwar/character01"][2]
+def test_omniglot_keeps_its_own_split_and_has_alphabets(tmp_path):
+    names = {"train": ["Greek/character02", "Greek/character10", "Latin/character01"], "test": ["Tengwar/character01"]}
+    for split, part in (("train", "background"), ("test", "evaluation")):
+        for name in names[split]:
+            save(tmp_path / "data" / "omniglot-py" / f"images_{part}" / name / "00_00.png", 1, mode="1")
+    listing = opened(tmp_path, "Omniglot").listing()
+    assert listed(listing) == {split: {name: ["00_00.png"] for name in found} for split, found in names.items()}
+    assert list(listing.superclasses.values()) == ["Greek", "Greek", "Latin", "Tengwar"]
+    image = listing.splits["test"]["Tengwar/character01"][0]
     stored = np.asarray(Image.open(image.path).convert("RGB"))
     assert np.array_equal(pickle.loads(pickle.dumps(listing.read))(image), 255 - stored)  # white ink on black
 
@@ -166,7 +144,6 @@ def test_textures_are_whole_folders(tmp_path):
     images = tmp_path / "data" / "dtd" / "dtd" / "images"
     for name in ("woven/woven_0002.jpg", "banded/banded_0010.jpg", "banded/banded_0009.jpg"):
         save(images / name)
-    (images / "woven" / ".directory").write_text("left over")
     listing = opened(tmp_path, "DTD").listing()
     assert listed(listing) == {"test": {"banded": ["banded_0009.jpg", "banded_0010.jpg"], "woven": ["woven_0002.jpg"]}}
     image = listing.splits["test"]["banded"][1]
@@ -318,14 +295,6 @@ def test_cifar_s_test_images(tmp_path, monkeypatch, name):
     for label, images in enumerate(listing.splits["test"].values()):
         assert np.array_equal([listing.read(image) for image in images], pixels[label::2])
     assert listing.resampling == "lanczos"
-
-
-def test_damaged_arrays_are_refused(tmp_path, monkeypatch):
-    write_cifar(tmp_path, monkeypatch, "CIFAR10")
-    batch = tmp_path / "data" / "cifar-10-batches-py" / "test_batch"
-    batch.write_bytes(batch.read_bytes()[:-1])
-    with pytest.raises(DatasetError, match="CIFAR10 in .*data.* can't be read .*corrupted"):
-        opened(tmp_path, "CIFAR10").listing()
 
 
 # Unreadable images
