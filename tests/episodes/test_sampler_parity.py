@@ -22,7 +22,8 @@ import pytest
 from scipy import stats
 
 from tcnaps.config import VariableProtocol
-from tcnaps.datasets.readers.specification import SplitSpecification, read_specification
+from tcnaps.datasets.preparing import SplitLayout
+from tcnaps.datasets.readers.specification import read_specification
 from tcnaps.episodes import sampling
 from tcnaps.episodes.sampling import Description, describe_episode, sample_shots, sample_span
 
@@ -49,7 +50,7 @@ class Reference:
     """One file of the reference beside the split that it describes."""
 
     measured: dict
-    split: SplitSpecification
+    split: SplitLayout
     protocol: VariableProtocol
 
     @property
@@ -69,7 +70,14 @@ def load(folder: Path, name: str) -> Reference:
         maximum_support_size=used["max_support_set_size"],
         maximum_support_per_class=used["max_support_size_contrib_per_class"],
     )
-    return Reference(measured, specification.splits[measured["split"]], protocol)
+    classes, above = specification.classes[measured["split"]], specification.superclasses
+    layout = SplitLayout(
+        tuple(classes),
+        tuple(size for _, size in classes.values()),
+        tuple(above[name] for name in classes) if above else None,
+        specification.spans.get(measured["split"]),
+    )
+    return Reference(measured, layout, protocol)
 
 
 def describe(reference: Reference, seed: int) -> list[Description]:
