@@ -70,8 +70,7 @@ def fill(
             within the chunk -> reason of the images that can't be read.
         progress: a file with the checksum of every finished chunk. One with unreadable images is never finished, so
             that these are tried again.
-        name: for the progress bar.
-        n_jobs: how many processes work; None takes one per core, fewer for few images.
+        name, n_jobs: for the progress bar; how many processes work, None for one per core, fewer for few images.
 
     Returns:
         of each image that can't be read its chunk, number within the chunk, row within the array, and the reason.

@@ -266,10 +266,9 @@ def test_a_full_disk_is_an_error_that_says_how_much_room_is_needed(images, tmp_p
     assert not list((tmp_path / "data").rglob("*.npy*"))
 
 
-def test_a_folder_that_cannot_be_made_is_an_error(images, tmp_path):
-    for folder in (tmp_path / ("x" * 300), images / "train" / "a" / "a0.png"):
-        with pytest.raises(DatasetError, match="'birds' can't be prepared: .*(too long|Not a directory).*data_folder"):
-            prepare(folder, images)
+def test_a_folder_that_cannot_be_made_is_an_error(images):
+    with pytest.raises(DatasetError, match="'birds' can't be prepared: .*Not a directory.*data_folder"):
+        prepare(images / "train" / "a" / "a0.png", images)
 
 
 # Stale and moved files

@@ -127,12 +127,6 @@ def test_one_and_two_processes_draw_the_same_bytes(tmp_path):
         np.testing.assert_array_equal(one.images_of(1), shapes.render(recipe.plan(split)[1], SIZE))
 
 
-def test_recipes_differ_by_their_code_and_share_nothing_else():
-    codes = {name: miniature.preparation(name, SIZE).recipe["code"] for name in RECIPES}
-    assert len(set(codes.values())) == len(RECIPES)
-    assert codes == {name: miniature.preparation(name, 84).recipe["code"] for name in RECIPES}
-
-
 # From a study
 
 

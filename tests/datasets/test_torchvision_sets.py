@@ -140,16 +140,6 @@ def test_aircraft_are_cut_out_by_their_boxes(tmp_path):
     assert np.array_equal(listing.read(images[2]), whole[2:28, 1:23])
 
 
-def test_textures_are_whole_folders(tmp_path):
-    images = tmp_path / "data" / "dtd" / "dtd" / "images"
-    for name in ("woven/woven_0002.jpg", "banded/banded_0010.jpg", "banded/banded_0009.jpg"):
-        save(images / name)
-    listing = opened(tmp_path, "DTD").listing()
-    assert listed(listing) == {"test": {"banded": ["banded_0009.jpg", "banded_0010.jpg"], "woven": ["woven_0002.jpg"]}}
-    image = listing.splits["test"]["banded"][1]
-    assert listing.read(image) == (images / "banded" / "banded_0010.jpg").read_bytes() and not listing.orient
-
-
 def write_flowers(folder, labels=(3, 4)):
     folder = folder / "data" / "flowers-102"
     for number in range(1, len(labels) + 1):
@@ -348,6 +338,7 @@ def test_a_missing_dataset_is_downloaded_once_and_only_if_asked_for(tmp_path, fa
     assert not fake.calls
     assert prepared(4, download=True).class_names == ("banded", "woven")
     assert prepared(5, download=True).class_sizes.tolist() == [1, 1]
+    assert not opened(tmp_path, "DTD").listing().orient
     assert fake.calls == [tmp_path / "data"]
     shutil.rmtree(tmp_path / "data" / "dtd")
     fake.fails = OSError("Name or service not known")
