@@ -17,6 +17,7 @@ from tcnaps.studies.batch import NotebookFailed, main, notebook_parameters, run_
 from tcnaps.studies.run import BatchError, _lock
 
 ROOT = Path(tcnaps.__file__).parents[1]
+STUDY = (ROOT / "configs" / "miniature.yaml").read_text()
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 
 
@@ -132,13 +133,22 @@ def alive(process):
 # ---- studies
 
 
-def test_a_wrong_study_is_an_error_before_anything_is_started(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("study", "options", "message"),
+    [
+        ("nmae: x", (), "nmae: there is no such key; did you mean 'name'?"),
+        (STUDY, ("--device", "gpu"), "There is no device 'gpu': name cpu, cuda, or cuda:1"),
+        (STUDY, ("--device", "cuda:99"), "GPUs here, so there is no 'cuda:99'"),
+        (STUDY, ("--workers", "-1"), "There can't be -1 workers"),
+    ],
+)
+def test_what_is_wrong_is_an_error_before_anything_is_started(tmp_path, monkeypatch, capsys, study, options, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Snakefile").write_text("raise SystemExit('started')")
-    (tmp_path / "study.yaml").write_text("nmae: x")
-    assert main(["study", "study.yaml"]) == 2
+    (tmp_path / "study.yaml").write_text(study)
+    assert main(["study", "study.yaml", *options]) == 2
     error = capsys.readouterr().err
-    assert "nmae: there is no such key; did you mean 'name'?" in error and "started" not in error
+    assert message in error and "started" not in error
     assert not (tmp_path / "results").exists()
 
 
