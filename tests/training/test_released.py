@@ -33,7 +33,7 @@ from tcnaps.config.storage import file_digest
 from tcnaps.method.backbone import Backbone
 from tcnaps.method.model import ModelSettings, TransductiveCNAPS
 from tcnaps.training import checkpoints, released
-from tcnaps.training.checkpoints import CheckpointError, load_backbone, load_model
+from tcnaps.training.checkpoints import CheckpointError, load_model
 from tcnaps.training.released import PUBLISHED, download_released, import_all, import_into_study, main
 from tcnaps.training.released_reading import import_checkpoint, layout
 
@@ -258,27 +258,26 @@ def test_a_malicious_pickle_without_pytorch_runs_nothing(tmp_path, protocol):
     assert mark.exists()
 
 
-def broken_files():
-    zipped, archive = io.BytesIO(), io.BytesIO()
-    with zipfile.ZipFile(zipped, "w") as file:
-        file.writestr("readme.txt", "hello")
-    with tarfile.open(fileobj=archive, mode="w") as file:
-        file.addfile(tarfile.TarInfo("empty"))
-    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 79425536\n"
-    return {
-        "empty": (b"", "is not a file of torch.save: it begins with b''"),
-        "pointer": (pointer, "begins with b'version https://git-lfs.* `git lfs pull`"),
-        "page": (b"\n\n<!DOCTYPE html>\n<html></html>", "begins with .*<html.* download the raw file"),
-        "tar": (archive.getvalue(), "is not a file of torch.save"),
-        "another zip": (zipped.getvalue(), "damaged, incomplete or of another kind"),
-        "another pickle": (pickle.dumps({"conv1.weight": 1}, 2), "damaged, incomplete or of another kind"),
-        "a newer pickle": (pickle.dumps({"conv1.weight": 1}, 4), "instructions that weights don't need"),
-    }
+def packed(kind):
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") if kind == "zip" else tarfile.open(fileobj=data, mode="w") as file:
+        file.writestr("readme.txt", "hello") if kind == "zip" else file.addfile(tarfile.TarInfo("empty"))
+    return data.getvalue()
 
 
-@pytest.mark.parametrize("name", broken_files())
-def test_files_that_are_no_checkpoints(tmp_path, name):
-    data, message = broken_files()[name]
+BROKEN = {
+    "empty": (b"", "is not a file of torch.save: it begins with b''"),
+    "pointer": (b"version https://git-lfs.github.com/spec/v1\noid", "begins with b'version https://.* `git lfs pull`"),
+    "page": (b"\n\n<!DOCTYPE html>\n<html></html>", "begins with .*<html.* download the raw file"),
+    "tar": (packed("tar"), "is not a file of torch.save"),
+    "another zip": (packed("zip"), "damaged, incomplete or of another kind"),
+    "another pickle": (pickle.dumps({"conv1.weight": 1}, 2), "damaged, incomplete or of another kind"),
+    "a newer pickle": (pickle.dumps({"conv1.weight": 1}, 4), "instructions that weights don't need"),
+}
+
+
+@pytest.mark.parametrize(("data", "message"), BROKEN.values(), ids=BROKEN)
+def test_files_that_are_no_checkpoints(tmp_path, data, message):
     (tmp_path / "w.pt").write_bytes(data)
     with pytest.raises(CheckpointError, match=f"{tmp_path / 'w.pt'} .*{message}"):
         import_checkpoint(tmp_path / "w.pt")
@@ -303,17 +302,6 @@ def test_truncated_files(tmp_path, weights, legacy, share):
         import_checkpoint(path)
 
 
-def test_a_backbone_into_a_study(root, files, weights):
-    (path,) = import_into_study(files["backbone"], study())
-    assert path == root / "results/small/checkpoints/backbone.safetensors"
-    assert torch.equal(load_backbone(study()).stem.conv.weight, weights["backbone"]["conv1.weight"])
-    _, settings = checkpoints.load(path, "")
-    sha256 = hashlib.sha256(files["backbone"].read_bytes()).hexdigest()
-    assert settings["imported"] == {"file": "backbone.pt", "sha256": sha256} and settings["study"] == "small"
-    before = path.stat().st_mtime_ns
-    assert import_into_study(files["backbone"], study()) == [] and path.stat().st_mtime_ns == before
-
-
 def test_both_models_into_one_study_on_the_backbone_they_share(root, files, weights):
     folder = root / "results/small/checkpoints"
     first = import_into_study(files["transductive"], study())
@@ -326,9 +314,12 @@ def test_both_models_into_one_study_on_the_backbone_they_share(root, files, weig
         settings = checkpoints.load(folder / f"{training}.safetensors", "")[1]
         assert settings["training"] == training and settings["valid_accuracy"] is None
         assert settings["backbone"] == file_digest(folder / "backbone.safetensors")
-        assert settings["imported"]["file"] == f"{kind}.pt"
+        sha256 = hashlib.sha256(files[kind].read_bytes()).hexdigest()
+        assert settings["imported"] == {"file": f"{kind}.pt", "sha256": sha256} and settings["study"] == "small"
     assert import_into_study(files["simple"], study()) == []
+    before = (folder / "backbone.safetensors").stat().st_mtime_ns
     assert import_into_study(files["backbone"], study()) == []  # the same one: all stays valid
+    assert (folder / "backbone.safetensors").stat().st_mtime_ns == before
 
 
 def test_other_weights_are_replaced_only_by_force(root, tmp_path, files, weights):
@@ -366,12 +357,9 @@ def test_what_is_in_the_way_is_replaced_only_by_force(root, files, name, message
 def test_a_study_must_fit_the_file(root, files):
     with pytest.raises(CheckpointError, match="transductive.pt: its LSTM has 2 layers.* 1. Set `preset: released`"):
         import_into_study(files["transductive"], small_study())
-    only = {
-        "trainings": ["support_and_query"],
-        "evaluations": {"5-way-1-shot": small_study().evaluations["5-way-1-shot"]},
-    }
+    one_shot = {"5-way-1-shot": small_study().evaluations["5-way-1-shot"]}
     with pytest.raises(CheckpointError, match="holds the training 'support', which study 'small' does not have"):
-        import_into_study(files["simple"], study(**only))
+        import_into_study(files["simple"], study(trainings=["support_and_query"], evaluations=one_shot))
     assert not (root / "results").exists()
     import_into_study(files["simple"], small_study())  # it has no LSTM
 
@@ -397,20 +385,18 @@ def test_all_that_a_study_names_is_imported(root, files):
 
 @pytest.mark.parametrize("force", [False, True])
 def test_what_a_study_names_must_be_what_it_is_named_for_and_go_together(root, tmp_path, files, weights, force):
-    with pytest.raises(CheckpointError, match="Study 'small' imports nothing"):
-        import_all(study(), force)
-    wrong = {"support": str(files["simple"]), "support_and_query": str(files["simple"])}
-    with pytest.raises(
-        CheckpointError, match="imported.support_and_query: .*simple.pt is a file of Simple CNAPS, not of Transduct"
+    simple, other = str(files["simple"]), tmp_path / "other.pt"
+    write_file(other, weights["backbone"] | {"bn1.bias": torch.zeros(64)})
+    wrong = "imported.support_and_query: .*simple.pt is a file of Simple CNAPS, not of Transductive CNAPS"
+    for named, message in (
+        ({}, "Study 'small' imports nothing"),
+        ({"support": simple, "support_and_query": simple}, wrong),
+        ({"support": simple, "backbone": str(other)}, "different backbones, and a study has one"),
+        ({"backbone": str(other), "support": simple}, "different backbones, and a study has one"),
+        ({"support": simple, "backbone": "nowhere.pt"}, "There is no file .*nowhere.pt"),
     ):
-        import_all(study(imported=wrong), force)
-    other = write_file(tmp_path / "other.pt", weights["backbone"] | {"bn1.bias": torch.zeros(64)})
-    for order in (("support", "backbone"), ("backbone", "support")):
-        named = {"support": str(files["simple"]), "backbone": str(other)}
-        with pytest.raises(CheckpointError, match="different backbones, and a study has one"):
-            import_all(study(imported={name: named[name] for name in order}), force)
-    with pytest.raises(CheckpointError, match="There is no file .*nowhere.pt"):
-        import_all(study(imported={"support": str(files["simple"]), "backbone": "nowhere.pt"}), force)
+        with pytest.raises(CheckpointError, match=message):
+            import_all(study(imported=named), force)
     assert not (root / "results").exists()
 
 
@@ -447,17 +433,16 @@ evaluations: {all: {protocol: {kind: variable}, datasets: [blobs], trainings: [s
 
 def test_command_imports_a_file(root, files, capsys):
     (root / "study.yaml").write_text(STUDY)
-    arguments = ["import", str(files["transductive"]), "--study", str(root / "study.yaml")]
-    assert main(arguments) == 0
+    file, *of_study = str(files["transductive"]), "--study", str(root / "study.yaml")
+    assert main(["import", file, *of_study]) == 0
     printed = capsys.readouterr().out
     assert "transductive.pt: Transductive CNAPS, 395 tensors, 19847833 values" in printed
     assert f"wrote {root / 'results/small/checkpoints/support_and_query.safetensors'}" in printed
-    assert main(arguments) == 0 and "wrote nothing" in capsys.readouterr().out
-    (root / "study.yaml").write_text(f"{STUDY}imported: {{support_and_query: {files['transductive']}}}")
-    assert main(["import", *arguments[2:]]) == 0 and "395 tensors" in capsys.readouterr().out
-    assert main([*arguments[:1], str(root / "none.pt"), *arguments[2:]]) == 1
+    (root / "study.yaml").write_text(f"{STUDY}imported: {{support_and_query: {file}}}")
+    assert main(["import", *of_study]) == 0 and "wrote nothing" in capsys.readouterr().out
+    assert main(["import", str(root / "none.pt"), *of_study]) == 1
     assert "There is no file" in capsys.readouterr().err
-    assert main([*arguments[:-1], "nowhere.yaml"]) == 1
+    assert main(["import", "--study", "nowhere.yaml"]) == 1
     assert "No study at nowhere.yaml" in capsys.readouterr().err
 
 
