@@ -41,8 +41,8 @@ WRITES = {
 
 def files_of(name):
     figures, tables = (names.split() for names in WRITES[name])
-    drawn = [f"figures/{{study}}/{figure}.{end}" for figure in figures for end in ("png", "pdf")]
-    return [*drawn, *(f"results/{{study}}/{table}" for table in tables)]
+    drawn = [f"{{figures}}/{figure}.{end}" for figure in figures for end in ("png", "pdf")]
+    return [*drawn, *(f"{{results}}/{table}" for table in tables)]
 
 
 CODE = """
@@ -53,15 +53,16 @@ from tcnaps.figures import style
 from tcnaps.config import load_study
 
 name, files = {facts}
-root, study_name = Path.cwd().parent, load_study(study_file).name
+root, study = Path.cwd().parent, load_study(study_file, replicate)
 with open(root / "executed.txt", "a") as log:  # the name of the Snakefile's rule
-    log.write(f"{{name[3:]}} {{training}}".strip().replace("-", "_").replace(" ", "_") + chr(10))
+    rule = f"{{name[3:]}} {{training}}".strip() + (f" replicate {{replicate}}" if replicate else "")
+    log.write(rule.replace("-", "_").replace(" ", "_") + chr(10))
 while (root / "wait").exists():
     time.sleep(0.1)
 if name == "07-class-recall":
     assert not (root / "fail").exists(), "as the test wants it"
 for file in files:
-    path = root / file.format(study=study_name, training=training)
+    path = Path(file.format(figures=study.figures_folder, results=study.results_folder, training=training))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({{"sentence": "+3.1 ± 0.8 points"}}))
     if name == "04-evaluate":
@@ -72,7 +73,7 @@ for file in files:
 """
 
 DEFAULTS = {"study_file": "configs/miniature.yaml", "training": "", "evaluation": "", "evaluations": []}
-DEFAULTS |= {"device": "cpu", "workers": 0, "way": 5, "shot": 1, "queries_per_class": 10}
+DEFAULTS |= {"device": "cpu", "workers": 0, "way": 5, "shot": 1, "queries_per_class": 10, "replicate": 0}
 PARAMETERS = "\n".join(f"{name} = {value!r}" for name, value in DEFAULTS.items())
 
 STUDY = {
@@ -266,8 +267,9 @@ def test_everything_declared_exists_and_the_headline_is_printed(story):
     assert "+3.1 ± 0.8 points" in printed and "figures/small/" in printed
     for name in WRITES.keys() - {"06-ablations", "09-number-of-queries", "11-differences"}:  # not of this study
         for training in STUDY["trainings"] if name.startswith(("03", "04")) else [""]:
-            files = [*files_of(name), f"results/small/notebooks/{name}{'-' * bool(training)}{training}.ipynb"]
-            assert all((story.root / file.format(study="small", training=training)).exists() for file in files)
+            files = [*files_of(name), f"{{results}}/notebooks/{name}{'-' * bool(training)}{training}.ipynb"]
+            places = {"figures": story.root / "figures/small", "results": story.root / "results/small"}
+            assert all(Path(file.format(**places, training=training)).exists() for file in files)
 
 
 def test_a_second_run_does_nothing_with_any_number_of_workers_and_says_where_things_lie(project):
@@ -381,6 +383,21 @@ def test_a_fresh_clone_makes_everything(project, clone):
     last = "meta_train_support_and_query_log_determinant_refined"
     assert {"ablations", "number_of_queries", last, "evaluate_support"} <= miniature
     assert len(miniature) == 2 + 6 + 6 + 1 + 6  # data, backbone; trainings; evaluations; 01; 05 to 10
+
+
+def test_replicates_are_jobs_of_their_own_and_figures_wait_for_all(clone):
+    write_study(clone, STUDY | {"replicates": 2})
+    assert stale(clone) == NOTEBOOKS | {f"{rule}_replicate_1" for rule in NOTEBOOKS - FIGURES - TOY - DATA}
+    write_study(clone, STUDY | {"replicates": [3, 7], "replicate_backbone": False})
+    printed, status = run(clone)
+    assert status == 0, printed
+    done = executed(clone)
+    assert done.count("pretrain") == 1 and "pretrain_replicate_1" not in done
+    assert done.index("evaluate_support_and_query_replicate_1") < done.index("refinement_steps")
+    assert (clone / "results/small/replicate-1/rows/support.json").is_file()
+    write_study(clone, STUDY | {"replicates": [3, 8], "replicate_backbone": False})
+    again = {f"{rule}_replicate_1" for rule in TRAIN | TRAIN_PLUS | EVALUATE | EVALUATE_PLUS}
+    assert stale(clone) == FIGURES | again
 
 
 def test_imported_weights_take_the_place_of_trained_ones(clone):
