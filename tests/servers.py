@@ -3,6 +3,7 @@
 A site's `open(name)` gives a Playwright page on which the notebook has been run to its end.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -15,6 +16,9 @@ import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import nbformat
+from papermill.iorw import load_notebook_node
+from papermill.parameterize import parameterize_notebook
 from playwright.sync_api import Browser, Error, Locator, Page
 
 REPOSITORY = Path(__file__).parents[1]
@@ -52,15 +56,8 @@ def free_port() -> int:
 
 def with_parameters(source: Path, target: Path, parameters: dict) -> None:
     """Copies a notebook with these values in place of those of its `parameters` cell."""
-    content = json.loads(source.read_text())
-    for cell in content["cells"]:
-        if "parameters" in cell["metadata"].get("tags", ()):
-            text = "".join(cell["source"])
-            for name, value in parameters.items():
-                text, count = re.subn(rf"^{name} = .*$", lambda _: f"{name} = {value!r}", text, flags=re.MULTILINE)  # noqa: B023
-                assert count == 1, f"{source.name} has no parameter '{name}'"
-            cell["source"] = text
-    target.write_text(json.dumps(content))
+    notebook = parameterize_notebook(load_notebook_node(str(source)), parameters)
+    nbformat.write(notebook, target)
 
 
 @dataclass
@@ -74,49 +71,30 @@ class Server:
     process: subprocess.Popen | None = None
 
     def start(self, path: str) -> None:
-        environment = os.environ | {
-            name: str(self.scratch / name.lower())
-            for name in (
-                "JUPYTER_CONFIG_DIR",
-                "JUPYTER_DATA_DIR",
-                "JUPYTER_RUNTIME_DIR",
-                "JUPYTERLAB_SETTINGS_DIR",
-                "JUPYTERLAB_WORKSPACES_DIR",
-                "IPYTHONDIR",
-            )
-        }
+        kinds = "JUPYTER_CONFIG", "JUPYTER_DATA", "JUPYTER_RUNTIME", "JUPYTERLAB_SETTINGS", "JUPYTERLAB_WORKSPACES"
+        folders = {name: self.scratch / name.lower() for name in (*(f"{kind}_DIR" for kind in kinds), "IPYTHONDIR")}
+        environment = os.environ | {name: str(folder) for name, folder in folders.items()}
         environment.pop("JUPYTER_PATH", None)
         environment["PYTHONPATH"] = str(REPOSITORY)  # kernels import what is tested
-        settings = self.scratch / "jupyterlab_settings_dir" / "@jupyterlab" / "apputils-extension"
-        settings.mkdir(parents=True, exist_ok=True)
-        (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
-        configuration = self.scratch / "jupyter_config_dir"
-        configuration.mkdir(parents=True, exist_ok=True)
         expose = {"JupyterNotebookApp": {"expose_app_in_browser": True}, "LabApp": {"expose_app_in_browser": True}}
-        for name in ("jupyter_notebook_config.json", "jupyter_lab_config.json", "jupyter_server_config.json"):
-            (configuration / name).write_text(json.dumps(expose))
-        self.log = self.scratch / "server.log"
-        with open(self.log, "w") as log:
-            self.process = subprocess.Popen(
-                self.command,
-                cwd=self.folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        asks_nothing = {"fetchNews": "false", "checkForUpdates": False}
+        notifications = "jupyterlab_settings_dir/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
+        files = {f"jupyter_config_dir/jupyter_{app}_config.json": expose for app in ("notebook", "lab", "server")}
+        for name, content in (files | {notifications: asks_nothing}).items():
+            file = self.scratch / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(content))
+        log = self.scratch / "server.log"
+        with open(log, "w") as out:
+            options = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": out, "start_new_session": True}
+            self.process = subprocess.Popen(self.command, cwd=self.folder, env=environment, **options)
         deadline = time.monotonic() + PATIENCE / 1000
         while True:
-            try:
-                with urllib.request.urlopen(f"{self.url}{path}", timeout=5) as answer:
-                    if answer.status == 200:
-                        return
-            except OSError:
-                pass
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.url}{path}", timeout=5):
+                return
             if self.process.poll() is not None or time.monotonic() > deadline:
                 self.stop()
-                raise RuntimeError(f"{' '.join(self.command)} does not answer:\n{self.log.read_text()[-3000:]}")
+                raise RuntimeError(f"{' '.join(self.command)} does not answer:\n{log.read_text()[-3000:]}")
             time.sleep(0.2)
 
     def stop(self) -> None:
@@ -124,14 +102,10 @@ class Server:
         if self.process is None:
             return
         self.process.terminate()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(20)
-        except subprocess.TimeoutExpired:
-            pass
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)  # a session of its own: nothing else is in this group
-        except ProcessLookupError:
-            pass
         self.process.wait()
 
 
@@ -168,10 +142,8 @@ class Site:
 
     def close(self) -> None:
         for page in self.pages:
-            try:
+            with contextlib.suppress(Error):  # closed by the test already
                 page.context.close()
-            except Error:  # closed by the test already
-                pass
         self.pages.clear()
 
 

@@ -39,11 +39,8 @@ def code_fingerprint(paths: Iterable[str | Path], without: Iterable[str] = ()) -
             file = None if f"{name}.".startswith(left_out) or name == PACKAGE.name else _module_file(name)
             if file is not None and file not in codes:
                 waiting.add(file)
-    return digest_of(sorted((_name_of(path), code) for path, code in codes.items()))[:16]
-
-
-def _name_of(path: Path) -> str:
-    return str(path.relative_to(PACKAGE)) if path.is_relative_to(PACKAGE) else path.name
+    named = [(str(path.relative_to(PACKAGE)) if PACKAGE in path.parents else path.name, codes[path]) for path in codes]
+    return digest_of(sorted(named))[:16]
 
 
 def code_cells(path: str | Path) -> list[tuple[str, list[str]]]:

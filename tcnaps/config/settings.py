@@ -3,19 +3,11 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from tcnaps.config.errors import ConfigError, explained, nearest, shown
 from tcnaps.method.variants import TRAININGS
 
-RENAMED_TRAININGS = {
-    "simple": "support",
-    "feot": "support_and_query",
-    "transductive_plus": "support_and_query_refined",
-    "gmm": "support_log_determinant",
-    "feot_gmm": "support_and_query_log_determinant",
-    "gmm_em_plus": "support_and_query_log_determinant_refined",
-}
 IMPORTABLE = ("backbone", "support", "support_and_query")  # what there are published weights of
 
 
@@ -23,8 +15,6 @@ PROCESSOR = Path("/proc/cpuinfo")
 
 
 def _training(name: str) -> str:
-    if name in RENAMED_TRAININGS:
-        raise ValueError(f"the training '{name}' is now called '{RENAMED_TRAININGS[name]}'")
     if name not in TRAININGS:
         raise ValueError(f"there is no training '{shown(name)[1:-1]}'{nearest(name, TRAININGS)}")
     return name
@@ -34,12 +24,6 @@ def _importable(name: str) -> str:
     if name not in IMPORTABLE and _training(name):
         raise ValueError(f"'{name}' can't be imported; there are published weights for {', '.join(IMPORTABLE)}")
     return name
-
-
-def _path(text: str) -> str:
-    if "\0" in text or len(text) > 4000 or any(len(part.encode()) > 255 for part in text.split("/")):
-        raise ValueError(f"{shown(text)} can't be a path: it is too long, or holds a zero byte")
-    return text
 
 
 def _for_this_machine(precision: str) -> str:
@@ -59,7 +43,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=
 Precision = Annotated[Literal["float32", "bfloat16", "auto"], AfterValidator(_for_this_machine)]
 TrainingName = Annotated[str, AfterValidator(_training)]
 ImportedName = Annotated[str, AfterValidator(_importable)]
-PathText = Annotated[str, AfterValidator(_path)]
+PathText = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=4000)]
 NonNegativeInt = Annotated[int, Field(ge=0, lt=2**63)]
 PositiveInt = Annotated[int, Field(ge=1, lt=2**63)]
 Way = Annotated[int, Field(ge=2, lt=2**63)]
@@ -157,20 +141,8 @@ class Torchvision(_FilesSection):
     splits: PathText | None = None  # a split file of class names; without, all are for testing, but Omniglot's own
 
 
-RECORDS = "make Meta-Dataset's records of it and take the source 'records'"
-FOLDERS = "take the source 'folder' and a split file, or 'records'"
-REMOVED_SOURCES = {"quickdraw": RECORDS, "cub": FOLDERS, "fungi": FOLDERS}
-
-
-def _kept(section: object) -> object:
-    source = section.get("source") if isinstance(section, dict) else None
-    if isinstance(source, str) and source in REMOVED_SOURCES:
-        raise ValueError(f"the source '{source}' is gone: {REMOVED_SOURCES[source]}")
-    return section
-
-
 AnyDataset = Miniature | Records | Folder | MiniImageNet | TieredImageNet | FETI | Torchvision
-Dataset = Annotated[AnyDataset, Field(discriminator="source"), BeforeValidator(_kept)]
+Dataset = Annotated[AnyDataset, Field(discriminator="source")]
 
 
 class FixedProtocol(Section):

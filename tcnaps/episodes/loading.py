@@ -23,8 +23,6 @@ from tcnaps.datasets.image_source import ImageSource
 from tcnaps.episodes.sampling import Draw
 from tcnaps.method.episode import Episode, scale_pixels
 
-__all__ = ["LoadingError", "load_episode", "read_batches", "read_episodes"]
-
 
 class LoadingError(UserError, RuntimeError):
     """Images can't be read, or the process that read them died; the message names the episode or batch."""
@@ -50,7 +48,7 @@ def read_episodes(
         ValueError: the number of workers is negative.
     """
     here, there = tee(tasks)
-    for (_, draw), images in zip(here, _read((_request(*task) for task in there), workers, torch.device(device))):
+    for (_, draw), images in zip(here, _read(map(_request, there), workers, torch.device(device))):
         support, query = images.split([len(draw.support_images), len(draw.query_images)])
         yield Episode.unchecked(  # pixels are finite and the labels of draws are right
             len(draw.classes),
@@ -110,7 +108,8 @@ class _Request(NamedTuple):
     order: Int[np.ndarray, "n"] | None = None
 
 
-def _request(source: ImageSource, draw: Draw) -> _Request:
+def _request(task: tuple[ImageSource, Draw]) -> _Request:
+    source, draw = task
     numbers = np.concatenate([draw.support_images, draw.query_images])
     name = f"episode {draw.index} of dataset '{draw.dataset}', split '{draw.split}'"
     return _Request(name, [_wanted(source.images, numbers)])
@@ -192,6 +191,6 @@ def _scaled(pixels: UInt8[Tensor, "n height width 3"], device: torch.device) -> 
     """Scaled where they are used: bytes are a quarter of what numbers are to copy."""
     if device.type == "cpu":
         return scale_pixels(pixels.numpy())
-    if device.type == "cuda":  # from pinned memory, so that this process need not wait for the copy
-        return scale_pixels(pixels.pin_memory().to(device, non_blocking=True))
-    return scale_pixels(pixels.to(device))
+    if device.type == "cuda":  # from pinned memory this process need not wait for the copy
+        pixels = pixels.pin_memory()
+    return scale_pixels(pixels.to(device, non_blocking=pixels.is_pinned()))

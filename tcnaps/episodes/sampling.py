@@ -106,7 +106,7 @@ def describe_episode(
     classes = sample_classes(generator, len(class_sizes), superclasses, *ways, spans, protocol.maximum_span)
     _check_sizes(classes, class_sizes, 2, "1 support + 1 query image", "leave it out of the dataset", class_names)
     sizes = class_sizes[classes]
-    n_query = queries_per_class(sizes, protocol.queries_per_class)
+    n_query = int(min(protocol.queries_per_class, sizes.min() // 2))
     remaining = sizes - n_query
     limits = protocol.maximum_support_size, protocol.maximum_support_per_class
     if protocol.shots == "uniform":
@@ -136,8 +136,7 @@ def sample_classes(
         spans: class numbers below each inner node of the hierarchy, or None.
 
     Raises:
-        ValueError: there are fewer than `minimum_way` classes, or no superclass or node has as many, or both
-            hierarchies are given.
+        ValueError: there are fewer than `minimum_way` classes, no superclass or node has as many, or both are given.
     """
     if spans is not None:
         if superclasses is not None:
@@ -151,7 +150,9 @@ def sample_classes(
             raise ValueError(f"no superclass has the {minimum_way} classes that an episode needs; lower minimum_way")
         chosen = eligible[generator.integers(len(eligible))]
         pool = np.flatnonzero([name == chosen for name in superclasses])
-    way = sample_way(generator, len(pool), minimum_way, maximum_way)
+    if len(pool) < minimum_way:
+        raise ValueError(f"{len(pool)} classes are fewer than minimum_way {minimum_way}; lower it")
+    way = generator.integers(minimum_way, min(maximum_way, len(pool)) + 1)
     return generator.choice(pool, way, replace=False)
 
 
@@ -170,28 +171,6 @@ def sample_span(
         wanted = f"{minimum_way} to {maximum_span} classes"
         raise ValueError(f"no node of the hierarchy has {wanted} below it; lower minimum_way or raise maximum_span")
     return eligible[generator.integers(len(eligible))]
-
-
-def sample_way(generator: np.random.Generator, n_classes: int, minimum_way: int, maximum_way: int) -> int:
-    """Uniform in {minimum_way, ..., min(maximum_way, n_classes)}.
-
-    Raises:
-        ValueError: there are fewer than `minimum_way` classes.
-    """
-    if n_classes < minimum_way:
-        raise ValueError(f"{n_classes} classes are fewer than minimum_way {minimum_way}; lower it")
-    return int(generator.integers(minimum_way, min(maximum_way, n_classes) + 1))
-
-
-def queries_per_class(class_sizes: Int[np.ndarray, "way"], maximum: int) -> int:
-    """Query images of every class: at most `maximum` and at most half of the smallest class.
-
-    Raises:
-        ValueError: a class has a single image; it needs one for the support set and one for the query set.
-    """
-    if class_sizes.min() < 2:
-        raise ValueError("a class has fewer than 2 images: one for the support and one for the query set are needed")
-    return int(min(maximum, class_sizes.min() // 2))
 
 
 def sample_support_size(
@@ -258,5 +237,5 @@ def _check_support(remaining: Int[np.ndarray, "way"], support_size: int) -> None
 def _check_sizes(classes, class_sizes, needed: int, wanted: str, remedy: str, class_names) -> None:
     for k in classes[class_sizes[classes] < needed]:
         name = k if class_names is None else f"'{class_names[k]}'"
-        size = class_sizes[k]
-        raise ValueError(f"class {name} has {size} image{'' if size == 1 else 's'}, fewer than {wanted}; {remedy}")
+        images = "1 image" if class_sizes[k] == 1 else f"{class_sizes[k]} images"
+        raise ValueError(f"class {name} has {images}, fewer than {wanted}; {remedy}")

@@ -45,9 +45,8 @@ def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, pro
     """
     notebook, output = Path(notebook), Path(output)
     defaults = notebook_parameters(notebook)
-    for name in parameters:
-        if name not in defaults:
-            raise BatchError(f"{notebook} has no parameter '{name}'{nearest(name, defaults)}")
+    for name in parameters.keys() - defaults.keys():
+        raise BatchError(f"{notebook} has no parameter '{name}'{nearest(name, defaults)}")
     if output.resolve() == notebook.resolve():
         raise BatchError(f"{output} is the notebook itself: name another file for the executed copy.")
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -105,18 +104,16 @@ def notebook_parameters(notebook: str | Path) -> dict[str, object]:
     if len(tagged) != 1:
         count = len(tagged) or "no"
         raise BatchError(
-            f"{notebook} has {count} code cells tagged 'parameters' and needs exactly one. "
-            "In JupyterLab: select the cell with the defaults, then Property Inspector, "
-            "Common Tools, Cell Tags."
+            f"{notebook} has {count} code cells tagged 'parameters' and needs exactly one. In JupyterLab: select the "
+            "cell with the defaults, then Property Inspector, Common Tools, Cell Tags."
         )
     found: dict[str, object] = {}
     for node in parse(tagged[0], notebook).body:
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        for name in (target.id for target in targets if isinstance(target, ast.Name)):
-            try:
-                found[name] = ast.literal_eval(node.value)
-            except (ValueError, TypeError):
-                found[name] = None
+        for target in getattr(node, "targets", [getattr(node, "target", None)]):
+            if isinstance(target, ast.Name):
+                found[target.id] = None
+                with contextlib.suppress(ValueError, TypeError):
+                    found[target.id] = ast.literal_eval(node.value)
     return found
 
 
@@ -159,15 +156,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     one = commands.add_parser("notebook", help="execute a copy of one notebook")
     one.add_argument("notebook")
     one.add_argument("output", help="where to keep the executed notebook")
-    one.add_argument(
-        "-p",
-        dest="parameters",
-        nargs=2,
-        action="append",
-        default=[],
-        metavar=("NAME", "VALUE"),
-        help="set a parameter; VALUE is JSON, or bare text where the default is text",
-    )
+    value = {"nargs": 2, "action": "append", "default": [], "metavar": ("NAME", "VALUE")}
+    one.add_argument("-p", dest="parameters", **value, help="VALUE is JSON, or bare text where the default is text")
     one.add_argument("--quiet", action="store_true", help="one line instead of a progress bar")
     whole = commands.add_parser("study", help="bring all figures and tables of a study up to date")
     whole.add_argument("study", help="the study's YAML, for instance configs/miniature.yaml")

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,8 +13,7 @@ from tcnaps.datasets.preparing import SplitLayout
 from tcnaps.episodes.sampling import describe_episode
 
 
-@dataclass(frozen=True)
-class Need:
+class Need(NamedTuple):
     """A split that a study uses; `key` is the section that asks for it, `protocol` draws its episodes."""
 
     key: str
@@ -39,26 +38,20 @@ def needs_of(study: Study) -> list[Need]:
 
 
 def unmet_needs(study: Study, dataset: str, layouts: Mapping[str, SplitLayout | ImageSource]) -> list[str]:
-    """Why a study can't use a dataset as it asks to: a message for each need that is not met.
-
-    Args:
-        layouts: the dataset's splits.
-    """
+    """Why a study can't use a dataset of these splits as it asks to: a message for each need that is not met."""
     messages = []
-    for need in needs_of(study):
-        if need.dataset != dataset:
-            continue
-        if need.split not in layouts:
+    for key, _, split, protocol in (need for need in needs_of(study) if need.dataset == dataset):
+        if split not in layouts:
             there = ", ".join(layouts) or "none"
             messages.append(
-                f"{need.key} uses the split '{need.split}' of '{dataset}', which has: {there}. "
+                f"{key} uses the split '{split}' of '{dataset}', which has: {there}. "
                 "Change the dataset's splits, or take it from that list."
             )
-        elif need.protocol is not None:
+        elif protocol is not None:
             try:
-                check_protocol(layouts[need.split], need.protocol)
+                check_protocol(layouts[split], protocol)
             except ValueError as error:
-                messages.append(f"{need.key}.protocol, dataset '{dataset}', split '{need.split}': {error}")
+                messages.append(f"{key}.protocol, dataset '{dataset}', split '{split}': {error}")
     return messages
 
 
@@ -101,15 +94,14 @@ def open_usable(
     """
     usable, left_out = [], []
     for name in names:
-        splits = open_splits(study, name)
+        source = open_splits(study, name).get(split)
         try:
-            if split not in splits:
+            if source is None:
                 raise ValueError(f"there is no split '{split}'")
-            check_protocol(splits[split], protocol)
+            check_protocol(source, protocol)
+            usable.append(source)
         except ValueError as error:
             left_out.append(f"{name}: {error}")
-        else:
-            usable.append(splits[split])
     if not usable:
         raise UserError("No dataset will do for this protocol: " + "; ".join(left_out))
     return usable, left_out

@@ -59,8 +59,7 @@ def run_study(
     data = [sys.executable, "-m", "tcnaps.studies.data", str(file)]
     if dry_run:
         status = subprocess.call([*command, "--dry-run"], cwd=root)
-        print("".join(f"\n{problem}" for problem in _damaged(study).values()))
-        print("\nData:", flush=True)
+        print("", *_damaged(study).values(), "\nData:", sep="\n", flush=True)
         return subprocess.call([*data, "--list"], cwd=root) or status
     started = time.time()
     with _lock(root / "results" / study.name) as lock:
@@ -142,24 +141,18 @@ def _lock(folder: Path) -> Iterator[TextIO]:
 def _summary(root: Path, study: Study) -> str:
     figures, results = f"figures/{study.name}", f"results/{study.name}"
     count = len(list((root / figures).rglob("*.png")))
-    lines = [
-        f"\nFigures:   {figures}/ ({count}, each as PNG and PDF)",
-        f"Tables:    {results}/*.csv",
-        f"Notebooks: {results}/notebooks/, as they were executed",
-    ]
+    text = f"""
+Figures:   {figures}/ ({count}, each as PNG and PDF)
+Tables:    {results}/*.csv
+Notebooks: {results}/notebooks/, as they were executed"""
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # none, or a damaged one
-        headline = json.loads((root / results / "headline.json").read_text(encoding="utf-8"))
-        lines.append(f"\n{headline['sentence']}")
-    return "\n".join(lines)
+        text += f"\n\n{json.loads((root / results / 'headline.json').read_bytes())['sentence']}"
+    return text
 
 
 def _advice(root: Path, study: Study, started: float) -> str:
-    folder = f"results/{study.name}/notebooks"
-    failed = [
-        f"\n  {folder}/{file.name} has a traceback"
-        for file in sorted((root / folder).glob("*.ipynb"))
-        if file.stat().st_mtime >= started and b'"output_type": "error"' in file.read_bytes()
-    ]
-    return "".join(
-        ["\nNot everything could be made; the errors stand above.", *failed, "\nRunning again continues from here."]
-    )
+    text, folder = "\nNot everything could be made; the errors stand above.", f"results/{study.name}/notebooks"
+    for file in sorted((root / folder).glob("*.ipynb")):
+        if file.stat().st_mtime >= started and b'"output_type": "error"' in file.read_bytes():
+            text += f"\n  {folder}/{file.name} has a traceback"
+    return f"{text}\nRunning again continues from here."

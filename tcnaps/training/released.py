@@ -9,22 +9,28 @@ Only `download` uses the network. Its addresses are those that the repository's 
 """
 
 import argparse
+import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pooch
 import torch
 from torch import Tensor
 
-from tcnaps.config import ConfigError, Study, load_study, project_root
+from tcnaps.config import Study, UserError, load_study, project_root
 from tcnaps.config.storage import file_digest
 from tcnaps.training.checkpoints import CheckpointError, checkpoint_folder, load, save
-from tcnaps.training.downloads import DownloadError, download
-from tcnaps.training.released_layout import COUNTER, LSTM_LAYERS, MODELS, TRAINING
-from tcnaps.training.released_reading import ImportedCheckpoint, import_checkpoint
+from tcnaps.training.released_reading import (
+    COUNTER,
+    LSTM_LAYERS,
+    MODELS,
+    TRAINING,
+    ImportedCheckpoint,
+    import_checkpoint,
+)
 
-__all__ = ["PUBLISHED", "download_released", "import_all", "import_checkpoint", "import_into_study"]
-
+TIMEOUT = 30.0  # seconds without an answer or a byte
 REPOSITORY = "https://github.com/plai-group/simple-cnaps/raw/master/"
 _AT = "model-checkpoints/meta-dataset-checkpoints/best_", "model-checkpoints/pretrained_resnets/pretrained_resnet_"
 PUBLISHED = {  # name -> path in the repository, and what it is
@@ -47,15 +53,21 @@ def download_released(name: str, folder: str | Path = "released", base: str = RE
         base: address that the file's path in the repository is appended to.
 
     Raises:
-        DownloadError: no such name; or as `tcnaps.training.downloads.download`.
+        CheckpointError: there is no such name, or the address can't be reached.
     """
-    paths = {key: path for key, (path, _) in PUBLISHED.items()}
-    path = paths.get(name) or {Path(path).name: path for path in paths.values()}.get(name)
-    if path is None:
-        raise DownloadError(f"There is no released file '{name}'. Known: {', '.join(PUBLISHED)}.")
-    target = Path(folder) / Path(path).name
-    if not target.exists():
-        download(f"{base.rstrip('/')}/{path}", target)
+    paths = {known: path for key, (path, _) in PUBLISHED.items() for known in (key, Path(path).name)}
+    if name not in paths:
+        raise CheckpointError(f"There is no released file '{name}'. Known: {', '.join(PUBLISHED)}.")
+    url, target = f"{base.rstrip('/')}/{paths[name]}", Path(folder) / Path(paths[name]).name
+    if target.exists():
+        return target
+    pooch.get_logger().setLevel(logging.WARNING)  # it would announce what the progress bar shows
+    downloader = pooch.HTTPDownloader(timeout=TIMEOUT, progressbar=sys.stderr.isatty())
+    source = pooch.create(target.parent, "", registry={target.name: None}, urls={target.name: url}, retry_if_failed=2)
+    try:
+        source.fetch(target.name, downloader=downloader)
+    except (OSError, ValueError) as error:  # of the network, the address or the disk
+        raise CheckpointError(f"{url} can't be downloaded to {target}: {error}. Check both, then try again.") from error
     return target
 
 
@@ -115,7 +127,7 @@ def import_all(study: Study, force: bool = False) -> list[tuple[ImportedCheckpoi
     """
     if not study.imported:
         raise CheckpointError(f"Study '{study.name}' imports nothing. Name a file, or set `imported` in its YAML.")
-    kinds = {"backbone": "backbone"} | {training: kind for kind, training in TRAINING.items()}
+    kinds = {TRAINING.get(kind, kind): kind for kind in MODELS}
     read: list[ImportedCheckpoint] = []
     for name, file in study.imported.items():
         read.append(imported := import_checkpoint(project_root() / file))
@@ -142,17 +154,17 @@ def _equal(these: dict[str, Tensor], those: dict[str, Tensor]) -> bool:
 def _settings_there(path: Path, weights: dict[str, Tensor], force: bool) -> dict | None:
     """Settings of the checkpoint at `path` if it holds these weights; None if `path` is to be written."""
     remedy = "Import with --force to replace it, or into another study."
+    if not path.exists():
+        return None
     try:
-        if not path.exists():
-            return None
         there, settings = load(path, remedy)
         if not _equal(weights, there):
             raise CheckpointError(f"{path} holds other weights. {remedy}")
-        return settings
     except CheckpointError:
         if force:
             return None
         raise
+    return settings
 
 
 def _lines(options: argparse.Namespace) -> Iterator[str]:
@@ -168,11 +180,10 @@ def _lines(options: argparse.Namespace) -> Iterator[str]:
         study, given = load_study(options.study), options.file and import_checkpoint(options.file)
         done = [(given, import_into_study(given, study, options.force))] if given else import_all(study, options.force)
         for imported, written in done:
-            yield _summary(imported)
+            yield str(imported)
             yield "\n".join(f"wrote {path}" for path in written) or "wrote nothing: the study has these weights"
     else:
-        imported = import_checkpoint(options.file)
-        yield _summary(imported)
+        yield str(imported := import_checkpoint(options.file))
         if options.out.exists():
             raise CheckpointError(f"{options.out} is there already. Delete it or name another file.")
         save(options.out, imported.weights, {"kind": imported.kind, "imported": imported.origin})
@@ -184,16 +195,14 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         for line in _lines(_parser().parse_args(arguments)):
             print(line)
-    except (CheckpointError, ConfigError, DownloadError, OSError) as error:
+    except (UserError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "python -m tcnaps.training.released", description="The authors' released checkpoints."
-    )
+    parser = argparse.ArgumentParser("python -m tcnaps.training.released", description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="what the authors have published, and where")
     fetch = commands.add_parser("download", help="download one of them, or all")
@@ -208,13 +217,6 @@ def _parser() -> argparse.ArgumentParser:
     convert.add_argument("file", type=Path, metavar="FILE")
     convert.add_argument("out", type=Path, metavar="OUT.safetensors")
     return parser
-
-
-def _summary(imported: ImportedCheckpoint) -> str:
-    values = sum(value.numel() for value in imported.weights.values())
-    dropped = [f"dropped {', '.join(imported.dropped)}"] if imported.dropped else []
-    first = f"{imported.file}: {MODELS[imported.kind]}, {len(imported.weights)} tensors, {values} values"
-    return "\n".join([first, f"SHA-256 {imported.sha256}", *dropped])
 
 
 if __name__ == "__main__":

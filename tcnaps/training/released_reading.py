@@ -6,14 +6,62 @@ import pickle
 import re
 import warnings
 import zipfile
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from tcnaps.method.backbone import Backbone
+from tcnaps.method.model import ModelSettings, TransductiveCNAPS
 from tcnaps.training.checkpoints import SHOWN, CheckpointError, unusable
-from tcnaps.training.released_layout import MODELS, Entry, Kind, layout
+
+Kind = Literal["backbone", "simple", "transductive"]
+
+MODELS = {"backbone": "backbone", "simple": "Simple CNAPS", "transductive": "Transductive CNAPS"}
+TRAINING = {"simple": "support", "transductive": "support_and_query"}  # the training whose weights a whole model's are
+LSTM_LAYERS = 2  # the paper has one layer, the released code two (docs/fidelity.md)
+COUNTER = "num_batches_tracked"  # of a batch-norm; read only where its momentum is None, which is nowhere
+# Parts of names here, and what the released code (repository plai-group/simple-cnaps) calls them. A stage has two
+# blocks, a block two layers, and between the linear layers of a file ReLUs are counted, too.
+CALLED = (
+    (r"^backbone", "feature_extractor"),
+    (r"(stem|first)\.conv", "conv1"),
+    (r"(stem|first)\.norm", "bn1"),
+    (r"second\.conv", "conv2"),
+    (r"second\.norm", "bn2"),
+    (r"shortcut\.conv", "downsample.0"),
+    (r"shortcut\.norm", "downsample.1"),
+    (r"blocks\.(\d)", lambda m: f"layer{int(m[1]) // 2 + 1}.{int(m[1]) % 2}"),
+    (r"^task_encoder\.lstm", "set_encoder.sequential_encoder"),
+    (r"^task_encoder\.set_encoder", "set_encoder.pre_pooling_fn"),
+    (r"convs\.(\d)", lambda m: f"layer{int(m[1]) + 1}.0"),
+    (r"norms\.(\d)", lambda m: f"layer{int(m[1]) + 1}.1"),
+    (r"(gamma|beta)s\.(\d)\.layers", lambda m: f"{m[1]}{int(m[2]) % 2 + 1}_processors.{int(m[2]) // 2}"),
+    (r"(gamma|beta)s\.(\d)\.regulariser", lambda m: f"{m[1]}{int(m[2]) % 2 + 1}_regularizers.{int(m[2]) // 2}"),
+    (r"(processors\.\d)\.(\d)", lambda m: f"{m[1]}.{2 * int(m[2])}.linear"),
+    (r"^film_generator\.stages\.(\d)\.shared", r"film_generator.stages.\1.shared_layer.0"),
+    (r"^film_generator\.stages", "feature_adaptation_network.layers"),
+)
+
+
+@cache
+def layout(kind: Kind) -> dict[str, tuple[str, Tensor]]:
+    """Of every weight of a file of this kind, by its name there: its name here, and a tensor of its shape and type."""
+    with torch.device("meta"):  # nothing is allocated or drawn
+        module = Backbone()
+        if kind != "backbone":
+            module = TransductiveCNAPS(TRAINING[kind], module, ModelSettings(lstm_layers=LSTM_LAYERS))
+    entries = {}
+    for name, value in module.state_dict().items():
+        theirs = name
+        for ours, called in CALLED:
+            theirs = re.sub(ours, called, theirs)
+        entries[theirs] = name, value
+    return entries
 
 
 @dataclass(frozen=True)
@@ -32,6 +80,12 @@ class ImportedCheckpoint:
     sha256: str
     dropped: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        values = sum(value.numel() for value in self.weights.values())
+        dropped = f"\ndropped {', '.join(self.dropped)}" if self.dropped else ""
+        count = f"{len(self.weights)} tensors, {values} values"
+        return f"{self.file}: {MODELS[self.kind]}, {count}\nSHA-256 {self.sha256}{dropped}"
+
     @property
     def origin(self) -> dict[str, str]:
         """Where the weights come from, for the header of a checkpoint."""
@@ -42,8 +96,8 @@ class ImportedCheckpoint:
         """The backbone's weights without prefix, and the meta-learned ones, of which a backbone's file has none."""
         if self.kind == "backbone":
             return self.weights, {}
-        backbone = {name: value for name, value in self.weights.items() if name.startswith("backbone.")}
-        adaptation = {name: value for name, value in self.weights.items() if name not in backbone}
+        adaptation = {name: value for name, value in self.weights.items() if not name.startswith("backbone.")}
+        backbone = {name: value for name, value in self.weights.items() if name not in adaptation}
         return {name.removeprefix("backbone."): value for name, value in backbone.items()}, adaptation
 
 
@@ -59,26 +113,26 @@ def import_checkpoint(path: str | Path) -> ImportedCheckpoint:
         raise CheckpointError(f"There is no file {path}. `python -m tcnaps.training.released list` names the files.")
     data = path.read_bytes()
     prefix, found = _named_weights(path, _unpickled(path, data))
-    kind = _kind(path, found)
+    kind = _kind(found)
     entries = layout(kind)
     dropped = [name for name in found if kind == "backbone" and name in ("fc.weight", "fc.bias")]
-    counters = [name for name, entry in entries.items() if entry.counter]
-    if not any(name in found for name in counters):  # as PyTorch wrote files before 0.4.1
-        found |= {name: torch.tensor(0) for name in counters}
+    # PyTorch wrote none of the counters before 0.4.1.
+    found = {name: torch.tensor(0) for name in entries if name.endswith(COUNTER)} | found
     problems = [f"missing {prefix}{name}" for name in entries if name not in found]
-    weights = {}
     for name in found.keys() - set(dropped):
-        weights[name], problem = _checked(prefix + name, found[name], entries.get(name))
-        problems += problem
+        problems += _problems(prefix + name, found[name], entries.get(name))
     if problems:
         more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
         raise CheckpointError(
             f"{path} is not the authors' {MODELS[kind]}: {len(problems)} of its weights are wrong "
             f"({'; '.join(sorted(problems)[:SHOWN])}{more}). Download it again, or name another file."
         )
-    ordered = {entry.name: weights[name] for name, entry in entries.items()}
+    # Copies: in files saved on a CPU the regularisers of a block share their memory.
+    weights = {
+        ours: found[name].detach().to(like.dtype, copy=True).contiguous() for name, (ours, like) in entries.items()
+    }
     dropped = tuple(prefix + name for name in dropped)
-    return ImportedCheckpoint(kind, ordered, path.name, hashlib.sha256(data).hexdigest(), dropped)
+    return ImportedCheckpoint(kind, weights, path.name, hashlib.sha256(data).hexdigest(), dropped)
 
 
 def _unpickled(path: Path, data: bytes) -> object:
@@ -120,33 +174,21 @@ def _named_weights(path: Path, content: object) -> tuple[str, dict[str, object]]
     return prefix, {name.removeprefix(prefix): value for name, value in content.items()}
 
 
-def _kind(path: Path, found: dict[str, object]) -> Kind:
-    if any(name.startswith("feature_adaptation_network.feature_extractor.") for name in found):
-        raise CheckpointError(
-            f"{path}: the auto-regressive variant (film+ar) is not part of this project. Name a "
-            "checkpoint of feature adaptation 'film'."
-        )
-    if any(name.startswith(("set_encoder.", "feature_extractor.", "feature_adaptation_network.")) for name in found):
-        return "transductive" if any(name.startswith("set_encoder.sequential_encoder.") for name in found) else "simple"
-    if any(name in layout("backbone") for name in found):
-        return "backbone"
-    names = ", ".join(list(found)[:SHOWN])
-    raise CheckpointError(
-        f"{path} is none of the authors' models: its weights are called {names}, ... Name one of their files."
-    )
+def _kind(names: Iterable[str]) -> Kind:
+    if any(name.startswith("set_encoder.sequential_encoder.") for name in names):
+        return "transductive"
+    whole = "set_encoder.", "feature_extractor.", "feature_adaptation_network."
+    return "simple" if any(name.startswith(whole) for name in names) else "backbone"
 
 
-def _checked(name: str, value: object, entry: Entry | None) -> tuple[Tensor | None, list[str]]:
-    """One weight as it is used here, and what is wrong with it."""
+def _problems(name: str, value: object, entry: tuple[str, Tensor] | None) -> list[str]:
     if entry is None:
-        return None, [f"unknown {name}"]
-    if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_quantized or value.is_meta:
-        what = f"{value.layout} on {value.device}" if isinstance(value, Tensor) else type(value).__name__
-        return None, [f"{name} is no plain tensor but {what}"]
-    if tuple(value.shape) != entry.shape:
-        return None, [f"{name} is {tuple(value.shape)}, not {entry.shape}"]
-    if value.is_floating_point() == entry.counter or value.is_complex():
-        return None, [f"{name} is {value.dtype}, not {'whole numbers' if entry.counter else 'floating point'}"]
-    # A copy: in files saved on a CPU the regularisers of a block share their memory.
-    value = value.detach().to(torch.int64 if entry.counter else torch.float32, copy=True).contiguous()
-    return value, unusable({name: value})
+        return [f"unknown {name}"]
+    if not isinstance(value, Tensor) or value.layout != torch.strided:
+        return [f"{name} is no plain tensor but {getattr(value, 'layout', type(value).__name__)}"]
+    like = entry[1]
+    if value.shape != like.shape:
+        return [f"{name} is {tuple(value.shape)}, not {tuple(like.shape)}"]
+    if value.is_floating_point() != like.is_floating_point() or value.is_complex():
+        return [f"{name} is {value.dtype}, not {'floating point' if like.is_floating_point() else 'whole numbers'}"]
+    return unusable({name: value})

@@ -90,18 +90,9 @@ def pictures(tmp_path_factory):
 def jupyter(project, tmp_path_factory):
     """One server for JupyterLab and Notebook 7, as `make lab` starts it."""
     port = free_port()
-    command = [
-        sys.executable,
-        "-m",
-        "jupyterlab",
-        "--no-browser",
-        "--allow-root",
-        "--ServerApp.ip=127.0.0.1",
-        f"--ServerApp.port={port}",
-        "--ServerApp.port_retries=0",
-        f"--IdentityProvider.token={TOKEN}",
-        "--LabApp.expose_app_in_browser=True",
-    ]
+    options = f"--no-browser --allow-root --ServerApp.ip=127.0.0.1 --ServerApp.port={port} --ServerApp.port_retries=0"
+    options += f" --IdentityProvider.token={TOKEN} --LabApp.expose_app_in_browser=True"
+    command = [sys.executable, "-m", "jupyterlab", *options.split()]
     server = Server(command, project, f"http://127.0.0.1:{port}/", tmp_path_factory.mktemp("jupyter"))
     server.start(f"api/status?token={TOKEN}")
     yield server
@@ -137,10 +128,9 @@ def lab(browser, jupyter, project, pictures, request):
 @pytest.fixture
 def notebook7(browser, jupyter, project, pictures, request):
     """The same in Notebook 7."""
-    route = "notebooks/{path}?token={token}"
-    yield from opened(
-        JupyterSite(browser, jupyter, project, pictures, {"study_file": STUDY_FILE}, route=route), request
-    )
+    site = JupyterSite(browser, jupyter, project, pictures, {"study_file": STUDY_FILE})
+    site.route = "notebooks/{path}?token={token}"
+    yield from opened(site, request)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """The stepper in a real browser: what it shows after clicks, keys and haste is what the library computes."""
 
-import random
 import re
 
 import pytest
@@ -53,10 +52,9 @@ def choose(view, name, label):
 def test_stepping_through_an_episode(site, study, request):
     opened = request.getfixturevalue(site)
     page = opened.open(
-        NOTEBOOK, variant="Transductive", evaluation="variable", dataset="digits", episode=1, episodes=2, height=1000
+        NOTEBOOK, variant="Transductive", evaluation="variable", dataset="digits", episode=1, height=1000
     )
-    view, rule = stepper_of(page), study.refinement
-    limits = rule.minimum_steps, rule.maximum_steps
+    view, limits = stepper_of(page), study.refinement.limits
     features = features_of(study, "Transductive", "variable", "digits", 1)
     found = trajectory_of(study, features)
     shows(view, features, found, 0, *limits)
@@ -78,11 +76,8 @@ def test_stepping_through_an_episode(site, study, request):
 
 
 def test_settings_and_episodes(lab, study):
-    page = lab.open(
-        NOTEBOOK, variant="Simple", evaluation="variable", dataset="digits", episode=0, episodes=2, height=1000
-    )
-    view, rule = stepper_of(page), study.refinement
-    limits = rule.minimum_steps, rule.maximum_steps
+    page = lab.open(NOTEBOOK, variant="Simple", evaluation="variable", dataset="digits", episode=0, height=1000)
+    view, limits = stepper_of(page), study.refinement.limits
     features = features_of(study, "Simple", "variable", "digits", 0)
     view.locator(".tcnaps-forward").click()
     for head in stepper_data.HEADS:
@@ -112,28 +107,6 @@ def test_settings_and_episodes(lab, study):
     shows(view, features, trajectory_of(study, features), 0, limits[0] - 1, limits[1])
 
 
-def test_clicked_in_haste_and_in_odd_orders(lab, study):
-    page = lab.open(NOTEBOOK, variant="Transductive", evaluation="variable", dataset="digits", episode=0, episodes=2)
-    view, generator = stepper_of(page), random.Random(1)
-    for _ in range(25):
-        view.locator(
-            f".tcnaps-{generator.choice(['first', 'back', 'forward', 'forward', 'converge', 'answer'])}"
-        ).click()
-        if generator.random() < 0.3:
-            choose(view, "head", generator.choice(list(stepper_data.HEADS)))
-        if generator.random() < 0.2:
-            choose(view, "dataset", generator.choice(["textures", "digits"]))
-    choose(view, "dataset", "textures")
-    choose(view, "head", "Euclidean")
-    features = features_of(study, "Transductive", "variable", "textures", 0)
-    found = trajectory_of(study, features, "Euclidean")
-    expect(view.locator(".tcnaps-about")).to_contain_text("textures, variable, episode 0", timeout=PATIENCE)
-    view.locator(".tcnaps-first").click()
-    view.locator(".tcnaps-forward").click()
-    shows(view, features, found, 1, study.refinement.minimum_steps, study.refinement.maximum_steps)
-    assert not page.console_errors
-
-
 def test_the_read_only_version_steps_too(voila, study):
     page = voila.open(NOTEBOOK)
     view = stepper_of(page)
@@ -146,5 +119,6 @@ def test_the_read_only_version_steps_too(voila, study):
     view.locator(".tcnaps-first").click()
     view.locator(".tcnaps-forward").click()
     found = trajectory_of(study, features)
-    shows(view, features, found, 1, study.refinement.minimum_steps, study.refinement.maximum_steps)
+    shows(view, features, found, 1, *study.refinement.limits)
+    assert not page.console_errors
     voila.screenshot(page, "stepper-voila")

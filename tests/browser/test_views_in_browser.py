@@ -20,16 +20,10 @@ def view_of(page, kind):
     return view
 
 
-def recall_seen(
-    study,
-    variants=("Simple", "Transductive"),
-    datasets=DATASETS,
-    domains=("in", "out", "all"),
-    shots=None,
-    against=None,
-):
-    recalls = [view_data.recalls_of(study, "variable", name) for name in variants]
-    return view_data.recall_seen(recalls, datasets, domains, shots or (1, int(recalls[0]["shot"].max())), against)
+def recall_seen(study, datasets=DATASETS, shots=None, against=None):
+    recalls = [view_data.recalls_of(study, "variable", name) for name in ("Simple", "Transductive")]
+    shots = shots or (1, int(recalls[0]["shot"].max()))
+    return view_data.recall_seen(recalls, datasets, ("in", "out", "all"), shots, against)
 
 
 def shows(view, seen):
@@ -83,8 +77,11 @@ def test_class_recall_in_jupyterlab(lab, study):
     shows(view, recall_seen(study, shots=(1, int(last) - 1)))
 
 
-def test_hovering_shows_n_mean_and_interval(lab, study):
-    page = lab.open(NOTEBOOK, height=1000)
+@pytest.mark.parametrize("site", ["lab", "notebook7"])
+def test_hovering_shows_n_mean_and_interval(site, study, request):
+    opened = request.getfixturevalue(site)
+    page = opened.open(NOTEBOOK, height=1000)
+    shows(view_of(page, "class-recall"), recall_seen(study))
     view = view_of(page, "number-of-queries")
     spot = view.locator(".tcnaps-spot").first
     expect(spot.locator("span")).to_be_hidden()
@@ -92,7 +89,7 @@ def test_hovering_shows_n_mean_and_interval(lab, study):
     shown = view.locator(".tcnaps-spot:hover span")
     expect(shown).to_be_visible()
     assert re.search(r"queries per class: accuracy [\d.]+ ± [\d.]+%, n = 4 episodes of 2 datasets", shown.inner_text())
-    lab.screenshot(page, "views-hover")
+    opened.screenshot(page, f"views-hover-{site}")
 
 
 def test_keys_alone_choose_and_save(lab, study):
@@ -119,17 +116,6 @@ def test_keys_alone_choose_and_save(lab, study):
     with page.expect_download() as download:
         view.locator(".tcnaps-saved a", has_text="PDF").click()
     assert download.value.suggested_filename == "refinement-steps.pdf"
-
-
-def test_notebook_7(notebook7, study):
-    page = notebook7.open(NOTEBOOK, height=1000)
-    view = view_of(page, "class-recall")
-    shows(view, recall_seen(study))
-    box(view, "datasets", "digits (out)").uncheck()
-    shows(view, recall_seen(study, datasets=("textures",)))
-    notebook7.screenshot(page, "views-notebook7")
-    view_of(page, "refinement-steps")
-    notebook7.screenshot(page, "views-notebook7-refinement")
 
 
 def test_voila_shows_no_code_and_writes_no_file(voila, study):

@@ -2,10 +2,8 @@ import copy
 
 import pytest
 import yaml
-from pydantic import TypeAdapter, ValidationError
 
 from tcnaps.config import ConfigError, FixedProtocol, load_study, project_root, settings
-from tcnaps.method.variants import TRAININGS
 
 STUDY = {
     "name": "small",
@@ -50,19 +48,15 @@ def load(tmp_path):
     return load
 
 
-def test_a_study_is_read_with_the_papers_defaults(load):
+def test_a_study_is_read_with_the_papers_defaults_and_cannot_be_changed(load):
     study = load(STUDY)
     assert study.results_folder.parts[-2:] == ("results", study.name)
-    assert study.evaluations["5-way"].protocol.shot == 1
-    assert study.evaluations["5-way"].episodes == 600
+    evaluation = study.evaluations["5-way"]
+    assert evaluation.protocol.shot == 1 and evaluation.episodes == 600 and len(study.trainings) == 6
     assert study.refinement.minimum_steps == 2 and study.refinement.maximum_steps == 4
     assert study.meta_training.learning_rate == 5e-4 and study.pretraining.epochs == 125
-    assert len(study.trainings) == 6
-
-
-def test_a_study_cannot_be_changed(load):
     with pytest.raises(ValueError, match="frozen"):
-        load(STUDY).seed = 1
+        study.seed = 1
 
 
 WRONG = [
@@ -78,8 +72,11 @@ WRONG = [
     # values of the wrong kind or size
     (("seed",), "nought", r"seed: .*\(got 'nought'\)"),
     (("name",), "a/b", r"name: .*pattern"),
+    (("preset",), "relased", r"preset: .*'paper' or 'released'.*relased"),
     (("datasets", "glyphs", "domain"), "inside", r"datasets\.glyphs\.miniature\.domain: .*'in' or 'out'"),
-    (("evaluations", "5-way", "trainings"), ["feott"], r"evaluations\.5-way\.trainings.*feott"),
+    (("evaluations", "5-way", "trainings"), ["suport"], r"evaluations\.5-way\.trainings.*did you mean 'support'"),
+    (("datasets", "glyphs", "source"), "minature", r"datasets\.glyphs: .*'minature'.*'miniature', 'records'"),
+    (("meta_training", "protocol", "kind"), ["x"], r"meta_training\.protocol: .*'fixed', 'variable'"),
     # values that contradict each other
     (("evaluations", "5-way", "datasets"), ["digit"], r"5-way\.datasets: 'digit' .*did you mean 'digits'"),
     (("pretraining", "datasets"), [], r"pretraining\.datasets is empty.*glyphs"),
@@ -108,28 +105,21 @@ def test_what_cannot_be_meant_is_named(load, path, value, message):
     assert "pydantic" not in str(error.value)
 
 
-BOMB = "x0: &x0 [a, a, a, a, a, a, a, a, a]\n" + "".join(
-    f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 9)}]\n" for i in range(1, 12)
-)
 REST = yaml.safe_dump({key: value for key, value in STUDY.items() if key != "name"})
 MALFORMED = {  # what stands before the rest of the study, and what the message must hold
     "not UTF-8": ("name: small # \udce9\n", "is not UTF-8 text"),
-    "no date": ("name: small\nseed: 2020-99-99\n", "seed: 2020-99-99"),
-    "no integer": ("name: small\nseed: !!int abc\n", "seed: !!int abc"),
-    "no boolean": ("name: small\nseed: !!bool abc\n", "seed: !!bool abc"),
-    "an integer of 5,000 digits": (f"name: small\nseed: {'9' * 5000}\n", "seed: 9999"),
-    "3,000 brackets": (f"name: small\nseed: {'[' * 3000}\n", "nested too deeply"),
+    "no YAML": ("name: [1\n", "not valid YAML"),
+    "a key twice": ("name: small\nname: other\n", "not valid YAML.*'name' is there twice.*line 1"),
+    "no date": ("name: small\nseed: 2020-99-99\n", "line 2.*seed: 2020-99-99"),
+    "no integer": ("name: small\nseed: !!int abc\n", "line 2.*seed: !!int abc"),
+    "no boolean": ("name: small\nseed: !!bool abc\n", "not valid YAML"),
+    "3,000 brackets": (f"name: small\nseed: {'[' * 3000}\n", "not valid YAML: .*recursion"),
     "a list as a name": ("? [a, b]\n: 1\nname: small\n", "unhashable key"),
     "a seed of 64 bits": ("name: small\nseed: 18446744073709551616\n", "seed: .*less than"),
-    "an infinite weight": ("name: small\nclustering: {identity_weight: .inf}\n", "identity_weight: .*finite"),
     "no number": ("name: small\nclustering: {identity_weight: .nan}\n", "identity_weight: .*finite"),
     "a long name": (f"name: {'a' * 5000}\n", "name: .*at most 100 characters"),
-    "a long path": (f"name: small\ndata_folder: {'a' * 5000}\n", "data_folder: .*can't be a path"),
-    "a zero byte in a path": ('name: small\ndata_folder: "a\\0b"\n', "data_folder: .*can't be a path"),
-    "an alias bomb as the seed": (f"{BOMB}name: small\nseed: *x11\n", "more than 100,000 values"),
-    "an alias bomb as the name": (f"{BOMB}name: *x11\n", "more than 100,000 values"),
-    "an alias of itself": ("name: &a [*a]\n", "more than 100,000 values"),
-    "many aliases": (f"{BOMB[: BOMB.index('x4: ')]}name: *x3\n", "name: .*valid string"),
+    "a zero byte in a path": ('name: small\ndata_folder: "a\\0b"\n', "data_folder: .*should match"),
+    "an alias of itself": ("name: &a [*a]\n", "name: .*valid string"),
 }
 
 
@@ -142,22 +132,10 @@ def test_malformed_files_are_refused_in_a_few_lines(tmp_path, before, message):
     assert len(str(error.value)) < 2000
 
 
-@pytest.mark.parametrize("kind", [["x"], {"x": 1}, 3])
-def test_a_kind_of_protocol_that_is_no_text(load, kind):
-    with pytest.raises(ConfigError, match=r"meta_training\.protocol: .*'fixed', 'variable'"):
-        load(changed(("meta_training", "protocol"), {"kind": kind}))
-
-
-@pytest.mark.parametrize(("old", "new"), settings.RENAMED_TRAININGS.items())
-def test_former_names_of_trainings_name_the_new_one(load, old, new):
-    assert new in TRAININGS
-    for content in (
-        changed(("trainings",), [old]),
-        changed(("evaluations", "5-way", "trainings"), [old]),
-        changed(("imported",), {old: "weights.pt"}),
-    ):
-        with pytest.raises(ConfigError, match=f"'{old}' is now called '{new}'"):
-            load(content)
+@pytest.mark.parametrize(("content", "found"), [("- 1", "list"), ("", "NoneType")])
+def test_files_that_are_no_study(load, content, found):
+    with pytest.raises(ConfigError, match=f"must hold the keys of a study.*not {found}"):
+        load(content)
 
 
 def test_only_published_weights_can_be_imported(load):
@@ -170,7 +148,7 @@ def test_only_published_weights_can_be_imported(load):
 
 def test_a_section_built_by_hand_explains_itself():
     with pytest.raises(ConfigError, match=r"FixedProtocol: way: .*\(got -5\); shot: .*missing; shto: .*mean 'shot'"):
-        FixedProtocol(way=-5, shto=1)
+        FixedProtocol(way=-5, shto=1)  # every mistake is named at once
 
 
 def test_a_notebook_shows_the_message_alone(tmp_path, monkeypatch, capsys):
@@ -182,22 +160,6 @@ def test_a_notebook_shows_the_message_alone(tmp_path, monkeypatch, capsys):
     shell.run_cell("from tcnaps.config import load_study\nload_study('study.yaml')")
     printed = capsys.readouterr().out.strip()
     assert len(printed.splitlines()) <= 2 and "sed: there is no such key; did you mean 'seed'?" in printed
-
-
-def test_every_mistake_is_named_at_once(load):
-    with pytest.raises(ConfigError, match="(?s)image_size.*sed|sed.*image_size"):
-        load(changed(("sed",), 1) | {"image_size": 3})
-
-
-def test_files_that_are_no_study(load):
-    with pytest.raises(ConfigError, match="not valid YAML"):
-        load("a: [1")
-    with pytest.raises(ConfigError, match="(?s)not valid YAML.*'seed' is there twice.*line 2"):
-        load("seed: 1\nseed: 2")
-    with pytest.raises(ConfigError, match="must hold the keys of a study.*not list"):
-        load("- 1")
-    with pytest.raises(ConfigError, match="not NoneType"):
-        load("")
 
 
 def test_a_missing_file_names_those_there_are(tmp_path, monkeypatch):
@@ -275,16 +237,3 @@ def test_replicates_that_cannot_be_are_named(load, changes, message):
 def test_a_replicate_that_is_not_there_is_named(load):
     with pytest.raises(ConfigError, match="has the replicates 0 to 1, not 2"):
         load(STUDY | {"replicates": 2}).of_replicate(2)
-
-
-def test_the_studies_of_the_project_are_valid():
-    files = sorted((project_root() / "configs").glob("*.yaml"))
-    assert files
-    for file in files:
-        assert load_study(file).name == file.stem
-
-
-@pytest.mark.parametrize("source", ["quickdraw", "cub", "fungi"])
-def test_a_removed_source_names_another(source):
-    with pytest.raises(ValidationError, match=f"the source '{source}' is gone: .*'records'"):
-        TypeAdapter(settings.Dataset).validate_python({"source": source, "domain": "in", "path": "x"})

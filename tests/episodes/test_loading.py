@@ -86,10 +86,7 @@ def several(tmp_path_factory):
     return [mapped(folder, f"source-{n}", n_classes=2, n_images=n) for n in (1, 3, 20)]
 
 
-BATCHES = st.lists(st.lists(st.integers(0, 47), min_size=1).map(np.array), min_size=1, max_size=5)
-
-
-@given(BATCHES)
+@given(st.lists(st.lists(st.integers(0, 47), min_size=1).map(np.array), min_size=1, max_size=5))
 def test_batches_hold_the_images_of_their_numbers_in_their_order(several, batches):
     every = np.concatenate([source.images for source in several])
     for numbers, images in zip(batches, read_batches(several, iter(batches)), strict=True):
@@ -148,16 +145,13 @@ def test_an_error_of_a_task_is_raised_as_it_is(source, workers):
         next(read_episodes(tasks_of(source, 1), -1))
 
 
-def test_an_abandoned_iterator_leaves_no_process(source):
+@pytest.mark.slow
+def test_an_abandoned_iterator_leaves_no_process_and_a_worker_that_is_killed_is_an_error(source):
     episodes = read_episodes(tasks_of(source, 9), 2)
     next(episodes)
     assert len(workers_of()) == 2
     del episodes
     assert soon(lambda: not workers_of())
-
-
-@pytest.mark.slow
-def test_a_worker_that_is_killed_is_an_error(source):
     episodes = read_episodes(tasks_of(source, 99), 1)
     next(episodes)
     (worker,) = workers_of()

@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import signal
@@ -11,10 +12,12 @@ import pytest
 from notebook_files import cell, write_notebook
 
 import tcnaps
-from tcnaps.studies.batch import NotebookFailed, _value, main, notebook_parameters, run_notebook
+from tcnaps.studies import batch
+from tcnaps.studies.batch import NotebookFailed, main, notebook_parameters, run_notebook
 from tcnaps.studies.run import BatchError, _lock
 
 ROOT = Path(tcnaps.__file__).parents[1]
+STUDY = (ROOT / "configs" / "miniature.yaml").read_text()
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 
 
@@ -32,12 +35,9 @@ def notebook(tmp_path):
 # ---- parameters
 
 
-def test_parameters_are_read_with_their_defaults(notebook):
+def test_an_unknown_parameter_is_an_error_before_anything_runs(notebook, tmp_path, capsys):
     defaults = {"episodes": 3, "training": "support_and_query", "scales": [0.5, 1.0], "rate": 0.1}
     assert notebook_parameters(notebook) == defaults
-
-
-def test_an_unknown_parameter_is_an_error_before_anything_runs(notebook, tmp_path, capsys):
     with pytest.raises(BatchError, match=r"no parameter 'epsiodes'; did you mean 'episodes'\?"):
         run_notebook(notebook, tmp_path / "out.ipynb", {"epsiodes": 1})
     assert main(["notebook", str(notebook), str(tmp_path / "out.ipynb"), "-p", "xyzzy", "1"]) == 2
@@ -58,29 +58,19 @@ def test_the_executed_notebook_must_not_replace_its_source(notebook):
         run_notebook(notebook, notebook, {})
 
 
-@pytest.mark.parametrize(
-    ("text", "default", "value"),
-    [
-        ("7", 3, 7),
-        ("null", "support_and_query", "null"),
-        ("support", "support_and_query", "support"),
-        ('"support"', "support_and_query", "support"),
-        ("2", 0.1, 2.0),
-        ("[1, 2]", [0.5], [1, 2]),
-        ("[1]", (0.5,), [1]),
-        ("3", None, 3),
-        ("text", None, "text"),
-    ],
-)
-def test_values_of_the_command_line_follow_the_defaults(text, default, value):
-    read = _value("n.ipynb", "x", text, default)
-    assert read == value and type(read) is type(value)
-
-
-@pytest.mark.parametrize(("text", "default"), [("many", 3), ("true", 3), ("1", [1])])
-def test_values_of_another_kind_are_errors(text, default):
-    with pytest.raises(BatchError, match=f"'x' must be {type(default).__name__}.*got {text}"):
-        _value("n.ipynb", "x", text, default)
+def test_values_of_the_command_line_follow_the_defaults(tmp_path, monkeypatch, capsys):
+    code = "count = 3\ntraining = 'x'\nrate = 0.1\nscales = [0.5]\nways = (5,)\nnothing = None\nother = ''"
+    path = str(write_notebook(tmp_path / "n.ipynb", cell(code, "parameters")))
+    given = {"count": "7", "training": "null", "rate": "2", "scales": "[1, 2]", "ways": "[1]", "nothing": "text"}
+    given |= {"other": '"support"'}
+    values = []
+    monkeypatch.setattr(batch, "run_notebook", lambda notebook, output, read, progress: values.append(read))
+    assert main(["notebook", path, "out.ipynb", *(text for pair in given.items() for text in ("-p", *pair))]) == 0
+    read = {"count": 7, "training": "null", "rate": 2.0, "scales": [1, 2], "ways": [1], "nothing": "text"}
+    assert values == [read | {"other": "support"}] and isinstance(values[0]["rate"], float)
+    for name, text, kind in (("count", "many", "int"), ("count", "true", "int"), ("scales", "1", "list")):
+        assert main(["notebook", path, "out.ipynb", "-p", name, text]) == 2
+        assert f"'{name}' must be {kind}" in capsys.readouterr().err
 
 
 # ---- execution
@@ -143,38 +133,42 @@ def alive(process):
 # ---- studies
 
 
-def test_a_wrong_study_is_an_error_before_anything_is_started(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("study", "options", "message"),
+    [
+        ("nmae: x", (), "nmae: there is no such key; did you mean 'name'?"),
+        (STUDY, ("--device", "gpu"), "There is no device 'gpu': name cpu, cuda, or cuda:1"),
+        (STUDY, ("--device", "cuda:99"), "GPUs here, so there is no 'cuda:99'"),
+        (STUDY, ("--workers", "-1"), "There can't be -1 workers"),
+    ],
+)
+def test_what_is_wrong_is_an_error_before_anything_is_started(tmp_path, monkeypatch, capsys, study, options, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Snakefile").write_text("raise SystemExit('started')")
-    (tmp_path / "study.yaml").write_text("nmae: x")
-    assert main(["study", "study.yaml"]) == 2
+    (tmp_path / "study.yaml").write_text(study)
+    assert main(["study", "study.yaml", *options]) == 2
     error = capsys.readouterr().err
-    assert "nmae: there is no such key; did you mean 'name'?" in error and "started" not in error
+    assert message in error and "started" not in error
     assert not (tmp_path / "results").exists()
 
 
-def test_one_run_of_a_study_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr("tcnaps.studies.run.LOCK_PATIENCE", 0.3)
-    with _lock(tmp_path / "mine"):
-        with pytest.raises(BatchError, match=f"'mine' is already being run, by process {os.getpid()}"):
-            with _lock(tmp_path / "mine"):
-                pass
-        with _lock(tmp_path / "another"):
-            pass
-    with _lock(tmp_path / "mine"):
-        pass
-
-
-def test_a_second_run_waits_for_one_that_is_ending(tmp_path):
+def test_one_run_of_a_study_at_a_time_and_a_second_waits_for_one_that_is_ending(tmp_path, monkeypatch):
     code = (
         "import sys, time; from pathlib import Path; from tcnaps.studies.run import _lock\n"
         "with _lock(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
     )
-    command = [sys.executable, "-c", code, tmp_path / "s"]
+    command = [sys.executable, "-c", code, tmp_path / "mine"]
     with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE) as holder:
         assert holder.stdout.readline() == b"held\n"
+        monkeypatch.setattr("tcnaps.studies.run.LOCK_PATIENCE", 0.3)
+        with pytest.raises(BatchError, match=f"'mine' is already being run, by process {holder.pid}"):
+            with _lock(tmp_path / "mine"):
+                pass
+        with _lock(tmp_path / "another"):
+            pass
+        monkeypatch.undo()
         holder.send_signal(signal.SIGKILL)
-        with _lock(tmp_path / "s"):
+        with _lock(tmp_path / "mine"):
             pass
 
 
@@ -191,9 +185,6 @@ def test_a_kernel_that_dies_while_it_starts_is_started_again(tmp_path, monkeypat
             raise RuntimeError("Kernel died before replying to kernel_info")
 
     monkeypatch.setattr(papermill, "execute_notebook", execute)
-    if works:
+    with contextlib.nullcontext() if works else pytest.raises(NotebookFailed, match="the kernel died"):
         run_notebook(path, tmp_path / "out.ipynb", {})
-    else:
-        with pytest.raises(NotebookFailed, match="the kernel died"):
-            run_notebook(path, tmp_path / "out.ipynb", {})
     assert len(calls) == 3

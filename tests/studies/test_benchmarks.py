@@ -45,17 +45,13 @@ def test_an_episode_on_a_device_part_by_part(modules, monkeypatch, capsys):
     _, device_rows = modules
     monkeypatch.setattr(device_rows, "IMAGES_AT_ONCE", 20)
     settings = {"2-way 1-shot": (2, 1, 2), "3-way 2-shot": (3, 2, 6)}  # three a batch, and one
-    found = list(device_rows.measure_device(torch.device("cpu"), 32, 1, settings))
-    assert [row["name"].split(": ")[-1] for row in found] == 2 * ["task encoder", "backbone", "clustering", "whole"] + [
-        "loading 24 images"
-    ]
-    for row in found:
+    *rows, loading = device_rows.measure_device(torch.device("cpu"), 32, 1, settings)
+    assert [row["name"].split(": ")[-1] for row in rows] == 2 * ["task encoder", "backbone", "clustering", "whole"]
+    assert loading["name"].endswith("loading 24 images")
+    for row in rows:
         assert row["group"] == "device" and all(one["seconds"] > 0 for one in row["measured"].values())
-        shares = ["share" in one for one in row["measured"].values()]
-        assert all(shares) if row["name"].split(": ")[-1] in ("task encoder", "backbone") else not any(shares)
-    assert {"float32", "bfloat16", "direct"} == set(found[3]["measured"])
-    printed = capsys.readouterr().out
-    assert printed.count("The protocol, at most") == 2 and "7800 × (" in printed
+    assert {"float32", "bfloat16", "direct"} == set(rows[3]["measured"])
+    assert capsys.readouterr().out.count("The protocol, at most") == 2
 
 
 def test_rows_of_groups_not_measured_again_are_kept(tmp_path):

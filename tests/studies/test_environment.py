@@ -15,59 +15,31 @@ CONDA_NAMES = {"playwright": "playwright-python", "snakemake": "snakemake-minima
 MODULE_NAMES = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn"}
 
 
-def normal(name):
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-def requirements():
-    """Name and lowest version of everything that pyproject.toml asks for."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    lines = [*project["dependencies"], *extras["suite"], *extras["test"]]
-    found = {}
-    for line in lines:
-        name, lowest = re.fullmatch(r"([A-Za-z0-9._-]+)(?:>=([0-9.]+))?", line).groups()
-        found[normal(name)] = lowest
-    assert len(found) == len(lines), "named twice"
-    return found
-
-
-def pins():
-    """Version of everything in constraints.txt."""
-    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
-    found = dict(re.fullmatch(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.]+)", line).groups() for line in lines)
-    assert len(found) == len(lines), "pinned twice"
-    return {normal(name): version for name, version in found.items()}
-
-
-def conda():
-    """Version of everything in environment.yml."""
-    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
-    packages = [line for line in environment["dependencies"] if isinstance(line, str)]
-    assert environment["dependencies"][-1] == {"pip": ["-e ."]}
-    assert packages[0] == "python>=3.11" and packages[-1] == "pip"
-    return dict(line.split("=") for line in packages[1:-1])
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def numbers(version):
     return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
-def test_every_requirement_is_pinned_high_enough():
-    for name, lowest in requirements().items():
-        assert name in pins(), f"{name} is not in constraints.txt"
-        assert not lowest or numbers(pins()[name]) >= numbers(lowest)
-
-
-def test_conda_gets_the_same_packages_at_the_same_versions():
-    expected = {CONDA_NAMES.get(name, name): pins()[name] for name in requirements()}
-    assert conda() == expected
+def test_all_requirements_are_pinned_high_enough_and_conda_gets_the_same():
+    extras = PROJECT["optional-dependencies"]
+    lines = [*PROJECT["dependencies"], *extras["suite"], *extras["test"]]
+    lowest = {name: version for name, _, version in (line.partition(">=") for line in lines)}
+    pinned = (ROOT / "constraints.txt").read_text().lower().replace("_", "-").splitlines()
+    pins = dict(line.split("==") for line in pinned if not line.startswith("#"))
+    assert len(lowest) == len(lines), "named twice"
+    for name, version in lowest.items():
+        assert name in pins, f"{name} is not in constraints.txt"
+        assert numbers(pins[name]) >= numbers(version)
+    first, *packages, pip, own = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    assert (first, pip, own) == ("python>=3.11", "pip", {"pip": ["-e ."]})
+    assert dict(line.split("=") for line in packages) == {CONDA_NAMES.get(name, name): pins[name] for name in lowest}
 
 
 def test_the_library_alone_imports_only_what_the_slim_install_brings():
     """Widgets and studies need the suite; the other rooms may use it inside functions only."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    slim = [re.match(r"[a-z0-9-]+", line).group() for line in project["dependencies"]]
+    slim = [re.match(r"[a-z0-9-]+", line).group() for line in PROJECT["dependencies"]]
     known = {MODULE_NAMES.get(name, name) for name in slim} | sys.stdlib_module_names | {"tcnaps"}
     foreign = []
     for path in sorted((ROOT / "tcnaps").rglob("*.py")):

@@ -1,6 +1,5 @@
 """The served copies of the notebooks; what is refused before anything is served."""
 
-import json
 import os
 import shutil
 import socket
@@ -12,12 +11,10 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from notebook_files import cell, write_notebook
 from small_study import small_study
 
-from tcnaps.config.fingerprint import SourceError, code_cells
+from tcnaps.config.fingerprint import code_cells
 from tcnaps.studies import serving
-from tcnaps.studies.run import BatchError
 from tcnaps.widgets import READ_ONLY
 
 REPOSITORY = Path(__file__).parents[2]
@@ -32,32 +29,19 @@ def root(tmp_path, monkeypatch):
 
 
 def test_copies_hold_the_study_and_nothing_that_trains(root):
+    stray = root / "results" / "small" / "served" / "02-pretrain.ipynb"
+    stray.parent.mkdir(parents=True)
+    stray.touch()
     folder = serving.copy_notebooks(small_study(), "configs/o'small.yaml")
     assert folder == root / "results" / "small" / "served"
     assert sorted(path.stem for path in folder.iterdir()) == sorted(serving.NOTEBOOKS)
     for path in folder.iterdir():
         sources = [source for source, _ in code_cells(path)]
         position = next(i for i, (_, tags) in enumerate(code_cells(path)) if "parameters" in tags)
-        assert sources[position + 1] == 'study_file = "configs/o\'small.yaml"'
+        assert 'study_file = "configs/o\'small.yaml"' in sources[position + 1].splitlines()
         original = [source for source, _ in code_cells(root / "notebooks" / path.name)]
         assert sources[: position + 1] + sources[position + 2 :] == original
         assert not any("train(" in source or "evaluate(" in source for source in sources)
-
-
-def test_old_copies_go(root):
-    stray = root / "results" / "small" / "served" / "02-pretrain.ipynb"
-    stray.parent.mkdir(parents=True)
-    stray.touch()
-    serving.copy_notebooks(small_study(), "configs/small.yaml", ["14-views"])
-    assert [path.name for path in stray.parent.iterdir()] == ["14-views.ipynb"]
-
-
-def test_refused(root):
-    write_notebook(root / "notebooks" / "20-other.ipynb", cell("other = 1", "parameters"))
-    with pytest.raises(BatchError, match="has no parameter 'study_file'"):
-        serving.copy_notebooks(small_study(), "configs/small.yaml", ["20-other"])
-    with pytest.raises(SourceError, match="21-none"):
-        serving.copy_notebooks(small_study(), "configs/small.yaml", ["21-none"])
 
 
 @pytest.mark.parametrize(
@@ -70,21 +54,19 @@ def test_the_command_says_what_is_wrong(root, capsys, arguments, message):
 
 
 @pytest.mark.parametrize(
-    ("host", "ip", "served"),
+    ("host", "served"),
     [
-        ("localhost", "localhost", True),
-        ("127.0.0.1", "localhost", True),
-        ("[::1]", "localhost", True),
-        (socket.gethostname(), "0.0.0.0", True),
-        ("pages.example.org", "localhost", True),
-        ("192.168.1.5", "192.168.1.5", True),
-        ("192.168.1.5", "localhost", False),
-        ("rebound.example.org", "0.0.0.0", False),
-        ("", "localhost", False),
+        ("localhost", True),
+        ("[::1]", True),
+        ("192.168.1.5", True),
+        (socket.gethostname(), True),
+        ("pages.example.org", True),
+        ("rebound.example.org", False),
+        ("", False),
     ],
 )
-def test_hosts_that_are_served(host, ip, served):
-    assert serving.is_served(host, ip, ["pages.example.org"]) == served
+def test_hosts_that_are_served(host, served):
+    assert serving.is_served(host, ["pages.example.org"]) == served
 
 
 @pytest.mark.slow
@@ -114,8 +96,6 @@ def test_a_served_page_refuses_other_hosts(root):
                 assert status("rebound.example.org", path) == status(f"rebound.example.org:{port}", path) == 403
         finally:
             process.terminate()
-    copied = json.loads((root / "results/miniature/served/14-views.ipynb").read_text())
-    assert any("configs/miniature.yaml" in "".join(cell["source"]) for cell in copied["cells"])
 
 
 def wait_for(condition, seconds, process):
@@ -131,10 +111,7 @@ def test_the_served_kernels_write_no_files(root, monkeypatch):
     monkeypatch.setenv(READ_ONLY, "0")
     started = []
 
-    class Pages:
-        launch_instance = staticmethod(started.extend)
-
-    monkeypatch.setattr(serving, "served_pages", lambda: Pages)
+    monkeypatch.setattr(serving.ServedPages, "launch_instance", started.extend)
     assert serving.main(["configs/miniature.yaml", "--port=1234"]) == 0
     assert started[0] == str(root / "results" / "miniature" / "served") and started[-1] == "--port=1234"
     assert os.environ[READ_ONLY] == "1"

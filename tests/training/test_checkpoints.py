@@ -102,20 +102,16 @@ def test_checkpoints_that_do_not_fit_are_refused_with_the_remedy(folder):
     path, study = folder / "support.safetensors", small_study()
     remedy = "Run notebooks/03-meta-train.ipynb with training = 'support' for this study"
     weights, header = load(path, "")
-    for broken, message in (
-        (weights | {"surplus": torch.zeros(1)}, 'does not fit the model: .*Unexpected key.*"surplus". Delete it'),
-        (
-            {name: value for name, value in weights.items() if "film" in name},
-            "does not fit the model: .*Missing key.*task_e",
-        ),
-        ({name: value[None] for name, value in weights.items()}, "does not fit the model: .*size mismatch for"),
+    films = {name: value for name, value in weights.items() if "film" in name}
+    for broken, told, message in (
+        (weights | {"surplus": torch.zeros(1)}, header, 'does not fit the model: .*Unexpected.*"surplus". Delete it'),
+        (films, header, "does not fit the model: .*Missing key.*task_e"),
+        ({name: value[None] for name, value in weights.items()}, header, "does not fit the model: .*size mismatch for"),
+        (weights, {}, "was meta-trained on another backbone"),
+        (weights, {"backbone": "of another day"}, "was meta-trained on another backbone"),
     ):
-        save(path, broken, header)
+        save(path, broken, told)
         with pytest.raises(CheckpointError, match=f"{path} {message}.*{remedy}"):
-            load_model(study, "support")
-    for other in ({}, {"backbone": "of another day"}):
-        save(path, weights, other)
-        with pytest.raises(CheckpointError, match=f"{path} was meta-trained on another backbone .*{remedy}"):
             load_model(study, "support")
     path.unlink()
     with pytest.raises(CheckpointError, match=f"There is no checkpoint {path}. {remedy}"):

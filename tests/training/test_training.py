@@ -134,15 +134,13 @@ def test_training_through_refinement_gives_finite_gradients(study, training):
     assert all(g.isfinite().all() for g in gradients) and any(g.abs().max() > 0 for g in gradients)
 
 
-def test_a_diverged_training_says_so(study, monkeypatch):
+def test_a_diverged_training_says_so_and_saves_nothing(root, study, tmp_path, monkeypatch):
     monkeypatch.setattr(meta_training, "episode_loss", lambda *_: (torch.tensor(float("nan"), requires_grad=True), 0.0))
     with pytest.raises(FloatingPointError, match="lower meta_training.learning_rate"):
         meta_train(study, "support_log_determinant")
-
-
-def test_a_diverged_pretraining_says_so_and_saves_nothing(tmp_path, monkeypatch):
+    assert not list(root.rglob("support_log_determinant.safetensors"))
     place(monkeypatch, tmp_path)
-    faster = small_study().pretraining.model_dump() | {"learning_rate": 1e30}
+    faster = study.pretraining.model_dump() | {"learning_rate": 1e30}
     with pytest.raises((FloatingPointError, CheckpointError), match="lower (pretraining.|its )learning_rate"):
         pretrain(small_study(pretraining=faster))
     assert not list(tmp_path.rglob("backbone.safetensors"))

@@ -6,57 +6,19 @@ import io
 import random
 import re
 from contextlib import nullcontext
+from itertools import product
 
 import numpy as np
 import pandas as pd
 import pytest
+from blob_rows import blob_rows
 from PIL import Image
 from small_study import blobs, small_study
 from synthetic_rows import synthetic_rows
 
 from tcnaps.episodes.sampling import draw_episode
-from tcnaps.evaluation.result_files import load_rows, needed_trainings, write_rows
+from tcnaps.evaluation.result_files import load_rows, needed_trainings, rows_file, write_rows
 from tcnaps.widgets import episode_table, explorer, explorer_data, explorer_html, explorer_widget
-
-
-def evaluated(study, evaluation, dataset, training, seed):
-    """Rows as an evaluation of blobs records them, with made-up predictions."""
-    source, frames = blobs(dataset, "test"), []
-    for index in range(study.evaluations[evaluation].episodes):
-        draw = draw_episode(source, study.evaluations[evaluation].protocol, study.seed, index)
-        labels, way = draw.query_labels, len(draw.classes)
-        generator = np.random.default_rng([seed, index, len(dataset)])
-        made = synthetic_rows(
-            (training,),
-            n_episodes=1,
-            n_steps=4,
-            ways=(way,),
-            datasets={dataset: "in"},
-            queries_per_class=len(labels) // way,
-            seed=index,
-        )
-        shots = np.bincount(draw.support_labels)
-        prediction, columns = labels, {}
-        for step in range(5):
-            moved = generator.random(len(labels)) < (0.4 if step == 0 else 0.15)
-            prediction = np.where(moved, generator.integers(0, way, len(labels)), prediction)
-            columns[f"prediction_{step}"] = prediction.astype(np.int16)
-        frames.append(
-            made.assign(
-                evaluation=evaluation,
-                episode=index,
-                domain=study.datasets[dataset].domain,
-                way=way,
-                n_support=len(draw.support_labels),
-                query=np.arange(len(labels)),
-                label=labels,
-                shot=shots[labels],
-                class_name=[source.class_names[draw.classes[k]] for k in labels],
-                image=draw.query_images,
-                **columns,
-            )
-        )
-    return pd.concat(frames, ignore_index=True)
 
 
 @pytest.fixture
@@ -65,20 +27,14 @@ def study(tmp_path, monkeypatch):
     (tmp_path / "Snakefile").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(episode_table, "open_split", lambda study, name, split: blobs(name, split))
-    made = small_study()
-    made = made.model_copy(
-        update={
-            "evaluations": {
-                name: evaluation.model_copy(update={"episodes": 6}) for name, evaluation in made.evaluations.items()
-            }
-        }
-    )
-    for name, evaluation in made.evaluations.items():
-        for seed, training in enumerate(evaluation.trainings):
-            for dataset in evaluation.datasets:
-                file = made.results_folder / "rows" / training / name / f"{dataset}.parquet"
-                write_rows(file, evaluated(made, name, dataset, training, seed), "key")
-    return made
+    small = small_study()
+    made = {name: evaluation.model_copy(update={"episodes": 6}) for name, evaluation in small.evaluations.items()}
+    small = small.model_copy(update={"evaluations": made})
+    for name, evaluation in made.items():
+        for (seed, training), dataset in product(enumerate(evaluation.trainings), evaluation.datasets):
+            rows = [blob_rows(small, name, dataset, index, training, seed)[0] for index in range(6)]
+            write_rows(rows_file(small, training, name, dataset), pd.concat(rows, ignore_index=True), "key")
+    return small
 
 
 def set_to(widget, **values):
@@ -157,7 +113,7 @@ def test_every_control_changes_what_is_shown(study):
         ("ways", (5, 6)),
         ("limits", (0, 0)),
         ("limits", (1, 4)),
-        ("step", 4),
+        ("step", 2),
         ("variant", "Simple"),
         ("tabs", explorer_widget.CONFUSION),
         ("step", 3),
@@ -178,20 +134,15 @@ def test_every_control_changes_what_is_shown(study):
 def test_images_are_those_of_the_episode(study):
     widget = explorer(study)
     own = widget.own["Transductive"]
-    images = blobs(own["dataset"].iloc[0], "test").images
-    shown = dict(
-        re.findall(r"\.([sq]\d+) \{background-image:url\(data:image/png;base64,([^)]*)\)", widget._style_sheet.value)
+    source = blobs(own["dataset"].iloc[0], "test")
+    draw = draw_episode(source, study.evaluations["variable"].protocol, study.seed, int(own["episode"].iloc[0]))
+    found = re.findall(
+        r"\.([sq]\d+) \{background-image:url\(data:image/png;base64,([^)]*)\)", widget._style_sheet.value
     )
-    for query, number in enumerate(own["image"]):
-        assert (np.asarray(Image.open(io.BytesIO(base64.b64decode(shown[f"q{query}"])))) == images[number]).all()
-    draw = draw_episode(
-        blobs(own["dataset"].iloc[0], "test"),
-        study.evaluations["variable"].protocol,
-        study.seed,
-        int(own["episode"].iloc[0]),
-    )
-    for position, number in enumerate(draw.support_images):
-        assert (np.asarray(Image.open(io.BytesIO(base64.b64decode(shown[f"s{position}"])))) == images[number]).all()
+    shown = {place: np.asarray(Image.open(io.BytesIO(base64.b64decode(data)))) for place, data in found}
+    for kind, numbers in (("s", draw.support_images), ("q", own["image"])):
+        for position, number in enumerate(numbers):
+            assert (shown[f"{kind}{position}"] == source.images[number]).all()
 
 
 def test_filters_that_leave_nothing_say_so_and_recover(study):
@@ -208,17 +159,12 @@ def test_filters_that_leave_nothing_say_so_and_recover(study):
     check_all(widget)
 
 
-def test_a_variant_is_not_compared_with_itself(study):
+def test_variants_that_cannot_be_compared_say_so_and_an_evaluation_offers_its_own(study):
     widget = explorer(study)
     set_to(widget, than="Transductive")
     assert "can't be compared with itself" in html.unescape(widget.notice.value)
     assert not widget.controls["episodes"].options and widget._details.layout.display == "none"
-    set_to(widget, than="FEOT")
-    check_all(widget)
-
-
-def test_an_evaluation_without_the_variants_offers_its_own(study):
-    widget = explorer(study)
+    set_to(widget, than="Simple")
     c = widget.controls
     set_to(widget, evaluation="5-way-1-shot")
     assert (c["better"].value, c["than"].value) == ("Transductive", "FEOT")
@@ -295,27 +241,20 @@ def test_fast_and_in_odd_orders_the_last_word_is_shown(study, seed):
     menus = [c[name] for name in ("sort", "dataset", "variant", "evaluation", "better", "than", "episodes")]
     ranges = {"limits": range(5), "shots": range(1, 6), "ways": range(5, 7)}
 
-    def pick(menu):
-        if menu.options:
-            menu.index = chance.randrange(len(menu.options))
+    def pick():
+        menu = chance.choice(menus)
+        menu.index = chance.randrange(len(menu.options)) if menu.options else None
 
-    def compare():
-        c["better"].value, c["than"].value = "Transductive", "FEOT"
-
-    def stretch(name):
+    def stretch():
+        name = chance.choice(list(ranges))
         c[name].value = tuple(sorted(chance.choices(ranges[name], k=2)))
 
+    def step():
+        c["step"].value, c["tabs"].selected_index = chance.randrange(5), chance.randrange(2)
+
     for _ in range(60):
-        chance.choice(
-            [
-                *[lambda: pick(chance.choice(menus))] * 6,
-                *[lambda: stretch(chance.choice(list(ranges)))] * 3,
-                lambda: setattr(c["step"], "value", chance.randrange(5)),
-                lambda: setattr(c["tabs"], "selected_index", chance.randrange(2)),
-                c["stop"].click,
-            ]
-        )()
-    compare()
+        chance.choice([*[pick] * 6, *[stretch] * 3, step, c["stop"].click])()
+    set_to(widget, better="Transductive", than="FEOT")
     c["stop"].click()
     check_all(widget)
 
@@ -343,44 +282,18 @@ def test_the_stepper_opens_below_with_this_episode(study, monkeypatch):
     assert not widget._below.children
 
 
-@pytest.mark.parametrize("way", [2, 20, 60])
-def test_tables_of_many_classes_with_names_of_any_kind(way):
+def test_names_of_any_kind_are_shown_as_they_are():
+    way = 20
     names = [f'<b>class & "{k}" {"long " * 12}' for k in range(way)]
-    drawer = explorer_html.Drawer(names, None)
-    own = pd.DataFrame(
-        {
-            "query": range(2 * way),
-            "label": np.arange(way).repeat(2),
-            "shot": 1,
-            "class_name": [names[k] for k in np.arange(way).repeat(2)],
-            "evaluation": "p",
-            "dataset": "d",
-            "domain": "in",
-            "split": "test",
-            "queries_per_class": 2,
-            "episode": 0,
-        }
-    )
-    for step in range(2):
-        own[f"prediction_{step}"], own[f"confidence_{step}"] = (own["label"] + own["query"] % (2 - step)) % way, 0.5
-    found = episode_table.at_step(own, 1)
-    pages = [
+    own = synthetic_rows(("support",), 1, 2, (way,), 2, datasets={"d": "in"})
+    own["class_name"] = [names[k] for k in own["label"]]
+    drawer, found = explorer_html.Drawer(names, None), episode_table.at_step(own, 1)
+    for page in (
         drawer.sheet(found, episode_table.recall_by_class(own, 1)),
         drawer.confusion(episode_table.confusion(own, 0)),
-    ]
-    for page in pages:
+    ):
         assert "<b>class" not in page and "&lt;b&gt;class &amp; &quot;0&quot;" in page
-
-
-def test_every_class_has_a_letter_of_its_own():
-    letters = [episode_table.letter(k) for k in range(800)]
-    assert len(set(letters)) == 800 and letters[24:28] == ["Y", "Z", "AA", "AB"]
-
-
-def test_a_long_name_keeps_both_ends():
-    assert episode_table.shortened("sparrow") == "sparrow"
-    short = episode_table.shortened("U+21B9 LEFTWARDS ARROW TO BAR OVER RIGHTWARDS ARROW TO BAR", 20)
-    assert short == "U+21B9 LEFTW…TO BAR" and len(short) <= 20
+    assert len({episode_table.letter(k) for k in range(800)}) == 800
 
 
 def test_list_is_cut_to_what_a_browser_can_hold(study, monkeypatch):

@@ -139,30 +139,27 @@ def test_changes_list_whose_label_changed_and_what_it_was_good_for():
 def test_the_verdict_says_where_and_why_the_rule_stops():
     features = planted()
     found = stepper_data.run(features, steps=6)
-    still = [step for step in range(1, 7) if not found.changed[step].any()]
-    assert still and still[0] > 1, "the planted episode is to converge, but not at once"
-    early = stepper_data.verdict(found, 1, 6)
-    assert early.step == still[0] and "no label changed there." in early.words
-    assert stepper_data.convergence(found).step == still[0]
-    cut = stepper_data.verdict(found, 1, still[0] - 1)
-    count = found.changed[still[0] - 1].sum()
-    assert cut.step == still[0] - 1 and f"though {count} label" in cut.words
-    assert stepper_data.verdict(found, 0, 0).step == 0 and "does not refine" in stepper_data.verdict(found, 0, 0).words
-    assert (
-        "acts as the maximum" in stepper_data.verdict(found, 6, 3).words and stepper_data.verdict(found, 6, 3).step == 3
-    )
-    assert "the maximum; no label" in stepper_data.verdict(found, 1, still[0]).words
-    gain = 100 * (found.accuracy[still[0]] - found.accuracy[0])
-    assert f"{100 * found.accuracy[still[0]]:.1f}% ({gain:+.1f} points" in early.words
+    last = next(step for step in range(1, 7) if not found.changed[step].any())
+    assert last > 1, "the planted episode is to converge, but not at once"
+    assert stepper_data.convergence(found).step == last
+    gain = 100 * (found.accuracy[last] - found.accuracy[0])
+    for limits, step, words in (
+        ((1, 6), last, "no label changed there."),
+        ((1, 6), last, f"{100 * found.accuracy[last]:.1f}% ({gain:+.1f} points"),
+        ((1, last - 1), last - 1, f"though {found.changed[last - 1].sum()} label"),
+        ((1, last), last, "the maximum; no label"),
+        ((0, 0), 0, "does not refine"),
+        ((6, 3), 3, "acts as the maximum"),
+    ):
+        verdict = stepper_data.verdict(found, *limits)
+        assert verdict.step == step and words in verdict.words
+        assert stepper_data.answer_step(features, found, *limits) == step
+    assert stepper_data.answer_step(replace(features, variant=VARIANTS["FEOT"]), found, 2, 4) == 0
     with pytest.raises(ValueError, match="needs as many recorded"):
         stepper_data.verdict(found, 2, 7)
-
-
-def test_a_trajectory_too_short_to_converge_says_so():
-    found = stepper_data.run(planted(), steps=1)
-    assert found.changed[1].any()
-    assert stepper_data.convergence(found).step == 1 and "still change" in stepper_data.convergence(found).words
-    assert stepper_data.convergence(stepper_data.run(planted(), steps=0)).step == 0
+    short = stepper_data.run(features, steps=1)
+    assert short.changed[1].any()
+    assert stepper_data.convergence(short).step == 1 and "still change" in stepper_data.convergence(short).words
 
 
 def test_words_say_which_episode_it_is_and_what_the_variant_makes_of_the_steps():
@@ -171,37 +168,24 @@ def test_words_say_which_episode_it_is_and_what_the_variant_makes_of_the_steps()
     status = stepper_data.status(found, 1)
     assert status.startswith("Step 1 of 6 · ") and f"accuracy {100 * found.accuracy[1]:.1f}%" in status
     assert f" {found.changed[1].sum()} label" in status
-    assert stepper_data.described(features) == "planted, 5-way, episode 3: 3-way, 2-shot, 36 queries."
     uneven = replace(features, support_labels=torch.tensor([0, 0, 0, 1, 1, 2]))
-    assert "shots 1 to 3" in stepper_data.described(uneven)
+    assert stepper_data.described(uneven) == "planted, 5-way, episode 3: 3-way, shots 1 to 3, 36 queries."
     for variant, refined in (("Simple", "COT"), ("FEOT", "Transductive")):
         assert refined in stepper_data.about(VARIANTS[variant])
-    assert stepper_data.answer_step(features, found, 2, 4) == stepper_data.verdict(found, 2, 4).step
-    assert stepper_data.answer_step(replace(features, variant=VARIANTS["FEOT"]), found, 2, 4) == 0
-
-
-def test_heads_outside_the_menu():
-    features = planted()
     with pytest.raises(ValueError, match="identity_weight is 0"):
         stepper_data.with_head(features.head, "Mahalanobis", 0)
-    assert stepper_data.head_name(Head(scale=0.3)) is None
-
-
-def draw(found, step):
-    with style():
-        figure = pictures.new_figure(520, 430)
-        figure.set_layout_engine("none")
-        ax = figure.add_axes((0, 0, 1, 1))
-        answers = found.labels[step], found.right[step], found.changed[step]
-        stepper_figures.plane_step(ax, found.view, step, *answers)
-    return figure, ax
+    assert stepper_data.head_name(Head(scale=0.3)) is None  # not in the menu
 
 
 def test_the_plane_holds_everything_on_the_same_scale_at_every_step():
-    found = stepper_data.run(planted(), steps=3)
-    limits = []
+    found, limits = stepper_data.run(planted(), steps=3), []
     for step in range(4):
-        figure, ax = draw(found, step)
+        with style():
+            figure = pictures.new_figure(520, 430)
+            figure.set_layout_engine("none")
+            ax = figure.add_axes((0, 0, 1, 1))
+            answers = found.labels[step], found.right[step], found.changed[step]
+            stepper_figures.plane_step(ax, found.view, step, *answers)
         (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
         assert (found.view.points > (left, bottom)).all() and (found.view.points < (right, top)).all()
         box = ax.get_window_extent()

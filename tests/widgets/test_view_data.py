@@ -9,6 +9,7 @@ from synthetic_rows import synthetic_rows
 from tcnaps.evaluation.recall import class_recall
 from tcnaps.evaluation.statistics import episode_accuracies
 from tcnaps.evaluation.stopped_rows import variant_predictions
+from tcnaps.method.stopping import stopping_step
 from tcnaps.widgets import view_data
 
 ALL = ("letters", "textures", "digits")
@@ -61,11 +62,9 @@ def test_panels_hold_their_domains_only_and_variants_keep_their_order(recalls):
 
 
 def test_every_shot_by_itself_or_in_bins(recalls):
-    binned = view_data.recall_seen(recalls, ALL, ("all",), (1, 14))
-    apart = view_data.recall_seen(recalls, ALL, ("all",), (1, 14), every_shot=True)
-    assert "shot 11 to 15" in " ".join(binned.points["name"])
+    binned, apart = (view_data.recall_seen(recalls, ALL, ("all",), (1, 14), every_shot=by) for by in (False, True))
+    assert "shot 11 to 15" in " ".join(binned.points["name"]) and len(apart.points) > len(binned.points)
     assert set(apart.frame["shot"]) == set(range(1, 15))
-    assert len(apart.points) > len(binned.points)
 
 
 def test_a_gain_is_paired(recalls):
@@ -97,14 +96,6 @@ def test_what_recall_refuses(recalls, changes, message):
         view_data.recall_seen(**arguments)
 
 
-def naive_stop(predictions, minimum, maximum):
-    """Step at which an episode stops; rows are queries, columns are steps."""
-    for step in range(max(minimum, 1), maximum):
-        if (predictions[:, step] == predictions[:, step - 1]).all():
-            return step
-    return maximum
-
-
 def test_a_cell_of_the_heatmap_is_the_rule_applied_to_each_episode(rows):
     seen = view_data.refinement_seen(rows, "support_and_query", 6, ("letters", "digits"), "all")
     own = rows[rows["training"] == "support_and_query"]
@@ -114,7 +105,7 @@ def test_a_cell_of_the_heatmap_is_the_rule_applied_to_each_episode(rows):
         for _, episode in own[own["dataset"] == dataset].groupby("episode"):
             predictions = episode[[f"prediction_{t}" for t in range(7)]].to_numpy()
             label = episode["label"].to_numpy()
-            accuracies.append((predictions[:, naive_stop(predictions, 2, 4)] == label).mean())
+            accuracies.append((predictions[:, stopping_step(predictions.T, 2, 4)] == label).mean())
             befores.append((predictions[:, 0] == label).mean())
         means.append(np.mean(accuracies))
         gains.append(np.mean(accuracies) - np.mean(befores))
@@ -165,13 +156,9 @@ def test_accuracy_by_number_of_queries(query_episodes):
 
 
 def test_what_query_counts_refuse(query_episodes):
-    with pytest.raises(ValueError, match="No way and shot is chosen"):
-        view_data.query_count_seen(query_episodes, ALL, "all", ())
-    with pytest.raises(ValueError, match="no episodes of 10-way 1-shot"):
-        view_data.query_count_seen(query_episodes, ALL, "all", ("10-way 1-shot",))
-
-
-def test_a_study_without_several_query_counts_says_what_to_add():
+    for settings, message in (((), "No way and shot is chosen"), (("10-way 1-shot",), "no episodes of 10-way 1-shot")):
+        with pytest.raises(ValueError, match=message):
+            view_data.query_count_seen(query_episodes, ALL, "all", settings)
     assert view_data.query_count_variants(small_study()) == []
     with pytest.raises(ValueError, match="only in queries_per_class: add some to its YAML"):
         view_data.query_episodes(small_study(), ())

@@ -16,9 +16,7 @@ from tcnaps.widgets import controls, pictures, widget_base
 
 
 def test_a_notice_shows_kind_and_message_escaped_and_a_remedy_for_unforeseen_errors():
-    notice = widget_base.Notice()
-    assert notice.layout.display == "none" and notice.error is None
-    error = ValueError("no <dataset> 'x'\nnext line")
+    notice, error = widget_base.Notice(), ValueError("no <dataset> 'x'\nnext line")
     notice.show(error)
     assert notice.error is error and notice.layout.display == ""
     assert "ValueError" in notice.value and "no &lt;dataset&gt; &#x27;x&#x27;<br>next line" in notice.value
@@ -49,22 +47,16 @@ class Small(widget_base.StudyWidget):
         1 / (self.controls["first"].value != "a")
 
 
-def test_controls_follow_one_another_without_calling_back():
+def test_controls_follow_one_another_without_calling_back_and_errors_show_until_the_next_action():
     widget = Small()
     first, second = widget.controls.values()
     first.value = "b"
     assert second.value == "y" and second.options == ("y", "z") and widget.heard == []
-    second.value = "z"
-    assert widget.heard == ["second"] and widget.values() == {"first": "b", "second": "z"}
-
-
-def test_an_error_in_a_reaction_shows_until_the_next_action():
-    widget = Small()
-    widget.controls["first"].value = "b"
-    widget.controls["first"].value = "a"
+    first.value = "a"
     assert isinstance(widget.notice.error, ZeroDivisionError) and "in _follow" in widget.notice.value
-    widget.controls["second"].value = "z"
-    assert widget.notice.error is None
+    second.value = "z"
+    assert widget.notice.error is None and widget.heard == ["second"]
+    assert widget.values() == {"first": "a", "second": "z"}
 
 
 @pytest.mark.parametrize("error", [ValueError("the file is gone; fetch it"), KeyboardInterrupt()])
@@ -91,9 +83,6 @@ def test_state_is_kept_by_kind_and_key(monkeypatch):
     for number in range(8):
         widget_base.kept("stepper", ("yet another", number), list)
     assert widget_base.kept("stepper", ("a", 1), list) is not first
-
-
-def test_studies_are_told_apart_by_their_settings():
     assert widget_base.study_key(small_study()) == widget_base.study_key(small_study())
     assert widget_base.study_key(small_study()) != widget_base.study_key(small_study(seed=1))
 
