@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Integer
+from jaxtyping import Shaped
 
 from tcnaps.config.errors import UserError, nearest
 from tcnaps.method.stopping import stopping_steps
@@ -112,16 +112,16 @@ def stopped_accuracy(trajectories: pd.DataFrame, minimum: int, maximum: int) -> 
     return step, accuracy[np.arange(len(step)), step]
 
 
-def recorded_predictions(rows: pd.DataFrame) -> Integer[np.ndarray, "n_rows n_steps_and_1"]:
-    """Columns prediction_0 … prediction_T as one array.
+def recorded_predictions(rows: pd.DataFrame, what: str = "prediction") -> Shaped[np.ndarray, "n_rows n_steps_and_1"]:
+    """Columns prediction_0 … prediction_T, or those of another name, as one array.
 
     Raises:
         ValueError: there are none, or one between is missing.
     """
-    columns = [column for column in rows.columns if re.fullmatch(r"prediction_\d+", column)]
-    steps = sorted(int(column.removeprefix("prediction_")) for column in columns)
-    require_columns(rows, [f"prediction_{t}" for t in range(steps[-1] + 1 if steps else 1)])
-    return rows[[f"prediction_{t}" for t in steps]].to_numpy()
+    steps = sorted(int(column.rsplit("_", 1)[1]) for column in rows.columns if re.fullmatch(rf"{what}_\d+", column))
+    columns = [f"{what}_{t}" for t in range(steps[-1] + 1 if steps else 1)]
+    require_columns(rows, columns)
+    return rows[columns].to_numpy()
 
 
 def require_columns(frame: pd.DataFrame, columns: Sequence[str]) -> None:
