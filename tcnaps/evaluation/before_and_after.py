@@ -11,7 +11,13 @@ import pandas as pd
 
 from tcnaps.evaluation.intervals import clustered, estimates
 from tcnaps.evaluation.statistics import accuracy_summary, domain_averages, episode_accuracies, paired_episodes
-from tcnaps.evaluation.stopped_rows import recorded_predictions, rows_of_training, stopped, variant_predictions, with_replicate
+from tcnaps.evaluation.stopped_rows import (
+    recorded_predictions,
+    rows_of_training,
+    stopped,
+    variant_predictions,
+    with_replicate,
+)
 
 UNIT = ["replicate", "evaluation", "dataset", "queries_per_class", "episode"]
 EDGES = tuple(np.linspace(0, 1, 11))  # of the bins of confidence
@@ -36,11 +42,7 @@ def gain_of_training(
 
 
 def reliability(
-    start: pd.DataFrame,
-    trained: pd.DataFrame,
-    training: str,
-    limits: tuple[int, int],
-    edges: Sequence[float] = EDGES,
+    start: pd.DataFrame, trained: pd.DataFrame, training: str, limits: tuple[int, int], edges: Sequence[float] = EDGES
 ) -> pd.DataFrame:
     """Confidence against accuracy, before and after meta-training, at step 0 and where refinement stops.
 
@@ -73,12 +75,9 @@ def reliability(
     return found[["state", "step", "confidence", "accuracy", "interval", "share"]]
 
 
-def calibration(reliability: pd.DataFrame) -> pd.DataFrame:
-    """Mean confidence, accuracy and expected calibration error (Σ share · |accuracy − confidence|) per state and step."""
-    bins = reliability
-    weighted = bins.assign(
-        confidence=bins["share"] * bins["confidence"],
-        accuracy=bins["share"] * bins["accuracy"],
-        error=bins["share"] * (bins["accuracy"] - bins["confidence"]).abs(),
-    )
-    return weighted.groupby(["state", "step"], sort=False)[["confidence", "accuracy", "error"]].sum().reset_index()
+def calibration(bins: pd.DataFrame) -> pd.DataFrame:
+    """Mean `confidence`, `accuracy` and calibration `error` (Σ share · |accuracy − confidence|) per state and step."""
+    bins = bins.assign(error=(bins["accuracy"] - bins["confidence"]).abs())
+    columns = ["confidence", "accuracy", "error"]
+    weighted = bins[columns].mul(bins["share"], axis=0).groupby([bins["state"], bins["step"]], sort=False)
+    return weighted.sum().reset_index()

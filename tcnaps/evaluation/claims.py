@@ -113,12 +113,12 @@ def claims_markdown(table: pd.DataFrame) -> str:
     for claim, own in table.groupby("claim", sort=False):
         lines.append(f"| **{claim}: {CLAIMS[claim]}** | | | | **{verdicts[claim]}** |")
         for row in own.itertuples():
-            where = row.setting + ("" if row.domain == "all" else ", " + {"in": "in-domain", "out": "out-of-domain"}[row.domain])
+            where = row.setting + {"in": ", in-domain", "out": ", out-of-domain"}.get(row.domain, "")
             paper, ours = _points(row.paper), _points(row.difference)
             ours += f" ± {100 * row.interval:.1f}" if ours else ""
             verdict = row.verdict + (f" ({row.decides})" if row.decides else "")
             lines.append(f"| {row.contrast}, {where} | {paper} | {ours} | {row.replicates} | {verdict} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines).replace(" -", " −") + "\n"
 
 
 def _decided(pairs: pd.DataFrame | None, sign: int) -> dict:
@@ -133,7 +133,7 @@ def _decided(pairs: pd.DataFrame | None, sign: int) -> dict:
     else:
         verdict, decides = "open", _what_decides(total)
     facts = total[["difference", "interval", "n_episodes", "n_replicates"]].to_dict()
-    return facts | {"replicates": ", ".join(map(_points, each)), "verdict": verdict, "decides": decides}
+    return facts | {"replicates": " ".join(map(_points, each)), "verdict": verdict, "decides": decides}
 
 
 def _what_decides(total: pd.Series) -> str:
@@ -153,7 +153,7 @@ def _what_decides(total: pd.Series) -> str:
 
 
 def _points(value: float) -> str:
-    return "" if pd.isna(value) else f"{100 * value + 0.0:+.1f}".replace("-", "−")
+    return "" if pd.isna(value) else f"{round(100 * value, 1) + 0.0:+.1f}"
 
 
 def _published() -> Callable[[Contrast], float]:

@@ -56,7 +56,9 @@ def recall_by_shot(
             bins = np.searchsorted(edges, own["shot"].to_numpy(), side="right") - 1
             highs = np.append(edges[1:] - 1, max(highest, edges[-1]))
             own = own.assign(shot_low=edges[bins], shot_high=highs[bins])
-            facts = own.groupby(keys, observed=True).agg(shot=("shot", "mean"), n_classes=("shot", "size")).reset_index()
+            facts = (
+                own.groupby(keys, observed=True).agg(shot=("shot", "mean"), n_classes=("shot", "size")).reset_index()
+            )
             found = estimates(clustered(own, keys, value), keys, value).merge(facts, on=keys)
             n_classes = found["n_classes"] // found["n_replicates"]
             frames.append(found.assign(domain=domain, n_classes=n_classes))

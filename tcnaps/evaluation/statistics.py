@@ -161,41 +161,53 @@ def rule_accuracies(rows: pd.DataFrame, training: str, rules: Mapping[str, tuple
 
 
 def refinement_grid(
-    rows: pd.DataFrame, training: str, minima: Sequence[int], maxima: Sequence[int], domain: str = "all"
+    rows: pd.DataFrame,
+    training: str,
+    minima: Sequence[int],
+    maxima: Sequence[int],
+    domain: str = "all",
+    rule: tuple[int, int] = (2, 4),
 ) -> pd.DataFrame:
     """Accuracy for every minimum ≤ maximum number of refinement steps, averaged over datasets.
 
     Args:
         rows: of one evaluation.
+        rule: minimum and maximum that the others are compared with.
 
     Returns:
-        `domain`, `minimum`, `maximum`, `accuracy`, `interval`, `gain` over no refinement on the same
-        episodes, `gain_interval`.
+        `domain`, `minimum`, `maximum`, `accuracy`, `interval`; `gain` over no refinement and `beyond`, over `rule`, on
+        the same episodes, with `gain_interval` and `beyond_interval`.
     """
     cells = [(low, high) for low in minima for high in maxima if low <= high]
     limits = pd.DataFrame(cells, columns=["minimum", "maximum"])
-    return pd.concat([limits, _rule_averages(rows, training, cells, domain)], axis=1)
+    bases = {"gain": (0, 0), "beyond": (min(rule[0], max(maxima)), min(rule[1], max(maxima)))}
+    return pd.concat([limits, _rule_averages(rows, training, cells, domain, bases)], axis=1)
 
 
 def accuracy_by_step(rows: pd.DataFrame, training: str, steps: Sequence[int], domain: str = "all") -> pd.DataFrame:
     """Accuracy after exactly 0, 1, 2, … refinement steps, averaged over datasets; `gain` is over step 0."""
-    return _rule_averages(rows, training, [(t, t) for t in steps], domain).assign(step=list(steps))
+    return _rule_averages(rows, training, [(t, t) for t in steps], domain, {"gain": (0, 0)}).assign(step=list(steps))
 
 
-def _rule_averages(rows: pd.DataFrame, training: str, cells: list[tuple[int, int]], domain: str) -> pd.DataFrame:
+def _rule_averages(
+    rows: pd.DataFrame, training: str, cells: list[tuple[int, int]], domain: str, bases: Mapping[str, tuple[int, int]]
+) -> pd.DataFrame:
     if domain not in DOMAINS:
         raise ValueError(f"There is no domain '{domain}'; choose among {', '.join(DOMAINS)}.")
     if rows["evaluation"].nunique() > 1:
         raise ValueError(f"The rows mix the evaluations {', '.join(rows['evaluation'].unique())}: pick one.")
     rows = rows[rows["domain"].isin(DOMAINS[domain])]
     rules = {f"{low}, {high}": (low, high) for low, high in cells}
-    episodes = rule_accuracies(rows, training, {"none": (0, 0), **rules})
-    none = episodes[episodes["variant"] == "none"]
-    episodes["gain"] = episodes["accuracy"] - np.tile(none["accuracy"].to_numpy(), len(rules) + 1)
-    parts = [domain_averages(episodes, value=v) for v in ("accuracy", "gain")]
-    accuracy, gain = (part[part["domain"] == "all"].set_index("variant").loc[list(rules)] for part in parts)
-    averages = accuracy[["accuracy", "interval", "n_datasets"]]
-    averages = averages.assign(gain=gain["gain"], gain_interval=gain["interval"], domain=domain)
+    episodes = rule_accuracies(rows, training, {**bases, **rules})
+    for name in bases:
+        base = episodes.loc[episodes["variant"] == name, "accuracy"].to_numpy()
+        episodes[name] = episodes["accuracy"] - np.tile(base, len(bases) + len(rules))
+    averages = pd.DataFrame({"domain": domain}, index=pd.Index(rules, name="variant"))
+    for value in ("accuracy", *bases):
+        found = estimates(episodes, ["variant"], value).set_index("variant").loc[list(rules)]
+        averages[value] = found[value]
+        averages["interval" if value == "accuracy" else f"{value}_interval"] = found["interval"]
+    averages["n_datasets"] = found["n_datasets"]
     return averages.reset_index(drop=True)
 
 
