@@ -52,14 +52,14 @@ def reliability(
         edges: of the bins of confidence, from 0 to 1.
 
     Returns:
-        One row per state ("start", "trained"), step ("step 0", "at the stop") and bin that has queries: mean
+        One row per state ("start", "trained"), step ("step 0", "stop") and bin that has queries: mean
         `confidence`, `accuracy`, its `interval` and `share` (of the queries).
     """
     frames = []
     for state, rows in (("start", start), ("trained", trained)):
         own = with_replicate(rows_of_training(rows, training))
         confidences, predictions = recorded_predictions(own, "confidence"), recorded_predictions(own)
-        stops = {"step 0": np.zeros(len(own), int), "at the stop": stopped(own, *limits)["step"].to_numpy()}
+        stops = {"step 0": np.zeros(len(own), int), "stop": stopped(own, *limits)["step"].to_numpy()}
         for step, at in stops.items():
             taken = np.arange(len(own)), at
             facts = {"confidence": confidences[taken], "accuracy": predictions[taken] == own["label"].to_numpy()}

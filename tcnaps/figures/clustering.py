@@ -79,11 +79,10 @@ def steps_strip(
     for step, ax in enumerate(axes):
         flipped = labels[step] != labels[max(step - 1, 0)]
         clustering_step(ax, points, is_support, responsibilities[step], means[step], covariances[step], flipped)
-        changed = "none changed: end" if step == end and not flipped.any() else f"{flipped.sum()} changed"
+        changed = f"{flipped.sum()} changed" + (": end" if step == end and not flipped.any() else "")
         ax.set_title(f"Step {step}" + (f" · {changed}" if step else ""))
-    reach = 2 * np.sqrt(np.einsum("tkii->tki", covariances))[: len(axes)]
-    middle = means[: len(axes)]
-    corners = np.concatenate([points, (middle - reach).reshape(-1, 2), (middle + reach).reshape(-1, 2)])
+    reach = np.sqrt(np.einsum("tkii->tki", covariances))
+    corners = np.concatenate([points, (means - reach).reshape(-1, 2), (means + reach).reshape(-1, 2)])
     low, high = corners.min(axis=0), corners.max(axis=0)
     margin = 0.06 * (high - low)
     for ax in axes:

@@ -126,7 +126,8 @@ def claims(ax: Axes, table: pd.DataFrame) -> None:
             y += 1.0
         ax.axhline(y - 0.2, color="#E2E2E2", linewidth=0.5)
         y += 0.6
-    ax.set_xlim(in_view(evaluated["difference"], evaluated["interval"]))
+    low, high = in_view(evaluated["difference"], evaluated["interval"])
+    ax.set_xlim(min(low, 105 * evaluated["paper"].min()), max(high, 105 * evaluated["paper"].max()))
     zero_line(ax, "y")
     ax.set(xlabel="Paired difference (points)", ylim=(y - 0.8, -0.7))
     ax.set_yticks(list(labels), labels.values())

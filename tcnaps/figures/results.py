@@ -90,10 +90,9 @@ def refinement_heatmap(ax: Axes, grid: pd.DataFrame, value: str = "accuracy", ma
         corner = cells.columns.get_loc(mark[1]), cells.index.get_loc(mark[0])
         outline = {"fill": False, "edgecolor": VERMILLION, "linewidth": 1.6}
         ax.add_patch(Rectangle(corner, 1, 1, zorder=5, **outline))
-        sample = Rectangle((0, 0), 1, 1, label=f"minimum {mark[0]}, maximum {mark[1]}", **outline)
-        place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.3}
-        ax.legend(handles=[sample], handlelength=1, handleheight=1, **place)
-    ax.set_title({"accuracy": "Accuracy (%)", "gain": "Gain over no refinement (points)"}[value], loc="right")
+        sample = Rectangle((0, 0), 1, 1, label=f"minimum {mark[0]},\nmaximum {mark[1]}", **outline)
+        ax.legend(handles=[sample], handlelength=1, handleheight=1, loc="lower left", borderaxespad=0.3)
+    ax.set_title({"accuracy": "Accuracy (%)", "gain": "Gain over no refinement (points)"}[value])
     ax.grid(False)
     ax.set(xlabel="Maximum refinement steps", ylabel="Minimum refinement steps")
     ax.tick_params(length=0, rotation=0)
@@ -181,7 +180,8 @@ def reliability(axes: Panels, bins: pd.DataFrame) -> None:
             ax.fill_between(x, low, high, color=look[0], alpha=0.2, linewidth=0)
             ax.plot(x, y, color=look[0], label={"start": "before meta-training", "trained": "after"}[state])
             ax.scatter(x, y, s=4 + 150 * own["share"], color=look[0], marker=look[1], linewidth=0, alpha=0.8)
-        ax.set(title=step.capitalize(), xlabel="Confidence (%)", xlim=(0, 101), ylim=(0, 101))
+        title = {"step 0": "Without refinement", "stop": "Where refinement stops"}[step]
+        ax.set(title=title, xlabel="Confidence (%)", xlim=(0, 101), ylim=(0, 101))
         ax.set_aspect("equal")
     axes[0].set_ylabel("Accuracy (%)")
     legend_below(axes)
