@@ -20,7 +20,7 @@ from tcnaps.evaluation.stopped_rows import (
 )
 
 UNIT = ["replicate", "evaluation", "dataset", "queries_per_class", "episode"]
-EDGES = tuple(np.linspace(0, 1, 11))  # of the bins of confidence
+EDGES = tuple(i / 10 for i in range(11))  # of the bins of confidence
 
 
 def gain_of_training(

@@ -91,7 +91,7 @@ def clustered(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFram
     G/(G − 1) · Σ (sum of an episode's residuals)² / N². An episode is a cluster, whatever its dataset.
     """
     frame, by = with_replicate(frame), list(by)
-    unit = [column for column in ("evaluation", "dataset", "queries_per_class", "episode") if column not in by]
+    unit = [c for c in ("evaluation", "dataset", "queries_per_class", "episode") if c in frame and c not in by]
     frame = frame.assign(episode=frame.groupby(unit, sort=False, observed=True).ngroup(), dataset="")
     grouped = frame.groupby(by, sort=True, observed=True)[value]
     residual = frame.assign(total=frame[value] - grouped.transform("mean"))

@@ -13,7 +13,13 @@ from synthetic_rows import DATASETS, synthetic_rows
 
 from tcnaps.evaluation import statistics as tcnaps_statistics
 from tcnaps.evaluation.ranks import average_ranks, best
-from tcnaps.evaluation.statistics import accuracy_summary, domain_averages, episode_accuracies, paired_difference
+from tcnaps.evaluation.statistics import (
+    accuracy_summary,
+    domain_averages,
+    episode_accuracies,
+    paired_difference,
+    paired_episodes,
+)
 from tcnaps.evaluation.stopped_rows import variant_predictions
 
 
@@ -62,16 +68,17 @@ def test_released_interval(episodes):
 
 def test_one_episode_has_no_interval():
     rows = synthetic_rows(n_episodes=1)
-    summary = accuracy_summary(episode_accuracies(variant_predictions(rows, "Simple", 2, 4)))
+    episodes = episode_accuracies(variant_predictions(rows, "Simple", 2, 4))
+    summary = accuracy_summary(episodes)
     assert summary["interval"].isna().all() and summary["accuracy"].notna().all()
-    assert domain_averages(summary)["interval"].isna().all()
+    assert domain_averages(episodes)["interval"].isna().all()
 
 
 def test_domain_averages_are_unweighted(episodes):
     # Datasets of unequal size count alike.
     episodes = episodes[(episodes["dataset"] != "letters") | (episodes["episode"] < 5)]
     summary = accuracy_summary(episodes)
-    averages = domain_averages(summary).set_index(["variant", "domain"])
+    averages = domain_averages(episodes).set_index(["variant", "domain"])
     for variant, own in summary.groupby("variant"):
         cells = own.set_index("dataset")
         for domain, names in {"in": ["letters", "textures"], "out": ["digits"], "all": list(DATASETS)}.items():
@@ -83,7 +90,7 @@ def test_domain_averages_are_unweighted(episodes):
 
 
 def test_a_study_of_one_domain_has_no_row_for_the_other(episodes):
-    averages = domain_averages(accuracy_summary(episodes[episodes["domain"] == "out"]))
+    averages = domain_averages(episodes[episodes["domain"] == "out"])
     assert set(averages["domain"]) == {"out", "all"}
 
 
@@ -98,7 +105,7 @@ def test_paired_difference_is_the_paired_t_interval(episodes):
         assert row["difference"] == pytest.approx((x - y).mean())
         assert row["difference"] - row["interval"] == pytest.approx(interval.low)
         assert row["difference"] + row["interval"] == pytest.approx(interval.high)
-    mean = domain_averages(result.reset_index(), ["evaluation"], "difference").set_index("domain")
+    mean = domain_averages(paired_episodes(a, b), ["evaluation"], "difference").set_index("domain")
     assert mean.loc["all", "difference"] == pytest.approx(result["difference"].mean())
 
 
@@ -185,11 +192,14 @@ def test_grid_cells_are_the_rule_run_directly(rows):
 def test_grid_agrees_with_the_table_of_the_variant(rows, episodes):
     grid = tcnaps_statistics.refinement_grid(rows, "support_and_query", [2], [4], domain="in").iloc[0]
     own = episodes[episodes["variant"] == "Transductive"]
-    table = domain_averages(accuracy_summary(own)).set_index("domain").loc["in"]
+    table = domain_averages(own).set_index("domain").loc["in"]
     assert (grid["accuracy"], grid["interval"]) == pytest.approx((table["accuracy"], table["interval"]))
     base = episodes[episodes["variant"] == "FEOT"]
-    gain = domain_averages(paired_difference(own, base), ["evaluation"], "difference").set_index("domain").loc["in"]
+    gain = domain_averages(paired_episodes(own, base), ["evaluation"], "difference").set_index("domain").loc["in"]
     assert (grid["gain"], grid["gain_interval"]) == pytest.approx((gain["difference"], gain["interval"]))
+    assert grid["beyond"] == grid["beyond_interval"] == 0
+    same = tcnaps_statistics.refinement_grid(rows, "support_and_query", [2], [4], "in", (0, 0)).iloc[0]
+    assert (same["beyond"], same["beyond_interval"]) == (same["gain"], same["gain_interval"])
 
 
 def test_accuracy_by_step_forces_every_step(rows):
@@ -211,12 +221,6 @@ def test_more_queries_are_averaged_and_gain_what_pairs_of_episodes_differ_by():
     assert table.to_dict() == pytest.approx(wide.groupby("dataset").mean().mean().to_dict())
     assert (row.fewest, row.most, row.n_datasets) == (2, 4, 3)
     assert row.difference == pytest.approx((wide[4] - wide[2]).groupby("dataset").mean().mean())
-
-
-def test_half_width_is_students():
-    values = np.array([0.1, 0.4, 0.3, 0.9])
-    low, high = stats.t.interval(0.95, 3, values.mean(), stats.sem(values))
-    assert tcnaps_statistics.half_width(values.std(ddof=1), 4) == pytest.approx((high - low) / 2)
 
 
 # Errors.
