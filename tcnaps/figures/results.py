@@ -57,7 +57,7 @@ def class_recall(
     for ax in axes if len(axes) < 3 else axes[1:2]:
         ax.set_xlabel(SHOT_LABEL)
     shown = recalls[recalls["domain"].isin(domains or domains_shown(recalls))]
-    low, high = in_view(shown[value], shown["interval"], None if value == "recall" else 0)
+    low, high = in_view(shown[value], shown["interval"], None if value == "recall" else 0.0)
     for ax in axes:
         ax.set_ylim(max(low, -1 if value == "recall" else -101), min(high, 101))
     axes[0].set_ylabel({"recall": "Class recall (%)", "difference": "Gain in recall (points)"}[value])

@@ -159,7 +159,7 @@ def domains_shown(frame: pd.DataFrame) -> list[str]:
     return own if len(own) == 1 else list(DOMAIN_NAMES)
 
 
-def in_view(values: pd.Series, half_widths: pd.Series, always: float | None = 0) -> tuple[float, float]:
+def in_view(values: pd.Series, half_widths: pd.Series, always: float | None = 0.0) -> tuple[float, float]:
     """Limits of an axis in percent with room for all values and usual intervals, so that one wide bar flattens none."""
     usual = 3 * np.nan_to_num(np.nanmedian(half_widths)) if half_widths.notna().any() else 0.0
     reach = half_widths.fillna(0).clip(upper=usual)

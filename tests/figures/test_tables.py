@@ -33,7 +33,7 @@ def test_cells():
     assert cell(0.5876, 0.0112) == "58.8±1.1"
     assert cell(0.5876, 0.0112, bold=True) == "**58.8±1.1**"
     assert cell(0.031, 0.008, signed=True) == "+3.1±0.8"
-    assert cell(-0.031, signed=True) == "-3.1"
+    assert cell(-0.031, signed=True) == "−3.1"
     assert cell(0.5, np.nan) == "50.0"
     assert cell(np.nan, 0.1) == ""
 
@@ -46,7 +46,7 @@ def test_wide_table_in_order_with_gaps(summary):
 
 def test_averages_and_ranks_follow(episodes):
     summary = accuracy_summary(episodes)
-    averages = domain_averages(summary)
+    averages = domain_averages(episodes)
     table = accuracy_table(summary, averages, average_ranks(summary), best(summary, episodes))
     means, ranks = [f"Mean {d}" for d in ("in", "out", "all")], [f"Rank {d}" for d in ("in", "out", "all")]
     assert list(table.columns) == ["letters", "textures", "digits", *means, *ranks]
@@ -62,7 +62,7 @@ def test_table_of_differences(episodes):
     difference = paired_difference(a, b).assign(comparison="Transductive − Simple")
     table = accuracy_table(difference, method="comparison", value="difference")
     row = difference.iloc[0]
-    assert table.iloc[0, 0] == f"{100 * row['difference']:+.1f}±{100 * row['interval']:.1f}"
+    assert table.iloc[0, 0] == f"{100 * row['difference']:+.1f}±{100 * row['interval']:.1f}".replace("-", "−")
 
 
 def published(table, models=None):
