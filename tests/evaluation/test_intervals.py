@@ -1,4 +1,4 @@
-"""Intervals in which trainings are random: against the analysis of variance by hand, and their coverage in simulation."""
+"""Intervals in which trainings are random: against an analysis of variance by hand, and their coverage in simulation."""
 
 import numpy as np
 import pandas as pd

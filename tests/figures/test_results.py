@@ -185,6 +185,7 @@ def test_class_recall_of_some_domains_and_as_a_gain(panels, predictions):
     recalls = class_recall(predictions)
     sides = (recalls[recalls["variant"] == name] for name in ("Transductive", "Simple"))
     gains = recall_by_shot(paired_episodes(*sides, "recall", ["label"]), value="difference")
+    gains["interval"] = 0.05
     gains.loc[gains.index[-1], "interval"] = 5.0
     axes = panels(2, sharey=True)
     results.class_recall(axes, gains[gains["domain"] != "out"], ["out", "all"], "difference")
