@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from tcnaps.evaluation.stopped_rows import with_replicate
+from tcnaps.evaluation.stopped_rows import require_columns, with_replicate
 
 
 def student(n: int | pd.Series) -> float | np.ndarray:
@@ -44,7 +44,7 @@ def estimates(frame: pd.DataFrame, by: Sequence[str], value: str, interval: str 
         interval is made of: `width` (of the episodes alone), `of_episodes` (B) and `of_trainings` (A; nan for one).
 
     Raises:
-        ValueError: the interval's name is unknown, several values of one episode would be pooled, or the replicates
+        ValueError: the interval's name is unknown, a column is missing, several values of one episode would be pooled, or the replicates
             hold different episodes.
     """
     if interval not in ("student", "released"):
@@ -107,6 +107,7 @@ def _means(frame: pd.DataFrame, keys: Sequence[str], value: str) -> pd.DataFrame
 
 
 def _whole(frame: pd.DataFrame, cell: Sequence[str]) -> None:
+    require_columns(frame, [*cell, "episode"])
     repeated = frame[frame.duplicated([*cell, "episode", "replicate"])]
     if len(repeated):
         row = repeated.iloc[0]
