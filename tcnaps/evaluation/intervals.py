@@ -44,8 +44,8 @@ def estimates(frame: pd.DataFrame, by: Sequence[str], value: str, interval: str 
         interval is made of: `width` (of the episodes alone), `of_episodes` (B) and `of_trainings` (A; nan for one).
 
     Raises:
-        ValueError: the interval's name is unknown, a column is missing, several values of one episode would be pooled, or the replicates
-            hold different episodes.
+        ValueError: the interval's name is unknown, a column is missing, several values of one episode would be
+            pooled, or the replicates hold different episodes.
     """
     if interval not in ("student", "released"):
         raise ValueError(f"There is no interval '{interval}'; choose 'student' or 'released'.")

@@ -52,14 +52,13 @@ def recall_by_shot(
     for domain, members in DOMAINS.items():
         own = with_replicate(recalls[recalls["domain"].isin(members)])
         if len(own):
-            edges = _pooled(own, lows, fewest)
-            bins = np.searchsorted(edges, own["shot"].to_numpy(), side="right") - 1
-            highs = np.append(edges[1:] - 1, max(highest, edges[-1]))
-            own = own.assign(shot_low=edges[bins], shot_high=highs[bins])
-            facts = (
-                own.groupby(keys, observed=True).agg(shot=("shot", "mean"), n_classes=("shot", "size")).reset_index()
-            )
-            found = estimates(clustered(own, keys, value), keys, value).merge(facts, on=keys)
+            starts = _pooled(own, lows, fewest)
+            bins = np.searchsorted(starts, own["shot"].to_numpy(), side="right") - 1
+            highs = np.append(starts[1:] - 1, max(highest, starts[-1]))
+            own = own.assign(shot_low=starts[bins], shot_high=highs[bins])
+            facts = {"shot": ("shot", "mean"), "n_classes": ("shot", "size"), value: (value, "mean")}
+            facts = own.groupby(keys, observed=True).agg(**facts).reset_index()
+            found = estimates(clustered(own, keys, value), keys, value).drop(columns=value).merge(facts, on=keys)
             n_classes = found["n_classes"] // found["n_replicates"]
             frames.append(found.assign(domain=domain, n_classes=n_classes))
     columns = ["domain", "shot_low", "shot_high", "shot", value, "interval", "n_classes", "n_episodes"]

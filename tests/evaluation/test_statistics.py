@@ -57,13 +57,8 @@ def test_student_interval_is_scipys(episodes):
         assert row["accuracy"] == pytest.approx(sample.mean())
         assert (row["accuracy"] - row["interval"], row["accuracy"] + row["interval"]) == pytest.approx((low, high))
         assert row["n_episodes"] == len(sample)
-
-
-def test_released_interval(episodes):
-    summary = accuracy_summary(episodes, interval="released").set_index(["variant", "dataset"])
-    for key, own in episodes.groupby(["variant", "dataset"]):
-        expected = 1.96 * np.std(own["accuracy"].to_numpy()) / np.sqrt(len(own))
-        assert summary.loc[key, "interval"] == pytest.approx(expected)
+    released = accuracy_summary(episodes, interval="released").set_index(["variant", "dataset"])
+    assert released.loc[key, "interval"] == pytest.approx(1.96 * np.std(sample.to_numpy()) / len(sample) ** 0.5)
 
 
 def test_one_episode_has_no_interval():
@@ -87,11 +82,6 @@ def test_domain_averages_are_unweighted(episodes):
             variance = sum(cells.loc[n, "interval"] ** 2 for n in names) / len(names) ** 2
             assert row["interval"] == pytest.approx(variance**0.5)
             assert row["n_datasets"] == len(names)
-
-
-def test_a_study_of_one_domain_has_no_row_for_the_other(episodes):
-    averages = domain_averages(episodes[episodes["domain"] == "out"])
-    assert set(averages["domain"]) == {"out", "all"}
 
 
 def test_paired_difference_is_the_paired_t_interval(episodes):
