@@ -1,7 +1,8 @@
 """What meta-training adds: accuracy and confidence of trained networks beside those of their untrained start.
 
-Both are frames of one row per query, on the same episodes: `start` of task encoder and FiLM generator as they were
-initialised on the pretrained backbone, `trained` of the same after meta-training.
+Both are frames of one row per query: `start` of an evaluation with `before_training`, whose task encoder and FiLM
+generator are as they were initialised, `trained` of one with the same protocol after meta-training. What is compared
+are the datasets and episodes that both have.
 """
 
 from collections.abc import Sequence
@@ -23,6 +24,20 @@ UNIT = ["replicate", "evaluation", "dataset", "queries_per_class", "episode"]
 EDGES = tuple(i / 10 for i in range(11))  # of the bins of confidence
 
 
+def shared(start: pd.DataFrame, trained: pd.DataFrame) -> list[pd.DataFrame]:
+    """The rows of the datasets and episodes that both have, under the name of the evaluation after training.
+
+    Raises:
+        ValueError: a frame mixes evaluations.
+    """
+    start, trained = with_replicate(start), with_replicate(trained)
+    names = [*start["evaluation"].unique(), *trained["evaluation"].unique()]
+    if len(names) > 2:
+        raise ValueError(f"The rows mix the evaluations {', '.join(names)}: pick one before training and one after.")
+    start, keys = start.assign(evaluation=names[-1]), ["replicate", "dataset", "episode"]
+    return [a.merge(b[keys].drop_duplicates(), on=keys) for a, b in ((start, trained), (trained, start))]
+
+
 def gain_of_training(
     start: pd.DataFrame, trained: pd.DataFrame, variants: Sequence[str], limits: tuple[int, int]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -32,10 +47,10 @@ def gain_of_training(
         per dataset, as `paired_difference`, and their means, as `domain_averages`; both with a column `variant`.
 
     Raises:
-        ValueError: the two frames hold different episodes.
+        ValueError: a frame mixes evaluations, or the same numbers are other episodes.
     """
-    sides = (episode_accuracies(variant_predictions(rows, variants, *limits)) for rows in (trained, start))
-    of_trained, of_start = (dict(list(side.groupby("variant", sort=False))) for side in sides)
+    sides = (episode_accuracies(variant_predictions(rows, variants, *limits)) for rows in shared(start, trained))
+    of_start, of_trained = (dict(list(side.groupby("variant", sort=False))) for side in sides)
     pairs = [paired_episodes(of_trained[name], of_start[name]) for name in variants]
     both = pd.concat(pairs, ignore_index=True)
     return accuracy_summary(both, value="difference"), domain_averages(both, value="difference")
@@ -56,7 +71,7 @@ def reliability(
         `confidence`, `accuracy`, its `interval` and `share` (of the queries).
     """
     frames = []
-    for state, rows in (("start", start), ("trained", trained)):
+    for state, rows in zip(("start", "trained"), shared(start, trained)):
         own = with_replicate(rows_of_training(rows, training))
         confidences, predictions = recorded_predictions(own, "confidence"), recorded_predictions(own)
         stops = {"step 0": np.zeros(len(own), int), "stop": stopped(own, *limits)["step"].to_numpy()}

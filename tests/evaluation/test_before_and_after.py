@@ -1,6 +1,7 @@
 """What meta-training adds, from planted rows before and after."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from synthetic_rows import DATASETS, synthetic_rows
 
@@ -14,13 +15,13 @@ def trained():
 
 
 def test_the_gain_is_paired_per_dataset_and_variant(trained):
-    wrong = trained.assign(**{f"prediction_{t}": (trained["label"] + 1) % trained["way"] for t in range(7)})
+    wrong = trained[trained["episode"] < 7].assign(evaluation="start", **{f"prediction_{t}": -1 for t in range(7)})
     gains, averages = gain_of_training(wrong, trained, ["Simple", "Transductive"], (2, 4))
     assert list(gains["dataset"]) == [*DATASETS, *DATASETS]
-    own = trained[(trained["training"] == "support") & (trained["dataset"] == "digits")]
+    own = trained[(trained["training"] == "support") & (trained["dataset"] == "digits") & (trained["episode"] < 7)]
     accuracy = (own["prediction_0"] == own["label"]).groupby(own["episode"]).mean()
     row = gains.set_index(["variant", "dataset"]).loc[("Simple", "digits")]
-    assert row["difference"] == pytest.approx(accuracy.mean()) and row["n_episodes"] == 12
+    assert row["difference"] == pytest.approx(accuracy.mean()) and row["n_episodes"] == 7
     assert set(averages["domain"]) == {"in", "out", "all"} and (averages["difference"] > 0).all()
 
 
@@ -40,3 +41,8 @@ def test_reliability_counts_queries_by_their_confidence(trained):
     table = calibration(bins).set_index(["state", "step"])
     accuracy = (own["prediction_0"] == own["label"]).mean()
     assert tuple(table.loc[("trained", "step 0")]) == pytest.approx((1, accuracy, 1 - accuracy))
+
+
+def test_only_one_evaluation_before_and_one_after(trained):
+    with pytest.raises(ValueError, match="mix the evaluations variable, other, variable: pick one"):
+        reliability(pd.concat([trained, trained.assign(evaluation="other")]), trained, "support", (2, 4))
