@@ -8,8 +8,9 @@ common to the datasets. With M_r the mean of replicate r over its D datasets of 
 
 A holds the trainings and what is left of ε, with R − 1 degrees of freedom; B the episodes, with E − 1 per dataset. The
 quantile is the mean of Student's two, weighted by A and B (Cochran 1964, *Biometrika* 51, for the Behrens-Fisher
-problem, which this is). Degrees of freedom after Satterthwaite (1946) cover only 92% with three replicates, since A may
-be small by chance; this covers 94.5% to 97.5%. One replicate has no A, and its interval is for that training alone.
+problem, which this is). With three replicates, degrees of freedom after Satterthwaite (1946) cover only 92%, since A may
+be small by chance; this covers 94.5% to 97.5% from 40 episodes on. One replicate has no A, and its interval is for that
+training alone.
 """
 
 from collections.abc import Sequence

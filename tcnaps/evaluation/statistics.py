@@ -207,8 +207,8 @@ def _rule_averages(
         found = estimates(episodes, ["variant"], value).set_index("variant").loc[list(rules)]
         averages[value] = found[value]
         averages["interval" if value == "accuracy" else f"{value}_interval"] = found["interval"]
-    averages["n_datasets"] = found["n_datasets"]
-    return averages.reset_index(drop=True)
+    averages = averages.assign(n_datasets=found["n_datasets"], n_replicates=found["n_replicates"])
+    return told(averages, list(averages.columns[:-1])).reset_index(drop=True)
 
 
 def accuracy_by_query_count(episodes: pd.DataFrame) -> pd.DataFrame:

@@ -13,6 +13,7 @@ from synthetic_rows import DATASETS, synthetic_rows
 
 from tcnaps.evaluation import statistics as tcnaps_statistics
 from tcnaps.evaluation.ranks import average_ranks, best
+from tcnaps.evaluation.recall import class_recall, recall_by_shot
 from tcnaps.evaluation.statistics import (
     accuracy_summary,
     domain_averages,
@@ -97,6 +98,28 @@ def test_paired_difference_is_the_paired_t_interval(episodes):
         assert row["difference"] + row["interval"] == pytest.approx(interval.high)
     mean = domain_averages(paired_episodes(a, b), ["evaluation"], "difference").set_index("domain")
     assert mean.loc["all", "difference"] == pytest.approx(result["difference"].mean())
+
+
+def test_replicates_are_paired_and_every_table_says_how_many_there_are(rows):
+    """Replicates that agree leave the means, and nearly the intervals, of one."""
+    several = pd.concat([rows.assign(replicate=number) for number in range(3)])
+    tables = []
+    for own in (rows, several):
+        predictions = variant_predictions(own, ["Simple", "Transductive"], 2, 4)
+        episodes, recalls = episode_accuracies(predictions), class_recall(predictions)
+        a, b = (episodes[episodes["variant"] == name] for name in ("Transductive", "Simple"))
+        found = [
+            accuracy_summary(episodes),
+            domain_averages(episodes),
+            paired_difference(a, b),
+            recall_by_shot(recalls),
+        ]
+        found += [tcnaps_statistics.accuracy_by_query_count(episodes)]
+        found += [tcnaps_statistics.refinement_grid(own, "support_and_query", [1, 2], [3])]
+        tables.append(found)
+    for one, three in zip(*tables):
+        assert "n_replicates" not in one and (three["n_replicates"] == 3).all()
+        pd.testing.assert_frame_equal(three.drop(columns="n_replicates"), one)
 
 
 # Ranks and bold.
