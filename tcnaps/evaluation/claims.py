@@ -139,10 +139,10 @@ def _decided(pairs: pd.DataFrame | None, sign: int) -> dict:
 def _what_decides(total: pd.Series) -> str:
     """How many replicates or episodes would take the interval off 0, if the difference stayed as it is."""
     size, n = abs(total["difference"]), int(total["n_replicates"])
-    parts = total["width"], total["of_episodes"], total["of_trainings"]
     if n > 1:
         for more in range(n + 1, 31):
-            if crossed(*parts[:2], parts[2] * n / more, more) < size:
+            fewer = {**total, "of_trainings": total["of_trainings"] * n / more, "n_replicates": more}
+            if crossed(fewer) < size:
                 return f"about {more} replicates"
     times = np.ceil((total["width"] / size) ** 2) if size else np.inf
     if times <= 1:
