@@ -74,7 +74,7 @@ def claims_table(rows: pd.DataFrame, limits: tuple[int, int] = (2, 4)) -> pd.Dat
     """Every contrast of every claim, from one row per query.
 
     Args:
-        rows: of all evaluations and replicates of a study.
+        rows: of all evaluations and replicates of a study, but those of networks before training.
         limits: the stopping rule, which stands where the paper has a minimum of 2 and a maximum of 4.
 
     Returns:
