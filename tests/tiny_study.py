@@ -1,6 +1,19 @@
 """A study of a few episodes, which every notebook can be run on."""
 
 PROTOCOL = {"kind": "variable", "maximum_way": 6, "maximum_support_size": 18, "queries_per_class": 3}
+VARIABLE = {
+    "protocol": PROTOCOL,
+    "datasets": ["textures", "digits"],
+    "episodes": 3,
+    "trainings": [
+        "support",
+        "support_and_query",
+        "support_and_query_refined",
+        "support_log_determinant",
+        "support_and_query_log_determinant",
+        "support_and_query_log_determinant_refined",
+    ],
+}
 STUDY = {
     "name": "tiny",
     "image_size": 32,
@@ -19,19 +32,8 @@ STUDY = {
         "validation_episodes": 2,
     },
     "evaluations": {
-        "variable": {
-            "protocol": PROTOCOL,
-            "datasets": ["textures", "digits"],
-            "episodes": 3,
-            "trainings": [
-                "support",
-                "support_and_query",
-                "support_and_query_refined",
-                "support_log_determinant",
-                "support_and_query_log_determinant",
-                "support_and_query_log_determinant_refined",
-            ],
-        },
+        "variable": VARIABLE,
+        "variable-before-training": VARIABLE | {"before_training": True, "episodes": 2},
         **{
             f"5-way-1-shot-{n}": {
                 "protocol": {"kind": "fixed", "way": 5, "shot": 1, "queries_per_class": n},

@@ -18,7 +18,7 @@ from tcnaps.config.presets import merged
 from tcnaps.datasets import open_split
 from tcnaps.evaluation.evaluate import evaluate_dataset
 from tcnaps.evaluation.result_files import needed_trainings
-from tcnaps.evaluation.statistics import domain_averages, episode_accuracies, paired_difference
+from tcnaps.evaluation.statistics import domain_averages, episode_accuracies, paired_episodes
 from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.training.checkpoints import checkpoint_folder, load_model
 from tcnaps.training.meta_training import meta_train
@@ -124,7 +124,7 @@ def cost_of_differences(
         accuracies = accuracies_of(other, difference.variants)
         for variant in difference.variants:
             a, b = (frame[frame["variant"] == variant] for frame in (accuracies, plain))
-            averages = domain_averages(paired_difference(a, b), ["evaluation"], "difference")
+            averages = domain_averages(paired_episodes(a, b), ["evaluation"], "difference")
             kept = averages[averages["domain"] == "all"]
             facts = {"row": difference.row, "label": difference.label, "trains": difference.trains, "variant": variant}
             frames.append(kept.drop(columns="domain").assign(**facts))

@@ -7,7 +7,8 @@ import pandas as pd
 
 from tcnaps.config import Study
 from tcnaps.config.storage import write_text
-from tcnaps.evaluation.statistics import domain_averages, paired_difference
+from tcnaps.evaluation.intervals import estimates
+from tcnaps.evaluation.statistics import paired_episodes
 
 
 def headline(episodes: pd.DataFrame, better: str, than: str, evaluation: str) -> dict[str, str | float]:
@@ -23,10 +24,11 @@ def headline(episodes: pd.DataFrame, better: str, than: str, evaluation: str) ->
         ValueError: the two variants' episodes differ.
     """
     own = episodes[episodes["evaluation"] == evaluation]
-    gain = paired_difference(own[own["variant"] == better], own[own["variant"] == than])
-    total = domain_averages(gain, ["evaluation"], "difference").query("domain == 'all'").iloc[0]
+    gain = paired_episodes(own[own["variant"] == better], own[own["variant"] == than])
+    total = estimates(gain, ["evaluation"], "difference").iloc[0]
     over = f"mean of {total.n_datasets} datasets" if total.n_datasets > 1 else gain["dataset"].iloc[0]
-    points = f"{100 * total.difference:+.1f} ± {100 * total.interval:.1f} points"
+    over += f" and {total.n_replicates} trainings" if total.n_replicates > 1 else ""
+    points = f"{100 * total.difference:+.1f} ± {100 * total.interval:.1f} points".replace("-", "−")
     sentence = f"{better} less {than}, {evaluation}, paired, {over}: {points}"
     return {"sentence": sentence, "difference": float(total.difference), "interval": float(total.interval)}
 

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from tcnaps.evaluation.statistics import DOMAINS, EPISODE, GROUP, query_digests, student
+from tcnaps.evaluation.intervals import clustered, estimates
+from tcnaps.evaluation.statistics import DOMAINS, EPISODE, GROUP, query_digests, told
+from tcnaps.evaluation.stopped_rows import with_replicate
 
 SHOT_EDGES = (*range(1, 12), 16, 21, 31, 51, 101, 201)  # lowest shot of each bin
 
@@ -13,15 +15,19 @@ SHOT_EDGES = (*range(1, 12), 16, 21, 31, 51, 101, 201)  # lowest shot of each bi
 def class_recall(predictions: pd.DataFrame) -> pd.DataFrame:
     """Share of each class's queries that are recognised: one row per variant, episode and class."""
     right = (predictions["label"] == predictions["prediction"]).astype(float)
-    hits = predictions.assign(recall=right, queries=query_digests(predictions))
-    grouped = hits.groupby(["variant", *EPISODE, "label"], sort=False, observed=True)
+    hits = with_replicate(predictions).assign(recall=right, queries=query_digests(predictions))
+    grouped = hits.groupby(["variant", "replicate", *EPISODE, "label"], sort=False, observed=True)
     return grouped.agg(
         shot=("shot", "first"), n_query=("recall", "size"), recall=("recall", "mean"), queries=("queries", "sum")
     ).reset_index()
 
 
 def recall_by_shot(
-    recalls: pd.DataFrame, by: Sequence[str] = GROUP, value: str = "recall", edges: Sequence[int] | None = SHOT_EDGES
+    recalls: pd.DataFrame,
+    by: Sequence[str] = GROUP,
+    value: str = "recall",
+    edges: Sequence[int] | None = SHOT_EDGES,
+    fewest: int = 0,
 ) -> pd.DataFrame:
     """Mean recall of the classes of each shot, in-domain, out-of-domain and over all: the recall figure.
 
@@ -32,41 +38,43 @@ def recall_by_shot(
         recalls: of `class_recall`, or of `paired_episodes(a, b, "recall", ["label"])` with value
         "difference".
         edges: lowest shot of each bin, rising from 1; None keeps every shot apart.
+        fewest: neighbouring bins are pooled until each has so many classes.
 
     Returns:
         `by`, `domain`, `shot_low`, `shot_high`, `shot` (mean in the bin), `value`, `interval` (nan from one
-        episode), `n_classes`, `n_episodes`.
+        episode), `n_classes`, `n_episodes`; `n_replicates` too where there are several.
     """
     highest = int(recalls["shot"].max())
     lows = np.arange(1, highest + 1) if edges is None else np.asarray(edges)
     if lows[0] != 1 or (np.diff(lows) <= 0).any():
         raise ValueError(f"The edges {tuple(lows)} must rise from 1.")
-    bins = np.searchsorted(lows, recalls["shot"].to_numpy(), side="right") - 1
-    highs = np.append(lows[1:] - 1, max(highest, lows[-1]))
-    binned = recalls.assign(shot_low=lows[bins], shot_high=highs[bins])
-    frames = []
+    frames, keys = [], [*by, "shot_low", "shot_high"]
     for domain, members in DOMAINS.items():
-        chosen = binned[binned["domain"].isin(members)]
-        if len(chosen):
-            means = _clustered_means(chosen, [*by, "shot_low", "shot_high"], value)
-            frames.append(means.assign(domain=domain))
-    result = pd.concat(frames, ignore_index=True)
+        own = with_replicate(recalls[recalls["domain"].isin(members)])
+        if len(own):
+            starts = _pooled(own, lows, fewest)
+            bins = np.searchsorted(starts, own["shot"].to_numpy(), side="right") - 1
+            highs = np.append(starts[1:] - 1, max(highest, starts[-1]))
+            own = own.assign(shot_low=starts[bins], shot_high=highs[bins])
+            facts = {"shot": ("shot", "mean"), "n_classes": ("shot", "size"), value: (value, "mean")}
+            facts = own.groupby(keys, observed=True).agg(**facts).reset_index()
+            found = estimates(clustered(own, keys, value), keys, value).drop(columns=value).merge(facts, on=keys)
+            n_classes = found["n_classes"] // found["n_replicates"]
+            frames.append(found.assign(domain=domain, n_classes=n_classes))
     columns = ["domain", "shot_low", "shot_high", "shot", value, "interval", "n_classes", "n_episodes"]
-    return result[[*by, *columns]]
+    return told(pd.concat(frames, ignore_index=True), [*by, *columns])
 
 
-def _clustered_means(classes: pd.DataFrame, by: list[str], value: str) -> pd.DataFrame:
-    """Means over N classes in G episodes, of variance G/(G − 1) · Σ (sum of an episode's residuals)² / N²."""
-    grouped = classes.groupby(by, sort=True, observed=True)
-    residual = classes[value] - grouped[value].transform("mean")
-    cluster = [*by, *(column for column in EPISODE if column not in by)]
-    totals = classes.assign(total=residual).groupby(cluster, observed=True)["total"].sum() ** 2
-    clusters = totals.groupby(by, sort=True, observed=True)
-    n, g = grouped.size(), clusters.size()
-    correction = g / (g - 1).where(g > 1)  # nan where one episode leaves no variance between episodes
-    half_width = student(g) * np.sqrt(clusters.sum() * correction) / n
-    means = {"shot": grouped["shot"].mean(), value: grouped[value].mean(), "interval": half_width}
-    return pd.DataFrame({**means, "n_classes": n, "n_episodes": g}).reset_index()
+def _pooled(classes: pd.DataFrame, lows: np.ndarray, fewest: int) -> np.ndarray:
+    """The edges that leave every bin at least so many classes, from the lowest shot up."""
+    shots = classes.drop_duplicates([*EPISODE, "label"])["shot"].to_numpy()
+    counts = np.bincount(np.searchsorted(lows, shots, side="right") - 1, minlength=len(lows))
+    edges, total = [lows[0]], 0
+    for low, count in zip(lows, counts):
+        if total >= fewest and low > edges[-1]:
+            edges, total = [*edges, low], 0
+        total += count
+    return np.array(edges[:-1] if total < fewest and len(edges) > 1 else edges)
 
 
 def way_frequencies(rows: pd.DataFrame) -> pd.DataFrame:

@@ -1,33 +1,23 @@
 """One row per query → accuracy, 95% intervals, paired differences, ranks, sweeps of the stopping rule.
 
 Pure functions from frame to frame; accuracies and intervals are in [0, 1], an interval being the half-width
-of a 95% one. The order of use is `variant_predictions` (module `stopped_rows`) → `episode_accuracies` →
-`accuracy_summary` → `domain_averages`, and `tcnaps.figures` for the result. Averages over datasets are
-unweighted: each dataset counts once.
+of a 95% one (module `intervals`). The order of use is `variant_predictions` (module `stopped_rows`) →
+`episode_accuracies` → `accuracy_summary` or `domain_averages`, and `tcnaps.figures` for the result. Averages over
+datasets are unweighted: each dataset counts once.
 """
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
-from tcnaps.evaluation.stopped_rows import episode_trajectories, rows_of_training, stopped_accuracy
+from tcnaps.evaluation.intervals import estimates
+from tcnaps.evaluation.stopped_rows import episode_trajectories, rows_of_training, stopped_accuracy, with_replicate
 
 DOMAINS = {"in": ("in",), "out": ("out",), "all": ("in", "out")}
 GROUP = ("variant", "evaluation")  # what the summaries keep apart unless told otherwise
 # An episode, whatever the training: the same images for all of them.
 EPISODE = ["evaluation", "dataset", "domain", "split", "queries_per_class", "episode"]
-
-
-def student(n: int | pd.Series) -> float | np.ndarray:
-    """The 97.5% quantile of Student's t for a mean of n values; nan for one."""
-    return stats.t.ppf(0.975, np.asarray(n) - 1)
-
-
-def half_width(spread: float, n: int) -> float:
-    """Half-width of the 95% interval of the mean of n values, whose standard deviation (divisor n − 1) is `spread`."""
-    return float(student(n) * spread / np.sqrt(n))
 
 
 def episode_accuracies(predictions: pd.DataFrame) -> pd.DataFrame:
@@ -41,8 +31,8 @@ def episode_accuracies(predictions: pd.DataFrame) -> pd.DataFrame:
         `accuracy` and `queries` (a digest of the queries' images and labels, which pairs must share).
     """
     right = (predictions["label"] == predictions["prediction"]).astype(float)
-    hits = predictions.assign(accuracy=right, queries=query_digests(predictions))
-    grouped = hits.groupby(["variant", *EPISODE], sort=False, observed=True)
+    hits = with_replicate(predictions).assign(accuracy=right, queries=query_digests(predictions))
+    grouped = hits.groupby(["variant", "replicate", *EPISODE], sort=False, observed=True)
     return grouped.agg(
         way=("way", "first"),
         n_support=("n_support", "first"),
@@ -62,57 +52,44 @@ def query_digests(rows: pd.DataFrame) -> pd.Series:
 def accuracy_summary(
     episodes: pd.DataFrame, by: Sequence[str] = GROUP, value: str = "accuracy", interval: str = "student"
 ) -> pd.DataFrame:
-    """Mean over the episodes of each dataset, with its 95% interval.
+    """Mean over the episodes of each dataset, and over the replicates, with its 95% interval.
 
     Args:
         by: columns whose values are summarised apart. Add "queries_per_class" where one evaluation has several.
         value: the column summarised, "accuracy" or "difference".
-        interval: "student" for Student's t on the standard error (divisor n − 1), or "released" for the
-            released code's 1.96 · standard deviation (divisor n) / √n.
+        interval: "student" or "released", as for `estimates`.
 
     Returns:
         `by`, `dataset`, `domain`, `value`, `interval` (nan from one episode) and `n_episodes`, in order of
-        appearance.
+        appearance; `n_replicates` too where there are several.
 
     Raises:
-        ValueError: the interval's name is unknown, or several values of one episode would be pooled.
+        ValueError: of `estimates`.
     """
-    keys = [*by, "dataset", "domain"]
-    if interval not in ("student", "released"):
-        raise ValueError(f"There is no interval '{interval}'; choose 'student' or 'released'.")
-    repeated = episodes[episodes.duplicated([*keys, "episode"])]
-    if len(repeated):
-        row = repeated.iloc[0]
-        raise ValueError(
-            f"{row['dataset']}, episode {row['episode']} occurs more than once for one "
-            f"{', '.join(by)}: name the column in which they differ (queries_per_class?) "
-            "in `by`, or keep one of its values."
-        )
-    grouped = episodes.groupby(keys, sort=False, observed=True)[value]
-    n, spread = grouped.size(), grouped.std(ddof=1 if interval == "student" else 0)
-    factor = student(n) if interval == "student" else 1.96  # docs/fidelity.md, row 10
-    summary = pd.DataFrame({value: grouped.mean(), "interval": factor * spread / np.sqrt(n), "n_episodes": n})
-    return summary.reset_index()
+    by = [*by, "dataset", "domain"]
+    return told(estimates(episodes, by, value, interval), [*by, value, "interval", "n_episodes"])
 
 
-def domain_averages(summary: pd.DataFrame, by: Sequence[str] = GROUP, value: str = "accuracy") -> pd.DataFrame:
-    """Unweighted means over the datasets in-domain, out-of-domain and all.
-
-    Datasets are sampled independently, so the variance of the mean is the sum of theirs over the squared
-    number of datasets. A domain without datasets has no row.
+def domain_averages(
+    episodes: pd.DataFrame, by: Sequence[str] = GROUP, value: str = "accuracy", interval: str = "student"
+) -> pd.DataFrame:
+    """Unweighted means over the datasets in-domain, out-of-domain and all, from the same frame as `accuracy_summary`.
 
     Returns:
-        `by`, `domain` ("in", "out", "all"), `value`, `interval` and `n_datasets`.
+        `by`, `domain` ("in", "out", "all"; none without datasets), `value`, `interval` and `n_datasets`; `n_replicates`
+        too where there are several.
     """
     frames = []
     for domain, members in DOMAINS.items():
-        grouped = summary[summary["domain"].isin(members)].groupby(list(by), sort=False, observed=True)
-        if grouped.ngroups:
-            half_width = grouped["interval"].agg(lambda h: np.sqrt((h**2).sum(skipna=False)) / len(h))
-            means = {value: grouped[value].mean(), "interval": half_width, "n_datasets": grouped.size()}
-            frames.append(pd.DataFrame(means).reset_index().assign(domain=domain))
-    averages = pd.concat(frames, ignore_index=True)
-    return averages[[*by, "domain", value, "interval", "n_datasets"]]
+        own = episodes[episodes["domain"].isin(members)]
+        if len(own):
+            frames.append(estimates(own, by, value, interval).assign(domain=domain))
+    return told(pd.concat(frames, ignore_index=True), [*by, "domain", value, "interval", "n_datasets"])
+
+
+def told(found: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
+    """Some columns of `estimates`, and the number of replicates where any has several."""
+    return found[columns + ["n_replicates"] * int(found["n_replicates"].max() > 1)]
 
 
 def paired_episodes(
@@ -127,7 +104,7 @@ def paired_episodes(
         ValueError: a frame holds several rows for one episode, or the two hold different episodes or different
             queries in one episode, which are named.
     """
-    keys = [*EPISODE, *extra]
+    a, b, keys = with_replicate(a), with_replicate(b), ["replicate", *EPISODE, *extra]
     compared = [value, "queries"] if "queries" in a and "queries" in b else [value]
     if a.duplicated(keys).any() or b.duplicated(keys).any():
         raise ValueError("A frame to be paired holds an episode more than once: pair one variant with one other.")
@@ -159,8 +136,8 @@ def paired_difference(a: pd.DataFrame, b: pd.DataFrame, by: Sequence[str] = ("ev
         a, b: frames of `episode_accuracies`, one variant each.
 
     Returns:
-        `by`, `dataset`, `domain`, `difference`, `interval`, `n_episodes`. `domain_averages(…, by,
-        "difference")` averages them over datasets.
+        `by`, `dataset`, `domain`, `difference`, `interval`, `n_episodes`, as `accuracy_summary`. For the mean over
+        datasets there is `domain_averages(paired_episodes(a, b), by, "difference")`.
 
     Raises:
         ValueError: the sets of episodes differ; the message names some.
@@ -175,7 +152,7 @@ def rule_accuracies(rows: pd.DataFrame, training: str, rules: Mapping[str, tuple
         rules: name → (minimum, maximum), such as {"No refinement": (0, 0), "Minimum 2, maximum 4": (2, 4)}.
     """
     trajectories = episode_trajectories(rows_of_training(rows, training))
-    episodes = trajectories[[*EPISODE, "way", "n_support", "n_query"]]
+    episodes = trajectories[["replicate", *EPISODE, "way", "n_support", "n_query"]]
     frames = []
     for name, limits in rules.items():
         step, accuracy = stopped_accuracy(trajectories, *limits)
@@ -184,42 +161,54 @@ def rule_accuracies(rows: pd.DataFrame, training: str, rules: Mapping[str, tuple
 
 
 def refinement_grid(
-    rows: pd.DataFrame, training: str, minima: Sequence[int], maxima: Sequence[int], domain: str = "all"
+    rows: pd.DataFrame,
+    training: str,
+    minima: Sequence[int],
+    maxima: Sequence[int],
+    domain: str = "all",
+    rule: tuple[int, int] = (2, 4),
 ) -> pd.DataFrame:
     """Accuracy for every minimum ≤ maximum number of refinement steps, averaged over datasets.
 
     Args:
         rows: of one evaluation.
+        rule: minimum and maximum that the others are compared with.
 
     Returns:
-        `domain`, `minimum`, `maximum`, `accuracy`, `interval`, `gain` over no refinement on the same
-        episodes, `gain_interval`.
+        `domain`, `minimum`, `maximum`, `accuracy`, `interval`; `gain` over no refinement and `beyond`, over `rule`, on
+        the same episodes, with `gain_interval` and `beyond_interval`.
     """
     cells = [(low, high) for low in minima for high in maxima if low <= high]
     limits = pd.DataFrame(cells, columns=["minimum", "maximum"])
-    return pd.concat([limits, _rule_averages(rows, training, cells, domain)], axis=1)
+    bases = {"gain": (0, 0), "beyond": (min(rule[0], max(maxima)), min(rule[1], max(maxima)))}
+    return pd.concat([limits, _rule_averages(rows, training, cells, domain, bases)], axis=1)
 
 
 def accuracy_by_step(rows: pd.DataFrame, training: str, steps: Sequence[int], domain: str = "all") -> pd.DataFrame:
     """Accuracy after exactly 0, 1, 2, … refinement steps, averaged over datasets; `gain` is over step 0."""
-    return _rule_averages(rows, training, [(t, t) for t in steps], domain).assign(step=list(steps))
+    return _rule_averages(rows, training, [(t, t) for t in steps], domain, {"gain": (0, 0)}).assign(step=list(steps))
 
 
-def _rule_averages(rows: pd.DataFrame, training: str, cells: list[tuple[int, int]], domain: str) -> pd.DataFrame:
+def _rule_averages(
+    rows: pd.DataFrame, training: str, cells: list[tuple[int, int]], domain: str, bases: Mapping[str, tuple[int, int]]
+) -> pd.DataFrame:
     if domain not in DOMAINS:
         raise ValueError(f"There is no domain '{domain}'; choose among {', '.join(DOMAINS)}.")
     if rows["evaluation"].nunique() > 1:
         raise ValueError(f"The rows mix the evaluations {', '.join(rows['evaluation'].unique())}: pick one.")
     rows = rows[rows["domain"].isin(DOMAINS[domain])]
     rules = {f"{low}, {high}": (low, high) for low, high in cells}
-    episodes = rule_accuracies(rows, training, {"none": (0, 0), **rules})
-    none = episodes[episodes["variant"] == "none"]
-    episodes["gain"] = episodes["accuracy"] - np.tile(none["accuracy"].to_numpy(), len(rules) + 1)
-    parts = [domain_averages(accuracy_summary(episodes, value=v), value=v) for v in ("accuracy", "gain")]
-    accuracy, gain = (part[part["domain"] == "all"].set_index("variant").loc[list(rules)] for part in parts)
-    averages = accuracy[["accuracy", "interval", "n_datasets"]]
-    averages = averages.assign(gain=gain["gain"], gain_interval=gain["interval"], domain=domain)
-    return averages.reset_index(drop=True)
+    episodes = rule_accuracies(rows, training, {**bases, **rules})
+    for name in bases:
+        base = episodes.loc[episodes["variant"] == name, "accuracy"].to_numpy()
+        episodes[name] = episodes["accuracy"] - np.tile(base, len(bases) + len(rules))
+    averages = pd.DataFrame({"domain": domain}, index=pd.Index(rules, name="variant"))
+    for value in ("accuracy", *bases):
+        found = estimates(episodes, ["variant"], value).set_index("variant").loc[list(rules)]
+        averages[value] = found[value]
+        averages["interval" if value == "accuracy" else f"{value}_interval"] = found["interval"]
+    averages = averages.assign(n_datasets=found["n_datasets"], n_replicates=found["n_replicates"])
+    return told(averages, list(averages.columns[:-1])).reset_index(drop=True)
 
 
 def accuracy_by_query_count(episodes: pd.DataFrame) -> pd.DataFrame:
@@ -240,7 +229,7 @@ def accuracy_by_query_count(episodes: pd.DataFrame) -> pd.DataFrame:
             "numbers of queries: keep what all have, as load_query_counts does."
         )
     by = [*GROUP, "queries_per_class"]
-    averages = domain_averages(accuracy_summary(episodes, by), by)
+    averages = domain_averages(episodes, by)
     return averages[averages["domain"] == "all"].drop(columns="domain").reset_index(drop=True)
 
 
@@ -262,6 +251,6 @@ def gain_from_queries(episodes: pd.DataFrame) -> pd.DataFrame:
             own[own["queries_per_class"] == count].drop(columns="queries").assign(queries_per_class=most)
             for count in (most, fewest)
         ]
-        growth = domain_averages(paired_difference(*sides), ["evaluation"], "difference")
+        growth = domain_averages(paired_episodes(*sides), ["evaluation"], "difference")
         frames.append(growth[growth["domain"] == "all"].drop(columns="domain").assign(fewest=fewest, most=most))
     return pd.concat(frames, ignore_index=True)

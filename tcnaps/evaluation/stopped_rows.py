@@ -9,14 +9,19 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Integer
+from jaxtyping import Shaped
 
 from tcnaps.config.errors import UserError, nearest
 from tcnaps.method.stopping import stopping_steps
 from tcnaps.method.variants import VARIANTS
 
 # What tells one episode of one evaluation from another, in the table of one row per query.
-EPISODE_KEY = ["training", "evaluation", "dataset", "domain", "split", "queries_per_class", "episode"]
+EPISODE_KEY = ["training", "replicate", "evaluation", "dataset", "domain", "split", "queries_per_class", "episode"]
+
+
+def with_replicate(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with a column `replicate`: rows that lack it are of replicate 0."""
+    return frame if "replicate" in frame else frame.assign(replicate=0)
 
 
 def stopped(rows: pd.DataFrame, minimum: int, maximum: int) -> pd.DataFrame:
@@ -56,7 +61,7 @@ def variant_predictions(rows: pd.DataFrame, variants: str | Sequence[str], minim
         if name not in VARIANTS:
             raise UserError(f"There is no variant '{name}'{nearest(name, VARIANTS)}")
         variant = VARIANTS[name]
-        own = rows_of_training(rows, variant.training)
+        own = with_replicate(rows_of_training(rows, variant.training))
         limits = (minimum, maximum) if variant.refinement_at_test else (0, 0)
         kept = own.drop(columns=[c for c in own.columns if re.fullmatch(r"(prediction|confidence)_\d+", c)])
         frames.append(kept.assign(variant=name, **stopped(own, *limits)))
@@ -88,6 +93,7 @@ def episode_trajectories(rows: pd.DataFrame) -> pd.DataFrame:
         `changed_1` … `changed_T`, in the order in which the episodes first appear.
     """
     require_columns(rows, ["label", "way", "n_support"])
+    rows = with_replicate(rows)
     predictions, codes = recorded_predictions(rows), _episode_codes(rows)
     first = pd.Series(codes).drop_duplicates().index  # codes are numbered by first appearance
     episodes = rows[[*EPISODE_KEY, "way", "n_support"]].iloc[first].reset_index(drop=True)
@@ -106,16 +112,16 @@ def stopped_accuracy(trajectories: pd.DataFrame, minimum: int, maximum: int) -> 
     return step, accuracy[np.arange(len(step)), step]
 
 
-def recorded_predictions(rows: pd.DataFrame) -> Integer[np.ndarray, "n_rows n_steps_and_1"]:
-    """Columns prediction_0 … prediction_T as one array.
+def recorded_predictions(rows: pd.DataFrame, what: str = "prediction") -> Shaped[np.ndarray, "n_rows n_steps_and_1"]:
+    """Columns prediction_0 … prediction_T, or those of another name, as one array.
 
     Raises:
         ValueError: there are none, or one between is missing.
     """
-    columns = [column for column in rows.columns if re.fullmatch(r"prediction_\d+", column)]
-    steps = sorted(int(column.removeprefix("prediction_")) for column in columns)
-    require_columns(rows, [f"prediction_{t}" for t in range(steps[-1] + 1 if steps else 1)])
-    return rows[[f"prediction_{t}" for t in steps]].to_numpy()
+    steps = sorted(int(column.rsplit("_", 1)[1]) for column in rows.columns if re.fullmatch(rf"{what}_\d+", column))
+    columns = [f"{what}_{t}" for t in range(steps[-1] + 1 if steps else 1)]
+    require_columns(rows, columns)
+    return rows[columns].to_numpy()
 
 
 def require_columns(frame: pd.DataFrame, columns: Sequence[str]) -> None:
@@ -140,6 +146,7 @@ def _changed(predictions: np.ndarray, codes: np.ndarray) -> np.ndarray:
 
 def _episode_codes(rows: pd.DataFrame) -> np.ndarray:
     """Number of each row's episode, by first appearance; episodes must be whole, as convergence is theirs."""
+    rows = with_replicate(rows)
     require_columns(rows, [*EPISODE_KEY, "query"])
     codes = rows.groupby(EPISODE_KEY, sort=False, observed=True, dropna=False).ngroup().to_numpy()
     facts = rows["query"].groupby(codes).agg(["size", "nunique", "min", "max"])

@@ -59,6 +59,13 @@ def clustering_step(
     ax.spines[:].set(visible=True, color="#C8C8C8")
 
 
+def last_step(responsibilities: Float[np.ndarray, "n_steps n_points way"]) -> int:
+    """The first step at which no label changes, where the loop ends by itself; the last one if there is none."""
+    labels = responsibilities.argmax(axis=-1)
+    still = (labels[1:] == labels[:-1]).all(axis=1)
+    return int(still.argmax()) + 1 if still.any() else len(still)
+
+
 def steps_strip(
     axes: Panels,
     points: Float[np.ndarray, "n_points 2"],
@@ -68,11 +75,12 @@ def steps_strip(
     covariances: Float[np.ndarray, "n_steps way 2 2"],
 ) -> None:
     """The first refinement steps, one per panel, on common limits; rings mark the labels that a step changed."""
-    labels = responsibilities.argmax(axis=-1)
+    labels, end = responsibilities.argmax(axis=-1), last_step(responsibilities)
     for step, ax in enumerate(axes):
         flipped = labels[step] != labels[max(step - 1, 0)]
         clustering_step(ax, points, is_support, responsibilities[step], means[step], covariances[step], flipped)
-        ax.set_title(f"Step {step}" + (f" · {flipped.sum()} changed" if step else ""))
+        changed = f"{flipped.sum()} changed" + (": end" if step == end and not flipped.any() else "")
+        ax.set_title(f"Step {step}" + (f" · {changed}" if step else ""))
     reach = np.sqrt(np.einsum("tkii->tki", covariances))
     corners = np.concatenate([points, (means - reach).reshape(-1, 2), (means + reach).reshape(-1, 2)])
     low, high = corners.min(axis=0), corners.max(axis=0)
@@ -120,18 +128,20 @@ def confidence_by_scale(axes: Panels, frame: pd.DataFrame) -> None:
     axes[0].legend(loc="upper left")
 
 
-def gain_by_scale(ax: Axes, frame: pd.DataFrame) -> None:
-    """Gain of refinement over none against the scale inside the softmax, one line per dataset.
+def gain_by_scale(ax: Axes, frame: pd.DataFrame, averages: pd.DataFrame) -> None:
+    """Gain of refinement over none against the scale inside the softmax: the mean over datasets, and each one faint.
 
     Args:
-        frame: `dataset`, `scale`, `gain`, `interval`, in [0, 1].
+        frame: `dataset`, `scale`, `gain`, in [0, 1].
+        averages: `scale`, `gain`, `interval`.
     """
     for i, (name, own) in enumerate(frame.groupby("dataset", sort=False)):
-        aside = 1 + 0.02 * (i - (frame["dataset"].nunique() - 1) / 2)  # so that no interval covers another
-        bars = {"yerr": 100 * own["interval"], "label": name}
-        dots(ax, own["scale"] * aside, 100 * own["gain"], variant_style(name, i), line="-", **bars)
+        colour, marker = variant_style(name, i)
+        ax.plot(own["scale"], 100 * own["gain"], marker + "-", color=colour, alpha=0.45, label=name, lw=0.8, ms=2.5)
+    bars = {"yerr": 100 * averages["interval"], "label": "mean", "linewidth": 2.2, "markersize": 6, "zorder": 4}
+    dots(ax, averages["scale"], 100 * averages["gain"], (BLACK, "o"), line="-", **bars)
     zero_line(ax)
-    scales = sorted(frame["scale"].unique())
+    scales = sorted(averages["scale"].unique())
     ax.set_xscale("log", base=2)
     ax.set_xticks(scales, [{0.125: "⅛", 0.25: "¼", 0.5: "½"}.get(scale, f"{scale:g}") for scale in scales])
     ax.set(xlabel="Scale of the squared distance in the softmax", ylabel="Gain of refinement (points)")

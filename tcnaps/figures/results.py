@@ -1,7 +1,7 @@
-"""Tidy frames → matplotlib Axes: the experiments' figures. No computation beyond layout.
+"""Tidy frames → matplotlib Axes: the experiments' curves and heatmap. No computation beyond layout.
 
-Frames come from `statistics` and `recall`, with accuracies in [0, 1]; axes show percent. Bars and bands are
-95% intervals.
+Frames come from `statistics`, `recall` and `before_and_after`, with accuracies in [0, 1]; axes show percent. Bars and
+bands are 95% intervals.
 """
 
 from collections.abc import Sequence
@@ -9,98 +9,29 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, ScalarFormatter
 
 from tcnaps.figures.style import (
     BLACK,
+    BLUE,
     DOMAIN_COLOURS,
     DOMAIN_NAMES,
     GREY,
+    ORANGE,
     VERMILLION,
     Panels,
+    domains_shown,
     dots,
+    in_view,
     legend_above,
     legend_below,
     variant_style,
     zero_line,
 )
+from tcnaps.figures.tables import points
 
 SHOT_LABEL = "Support images per class (shot)"
-
-
-def domains_shown(frame: pd.DataFrame) -> list[str]:
-    """The domains that a figure of this frame has panels for: "in", "out" and "all", or the only one there is."""
-    own = [domain for domain in ("in", "out") if (frame["domain"] == domain).any()]
-    return own if len(own) == 1 else list(DOMAIN_NAMES)
-
-
-def accuracy_by_dataset(ax: Axes, summary: pd.DataFrame, method: str = "variant") -> None:
-    """Dots with intervals, one row per dataset, in-domain above out-of-domain.
-
-    Args:
-        summary: of `accuracy_summary`, one evaluation.
-    """
-    methods = list(summary[method].unique())
-    rows = _dataset_rows(ax, summary)
-    offsets = np.linspace(-0.28, 0.28, len(methods)) if len(methods) > 1 else [0.0]
-    for i, name in enumerate(methods):
-        own = summary[summary[method] == name]
-        y = own["dataset"].map(rows) + offsets[i]
-        dots(ax, 100 * own["accuracy"], y, variant_style(name, i), xerr=100 * own["interval"], label=name)
-    ax.set_xlabel("Accuracy (%)")
-    legend_above(ax, len(methods))
-
-
-def paired_gain(ax: Axes, differences: pd.DataFrame, averages: pd.DataFrame) -> None:
-    """Forest plot of a paired difference, its values written at the right, the means below as diamonds.
-
-    Args:
-        differences: of `paired_difference`, one evaluation.
-        averages: of `domain_averages` of the same.
-    """
-    means = averages[averages["domain"].isin(domains_shown(averages))]
-    if differences["dataset"].nunique() == 1:  # the mean of one dataset is itself
-        means = means.iloc[:0]
-    rows = _dataset_rows(ax, differences, [DOMAIN_NAMES[d] for d in means["domain"]])
-    zero_line(ax, "y")
-    entries = [(rows[r.dataset], "o", r) for r in differences.itertuples()]
-    entries += [(rows[DOMAIN_NAMES[r.domain]], "D", r) for r in means.itertuples()]
-    for y, marker, r in entries:
-        dots(ax, 100 * r.difference, y, (DOMAIN_COLOURS[r.domain], marker), xerr=100 * r.interval)
-        difference = round(100 * r.difference, 1) + 0.0  # nothing is no loss: never −0.0
-        text, where = f"{difference:+.1f} ± {100 * r.interval:.1f}", ("axes fraction", "data")
-        ax.annotate(text, (1.02, y), fontsize=7, va="center", xycoords=where)
-    ax.set_xlabel("Paired difference in accuracy (points)")
-
-
-def ablations(axes: Panels, averages: pd.DataFrame, published: pd.DataFrame | None = None) -> None:
-    """Mean accuracy of each variant: one panel per domain of `domains_shown`, with common rows.
-
-    Args:
-        averages: of `domain_averages`, one evaluation.
-        published: `variant`, `domain`, `accuracy`: the paper's averages, drawn hollow.
-    """
-    names = list(averages["variant"].unique())
-    for ax, domain in zip(axes, domains_shown(averages), strict=True):
-        for y, name in enumerate(names):
-            colour, marker = variant_style(name, y)
-            own = _one_cell(averages, domain, name)
-            bars = {"xerr": 100 * own["interval"], "markersize": 4.5}
-            dots(ax, 100 * own["accuracy"], [y - 0.12] * len(own), (colour, marker), **bars)
-            if published is not None:
-                paper = _one_cell(published, domain, name)
-                hollow = {"markerfacecolor": "white", "markeredgecolor": colour, "markersize": 4.5}
-                ax.plot(100 * paper["accuracy"], [y + 0.2] * len(paper), marker, **hollow)
-        ax.set(title=DOMAIN_NAMES[domain], xlabel="Accuracy (%)", ylim=(len(names) - 0.4, -0.6))
-        ax.set_yticks(range(len(names)), names)
-        ax.label_outer()
-    if published is not None:
-        ours = Line2D([], [], color=GREY, marker="o", label="this study")
-        look = {"color": GREY, "marker": "o", "markerfacecolor": "white", "linestyle": ""}
-        theirs = Line2D([], [], label="paper (its own datasets)", **look)
-        axes[0].figure.legend(handles=[ours, theirs], loc="outside lower center", ncols=2)
 
 
 def class_recall(
@@ -116,7 +47,7 @@ def class_recall(
     for ax, domain in zip(axes, domains or domains_shown(recalls), strict=True):
         for i, name in enumerate(recalls["variant"].unique()):
             own = _one_cell(recalls, domain, name).sort_values("shot")
-            _band(ax, own["shot"], own[value], own["interval"], name, i)
+            _band(ax, own["shot"], own[value], own["interval"], name, i, (0, 1) if value == "recall" else (-1, 1))
         if not (recalls["domain"] == domain).any():
             ax.text(0.5, 0.5, "no classes", transform=ax.transAxes, ha="center", color=GREY)
         if value == "difference":
@@ -125,33 +56,43 @@ def class_recall(
         ax.set(title=DOMAIN_NAMES[domain])
     for ax in axes if len(axes) < 3 else axes[1:2]:
         ax.set_xlabel(SHOT_LABEL)
-    _in_range(axes, -101 if value == "difference" else -1)
+    shown = recalls[recalls["domain"].isin(domains or domains_shown(recalls))]
+    low, high = in_view(shown[value], shown["interval"], None if value == "recall" else 0.0)
+    for ax in axes:
+        ax.set_ylim(max(low, -1 if value == "recall" else -101), min(high, 101))
     axes[0].set_ylabel({"recall": "Class recall (%)", "difference": "Gain in recall (points)"}[value])
     legend_below(axes)
 
 
 def refinement_heatmap(ax: Axes, grid: pd.DataFrame, value: str = "accuracy", mark: tuple[int, int] = (2, 4)) -> None:
-    """Accuracy for every minimum ≤ maximum number of refinement steps.
+    """Every minimum ≤ maximum number of refinement steps; colours tell better and worse than the grid's own rule.
+
+    Cells whose difference from that rule lies within its interval are pale.
 
     Args:
         grid: of `refinement_grid`.
-        value: "accuracy", or "gain" over no refinement.
+        value: what is written in the cells: "accuracy", or "gain" over no refinement.
         mark: (minimum, maximum) to outline; the default is the paper's choice.
     """
     import seaborn  # of the extra `suite`
 
-    cells = 100 * grid.pivot(index="minimum", columns="maximum", values=value)
-    label = {"accuracy": "Accuracy (%)", "gain": "Gain over no refinement (points)"}[value]
-    written = {"annot": True, "fmt": ".1f" if value == "accuracy" else "+.2f", "annot_kws": {"fontsize": 6}}
-    bar = {"label": label, "shrink": 0.8}
-    seaborn.heatmap(cells, ax=ax, cmap="cividis", square=True, linewidths=0.5, cbar_kws=bar, **written)
+    written = [f"{100 * v:.1f}" if value == "accuracy" else points(v, 2) for v in grid[value]]
+    grid = grid.assign(beyond=100 * grid["beyond"], sure=grid["beyond"].abs() > grid["beyond_interval"], text=written)
+    cells, sure, texts = (grid.pivot(index="minimum", columns="maximum", values=c) for c in ("beyond", "sure", "text"))
+    reach = max(0.1, float(cells.abs().max(axis=None)))
+    scale = {"cmap": "PuOr", "vmin": -reach, "vmax": reach, "square": True, "linewidths": 0.5}
+    bar = {"label": "Better or worse than the rule (points)", "shrink": 0.8}
+    seaborn.heatmap(cells, ax=ax, cbar_kws=bar, annot=texts.fillna(""), fmt="", annot_kws={"fontsize": 6}, **scale)
+    ax.collections[0].set_alpha(np.where(sure.to_numpy() == True, 1.0, 0.25).ravel())  # noqa: E712 (nan is neither)
+    for text in ax.texts:
+        text.set_color(BLACK)
     if mark[0] in cells.index and mark[1] in cells.columns:
         corner = cells.columns.get_loc(mark[1]), cells.index.get_loc(mark[0])
         outline = {"fill": False, "edgecolor": VERMILLION, "linewidth": 1.6}
         ax.add_patch(Rectangle(corner, 1, 1, zorder=5, **outline))
-        sample = Rectangle((0, 0), 1, 1, label=f"minimum {mark[0]}, maximum {mark[1]}", **outline)
-        place = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.3}
-        ax.legend(handles=[sample], handlelength=1, handleheight=1, **place)
+        sample = Rectangle((0, 0), 1, 1, label=f"minimum {mark[0]},\nmaximum {mark[1]}", **outline)
+        ax.legend(handles=[sample], handlelength=1, handleheight=1, loc="lower left", borderaxespad=0.3)
+    ax.set_title({"accuracy": "Accuracy (%)", "gain": "Gain over no refinement (points)"}[value])
     ax.grid(False)
     ax.set(xlabel="Maximum refinement steps", ylabel="Minimum refinement steps")
     ax.tick_params(length=0, rotation=0)
@@ -225,27 +166,24 @@ def frequencies(ax: Axes, counts: pd.DataFrame, column: str) -> None:
     legend_above(ax, 2)
 
 
-def cost_of_differences(axes: Panels, costs: pd.DataFrame) -> None:
-    """Paired change in accuracy when a switch is turned: one panel per evaluation, one marker per variant.
+def reliability(axes: Panels, bins: pd.DataFrame) -> None:
+    """Accuracy against confidence, before and after meta-training; one panel per step, the size showing the share.
 
     Args:
-        costs: of `differences.cost_of_differences`.
+        bins: of `before_and_after.reliability`.
     """
-    names = [f"{'–' if pd.isna(row) else row}  {label}" for row, label in zip(costs["row"], costs["label"])]
-    rows = {name: y for y, name in enumerate(dict.fromkeys(names))}
-    costs = costs.assign(y=[rows[name] for name in names])
-    trains = costs.drop_duplicates("y").set_index("y")["trains"]
-    for ax, (evaluation, own) in zip(axes, costs.groupby("evaluation", sort=False), strict=True):
-        for i, (variant, cell) in enumerate(own.groupby("variant", sort=False)):
-            y = cell["y"] + (0.16 if variant in ("Transductive", "COT") else -0.16)
-            bars = {"xerr": 100 * cell["interval"], "label": variant}
-            dots(ax, 100 * cell["difference"], y, variant_style(variant, i), **bars)
-        zero_line(ax, "y")
-        for y in [y for y in trains.index[1:] if trains[y] != trains[y - 1]]:
-            ax.axhline(y - 0.5, color=GREY, linewidth=0.6, linestyle=":")
-        ax.set(title=evaluation, xlabel="Paired change in accuracy (points)", ylim=(len(rows) - 0.4, -0.6))
-        ax.set_yticks(range(len(rows)), rows)
-        ax.label_outer()
+    for ax, (step, cell) in zip(axes, bins.groupby("step", sort=False), strict=True):
+        ax.plot([0, 100], [0, 100], color=GREY, linewidth=0.8, linestyle="--")
+        for (state, own), look in zip(cell.groupby("state", sort=False), ((ORANGE, "s"), (BLUE, "o"))):
+            x, y = 100 * own["confidence"], 100 * own["accuracy"]
+            low, high = (100 * (own["accuracy"] + sign * own["interval"]).clip(0, 1) for sign in (-1, 1))
+            ax.fill_between(x, low, high, color=look[0], alpha=0.2, linewidth=0)
+            ax.plot(x, y, color=look[0], label={"start": "before meta-training", "trained": "after"}[state])
+            ax.scatter(x, y, s=4 + 150 * own["share"], color=look[0], marker=look[1], linewidth=0, alpha=0.8)
+        title = {"step 0": "Without refinement", "stop": "Where refinement stops"}[step]
+        ax.set(title=title, xlabel="Confidence (%)", xlim=(0, 101), ylim=(0, 101))
+        ax.set_aspect("equal")
+    axes[0].set_ylabel("Accuracy (%)")
     legend_below(axes)
 
 
@@ -260,34 +198,16 @@ def _one_cell(frame: pd.DataFrame, domain: str, variant: str) -> pd.DataFrame:
     return frame[(frame["domain"] == domain) & (frame["variant"] == variant)]
 
 
-def _dataset_rows(ax: Axes, frame: pd.DataFrame, means: Sequence[str] = ()) -> dict[str, float]:
-    """Gives each dataset a row under its domain's heading, and the means rows below; returns the heights."""
-    domain = frame["domain"]
-    groups = {DOMAIN_NAMES[d]: list(frame.loc[domain == d, "dataset"].unique()) for d in ("in", "out")}
-    headings, rows, y = {}, {}, 0.0
-    for heading, names in {**groups, "Mean over datasets": list(means)}.items():
-        if names:
-            headings[heading] = y
-            rows |= {name: y + 0.9 + i for i, name in enumerate(names)}
-            y = max(rows.values()) + 1.1
-    ax.set_yticks([*headings.values(), *rows.values()], [*headings, *rows])
-    for label in ax.get_yticklabels()[: len(headings)]:
-        label.set(style="italic", color=GREY)
-    for row in rows.values():  # in place of the grid, which would cross the headings too
-        ax.axhline(row, color="#E2E2E2", linewidth=0.5, zorder=0.5)
-    ax.grid(False, axis="y")
-    ax.set_ylim(max(rows.values()) + 0.6, -0.5)
-    ax.tick_params(axis="y", length=0)
-    return rows
-
-
-def _band(ax: Axes, x: pd.Series, y: pd.Series, half_width: pd.Series, name: str, position: int) -> None:
+def _band(
+    ax: Axes, x: pd.Series, y: pd.Series, half_width: pd.Series, name: str, position: int, limits: tuple = (-1, 1)
+) -> None:
     colour, marker = variant_style(name, position)
     ax.plot(x, 100 * y, color=colour, marker=marker, markersize=3, label=DOMAIN_NAMES.get(name, name))
     if len(x) == 1:  # a band of no width would not show
         ax.errorbar(x, 100 * y, yerr=100 * half_width, color=colour, elinewidth=1)
         return
-    ax.fill_between(x, 100 * (y - half_width), 100 * (y + half_width), color=colour, alpha=0.2, linewidth=0)
+    low, high = (100 * (y + sign * half_width).clip(*limits) for sign in (-1, 1))
+    ax.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
 
 
 def _in_range(axes: Panels, lowest: int) -> None:

@@ -153,6 +153,22 @@ def legend_below(axes: Panels, columns: int = 4) -> None:
     axes[0].figure.legend(handles.values(), handles, loc="outside lower center", ncols=columns)
 
 
+def domains_shown(frame: pd.DataFrame) -> list[str]:
+    """The domains that a figure of this frame has panels for: "in", "out" and "all", or the only one there is."""
+    own = [domain for domain in ("in", "out") if (frame["domain"] == domain).any()]
+    return own if len(own) == 1 else list(DOMAIN_NAMES)
+
+
+def in_view(values: pd.Series, half_widths: pd.Series, always: float | None = 0.0) -> tuple[float, float]:
+    """Limits of an axis in percent with room for all values and usual intervals, so that one wide bar flattens none."""
+    usual = 3 * np.nan_to_num(np.nanmedian(half_widths)) if half_widths.notna().any() else 0.0
+    reach = half_widths.fillna(0).clip(upper=usual)
+    ends = [(values - reach).min(), (values + reach).max(), *([] if always is None else [always])]
+    low, high = 100 * min(ends), 100 * max(ends)
+    margin = 0.05 * max(high - low, 0.1)
+    return low - margin, high + margin
+
+
 def save(figure: Figure, path: str | Path) -> list[Path]:
     """Writes `path`.png (200 dpi) and `path`.pdf; equal figures give equal bytes, and none is left half-written.
 

@@ -35,10 +35,20 @@ def cell(value: float, interval: float | None = None, bold: bool = False, signed
     """
     if pd.isna(value):
         return ""
-    text = f"{100 * value:{'+' if signed else ''}.1f}"
+    text = points(value) if signed else f"{100 * value:.1f}"
     if interval is not None and not pd.isna(interval):
         text += f"±{100 * interval:.1f}"
     return f"**{text}**" if bold else text
+
+
+def points(value: float, digits: int = 1) -> str:
+    """A difference of fractions in points, with its sign; what rounds to nothing is no loss.
+
+    Example:
+        >>> points(0.031), points(-0.031), points(-0.0001)
+        ('+3.1', '−3.1', '+0.0')
+    """
+    return f"{round(100 * value, digits) + 0.0:+.{digits}f}".replace("-", "−")
 
 
 def accuracy_table(

@@ -10,7 +10,7 @@ import pandas as pd
 
 from tcnaps.config import Study
 from tcnaps.evaluation.result_files import needed_trainings, rows_file
-from tcnaps.evaluation.statistics import EPISODE, accuracy_summary, domain_averages, episode_accuracies, paired_episodes
+from tcnaps.evaluation.statistics import EPISODE, domain_averages, episode_accuracies, paired_episodes
 from tcnaps.evaluation.stopped_rows import rows_of_training, variant_predictions
 from tcnaps.method.variants import VARIANTS
 from tcnaps.widgets.episode_table import counted
@@ -142,7 +142,7 @@ def in_words(table: pd.DataFrame, better: str, than: str) -> str:
     """
     if table.empty:
         return "No episode is listed: widen the filters, or see in the explorer what is missing."
-    means = domain_averages(accuracy_summary(table, ["evaluation"], "gain"), ["evaluation"], "gain")
+    means = domain_averages(table, ["evaluation"], "gain")
     mean = means[means["domain"] == "all"].iloc[0]
     best, worst = (chosen(table, sort=sort).iloc[0] for sort in ("Largest gain first", "Largest loss first"))
     interval = "" if pd.isna(mean["interval"]) else f" ± {100 * mean['interval']:.1f}"  # nan from one episode

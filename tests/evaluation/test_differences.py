@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from small_study import blobs, small_study
 
 from tcnaps.config.presets import PRESETS
@@ -76,14 +75,3 @@ def test_retrained_weights_lie_apart_and_are_found_again(study, monkeypatch):
     for module, name in ((meta_training, "episode_loss"), (pretraining, "augment")):
         monkeypatch.setattr(module, name, lambda *a, **k: pytest.fail("trained again"))
     pd.testing.assert_frame_equal(cost_of_differences(study, [PENALTY, LAYERS, RANGE], ["5-way-1-shot"]), costs)
-
-
-def test_the_pixel_range_is_what_the_networks_see(study):
-    inside = checkpoints.new_model(switched(study, {"pixel_range": [0, 1]}), "support_and_query").eval()
-    outside = checkpoints.new_model(study, "support_and_query").eval()
-    inside.load_state_dict(outside.state_dict())
-    images = torch.rand(4, 3, 32, 32) * 2 - 1
-    film = outside.film_generator(torch.zeros(64))
-    with torch.no_grad():
-        assert torch.allclose(inside.extract(images, film), outside.extract((images + 1) / 2, film))
-        assert not torch.allclose(inside.extract(images, film), outside.extract(images, film))

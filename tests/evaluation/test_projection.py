@@ -11,7 +11,7 @@ from tcnaps.config import FixedProtocol
 from tcnaps.evaluation.compare_heads import compare_heads
 from tcnaps.evaluation.projection import discriminative_plane, principal_plane, project, view_in_plane
 from tcnaps.method.backbone import Backbone
-from tcnaps.method.clustering import ClassStatistics, class_logits, class_statistics, one_hot, trajectory
+from tcnaps.method.clustering import class_statistics, one_hot, trajectory
 from tcnaps.method.head import Head
 from tcnaps.method.model import TransductiveCNAPS
 
@@ -45,18 +45,6 @@ def test_a_view_repeats_what_the_clustering_does():
     assert (view.responsibilities[:, :12] == torch.nn.functional.one_hot(labels, 3).numpy()).all()
     assert view.is_support.sum() == 12 and view.points.shape == (102, 2)
     assert (np.linalg.eigvalsh(view.covariances) >= 1 - 1e-9).all()  # identity_weight is 1
-
-
-def test_in_two_dimensions_nothing_is_turned_and_the_drawn_statistics_give_the_drawn_responsibilities():
-    generator = torch.Generator().manual_seed(1)
-    support, query = (torch.randn(n, 2, generator=generator, dtype=torch.float64) for n in (3, 20))
-    view = view_in_plane(support, torch.arange(3), query, steps=2)
-    np.testing.assert_allclose(view.points, torch.cat([support, query]))
-    for t in range(3):
-        drawn = ClassStatistics(
-            torch.from_numpy(view.means[t]), torch.from_numpy(view.covariances[t]), torch.ones(3).double()
-        )
-        np.testing.assert_allclose(class_logits(query, drawn).softmax(1), view.responsibilities[t, 3:], atol=1e-9)
 
 
 def test_heads_are_compared_on_the_same_episodes():

@@ -13,7 +13,14 @@ from synthetic_rows import DATASETS, synthetic_rows
 
 from tcnaps.evaluation import statistics as tcnaps_statistics
 from tcnaps.evaluation.ranks import average_ranks, best
-from tcnaps.evaluation.statistics import accuracy_summary, domain_averages, episode_accuracies, paired_difference
+from tcnaps.evaluation.recall import class_recall, recall_by_shot
+from tcnaps.evaluation.statistics import (
+    accuracy_summary,
+    domain_averages,
+    episode_accuracies,
+    paired_difference,
+    paired_episodes,
+)
 from tcnaps.evaluation.stopped_rows import variant_predictions
 
 
@@ -51,27 +58,23 @@ def test_student_interval_is_scipys(episodes):
         assert row["accuracy"] == pytest.approx(sample.mean())
         assert (row["accuracy"] - row["interval"], row["accuracy"] + row["interval"]) == pytest.approx((low, high))
         assert row["n_episodes"] == len(sample)
-
-
-def test_released_interval(episodes):
-    summary = accuracy_summary(episodes, interval="released").set_index(["variant", "dataset"])
-    for key, own in episodes.groupby(["variant", "dataset"]):
-        expected = 1.96 * np.std(own["accuracy"].to_numpy()) / np.sqrt(len(own))
-        assert summary.loc[key, "interval"] == pytest.approx(expected)
+    released = accuracy_summary(episodes, interval="released").set_index(["variant", "dataset"])
+    assert released.loc[key, "interval"] == pytest.approx(1.96 * np.std(sample.to_numpy()) / len(sample) ** 0.5)
 
 
 def test_one_episode_has_no_interval():
     rows = synthetic_rows(n_episodes=1)
-    summary = accuracy_summary(episode_accuracies(variant_predictions(rows, "Simple", 2, 4)))
+    episodes = episode_accuracies(variant_predictions(rows, "Simple", 2, 4))
+    summary = accuracy_summary(episodes)
     assert summary["interval"].isna().all() and summary["accuracy"].notna().all()
-    assert domain_averages(summary)["interval"].isna().all()
+    assert domain_averages(episodes)["interval"].isna().all()
 
 
 def test_domain_averages_are_unweighted(episodes):
     # Datasets of unequal size count alike.
     episodes = episodes[(episodes["dataset"] != "letters") | (episodes["episode"] < 5)]
     summary = accuracy_summary(episodes)
-    averages = domain_averages(summary).set_index(["variant", "domain"])
+    averages = domain_averages(episodes).set_index(["variant", "domain"])
     for variant, own in summary.groupby("variant"):
         cells = own.set_index("dataset")
         for domain, names in {"in": ["letters", "textures"], "out": ["digits"], "all": list(DATASETS)}.items():
@@ -80,11 +83,6 @@ def test_domain_averages_are_unweighted(episodes):
             variance = sum(cells.loc[n, "interval"] ** 2 for n in names) / len(names) ** 2
             assert row["interval"] == pytest.approx(variance**0.5)
             assert row["n_datasets"] == len(names)
-
-
-def test_a_study_of_one_domain_has_no_row_for_the_other(episodes):
-    averages = domain_averages(accuracy_summary(episodes[episodes["domain"] == "out"]))
-    assert set(averages["domain"]) == {"out", "all"}
 
 
 def test_paired_difference_is_the_paired_t_interval(episodes):
@@ -98,8 +96,31 @@ def test_paired_difference_is_the_paired_t_interval(episodes):
         assert row["difference"] == pytest.approx((x - y).mean())
         assert row["difference"] - row["interval"] == pytest.approx(interval.low)
         assert row["difference"] + row["interval"] == pytest.approx(interval.high)
-    mean = domain_averages(result.reset_index(), ["evaluation"], "difference").set_index("domain")
+    mean = domain_averages(paired_episodes(a, b), ["evaluation"], "difference").set_index("domain")
     assert mean.loc["all", "difference"] == pytest.approx(result["difference"].mean())
+
+
+def test_replicates_are_paired_and_every_table_says_how_many_there_are(rows):
+    """Replicates that agree leave the means, and nearly the intervals, of one."""
+    several = pd.concat([rows.assign(replicate=number) for number in range(3)])
+    tables = []
+    for own in (rows, several):
+        predictions = variant_predictions(own, ["Simple", "Transductive"], 2, 4)
+        episodes, recalls = episode_accuracies(predictions), class_recall(predictions)
+        a, b = (episodes[episodes["variant"] == name] for name in ("Transductive", "Simple"))
+        found = [
+            accuracy_summary(episodes),
+            domain_averages(episodes),
+            paired_difference(a, b),
+            recall_by_shot(recalls),
+        ]
+        found += [tcnaps_statistics.accuracy_by_query_count(episodes)]
+        found += [tcnaps_statistics.refinement_grid(own, "support_and_query", [1, 2], [3])]
+        tables.append(found)
+    for one, three in zip(*tables):
+        assert "n_replicates" not in one and (three["n_replicates"] == 3).all()
+        rtol = 0.1 if "n_datasets" in one else 1e-9  # of several datasets, degrees of freedom are pooled
+        pd.testing.assert_frame_equal(three.drop(columns="n_replicates"), one, rtol=rtol)
 
 
 # Ranks and bold.
@@ -185,11 +206,14 @@ def test_grid_cells_are_the_rule_run_directly(rows):
 def test_grid_agrees_with_the_table_of_the_variant(rows, episodes):
     grid = tcnaps_statistics.refinement_grid(rows, "support_and_query", [2], [4], domain="in").iloc[0]
     own = episodes[episodes["variant"] == "Transductive"]
-    table = domain_averages(accuracy_summary(own)).set_index("domain").loc["in"]
+    table = domain_averages(own).set_index("domain").loc["in"]
     assert (grid["accuracy"], grid["interval"]) == pytest.approx((table["accuracy"], table["interval"]))
     base = episodes[episodes["variant"] == "FEOT"]
-    gain = domain_averages(paired_difference(own, base), ["evaluation"], "difference").set_index("domain").loc["in"]
+    gain = domain_averages(paired_episodes(own, base), ["evaluation"], "difference").set_index("domain").loc["in"]
     assert (grid["gain"], grid["gain_interval"]) == pytest.approx((gain["difference"], gain["interval"]))
+    assert grid["beyond"] == grid["beyond_interval"] == 0
+    same = tcnaps_statistics.refinement_grid(rows, "support_and_query", [2], [4], "in", (0, 0)).iloc[0]
+    assert (same["beyond"], same["beyond_interval"]) == (same["gain"], same["gain_interval"])
 
 
 def test_accuracy_by_step_forces_every_step(rows):
@@ -211,12 +235,6 @@ def test_more_queries_are_averaged_and_gain_what_pairs_of_episodes_differ_by():
     assert table.to_dict() == pytest.approx(wide.groupby("dataset").mean().mean().to_dict())
     assert (row.fewest, row.most, row.n_datasets) == (2, 4, 3)
     assert row.difference == pytest.approx((wide[4] - wide[2]).groupby("dataset").mean().mean())
-
-
-def test_half_width_is_students():
-    values = np.array([0.1, 0.4, 0.3, 0.9])
-    low, high = stats.t.interval(0.95, 3, values.mean(), stats.sem(values))
-    assert tcnaps_statistics.half_width(values.std(ddof=1), 4) == pytest.approx((high - low) / 2)
 
 
 # Errors.

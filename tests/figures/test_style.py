@@ -1,13 +1,18 @@
-"""The shared look: what it leaves as it was, and names that stay as they are."""
+"""The shared look: what it leaves as it was, names as they are spelt, and files that come out whole and the same."""
 
 import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from tcnaps.figures import style as module
 from tcnaps.figures.images import episode_images
 from tcnaps.figures.style import STYLE, plain_text, style
+from tcnaps.method.variants import VARIANTS
+
+plt.switch_backend("Agg")
 
 
 @pytest.fixture
@@ -56,3 +61,43 @@ def test_class_names_of_a_contact_sheet_are_no_formulas():
     episode_images(ax, {"$\\frac{$": np.zeros((2, 4, 4, 3), dtype=np.uint8)})
     FigureCanvasAgg(ax.figure).draw()
     assert plain_text("$\\frac{$") in [text.get_text() for text in ax.texts]
+
+
+def test_every_variant_has_a_look_of_its_own():
+    assert set(module.VARIANT_STYLES) == set(VARIANTS) and len(set(module.VARIANT_STYLES.values())) == len(VARIANTS)
+
+
+def draw(path):
+    with module.figure(path, height=1.5) as (figure, ax):
+        ax.plot([1, 2], [3, 4], label="±")
+        ax.set_xlabel("Accuracy (%)")
+    plt.close(figure)
+    return figure
+
+
+def test_a_figure_is_saved_with_the_same_bytes_each_time(tmp_path):
+    for name in "ab":
+        draw(tmp_path / name / "deep" / "v1.5-plot")
+    for suffix in ("png", "pdf"):
+        one, other = ((tmp_path / name / "deep" / f"v1.5-plot.{suffix}").read_bytes() for name in "ab")
+        assert one == other and b"CreationDate" not in one
+    assert len(list((tmp_path / "a" / "deep").iterdir())) == 2
+    assert plt.imread(tmp_path / "a" / "deep" / "v1.5-plot.png").shape[1] == round(module.COLUMN_WIDTH * 200)
+
+
+def test_nothing_is_saved_when_drawing_fails_and_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
+    with pytest.raises(RuntimeError, match="no data"), module.figure(tmp_path / "plot"):
+        raise RuntimeError("no data")
+    plt.close("all")
+    assert not list(tmp_path.iterdir())
+    figure = draw(tmp_path / "plot")
+    before = (tmp_path / "plot.png").read_bytes()
+
+    def fail(self, path, **options):
+        path.write_bytes(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Figure, "savefig", fail)
+    with pytest.raises(OSError, match="disk full"):
+        module.save(figure, tmp_path / "plot")
+    assert (tmp_path / "plot.png").read_bytes() == before and len(list(tmp_path.iterdir())) == 2

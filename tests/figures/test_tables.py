@@ -6,7 +6,7 @@ import pytest
 
 from tcnaps.evaluation.csv_tables import read_published, read_published_averages
 from tcnaps.evaluation.ranks import average_ranks, best
-from tcnaps.evaluation.statistics import accuracy_summary, domain_averages, episode_accuracies, paired_difference
+from tcnaps.evaluation.statistics import accuracy_summary, domain_averages, episode_accuracies
 from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.figures import tables
 from tcnaps.figures.tables import accuracy_table, beside_published, cell, html, published_table
@@ -33,7 +33,7 @@ def test_cells():
     assert cell(0.5876, 0.0112) == "58.8±1.1"
     assert cell(0.5876, 0.0112, bold=True) == "**58.8±1.1**"
     assert cell(0.031, 0.008, signed=True) == "+3.1±0.8"
-    assert cell(-0.031, signed=True) == "-3.1"
+    assert cell(-0.031, signed=True) == "−3.1"
     assert cell(0.5, np.nan) == "50.0"
     assert cell(np.nan, 0.1) == ""
 
@@ -46,7 +46,7 @@ def test_wide_table_in_order_with_gaps(summary):
 
 def test_averages_and_ranks_follow(episodes):
     summary = accuracy_summary(episodes)
-    averages = domain_averages(summary)
+    averages = domain_averages(episodes)
     table = accuracy_table(summary, averages, average_ranks(summary), best(summary, episodes))
     means, ranks = [f"Mean {d}" for d in ("in", "out", "all")], [f"Rank {d}" for d in ("in", "out", "all")]
     assert list(table.columns) == ["letters", "textures", "digits", *means, *ranks]
@@ -55,14 +55,6 @@ def test_averages_and_ranks_follow(episodes):
         assert text == f"{100 * row.accuracy:.1f}±{100 * row.interval:.1f}"
     for row in averages.itertuples():
         assert table.loc[row.variant, f"Mean {row.domain}"] == cell(row.accuracy, row.interval)
-
-
-def test_table_of_differences(episodes):
-    a, b = (episodes[episodes["variant"] == name] for name in ("Transductive", "Simple"))
-    difference = paired_difference(a, b).assign(comparison="Transductive − Simple")
-    table = accuracy_table(difference, method="comparison", value="difference")
-    row = difference.iloc[0]
-    assert table.iloc[0, 0] == f"{100 * row['difference']:+.1f}±{100 * row['interval']:.1f}"
 
 
 def published(table, models=None):
@@ -81,12 +73,6 @@ def test_published_tables_look_like_the_papers():
     assert list(third.index) == ["Transductive", "COT"]
     assert third.loc["COT", "Mean in"] == "**75.4**" and third.loc["COT", "Mean out"] == "69.7"
     assert published(4).loc["No Min/Max", "Mean all"] == "73.4"
-
-
-def test_published_values_are_fractions():
-    assert read_published(1)["accuracy"].between(0, 1).all()
-    assert read_published_averages(3)["accuracy"].between(0, 1).all()
-    assert read_published_averages(1)["rank"].between(1, 12).all()
 
 
 def test_other_datasets_are_shown_apart(summary):

@@ -1,0 +1,89 @@
+"""Soft k-means in the plane, the scale in its softmax, and images of episodes."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from tcnaps.figures import clustering, images
+
+plt.switch_backend("Agg")
+
+
+@pytest.fixture
+def panels():
+    yield lambda columns: plt.subplots(1, columns, squeeze=False)[1][0]
+    plt.close("all")
+
+
+@pytest.fixture
+def toy():
+    random = np.random.default_rng(0)
+    points = random.normal(size=(20, 2)) + np.repeat([[0, 0], [4, 1]], 10, axis=0)
+    responsibilities = random.dirichlet([1, 1], size=(4, 20))
+    responsibilities[3] = responsibilities[2]
+    means = np.array([[[0.0, 0.0], [4.0, 1.0]]] * 4)
+    covariances = np.array([[[[2.0, 0.8], [0.8, 1.0]], [[1.0, 0.0], [0.0, 3.0]]]] * 4)
+    return points, np.isin(np.arange(20), (0, 10)), responsibilities, means, covariances
+
+
+def test_ellipses_lie_at_the_mahalanobis_distance_and_colours_mix_the_classes(panels, toy):
+    points, is_support, _, means, covariances = toy
+    (ax,) = panels(1)
+    clustering.clustering_step(ax, points, is_support, np.tile([0.75, 0.25], (20, 1)), means[0], covariances[0])
+    for patch, (k, distance) in zip(ax.patches, [(0, 1), (0, 2), (1, 1), (1, 2)], strict=True):
+        edge = patch.get_patch_transform().transform(np.column_stack([np.cos(t := np.linspace(0, 6, 50)), np.sin(t)]))
+        centred = edge - means[0][k]
+        squared = np.einsum("ni,ij,nj->n", centred, np.linalg.inv(covariances[0][k]), centred)
+        np.testing.assert_allclose(squared, distance**2)
+    colours = clustering.class_colours(2)
+    np.testing.assert_allclose(ax.collections[0].get_facecolor()[0, :3], 0.75 * colours[0] + 0.25 * colours[1])
+
+
+def test_strip_rings_the_labels_that_changed_and_names_the_end(panels, toy):
+    labels = toy[2].argmax(axis=2)
+    assert clustering.last_step(toy[2]) == 3 and clustering.last_step(toy[2][:3]) == 2
+    axes = panels(4)
+    clustering.steps_strip(axes, *toy)
+    clustering.clustering_legend(axes[0].figure, 2)
+    assert axes[0].get_title() == "Step 0" and axes[3].get_title() == "Step 3 · 0 changed: end"
+    for step in (1, 2):
+        changed = toy[0][labels[step] != labels[step - 1]]
+        assert axes[step].get_title() == f"Step {step} · {len(changed)} changed"
+        assert any(np.array_equal(c.get_offsets(), changed) for c in axes[step].collections)
+    assert len({(ax.get_xlim(), ax.get_ylim()) for ax in axes}) == 1
+
+
+def test_many_classes_get_distinct_colours():
+    colours = clustering.class_colours(24)
+    assert len(np.unique(colours.round(3), axis=0)) == 24 and (colours >= 0).all() and (colours <= 1).all()
+
+
+def test_confidence_and_gain_by_scale(panels):
+    frame = pd.DataFrame({"scale": np.repeat([0.25, 1.0], 40), "step": np.tile([0, 1], 40), "confidence": 0.72})
+    axes = panels(2)
+    clustering.confidence_by_scale(axes, frame)
+    assert [ax.get_title() for ax in axes] == ["Scale 0.25", "Scale 1"]
+    peak = axes[0].patches[0].get_xy()
+    assert peak[:, 1].max() == pytest.approx(1) and peak[peak[:, 1].argmax(), 0] == pytest.approx(0.7)
+    gains = pd.DataFrame({"dataset": list("aabb"), "scale": [0.25, 1, 0.25, 1], "gain": [0.04, 0.02, 0.03, 0.01]})
+    means = pd.DataFrame({"scale": [0.25, 1], "gain": [0.035, 0.015], "interval": 0.01})
+    (ax,) = panels(1)
+    clustering.gain_by_scale(ax, gains, means)
+    (mean,) = ax.containers
+    np.testing.assert_allclose(mean.lines[0].get_ydata(orig=False), [3.5, 1.5])
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), [4, 2])
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["¼", "1"]
+
+
+def test_episode_images_cross_the_errors_and_contact_sheets_leave_the_rest_empty(panels):
+    pixels = np.zeros((5, 8, 8, 3), dtype=np.uint8)
+    one, two, *rest = panels(5)
+    support, true, predicted = {"cat": pixels[:1], "dog": pixels[:3]}, np.array([0, 1, 0, 1]), np.array([0, 0, 0, 1])
+    images.episode_images(one, support, pixels[:4], predicted, true)
+    images.episode_images(two, support)
+    assert (len(one.images), len(two.images)) == (8, 4)
+    assert sum(line.get_marker() == "x" for line in one.lines) == 2  # one wrong query: a cross on its white halo
+    images.contact_sheets(rest, {"letters": [pixels, pixels[:4]], "digits": [pixels[:2]]})
+    assert [ax.get_title() for ax in rest] == ["letters", "digits", ""]
+    assert [ax.images[0].get_array().shape for ax in rest if ax.images] == [(16, 32, 3), (8, 16, 3)]
