@@ -6,7 +6,7 @@
 #
 #   snakemake --cores 2 --config study=configs/miniature.yaml device=cpu workers=0
 #
-# data ─► 02-pretrain ─► 03-meta-train (per training) ─► 04-evaluate (per training) ─► 05 … 10, 15, the figures
+# data ─► 02-pretrain ─► 03-meta-train (per training) ─► 04-evaluate (per training) ─► 05 … 10, 17, 18, the figures
 #    └─► 00-data                     └─► 01-soft-k-means
 #
 # Where a study has several replicates, 02 to 04 run for each; files of those after the first lie in replicate-<number>/.
@@ -107,25 +107,36 @@ TESTED = study.tested_on("support_and_query")
 TOY = figures("soft-k-means-toy", "soft-k-means-episode", "episode-images", "softmax-confidence",
               "softmax-scale") if TESTED else []
 
-# The figure notebooks that this study has something to show in: the trainings whose rows they read, the evaluation
-# that they show where they show one, and what they write.
+# The figure notebooks that this study has something to show in: the trainings whose rows they read, the evaluations
+# that they show where they show some, by parameter, and what they write.
 SHOWN = {}
 if evaluation_with(*COMPARED, kinds=["fixed"]):
-    SHOWN["05-accuracy"] = (COMPARED, None, ["accuracy", "gain"],
+    SHOWN["05-accuracy"] = (COMPARED, {}, ["accuracy", "gain"],
                             ["accuracy.csv", "fixed-way-and-shot.csv", "gain-at-1-shot.csv", "headline.json"])
 if shown := evaluation_with(*TRAININGS):
-    SHOWN["06-ablations"] = (TRAININGS, shown, ["ablations"], ["ablations.csv"])
+    SHOWN["06-ablations"] = (TRAININGS, {"evaluation": shown}, ["ablations"], ["ablations.csv"])
 if shown := evaluation_with(*COMPARED):
-    SHOWN["07-class-recall"] = (COMPARED, shown, ["class-recall", "class-recall-gain"], ["class-recall.csv"])
+    SHOWN["07-class-recall"] = (COMPARED, {"evaluation": shown}, ["class-recall", "class-recall-gain"], ["class-recall.csv"])
 if shown := evaluation_with("support_and_query"):
-    SHOWN["08-refinement-steps"] = (["support_and_query"], shown, ["refinement-steps", "accuracy-by-step"],
-                                    ["refinement-steps.csv", "refinement-table.csv"])
+    SHOWN["08-refinement-steps"] = (["support_and_query"], {"evaluation": shown},
+                                    ["refinement-steps", "accuracy-by-step"], ["refinement-steps.csv", "refinement-table.csv"])
 if any(a.queries_per_class != b.queries_per_class and (a.way, a.shot) == (b.way, b.shot)
        for a, b in combinations(FIXED, 2)):
-    SHOWN["09-number-of-queries"] = (["support_and_query"], None, ["number-of-queries"], ["number-of-queries.csv"])
+    SHOWN["09-number-of-queries"] = (["support_and_query"], {}, ["number-of-queries"], ["number-of-queries.csv"])
 if shown := evaluation_with(kinds=["variable"]):
-    SHOWN["10-ways-and-shots"] = (study.evaluations[shown].trainings[:1], shown, ["ways-and-shots"],
+    SHOWN["10-ways-and-shots"] = (study.evaluations[shown].trainings[:1], {"evaluation": shown}, ["ways-and-shots"],
                                   ["ways.csv", "shots.csv"])
+if evaluation_with("support_and_query", kinds=["variable"]) or any(
+        e.protocol.kind == "fixed" and e.protocol.shot == 1 and set(COMPARED) <= set(e.trainings) and not e.before_training
+        for e in study.evaluations.values()):
+    SHOWN["17-claims"] = (EVALUATED, {}, ["claims"], ["claims.csv", "claims.md"])
+for start, untrained in study.evaluations.items():
+    again = [name for name, evaluation in study.evaluations.items() if evaluation.protocol == untrained.protocol
+             and set(COMPARED) <= set(evaluation.trainings) and not evaluation.before_training]
+    if untrained.before_training and set(COMPARED) <= set(untrained.trainings) and again:
+        SHOWN["18-before-and-after"] = (COMPARED, {"start": start, "evaluation": again[0]},
+                                        ["gain-of-meta-training", "reliability"],
+                                        ["gain-of-meta-training.csv", "reliability.csv"])
 
 
 rule all:
@@ -273,7 +284,7 @@ for name, (trainings, shown, drawn, tables) in SHOWN.items():
             [f"{RESULTS}/{table}" for table in tables],
         params:
             key=key(name, dependencies(study, "figures"), shown=shown),
-            shown=f"-p evaluation {shown}" if shown else "",
+            shown=" ".join(f"-p {parameter} {evaluation}" for parameter, evaluation in shown.items()),
         log:
             notebook=executed(name),
         resources:

@@ -36,6 +36,8 @@ WRITES = {
     "09-number-of-queries": ("number-of-queries", "number-of-queries.csv"),
     "10-ways-and-shots": ("ways-and-shots", "ways.csv shots.csv"),
     "11-differences": ("differences", "differences.csv"),
+    "17-claims": ("claims", "claims.csv claims.md"),
+    "18-before-and-after": ("gain-of-meta-training reliability", "gain-of-meta-training.csv reliability.csv"),
 }
 
 
@@ -72,7 +74,7 @@ for file in files:
         path.write_text(json.dumps([f"{{training}}/all.parquet"]))
 """
 
-DEFAULTS = {"study_file": "configs/miniature.yaml", "training": "", "evaluation": "", "evaluations": []}
+DEFAULTS = {"study_file": "configs/miniature.yaml", "training": "", "evaluation": "", "start": "", "evaluations": []}
 DEFAULTS |= {"device": "cpu", "workers": 0, "way": 5, "shot": 1, "queries_per_class": 10, "replicate": 0}
 PARAMETERS = "\n".join(f"{name} = {value!r}" for name, value in DEFAULTS.items())
 
@@ -88,6 +90,12 @@ STUDY = {
             "datasets": ["digits"],
             "trainings": ["support", "support_and_query", "support_and_query_refined"],
         },
+        "start": {
+            "protocol": {"kind": "variable"},
+            "datasets": ["digits"],
+            "trainings": ["support", "support_and_query"],
+            "before_training": True,
+        },
         "5-way": {
             "protocol": {"kind": "fixed", "way": 5, "shot": 1},
             "datasets": ["glyphs"],
@@ -97,7 +105,8 @@ STUDY = {
 }
 TRAIN, TRAIN_PLUS = {"meta_train_support", "meta_train_support_and_query"}, {"meta_train_support_and_query_refined"}
 EVALUATE, EVALUATE_PLUS = {"evaluate_support", "evaluate_support_and_query"}, {"evaluate_support_and_query_refined"}
-FIGURES, TOY = {"accuracy", "class_recall", "refinement_steps", "ways_and_shots"}, {"soft_k_means"}
+FIGURES = {"accuracy", "class_recall", "refinement_steps", "ways_and_shots", "claims", "before_and_after"}
+TOY = {"soft_k_means"}
 DATA = {"data"}
 NOTEBOOKS = DATA | {"pretrain"} | TRAIN | TRAIN_PLUS | EVALUATE | EVALUATE_PLUS | FIGURES | TOY
 
