@@ -391,7 +391,7 @@ def test_a_fresh_clone_makes_everything(project, clone):
     miniature = stale(clone, study="configs/miniature.yaml")
     last = "meta_train_support_and_query_log_determinant_refined"
     assert {"ablations", "number_of_queries", last, "evaluate_support"} <= miniature
-    assert len(miniature) == 2 + 6 + 6 + 1 + 6  # data, backbone; trainings; evaluations; 01; 05 to 10
+    assert len(miniature) == 2 + 6 + 6 + 1 + 8  # data, backbone; trainings; evaluations; 01; 05 to 10, 17 and 18
 
 
 def test_replicates_are_jobs_of_their_own_and_figures_wait_for_all(clone):
