@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tcnaps.method.distances import dense_squared_distances, squared_euclidean
 from tcnaps.method.head import Head
 
 
@@ -157,41 +158,6 @@ def logits_of(
     if head.log_determinant:
         logits = logits - (log_determinants + outside * math.log(head.identity_weight)) / 2
     return logits
-
-
-def dense_squared_distances(
-    points: Float[Tensor, "n r"], means: Float[Tensor, "way r"], covariances: Float[Tensor, "way r r"]
-) -> tuple[Float[Tensor, "n way"], Float[Tensor, "way"]]:
-    """Squared Mahalanobis distances and log-determinants from one Cholesky factor per class; differentiable."""
-    factors = cholesky(covariances)
-    distances = [
-        torch.linalg.solve_triangular(factor, (points - mean).T, upper=False).square().sum(0)
-        for factor, mean in zip(factors, means)
-    ]  # one class at a time: never n × way × r numbers at once
-    return torch.stack(distances, dim=1), 2 * factors.diagonal(dim1=1, dim2=2).log().sum(1)
-
-
-def squared_euclidean(points: Float[Tensor, "n r"], means: Float[Tensor, "way r"]) -> Float[Tensor, "n way"]:
-    """|z_i − μ_k|² by matrix products."""
-    products = points @ means.T
-    return (points.square().sum(1, keepdim=True) - 2 * products + means.square().sum(1)).clamp_min(0)
-
-
-def cholesky(matrices: Float[Tensor, "*batch r r"]) -> Float[Tensor, "*batch r r"]:
-    """Lower Cholesky factors.
-
-    Raises:
-        ValueError: a matrix is singular in this precision; the message says what to change.
-    """
-    try:
-        return torch.linalg.cholesky(matrices)
-    except torch.linalg.LinAlgError as error:
-        raise singular(matrices.dtype) from error
-
-
-def singular(dtype: torch.dtype) -> ValueError:
-    """The error of a covariance that can't be inverted in this precision."""
-    return ValueError(f"a class covariance is singular in {dtype}: raise identity_weight, or scale the features down")
 
 
 def member_weights(

@@ -23,8 +23,8 @@ from tcnaps.method.class_statistics import (
     class_logits,
     class_statistics,
     one_hot,
-    singular,
 )
+from tcnaps.method.distances import singular
 from tcnaps.method.head import Head
 from tcnaps.method.low_rank import LowRank, LowRankAfterReleased, span_coordinates
 from tcnaps.method.stopping import check_limits, should_stop

@@ -19,6 +19,8 @@ class Head:
         task_covariance_divisor: Σ is the scatter divided by n (the paper) or n − 1 (the released code).
         class_covariance_divisor: likewise for Σ_k by the support set alone; n_k − 1 is the released Simple CNAPS, whose
             Σ_k of a 1-shot class is the variance of its image's features, in every entry. Refinement divides by n_k.
+        tolerance: what axes of little variance may change in a squared distance, relative to it, for speed's sake; None
+            is so little that it does not show beside rounding. `tcnaps.method.distances` and docs/speed.md say more.
     """
 
     metric: Literal["mahalanobis", "euclidean"] = "mahalanobis"
@@ -29,6 +31,7 @@ class Head:
     identity_weight: float | int = 1.0
     task_covariance_divisor: Literal["n", "n-1"] = "n"
     class_covariance_divisor: Literal["n", "n-1"] = "n"
+    tolerance: float | int | None = None
 
     def __post_init__(self) -> None:
         for setting in fields(self):
@@ -39,3 +42,5 @@ class Head:
             raise ValueError(f"identity_weight is {self.identity_weight}; it must be above 0 and finite")
         if not 0 < self.scale < math.inf:
             raise ValueError(f"scale is {self.scale}; it must be above 0 and finite")
+        if self.tolerance is not None and not 0 <= self.tolerance <= 1:
+            raise ValueError(f"tolerance is {self.tolerance}; it must be between 0 and 1, or None")

@@ -15,17 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tcnaps.method.class_statistics import (
-    Dense,
-    Samples,
-    cholesky,
-    dense_squared_distances,
-    divisor,
-    logits_of,
-    member_weights,
-    regulariser,
-    squared_euclidean,
-)
+from tcnaps.method.class_statistics import Dense, Samples, divisor, logits_of, member_weights, regulariser
+from tcnaps.method.distances import cholesky, squared_distances
 from tcnaps.method.head import Head
 
 FEW = 256  # images, up to which their own axes are found from the matrix of inner products
@@ -70,7 +61,10 @@ class LowRank:
         mix = regulariser(counts, self.head)
         diagonals = torch.outer(mix.task_weights, variances) + mix.identity_weight
         weights = member_weights(responsibilities, counts, self.head)
-        return logits_of(*squared_distances(points, means, diagonals, members, weights), self.head, self.outside)
+        found = squared_distances(
+            points, means, diagonals, members, weights, len(self.samples.support), self.head.tolerance
+        )
+        return logits_of(*found, self.head, self.outside)
 
     def _from_equal_shots(self) -> Tensor:
         """All classes share D: a Cholesky factor makes it I, which is cheaper than finding its axes."""
@@ -82,7 +76,8 @@ class LowRank:
         support, points = (torch.linalg.solve_triangular(factor, z.T, upper=False).T for z in (support, points))
         means = one_hot.T @ support / counts[:, None]
         weights = member_weights(one_hot, counts, self.head)
-        distances, log_determinants = squared_distances(points, means, torch.ones_like(means), support, weights)
+        ones = torch.ones_like(means)
+        distances, log_determinants = squared_distances(points, means, ones, support, weights, len(support), 0)
         log_determinants = log_determinants + 2 * factor.diagonal().log().sum()
         return logits_of(distances, log_determinants, self.head, self.outside)
 
@@ -144,74 +139,3 @@ def shared_factor(
     covariance = centred.T @ (weight * centred)
     covariance.diagonal().add_(identity_weight)
     return cholesky(covariance)
-
-
-def significant_members(
-    squared_norms: Float[Tensor, "m way"], weights: Float[Tensor, "m way"], floor: Float[Tensor, ""]
-) -> int:
-    """How many members the largest class needs, so that leaving out the others changes no distance beyond rounding.
-
-    Leaving out rows x_j of X_k lowers Q_k by Δ ≼ (Σ_j |x_j|²) I, and Q_k ≽ floor · I, so that a squared distance grows
-    by at most the factor 1 + Σ_j |x_j|² / floor. Members are left out while that sum is below the floating-point
-    resolution. At responsibilities of exactly 0 nothing is lost at all.
-
-    Args:
-        squared_norms: |z_j − μ_k|².
-        weights: λ_k w_jk / n_k, so that |x_j|² = weights · squared_norms.
-        floor: the smallest entry of any D_k.
-    """
-    resolution = torch.finfo(weights.dtype).eps * floor / len(weights)
-    return int((weights * squared_norms > resolution).sum(0).max())
-
-
-def squared_distances(
-    points: Float[Tensor, "n r"],
-    means: Float[Tensor, "way r"],
-    diagonals: Float[Tensor, "way r"],
-    members: Float[Tensor, "m r"],
-    weights: Float[Tensor, "m way"],
-) -> tuple[Float[Tensor, "n way"], Float[Tensor, "way"]]:
-    """(z − μ_k)ᵀ Q_k⁻¹ (z − μ_k) and log|Q_k| for Q_k = D_k + Σ_j weights_jk (z_j − μ_k)(z_j − μ_k)ᵀ.
-
-    Args:
-        points: the images z to classify, in the axes in which the D_k are diagonal.
-        diagonals: D_k's diagonal, above 0 everywhere.
-        members: the images z_j that make up the class covariances, in the same axes.
-        weights: λ_k w_jk / n_k.
-    """
-    from_means = squared_euclidean(members, means)
-    count = significant_members(from_means, weights, diagonals.min())
-    x = _largest_rows(members, means, weights, from_means, count)
-    if count > means.shape[1] // 2:  # a class has about as many members as there are dimensions: Q_k itself is cheaper
-        covariances = x.mT @ x
-        covariances.diagonal(dim1=1, dim2=2).add_(diagonals)
-        return dense_squared_distances(points, means, covariances)
-    precisions = 1 / diagonals
-    distances, log_determinants = _diagonal_distances(points, means, precisions), diagonals.log().sum(1)
-    if count == 0:
-        return distances, log_determinants
-    way, r = means.shape
-    x_precise = x * precisions[:, None]
-    capacitance = torch.baddbmm(torch.eye(count, dtype=x.dtype, device=x.device), x_precise, x.mT)  # I + X D⁻¹ Xᵀ
-    factor = cholesky(capacitance)
-    at_points = (x_precise.reshape(way * count, r) @ points.T).view(way, count, -1)
-    at_means = x_precise @ means[..., None]
-    solved = torch.linalg.solve_triangular(factor, at_points - at_means, upper=False)
-    distances = distances - solved.square().sum(1).T
-    return distances, log_determinants + 2 * factor.diagonal(dim1=1, dim2=2).log().sum(1)
-
-
-def _largest_rows(members: Tensor, means: Tensor, weights: Tensor, from_means: Tensor, count: int) -> Tensor:
-    """X_k of every class, (way, count, r): the rows that count most, √weight · (z_j − μ_k)."""
-    if count < len(members):
-        largest = (weights * from_means).topk(count, dim=0).indices.T
-        chosen, chosen_weights = members[largest], weights.T.gather(1, largest)
-    else:
-        chosen, chosen_weights = members.expand(len(means), -1, -1), weights.T
-    return (chosen - means[:, None]) * chosen_weights.sqrt()[..., None]
-
-
-def _diagonal_distances(points: Tensor, means: Tensor, precisions: Tensor) -> Tensor:
-    """Σ_i (z_i − μ_ki)² p_ki as three matrix products."""
-    cross = points @ (means * precisions).T
-    return points.square() @ precisions.T - 2 * cross + (means.square() * precisions).sum(1)

@@ -1,0 +1,199 @@
+"""Squared Mahalanobis distances with as few multiplications as the features allow.
+
+The plain way is a Cholesky factor of every class covariance Q_k. Where Q_k = D_k + S_k, a diagonal and the scatter of
+the class's images, three things save most of it: axes in which S_k is too small to matter need the diagonal alone
+(`axes_to_leave_out`), images of negligible weight need not be looked at (`significant_members`), and what remains is
+taken by images (the Woodbury identity) or by axes (Q_k itself), whichever multiplies less.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+TOLERANCE = {torch.float32: 3e-5, torch.float64: 1e-12}  # the largest that costs no accuracy beyond rounding
+COLUMNS = 512  # of the matrices that are multiplied at a time: they stay in a processor's cache
+
+
+def squared_distances(
+    points: Float[Tensor, "n r"],
+    means: Float[Tensor, "way r"],
+    diagonals: Float[Tensor, "way r"],
+    members: Float[Tensor, "m r"],
+    weights: Float[Tensor, "m way"],
+    n_support: int = 0,
+    tolerance: float | int | None = None,
+) -> tuple[Float[Tensor, "n way"], Float[Tensor, "way"]]:
+    """(z − μ_k)ᵀ Q_k⁻¹ (z − μ_k) and log|Q_k| for Q_k = D_k + S_k, S_k = Σ_j weights_jk (z_j − μ_k)(z_j − μ_k)ᵀ.
+
+    Args:
+        points: the images z to classify, in axes in which every D_k is diagonal.
+        diagonals: D_k's diagonal, above 0 everywhere.
+        members: the images z_j that make up the class covariances, in the same axes.
+        weights: λ_k w_jk / n_k.
+        n_support: how many members, from the first, count in one class each.
+        tolerance: see `axes_to_leave_out`; None is `TOLERANCE`.
+    """
+    tolerance = TOLERANCE[points.dtype] if tolerance is None else tolerance
+    from_means = squared_euclidean(members, means)
+    numbers = [  # a GPU is waited for once
+        axes_to_leave_out(members, means, weights, diagonals, tolerance),
+        significant_members(from_means, weights, diagonals.min()),
+        (weights[:n_support] > 0).sum(0).max() if n_support else weights.new_zeros((), dtype=torch.int64),
+    ]
+    left_out, count, shots = torch.stack(numbers).tolist()
+    outer, inner = slice(left_out), slice(left_out, None)
+    distances = _diagonal_distances(points[:, outer], means[:, outer], 1 / diagonals[:, outer])
+    log_determinants = diagonals[:, outer].log().sum(1)
+    points, means, diagonals, members = (part[:, inner] for part in (points, means, diagonals, members))
+    n, a = points.shape
+    by_images = count * a * (n + count) + count**3 // 6 + count**2 * n // 2
+    by_axes = (shots + (len(members) - n_support) / 2 + n / 2 + a / 6) * a**2
+    if by_images < by_axes:
+        x = _largest_rows(members, means, weights, from_means, count)
+        found = low_rank_squared_distances(points, means, diagonals, x)
+    else:
+        covariances = class_scatters(members, means, weights, n_support, shots)
+        covariances.diagonal(dim1=1, dim2=2).add_(diagonals)
+        found = dense_squared_distances(points, means, covariances)
+    return distances + found[0], log_determinants + found[1]
+
+
+def axes_to_leave_out(
+    members: Float[Tensor, "m r"],
+    means: Float[Tensor, "way r"],
+    weights: Float[Tensor, "m way"],
+    diagonals: Float[Tensor, "way r"],
+    tolerance: float | int,
+) -> Int[Tensor, ""]:
+    """How many axes, counted from the first, are so little spread that D_k alone will do for Q_k there.
+
+    Let ε be the sum over these axes of S_k,ii / D_k,ii. With p² and q² the squared distances within the axes kept (by
+    Q_k) and within these (by D_k), the whole is p² + q² to within 2 √ε p q + ε max(p², q²), and the log-determinant is
+    right to within ε (docs/speed.md has the derivation). Axes are left out while ε ≤ tolerance for every class.
+    """
+    scatters = weights.T @ members.square() - weights.sum(0)[:, None] * means.square()
+    shares = scatters.clamp_min(0) / diagonals
+    return (shares.cumsum(1) <= tolerance).all(0).sum()
+
+
+def significant_members(
+    squared_norms: Float[Tensor, "m way"], weights: Float[Tensor, "m way"], floor: Float[Tensor, ""]
+) -> Int[Tensor, ""]:
+    """How many members the largest class needs, so that leaving out the others changes no distance beyond rounding.
+
+    Leaving out rows x_j of X_k lowers Q_k by Δ ≼ (Σ_j |x_j|²) I, and Q_k ≽ floor · I, so that a squared distance grows
+    by at most the factor 1 + Σ_j |x_j|² / floor. Members are left out while that sum is below the floating-point
+    resolution. At responsibilities of exactly 0 nothing is lost at all.
+
+    Args:
+        squared_norms: |z_j − μ_k|².
+        weights: λ_k w_jk / n_k, so that |x_j|² = weights · squared_norms.
+        floor: the smallest entry of any D_k.
+    """
+    resolution = torch.finfo(weights.dtype).eps * floor / len(weights)
+    return (weights * squared_norms > resolution).sum(0).max()
+
+
+def low_rank_squared_distances(
+    points: Float[Tensor, "n r"],
+    means: Float[Tensor, "way r"],
+    diagonals: Float[Tensor, "way r"],
+    x: Float[Tensor, "way count r"],
+) -> tuple[Float[Tensor, "n way"], Float[Tensor, "way"]]:
+    """Squared distances and log-determinants for Q_k = D_k + X_kᵀ X_k from a count × count Cholesky factor per class.
+
+    By the Woodbury identity and the matrix determinant lemma.
+    """
+    way, count, r = x.shape
+    precisions = 1 / diagonals
+    x_precise = x * precisions[:, None]
+    capacitance = torch.baddbmm(torch.eye(count, dtype=x.dtype, device=x.device), x_precise, x.mT)  # I + X D⁻¹ Xᵀ
+    factor = cholesky(capacitance)
+    at_points = (x_precise.reshape(way * count, r) @ points.T).view(way, count, len(points))
+    at_means = x_precise @ means[..., None]
+    solved = torch.linalg.solve_triangular(factor, at_points - at_means, upper=False)
+    distances = _diagonal_distances(points, means, precisions) - solved.square().sum(1).T
+    return distances, diagonals.log().sum(1) + 2 * factor.diagonal(dim1=1, dim2=2).log().sum(1)
+
+
+def class_scatters(
+    members: Float[Tensor, "m r"],
+    means: Float[Tensor, "way r"],
+    weights: Float[Tensor, "m way"],
+    n_support: int,
+    shots: int,
+) -> Float[Tensor, "way r r"]:
+    """The lower triangles of S_k = Σ_j weights_jk (z_j − μ_k)(z_j − μ_k)ᵀ, as sums of z zᵀ less those of μ_k μ_kᵀ.
+
+    Of the support set, every class has its own rows. With the others, a few rows of all classes' matrices are one
+    product, of half the size of the whole, and no member's deviations from every mean are held. The difference loses
+    few digits: in units of D_k, |μ_k|² is at most N (n_k + 1) / n_k.
+
+    Args:
+        n_support: see `squared_distances`.
+        shots: how many of these the largest class has.
+    """
+    way, r = means.shape
+    of_support, rows = weights[:n_support].topk(shots, dim=0)
+    own = members[rows.T] * of_support.T.sqrt()[..., None]
+    scatters = own.mT @ own
+    others, step = members[n_support:], -(-COLUMNS // way)
+    for start in range(0, r, step):
+        rows, end = slice(start, start + step), min(start + step, r)
+        weighted = (others[:, None, rows] * weights[n_support:, :, None]).flatten(1)
+        scatters[:, rows, :end] += (weighted.T @ others[:, :end]).view(way, -1, end)
+    return scatters.baddbmm_(means[..., None] * -weights.sum(0)[:, None, None], means[:, None])
+
+
+def dense_squared_distances(
+    points: Float[Tensor, "n r"], means: Float[Tensor, "way r"], covariances: Float[Tensor, "way r r"]
+) -> tuple[Float[Tensor, "n way"], Float[Tensor, "way"]]:
+    """Squared distances and log-determinants from one Cholesky factor per class; differentiable.
+
+    Of the covariances, the lower triangles are read.
+    """
+    factors = cholesky(covariances)
+    distances = [
+        torch.linalg.solve_triangular(factor, (points - mean).T, upper=False).square().sum(0)
+        for factor, mean in zip(factors, means)
+    ]  # one class at a time: never n × way × r numbers at once
+    return torch.stack(distances, dim=1), 2 * factors.diagonal(dim1=1, dim2=2).log().sum(1)
+
+
+def squared_euclidean(points: Float[Tensor, "n r"], means: Float[Tensor, "way r"]) -> Float[Tensor, "n way"]:
+    """|z_i − μ_k|² by matrix products."""
+    products = points @ means.T
+    return (points.square().sum(1, keepdim=True) - 2 * products + means.square().sum(1)).clamp_min(0)
+
+
+def cholesky(matrices: Float[Tensor, "*batch r r"]) -> Float[Tensor, "*batch r r"]:
+    """Lower Cholesky factors.
+
+    Raises:
+        ValueError: a matrix is singular in this precision; the message says what to change.
+    """
+    try:
+        return torch.linalg.cholesky(matrices)
+    except torch.linalg.LinAlgError as error:
+        raise singular(matrices.dtype) from error
+
+
+def singular(dtype: torch.dtype) -> ValueError:
+    """The error of a covariance that can't be inverted in this precision."""
+    return ValueError(f"a class covariance is singular in {dtype}: raise identity_weight, or scale the features down")
+
+
+def _largest_rows(members: Tensor, means: Tensor, weights: Tensor, from_means: Tensor, count: int) -> Tensor:
+    """X_k of every class, (way, count, r): the rows that count most, √weight · (z_j − μ_k)."""
+    if count < len(members):
+        largest = (weights * from_means).topk(count, dim=0).indices.T
+        chosen, chosen_weights = members[largest], weights.T.gather(1, largest)
+    else:
+        chosen, chosen_weights = members.expand(len(means), -1, -1), weights.T
+    return (chosen - means[:, None]) * chosen_weights.sqrt()[..., None]
+
+
+def _diagonal_distances(points: Tensor, means: Tensor, precisions: Tensor) -> Tensor:
+    """Σ_i (z_i − μ_ki)² p_ki as three matrix products."""
+    cross = points @ (means * precisions).T
+    return points.square() @ precisions.T - 2 * cross + (means.square() * precisions).sum(1)
