@@ -55,8 +55,8 @@ def as_labels(labels: Labels, features: Tensor, name: str) -> Int[Tensor, "n"]:
     return tensor.to(features.device, torch.int64)
 
 
-def check_support_labels(labels: Int[Tensor, "n_support"]) -> int:
-    """Returns the way of an episode whose support labels are 0, ..., way − 1, each at least once.
+def check_support_labels(labels: Int[Tensor, "n_support"]) -> list[int]:
+    """Returns the shots of an episode whose support labels are 0, ..., way − 1, each at least once.
 
     Raises:
         ValueError: there is no support image, labels do not start at 0, or a class has no support image.
@@ -65,11 +65,11 @@ def check_support_labels(labels: Int[Tensor, "n_support"]) -> int:
         raise ValueError("the support set is empty; every class needs at least one support image")
     if labels.min() != 0:
         raise ValueError(f"support labels start at {int(labels.min())}; number the episode's classes 0, ..., way - 1")
-    present = labels.unique()
+    present, shots = labels.unique(return_counts=True)
     if len(present) != int(labels.max()) + 1:
         missing = next(k for k, label in enumerate(present.tolist()) if label != k)
         raise ValueError(f"class {missing} has no support image; give it one or number the classes without gaps")
-    return len(present)
+    return shots.tolist()
 
 
 def _as_matrix(features: Features, name: str) -> Tensor:

@@ -5,6 +5,7 @@ serves every option of `Head`; `tcnaps.method.low_rank` reaches the same logits 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -41,12 +42,14 @@ class Samples:
         one_hot: responsibilities of the support images.
         points: the images to classify: query images, then unlabelled ones.
         refining: which of `points` refine the classes.
+        shots: support images of each class; known to the host, so that a GPU need not be asked.
     """
 
     support: Float[Tensor, "n_support d"]
     one_hot: Float[Tensor, "n_support way"]
     points: Float[Tensor, "n_points d"]
     refining: slice
+    shots: Sequence[int]
 
     @property
     def features(self) -> Float[Tensor, "n d"]:

@@ -16,14 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tcnaps.method.checks import Features, Labels, as_features, as_labels, check_support_labels
-from tcnaps.method.class_statistics import (
-    ClassStatistics,
-    Dense,
-    Samples,
-    class_logits,
-    class_statistics,
-    one_hot,
-)
+from tcnaps.method.class_statistics import ClassStatistics, Dense, Samples, class_logits, class_statistics, one_hot
 from tcnaps.method.distances import singular
 from tcnaps.method.head import Head
 from tcnaps.method.low_rank import LowRank, LowRankAfterReleased, span_coordinates
@@ -150,7 +143,7 @@ def _samples(support, labels, query, unlabelled, head: Head) -> tuple[Samples, i
     """The images as the strategies take them, the number of query images, and the precision asked for."""
     sets = as_features({"support": support, "query": query, "unlabelled": unlabelled})
     labels = as_labels(labels, sets["support"], "support")
-    way = check_support_labels(labels.cpu())
+    shots = check_support_labels(labels.cpu())
     if head.task_covariance_divisor == "n-1" and head.metric == "mahalanobis" and len(labels) == 1:
         raise ValueError("there is one support image in all, so n − 1 is 0; use the task covariance's divisor 'n'")
     features, n_support, n_query = torch.cat(list(sets.values())), len(sets["support"]), len(sets["query"])
@@ -166,8 +159,8 @@ def _samples(support, labels, query, unlabelled, head: Head) -> tuple[Samples, i
             stacklevel=4,
         )
     refining = {"query": slice(0, n_query), "extra": slice(n_query, None), "both": slice(None)}[head.unlabelled]
-    responsibilities = one_hot(labels, way, features)
-    return Samples(features[:n_support], responsibilities, features[n_support:], refining), n_query, dtype
+    responsibilities = one_hot(labels, len(shots), features)
+    return Samples(features[:n_support], responsibilities, features[n_support:], refining, shots), n_query, dtype
 
 
 def _strategy(samples: Samples, head: Head) -> Dense | LowRank:

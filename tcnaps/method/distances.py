@@ -6,12 +6,15 @@ the class's images, three things save most of it: axes in which S_k is too small
 taken by images (the Woodbury identity) or by axes (Q_k itself), whichever multiplies less.
 """
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 TOLERANCE = {torch.float32: 3e-5, torch.float64: 1e-12}  # the largest that costs no accuracy beyond rounding
-COLUMNS = 512  # of the matrices that are multiplied at a time: they stay in a processor's cache
+FEW = 128  # axes, up to which it is faster to keep them all
+COLUMNS, NUMBERS = 512, 2**17  # of a matrix product, and of solutions at a time: they stay in a processor's cache
 
 
 def squared_distances(
@@ -20,7 +23,7 @@ def squared_distances(
     diagonals: Float[Tensor, "way r"],
     members: Float[Tensor, "m r"],
     weights: Float[Tensor, "m way"],
-    n_support: int = 0,
+    shots: Sequence[int] = (),
     tolerance: float | int | None = None,
 ) -> tuple[Float[Tensor, "n way"], Float[Tensor, "way"]]:
     """(z − μ_k)ᵀ Q_k⁻¹ (z − μ_k) and log|Q_k| for Q_k = D_k + S_k, S_k = Σ_j weights_jk (z_j − μ_k)(z_j − μ_k)ᵀ.
@@ -30,50 +33,57 @@ def squared_distances(
         diagonals: D_k's diagonal, above 0 everywhere.
         members: the images z_j that make up the class covariances, in the same axes.
         weights: λ_k w_jk / n_k.
-        n_support: how many members, from the first, count in one class each.
+        shots: how many members, from the first, count in one class each: so many of each class.
         tolerance: see `axes_to_leave_out`; None is `TOLERANCE`.
     """
-    tolerance = TOLERANCE[points.dtype] if tolerance is None else tolerance
     from_means = squared_euclidean(members, means)
-    numbers = [  # a GPU is waited for once
-        axes_to_leave_out(members, means, weights, diagonals, tolerance),
-        significant_members(from_means, weights, diagonals.min()),
-        (weights[:n_support] > 0).sum(0).max() if n_support else weights.new_zeros((), dtype=torch.int64),
-    ]
-    left_out, count, shots = torch.stack(numbers).tolist()
-    outer, inner = slice(left_out), slice(left_out, None)
-    distances = _diagonal_distances(points[:, outer], means[:, outer], 1 / diagonals[:, outer])
-    log_determinants = diagonals[:, outer].log().sum(1)
-    points, means, diagonals, members = (part[:, inner] for part in (points, means, diagonals, members))
+    numbers = [significant_members(from_means, weights, diagonals.min())]
+    if means.shape[1] <= FEW:
+        shots = ()
+    else:
+        tolerance = TOLERANCE[points.dtype] if tolerance is None else tolerance
+        numbers.append(axes_to_leave_out(points, means, diagonals, members, weights, tolerance))
+    count, *left_out = torch.stack(numbers).tolist()  # a GPU is waited for once
+    if any(left_out):
+        outer, inner = slice(*left_out), slice(*left_out, None)
+        outside = _diagonal_distances(points[:, outer], means[:, outer], 1 / diagonals[:, outer])
+        outside_determinants = diagonals[:, outer].log().sum(1)
+        points, means, diagonals, members = (part[:, inner] for part in (points, means, diagonals, members))
     n, a = points.shape
-    by_images = count * a * (n + count) + count**3 // 6 + count**2 * n // 2
-    by_axes = (shots + (len(members) - n_support) / 2 + n / 2 + a / 6) * a**2
+    by_images = count * a * (n + count) + count**3 / 6 + count**2 * n / 2
+    by_axes = (max(shots, default=0) + (len(members) - sum(shots) + n) / 2 + a / 6) * a**2
     if by_images < by_axes:
         x = _largest_rows(members, means, weights, from_means, count)
-        found = low_rank_squared_distances(points, means, diagonals, x)
+        distances, log_determinants = low_rank_squared_distances(points, means, diagonals, x)
     else:
-        covariances = class_scatters(members, means, weights, n_support, shots)
+        covariances = class_scatters(members, means, weights, shots)
         covariances.diagonal(dim1=1, dim2=2).add_(diagonals)
-        found = dense_squared_distances(points, means, covariances)
-    return distances + found[0], log_determinants + found[1]
+        distances, log_determinants = dense_squared_distances(points, means, covariances)
+    if any(left_out):
+        return distances + outside, log_determinants + outside_determinants
+    return distances, log_determinants
 
 
 def axes_to_leave_out(
-    members: Float[Tensor, "m r"],
+    points: Float[Tensor, "n r"],
     means: Float[Tensor, "way r"],
-    weights: Float[Tensor, "m way"],
     diagonals: Float[Tensor, "way r"],
+    members: Float[Tensor, "m r"],
+    weights: Float[Tensor, "m way"],
     tolerance: float | int,
 ) -> Int[Tensor, ""]:
     """How many axes, counted from the first, are so little spread that D_k alone will do for Q_k there.
 
     Let ε be the sum over these axes of S_k,ii / D_k,ii. With p² and q² the squared distances within the axes kept (by
     Q_k) and within these (by D_k), the whole is p² + q² to within 2 √ε p q + ε max(p², q²), and the log-determinant is
-    right to within ε (docs/speed.md has the derivation). Axes are left out while ε ≤ tolerance for every class.
+    right to within ε (docs/speed.md has the derivation). Axes are left out while ε and √ε q are at most the tolerance
+    for all classes and points, so that no squared distance d² changes by more than tolerance · (2 d + d²).
     """
     scatters = weights.T @ members.square() - weights.sum(0)[:, None] * means.square()
-    shares = scatters.clamp_min(0) / diagonals
-    return (shares.cumsum(1) <= tolerance).all(0).sum()
+    shares = (scatters.clamp_min(0) / diagonals).cumsum(1).amax(0)
+    floor = diagonals.amin(0)
+    farthest = sum((z.square() / floor).cumsum(1).amax(0).sqrt() for z in (points, means))  # at least q
+    return ((shares <= tolerance) & (shares.sqrt() * farthest <= tolerance)).sum()
 
 
 def significant_members(
@@ -120,28 +130,25 @@ def class_scatters(
     members: Float[Tensor, "m r"],
     means: Float[Tensor, "way r"],
     weights: Float[Tensor, "m way"],
-    n_support: int,
-    shots: int,
+    shots: Sequence[int] = (),
 ) -> Float[Tensor, "way r r"]:
     """The lower triangles of S_k = Σ_j weights_jk (z_j − μ_k)(z_j − μ_k)ᵀ, as sums of z zᵀ less those of μ_k μ_kᵀ.
 
-    Of the support set, every class has its own rows. With the others, a few rows of all classes' matrices are one
-    product, of half the size of the whole, and no member's deviations from every mean are held. The difference loses
-    few digits: in units of D_k, |μ_k|² is at most N (n_k + 1) / n_k.
-
-    Args:
-        n_support: see `squared_distances`.
-        shots: how many of these the largest class has.
+    Support images are taken by class. Of the others, a few rows of all classes' matrices are one product, of half the
+    size of the whole, and no deviations from every mean are held. The difference loses few digits: in units of D_k,
+    |μ_k|² is at most N (n_k + 1) / n_k.
     """
     way, r = means.shape
-    of_support, rows = weights[:n_support].topk(shots, dim=0)
-    own = members[rows.T] * of_support.T.sqrt()[..., None]
-    scatters = own.mT @ own
-    others, step = members[n_support:], -(-COLUMNS // way)
+    scatters, step = means.new_zeros(way, r, r), -(-COLUMNS // way)
+    soft, others = weights[sum(shots) :, :, None], members[sum(shots) :, None]
     for start in range(0, r, step):
         rows, end = slice(start, start + step), min(start + step, r)
-        weighted = (others[:, None, rows] * weights[n_support:, :, None]).flatten(1)
-        scatters[:, rows, :end] += (weighted.T @ others[:, :end]).view(way, -1, end)
+        weighted = (others[..., rows] * soft).flatten(1)
+        scatters[:, rows, :end] = (weighted.T @ others[:, 0, :end]).view(way, -1, end)
+    if shots:
+        of_support, rows = weights[: sum(shots)].topk(max(shots), dim=0)
+        own = members[rows.T] * of_support.T.sqrt()[..., None]
+        scatters.baddbmm_(own.mT, own)
     return scatters.baddbmm_(means[..., None] * -weights.sum(0)[:, None, None], means[:, None])
 
 
@@ -152,12 +159,12 @@ def dense_squared_distances(
 
     Of the covariances, the lower triangles are read.
     """
-    factors = cholesky(covariances)
+    factors, at_once = cholesky(covariances), max(1, NUMBERS // max(1, points.numel()))
     distances = [
-        torch.linalg.solve_triangular(factor, (points - mean).T, upper=False).square().sum(0)
-        for factor, mean in zip(factors, means)
-    ]  # one class at a time: never n × way × r numbers at once
-    return torch.stack(distances, dim=1), 2 * factors.diagonal(dim1=1, dim2=2).log().sum(1)
+        torch.linalg.solve_triangular(factor, (points - mean[:, None]).mT, upper=False).square().sum(1)
+        for factor, mean in zip(factors.split(at_once), means.split(at_once))
+    ]
+    return torch.cat(distances).T.contiguous(), 2 * factors.diagonal(dim1=1, dim2=2).log().sum(1)
 
 
 def squared_euclidean(points: Float[Tensor, "n r"], means: Float[Tensor, "way r"]) -> Float[Tensor, "n way"]:

@@ -51,7 +51,7 @@ class Episode:
             if labels is not None:
                 labels = as_labels(labels, getattr(self, f"{name}_images"), name)
                 object.__setattr__(self, f"{name}_labels", labels)
-        object.__setattr__(self, "way", check_support_labels(self.support_labels))
+        object.__setattr__(self, "way", len(check_support_labels(self.support_labels)))
         unknown = [] if self.query_labels is None else self.query_labels.unique().tolist()
         unknown = [k for k in unknown if not 0 <= k < self.way]
         if unknown:

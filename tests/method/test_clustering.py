@@ -10,7 +10,6 @@ from hypothesis import given, strategies as st
 from oracles import naive_logits, naive_statistics, naive_trajectory
 
 from tcnaps.method import low_rank
-from tcnaps.method.class_statistics import dense_squared_distances
 from tcnaps.method.clustering import class_logits, class_statistics, cluster, one_hot, refinement_steps, trajectory
 from tcnaps.method.head import Head
 
@@ -221,24 +220,6 @@ def test_cluster_stops_where_the_rule_on_the_record_does(limits):
         torch.testing.assert_close(step.logits, record[step.number])
 
 
-def test_dropped_rows_stay_below_rounding():
-    """The rows left out of a class covariance change no distance beyond the bound of `significant_members`."""
-    generator = torch.Generator().manual_seed(0)
-    members = torch.randn(30, 6, generator=generator, dtype=torch.float64)
-    weights = torch.rand(30, 3, generator=generator, dtype=torch.float64)
-    weights[5:] *= 1e-19
-    means, diagonals = members[:3], torch.ones(3, 6, dtype=torch.float64)
-    squared = torch.cdist(members, means).square()
-    assert low_rank.significant_members(squared, weights, diagonals.min()) <= 5
-    distances, determinants = low_rank.squared_distances(members, means, diagonals, members, weights)
-    covariances = torch.stack(
-        [torch.eye(6) + (members - m).T @ ((members - m) * w[:, None]) for m, w in zip(means, weights.T)]
-    )
-    exact, exact_determinants = dense_squared_distances(members, means, covariances.double())
-    torch.testing.assert_close(distances, exact, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(determinants, exact_determinants, rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("n", [4, 10, 30])
 def test_span_coordinates_keep_every_distance(n):
     features = torch.randn(n, 10, generator=torch.Generator().manual_seed(n), dtype=torch.float64)
@@ -284,6 +265,8 @@ def test_bad_input_is_refused_with_the_class_named():
         run(*make_episode(1, 1, 2, 6, 0.5), head=Head(task_covariance_divisor="n-1"))
     with pytest.raises(ValueError, match="identity_weight"):
         Head(identity_weight=0)
+    with pytest.raises(ValueError, match="tolerance is -0.1; it must be between 0 and 1"):
+        Head(tolerance=-0.1)
     for scale in (-1.0, float("inf"), float("nan")):
         with pytest.raises(ValueError, match="scale"):
             Head(scale=scale)

@@ -1,0 +1,138 @@
+"""Distances with axes and images left out against plain ones in float64, on spectra that fall, stay flat, or are odd."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, strategies as st
+
+from tcnaps.method.clustering import cluster, trajectory
+from tcnaps.method.distances import TOLERANCE, squared_distances
+from tcnaps.method.head import Head
+
+SPECTRA = {  # log10 of the variances along 200 axes, the smallest first
+    "falling": torch.linspace(-8, 0.5, 200),
+    "flat": torch.zeros(200),
+    "flat and small": torch.full((200,), -7.0),
+    "one huge direction": torch.cat([torch.linspace(-7, -2, 199), torch.tensor([4.0])]),
+    "a cliff": torch.cat([torch.full((150,), -9.0), torch.full((50,), 0.5)]),
+}
+
+
+def problem(spectrum, way=6, n=80, identity_weight=1.0, seed=0, shots=()):
+    """Points, means, diagonals, members and weights as the refinement loop has them, in float64."""
+    generator = torch.Generator().manual_seed(seed)
+    spread = 10 ** (SPECTRA[spectrum].double() / 2)
+    members = torch.randn(n, 200, generator=generator, dtype=torch.float64) * spread
+    weights = torch.randn(n, way, generator=generator, dtype=torch.float64).mul(3).softmax(1)
+    own = torch.arange(len(shots)).repeat_interleave(torch.tensor(shots, dtype=torch.int64))
+    weights[: len(own)] = torch.eye(way, dtype=torch.float64)[own]
+    counts = weights.sum(0)
+    means = weights.T @ members / counts[:, None]
+    diagonals = members.var(0, correction=0) / (counts[:, None] + 1) + identity_weight
+    points = torch.randn(30, 200, generator=generator, dtype=torch.float64) * spread
+    return points, means, diagonals, members, weights / (counts + 1)
+
+
+def soft_features(way, shots):
+    """Support features, labels and query features whose softmax is .3 to .6 sure, as after meta-training.
+
+    Of 512 directions, some 250 have a variance above 1e-4, 300 above 1e-5.
+    """
+    generator = torch.Generator().manual_seed(0)
+    variances = 10 ** torch.from_numpy(np.interp(range(512), [0, 58, 250, 300, 511], [-0.3, -2, -4, -5, -8])).float()
+    between = {20: 0.3, 50: 0.4}[way]
+    labels, truth = torch.arange(way).repeat_interleave(torch.as_tensor(shots)), torch.arange(way).repeat_interleave(10)
+    classes = torch.cat([labels, truth])
+    centres = between**0.5 * torch.randn(way, 512, generator=generator)
+    features = centres[classes] + (1 - between) ** 0.5 * torch.randn(len(classes), 512, generator=generator)
+    features = features * variances.sqrt() @ torch.linalg.qr(torch.randn(512, 512, generator=generator)).Q
+    return features[: len(labels)], labels, features[len(labels) :]
+
+
+def plainly(points, means, diagonals, members, weights):
+    """Q_k as a matrix, and its inverse."""
+    distances, determinants = [], []
+    for mean, diagonal, own in zip(means, diagonals, weights.T):
+        covariance = diagonal.diag() + ((members - mean).T * own) @ (members - mean)
+        difference = points - mean
+        distances.append((difference @ torch.linalg.inv(covariance) * difference).sum(1))
+        determinants.append(torch.logdet(covariance))
+    return torch.stack(distances, 1), torch.stack(determinants)
+
+
+@pytest.mark.parametrize("shots", [(), (3, 3, 3, 3, 3, 3), (1, 9, 2, 4, 1, 5)], ids=str)
+@pytest.mark.parametrize("n", [40, 300], ids="{} images".format)
+@pytest.mark.parametrize("spectrum", SPECTRA)
+def test_distances_are_those_of_the_matrices(spectrum, n, shots):
+    """With few images by the Woodbury identity, with many by axes."""
+    given = problem(spectrum, n=n, shots=shots)
+    distances, determinants = squared_distances(*given, shots)
+    expected, expected_determinants = plainly(*given)
+    torch.testing.assert_close(distances, expected, rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(determinants, expected_determinants, rtol=1e-9, atol=1e-9)
+
+
+@given(
+    st.sampled_from(list(SPECTRA)),
+    st.sampled_from([1e-3, 1.0, 10.0]),
+    st.floats(1e-7, 0.5),
+    st.integers(20, 300),
+    st.integers(0, 10_000),
+)
+def test_what_axes_left_out_change_is_within_the_bound(spectrum, identity_weight, tolerance, n, seed):
+    """|d² − (p² + q²)| ≤ 2 √ε p q + ε max(p², q²), which is at most (√ε + ε) (p² + q²); log|Q_k| to within ε."""
+    given = problem(spectrum, n=n, identity_weight=identity_weight, seed=seed)
+    distances, determinants = squared_distances(*given, tolerance=tolerance)
+    exact, exact_determinants = plainly(*given)
+    rounding = 1e-7 * exact
+    assert ((distances - exact).abs() <= (tolerance**0.5 + tolerance) * distances + rounding).all()
+    assert ((determinants - exact_determinants).abs() <= tolerance + 1e-7 * exact_determinants.abs()).all()
+
+
+def test_axes_are_left_out_where_the_tolerance_allows_it():
+    """So that the tests of the bound have something to test: a large tolerance shows, and none is exact."""
+    given = problem("falling", n=300)
+    exact = plainly(*given)[0]
+    errors = [(squared_distances(*given, tolerance=t)[0] - exact).abs().max() for t in (0, 1e-4, 1e-2, 0.3)]
+    assert errors[0] < 1e-9 and (torch.tensor(errors).diff() > 0).all()
+
+
+def test_images_that_hardly_count_are_left_out_without_a_trace():
+    points, means, diagonals, members, weights = problem("flat", n=60)
+    weights[5:] *= 1e-19
+    distances, determinants = squared_distances(points, means, diagonals, members, weights)
+    expected, expected_determinants = plainly(points, means, diagonals, members, weights)
+    torch.testing.assert_close(distances, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(determinants, expected_determinants, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{}, {"log_determinant": True, "scale": 0.5}], ids=str)
+@pytest.mark.parametrize("identity_weight", [1e-3, 1.0, 10.0])
+@pytest.mark.parametrize("setting", [(20, 10), (20, tuple(range(1, 21))), (50, 2)], ids=str)
+def test_soft_features_have_the_labels_and_steps_of_float64(setting, identity_weight, options):
+    """In float32, whose own error is what no axis left out gives."""
+    support, labels, query = soft_features(*setting)
+    head, whole = (Head(identity_weight=identity_weight, tolerance=t, **options) for t in (None, 0))
+    exact = trajectory(support.double(), labels, query.double(), head=head, steps=4)
+    ours, own = (trajectory(support, labels, query, head=h, steps=4).double() for h in (head, whole))
+    assert torch.equal(ours.argmax(2), exact.argmax(2))
+    assert (
+        cluster(support, labels, query, head=head).number
+        == cluster(support.double(), labels, query.double(), head=head).number
+    )
+    assert (ours - exact).abs().max() <= 4 * (own - exact).abs().max()
+    assert TOLERANCE[torch.float64] < TOLERANCE[torch.float32] < 1e-4
+
+
+def test_one_huge_direction_keeps_float32s_accuracy():
+    """Between the classes of one episode: their means lie far apart there, images of a class close together."""
+    support, labels, query = soft_features(20, 10)
+    direction = torch.nn.functional.normalize(torch.randn(512, generator=torch.Generator().manual_seed(1)), dim=0)
+    places = torch.arange(20.0).repeat_interleave(10)
+    for shift in (1.0, 15.0):
+        moved = [x + shift * places[:, None] * direction for x in (support, query)]
+        exact = trajectory(moved[0].double(), labels, moved[1].double(), steps=4)
+        ours = trajectory(moved[0], labels, moved[1], steps=4).double()
+        assert torch.equal(ours.argmax(2), exact.argmax(2))
+        assert (ours - exact).abs().max() < 1e-5 * exact.abs().max()
