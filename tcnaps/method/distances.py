@@ -14,7 +14,8 @@ from torch import Tensor
 
 TOLERANCE = {torch.float32: 3e-5, torch.float64: 1e-12}  # the largest that costs no accuracy beyond rounding
 FEW = 128  # axes, up to which it is faster to keep them all
-COLUMNS, NUMBERS = 512, 2**17  # of a matrix product, and of solutions at a time: they stay in a processor's cache
+COLUMNS = 512  # of a matrix product: enough for its best speed
+IN_CACHE = 2**20  # numbers that are worked on at a time: a processor's cache holds them
 
 
 def squared_distances(
@@ -36,32 +37,28 @@ def squared_distances(
         shots: how many members, from the first, count in one class each: so many of each class.
         tolerance: see `axes_to_leave_out`; None is `TOLERANCE`.
     """
-    from_means = squared_euclidean(members, means)
-    numbers = [significant_members(from_means, weights, diagonals.min())]
-    if means.shape[1] <= FEW:
-        shots = ()
+    from_means, few = squared_euclidean(members, means), means.shape[1] <= FEW
+    count = significant_members(from_means, weights, diagonals.min())
+    if few:
+        left_out = torch.zeros_like(count)
     else:
         tolerance = TOLERANCE[points.dtype] if tolerance is None else tolerance
-        numbers.append(axes_to_leave_out(points, means, diagonals, members, weights, tolerance))
-    count, *left_out = torch.stack(numbers).tolist()  # a GPU is waited for once
-    if any(left_out):
-        outer, inner = slice(*left_out), slice(*left_out, None)
-        outside = _diagonal_distances(points[:, outer], means[:, outer], 1 / diagonals[:, outer])
-        outside_determinants = diagonals[:, outer].log().sum(1)
-        points, means, diagonals, members = (part[:, inner] for part in (points, means, diagonals, members))
-    n, a = points.shape
+        left_out = axes_to_leave_out(points, means, diagonals, members, weights, tolerance)
+    count, left_out = torch.stack([count, left_out]).tolist()  # a GPU is waited for once
+    outer, inner = slice(left_out), slice(left_out, None)
+    kept = [part[:, inner] for part in (points, means, diagonals, members)]
+    n, a = kept[0].shape
     by_images = count * a * (n + count) + count**3 / 6 + count**2 * n / 2
     by_axes = (max(shots, default=0) + (len(members) - sum(shots) + n) / 2 + a / 6) * a**2
     if by_images < by_axes:
-        x = _largest_rows(members, means, weights, from_means, count)
-        distances, log_determinants = low_rank_squared_distances(points, means, diagonals, x)
+        x = _largest_rows(kept[3], kept[1], weights, from_means, count)
+        distances, log_determinants = low_rank_squared_distances(*kept[:3], x)
     else:
-        covariances = class_scatters(members, means, weights, shots)
-        covariances.diagonal(dim1=1, dim2=2).add_(diagonals)
-        distances, log_determinants = dense_squared_distances(points, means, covariances)
-    if any(left_out):
-        return distances + outside, log_determinants + outside_determinants
-    return distances, log_determinants
+        distances, log_determinants = _by_axes(*kept, weights, () if few else shots)
+    if left_out == 0:
+        return distances, log_determinants
+    outside = _diagonal_distances(points[:, outer], means[:, outer], 1 / diagonals[:, outer])
+    return distances + outside, log_determinants + diagonals[:, outer].log().sum(1)
 
 
 def axes_to_leave_out(
@@ -82,7 +79,8 @@ def axes_to_leave_out(
     scatters = weights.T @ members.square() - weights.sum(0)[:, None] * means.square()
     shares = (scatters.clamp_min(0) / diagonals).cumsum(1).amax(0)
     floor = diagonals.amin(0)
-    farthest = sum((z.square() / floor).cumsum(1).amax(0).sqrt() for z in (points, means))  # at least q
+    images_and_means = torch.cat([points, means])
+    farthest = sum((z.square() / floor).cumsum(1).amax(0).sqrt() for z in (images_and_means, means))  # at least q
     return ((shares <= tolerance) & (shares.sqrt() * farthest <= tolerance)).sum()
 
 
@@ -126,6 +124,18 @@ def low_rank_squared_distances(
     return distances, diagonals.log().sum(1) + 2 * factor.diagonal(dim1=1, dim2=2).log().sum(1)
 
 
+def _by_axes(points, means, diagonals, members, weights, shots) -> tuple[Tensor, Tensor]:
+    """From every Q_k as a matrix, of as many classes at a time as a processor's cache holds."""
+    found, at_once = [], max(1, IN_CACHE // max(1, means.shape[1] ** 2))
+    for start in range(0, len(means), at_once):
+        classes = slice(start, start + at_once)
+        covariances = class_scatters(members, means[classes], weights[:, classes], shots)
+        covariances.diagonal(dim1=1, dim2=2).add_(diagonals[classes])
+        found.append(dense_squared_distances(points, means[classes], covariances))
+    distances, log_determinants = zip(*found)
+    return torch.cat(distances, dim=1), torch.cat(log_determinants)
+
+
 def class_scatters(
     members: Float[Tensor, "m r"],
     means: Float[Tensor, "way r"],
@@ -159,7 +169,7 @@ def dense_squared_distances(
 
     Of the covariances, the lower triangles are read.
     """
-    factors, at_once = cholesky(covariances), max(1, NUMBERS // max(1, points.numel()))
+    factors, at_once = cholesky(covariances), max(1, IN_CACHE // 8 // max(1, points.numel()))
     distances = [
         torch.linalg.solve_triangular(factor, (points - mean[:, None]).mT, upper=False).square().sum(1)
         for factor, mean in zip(factors.split(at_once), means.split(at_once))
