@@ -1,11 +1,13 @@
 """What is timed. Each row names its implementations; all are compared with the last."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 import direct
 import direct_model
+import features
 import torch
 from torch.nn import functional as F
 
@@ -94,6 +96,10 @@ def contents(task: Episode) -> tuple:
 
 def labels(ours: torch.Tensor, other: torch.Tensor) -> dict[str, float]:
     return {"same labels": (ours == other).double().mean().item()}
+
+
+def labels_and_steps(ours: tuple[torch.Tensor, int], other: tuple[torch.Tensor, int]) -> dict[str, float]:
+    return labels(ours[0], other[0]) | {"same steps": float(ours[1] == other[1])}
 
 
 def numbers(ours: torch.Tensor, other: torch.Tensor) -> dict[str, float]:
@@ -235,32 +241,35 @@ def variant_rows(size: int) -> Iterator[Row]:
 
 
 def clustering_rows(size: int) -> Iterator[Row]:
-    """The clustering alone, on 512 features of Gaussian classes with a few dominant directions, as features have."""
-    for separation in (1.0, 0.3):
-        for name, (way, shot) in CLUSTERING.items():
+    """The clustering alone: on synthetic features, and on those of the built-in study's model where it is trained."""
+    kinds = {"": features.apart, ", diffuse": features.diffuse, ", soft": features.soft}
+    if features.trained():
+        kinds[", meta-trained"] = features.meta_trained
+    else:
+        print("Without features of a meta-trained model: run `make figures` first.", file=sys.stderr)
+    for kind, draw in kinds.items():
+        for name, setting in CLUSTERING.items():
 
-            def ours(way=way, shot=shot, separation=separation):
-                data = features(way, shot, separation, seed=way + shot)
-                return lambda: cluster(*data, minimum=MINIMUM, maximum=MAXIMUM).labels
+            def ours(draw=draw, setting=setting):
+                data = draw(*setting)
 
-            def other(way=way, shot=shot, separation=separation):
-                data = features(way, shot, separation, seed=way + shot)
-                return lambda: direct.cluster(*data, MINIMUM, MAXIMUM)[0].argmax(1)
+                def call():
+                    step = cluster(*data, minimum=MINIMUM, maximum=MAXIMUM)
+                    return step.labels, step.number
 
-            kind = "" if separation == 1 else ", diffuse"
-            yield Row(name + kind, {"float32": ours, "direct": other}, labels, inner=20 if way == 5 else 5)
+                return call
 
+            def other(draw=draw, setting=setting):
+                data = draw(*setting)
 
-def features(way: int, shot: int, separation: float, seed: int, d: int = 512, queries: int = 10) -> tuple:
-    """Support features, labels and query features."""
-    generator = torch.Generator().manual_seed(seed)
-    spread = torch.logspace(0.5, -1, d)
-    centres = separation * spread * torch.randn(way, d, generator=generator)
+                def call():
+                    logits, steps = direct.cluster(*data, MINIMUM, MAXIMUM)
+                    return logits.argmax(1), steps
 
-    def draw(n):
-        return torch.cat([centre + spread * torch.randn(n, d, generator=generator) for centre in centres])
+                return call
 
-    return draw(shot), torch.arange(way).repeat_interleave(shot), draw(queries)
+            inner = 20 if setting[0] == 5 else 5
+            yield Row(name + kind, {"float32": ours, "direct": other}, labels_and_steps, inner)
 
 
 GROUPS = {

@@ -3,8 +3,8 @@
 Three facts carry it. (1) All means and images lie in the affine span of the episode's N features, and every class
 covariance is identity_weight · I outside of it: r = min(N, d) coordinates give identical distances. (2) In the axes
 that diagonalise the task covariance Σ, the part of Q_k that all classes share up to a factor,
-D_k = (1 − λ_k) Σ + identity_weight · I, is diagonal. (3) The rest, λ_k Σ_k, has few rows, one for each image that counts
-in class k, or few axes that matter, since Σ_k ≼ (N / n_k) Σ: `tcnaps.method.distances` makes use of either.
+D_k = (1 − λ_k) Σ + identity_weight · I, is diagonal. (3) The rest, λ_k Σ_k, has few rows, one for each image that
+counts in class k, or few axes that matter, since Σ_k ≼ (N / n_k) Σ: `tcnaps.method.distances` makes use of either.
 """
 
 from dataclasses import replace
@@ -27,7 +27,10 @@ class LowRank:
     def __init__(self, samples: Samples, head: Head):
         n, d = samples.features.shape
         self.few = n < min(d, FEW)
-        coordinates = principal_coordinates(samples.features) if self.few else span_coordinates(samples.features)
+        if self.few:
+            coordinates = principal_coordinates(samples.features)
+        else:  # after ReLU, some features may be 0 in every image
+            coordinates = span_coordinates(samples.features[:, (samples.features != samples.features[0]).any(0)])
         self.samples, self.outside = samples.at(coordinates), d - coordinates.shape[1]
         self.head = replace(head, class_covariance_divisor="n")  # all but the released rule of step 0
 
@@ -127,5 +130,9 @@ def principal_coordinates(features: Float[Tensor, "n d"]) -> Float[Tensor, "n n"
 def principal_axes(points: Float[Tensor, "m r"], divisor: int) -> tuple[Float[Tensor, "r r"], Float[Tensor, "r"]]:
     """Rotation to the axes of the points' covariance, and the variances along them (scatter / `divisor`)."""
     centred = points - points.mean(0)
-    variances, rotation = torch.linalg.eigh(centred.T @ centred / divisor)
+    covariance = centred.T @ centred / divisor
+    try:
+        variances, rotation = torch.linalg.eigh(covariance)
+    except torch.linalg.LinAlgError:  # in float32 it may not converge where many features are 0 in every image
+        variances, rotation = (part.to(points.dtype) for part in torch.linalg.eigh(covariance.double()))
     return rotation, variances.clamp_min(0)

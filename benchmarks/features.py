@@ -1,0 +1,60 @@
+"""Features to cluster: synthetic ones of several kinds, and those of the built-in study's model where it is trained."""
+
+import numpy as np
+import torch
+
+from tcnaps.config import load_study
+from tcnaps.config.settings import FixedProtocol
+from tcnaps.datasets import open_split
+from tcnaps.episodes.loading import load_episode
+from tcnaps.episodes.sampling import draw_episode
+from tcnaps.training.checkpoints import checkpoint_folder, load_model
+
+D, QUERIES = 512, 10  # dimensions, and query images per class
+STUDY, TRAINING = load_study("configs/miniature.yaml"), "support_and_query"
+
+
+def apart(way: int, shot: int, separation: float = 1.0) -> tuple:
+    """Support features, labels and query features of Gaussian classes with a few dominant directions."""
+    generator = torch.Generator().manual_seed(way + shot)
+    spread = torch.logspace(0.5, -1, D)
+    centres = separation * spread * torch.randn(way, D, generator=generator)
+
+    def draw(n):
+        return torch.cat([centre + spread * torch.randn(n, D, generator=generator) for centre in centres])
+
+    return draw(shot), torch.arange(way).repeat_interleave(shot), draw(QUERIES)
+
+
+def diffuse(way: int, shot: int) -> tuple:
+    """The same closer together."""
+    return apart(way, shot, 0.3)
+
+
+def soft(way: int, shot: int) -> tuple:
+    """As after meta-training: a confidence of .4 to .7, and half of the variances below 1e-4 of identity_weight."""
+    generator = torch.Generator().manual_seed(way + shot)
+    logarithms = np.interp(range(D), [0, 58, 250, 300, 511], [-0.3, -2, -4, -5, -8])
+    deviations = torch.from_numpy(10 ** (logarithms / 2)).float()
+    rotation = torch.linalg.qr(torch.randn(D, D, generator=generator)).Q
+    between = {5: 0.1, 20: 0.3, 50: 0.4}[way]  # of the variance
+    centres = between**0.5 * torch.randn(way, D, generator=generator)
+
+    def draw(n):
+        within = (1 - between) ** 0.5 * torch.randn(way * n, D, generator=generator)
+        return (centres.repeat_interleave(n, 0) + within) * deviations @ rotation
+
+    return draw(shot), torch.arange(way).repeat_interleave(shot), draw(QUERIES)
+
+
+@torch.no_grad()
+def meta_trained(way: int, shot: int) -> tuple:
+    """Features of characters that the built-in study's model has not seen."""
+    source = open_split(STUDY, "glyphs", "test")
+    draw = draw_episode(source, FixedProtocol(way=way, shot=shot), STUDY.seed, 0)
+    return load_model(STUDY, TRAINING).features(load_episode(source, draw))[:3]
+
+
+def trained() -> bool:
+    """Whether there is a meta-trained model."""
+    return (checkpoint_folder(STUDY) / f"{TRAINING}.safetensors").exists()
