@@ -1,4 +1,4 @@
-"""Distances with axes and images left out against plain ones in float64, on spectra that fall, stay flat, or are odd."""
+"""Distances with axes and images left out against plain ones in float64, on spectra that fall, stay flat or are odd."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,9 @@ import torch
 from hypothesis import given, strategies as st
 
 from tcnaps.method.clustering import cluster, trajectory
-from tcnaps.method.distances import TOLERANCE, squared_distances
+from tcnaps.method.distances import squared_distances
 from tcnaps.method.head import Head
+from tcnaps.method.stopping import stopping_step
 
 SPECTRA = {  # log10 of the variances along 200 axes, the smallest first
     "falling": torch.linspace(-8, 0.5, 200),
@@ -107,22 +108,18 @@ def test_images_that_hardly_count_are_left_out_without_a_trace():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"log_determinant": True, "scale": 0.5}], ids=str)
 @pytest.mark.parametrize("identity_weight", [1e-3, 1.0, 10.0])
-@pytest.mark.parametrize("setting", [(20, 10), (20, tuple(range(1, 21))), (50, 2)], ids=str)
-def test_soft_features_have_the_labels_and_steps_of_float64(setting, identity_weight, options):
+@pytest.mark.parametrize("setting", [(20, 10), (20, tuple(range(1, 21))), (50, 2)], ids=["equal", "unequal", "many"])
+def test_soft_features_have_the_labels_and_steps_of_float64(setting, identity_weight):
     """In float32, whose own error is what no axis left out gives."""
     support, labels, query = soft_features(*setting)
-    head, whole = (Head(identity_weight=identity_weight, tolerance=t, **options) for t in (None, 0))
-    exact = trajectory(support.double(), labels, query.double(), head=head, steps=4)
+    in_float64 = support.double(), labels, query.double()
+    head, whole = (Head(identity_weight=identity_weight, tolerance=t) for t in (None, 0))
+    exact = trajectory(*in_float64, head=head, steps=4)
     ours, own = (trajectory(support, labels, query, head=h, steps=4).double() for h in (head, whole))
     assert torch.equal(ours.argmax(2), exact.argmax(2))
-    assert (
-        cluster(support, labels, query, head=head).number
-        == cluster(support.double(), labels, query.double(), head=head).number
-    )
-    assert (ours - exact).abs().max() <= 4 * (own - exact).abs().max()
-    assert TOLERANCE[torch.float64] < TOLERANCE[torch.float32] < 1e-4
+    assert cluster(support, labels, query, head=head).number == stopping_step(exact.argmax(2).numpy(), 2, 4)
+    assert (ours - exact).abs().max() <= 3 * (own - exact).abs().max()
 
 
 def test_one_huge_direction_keeps_float32s_accuracy():
@@ -136,3 +133,21 @@ def test_one_huge_direction_keeps_float32s_accuracy():
         ours = trajectory(moved[0], labels, moved[1], steps=4).double()
         assert torch.equal(ours.argmax(2), exact.argmax(2))
         assert (ours - exact).abs().max() < 1e-5 * exact.abs().max()
+
+
+@pytest.mark.parametrize("converges", [True, False])
+def test_features_that_are_0_in_every_image_change_nothing(converges, monkeypatch):
+    """As after ReLU. In float32 the eigenvectors may then not be found, and are found in float64."""
+    support, labels, query = soft_features(20, 10)
+    support, query = support[:, :260], query[:, :260]
+    padded = [torch.cat([x[:, :9], torch.zeros(len(x), 300), x[:, 9:]], dim=1) for x in (support, query)]
+    expected = trajectory(support, labels, query, steps=3)
+    find = torch.linalg.eigh
+
+    def eigh(matrix):
+        if matrix.dtype == torch.float32 and not converges:
+            raise torch.linalg.LinAlgError("failed to converge")
+        return find(matrix)
+
+    monkeypatch.setattr(torch.linalg, "eigh", eigh)
+    torch.testing.assert_close(trajectory(padded[0], labels, padded[1], steps=3), expected, rtol=1e-5, atol=1e-4)
