@@ -149,6 +149,9 @@ def class_scatters(
     |μ_k|² is at most N (n_k + 1) / n_k.
     """
     way, r = means.shape
+    if weights.numel() * r <= IN_CACHE // 8:
+        x = (members - means[:, None]) * weights.T.sqrt()[..., None]
+        return x.mT @ x
     scatters, step = means.new_zeros(way, r, r), -(-COLUMNS // way)
     soft, others = weights[sum(shots) :, :, None], members[sum(shots) :, None]
     for start in range(0, r, step):
