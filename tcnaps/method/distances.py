@@ -46,15 +46,15 @@ def squared_distances(
         left_out = axes_to_leave_out(points, means, diagonals, members, weights, tolerance)
     count, left_out = torch.stack([count, left_out]).tolist()  # a GPU is waited for once
     outer, inner = slice(left_out), slice(left_out, None)
-    kept = [part[:, inner] for part in (points, means, diagonals, members)]
-    n, a = kept[0].shape
+    z, mu, d, of_class = (part[:, inner] for part in (points, means, diagonals, members))
+    n, a = z.shape
     by_images = count * a * (n + count) + count**3 / 6 + count**2 * n / 2
     by_axes = (max(shots, default=0) + (len(members) - sum(shots) + n) / 2 + a / 6) * a**2
     if by_images < by_axes:
-        x = _largest_rows(kept[3], kept[1], weights, from_means, count)
-        distances, log_determinants = low_rank_squared_distances(*kept[:3], x)
+        x = _largest_rows(of_class, mu, weights, from_means, count)
+        distances, log_determinants = low_rank_squared_distances(z, mu, d, x)
     else:
-        distances, log_determinants = _by_axes(*kept, weights, () if few else shots)
+        distances, log_determinants = _by_axes(z, mu, d, of_class, weights, () if few else shots)
     if left_out == 0:
         return distances, log_determinants
     outside = _diagonal_distances(points[:, outer], means[:, outer], 1 / diagonals[:, outer])
@@ -159,8 +159,8 @@ def class_scatters(
         weighted = (others[..., rows] * soft).flatten(1)
         scatters[:, rows, :end] = (weighted.T @ others[:, 0, :end]).view(way, -1, end)
     if shots:
-        of_support, rows = weights[: sum(shots)].topk(max(shots), dim=0)
-        own = members[rows.T] * of_support.T.sqrt()[..., None]
+        of_support, images = weights[: sum(shots)].topk(max(shots), dim=0)
+        own = members[images.T] * of_support.T.sqrt()[..., None]
         scatters.baddbmm_(own.mT, own)
     return scatters.baddbmm_(means[..., None] * -weights.sum(0)[:, None, None], means[:, None])
 

@@ -25,12 +25,13 @@ class LowRank:
     """A strategy for the refinement loop: a class is an update of a diagonal, of low rank or in few axes."""
 
     def __init__(self, samples: Samples, head: Head):
-        n, d = samples.features.shape
+        features = samples.features
+        n, d = features.shape
         self.few = n < min(d, FEW)
         if self.few:
-            coordinates = principal_coordinates(samples.features)
+            coordinates = principal_coordinates(features)
         else:  # after ReLU, some features may be 0 in every image
-            coordinates = span_coordinates(samples.features[:, (samples.features != samples.features[0]).any(0)])
+            coordinates = span_coordinates(features[:, (features != features[0]).any(0)])
         self.samples, self.outside = samples.at(coordinates), d - coordinates.shape[1]
         self.head = replace(head, class_covariance_divisor="n")  # all but the released rule of step 0
 

@@ -49,14 +49,6 @@ def test_values_and_gradients_are_autograds(n_films, shortcut, stride, channels_
         torch.testing.assert_close(own, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_gradients_are_those_of_finite_differences():
-    x, weight, bias, gamma, beta, shortcut, stride = parts(shortcut=True, stride=2)
-    inputs = (x, gamma, beta, shortcut)
-    assert torch.autograd.gradcheck(
-        lambda x, gamma, beta, shortcut: ours(x, weight, bias, gamma, beta, shortcut, stride), inputs
-    )
-
-
 def test_images_that_need_no_gradient_get_none():
     x, *rest = parts()
     y = ours(x.detach(), *rest)
