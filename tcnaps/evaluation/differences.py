@@ -91,6 +91,7 @@ def cost_of_differences(
     evaluations: Sequence[str],
     device: torch.device | str = "cpu",
     workers: int = 0,
+    episodes: int | None = None,
 ) -> pd.DataFrame:
     """The change in accuracy, on the same episodes, when a switch is turned to its other side.
 
@@ -98,6 +99,8 @@ def cost_of_differences(
 
     Args:
         workers: processes that read images ahead; see `tcnaps.episodes.loading`. They change nothing else.
+        episodes: of the meta-trainings that a switch needs, and of one with no switch turned, which they are compared
+            with. Default: the study's own number, and its own weights to compare with.
 
     Returns:
         One row per difference, evaluation and variant: row, label, trains, evaluation, variant, difference (switched
@@ -116,14 +119,20 @@ def cost_of_differences(
         table = pd.concat(found, ignore_index=True)
         return episode_accuracies(variant_predictions(table, names, *other.refinement.limits))
 
-    plain = accuracies_of(study, variants)
+    plain = short = accuracies_of(study, variants)
+    shorter = study
+    if episodes is not None and (trained := [d for d in differences if d.trains != "nothing"]):
+        shorter = switched(study, {"meta_training": {"episodes": episodes}})
+        names = tuple(dict.fromkeys(name for d in trained for name in d.variants))
+        none = Difference(None, "none", {}, "adaptation", names)
+        short = accuracies_of(_trained(shorter, none, device, workers), names)
     frames = []
     for difference in (bar := tqdm(differences, desc="differences", unit="switch")):
         bar.set_postfix_str(difference.label, refresh=False)
-        other = _trained(study, difference, device, workers)
-        accuracies = accuracies_of(other, difference.variants)
+        own, compared = (study, plain) if difference.trains == "nothing" else (shorter, short)
+        accuracies = accuracies_of(_trained(own, difference, device, workers), difference.variants)
         for variant in difference.variants:
-            a, b = (frame[frame["variant"] == variant] for frame in (accuracies, plain))
+            a, b = (frame[frame["variant"] == variant] for frame in (accuracies, compared))
             averages = domain_averages(paired_episodes(a, b), ["evaluation"], "difference")
             kept = averages[averages["domain"] == "all"]
             facts = {"row": difference.row, "label": difference.label, "trains": difference.trains, "variant": variant}

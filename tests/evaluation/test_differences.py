@@ -72,6 +72,12 @@ def test_retrained_weights_lie_apart_and_are_found_again(study, monkeypatch):
         study.results_folder / "differences/two-layers/checkpoints/support_and_query.safetensors", ""
     )
     assert "task_encoder.lstm.weight_ih_l1" in weights
+    shorter = cost_of_differences(study, [NOTHING, PENALTY], ["5-way-1-shot"], episodes=4)
+    assert (shorter["difference"][:1] == 0).all() and shorter["trains"].iloc[-1] == "adaptation"
+    for name in ("none", "penalty"):
+        path = study.results_folder / f"differences/{name}/checkpoints/support_and_query.safetensors"
+        assert checkpoints.load(path, "")[1]["log"][-1]["episode"] == 4
+    cost_of_differences(study, [PENALTY], ["5-way-1-shot"])  # of the study's own length again
     for module, name in ((meta_training, "episode_loss"), (pretraining, "augment")):
         monkeypatch.setattr(module, name, lambda *a, **k: pytest.fail("trained again"))
     pd.testing.assert_frame_equal(cost_of_differences(study, [PENALTY, LAYERS, RANGE], ["5-way-1-shot"]), costs)
