@@ -35,3 +35,8 @@ def test_the_readmes_python_runs():
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             exec(re.sub(f"^{indent}", "", block, flags=re.MULTILINE), {})
         assert printed.getvalue().strip()
+
+
+def test_the_readmes_claims_are_those_of_the_results():
+    block = re.search(r"<!-- claims -->\n(.*?)<!-- end -->", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert block[1] == (ROOT / "results/miniature/claims.md").read_text()
