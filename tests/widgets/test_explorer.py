@@ -16,6 +16,7 @@ from PIL import Image
 from small_study import blobs, small_study
 from synthetic_rows import synthetic_rows
 
+from tcnaps.config import UserError
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation.result_files import load_rows, needed_trainings, rows_file, write_rows
 from tcnaps.widgets import episode_table, explorer, explorer_data, explorer_html, explorer_widget
@@ -95,9 +96,10 @@ def check_all(widget):
 def test_the_first_display_is_complete_when_the_cell_ends(study):
     widget = explorer(study)
     check_all(widget)
+    assert widget.variants == ("Transductive", "FEOT")  # the same networks, with and without refinement
     assert widget.row["gain"] == widget.table["gain"].max()
     assert widget.controls["step"].value == widget.row["step"] and widget.controls["step"].max == 4
-    assert widget._style_sheet.value.count("data:image/png;base64,") > len(widget.own["Simple"])
+    assert widget._style_sheet.value.count("data:image/png;base64,") > len(widget.own["FEOT"])
     assert widget.controls["tabs"].titles == explorer_widget.TABS
 
 
@@ -223,11 +225,15 @@ def test_what_was_chosen_stays_when_the_cell_runs_again(study):
 
 def test_wrong_names_are_refused(study):
     for arguments, message in {
-        ("varied",): "no evaluation 'varied'. Those that serve Transductive and Simple are: variable",
-        ("5-way-1-shot",): "no evaluation '5-way-1-shot'. Those that serve Transductive and Simple are: variable",
+        ("varied",): "no evaluation of Transductive and FEOT named 'varied'; did you mean 'variable'",
+        (
+            "5-way-1-shot",
+            "Transductive",
+            "Simple",
+        ): "no evaluation of Transductive and Simple named '5-way-1-shot'; known: variable",
         (None, "Transductiv"): "no variant 'Transductiv'",
-        (None, "GMM"): "No evaluation of study 'small' serves GMM and Simple",
-        (None, "Simple"): "Simple can't be compared with itself",
+        (None, "GMM"): "No evaluation of study 'small' serves GMM and FEOT",
+        (None, "FEOT"): "FEOT can't be compared with itself",
     }.items():
         with pytest.raises(ValueError, match=message):
             explorer(study, *arguments)
@@ -278,8 +284,25 @@ def test_the_stepper_opens_below_with_this_episode(study, monkeypatch):
     bar, opened = widget._below.children
     assert opened.place == ("Transductive", "variable", "others", 3)
     assert "Transductive, variable, others, episode 3" in bar.children[0].value
+    assert "scrollIntoView" in bar.children[0].value and "Episode 3 is open in the stepper" in widget._opened.value
     widget.controls["close"].click()
-    assert not widget._below.children
+    assert not widget._below.children and widget._opened.value == ""
+
+
+def test_another_evaluations_list_is_shown_from_its_top(study):
+    widget = explorer(study)
+    places = [value for _, value in widget.controls["episodes"].options]
+    set_to(widget, episodes=[place for place in places if place[0] == "blobs"][-1], evaluation="5-way-1-shot")
+    assert widget.controls["episodes"].index == 0
+    check_all(widget)
+
+
+def test_without_results_a_box_says_what_to_do(study, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    widget = explorer(small_study(name="empty"))
+    assert isinstance(widget.notice.error, UserError) and not widget.listed.size
+    for needed in ("has no rows yet", "make figures", "minutes"):
+        assert needed in widget.notice.value
 
 
 def test_names_of_any_kind_are_shown_as_they_are():
