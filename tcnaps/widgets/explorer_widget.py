@@ -8,22 +8,7 @@ import pandas as pd
 
 from tcnaps.config import Study, UserError
 from tcnaps.evaluation.result_files import load_rows, needed_trainings
-from tcnaps.widgets import episode_table, explorer_data, explorer_html
-from tcnaps.widgets.widget_base import (
-    StudyWidget,
-    button,
-    keys_and_look,
-    menu,
-    offer,
-    range_slider,
-    refit,
-    row,
-    shown_again,
-    slider,
-    styled,
-    text,
-    words,
-)
+from tcnaps.widgets import episode_table, explorer_data, explorer_html, widget_base as ui
 
 SETTINGS = ("evaluation", "better", "than", "limits")  # the controls that choose what is compared
 MOST_LISTED = 500  # episodes in the list; the filters reach the others
@@ -56,10 +41,10 @@ def explorer(
     evaluation = possible[0] if evaluation is None else evaluation
     explorer_data.one_of(f"evaluation of {better} and {than} named", evaluation, possible)
     _check_different(better, than)
-    return shown_again(Explorer, study, evaluation, better, than, stamp=explorer_data.results_stamp(study))
+    return ui.shown_again(Explorer, study, evaluation, better, than, stamp=explorer_data.results_stamp(study))
 
 
-class Explorer(StudyWidget):
+class Explorer(ui.StudyWidget):
     """See `explorer`. A new one shows nothing before `load`.
 
     Attributes:
@@ -106,9 +91,11 @@ class Explorer(StudyWidget):
             self.table = explorer_data.episodes(self._rows, better, than, limits)
         self._settings = settings
         with self.quietly():
-            offer(self.controls["dataset"], explorer_data.dataset_filters(self.table))
-            refit(self.controls["ways"], int(self.table["way"].min()), int(self.table["way"].max()))
-            refit(self.controls["shots"], int(self.table["lowest_shot"].min()), int(self.table["highest_shot"].max()))
+            ui.offer(self.controls["dataset"], explorer_data.dataset_filters(self.table))
+            ui.refit(self.controls["ways"], int(self.table["way"].min()), int(self.table["way"].max()))
+            ui.refit(
+                self.controls["shots"], int(self.table["lowest_shot"].min()), int(self.table["highest_shot"].max())
+            )
         self._filter()
 
     def hide(self) -> None:
@@ -128,21 +115,23 @@ class Explorer(StudyWidget):
         study, rule = self.study, self.study.refinement
         variants = explorer_data.variants_of(study.evaluations[evaluation].trainings)
         controls = {
-            "evaluation": menu("Evaluation", 330, list(study.evaluations), evaluation),
-            "better": menu("Gain of", 190, variants, better),
-            "than": menu("over", 170, variants, than),
-            "limits": range_slider("Stopping rule: minimum, maximum", 460, 0, rule.recorded_steps, rule.limits),
-            "sort": menu("Sort", 300, list(explorer_data.SORTS)),
-            "dataset": menu("Dataset", 260, [("All datasets", ("domain", "all"))]),
-            "ways": range_slider("Way", 240, 0, 1, (0, 1)),
-            "shots": range_slider("A class with shot", 320, 0, 1, (0, 1)),
-            "episodes": styled(ipywidgets.Select(options=(), rows=9), "", None),
-            "variant": menu("Predictions of", 215, [better, than]),
-            "step": slider("Refinement step", 305, 0, 1, 0, live=True),
-            "stop": button("Where it stops", 120),
-            "open": button("Open in the stepper", 155),
-            "close": button("Close", 100),
-            "tabs": ipywidgets.Tab([text("tcnaps-sheet"), text("tcnaps-confusion")], titles=TABS, selected_index=0),
+            "evaluation": ui.menu("Evaluation", 330, list(study.evaluations), evaluation),
+            "better": ui.menu("Gain of", 190, variants, better),
+            "than": ui.menu("over", 170, variants, than),
+            "limits": ui.range_slider("Stopping rule: minimum, maximum", 460, 0, rule.recorded_steps, rule.limits),
+            "sort": ui.menu("Sort", 300, list(explorer_data.SORTS)),
+            "dataset": ui.menu("Dataset", 260, [("All datasets", ("domain", "all"))]),
+            "ways": ui.range_slider("Way", 240, 0, 1, (0, 1)),
+            "shots": ui.range_slider("A class with shot", 320, 0, 1, (0, 1)),
+            "episodes": ui.styled(ipywidgets.Select(options=(), rows=9), "", None),
+            "variant": ui.menu("Predictions of", 215, [better, than]),
+            "step": ui.slider("Refinement step", 305, 0, 1, 0, live=True),
+            "stop": ui.button("Where it stops", 120),
+            "open": ui.button("Open in the stepper", 155),
+            "close": ui.button("Close", 100),
+            "tabs": ipywidgets.Tab(
+                [ui.text("tcnaps-sheet"), ui.text("tcnaps-confusion")], titles=TABS, selected_index=0
+            ),
         }
         self.add(controls, TOOLTIPS)
 
@@ -150,18 +139,18 @@ class Explorer(StudyWidget):
         c = self.controls
         self._style_sheet = ipywidgets.HTML(layout={"height": "0px", "margin": "0px"})
         self._header = ipywidgets.HTML()
-        self._count, self._status, self._opened = (text(f"tcnaps-{name}") for name in ("count", "status", "opened"))
+        self._count, self._status, self._opened = (ui.text(f"tcnaps-{name}") for name in ("count", "status", "opened"))
         self._sheet, self._confusion = c["tabs"].children
         for page in c["tabs"].children:  # wide tables scroll in themselves
             page.layout.width = "100%"
         self._below = ipywidgets.VBox([])
-        look_at = row(c["variant"], c["step"], c["stop"], c["open"], self._opened)
+        look_at = ui.row(c["variant"], c["step"], c["stop"], c["open"], self._opened)
         self._details = ipywidgets.VBox([self._status, look_at, c["tabs"], self._below], layout={"display": "none"})
         self._css_class = f"tcnaps-explorer-{self.model_id}"  # several may be on one page, each with its images
         self.add_class(self._css_class)
         self._style_sheet.value = explorer_html.style_sheet(self._css_class, None, 56)
-        filters = row(c["limits"], c["sort"]), row(c["dataset"], c["ways"], c["shots"])
-        above = keys_and_look(), row(c["evaluation"], c["better"], c["than"]), *filters, self.notice, self.busy
+        filters = ui.row(c["limits"], c["sort"]), ui.row(c["dataset"], c["ways"], c["shots"])
+        above = ui.keys_and_look(), ui.row(c["evaluation"], c["better"], c["than"]), *filters, self.notice, self.busy
         self.children = [self._style_sheet, *above, self._count, self._header, c["episodes"], self._details]
 
     def _change_evaluation(self) -> None:
@@ -191,7 +180,7 @@ class Explorer(StudyWidget):
         found = explorer_data.in_words(self.listed, *self.variants)
         if len(self.listed) > len(options):
             found += f" The list holds the first {len(options)} of them."
-        self._count.value = words(found)
+        self._count.value = ui.words(found)
         if options:
             self._choose()
         else:
@@ -241,11 +230,11 @@ class Explorer(StudyWidget):
             return
         variant, step = self.controls["variant"].value, self.controls["step"].value
         own = self.own[variant]
-        self._status.value = words(episode_table.status(self.row, variant, own, step, self._stop()))
+        self._status.value = ui.words(episode_table.status(self.row, variant, own, step, self._stop()))
         if self.controls["tabs"].selected_index == IMAGES:
             missing = "" if self.problem is None else f"✕ The images can't be shown: {self.problem}"
             found, recalls = episode_table.at_step(own, step), episode_table.recall_by_class(own, step)
-            self._sheet.value = words(missing) + self._drawer.sheet(found, recalls)
+            self._sheet.value = ui.words(missing) + self._drawer.sheet(found, recalls)
         else:
             self._confusion.value = self._drawer.confusion(episode_table.confusion(own, step))
 
@@ -261,7 +250,7 @@ class Explorer(StudyWidget):
         with stepper.guarded():
             stepper.load()
         title = ipywidgets.HTML(f"{SCROLL}<b>Stepper: {html.escape('{}, {}, {}, episode {}'.format(*place))}</b>")
-        self._below.children = [row(title, self.controls["close"]), stepper]
+        self._below.children = [ui.row(title, self.controls["close"]), stepper]
         self._opened.value = f"Episode {place[-1]} is open in the stepper, below."
 
     def _close(self) -> None:

@@ -22,24 +22,9 @@ from tcnaps.evaluation.result_files import load_rows
 from tcnaps.figures import results, style
 from tcnaps.figures.style import DOMAIN_NAMES
 from tcnaps.method.variants import VARIANTS
-from tcnaps.widgets import READ_ONLY, view_data
+from tcnaps.widgets import READ_ONLY, view_data, widget_base as ui
 from tcnaps.widgets.explorer_data import results_stamp, variants_of
 from tcnaps.widgets.pictures import WIDTH, HoverPicture, data_address
-from tcnaps.widgets.widget_base import (
-    Choices,
-    StudyWidget,
-    button,
-    keys_and_look,
-    menu,
-    offer,
-    range_slider,
-    refit,
-    row,
-    shown_again,
-    slider,
-    styled,
-    text,
-)
 
 NO_POINT = "none: hover over the picture, or choose here"
 CELL = re.compile(r"minimum (\d+), maximum (\d+)")  # the name of a heatmap's cell
@@ -48,25 +33,25 @@ DOMAINS = [(DOMAIN_NAMES[key], key) for key in ("all", "in", "out")]
 
 def recall_view(study: Study) -> "RecallView":
     """Class recall against shot: choose variants, datasets, domains and shots."""
-    return shown_again(RecallView, study, stamp=results_stamp(study))
+    return ui.shown_again(RecallView, study, stamp=results_stamp(study))
 
 
 def refinement_view(study: Study) -> "RefinementView":
     """The heatmap of minimum and maximum steps, and the gain step by step."""
-    return shown_again(RefinementView, study, stamp=results_stamp(study))
+    return ui.shown_again(RefinementView, study, stamp=results_stamp(study))
 
 
 def query_count_view(study: Study) -> "QueryCountView":
     """Accuracy against the number of queries per class."""
-    return shown_again(QueryCountView, study, stamp=results_stamp(study))
+    return ui.shown_again(QueryCountView, study, stamp=results_stamp(study))
 
 
-def _dataset_choices(study: Study, names: Sequence[str]) -> Choices:
+def _dataset_choices(study: Study, names: Sequence[str]) -> ui.Choices:
     texts = {name: f"{name} ({dataset.domain})" for name, dataset in study.datasets.items()}
-    return Choices("Datasets", names, names, texts)
+    return ui.Choices("Datasets", names, names, texts)
 
 
-class View(StudyWidget):
+class View(ui.StudyWidget):
     """Controls, a picture, and one chosen point of it. A new one shows nothing before `load`.
 
     A subclass says what its filters are (`make_filters`, by name), reads data of a study (`fetch`, which `read` calls
@@ -86,17 +71,19 @@ class View(StudyWidget):
         self.seen: view_data.Seen | None = None
         self.read = lru_cache(self.remembered)(partial(self.fetch, study))
         self.picture = HoverPicture()
-        self._status, self._readout, self._saved = (text(f"tcnaps-{name}") for name in ("status", "readout", "saved"))
+        self._status, self._readout, self._saved = (
+            ui.text(f"tcnaps-{name}") for name in ("status", "readout", "saved")
+        )
         filters = self.make_filters()
         self.filters = tuple(filters)
-        points = menu("Point:", None, [NO_POINT])
-        save_name = styled(ipywidgets.Text(self.kind, continuous_update=False), "Save as:", 280)
-        save = button("Save PNG and PDF", 170, "save")
+        points = ui.menu("Point:", None, [NO_POINT])
+        save_name = ui.styled(ipywidgets.Text(self.kind, continuous_update=False), "Save as:", 280)
+        save = ui.button("Save PNG and PDF", 170, "save")
         self.add(filters | {"points": points, "save_name": save_name, "save": save}, {})
-        all_filters = row(*filters.values())
+        all_filters = ui.row(*filters.values())
         all_filters.layout.max_width = points.layout.max_width = f"{WIDTH}px"
-        shown = self._status, self.picture, points, self._readout, row(save_name, save), self._saved
-        self.children = [all_filters, self.busy, self.notice, *shown, keys_and_look()]
+        shown = self._status, self.picture, points, self._readout, ui.row(save_name, save), self._saved
+        self.children = [all_filters, self.busy, self.notice, *shown, ui.keys_and_look()]
         self.layout = Layout(width="100%", overflow="visible")
         for name in self.filters:
             self.on([name], lambda name=name: self.change(name))
@@ -208,12 +195,12 @@ class RecallView(View):
         panels = list(DOMAIN_NAMES) if len(own) > 1 else list(own)
         every = Checkbox(False, description="every shot by itself, not in bins", indent=False, layout={"width": "auto"})
         return {
-            "evaluation": menu("Evaluation:", 265, list(study.evaluations)),
-            "value": menu("Show:", 225, self._values(first)),
-            "shots": range_slider("Shots:", 300, 1, 2, (1, 2)),
-            "variants": Choices("Variants", names, first),
+            "evaluation": ui.menu("Evaluation:", 265, list(study.evaluations)),
+            "value": ui.menu("Show:", 225, self._values(first)),
+            "shots": ui.range_slider("Shots:", 300, 1, 2, (1, 2)),
+            "variants": ui.Choices("Variants", names, first),
             "datasets": _dataset_choices(study, self._evaluation().datasets),
-            "domains": Choices("Panels", list(DOMAIN_NAMES), panels, DOMAIN_NAMES),
+            "domains": ui.Choices("Panels", list(DOMAIN_NAMES), panels, DOMAIN_NAMES),
             "apart": every,
         }
 
@@ -228,14 +215,14 @@ class RecallView(View):
             names = variants_of(self._evaluation().trainings)
             c["variants"].offer(names, view_data.first_choice(names, c["variants"].value))
         if name in ("evaluation", "variants"):
-            offer(c["value"], self._values(c["variants"].value))
+            ui.offer(c["value"], self._values(c["variants"].value))
 
     def see(self):
         chosen = self.values()
         recalls = [self.read(chosen["evaluation"], variant) for variant in chosen["variants"]]
         if recalls:
             with self.quietly():
-                refit(self.controls["shots"], 1, int(recalls[0]["shot"].max()))
+                ui.refit(self.controls["shots"], 1, int(recalls[0]["shot"].max()))
         shots, against = self.controls["shots"].value, chosen["value"] or None
         return view_data.recall_seen(recalls, chosen["datasets"], chosen["domains"], shots, against, chosen["apart"])
 
@@ -255,12 +242,12 @@ class RefinementView(View):
         recorded = rule.recorded_steps
         highest = min(view_data.LARGEST_MINIMUM, recorded)
         return {
-            "evaluation": menu("Evaluation:", 255, list(study.evaluations)),
-            "training": menu("Variant:", 205, self._trainings()),
-            "domain": menu("Domain:", 200, DOMAINS),
-            "value": menu("Show:", 135, ["gain", "accuracy"]),
-            "minimum": slider("Minimum:", 290, 1, highest, max(1, min(rule.minimum_steps, highest))),
-            "maximum": slider("Maximum:", 290, 1, recorded, max(1, rule.maximum_steps)),
+            "evaluation": ui.menu("Evaluation:", 255, list(study.evaluations)),
+            "training": ui.menu("Variant:", 205, self._trainings()),
+            "domain": ui.menu("Domain:", 200, DOMAINS),
+            "value": ui.menu("Show:", 135, ["gain", "accuracy"]),
+            "minimum": ui.slider("Minimum:", 290, 1, highest, max(1, min(rule.minimum_steps, highest))),
+            "maximum": ui.slider("Maximum:", 290, 1, recorded, max(1, rule.maximum_steps)),
             "datasets": _dataset_choices(study, self._evaluation().datasets),
         }
 
@@ -284,7 +271,7 @@ class RefinementView(View):
 
     def follow(self, name):
         if name == "evaluation":
-            offer(self.controls["training"], self._trainings())
+            ui.offer(self.controls["training"], self._trainings())
 
     def first_point(self):
         return f"minimum {self.controls['minimum'].value}, maximum {self.controls['maximum'].value}"
@@ -321,9 +308,9 @@ class QueryCountView(View):
     def make_filters(self):
         names = view_data.query_count_variants(self.study)
         return {
-            "variants": Choices("Variants", names, view_data.first_choice(names, ("FEOT", "Transductive"))),
-            "domain": menu("Domain:", 220, DOMAINS),
-            "settings": Choices("Ways and shots", (), ()),
+            "variants": ui.Choices("Variants", names, view_data.first_choice(names, ("FEOT", "Transductive"))),
+            "domain": ui.menu("Domain:", 220, DOMAINS),
+            "settings": ui.Choices("Ways and shots", (), ()),
             "datasets": _dataset_choices(self.study, ()),
         }
 

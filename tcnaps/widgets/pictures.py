@@ -39,7 +39,7 @@ STYLE = """<style>
 </style>"""
 
 
-def new_figure(width: int, height: int, place: tuple[float, float, float, float]) -> tuple[Figure, Axes]:
+def new_figure(width: int, height: int, place: tuple[float | int, ...]) -> tuple[Figure, Axes]:
     """A figure of so many pixels on the page, unknown to pyplot, and its only Axes. Call it inside `style()`."""
     figure = Figure((width / PIXELS_PER_INCH, height / PIXELS_PER_INCH), dpi=PIXELS_PER_INCH)
     figure.set_layout_engine("none")  # measuring texts takes longer than drawing them

@@ -9,24 +9,10 @@ from ipywidgets import BoundedIntText, FloatLogSlider, HBox, Layout, VBox
 
 from tcnaps.config import Study, UserError
 from tcnaps.figures.style import BLUE, VERMILLION, style
-from tcnaps.widgets import stepper_data, stepper_figures
+from tcnaps.widgets import stepper_data, stepper_figures, widget_base as ui
 from tcnaps.widgets.episode_table import letter, liveliest, shortened
 from tcnaps.widgets.explorer_data import one_of, variants_of
 from tcnaps.widgets.pictures import Picture, chips, image_address, named, new_figure
-from tcnaps.widgets.widget_base import (
-    StudyWidget,
-    button,
-    keys_and_look,
-    menu,
-    offer,
-    row,
-    shown_again,
-    slider,
-    styled,
-    table,
-    text,
-    words,
-)
 
 HIGHEST_EPISODE = 10**6  # episodes are drawn when they are asked for, so there is no last one
 PLANE = (456, 400)  # pixels on the page: both pictures fit side by side in a window of 1280, with the file browser open
@@ -74,10 +60,10 @@ def stepper(
     episode = liveliest(study, variant, evaluation, dataset) if episode is None else episode
     if not 0 <= episode <= HIGHEST_EPISODE:
         raise UserError(f"There is no episode {episode}: episodes are counted from 0 to {HIGHEST_EPISODE}.")
-    return shown_again(Stepper, study, variant, evaluation, dataset, episode)
+    return ui.shown_again(Stepper, study, variant, evaluation, dataset, episode)
 
 
-class Stepper(StudyWidget):
+class Stepper(ui.StudyWidget):
     """See `stepper`. A new one shows nothing before `load`.
 
     Attributes:
@@ -94,7 +80,7 @@ class Stepper(StudyWidget):
         self._place = self._training = None  # what the step and the head were last set for
         self._add_controls(variant, evaluation, dataset, episode)
         self._status, self._about, self._verdict, self._changes, self._legend = (
-            text(f"tcnaps-{name}") for name in ("status", "about", "verdict", "changes", "legend")
+            ui.text(f"tcnaps-{name}") for name in ("status", "about", "verdict", "changes", "legend")
         )
         self._plane, self._curves = Picture("tcnaps-plane-picture"), Picture("tcnaps-curves")
         self._arrange()
@@ -147,7 +133,7 @@ class Stepper(StudyWidget):
         self.features = self.trajectory = None
         self._body.layout.display = "none"
         self._about.value = ""
-        self._status.value = words("Nothing to show: see above what went wrong, or choose another episode.")
+        self._status.value = ui.words("Nothing to show: see above what went wrong, or choose another episode.")
 
     def go_to(self, step: int) -> None:
         """Shows another step, the first or the last one if there is no such step."""
@@ -164,22 +150,22 @@ class Stepper(StudyWidget):
             min=min(-2.0, weight - 1), max=max(2.0, weight + 1), step=0.1, readout_format=".3g", continuous_update=False
         )
         controls = {
-            "variant": menu("Variant", 205, variants_of(study.trainings), variant),
-            "evaluation": menu("Evaluation", 245, list(study.evaluations), evaluation),
-            "dataset": menu("Dataset", 185, study.evaluations[evaluation].datasets, dataset),
-            "episode": styled(BoundedIntText(episode, 0, HIGHEST_EPISODE), "Episode", 130),
-            "head": menu("Head", 190, list(stepper_data.HEADS)),
-            "identity_weight": styled(weights, "identity_weight", 300),
-            "plane": menu("Plane", 270, stepper_data.PLANES),
-            "minimum": slider("Minimum", 230, 0, last, rule.minimum_steps),
-            "maximum": slider("Maximum", 230, 0, last, rule.maximum_steps),
-            "first": button("First", 72, "step-backward"),
-            "back": button("Back", 72, "chevron-left"),
-            "forward": button("Step", 72, "chevron-right"),
-            "converge": button("To convergence", 140, "fast-forward"),
-            "answer": button("To the answer", 130, "flag-checkered"),
-            "step": slider("Step", 270, 0, last, 0, live=True),
-            "which": menu("Queries", 260, QUERIES),
+            "variant": ui.menu("Variant", 205, variants_of(study.trainings), variant),
+            "evaluation": ui.menu("Evaluation", 245, list(study.evaluations), evaluation),
+            "dataset": ui.menu("Dataset", 185, study.evaluations[evaluation].datasets, dataset),
+            "episode": ui.styled(BoundedIntText(episode, 0, HIGHEST_EPISODE), "Episode", 130),
+            "head": ui.menu("Head", 190, list(stepper_data.HEADS)),
+            "identity_weight": ui.styled(weights, "identity_weight", 300),
+            "plane": ui.menu("Plane", 270, stepper_data.PLANES),
+            "minimum": ui.slider("Minimum", 230, 0, last, rule.minimum_steps),
+            "maximum": ui.slider("Maximum", 230, 0, last, rule.maximum_steps),
+            "first": ui.button("First", 72, "step-backward"),
+            "back": ui.button("Back", 72, "chevron-left"),
+            "forward": ui.button("Step", 72, "chevron-right"),
+            "converge": ui.button("To convergence", 140, "fast-forward"),
+            "answer": ui.button("To the answer", 130, "flag-checkered"),
+            "step": ui.slider("Step", 270, 0, last, 0, live=True),
+            "which": ui.menu("Queries", 260, QUERIES),
         }
         self.add(controls, TOOLTIPS)
 
@@ -189,14 +175,14 @@ class Stepper(StudyWidget):
         left = VBox([self._plane, self._legend], layout=Layout(width=f"{PLANE[0] + 4}px", overflow="visible"))
         right = VBox([self._curves, self._verdict, c["which"], self._changes], layout=narrow)
         self._body = HBox([left, right], layout=Layout(flex_flow="row wrap", overflow="visible", display="none"))
-        chosen = row(*(c[name] for name in EPISODE)), row(c["head"], c["identity_weight"], c["plane"])
-        steps = row(*(c[name] for name in ("first", "back", "forward", "converge", "answer", "step")))
-        above = *chosen, row(c["minimum"], c["maximum"], self.busy), self.notice, self._about, steps
-        self.children = [*above, self._status, self._body, keys_and_look()]
+        chosen = ui.row(*(c[name] for name in EPISODE)), ui.row(c["head"], c["identity_weight"], c["plane"])
+        steps = ui.row(*(c[name] for name in ("first", "back", "forward", "converge", "answer", "step")))
+        above = *chosen, ui.row(c["minimum"], c["maximum"], self.busy), self.notice, self._about, steps
+        self.children = [*above, self._status, self._body, ui.keys_and_look()]
 
     def _choose_episode(self):
         with self.quietly():
-            offer(self.controls["dataset"], self.study.evaluations[self.controls["evaluation"].value].datasets)
+            ui.offer(self.controls["dataset"], self.study.evaluations[self.controls["evaluation"].value].datasets)
         self.load()
 
     def _recompute(self):
@@ -221,8 +207,8 @@ class Stepper(StudyWidget):
             stepper_figures.step_curves(ax, stepper_data.curves(found), step, self._answer_step(), *limits)
             self._curves.put(figure)
         rule = stepper_data.verdict(found, *limits)
-        self._verdict.value = words(f"{rule.words} {stepper_data.convergence(found).words}")
-        self._about.value = words(f"{stepper_data.described(features)} {stepper_data.about(features.variant)}")
+        self._verdict.value = ui.words(f"{rule.words} {stepper_data.convergence(found).words}")
+        self._about.value = ui.words(f"{stepper_data.described(features)} {stepper_data.about(features.variant)}")
         self._changes.value = changes_table(features, found, step, choice.which)
         self._status.value = (
             '<div role="status" aria-live="polite" style="font-size:115%;font-weight:bold;line-height:1.5">'
@@ -243,12 +229,12 @@ def changes_table(
     """As HTML: the queries that changed (or are wrong, or all), with image, classes, confidence and outcome."""
     frame = stepper_data.changes(features, trajectory, step, which)
     if frame.empty:
-        return words(
+        return ui.words(
             {"changed": "No label changed at this step.", "wrong": "No query is wrong after this step."}[which]
         )
     rows = [_cells(features, query) for query in frame.head(MOST_ROWS).itertuples()]
-    more = words(f"… and {len(frame) - MOST_ROWS} more") if len(frame) > MOST_ROWS else ""
-    return table(HEADS, rows, 290) + more
+    more = ui.words(f"… and {len(frame) - MOST_ROWS} more") if len(frame) > MOST_ROWS else ""
+    return ui.table(HEADS, rows, 290) + more
 
 
 def _cells(features, query):

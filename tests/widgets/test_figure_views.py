@@ -10,6 +10,7 @@ from PIL import Image
 from small_study import small_study
 from synthetic_rows import synthetic_rows
 
+from tcnaps.config import UserError
 from tcnaps.evaluation import result_files
 from tcnaps.evaluation.result_files import rows_file
 from tcnaps.figures.style import VARIANT_STYLES
@@ -191,7 +192,7 @@ def test_without_results_the_widget_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for made in (recall_view, refinement_view, query_count_view):
         view = made(made_study("empty"))
-        assert isinstance(view.notice.error, FileNotFoundError) and "make figures" in view.notice.value
+        assert isinstance(view.notice.error, UserError) and "has no rows yet" in view.notice.value
         assert view.seen is None and "Nothing is shown" in view.answer()
 
 
@@ -232,7 +233,7 @@ def test_domain_and_variant_reach_the_library(study):
 # Numbers of queries.
 
 
-def test_query_counts(study):
+def test_query_counts(study, monkeypatch):
     view = query_count_view(study)
     assert view.controls["variants"].options == ("FEOT", "Transductive")
     assert view.controls["datasets"].options == ("blobs",) and view.controls["settings"].value == ("5-way 1-shot",)
