@@ -148,19 +148,12 @@ def points(gain: float) -> str:
     return "0.0" if abs(100 * gain) < 0.05 else f"{100 * gain:+.1f}"
 
 
-def dataset_filters(table: pd.DataFrame) -> list[tuple[str, tuple[str, str]]]:
-    """The dataset filter's options: all, each domain if there are two, each dataset; values are for `datasets_of`."""
-    names = {"in": "in-domain", "out": "out-of-domain"}
-    domains = dict(zip(table["dataset"], table["domain"]))
-    both = [(f"All {names[domain]}", ("domain", domain)) for domain in names if len(set(domains.values())) > 1]
-    each = [(f"{name} ({names[domain]})", ("dataset", name)) for name, domain in domains.items()]
-    return [("All datasets", ("domain", "all")), *both, *each]
-
-
-def datasets_of(chosen: tuple[str, str], table: pd.DataFrame) -> list[str]:
-    """The datasets that an option of the dataset filter stands for: ("dataset", name) or ("domain", in, out or all)."""
-    kind, name = chosen
-    return list(table.loc[table[kind].eq(name) | (chosen == ("domain", "all")), "dataset"].unique())
+def dataset_filters(table: pd.DataFrame) -> list[tuple[str, tuple[str, ...]]]:
+    """The dataset filter's options, with their datasets as values: all, each domain if there are two, each dataset."""
+    names, domains = {"in": "in-domain", "out": "out-of-domain"}, dict(zip(table["dataset"], table["domain"]))
+    both = [(f"All {names[d]}", tuple(n for n in domains if domains[n] == d)) for d in names if d in domains.values()]
+    each = [(f"{name} ({names[domain]})", (name,)) for name, domain in domains.items()]
+    return [("All datasets", tuple(domains)), *(both if len(both) > 1 else []), *each]
 
 
 def lines(listed: pd.DataFrame, better: str, than: str) -> tuple[str, list[tuple[str, tuple[str, int]]]]:

@@ -17,7 +17,6 @@ IMAGES, CONFUSION = range(len(TABS))
 TOOLTIPS = {
     "limits": "Fewest and most refinement steps; refinement stops when no label changes",
     "shots": "Lists episodes in which some class has so many support images",
-    "stop": "To the step at which the stopping rule ends",
     "open": "Shows this episode's clustering step by step, below; loads the network",
 }
 # A style sheet that is put on the page runs what its onload says: the page moves to the stepper.
@@ -92,10 +91,8 @@ class Explorer(ui.StudyWidget):
         self._settings = settings
         with self.quietly():
             ui.offer(self.controls["dataset"], explorer_data.dataset_filters(self.table))
-            ui.refit(self.controls["ways"], int(self.table["way"].min()), int(self.table["way"].max()))
-            ui.refit(
-                self.controls["shots"], int(self.table["lowest_shot"].min()), int(self.table["highest_shot"].max())
-            )
+            for name, low, high in (("ways", "way", "way"), ("shots", "lowest_shot", "highest_shot")):
+                ui.refit(self.controls[name], int(self.table[low].min()), int(self.table[high].max()))
         self._filter()
 
     def hide(self) -> None:
@@ -120,7 +117,7 @@ class Explorer(ui.StudyWidget):
             "than": ui.menu("over", 170, variants, than),
             "limits": ui.range_slider("Stopping rule: minimum, maximum", 460, 0, rule.recorded_steps, rule.limits),
             "sort": ui.menu("Sort", 300, list(explorer_data.SORTS)),
-            "dataset": ui.menu("Dataset", 260, [("All datasets", ("domain", "all"))]),
+            "dataset": ui.menu("Dataset", 260, ["All datasets"]),
             "ways": ui.range_slider("Way", 240, 0, 1, (0, 1)),
             "shots": ui.range_slider("A class with shot", 320, 0, 1, (0, 1)),
             "episodes": ui.styled(ipywidgets.Select(options=(), rows=9), "", None),
@@ -129,9 +126,7 @@ class Explorer(ui.StudyWidget):
             "stop": ui.button("Where it stops", 120),
             "open": ui.button("Open in the stepper", 155),
             "close": ui.button("Close", 100),
-            "tabs": ipywidgets.Tab(
-                [ui.text("tcnaps-sheet"), ui.text("tcnaps-confusion")], titles=TABS, selected_index=0
-            ),
+            "tabs": ipywidgets.Tab(list(map(ui.text, ("tcnaps-sheet", "tcnaps-confusion"))), titles=TABS),
         }
         self.add(controls, TOOLTIPS)
 
@@ -167,9 +162,9 @@ class Explorer(ui.StudyWidget):
     def _filter(self) -> None:
         if self._settings is None:
             return
-        chosen, episodes = self.values(), self.controls["episodes"]
-        datasets = explorer_data.datasets_of(chosen["dataset"], self.table)
-        self.listed = explorer_data.chosen(self.table, datasets, chosen["ways"], chosen["shots"], chosen["sort"])
+        episodes = self.controls["episodes"]
+        filters = (self.controls[name].value for name in ("dataset", "ways", "shots", "sort"))
+        self.listed = explorer_data.chosen(self.table, *filters)
         heading, options = explorer_data.lines(self.listed.head(MOST_LISTED), *self.variants)
         self._header.value = f'<div class="xheader">{heading}</div>'
         values, before = [value for _, value in options], episodes.value

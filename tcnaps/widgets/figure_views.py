@@ -71,9 +71,7 @@ class View(ui.StudyWidget):
         self.seen: view_data.Seen | None = None
         self.read = lru_cache(self.remembered)(partial(self.fetch, study))
         self.picture = HoverPicture()
-        self._status, self._readout, self._saved = (
-            ui.text(f"tcnaps-{name}") for name in ("status", "readout", "saved")
-        )
+        self._status, self._readout, self._saved = map(ui.text, ("tcnaps-status", "tcnaps-readout", "tcnaps-saved"))
         filters = self.make_filters()
         self.filters = tuple(filters)
         points = ui.menu("Point:", None, [NO_POINT])

@@ -25,10 +25,6 @@ TOOLTIPS = {
     "head": "How distances become responsibilities; 'means only' keeps the covariances of step 0",
     "identity_weight": "The weight of the identity in every covariance, the paper's beta",
     "plane": "Two directions: those that best tell these classes apart, or those of the largest spread",
-    "minimum": "From this step on, the stopping rule tests for convergence",
-    "maximum": "The stopping rule ends here at the latest",
-    "converge": "To the first step at which no label changes",
-    "answer": "To the step at which this variant answers",
 }
 
 

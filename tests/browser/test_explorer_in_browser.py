@@ -143,7 +143,7 @@ def test_an_episode_opens_in_the_stepper(lab, found):
         stepper.locator(".tcnaps-forward").click()
         expect(status).to_contain_text(f"Step {number}")
     expect(status).to_contain_text(f"{100 * listed.iloc[1]['accuracy']:.1f}%")
-    lab.screenshot(page.locator(".tcnaps-explorer").first, "explorer-stepper")
+    lab.screenshot(page, "explorer-stepper")
     page.locator(".tcnaps-close").click()
     expect(page.locator(".tcnaps-stepper")).to_have_count(0)
     assert not page.console_errors
