@@ -10,7 +10,7 @@ from tcnaps.method.backbone import Backbone
 from tcnaps.method.head import Head
 from tcnaps.method.variants import VARIANTS
 from tcnaps.training import checkpoints
-from tcnaps.widgets import episode_features
+from tcnaps.widgets import stepper_data
 
 
 def write_networks(folder_of):
@@ -32,7 +32,7 @@ def write_training(study, training):
 def place(patch, root):
     """The small study, its results in `root`, its datasets blobs."""
     patch.setattr(config, "project_root", lambda: root)
-    patch.setattr(episode_features, "open_split", lambda study, name, split: blobs(name, split))
+    patch.setattr(stepper_data, "open_split", lambda study, name, split: blobs(name, split))
     return small_study(trainings=["support", "support_and_query", "support_log_determinant"])
 
 
@@ -43,7 +43,7 @@ def planted(way=3, shot=2, n_query=12, d=8, variant="Transductive", spread=1.5, 
     labels = [torch.arange(way).repeat_interleave(n) for n in (shot, n_query)]
     support, query = (centres[own] + spread * torch.randn(len(own), d, generator=generator) for own in labels)
     pixels = np.random.default_rng(0).integers(0, 255, (way * n_query, 8, 8, 3), dtype=np.uint8)
-    return episode_features.EpisodeFeatures(
+    return stepper_data.EpisodeFeatures(
         variant=VARIANTS[variant],
         evaluation="5-way",
         dataset="planted",

@@ -33,6 +33,7 @@ def clustering_step(
     means: Float[np.ndarray, "way 2"],
     covariances: Float[np.ndarray, "way 2 2"],
     flipped: Bool[np.ndarray, "n_points"] | None = None,
+    sizes: tuple[float | int, ...] = (14, 110, 52, 36),
 ) -> None:
     """One refinement step in two dimensions.
 
@@ -42,17 +43,19 @@ def clustering_step(
     Args:
         covariances: in the plane of the points.
         flipped: points to ring: those whose most probable class changed at this step.
+        sizes: of queries, support images, rings and means, in points².
     """
     colours = class_colours(len(means))
     for mean, covariance, colour in zip(means, covariances, colours, strict=True):
         for distance in (1.0, 2.0):
             ax.add_patch(covariance_ellipse(mean, covariance, distance, colour))
     mixed = (responsibilities @ colours).clip(0, 1)
-    ax.scatter(*points[~is_support].T, s=14, c=mixed[~is_support], edgecolor="white", linewidth=0.3, zorder=3)
-    ax.scatter(*points[is_support].T, s=110, marker="*", c=mixed[is_support], edgecolor=BLACK, linewidth=0.5, zorder=4)
+    dot, star, ring, cross = sizes
+    ax.scatter(*points[~is_support].T, s=dot, c=mixed[~is_support], edgecolor="white", linewidth=0.3, zorder=3)
+    ax.scatter(*points[is_support].T, s=star, marker="*", c=mixed[is_support], edgecolor=BLACK, linewidth=0.5, zorder=4)
     if flipped is not None and flipped.any():
-        ax.scatter(*points[flipped].T, s=52, facecolor="none", edgecolor=BLACK, linewidth=0.9, zorder=5)
-    ax.scatter(*means.T, s=36, marker="X", c=colours, edgecolor=BLACK, linewidth=0.5, zorder=6)
+        ax.scatter(*points[flipped].T, s=ring, facecolor="none", edgecolor=BLACK, linewidth=0.9, zorder=5)
+    ax.scatter(*means.T, s=cross, marker="X", c=colours, edgecolor=BLACK, linewidth=0.5, zorder=6)
     ax.set_aspect("equal", adjustable="datalim")
     ax.set(xticks=[], yticks=[])
     ax.grid(False)

@@ -3,6 +3,7 @@
 No PyTorch and no ipywidgets. `explorer_data` finds the episode.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,32 +11,35 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Int, UInt8
 
-from tcnaps.config import Study
+from tcnaps.config import Study, UserError
 from tcnaps.datasets import open_split
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation import recall
+from tcnaps.evaluation.result_files import RowsError, read_rows, rows_file
 from tcnaps.evaluation.stopped_rows import recorded_predictions, rows_of_training
 from tcnaps.method.variants import VARIANTS
 
 
-class StaleRowsError(ValueError):
+class StaleRowsError(UserError):
     """An episode can't be drawn again as its rows recorded it; the message says what differs and the remedy."""
 
 
 def rows_of_episode(rows: pd.DataFrame, variant: str, dataset: str, episode: int) -> pd.DataFrame:
-    """What a variant's training predicted in one episode, by query.
-
-    Raises:
-        ValueError: there is no such episode among the rows.
-    """
+    """What a variant's training predicted in one episode, by query."""
     own = rows_of_training(rows, VARIANTS[variant].training)
     own = own[(own["dataset"] == dataset) & (own["episode"] == episode)]
-    if own.empty:
-        raise ValueError(
-            f"The rows of {variant} hold no episode {episode} of {dataset}; they hold: "
-            f"{', '.join(rows['dataset'].unique())}, with episodes 0 to {rows['episode'].max()}."
-        )
-    return own.sort_values("query").reset_index(drop=True)
+    return own.sort_values("query", ignore_index=True)
+
+
+def liveliest(study: Study, variant: str, evaluation: str, dataset: str) -> int:
+    """The number of the episode in which refinement changes the largest share of labels; 0 if there are no rows."""
+    try:
+        rows, _ = read_rows(rows_file(study, VARIANTS[variant].training, evaluation, dataset))
+    except RowsError:
+        return 0
+    predictions = recorded_predictions(rows)
+    changed = pd.Series(predictions[:, 0] != predictions[:, study.refinement.maximum_steps])
+    return int(changed.groupby(rows["episode"]).mean().idxmax())
 
 
 def class_names(own: pd.DataFrame) -> list[str]:
@@ -49,11 +53,16 @@ def letter(label: int) -> str:
 
 
 def shortened(name: str, length: int = 28) -> str:
-    """A long name without its middle, as what tells classes apart is often at the end."""
-    if len(name) <= length:
-        return name
-    head = (length - 1) * 2 // 3
-    return f"{name[:head].rstrip()}…{name[-(length - 1 - head) :].lstrip()}"
+    """A character in place of its Unicode name; of other long names the ends, which tell classes apart.
+
+    Example:
+        >>> shortened("U+03BD GREEK SMALL LETTER NU"), shortened("a field of sunflowers", 12)
+        ('ν', 'a field…ers')
+    """
+    character = re.fullmatch(r"U\+([0-9A-F]{4,6}) [A-Z].*", name)
+    if character:
+        return chr(int(character[1], 16))
+    return name if len(name) <= length else f"{name[: 2 * length // 3].rstrip()}…{name[1 - length // 3 :].lstrip()}"
 
 
 def counted(number: int | np.integer, what: str) -> str:

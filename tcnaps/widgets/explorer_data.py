@@ -3,13 +3,14 @@
 Every number comes from `tcnaps.evaluation`. This module selects, sorts and names them.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from tcnaps.config import Study
-from tcnaps.evaluation.result_files import needed_trainings, rows_file
+from tcnaps.config import Study, UserError
+from tcnaps.config.errors import nearest
+from tcnaps.evaluation.result_files import needed_trainings, rows_folder
 from tcnaps.evaluation.statistics import EPISODE, domain_averages, episode_accuracies, paired_episodes
 from tcnaps.evaluation.stopped_rows import rows_of_training, variant_predictions
 from tcnaps.method.variants import VARIANTS
@@ -27,55 +28,45 @@ SORTS = {
 }
 
 
-def one_of(kind: str, name: str, known: Collection[str], what: str) -> None:
+def one_of(kind: str, name: str, known: Collection[str]) -> None:
     """
     Raises:
-        ValueError: the name is not among the known ones; the message lists them after `what`.
+        UserError: the name is not among the known ones.
     """
     if name not in known:
-        raise ValueError(f"There is no {kind} '{name}'. {what}: {', '.join(known)}.")
+        raise UserError(f"There is no {kind} '{name}'{nearest(name, known)}")
 
 
-def variants_of(study: Study, evaluation: str) -> list[str]:
-    """The variants that an evaluation's trainings serve, in the paper's order.
-
-    Raises:
-        ValueError: the study has no such evaluation.
-    """
-    one_of("evaluation", evaluation, study.evaluations, f"Study '{study.name}' has")
-    return [name for name, variant in VARIANTS.items() if variant.training in study.evaluations[evaluation].trainings]
+def variants_of(trainings: Collection[str]) -> list[str]:
+    """The variants that trainings serve, in the paper's order."""
+    return [name for name, variant in VARIANTS.items() if variant.training in trainings]
 
 
 def evaluations_of(study: Study, variants: Sequence[str]) -> list[str]:
     """The evaluations whose trainings serve all these variants.
 
     Raises:
-        ValueError: there is no such variant, or no such evaluation.
+        UserError: there is no such variant, or no such evaluation.
     """
     needed = set(needed_trainings(variants))
-    names = [
-        name
-        for name, evaluation in study.evaluations.items()
-        if needed <= set(evaluation.trainings) and not evaluation.before_training
-    ]
+    served = {name: evaluation for name, evaluation in study.evaluations.items() if not evaluation.before_training}
+    names = [name for name, evaluation in served.items() if needed <= set(evaluation.trainings)]
     if not names:
-        raise ValueError(
-            f"No evaluation of study '{study.name}' serves {' and '.join(variants)}: their trainings are "
-            f"{', '.join(sorted(needed))}. Add them to the trainings of an evaluation in its YAML, "
-            "or choose other variants."
+        raise UserError(
+            f"No evaluation of study '{study.name}' serves {' and '.join(variants)}: add {', '.join(sorted(needed))} "
+            "to the trainings of one in its YAML, or choose other variants."
         )
     return names
 
 
-def results_stamp(study: Study) -> tuple[tuple[str, int], ...]:
-    """The files with rows and when each was written: it changes when an evaluation has been run again."""
-    files = [
-        rows_file(study, training, name, dataset)
-        for name, evaluation in study.evaluations.items()
-        for training in evaluation.trainings
-        for dataset in evaluation.datasets
-    ]
+def stamp_of(files: Iterable[Path]) -> tuple[tuple[str, int], ...]:
+    """Which of these files exist, and when each was written."""
     return tuple((str(file), file.stat().st_mtime_ns) for file in files if file.is_file())
+
+
+def results_stamp(study: Study) -> tuple[tuple[str, int], ...]:
+    """It changes when an evaluation has been run again."""
+    return stamp_of(sorted(rows_folder(study).rglob("*.parquet")))
 
 
 def episodes(rows: pd.DataFrame, better: str, than: str, limits: Limits) -> pd.DataFrame:
@@ -102,8 +93,7 @@ def episodes(rows: pd.DataFrame, better: str, than: str, limits: Limits) -> pd.D
     shots = classes.groupby(EPISODE, sort=False, observed=True)["shot"].agg(
         [("shots", tuple), ("lowest_shot", "min"), ("highest_shot", "max")]
     )
-    table = pairs.merge(shots.reset_index(), on=EPISODE, validate="1:1")
-    return table.drop(columns="variant")
+    return pairs.merge(shots.reset_index(), on=EPISODE, validate="1:1").drop(columns="variant")
 
 
 def chosen(
@@ -125,8 +115,8 @@ def chosen(
     if ways is not None:
         table = table[table["way"].between(*ways)]
     if shots is not None:
-        some = [any(shots[0] <= shot <= shots[1] for shot in own) for own in table["shots"]]
-        table = table[np.array(some, dtype=bool)]
+        within = [any(shots[0] <= shot <= shots[1] for shot in own) for own in table["shots"]]
+        table = table[pd.Series(within, table.index, dtype=bool)]
     column, rising = SORTS[sort]
     if column == "episode":
         return table
@@ -144,14 +134,12 @@ def in_words(table: pd.DataFrame, better: str, than: str) -> str:
         return "No episode is listed: widen the filters, or see in the explorer what is missing."
     means = domain_averages(table, ["evaluation"], "gain")
     mean = means[means["domain"] == "all"].iloc[0]
-    best, worst = (chosen(table, sort=sort).iloc[0] for sort in ("Largest gain first", "Largest loss first"))
     interval = "" if pd.isna(mean["interval"]) else f" ± {100 * mean['interval']:.1f}"  # nan from one episode
     once = ", each counting once" if mean["n_datasets"] > 1 else ""
     return (
-        f"{counted(len(table), 'episode')} of {counted(mean['n_datasets'], 'dataset')}{once}. Gain of {better} "
-        f"over {than}: {points(mean['gain'])}{interval} points on average, from "
-        f"{points(worst['gain'])} ({worst['dataset']}, episode {worst['episode']}) to {points(best['gain'])} "
-        f"({best['dataset']}, episode {best['episode']})."
+        f"{counted(len(table), 'episode')} of {counted(mean['n_datasets'], 'dataset')}{once}. Gain of {better} over "
+        f"{than}: {points(mean['gain'])}{interval} points on average, from {points(table['gain'].min())} to "
+        f"{points(table['gain'].max())}."
     )
 
 
@@ -160,10 +148,12 @@ def points(gain: float) -> str:
     return "0.0" if abs(100 * gain) < 0.05 else f"{100 * gain:+.1f}"
 
 
-def datasets_of(chosen: tuple[str, str], table: pd.DataFrame) -> list[str]:
-    """The datasets that an option of the dataset filter stands for: ("dataset", name) or ("domain", in, out or all)."""
-    kind, name = chosen
-    return list(table.loc[table[kind].eq(name) | (chosen == ("domain", "all")), "dataset"].unique())
+def dataset_filters(table: pd.DataFrame) -> list[tuple[str, tuple[str, ...]]]:
+    """The dataset filter's options, with their datasets as values: all, each domain if there are two, each dataset."""
+    names, domains = {"in": "in-domain", "out": "out-of-domain"}, dict(zip(table["dataset"], table["domain"]))
+    both = [(f"All {names[d]}", tuple(n for n in domains if domains[n] == d)) for d in names if d in domains.values()]
+    each = [(f"{name} ({names[domain]})", (name,)) for name, domain in domains.items()]
+    return [("All datasets", tuple(domains)), *(both if len(both) > 1 else []), *each]
 
 
 def lines(listed: pd.DataFrame, better: str, than: str) -> tuple[str, list[tuple[str, tuple[str, int]]]]:

@@ -12,9 +12,9 @@ import pandas as pd
 from matplotlib.colors import to_hex
 
 from tcnaps.figures.clustering import class_colours
-from tcnaps.widgets.controls import table
-from tcnaps.widgets.episode_table import Replayed
-from tcnaps.widgets.pictures import chips, image_address
+from tcnaps.widgets.episode_table import Replayed, counted
+from tcnaps.widgets.pictures import chips, image_address, named
+from tcnaps.widgets.widget_base import table
 
 MOST_SUPPORT = 10  # support images of a class that are shown
 RIGHT, WRONG, CHANGED = "✓", "✗", "↻"
@@ -100,11 +100,11 @@ class Drawer:
         return table(("Class ↓ taken for →", *self.chips), rows, 640, "xmatrix")
 
     def _name(self, label: int) -> str:
-        return f'<span class="xname">{self.chips[label]} {html.escape(self.names[label])}</span>'
+        return f'<span class="xname">{self.chips[label]} {named(self.names[label], 40)}</span>'
 
     def _support(self, row) -> str:
         if self.support is None:
-            return f'<span class="xquiet">{row.shot} image{"s" * (row.shot > 1)}</span>'
+            return f'<span class="xquiet">{counted(row.shot, "image")}</span>'
         numbers = self.support[row.label]
         images = "".join(self._image(f"s{n}", row.label, f"Support image of {row.class_name}") for n in numbers)
         left_out = row.shot - len(numbers)
@@ -132,8 +132,7 @@ class Drawer:
         if n == 0:
             return '<span class="xquiet">·</span>'
         colour, strength = "0,114,178" if label == prediction else "213,94,0", 0.12 + 0.5 * n / total
-        title = html.escape(f"{n} of {total} queries of {self.names[label]} are taken for {self.names[prediction]}")
-        return f'<b class="xcell" style="background:rgba({colour},{strength:.2f})" title="{title}">{n}</b>'
+        return f'<b class="xcell" style="background:rgba({colour},{strength:.2f})">{n}</b>'
 
 
 def _flow(items: str) -> str:

@@ -1,53 +1,30 @@
 """The episode explorer: an evaluation's episodes by gain or loss, and what happened in the one that is chosen."""
 
 import html
+from functools import lru_cache
 
 import ipywidgets
 import pandas as pd
 
-from tcnaps.config import Study
-from tcnaps.datasets.image_source import DatasetError
+from tcnaps.config import Study, UserError
 from tcnaps.evaluation.result_files import load_rows, needed_trainings
-from tcnaps.widgets import episode_table, explorer_data, explorer_html
-from tcnaps.widgets.controls import (
-    button,
-    keys_and_look,
-    menu,
-    offer,
-    range_slider,
-    refit,
-    row,
-    slider,
-    styled,
-    text,
-    words,
-)
-from tcnaps.widgets.widget_base import StudyWidget, shown_again, study_key
+from tcnaps.widgets import episode_table, explorer_data, explorer_html, widget_base as ui
 
 SETTINGS = ("evaluation", "better", "than", "limits")  # the controls that choose what is compared
 MOST_LISTED = 500  # episodes in the list; the filters reach the others
 TABS = ("Images", "Confusion")
 IMAGES, CONFUSION = range(len(TABS))
 TOOLTIPS = {
-    "evaluation": "The evaluation whose episodes are listed",
-    "better": "The variant to look at",
-    "than": "The variant it is compared with",
     "limits": "Fewest and most refinement steps; refinement stops when no label changes",
-    "sort": "The order of the list",
-    "dataset": "Lists the episodes of these datasets",
-    "ways": "Lists episodes with so many classes",
     "shots": "Lists episodes in which some class has so many support images",
-    "episodes": "Choose an episode with the mouse or the arrow keys",
-    "variant": "Whose predictions are shown",
-    "step": "The refinement step whose predictions are shown",
-    "stop": "To the step at which the stopping rule ends",
     "open": "Shows this episode's clustering step by step, below; loads the network",
-    "close": "Closes the stepper",
 }
+# A style sheet that is put on the page runs what its onload says: the page moves to the stepper.
+SCROLL = """<style onload="this.parentElement.scrollIntoView({behavior:'smooth'})"></style>"""
 
 
 def explorer(
-    study: Study, evaluation: str | None = None, better: str = "Transductive", than: str = "Simple"
+    study: Study, evaluation: str | None = None, better: str = "Transductive", than: str = "FEOT"
 ) -> "Explorer":
     """A widget to look at the episodes in which one variant gains most over another, or loses most.
 
@@ -57,17 +34,16 @@ def explorer(
         evaluation: one that serves both variants; None takes the first.
 
     Raises:
-        ValueError: there is no such variant or evaluation, or none that serves both; the message names what there is.
+        UserError: there is no such variant or evaluation, or none that serves both.
     """
     possible = explorer_data.evaluations_of(study, [better, than])
     evaluation = possible[0] if evaluation is None else evaluation
-    explorer_data.one_of("evaluation", evaluation, possible, f"Those that serve {better} and {than} are")
+    explorer_data.one_of(f"evaluation of {better} and {than} named", evaluation, possible)
     _check_different(better, than)
-    key = study_key(study), explorer_data.results_stamp(study), evaluation, better, than
-    return shown_again("explorer", key, lambda: Explorer(study, evaluation, better, than))
+    return ui.shown_again(Explorer, study, evaluation, better, than, stamp=explorer_data.results_stamp(study))
 
 
-class Explorer(StudyWidget):
+class Explorer(ui.StudyWidget):
     """See `explorer`. A new one shows nothing before `load`.
 
     Attributes:
@@ -84,12 +60,19 @@ class Explorer(StudyWidget):
         self.own: dict[str, pd.DataFrame] = {}
         self.row: pd.Series | None = None
         self.problem: Exception | None = None
-        self._rows, self._rows_of = None, None  # of one evaluation and its trainings
+        self._read = lru_cache(1)(lambda name, trainings: load_rows(study, name, trainings, [study.replicate]))
         self._settings: tuple | None = None  # of the table
         self._at: tuple | None = None  # settings and episode that are shown
         self._add_controls(evaluation, better, than)
         self._arrange()
-        self._listen()
+        self.on(["evaluation"], self._change_evaluation)
+        self.on(["better", "than", "limits"], self.load)
+        self.on(["sort", "dataset", "ways", "shots"], self._filter)
+        self.on(["episodes"], self._choose)
+        self.on(["variant", "stop"], self._to_stop)
+        self.on(["step", "tabs"], self._draw)
+        self.on(["open"], self._open)
+        self.on(["close"], self._close)
 
     @property
     def variants(self) -> tuple[str, str]:
@@ -103,19 +86,19 @@ class Explorer(StudyWidget):
             return
         with self.loading(f"Reading the rows of {evaluation}"):
             _check_different(better, than)
-            key = evaluation, tuple(needed_trainings([better, than]))
-            if key != self._rows_of:
-                self._rows, self._rows_of = load_rows(self.study, evaluation, key[1], [self.study.replicate]), key
+            self._rows = self._read(evaluation, tuple(needed_trainings([better, than])))
             self.table = explorer_data.episodes(self._rows, better, than, limits)
         self._settings = settings
         with self.quietly():
-            self._offer_filters()
+            ui.offer(self.controls["dataset"], explorer_data.dataset_filters(self.table))
+            for name, low, high in (("ways", "way", "way"), ("shots", "lowest_shot", "highest_shot")):
+                ui.refit(self.controls[name], int(self.table[low].min()), int(self.table[high].max()))
         self._filter()
 
     def hide(self) -> None:
         """Lists nothing, as the episodes could not be compared."""
         self.table = self.listed = pd.DataFrame()
-        self._settings = self._rows_of = None
+        self._settings = None
         self._count.value = self._header.value = ""
         with self.quietly():
             self.controls["episodes"].options = ()
@@ -127,23 +110,23 @@ class Explorer(StudyWidget):
 
     def _add_controls(self, evaluation, better, than) -> None:
         study, rule = self.study, self.study.refinement
-        variants, limits = explorer_data.variants_of(study, evaluation), (rule.minimum_steps, rule.maximum_steps)
+        variants = explorer_data.variants_of(study.evaluations[evaluation].trainings)
         controls = {
-            "evaluation": menu("Evaluation", 330, list(study.evaluations), evaluation),
-            "better": menu("Gain of", 190, variants, better),
-            "than": menu("over", 170, variants, than),
-            "limits": range_slider("Stopping rule: minimum, maximum", 460, 0, rule.recorded_steps, limits),
-            "sort": menu("Sort", 300, list(explorer_data.SORTS)),
-            "dataset": menu("Dataset", 260, [("All datasets", ("domain", "all"))]),
-            "ways": range_slider("Way", 240, 0, 1, (0, 1)),
-            "shots": range_slider("A class with shot", 320, 0, 1, (0, 1)),
-            "episodes": styled(ipywidgets.Select(options=(), rows=9), "", None),
-            "variant": menu("Predictions of", 215, [better, than]),
-            "step": slider("Refinement step", 305, 0, 1, 0, live=True),
-            "stop": button("Where it stops", 120),
-            "open": button("Open in the stepper", 155),
-            "close": button("Close", 100),
-            "tabs": ipywidgets.Tab([text("tcnaps-sheet"), text("tcnaps-confusion")], titles=TABS, selected_index=0),
+            "evaluation": ui.menu("Evaluation", 330, list(study.evaluations), evaluation),
+            "better": ui.menu("Gain of", 190, variants, better),
+            "than": ui.menu("over", 170, variants, than),
+            "limits": ui.range_slider("Stopping rule: minimum, maximum", 460, 0, rule.recorded_steps, rule.limits),
+            "sort": ui.menu("Sort", 300, list(explorer_data.SORTS)),
+            "dataset": ui.menu("Dataset", 260, ["All datasets"]),
+            "ways": ui.range_slider("Way", 240, 0, 1, (0, 1)),
+            "shots": ui.range_slider("A class with shot", 320, 0, 1, (0, 1)),
+            "episodes": ui.styled(ipywidgets.Select(options=(), rows=9), "", None),
+            "variant": ui.menu("Predictions of", 215, [better, than]),
+            "step": ui.slider("Refinement step", 305, 0, 1, 0, live=True),
+            "stop": ui.button("Where it stops", 120),
+            "open": ui.button("Open in the stepper", 155),
+            "close": ui.button("Close", 100),
+            "tabs": ipywidgets.Tab(list(map(ui.text, ("tcnaps-sheet", "tcnaps-confusion"))), titles=TABS),
         }
         self.add(controls, TOOLTIPS)
 
@@ -151,74 +134,37 @@ class Explorer(StudyWidget):
         c = self.controls
         self._style_sheet = ipywidgets.HTML(layout={"height": "0px", "margin": "0px"})
         self._header = ipywidgets.HTML()
-        self._count, self._status = text("tcnaps-count"), text("tcnaps-status")
+        self._count, self._status, self._opened = (ui.text(f"tcnaps-{name}") for name in ("count", "status", "opened"))
         self._sheet, self._confusion = c["tabs"].children
         for page in c["tabs"].children:  # wide tables scroll in themselves
             page.layout.width = "100%"
         self._below = ipywidgets.VBox([])
-        look_at = row(c["variant"], c["step"], c["stop"], c["open"])
+        look_at = ui.row(c["variant"], c["step"], c["stop"], c["open"], self._opened)
         self._details = ipywidgets.VBox([self._status, look_at, c["tabs"], self._below], layout={"display": "none"})
         self._css_class = f"tcnaps-explorer-{self.model_id}"  # several may be on one page, each with its images
         self.add_class(self._css_class)
         self._style_sheet.value = explorer_html.style_sheet(self._css_class, None, 56)
-        self.children = [
-            self._style_sheet,
-            keys_and_look(),
-            row(c["evaluation"], c["better"], c["than"]),
-            row(c["limits"], c["sort"]),
-            row(c["dataset"], c["ways"], c["shots"]),
-            self.notice,
-            self.busy,
-            self._count,
-            self._header,
-            c["episodes"],
-            self._details,
-        ]
-
-    def _listen(self) -> None:
-        self.on("evaluation", self._change_evaluation)
-        for name in ("better", "than", "limits"):
-            self.on(name, self.load)
-        for name in ("sort", "dataset", "ways", "shots"):
-            self.on(name, self._filter)
-        self.on("episodes", self._choose)
-        for name in ("variant", "stop"):
-            self.on(name, self._to_stop)
-        for name in ("step", "tabs"):
-            self.on(name, self._draw)
-        self.on("open", self._open)
-        self.on("close", self._close)
+        filters = ui.row(c["limits"], c["sort"]), ui.row(c["dataset"], c["ways"], c["shots"])
+        above = ui.keys_and_look(), ui.row(c["evaluation"], c["better"], c["than"]), *filters, self.notice, self.busy
+        self.children = [self._style_sheet, *above, self._count, self._header, c["episodes"], self._details]
 
     def _change_evaluation(self) -> None:
-        better, than = self.controls["better"], self.controls["than"]
-        variants = explorer_data.variants_of(self.study, self.controls["evaluation"].value)
+        """Offers the evaluation's variants; the list begins at its top."""
+        variants = explorer_data.variants_of(self.study.evaluations[self.controls["evaluation"].value].trainings)
+        chosen = self.variants if set(self.variants) <= set(variants) else (variants[-1], variants[0])
         with self.quietly():
-            offer(better, variants, variants[-1])
-            other = next(name for name in variants if name != better.value)
-            offer(than, variants, other)
-            if than.value == better.value:
-                than.value = other
+            self.controls["episodes"].options = ()
+            for name, variant in zip(("better", "than"), chosen, strict=True):
+                self.controls[name].options = variants
+                self.controls[name].value = variant
         self.load()
-
-    def _offer_filters(self) -> None:
-        """Offers the datasets, ways and shots of the table; what had been narrowed stays so where it can."""
-        table = self.table
-        domains = table.drop_duplicates("dataset").set_index("dataset")["domain"]
-        options = [("All datasets", ("domain", "all"))]
-        if domains.nunique() > 1:
-            options += [("All in-domain", ("domain", "in")), ("All out-of-domain", ("domain", "out"))]
-        name_of = {"in": "in-domain", "out": "out-of-domain"}
-        options += [(f"{name} ({name_of[domain]})", ("dataset", name)) for name, domain in domains.items()]
-        offer(self.controls["dataset"], options)
-        refit(self.controls["ways"], int(table["way"].min()), int(table["way"].max()))
-        refit(self.controls["shots"], int(table["lowest_shot"].min()), int(table["highest_shot"].max()))
 
     def _filter(self) -> None:
         if self._settings is None:
             return
-        chosen, episodes = self.values(), self.controls["episodes"]
-        datasets = explorer_data.datasets_of(chosen["dataset"], self.table)
-        self.listed = explorer_data.chosen(self.table, datasets, chosen["ways"], chosen["shots"], chosen["sort"])
+        episodes = self.controls["episodes"]
+        filters = (self.controls[name].value for name in ("dataset", "ways", "shots", "sort"))
+        self.listed = explorer_data.chosen(self.table, *filters)
         heading, options = explorer_data.lines(self.listed.head(MOST_LISTED), *self.variants)
         self._header.value = f'<div class="xheader">{heading}</div>'
         values, before = [value for _, value in options], episodes.value
@@ -229,7 +175,7 @@ class Explorer(StudyWidget):
         found = explorer_data.in_words(self.listed, *self.variants)
         if len(self.listed) > len(options):
             found += f" The list holds the first {len(options)} of them."
-        self._count.value = words(found)
+        self._count.value = ui.words(found)
         if options:
             self._choose()
         else:
@@ -247,12 +193,11 @@ class Explorer(StudyWidget):
         images = self.problem = None
         try:
             images = episode_table.replay(self.study, self.own[better])
-        except (episode_table.StaleRowsError, DatasetError, OSError) as error:  # the numbers can be shown all the same
+        except (UserError, OSError) as error:  # the numbers can be shown all the same
             self.problem = error
         self._drawer = explorer_html.Drawer(episode_table.class_names(self.own[better]), images)
-        self._style_sheet.value = explorer_html.style_sheet(
-            self._css_class, images, 56 if self.row["way"] <= 10 else 44
-        )
+        size = 56 if self.row["way"] <= 10 else 44
+        self._style_sheet.value = explorer_html.style_sheet(self._css_class, images, size)
         variant = self.controls["variant"]
         with self.quietly():
             position, variant.options = variant.index, [better, than]
@@ -280,31 +225,33 @@ class Explorer(StudyWidget):
             return
         variant, step = self.controls["variant"].value, self.controls["step"].value
         own = self.own[variant]
-        self._status.value = words(episode_table.status(self.row, variant, own, step, self._stop()))
+        self._status.value = ui.words(episode_table.status(self.row, variant, own, step, self._stop()))
         if self.controls["tabs"].selected_index == IMAGES:
             missing = "" if self.problem is None else f"✕ The images can't be shown: {self.problem}"
             found, recalls = episode_table.at_step(own, step), episode_table.recall_by_class(own, step)
-            self._sheet.value = words(missing) + self._drawer.sheet(found, recalls)
+            self._sheet.value = ui.words(missing) + self._drawer.sheet(found, recalls)
         else:
             self._confusion.value = self._drawer.confusion(episode_table.confusion(own, step))
 
     def _open(self) -> None:
         if not self.own:
             return
-        self._below.children = [ipywidgets.HTML("Loading the network and computing the episode's features …")]
+        self._close()
+        self._opened.value = "Loading the network and computing the episode's features …"
         place = self.controls["variant"].value, self.row["evaluation"], self.row["dataset"], int(self.row["episode"])
         from tcnaps.widgets.stepper_widget import Stepper  # needs PyTorch, which looking at results does not
 
         stepper = Stepper(self.study, *place)
         with stepper.guarded():
             stepper.load()
-        title = ipywidgets.HTML(f"<b>Stepper: {html.escape('{}, {}, {}, episode {}'.format(*place))}</b>")
-        self._below.children = [row(title, self.controls["close"]), stepper]
+        title = ipywidgets.HTML(f"{SCROLL}<b>Stepper: {html.escape('{}, {}, {}, episode {}'.format(*place))}</b>")
+        self._below.children = [ui.row(title, self.controls["close"]), stepper]
+        self._opened.value = f"Episode {place[-1]} is open in the stepper, below."
 
     def _close(self) -> None:
-        self._below.children = []
+        self._below.children, self._opened.value = [], ""
 
 
 def _check_different(better: str, than: str) -> None:
     if better == than:
-        raise ValueError(f"{better} can't be compared with itself: choose two variants.")
+        raise UserError(f"{better} can't be compared with itself: choose two variants.")

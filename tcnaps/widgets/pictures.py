@@ -10,19 +10,18 @@ import numpy as np
 import pandas as pd
 from ipywidgets import Layout
 from jaxtyping import UInt8
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from PIL import Image
 
 from tcnaps.figures.clustering import class_colours
 from tcnaps.figures.style import style
-from tcnaps.widgets.episode_table import letter
+from tcnaps.widgets.episode_table import letter, shortened
 
-PIXELS_PER_INCH = 96  # of a picture on the page; it is drawn at twice that, so that text is sharp
+PIXELS_PER_INCH = 96  # of a picture on the page
 WIDTH = 828  # pixels of a hover picture; fits beside JupyterLab's file browser in a window of 1280
 SPOT = 15  # pixels of a dot's spot
-DOTS_PER_INCH = 240  # of a figure in the text's width: twice as many pixels as on the page
 STYLE = """<style>
 .tcnaps-plot { position: absolute; inset: 0; line-height: 1.35; color: #000; }
 .tcnaps-plot.stale { background: rgba(255, 255, 255, 0.75); }
@@ -40,23 +39,18 @@ STYLE = """<style>
 </style>"""
 
 
-def new_figure(width: float | int, height: float | int) -> Figure:
-    """A figure of so many pixels on the page, unknown to pyplot. Call it inside `figures.style.style()`."""
-    return Figure((width / PIXELS_PER_INCH, height / PIXELS_PER_INCH), dpi=PIXELS_PER_INCH)
+def new_figure(width: int, height: int, place: tuple[float | int, ...]) -> tuple[Figure, Axes]:
+    """A figure of so many pixels on the page, unknown to pyplot, and its only Axes. Call it inside `style()`."""
+    figure = Figure((width / PIXELS_PER_INCH, height / PIXELS_PER_INCH), dpi=PIXELS_PER_INCH)
+    figure.set_layout_engine("none")  # measuring texts takes longer than drawing them
+    return figure, figure.add_axes(place)
 
 
 def png(figure: Figure) -> bytes:
-    """A figure as PNG, with twice as many pixels as it has on the page.
-
-    This is faster than `savefig`, which draws everything twice and compresses more.
-    """
-    with style():
-        canvas = FigureCanvasAgg(figure)
-        figure.set_dpi(2 * PIXELS_PER_INCH)
-        canvas.draw()
-        drawn = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba()).convert("RGB")
+    """A figure as PNG, with twice as many pixels as it has on the page, so that text is sharp."""
     buffer = BytesIO()
-    drawn.save(buffer, "PNG", compress_level=1)
+    with style():
+        figure.savefig(buffer, format="png", dpi=2 * figure.dpi, pil_kwargs={"compress_level": 1})
     return buffer.getvalue()
 
 
@@ -72,6 +66,11 @@ def chips(names: Sequence[str]) -> list[str]:
         f'title="{html.escape(name)}">{letter(label)}</span>'
         for label, (name, colour) in enumerate(zip(names, class_colours(len(names)), strict=True))
     ]
+
+
+def named(name: str, length: int) -> str:
+    """A class's name as HTML, shortened; the whole name shows under the mouse."""
+    return f'<span title="{html.escape(name)}">{html.escape(shortened(name, length))}</span>'
 
 
 def data_address(content: bytes, kind: str) -> str:
@@ -121,16 +120,13 @@ class HoverPicture(ipywidgets.GridBox):
             points: of `view_data.Seen`; their panels are the figure's axes, in order.
             description: for those who cannot see the picture.
         """
-        buffer = BytesIO()
-        with style():
-            figure.savefig(buffer, format="png", dpi=DOTS_PER_INCH, pil_kwargs={"compress_level": 1})
-        self.image.value = buffer.getvalue()
+        self.image.value = png(figure)
         self._description = html.escape(description)
         places = [(row, *_place(figure, row)) for row in points.itertuples()]
-        across, down = WIDTH / 100, WIDTH / 100 * figure.get_figheight() / figure.get_figwidth()
+        aspect = figure.get_figheight() / figure.get_figwidth()
 
         def hides(a, b):
-            return abs(a[1] - b[1]) * across < SPOT and abs(a[2] - b[2]) * down < SPOT
+            return max(abs(a[1] - b[1]), aspect * abs(a[2] - b[2])) * WIDTH / 100 < SPOT
 
         # Where spots hide each other, each says what all of them have to say.
         self._places = [(place, [other[0].text for other in places if hides(other, place)]) for place in places]
@@ -147,21 +143,16 @@ class HoverPicture(ipywidgets.GridBox):
 
 
 def _place(figure: Figure, point) -> tuple[float, float, float, float]:
-    """Left, top, width and height of a point's spot, in percent of the figure."""
-    ax, (width, height) = figure.axes[point.panel], figure.bbox.size
-    x, y = ax.transData.transform((point.x, point.y))
-    sides = (0.0, 0.0)
-    if point.cell:
-        corners = ax.transData.transform([(0, 0), (1, 1)])
-        sides = abs(corners[1] - corners[0])
-    shares = x / width, 1 - y / height, sides[0] / width, sides[1] / height
-    return tuple(100 * float(share) for share in shares)
+    """Left, top, width and height of a point's spot, in percent of the figure. A cell has width and height 1."""
+    transform, size = figure.axes[point.panel].transData.transform, figure.bbox.size
+    (x, y), corner, far = transform([(point.x, point.y), (0, 0), (1, 1)]) / size
+    width, height = abs(far - corner) if point.cell else (0, 0)
+    return tuple(100 * float(share) for share in (x, 1 - y, width, height))
 
 
 def _spot(point, left, top, width, height, texts, chosen) -> str:
     classes = f"{'cell' if point.cell else 'dot'} {'right' if left > 50 else 'left'} {'up' if top > 50 else 'down'}"
-    size = f"width:{width:.2f}%;height:{height:.2f}%;" if point.cell else ""
     return (
-        f'<div class="tcnaps-spot {classes}{" chosen" if chosen else ""}" '
-        f'style="left:{left:.2f}%;top:{top:.2f}%;{size}"><span>{"<br>".join(map(html.escape, texts))}</span></div>'
+        f'<div class="tcnaps-spot {classes}{" chosen" if chosen else ""}" style="left:{left:.2f}%;top:{top:.2f}%;'
+        f'width:{width:.2f}%;height:{height:.2f}%"><span>{"<br>".join(map(html.escape, texts))}</span></div>'
     )

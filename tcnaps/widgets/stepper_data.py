@@ -1,7 +1,7 @@
 """One episode under refinement, step by step: what the soft k-means stepper shows.
 
-`run` refines an episode's features (`episode_features`) under any head. `changes` says what a step did, `verdict` where
-the stopping rule ends.
+`features_of` computes an episode's features, `run` refines them under any head, `changes` says what a step did, and
+`verdict` where the stopping rule ends.
 """
 
 from dataclasses import dataclass, replace
@@ -11,16 +11,22 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
+from tcnaps.config import Study
+from tcnaps.datasets import open_split
+from tcnaps.episodes.loading import load_episode
+from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation.projection import PlaneView, discriminative_plane, principal_plane, project
 from tcnaps.method.clustering import one_hot, refinement_steps
 from tcnaps.method.head import Head
 from tcnaps.method.stopping import stopping_step
-from tcnaps.method.variants import Variant
-from tcnaps.widgets.episode_features import EpisodeFeatures
+from tcnaps.method.variants import VARIANTS, Variant
+from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, load_model
 from tcnaps.widgets.episode_table import counted, refined, shots_in_words
+from tcnaps.widgets.explorer_data import stamp_of
+from tcnaps.widgets.widget_base import kept
 
 _MAHALANOBIS = {"metric": "mahalanobis", "log_determinant": False, "scale": 1.0, "update": "means and covariances"}
 # What the stepper's menu changes of a head; the rest, the identity_weight among it, stays the training's.
@@ -32,6 +38,69 @@ HEADS = {
 }
 OUTCOMES = ("became right", "became wrong", "still wrong", "wrong", "right")  # of a query at a step
 PLANES = ("classes after the last step", "classes after step 0", "true classes", "principal components")
+
+
+@dataclass(frozen=True)
+class EpisodeFeatures:
+    """An episode's features and what is needed to show them. Class k is `class_names[k]`.
+
+    Attributes:
+        evaluation: its name in the study.
+        episode: its number. The same number always gives the same images.
+        head: the training's, with the study's settings.
+        query_images: RGB.
+    """
+
+    variant: Variant
+    evaluation: str
+    dataset: str
+    episode: int
+    class_names: tuple[str, ...]
+    support_features: Float[Tensor, "n_support d"]
+    support_labels: Int[Tensor, "n_support"]
+    query_features: Float[Tensor, "n_query d"]
+    query_labels: Int[Tensor, "n_query"]
+    query_images: UInt8[np.ndarray, "n_query height width 3"]
+    head: Head
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """Which episode it is: evaluation, dataset and number."""
+        return self.evaluation, self.dataset, self.episode
+
+
+def features_of(study: Study, variant: str, evaluation: str, dataset: str, episode: int) -> EpisodeFeatures:
+    """An episode's features under a variant's networks. Networks that have been trained again are loaded again.
+
+    Raises:
+        CheckpointError: the variant's network is not trained yet, or was trained on another backbone.
+    """
+    training = VARIANTS[variant].training
+    network = training, stamp_of([backbone_file(study), checkpoint_folder(study) / f"{training}.safetensors"])
+    model = kept("network", study, network, lambda: load_model(study, training))
+    place = evaluation, dataset, episode
+    features = kept("features", study, (network, place), lambda: _computed(study, model, VARIANTS[variant], *place))
+    return replace(features, variant=VARIANTS[variant])
+
+
+def _computed(study, model, variant, evaluation, dataset, episode):
+    source = open_split(study, dataset, "test")
+    draw = draw_episode(source, study.evaluations[evaluation].protocol, study.seed, episode)
+    with torch.no_grad():
+        support, labels, query, _ = model.features(loaded := load_episode(source, draw))
+    return EpisodeFeatures(
+        variant=variant,
+        evaluation=evaluation,
+        dataset=dataset,
+        episode=episode,
+        class_names=tuple(source.class_names[k] for k in draw.classes),
+        support_features=support,
+        support_labels=labels,
+        query_features=query,
+        query_labels=loaded.query_labels,
+        query_images=source.images[draw.query_images],
+        head=model.head,
+    )
 
 
 @dataclass(frozen=True)
@@ -160,22 +229,18 @@ def verdict(trajectory: Trajectory, minimum: int, maximum: int) -> Verdict:
         ValueError: a limit is negative or exceeds the steps of the trajectory.
     """
     step = stopping_step(trajectory.labels, minimum, maximum)
-    n_changed = int(trajectory.changed[step].sum())
-    converged = step > 0 and n_changed == 0
     if step == 0:
-        reason = "it does not refine at all: the maximum is 0"
-    elif converged and step == maximum:
-        reason = "the maximum; no label changed there either"
-    elif converged:
-        reason = "no label changed there"
-    else:
+        reason = "it does not refine at all"
+    elif n_changed := int(trajectory.changed[step].sum()):
         reason = f"the maximum, though {counted(n_changed, 'label')} still changed there"
-    words = f"With minimum {minimum} and maximum {maximum} the rule stops at step {step}: {reason}."
-    if minimum > maximum:
-        words += " (A minimum above the maximum acts as the maximum.)"
+    else:
+        reason = "no label changed there"
     gain = 100 * (trajectory.accuracy[step] - trajectory.accuracy[0])
-    words += f" Accuracy there: {100 * trajectory.accuracy[step]:.1f}% ({gain:+.1f} points from step 0)."
-    return Verdict(step, words)
+    return Verdict(
+        step,
+        f"With minimum {minimum} and maximum {maximum} the rule stops at step {step}: {reason}. "
+        f"Accuracy there: {100 * trajectory.accuracy[step]:.1f}% ({gain:+.1f} points from step 0).",
+    )
 
 
 def convergence(trajectory: Trajectory) -> Verdict:

@@ -1,7 +1,4 @@
-"""What the stepper draws, with matplotlib: a refinement step in the plane, and curves over steps.
-
-Nothing is told by colour alone: letters name the classes, squares and crosses mark wrong answers.
-"""
+"""What the stepper draws: a refinement step in the plane, and curves over steps. Nothing is told by colour alone."""
 
 import numpy as np
 import pandas as pd
@@ -11,13 +8,12 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from tcnaps.evaluation.projection import PlaneView
-from tcnaps.figures.clustering import class_colours, covariance_ellipse
+from tcnaps.figures.clustering import class_colours, clustering_step
 from tcnaps.figures.style import BLACK, BLUE, GREY, VERMILLION
 from tcnaps.widgets.episode_table import letter
 from tcnaps.widgets.pictures import readable_on
 
 MOST_LETTERED = 250  # points that get a letter of their own
-HALO = [withStroke(linewidth=2.2, foreground="white")]
 
 
 def plane_step(
@@ -28,29 +24,33 @@ def plane_step(
     right: Bool[np.ndarray, "n_query"],
     changed: Bool[np.ndarray, "n_query"],
 ) -> None:
-    """One step in the plane: class means with ellipses at Mahalanobis distance 1 and 2, support and query images.
+    """One step in the plane, as `figures.clustering.clustering_step`, with the same limits at every step.
 
-    A query has the mixed colours of its responsibilities and the letter of its most probable class. One with a wrong
-    answer is a square; one whose label changed has a ring.
+    A query has the letter of its most probable class. One with a wrong answer is a square.
 
     Args:
         labels, right, changed: the queries' answers after this step.
     """
+    queries, lettered = view.points[~view.is_support], len(view.points) <= MOST_LETTERED
+    size = 95 if lettered else 20
+    seen = view.responsibilities[step], view.means[step], view.covariances[step]
+    flipped = np.append(np.zeros(view.is_support.sum(), dtype=bool), changed)
+    clustering_step(ax, view.points, view.is_support, *seen, flipped, (size, 1.7 * size, 2.9 * size, 130))
     colours = class_colours(view.means.shape[1])
-    _set_limits(ax, view)
-    for mean, covariance, colour in zip(view.means[step], view.covariances[step], colours, strict=True):
-        for distance in (1.0, 2.0):
-            ax.add_patch(covariance_ellipse(mean, covariance, distance, colour))
-    mixed = (view.responsibilities[step] @ colours).clip(0, 1)
-    _points(ax, view, mixed, labels, right, changed)
-    for edge, width in (("white", 1.6), (BLACK, 0.7)):
-        ax.scatter(*view.means[step].T, s=150, marker="X", c=colours, edgecolor=edge, linewidth=width, zorder=8)
-    look = {"textcoords": "offset points", "fontsize": 10, "weight": "bold", "path_effects": HALO, "zorder": 9}
+    mixed = (seen[0][~view.is_support] @ colours).clip(0, 1)
+    wrong = {"s": size, "marker": "s", "edgecolor": BLACK, "linewidth": 1, "zorder": 3.2}
+    ax.scatter(*queries[~right].T, c=mixed[~right], **wrong)
+    if lettered:
+        shades = np.array([readable_on(colour) for colour in mixed])
+        for k in np.unique(labels):  # as markers, one class at a time: much faster than text
+            own, name = labels == k, letter(int(k))
+            marker = rf"$\mathrm{{{name}}}$"
+            ax.scatter(*queries[own].T, s=30 * len(name), marker=marker, c=shades[own], linewidth=0, zorder=3.4)
+    halo = [withStroke(linewidth=2.2, foreground="white")]
+    look = {"textcoords": "offset points", "fontsize": 10, "weight": "bold", "path_effects": halo, "zorder": 9}
     for k, (mean, colour) in enumerate(zip(view.means[step], colours, strict=True)):
         ax.annotate(letter(k), mean, (7, 5), color=colour * 0.75, **look)
-    ax.set(xticks=[], yticks=[])
-    ax.grid(False)
-    ax.spines[:].set(visible=True, color="#C8C8C8")
+    _set_limits(ax, view)
 
 
 def step_curves(ax: Axes, curves: pd.DataFrame, step: int, answer: int, minimum: int, maximum: int) -> None:
@@ -81,24 +81,6 @@ def step_curves(ax: Axes, curves: pd.DataFrame, step: int, answer: int, minimum:
     ax.tick_params(labelsize=8)
     narrow = {"handletextpad": 0.3, "columnspacing": 0.7, "handlelength": 1.4, "markerscale": 0.8}
     ax.legend(loc="lower left", bbox_to_anchor=(-0.13, 1.0), ncols=4, fontsize=7.5, borderaxespad=0.1, **narrow)
-
-
-def _points(ax, view, mixed, labels, right, changed):
-    lettered = len(view.points) <= MOST_LETTERED
-    size = 95 if lettered else 20
-    support, query = (view.points[own] for own in (view.is_support, ~view.is_support))
-    colours = mixed[~view.is_support]
-    for own, marker, edge, width in ((right, "o", "white", 0.6), (~right, "s", BLACK, 1.0)):
-        ax.scatter(*query[own].T, s=size, marker=marker, c=colours[own], edgecolor=edge, linewidth=width, zorder=3)
-    ax.scatter(*query[changed].T, s=2.9 * size, facecolor="none", edgecolor=BLACK, linewidth=1.4, zorder=7)
-    if lettered:
-        shades = np.array([readable_on(colour) for colour in colours])
-        for k in np.unique(labels):  # as markers, one class at a time: much faster than text
-            own, name = labels == k, letter(int(k))
-            marker = rf"$\mathrm{{{name}}}$"
-            ax.scatter(*query[own].T, s=30 * len(name), marker=marker, c=shades[own], linewidth=0, zorder=5)
-    look = {"edgecolor": BLACK, "linewidth": 0.8, "zorder": 6}
-    ax.scatter(*support.T, s=1.7 * size, marker="*", c=mixed[view.is_support], **look)
 
 
 def _set_limits(ax, view):

@@ -7,14 +7,12 @@ from types import SimpleNamespace
 
 from ipywidgets import BoundedIntText, FloatLogSlider, HBox, Layout, VBox
 
-from tcnaps.config import Study
+from tcnaps.config import Study, UserError
 from tcnaps.figures.style import BLUE, VERMILLION, style
-from tcnaps.widgets import stepper_data, stepper_figures
-from tcnaps.widgets.controls import button, keys_and_look, menu, offer, row, slider, styled, table, text, words
-from tcnaps.widgets.episode_features import EpisodeFeatures, check_names, features_of, variants_of
-from tcnaps.widgets.episode_table import letter, shortened
-from tcnaps.widgets.pictures import Picture, chips, image_address, new_figure
-from tcnaps.widgets.widget_base import StudyWidget, shown_again, study_key
+from tcnaps.widgets import stepper_data, stepper_figures, widget_base as ui
+from tcnaps.widgets.episode_table import letter, liveliest, shortened
+from tcnaps.widgets.explorer_data import one_of, variants_of
+from tcnaps.widgets.pictures import Picture, chips, image_address, named, new_figure
 
 HIGHEST_EPISODE = 10**6  # episodes are drawn when they are asked for, so there is no last one
 PLANE = (456, 400)  # pixels on the page: both pictures fit side by side in a window of 1280, with the file browser open
@@ -23,22 +21,10 @@ MOST_ROWS, HEADS = 60, ("Query", "True", "Before", "After", "Outcome")  # of the
 EPISODE = ("variant", "evaluation", "dataset", "episode")  # the controls that choose what has to be loaded
 QUERIES = [("changed at this step", "changed"), ("wrong after this step", "wrong"), ("all", "all")]
 TOOLTIPS = {
-    "variant": "Which system of the paper: its networks make the features",
-    "evaluation": "Whose protocol draws the episode: way, shot and queries",
-    "dataset": "The dataset whose test classes the episode has",
     "episode": "The same number always gives the same images",
     "head": "How distances become responsibilities; 'means only' keeps the covariances of step 0",
     "identity_weight": "The weight of the identity in every covariance, the paper's beta",
     "plane": "Two directions: those that best tell these classes apart, or those of the largest spread",
-    "minimum": "From this step on, the stopping rule tests for convergence",
-    "maximum": "The stopping rule ends here at the latest",
-    "first": "To step 0, the support set alone",
-    "back": "One step back",
-    "forward": "One refinement step forward",
-    "converge": "To the first step at which no label changes",
-    "answer": "To the step at which this variant answers",
-    "step": "Which refinement step is shown",
-    "which": "Which queries the table lists",
 }
 
 
@@ -47,7 +33,7 @@ def stepper(
     variant: str = "Transductive",
     evaluation: str | None = None,
     dataset: str | None = None,
-    episode: int = 0,
+    episode: int | None = None,
 ) -> "Stepper":
     """A widget to refine one episode step by step: any variant of the study, any episode, under any head.
 
@@ -56,19 +42,24 @@ def stepper(
     Args:
         evaluation: the one whose protocol draws the episode; None takes the study's first.
         dataset: None takes the evaluation's first.
+        episode: None takes the one in which refinement changes the largest share of labels, as far as rows tell.
 
     Raises:
-        ValueError: there is no such variant, evaluation, dataset or episode; the message names what there is.
+        UserError: there is no such variant, evaluation, dataset or episode.
     """
     evaluation = next(iter(study.evaluations)) if evaluation is None else evaluation
-    if dataset is None:
-        dataset = study.evaluations[evaluation].datasets[0] if evaluation in study.evaluations else ""
-    place = variant, evaluation, dataset, episode
-    check_names(study, *place)
-    return shown_again("stepper", (study_key(study), *place), lambda: Stepper(study, *place))
+    one_of("variant", variant, variants_of(study.trainings))
+    one_of("evaluation", evaluation, study.evaluations)
+    datasets = study.evaluations[evaluation].datasets
+    dataset = datasets[0] if dataset is None else dataset
+    one_of("dataset", dataset, datasets)
+    episode = liveliest(study, variant, evaluation, dataset) if episode is None else episode
+    if not 0 <= episode <= HIGHEST_EPISODE:
+        raise UserError(f"There is no episode {episode}: episodes are counted from 0 to {HIGHEST_EPISODE}.")
+    return ui.shown_again(Stepper, study, variant, evaluation, dataset, episode)
 
 
-class Stepper(StudyWidget):
+class Stepper(ui.StudyWidget):
     """See `stepper`. A new one shows nothing before `load`.
 
     Attributes:
@@ -76,20 +67,41 @@ class Stepper(StudyWidget):
         trajectory: what refinement found in it.
     """
 
-    kind = "stepper"
+    kind, needs = "stepper", "checkpoints"
 
     def __init__(self, study: Study, variant: str, evaluation: str, dataset: str, episode: int):
         super().__init__(study)
-        self.features: EpisodeFeatures | None = None
+        self.features: stepper_data.EpisodeFeatures | None = None
         self.trajectory: stepper_data.Trajectory | None = None
         self._place = self._training = None  # what the step and the head were last set for
         self._add_controls(variant, evaluation, dataset, episode)
         self._status, self._about, self._verdict, self._changes, self._legend = (
-            text(f"tcnaps-{name}") for name in ("status", "about", "verdict", "changes", "legend")
+            ui.text(f"tcnaps-{name}") for name in ("status", "about", "verdict", "changes", "legend")
         )
         self._plane, self._curves = Picture("tcnaps-plane-picture"), Picture("tcnaps-curves")
         self._arrange()
-        self._listen()
+        self.on(EPISODE, self._choose_episode)
+        self.on(["head", "identity_weight", "plane"], self._recompute)
+        self.on(["minimum", "maximum", "which", "step"], self._draw)
+        targets = {
+            "first": lambda: 0,
+            "back": lambda: self.choice.step - 1,
+            "forward": lambda: self.choice.step + 1,
+            "converge": lambda: stepper_data.convergence(self.trajectory).step,
+            "answer": self._answer_step,
+        }
+        for name, target in targets.items():
+            self.on([name], lambda target=target: None if self.trajectory is None else self.go_to(target()))
+
+    def shown(self) -> tuple[stepper_data.EpisodeFeatures, stepper_data.Trajectory]:
+        """The episode's features and its trajectory.
+
+        Raises:
+            Exception: they could not be loaded; it is the error that the widget shows.
+        """
+        if self.features is None:
+            raise self.notice.error or UserError("No episode is shown: choose another one.")
+        return self.features, self.trajectory
 
     @property
     def choice(self) -> SimpleNamespace:
@@ -100,7 +112,7 @@ class Stepper(StudyWidget):
         """Shows the episode that the controls name, after computing its features where necessary."""
         place = [self.controls[name].value for name in EPISODE]
         with self.loading(f"Computing the features of {place[2]}, episode {place[3]}"):
-            found = self.features = features_of(self.study, *place)
+            found = self.features = stepper_data.features_of(self.study, *place)
         with self.quietly():
             if self._place not in (None, found.place):
                 self.controls["step"].value = 0
@@ -117,7 +129,7 @@ class Stepper(StudyWidget):
         self.features = self.trajectory = None
         self._body.layout.display = "none"
         self._about.value = ""
-        self._status.value = words("Nothing to show: see above what went wrong, or choose another episode.")
+        self._status.value = ui.words("Nothing to show: see above what went wrong, or choose another episode.")
 
     def go_to(self, step: int) -> None:
         """Shows another step, the first or the last one if there is no such step."""
@@ -134,22 +146,22 @@ class Stepper(StudyWidget):
             min=min(-2.0, weight - 1), max=max(2.0, weight + 1), step=0.1, readout_format=".3g", continuous_update=False
         )
         controls = {
-            "variant": menu("Variant", 205, variants_of(study), variant),
-            "evaluation": menu("Evaluation", 245, list(study.evaluations), evaluation),
-            "dataset": menu("Dataset", 185, study.evaluations[evaluation].datasets, dataset),
-            "episode": styled(BoundedIntText(episode, 0, HIGHEST_EPISODE), "Episode", 130),
-            "head": menu("Head", 190, list(stepper_data.HEADS)),
-            "identity_weight": styled(weights, "identity_weight", 300),
-            "plane": menu("Plane", 270, stepper_data.PLANES),
-            "minimum": slider("Minimum", 230, 0, last, rule.minimum_steps),
-            "maximum": slider("Maximum", 230, 0, last, rule.maximum_steps),
-            "first": button("First", 72, "step-backward"),
-            "back": button("Back", 72, "chevron-left"),
-            "forward": button("Step", 72, "chevron-right"),
-            "converge": button("To convergence", 140, "fast-forward"),
-            "answer": button("To the answer", 130, "flag-checkered"),
-            "step": slider("Step", 270, 0, last, 0, live=True),
-            "which": menu("Queries", 260, QUERIES),
+            "variant": ui.menu("Variant", 205, variants_of(study.trainings), variant),
+            "evaluation": ui.menu("Evaluation", 245, list(study.evaluations), evaluation),
+            "dataset": ui.menu("Dataset", 185, study.evaluations[evaluation].datasets, dataset),
+            "episode": ui.styled(BoundedIntText(episode, 0, HIGHEST_EPISODE), "Episode", 130),
+            "head": ui.menu("Head", 190, list(stepper_data.HEADS)),
+            "identity_weight": ui.styled(weights, "identity_weight", 300),
+            "plane": ui.menu("Plane", 270, stepper_data.PLANES),
+            "minimum": ui.slider("Minimum", 230, 0, last, rule.minimum_steps),
+            "maximum": ui.slider("Maximum", 230, 0, last, rule.maximum_steps),
+            "first": ui.button("First", 72, "step-backward"),
+            "back": ui.button("Back", 72, "chevron-left"),
+            "forward": ui.button("Step", 72, "chevron-right"),
+            "converge": ui.button("To convergence", 140, "fast-forward"),
+            "answer": ui.button("To the answer", 130, "flag-checkered"),
+            "step": ui.slider("Step", 270, 0, last, 0, live=True),
+            "which": ui.menu("Queries", 260, QUERIES),
         }
         self.add(controls, TOOLTIPS)
 
@@ -159,38 +171,14 @@ class Stepper(StudyWidget):
         left = VBox([self._plane, self._legend], layout=Layout(width=f"{PLANE[0] + 4}px", overflow="visible"))
         right = VBox([self._curves, self._verdict, c["which"], self._changes], layout=narrow)
         self._body = HBox([left, right], layout=Layout(flex_flow="row wrap", overflow="visible", display="none"))
-        self.children = [
-            row(*(c[name] for name in EPISODE)),
-            row(c["head"], c["identity_weight"], c["plane"]),
-            row(c["minimum"], c["maximum"], self.busy),
-            self.notice,
-            self._about,
-            row(*(c[name] for name in ("first", "back", "forward", "converge", "answer", "step"))),
-            self._status,
-            self._body,
-            keys_and_look(),
-        ]
-
-    def _listen(self):
-        for name in EPISODE:
-            self.on(name, self._choose_episode)
-        for name in ("head", "identity_weight", "plane"):
-            self.on(name, self._recompute)
-        for name in ("minimum", "maximum", "which", "step"):
-            self.on(name, self._draw)
-        targets = {
-            "first": lambda: 0,
-            "back": lambda: self.choice.step - 1,
-            "forward": lambda: self.choice.step + 1,
-            "converge": lambda: stepper_data.convergence(self.trajectory).step,
-            "answer": self._answer_step,
-        }
-        for name, target in targets.items():
-            self.on(name, lambda target=target: None if self.trajectory is None else self.go_to(target()))
+        chosen = ui.row(*(c[name] for name in EPISODE)), ui.row(c["head"], c["identity_weight"], c["plane"])
+        steps = ui.row(*(c[name] for name in ("first", "back", "forward", "converge", "answer", "step")))
+        above = *chosen, ui.row(c["minimum"], c["maximum"], self.busy), self.notice, self._about, steps
+        self.children = [*above, self._status, self._body, ui.keys_and_look()]
 
     def _choose_episode(self):
         with self.quietly():
-            offer(self.controls["dataset"], self.study.evaluations[self.controls["evaluation"].value].datasets)
+            ui.offer(self.controls["dataset"], self.study.evaluations[self.controls["evaluation"].value].datasets)
         self.load()
 
     def _recompute(self):
@@ -208,15 +196,15 @@ class Stepper(StudyWidget):
         features, found, choice = self.features, self.trajectory, self.choice
         step, limits = choice.step, (choice.minimum, choice.maximum)
         with style():
-            figure, ax = _figure(*PLANE, (0.002, 0.002, 0.996, 0.996))
+            figure, ax = new_figure(*PLANE, (0.002, 0.002, 0.996, 0.996))
             stepper_figures.plane_step(ax, found.view, step, found.labels[step], found.right[step], found.changed[step])
             self._plane.put(figure)
-            figure, ax = _figure(*CURVES, (0.125, 0.245, 0.86, 0.65))
+            figure, ax = new_figure(*CURVES, (0.125, 0.245, 0.86, 0.65))
             stepper_figures.step_curves(ax, stepper_data.curves(found), step, self._answer_step(), *limits)
             self._curves.put(figure)
         rule = stepper_data.verdict(found, *limits)
-        self._verdict.value = words(f"{rule.words} {stepper_data.convergence(found).words}")
-        self._about.value = words(f"{stepper_data.described(features)} {stepper_data.about(features.variant)}")
+        self._verdict.value = ui.words(f"{rule.words} {stepper_data.convergence(found).words}")
+        self._about.value = ui.words(f"{stepper_data.described(features)} {stepper_data.about(features.variant)}")
         self._changes.value = changes_table(features, found, step, choice.which)
         self._status.value = (
             '<div role="status" aria-live="polite" style="font-size:115%;font-weight:bold;line-height:1.5">'
@@ -231,38 +219,32 @@ def legend(names: Sequence[str]) -> str:
     return f'<div class="xwords" style="font-size:12px">{symbols}<br>{classes}</div>'
 
 
-def changes_table(features: EpisodeFeatures, trajectory: stepper_data.Trajectory, step: int, which: str) -> str:
+def changes_table(
+    features: stepper_data.EpisodeFeatures, trajectory: stepper_data.Trajectory, step: int, which: str
+) -> str:
     """As HTML: the queries that changed (or are wrong, or all), with image, classes, confidence and outcome."""
     frame = stepper_data.changes(features, trajectory, step, which)
     if frame.empty:
-        none = {"changed": "No label changed at this step.", "wrong": "No query is wrong after this step."}
-        first = step == 0 and which == "changed"
-        return words("Step 0 is the first: nothing has changed yet." if first else none[which])
+        return ui.words(
+            {"changed": "No label changed at this step.", "wrong": "No query is wrong after this step."}[which]
+        )
     rows = [_cells(features, query) for query in frame.head(MOST_ROWS).itertuples()]
-    more = words(f"… and {len(frame) - MOST_ROWS} more") if len(frame) > MOST_ROWS else ""
-    return table(HEADS, rows, 290) + more
+    more = ui.words(f"… and {len(frame) - MOST_ROWS} more") if len(frame) > MOST_ROWS else ""
+    return ui.table(HEADS, rows, 290) + more
 
 
 def _cells(features, query):
-    def named(label):
-        name = features.class_names[label]
-        short = f"{letter(int(label))}:&nbsp;{html.escape(shortened(name, 16))}"
-        return f'<span title="{html.escape(name)}">{short}</span>'
+    def of_class(label):
+        return f"{letter(int(label))}:&nbsp;{named(features.class_names[label], 16)}"
 
     address = image_address(features.query_images[query.query])
     right = query.outcome in ("became right", "right")
     return (
         f'<img alt="query image {query.query}" src="{address}" style="width:30px;height:30px;max-width:none"><br>'
         f"{query.query}",
-        named(query.true),
-        "–" if query.before < 0 else f"{named(query.before)}<br>{query.confidence_before:.2f}",
-        f"{named(query.after)}<br>{query.confidence_after:.2f}",
+        of_class(query.true),
+        "–" if query.before < 0 else f"{of_class(query.before)}<br>{query.confidence_before:.2f}",
+        f"{of_class(query.after)}<br>{query.confidence_after:.2f}",
         f'<span style="color:{BLUE if right else VERMILLION};font-weight:bold">{"✓" if right else "✗"}&nbsp;'
         f"{query.outcome}</span>",
     )
-
-
-def _figure(width, height, place):
-    figure = new_figure(width, height)
-    figure.set_layout_engine("none")  # measuring texts takes longer than drawing them
-    return figure, figure.add_axes(place)

@@ -1,58 +1,200 @@
-"""What all widgets share: controls by name, reactions to them, errors that are shown, state that outlives a cell."""
+"""What all widgets share: controls and what follows from them, errors that are shown, state that outlives a cell."""
 
 import html
 import traceback
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import ipywidgets
+import traitlets
+from ipywidgets import HTML, Button, Checkbox, Dropdown, HBox, IntRangeSlider, IntSlider, Layout
 
-from tcnaps.config import Study
+from tcnaps.config import Study, UserError
 
 KEPT = 8  # objects of one kind that outlive their cell
 
+# In JupyterLab and Notebook 7, a key pressed in a list, on a slider or on a button would go to the notebook: an arrow
+# leads to another cell, Enter edits it, D twice deletes it. Both leave alone what carries a certain attribute. This
+# script sets it for plain keys only, so that Ctrl+S and Shift+Enter keep working.
+_KEYS = """
+if (!window.tcnapsKeys) {
+  window.tcnapsKeys = true;
+  window.addEventListener('keydown', event => {
+    const focused = event.target;
+    if (!(focused instanceof Element) || !focused.closest('.tcnaps-widget')) return;
+    const ofNotebook = event.ctrlKey || event.metaKey || event.altKey || (event.shiftKey && event.key === 'Enter');
+    if (ofNotebook) focused.removeAttribute('data-lm-suppress-shortcuts');
+    else focused.setAttribute('data-lm-suppress-shortcuts', 'true');
+  }, true);
+}
+"""
+_LOOK = """
+.tcnaps-widget .xwords {line-height:1.4;}
+.tcnaps-widget .xchip {display:inline-block;min-width:14px;padding:0 3px;border-radius:3px;text-align:center;
+  font-weight:bold;font-size:11px;box-shadow:inset 0 0 0 1px rgba(128,128,128,.5);}
+.tcnaps-widget .xscroll {overflow:auto;line-height:1.25;color:var(--jp-ui-font-color1,#000);}
+.tcnaps-widget .xtable {border-collapse:collapse;font-size:12px;}
+.tcnaps-widget .xtable th {position:sticky;top:0;z-index:1;background:var(--jp-layout-color1,#fff);text-align:left;
+  padding:4px 6px;border-bottom:1px solid var(--jp-border-color1,#bbb);}
+.tcnaps-widget .xtable td {padding:3px 6px;border-bottom:1px solid var(--jp-border-color2,#ddd);vertical-align:top;}
+"""
 
-class Notice(ipywidgets.HTML):
+
+# ---- controls
+
+
+def keys_and_look() -> HTML:
+    """An invisible child of a widget: the look of tables, and a script that keeps keys from the notebook around it."""
+    return HTML(f'<style onload="{" ".join(_KEYS.split())}">{_LOOK}</style>', layout=Layout(display="none"))
+
+
+def styled(control: ipywidgets.Widget, description: str, width: int | None):
+    """Gives a control its whole description and a width in pixels, None for all there is; returns the control."""
+    control.description = description
+    control.style.description_width = "initial"
+    control.layout.width = "100%" if width is None else f"{width}px"
+    return control
+
+
+def menu(description: str, width: int | None, options: Sequence, value: Any = None) -> Dropdown:
+    """A menu. Without a value, the first option is chosen."""
+    return styled(Dropdown(options=options, **({} if value is None else {"value": value})), description, width)
+
+
+def offer(control: Dropdown, options: Sequence) -> None:
+    """Offers other options in a menu. What was chosen stays chosen where it can, or else the first is."""
+    before = control.value
+    control.options = options
+    if before in [option[1] if isinstance(option, tuple) else option for option in options]:
+        control.value = before
+
+
+def button(description: str, width: int, icon: str = "") -> Button:
+    """A button."""
+    return Button(description=description, icon=icon, layout=Layout(width=f"{width}px"))
+
+
+def slider(description: str, width: int, low: int, high: int, value: int, live: bool = False) -> IntSlider:
+    """A slider of whole numbers; one that is not live reports a value when it is released."""
+    return styled(IntSlider(value, low, high, continuous_update=live), description, width)
+
+
+def range_slider(description: str, width: int, low: int, high: int, value: tuple[int, int]) -> IntRangeSlider:
+    """A slider with two handles."""
+    return styled(IntRangeSlider(value=value, min=low, max=high, continuous_update=False), description, width)
+
+
+def refit(control: IntRangeSlider, low: int, high: int) -> None:
+    """Sets new ends. A handle at its end stays at the end; others are moved inside.
+
+    A range of a single value is disabled, with an end to spare, as browsers can't draw it.
+    """
+    first, last = control.value
+    first = low if first <= control.min else min(max(first, low), high)
+    last = high if last >= control.max or control.disabled else max(min(last, high), low)
+    with control.hold_trait_notifications():  # ends and value are checked together
+        control.min, control.max, control.value = low, max(high, low + 1), (first, last)
+        control.disabled = low == high
+
+
+def row(*children: ipywidgets.Widget) -> HBox:
+    """Controls side by side, in further lines where the page is narrow."""
+    return HBox(
+        children, layout=Layout(flex_flow="row wrap", align_items="center", overflow="visible", grid_gap="0 4px")
+    )
+
+
+def text(css_class: str) -> HTML:
+    """A place for text."""
+    return HTML(layout=Layout(overflow="visible")).add_class(css_class)
+
+
+def words(content: str) -> str:
+    """A paragraph as HTML."""
+    return f'<div class="xwords">{html.escape(content)}</div>'
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], height: int, css_class: str = "") -> str:
+    """A table as HTML, of cells that are HTML themselves; it scrolls where it is higher than `height` pixels."""
+    head = "".join(f'<th scope="col">{cell}</th>' for cell in heads)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" for cells in rows)
+    return (
+        f'<div class="xscroll" tabindex="0" style="max-height:{height}px"><table class="xtable {css_class}">'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+class Choices(HBox):
+    """Checkboxes under one label, of which several can be ticked. Each takes one click, or one press of a key.
+
+    Attributes:
+        options: the names.
+        value: those that are ticked, in the order of the options.
+    """
+
+    value = traitlets.Tuple()
+
+    def __init__(
+        self, label: str, options: Sequence[str], value: Sequence[str], texts: Mapping[str, str] | None = None
+    ):
+        super().__init__(layout=Layout(flex_flow="row wrap", width="100%", overflow="visible"))
+        self._texts, self._label = texts or {}, HTML(f"{label}:", layout=Layout(margin="0 8px 0 2px"))
+        self.offer(options, value)
+
+    def offer(self, options: Sequence[str], value: Collection[str] | None = None) -> None:
+        """Offers other names and ticks some: by default new ones, and those that were ticked before."""
+        if value is None:
+            value = [name for name in options if name in self.value or name not in self.options]
+        look = {"width": "auto", "margin": "0 10px 0 0"}
+        self.options = tuple(options)
+        self.boxes = {
+            name: Checkbox(name in value, description=self._texts.get(name, name), indent=False, layout=look)
+            for name in options
+        }
+        for box in self.boxes.values():
+            box.observe(self._read, "value")
+        self.children = [self._label, *self.boxes.values()]
+        self._read()
+
+    def _read(self, change=None) -> None:
+        self.value = tuple(name for name, box in self.boxes.items() if box.value)
+
+
+# ---- widgets
+
+
+class Notice(HTML):
     """Says what went wrong and what to do; hidden while all is well. `error` is what is shown, or None."""
 
     def __init__(self):
         super().__init__()
-        self.add_class("tcnaps-notice")
-        self.clear()
+        self.add_class("tcnaps-notice").show(None)
 
-    def show(self, error: BaseException) -> None:
-        """Shows an error's kind and message, with the traceback to unfold.
-
-        Messages of expected errors end with their remedy. Others get the remedy that usually helps.
-        """
-        self.error = error
-        remedy = ""
-        if not isinstance(error, (ValueError, LookupError, OSError, KeyboardInterrupt)):
-            remedy = (
+    def show(self, error: BaseException | None) -> None:
+        """Shows an error's kind and message; one that was not foreseen also with its traceback, to unfold."""
+        self.error, self.value, self.layout.display = error, "", "none" if error is None else ""
+        if error is None:
+            return
+        message, details = html.escape(str(error)).replace("\n", "<br>"), ""
+        if not isinstance(error, (ValueError, OSError, KeyboardInterrupt)):
+            details = (
                 "<br><b>What to do:</b> Run the notebook's cells again from the top. If it comes back, report it with "
-                "the details below."
+                '<details><summary>these details</summary><pre style="white-space:pre-wrap;line-height:1.2">'
+                f"{html.escape(''.join(traceback.format_exception(error)))}</pre></details>"
             )
-        message = html.escape(str(error)).replace("\n", "<br>")
         self.value = (
             '<div role="alert" style="border-left:4px solid #D55E00;background:#FFF4EC;color:#000;padding:6px 10px;'
-            f'line-height:1.4;overflow-wrap:anywhere"><b>✕ {html.escape(type(error).__name__)}:</b> {message}{remedy}'
-            '<details><summary>Details</summary><pre style="white-space:pre-wrap;line-height:1.2">'
-            f"{html.escape(''.join(traceback.format_exception(error)))}</pre></details></div>"
+            f'line-height:1.4;overflow-wrap:anywhere"><b>✕ {html.escape(type(error).__name__)}:</b> {message}{details}'
+            "</div>"
         )
-        self.layout.display = ""
-
-    def clear(self) -> None:
-        """Forgets the error."""
-        self.error = None
-        self.value = ""
-        self.layout.display = "none"
 
 
 class StudyWidget(ipywidgets.VBox):
     """Base of the stepper, the explorer and the views: controls by name, and what follows when one of them changes.
 
-    The widget has the CSS class `tcnaps-<kind>`, each of its controls `tcnaps-<name>`.
+    A subclass shows what its controls ask for (`load`) or, where that fails, nothing (`hide`). The widget has the CSS
+    class `tcnaps-<kind>`, each of its controls `tcnaps-<name>`.
 
     Attributes:
         controls: the controls by name.
@@ -61,24 +203,16 @@ class StudyWidget(ipywidgets.VBox):
     """
 
     kind: ClassVar[str]
+    needs: ClassVar[str] = "rows"  # the folder of results without which there is nothing to show
 
     def __init__(self, study: Study):
         super().__init__()
         self.study, self.controls = study, {}
         self.notice = Notice()
-        self.busy = ipywidgets.HTML(layout={"min_height": "24px"})  # empty or not: nothing moves when work begins
-        self.busy.add_class("tcnaps-busy")
+        self.busy = text("tcnaps-busy")
+        self.busy.layout.min_height = "24px"  # empty or not: nothing moves when work begins
         self._quiet = False
-        self.add_class("tcnaps-widget")
-        self.add_class(f"tcnaps-{self.kind}")
-
-    def load(self) -> None:
-        """Shows what the controls ask for, after reading or computing it where necessary."""
-        raise NotImplementedError
-
-    def hide(self) -> None:
-        """Shows nothing, as what was shown before does not belong to the controls."""
-        raise NotImplementedError
+        self.add_class("tcnaps-widget").add_class(f"tcnaps-{self.kind}")
 
     def add(self, controls: Mapping[str, ipywidgets.Widget], tooltips: Mapping[str, str]) -> None:
         """Adds controls by name, with their tooltips."""
@@ -92,34 +226,43 @@ class StudyWidget(ipywidgets.VBox):
         """What the controls hold, by name."""
         return {name: control.value for name, control in self.controls.items() if control.has_trait("value")}
 
-    def on(self, name: str, reaction: Callable[[], object]) -> None:
-        """Calls the reaction, guarded, whenever the user changes or presses the control."""
+    def on(self, names: Sequence[str], reaction: Callable[[], object]) -> None:
+        """Calls the reaction, guarded, whenever the user changes or presses one of the controls."""
 
         def callback(_) -> None:
             if not self._quiet:
                 with self.guarded():
                     reaction()
 
-        control = self.controls[name]
-        if isinstance(control, ipywidgets.Button):
-            control.on_click(callback)
-        else:
-            control.observe(callback, "selected_index" if isinstance(control, ipywidgets.Tab) else "value")
+        for control in (self.controls[name] for name in names):
+            if isinstance(control, Button):
+                control.on_click(callback)
+            else:
+                control.observe(callback, "selected_index" if isinstance(control, ipywidgets.Tab) else "value")
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
         """Shows whatever goes wrong inside; an error in a callback would otherwise be lost in a log."""
-        self.notice.clear()
+        self.notice.show(None)
         try:
             yield
         except (Exception, KeyboardInterrupt) as error:  # interrupting the kernel stops long work
             self.notice.show(error)
 
     @contextmanager
-    def loading(self, words: str) -> Iterator[None]:
-        """Says what is under way inside; if it fails, nothing is shown."""
-        self.busy.value = f"{html.escape(words)} …"
+    def loading(self, what: str) -> Iterator[None]:
+        """Says what is under way inside; if it fails, nothing is shown.
+
+        Raises:
+            UserError: the study has no results at all.
+        """
+        self.busy.value = f"{html.escape(what)} …"
         try:
+            if not any((self.study.results_folder / self.needs).glob("*")):
+                raise UserError(
+                    f"Study '{self.study.name}' has no {self.needs} yet. Run `make figures` in a terminal (with "
+                    "STUDY=<file> for any but the miniature, which takes 20 minutes), then this cell again."
+                )
             yield
         except BaseException:
             self.hide()
@@ -137,30 +280,23 @@ class StudyWidget(ipywidgets.VBox):
             self._quiet = before
 
 
+# ---- what outlives a cell
+
 _KEPT: dict[str, dict[Hashable, Any]] = {}
 
 
-def kept(kind: str, key: Hashable, make: Callable[[], Any]) -> Any:
-    """The object of this kind and key: made once, then kept while it is one of the last `KEPT` used of its kind."""
-    own = _KEPT.setdefault(kind, {})
+def kept(kind: str, study: Study, key: Hashable, make: Callable[[], Any]) -> Any:
+    """The object of this kind, study and key: made once, then kept while one of the last `KEPT` used of its kind."""
+    own, key = _KEPT.setdefault(kind, {}), (study.results_folder, study.model_dump_json(), key)
     own[key] = own.pop(key) if key in own else make()
     while len(own) > KEPT:
         del own[next(iter(own))]
     return own[key]
 
 
-def shown_again(kind: str, key: Hashable, make: Callable[[], StudyWidget]) -> StudyWidget:
-    """The widget as its user left it, or a new one.
-
-    Args:
-        key: `study_key(study)`, the arguments of the call, and what else must start the widget anew when it changes.
-    """
-    widget = kept(kind, key, make)
+def shown_again(kind: type[StudyWidget], study: Study, *arguments: Hashable, stamp: Hashable = None) -> StudyWidget:
+    """The widget of these arguments as its user left it, or a new one: also when the stamp has changed."""
+    widget = kept(kind.kind, study, (arguments, stamp), lambda: kind(study, *arguments))
     with widget.guarded():
         widget.load()
     return widget
-
-
-def study_key(study: Study) -> tuple[str, str]:
-    """What tells one study from another: where its results are, and all its settings."""
-    return str(study.results_folder), study.model_dump_json()

@@ -11,7 +11,7 @@ from tcnaps.evaluation.result_files import load_rows, needed_trainings
 from tcnaps.widgets import episode_table, explorer_data
 
 NAME = "13-explorer"
-BETTER, THAN, LIMITS = "Transductive", "Simple", (2, 4)
+BETTER, THAN, LIMITS = "Transductive", "FEOT", (2, 4)
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def test_the_keyboard_alone_reaches_an_episode_and_its_steps(site, found, reques
 
 def test_an_episode_opens_in_the_stepper(lab, found):
     _, table = found
-    page = lab.open(NAME, height=1800)
+    page = lab.open(NAME, height=1000)  # the stepper is below what can be seen
     listed = explorer_data.chosen(table)
     choose(page, 1)
     expect(page.locator(".tcnaps-status").first).to_contain_text(f"episode {listed.iloc[1]['episode']} ")
@@ -136,12 +136,14 @@ def test_an_episode_opens_in_the_stepper(lab, found):
     expect(stepper).to_be_visible(timeout=120_000)  # milliseconds: it imports PyTorch and loads a network
     status = stepper.locator(".tcnaps-status")
     expect(status).to_contain_text("Step 0")
+    expect(page.locator(".tcnaps-opened")).to_contain_text("is open in the stepper, below")
+    expect(page.locator(".tcnaps-close")).to_be_in_viewport()
     step = int(listed.iloc[1]["step"])
     for number in range(1, step + 1):
         stepper.locator(".tcnaps-forward").click()
         expect(status).to_contain_text(f"Step {number}")
     expect(status).to_contain_text(f"{100 * listed.iloc[1]['accuracy']:.1f}%")
-    lab.screenshot(page.locator(".tcnaps-explorer").first, "explorer-stepper")
+    lab.screenshot(page, "explorer-stepper")
     page.locator(".tcnaps-close").click()
     expect(page.locator(".tcnaps-stepper")).to_have_count(0)
     assert not page.console_errors

@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 from servers import PATIENCE
 
 from tcnaps.widgets import stepper_data
-from tcnaps.widgets.episode_features import features_of
+from tcnaps.widgets.stepper_data import features_of
 
 NOTEBOOK = "12-stepper"
 

@@ -16,6 +16,7 @@ from PIL import Image
 from small_study import blobs, small_study
 from synthetic_rows import synthetic_rows
 
+from tcnaps.config import UserError
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation.result_files import load_rows, needed_trainings, rows_file, write_rows
 from tcnaps.widgets import episode_table, explorer, explorer_data, explorer_html, explorer_widget
@@ -57,8 +58,7 @@ def shown_table(widget):
     evaluation, better, than, limits = (values[name] for name in ("evaluation", "better", "than", "limits"))
     rows = load_rows(widget.study, evaluation, needed_trainings([better, than]))
     table = explorer_data.episodes(rows, better, than, limits)
-    datasets = explorer_data.datasets_of(values["dataset"], table)
-    return rows, table, explorer_data.chosen(table, datasets, values["ways"], values["shots"], values["sort"])
+    return rows, table, explorer_data.chosen(table, values["dataset"], values["ways"], values["shots"], values["sort"])
 
 
 def check_all(widget):
@@ -95,9 +95,10 @@ def check_all(widget):
 def test_the_first_display_is_complete_when_the_cell_ends(study):
     widget = explorer(study)
     check_all(widget)
+    assert widget.variants == ("Transductive", "FEOT")  # the same networks, with and without refinement
     assert widget.row["gain"] == widget.table["gain"].max()
     assert widget.controls["step"].value == widget.row["step"] and widget.controls["step"].max == 4
-    assert widget._style_sheet.value.count("data:image/png;base64,") > len(widget.own["Simple"])
+    assert widget._style_sheet.value.count("data:image/png;base64,") > len(widget.own["FEOT"])
     assert widget.controls["tabs"].titles == explorer_widget.TABS
 
 
@@ -105,19 +106,19 @@ def test_every_control_changes_what_is_shown(study):
     widget, before = explorer(study), None
     for name, value in [
         ("sort", "Largest loss first"),
-        ("dataset", ("domain", "out")),
-        ("dataset", ("dataset", "blobs")),
-        ("dataset", ("domain", "all")),
+        ("dataset", ("others",)),
+        ("dataset", ("blobs",)),
+        ("dataset", ("blobs", "others")),
         ("shots", (1, 2)),
         ("ways", (6, 6)),
         ("ways", (5, 6)),
         ("limits", (0, 0)),
         ("limits", (1, 4)),
         ("step", 2),
-        ("variant", "Simple"),
+        ("variant", "FEOT"),
         ("tabs", explorer_widget.CONFUSION),
         ("step", 3),
-        ("than", "FEOT"),
+        ("than", "Simple"),
         ("better", "COT"),
         ("evaluation", "5-way-1-shot"),
         ("tabs", explorer_widget.IMAGES),
@@ -211,9 +212,9 @@ def test_rows_of_other_images_show_their_numbers_and_say_why_there_are_no_images
 
 def test_what_was_chosen_stays_when_the_cell_runs_again(study):
     first = explorer(study)
-    set_to(first, sort="Largest loss first", dataset=("dataset", "others"), step=4)
+    set_to(first, sort="Largest loss first", dataset=("others",), step=4)
     again = explorer(study).values()
-    assert (again["sort"], again["dataset"], again["step"]) == ("Largest loss first", ("dataset", "others"), 4)
+    assert (again["sort"], again["dataset"], again["step"]) == ("Largest loss first", ("others",), 4)
     check_all(explorer(study))
     assert explorer(study, "variable", "COT", "Simple").values()["sort"] == "Largest gain first"
     file = study.results_folder / "rows/support_and_query/variable/others.parquet"
@@ -223,11 +224,15 @@ def test_what_was_chosen_stays_when_the_cell_runs_again(study):
 
 def test_wrong_names_are_refused(study):
     for arguments, message in {
-        ("varied",): "no evaluation 'varied'. Those that serve Transductive and Simple are: variable",
-        ("5-way-1-shot",): "no evaluation '5-way-1-shot'. Those that serve Transductive and Simple are: variable",
+        ("varied",): "no evaluation of Transductive and FEOT named 'varied'; did you mean 'variable'",
+        (
+            "5-way-1-shot",
+            "Transductive",
+            "Simple",
+        ): "no evaluation of Transductive and Simple named '5-way-1-shot'; known: variable",
         (None, "Transductiv"): "no variant 'Transductiv'",
-        (None, "GMM"): "No evaluation of study 'small' serves GMM and Simple",
-        (None, "Simple"): "Simple can't be compared with itself",
+        (None, "GMM"): "No evaluation of study 'small' serves GMM and FEOT",
+        (None, "FEOT"): "FEOT can't be compared with itself",
     }.items():
         with pytest.raises(ValueError, match=message):
             explorer(study, *arguments)
@@ -278,8 +283,25 @@ def test_the_stepper_opens_below_with_this_episode(study, monkeypatch):
     bar, opened = widget._below.children
     assert opened.place == ("Transductive", "variable", "others", 3)
     assert "Transductive, variable, others, episode 3" in bar.children[0].value
+    assert "scrollIntoView" in bar.children[0].value and "Episode 3 is open in the stepper" in widget._opened.value
     widget.controls["close"].click()
-    assert not widget._below.children
+    assert not widget._below.children and widget._opened.value == ""
+
+
+def test_another_evaluations_list_is_shown_from_its_top(study):
+    widget = explorer(study)
+    places = [value for _, value in widget.controls["episodes"].options]
+    set_to(widget, episodes=[place for place in places if place[0] == "blobs"][-1], evaluation="5-way-1-shot")
+    assert widget.controls["episodes"].index == 0
+    check_all(widget)
+
+
+def test_without_results_a_box_says_what_to_do(study, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    widget = explorer(small_study(name="empty"))
+    assert isinstance(widget.notice.error, UserError) and not widget.listed.size
+    for needed in ("has no rows yet", "make figures", "minutes"):
+        assert needed in widget.notice.value
 
 
 def test_names_of_any_kind_are_shown_as_they_are():

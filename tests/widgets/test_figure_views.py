@@ -10,12 +10,13 @@ from PIL import Image
 from small_study import small_study
 from synthetic_rows import synthetic_rows
 
+from tcnaps.config import UserError
 from tcnaps.evaluation import result_files
 from tcnaps.evaluation.result_files import rows_file
 from tcnaps.figures.style import VARIANT_STYLES
 from tcnaps.widgets import figure_views, query_count_view, recall_view, refinement_view, view_data
-from tcnaps.widgets.base_view import NO_POINT
-from tcnaps.widgets.controls import Choices
+from tcnaps.widgets.figure_views import NO_POINT
+from tcnaps.widgets.widget_base import Choices
 
 BOTH = ["blobs", "others"]
 
@@ -191,7 +192,7 @@ def test_without_results_the_widget_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for made in (recall_view, refinement_view, query_count_view):
         view = made(made_study("empty"))
-        assert isinstance(view.notice.error, FileNotFoundError) and "make figures" in view.notice.value
+        assert isinstance(view.notice.error, UserError) and "has no rows yet" in view.notice.value
         assert view.seen is None and "Nothing is shown" in view.answer()
 
 
@@ -232,13 +233,14 @@ def test_domain_and_variant_reach_the_library(study):
 # Numbers of queries.
 
 
-def test_query_counts(study):
+def test_query_counts(study, monkeypatch):
     view = query_count_view(study)
     assert view.controls["variants"].options == ("FEOT", "Transductive")
     assert view.controls["datasets"].options == ("blobs",) and view.controls["settings"].value == ("5-way 1-shot",)
     assert set(view.seen.frame["queries_per_class"]) == {2, 4, 6}
     tick(view.controls["variants"], "FEOT")
     assert view._status.value == "Transductive · 1 dataset · 3 points"
+    monkeypatch.setattr(type(study), "results_folder", study.results_folder)  # which holds rows
     view = query_count_view(small_study(name="single"))
     assert "only in queries_per_class: add some" in view.notice.value and view.seen is None
 
@@ -281,7 +283,7 @@ def test_saving_writes_what_is_seen_unless_it_is_served_to_colleagues(study, mad
     with Image.open(png) as image:
         assert image.size[0] == 1380
     assert pdf.read_bytes().startswith(b"%PDF") and view.notice.error is None
-    assert f"Saved {png.name} and {pdf.name} in figures/small/views" in view._saved.value
+    assert "Saved in figures/small/views" in view._saved.value
     marked = png.read_bytes()
     view.controls["points"].value = view.controls["points"].options[2]
     assert view._saved.value == ""  # it is no longer what is seen

@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from stepper_study import place, planted, write_networks
 
+from tcnaps.config import UserError
 from tcnaps.training.checkpoints import CheckpointError, checkpoint_folder
 from tcnaps.widgets import stepper, stepper_data, widget_base
 from tcnaps.widgets.stepper_widget import changes_table, legend
@@ -78,7 +79,7 @@ def test_it_opens_at_step_0_with_the_studys_settings_and_buttons_and_slider_agre
     place = choice.variant, choice.evaluation, choice.dataset, choice.episode, choice.step
     assert place == ("Transductive", "variable", "blobs", 0, 0)
     assert (choice.head, choice.identity_weight, choice.minimum, choice.maximum) == ("Mahalanobis", 1.0, 2, 3)
-    assert all(control.description and control.tooltip for control in view.controls.values())
+    assert all(control.description for control in view.controls.values())
     check(view)
     for names, step in ((["forward"], 1), (["first"], 0), (["back"], 0), (["forward"] * 9, 4), (["back"], 3)):
         shown = view._plane.value
@@ -152,13 +153,21 @@ def test_a_cell_run_again_shows_what_it_showed_and_notices_new_networks(study):
 
 def test_wrong_arguments_are_errors(study):
     for arguments, message in (
-        ({"variant": "Simpel"}, "no variant 'Simpel'. Study 'small' trains for: GMM, COT GMM, Simple, FEOT, COT"),
-        ({"evaluation": "x"}, "no evaluation 'x'. Study 'small' has: variable, 5-way-1-shot"),
-        ({"evaluation": "5-way-1-shot", "dataset": "others"}, "no dataset 'others'. Evaluation '5-way-1-shot' has"),
+        ({"variant": "Simpel"}, "no variant 'Simpel'; did you mean 'Simple'?"),
+        ({"evaluation": "x"}, "no evaluation 'x'; known: variable, 5-way-1-shot"),
+        ({"evaluation": "5-way-1-shot", "dataset": "others"}, "no dataset 'others'; known: blobs"),
         ({"episode": -2}, "counted from 0"),
     ):
         with pytest.raises(ValueError, match=message):
             stepper(study, **arguments)
+
+
+def test_without_checkpoints_a_box_says_what_to_do_and_code_gets_the_same_error(study):
+    view = stepper(study.model_copy(update={"name": "empty"}))
+    for needed in ("has no checkpoints yet", "make figures", "minutes"):
+        assert needed in view.notice.value
+    with pytest.raises(UserError, match="has no checkpoints yet"):
+        view.shown()
 
 
 def test_a_missing_network_shows_with_the_remedy_and_another_variant_can_be_chosen(study):
@@ -209,7 +218,8 @@ def test_the_table_names_classes_confidences_and_outcomes():
     assert table.count("<tr>") == 1 + len(frame) and table.count("data:image/png;base64,") == len(frame)
     row = frame.iloc[0]
     name = features.class_names[row["true"]].replace("<", "&lt;").replace(">", "&gt;")
-    assert f"{'ABC'[row['true']]}:&nbsp;{name}" in table and f"{row['confidence_after']:.2f}" in table
+    assert f"{'ABC'[row['true']]}:&nbsp;<span" in table and f">{name}</span>" in table
+    assert f"{row['confidence_after']:.2f}" in table
     for outcome, own in frame.groupby("outcome", observed=True):
         sign = "✓" if outcome == "became right" else "✗"  # not by colour alone
         assert table.count(f"{sign}&nbsp;{outcome}") == len(own)
@@ -222,7 +232,6 @@ def test_a_table_with_nothing_or_too_much_to_show_says_so():
     quiet = next(step for step in range(1, 7) if not found.changed[step].any())
     many, easy = planted(n_query=30), planted(spread=0.01)
     for features, step, which, message in (
-        (planted(), 0, "changed", "Step 0 is the first"),
         (planted(), quiet, "changed", "No label changed"),
         (many, 1, "all", "… and 30 more"),
         (easy, 1, "wrong", "No query is wrong"),

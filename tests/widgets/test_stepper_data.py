@@ -19,7 +19,7 @@ from tcnaps.method.head import Head
 from tcnaps.method.variants import VARIANTS
 from tcnaps.training.checkpoints import CheckpointError, load_model
 from tcnaps.widgets import pictures, stepper_data, stepper_figures
-from tcnaps.widgets.episode_features import features_of
+from tcnaps.widgets.stepper_data import features_of
 
 
 @pytest.fixture(scope="module")
@@ -147,9 +147,8 @@ def test_the_verdict_says_where_and_why_the_rule_stops():
         ((1, 6), last, "no label changed there."),
         ((1, 6), last, f"{100 * found.accuracy[last]:.1f}% ({gain:+.1f} points"),
         ((1, last - 1), last - 1, f"though {found.changed[last - 1].sum()} label"),
-        ((1, last), last, "the maximum; no label"),
+        ((1, last), last, "no label"),
         ((0, 0), 0, "does not refine"),
-        ((6, 3), 3, "acts as the maximum"),
     ):
         verdict = stepper_data.verdict(found, *limits)
         assert verdict.step == step and words in verdict.words
@@ -181,9 +180,7 @@ def test_the_plane_holds_everything_on_the_same_scale_at_every_step():
     found, limits = stepper_data.run(planted(), steps=3), []
     for step in range(4):
         with style():
-            figure = pictures.new_figure(520, 430)
-            figure.set_layout_engine("none")
-            ax = figure.add_axes((0, 0, 1, 1))
+            figure, ax = pictures.new_figure(520, 430, (0, 0, 1, 1))
             answers = found.labels[step], found.right[step], found.changed[step]
             stepper_figures.plane_step(ax, found.view, step, *answers)
         (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()

@@ -12,7 +12,7 @@ from small_study import small_study
 
 from tcnaps import widgets
 from tcnaps.figures.style import style
-from tcnaps.widgets import controls, pictures, widget_base
+from tcnaps.widgets import pictures, widget_base
 
 
 def test_a_notice_shows_kind_and_message_escaped_and_a_remedy_for_unforeseen_errors():
@@ -23,7 +23,7 @@ def test_a_notice_shows_kind_and_message_escaped_and_a_remedy_for_unforeseen_err
     assert "What to do" not in notice.value
     notice.show(ZeroDivisionError("division by zero"))
     assert "What to do" in notice.value
-    notice.clear()
+    notice.show(None)
     assert notice.value == "" and notice.error is None and notice.layout.display == "none"
 
 
@@ -36,14 +36,15 @@ class Small(widget_base.StudyWidget):
         super().__init__(small_study())
         self.heard = []
         self.add(
-            {"first": controls.menu("First", 90, ["a", "b"]), "second": controls.menu("Second", 90, ["x", "y"])}, {}
+            {"first": widget_base.menu("First", 90, ["a", "b"]), "second": widget_base.menu("Second", 90, ["x", "y"])},
+            {},
         )
-        self.on("first", self._follow)
-        self.on("second", lambda: self.heard.append("second"))
+        self.on(["first"], self._follow)
+        self.on(["second"], lambda: self.heard.append("second"))
 
     def _follow(self):
         with self.quietly():
-            controls.offer(self.controls["second"], ["y", "z"])
+            widget_base.offer(self.controls["second"], ["y", "z"])
         1 / (self.controls["first"].value != "a")
 
 
@@ -60,7 +61,9 @@ def test_controls_follow_one_another_without_calling_back_and_errors_show_until_
 
 
 @pytest.mark.parametrize("error", [ValueError("the file is gone; fetch it"), KeyboardInterrupt()])
-def test_loading_says_so_and_shows_nothing_after_a_failure_or_an_interruption(error):
+def test_loading_says_so_and_shows_nothing_after_a_failure_or_an_interruption(error, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results/small/rows/support").mkdir(parents=True)
     widget, hidden = Small(), []
     widget.hide = lambda: hidden.append(True)
     with widget.guarded(), widget.loading("Reading <rows>"):
@@ -73,52 +76,53 @@ def test_loading_says_so_and_shows_nothing_after_a_failure_or_an_interruption(er
 
 def test_state_is_kept_by_kind_and_key(monkeypatch):
     monkeypatch.setattr(widget_base, "_KEPT", {})
-    first = widget_base.kept("stepper", ("a", 1), list)
-    assert widget_base.kept("stepper", ("a", 1), list) is first
-    assert widget_base.kept("stepper", ("a", 2), list) is not first
-    assert widget_base.kept("explorer", ("a", 1), list) is not first
+
+    def kept(key, kind="stepper", seed=0):
+        return widget_base.kept(kind, small_study(seed=seed), key, list)
+
+    first = kept("a")
+    assert kept("a") is first
+    assert all(other is not first for other in (kept("b"), kept("a", "explorer"), kept("a", seed=1)))
     for number in range(7):
-        widget_base.kept("stepper", ("other", number), list)
-        assert widget_base.kept("stepper", ("a", 1), list) is first  # used, so not the oldest
+        kept(("other", number))
+        assert kept("a") is first  # used, so not the oldest
     for number in range(8):
-        widget_base.kept("stepper", ("yet another", number), list)
-    assert widget_base.kept("stepper", ("a", 1), list) is not first
-    assert widget_base.study_key(small_study()) == widget_base.study_key(small_study())
-    assert widget_base.study_key(small_study()) != widget_base.study_key(small_study(seed=1))
+        kept(("yet another", number))
+    assert kept("a") is not first
 
 
 def test_choices():
     seen = []
-    choices = controls.Choices("Datasets", ("a", "b", "c"), ("c", "a"), {"a": "a (in)"})
+    choices = widget_base.Choices("Datasets", ("a", "b", "c"), ("c", "a"), {"a": "a (in)"})
     choices.observe(lambda change: seen.append(change["new"]), "value")
     boxes = choices.boxes
     assert choices.value == ("a", "c") and [box.description for box in boxes.values()] == ["a (in)", "b", "c"]
     boxes["b"].value, boxes["a"].value = True, False
     assert choices.value == ("b", "c") and seen == [("a", "b", "c"), ("b", "c")]
-    choices.offer_more(("b", "c", "d"))
+    choices.offer(("b", "c", "d"))
     assert choices.value == ("b", "c", "d")
     choices.boxes["c"].value = False
-    choices.offer_more(("c", "d"))
+    choices.offer(("c", "d"))
     assert choices.value == ("d",) and not choices.boxes["c"].value
     choices.offer(("x",), ())
     assert choices.value == () and list(choices.boxes) == ["x"]
 
 
 def test_a_range_keeps_its_handles_at_the_ends_or_inside():
-    slider = controls.range_slider("Way", 100, 2, 6, (2, 4))
-    controls.refit(slider, 3, 9)
+    slider = widget_base.range_slider("Way", 100, 2, 6, (2, 4))
+    widget_base.refit(slider, 3, 9)
     assert (slider.min, slider.max, slider.value) == (3, 9, (3, 4))
-    controls.refit(slider, 5, 5)
+    widget_base.refit(slider, 5, 5)
     assert slider.disabled and slider.value == (5, 5)
-    controls.refit(slider, 2, 6)
+    widget_base.refit(slider, 2, 6)
     assert not slider.disabled and slider.value == (2, 6)
 
 
 def test_pictures_have_twice_the_pixels_of_their_place_and_leave_nothing_behind():
     look, place = matplotlib.rcParams["font.size"], pictures.Picture("tcnaps-plane")
     with style():
-        figure = pictures.new_figure(300, 150)
-        figure.subplots().plot([0, 1])
+        figure, ax = pictures.new_figure(300, 150, (0, 0, 1, 1))
+        ax.plot([0, 1])
     place.put(figure)
     assert Image.open(BytesIO(place.value)).size == (600, 300) and place.layout.width == "300px"
     assert plt.get_fignums() == [] and matplotlib.rcParams["font.size"] == look
