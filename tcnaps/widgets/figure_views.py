@@ -287,8 +287,9 @@ class RefinementView(View):
 
     def see(self):
         chosen = self.values()
-        rows, steps = self.read(chosen["evaluation"], chosen["training"]), self.study.refinement.recorded_steps
-        return view_data.refinement_seen(rows, chosen["training"], steps, chosen["datasets"], chosen["domain"])
+        rows, refinement = self.read(chosen["evaluation"], chosen["training"]), self.study.refinement
+        kept = chosen["training"], refinement.recorded_steps, chosen["datasets"], chosen["domain"]
+        return view_data.refinement_seen(rows, *kept, refinement.limits)
 
     def panels(self, figure, seen, marked):
         axes = figure.subplots(1, 2, width_ratios=[2.1, 1])

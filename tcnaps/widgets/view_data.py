@@ -168,19 +168,27 @@ def _recall_point(row, domains: list[str], value: str, against: str | None) -> d
 # ---- refinement steps
 
 
-def refinement_seen(rows: pd.DataFrame, training: str, recorded: int, datasets: Sequence[str], domain: str) -> Seen:
+def refinement_seen(
+    rows: pd.DataFrame,
+    training: str,
+    recorded: int,
+    datasets: Sequence[str],
+    domain: str,
+    rule: tuple[int, int] = (2, 4),
+) -> Seen:
     """Accuracy and gain for every minimum ≤ maximum number of steps; a point is a cell.
 
     Args:
         rows: of one evaluation and training.
         recorded: steps on record.
+        rule: the study's own minimum and maximum, which the heatmap compares all others with.
 
     Raises:
         UserError: no dataset is left.
     """
     kept = _kept(rows, datasets, domain)
     minima = range(1, min(LARGEST_MINIMUM, recorded) + 1)
-    grid = refinement_grid(kept, training, minima, range(1, recorded + 1), domain)
+    grid = refinement_grid(kept, training, minima, range(1, recorded + 1), domain, rule)
     steps = accuracy_by_step(kept, training, range(recorded + 1), domain)
     episodes = counted(len(kept.drop_duplicates(["dataset", "episode"])), "episode")
     datasets_kept = counted(kept["dataset"].nunique(), "dataset")
