@@ -46,38 +46,37 @@ def label_folder(options: argparse.Namespace) -> str:
         UserError: the folder is not as it should be, a class has no image that can be read, features are missing, or
             a file to be sorted is there already.
     """
-    images = find_images(options.folder)
-    codes, classes = pd.factorize(images["label"], sort=True)  # -1 where there is no label
-    files = [options.folder / file for file in images["file"]]
-    if options.features is not None:
-        features, unreadable = given_features(options.features, images["file"]), {}
-    else:
-        network = open_network(options.backbone, options.device)
-        features, unreadable = embed(files, codes, network, options.device, options.workers)
+    folder, images = options.folder, find_images(options.folder)
+    features, unreadable = _features(images, options)
     read = ~images.index.isin(unreadable)
-    if lacking := [name for name in classes if not (read & (images["label"] == name)).any()]:
-        raise UserError(f"Of the classes {some(lacking)} no image can be read; add some, or delete their folders.")
-    if not (read & (codes < 0)).any():
-        raise UserError("No unlabelled image can be read: nothing can be labelled.")
-    found = classify(images[read], features[read], options.abstain)
-    examples = images[read & (codes >= 0)]
-    lines = [
-        f"{len(found)} images, from {len(examples)} examples of {len(classes)} classes. Written to {options.folder}/:"
-    ]
-    write_text(options.folder / "labels.csv", found.round({"probability": 4}).to_csv(index=False))
-    write_text(options.folder / "contact-sheet.html", contact_sheet(options.folder, examples, found))
-    lines += ["labels.csv", "contact-sheet.html"]
+    for label, own in images.groupby(images["label"].fillna("unlabelled/"), sort=False):
+        if not read[own.index].any():
+            raise UserError(f"No image of {label} can be read: add some, or delete the folder.")
+    found, examples = classify(images[read], features[read], options.abstain), images[read & images["label"].notna()]
+    write_text(folder / "labels.csv", found.round({"probability": 4}).to_csv(index=False))
+    write_text(folder / "contact-sheet.html", contact_sheet(folder, examples, found))
+    lines = [f"Labelled {len(found)} images, from {len(examples)} examples of {examples['label'].nunique()} classes."]
     if unreadable:
         reasons = images.loc[list(unreadable), ["file"]].assign(reason=list(unreadable.values()))
-        write_text(options.folder / "unreadable.csv", reasons.to_csv(index=False))
-        lines.append(f"unreadable.csv: {len(unreadable)} images, such as {some(reasons['file'])}")
-    if options.abstain:
-        lines.append(f"{(found['label'] == '').sum()} images have no label: their probability is below the limit.")
-    if (truth := options.folder / "truth.csv").is_file():
-        lines.append(accuracy(found, truth))
+        write_text(folder / "unreadable.csv", reasons.to_csv(index=False))
+        lines.append(f"{len(unreadable)} can't be read; unreadable.csv says why: {some(reasons['file'])}.")
+    if doubtful := (found["label"] == "").sum():
+        lines.append(f"{doubtful} have no label: their probability is below {options.abstain:g}.")
+    if (folder / "truth.csv").is_file():
+        lines.append(accuracy(found, folder / "truth.csv"))
+    lines.append(f"See {folder / 'labels.csv'} and {folder / 'contact-sheet.html'}.")
     if options.sort_into is not None:
-        lines.append(f"{sort_into(options.folder, found, options.sort_into)} images were moved to {options.sort_into}.")
+        lines.append(f"Moved {sort_into(folder, found, options.sort_into)} images into {options.sort_into}.")
     return "\n".join(lines)
+
+
+def _features(images: pd.DataFrame, options: argparse.Namespace) -> tuple[np.ndarray, dict[int, str]]:
+    """Features of all images, and the numbers of those that can't be read, with the reasons."""
+    if options.features is not None:
+        return given_features(options.features, images["file"]), {}
+    codes = pd.factorize(images["label"])[0]  # -1 where there is no label
+    network = open_network(options.backbone, options.device)
+    return embed([options.folder / file for file in images["file"]], codes, network, options.device, options.workers)
 
 
 def find_images(folder: Path) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""`python -m tcnaps label`: a folder of images as a new user has it, with given features and with untrained networks."""
+"""`python -m tcnaps label`: a folder of images as a new user has it, given features, untrained networks."""
 
 import io
 import re
@@ -16,6 +16,7 @@ from small_study import small_study
 from tcnaps.__main__ import main
 from tcnaps.config import UserError
 from tcnaps.method.backbone import Backbone
+from tcnaps.method.episode import Episode
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.studies.embedding import embed, open_network
 from tcnaps.training import checkpoints
@@ -67,7 +68,7 @@ def test_labels_are_written_and_nothing_is_moved(folder, features, capsys):
     assert labels["probability"].between(1 / 3, 1).all() and (labels["label"] != labels["runner_up"]).all()
     assert sorted(folder.rglob("*.png")) == before
     said = capsys.readouterr().out
-    assert "24 images labelled by 6 of 3 classes" in said
+    assert "Labelled 24 images, from 6 examples of 3 classes" in said
     assert "Accuracy 100.0% (95% interval 86.2 to 100.0)" in said  # Wilson's, of 24 in 24
 
 
@@ -89,7 +90,7 @@ def test_doubtful_images_get_no_label_and_stay_where_they_are(folder, features, 
     labels = pd.read_csv(folder / "labels.csv", keep_default_na=False)
     doubtful = labels["probability"] < limit
     assert doubtful.any() and ((labels["label"] == "") == doubtful).all()
-    assert "images have no label" in capsys.readouterr().out
+    assert "have no label: their probability is below" in capsys.readouterr().out
     for row in labels.itertuples():
         moved = target / row.label / row.file.removeprefix("unlabelled/")
         assert (folder / row.file).is_file() == (row.label == "") and moved.is_file() == (row.label != "")
@@ -124,19 +125,15 @@ def test_a_study_s_network_and_images_that_cannot_be_read(folder, network, capsy
     assert (pd.read_csv(folder / "labels.csv").merge(pd.read_csv(folder / "truth.csv"), on="file").shape[0]) == 24
     bad = pd.read_csv(folder / "unreadable.csv")
     assert set(bad["file"]) == {"unlabelled/empty.jpg", "ash/cut.png"} and bad["reason"].str.len().min() > 5
-    assert "unreadable.csv: 2 images" in capsys.readouterr().out
+    assert "2 can't be read; unreadable.csv says why" in capsys.readouterr().out
 
 
 def test_features_of_a_study_s_network_are_those_of_its_episode(folder, network):
     files = sorted((folder / "ash").iterdir()) + sorted(folder.glob("unlabelled/*/*"))
     codes = np.array([0, 0] + [-1] * 24)
     found, unreadable = embed(files, codes, open_network(network))
-    model, images = (
-        checkpoints.load_model(None, None, None),
-        [open_network(network).transform(Image.open(f)) for f in files],
-    )
-    from tcnaps.method.episode import Episode
-
+    model, transform = checkpoints.load_model(None, None, None), open_network(network).transform
+    images = [transform(Image.open(file)) for file in files]
     support, query = torch.stack(images[:2]), torch.stack(images[2:])
     with torch.no_grad():
         expected = torch.cat(model.features(Episode(support, [0, 0], query))[::2])
@@ -224,3 +221,11 @@ def test_the_command_line_says_what_there_is():
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2 and "python -m tcnaps label FOLDER" in done.stderr
     assert main(["--help"]) == 0 and main(["train"]) == 2
+
+
+@pytest.mark.parametrize("bad", ["ash", "unlabelled"])
+def test_a_class_of_which_no_image_can_be_read(folder, network, bad, capsys):
+    for file in (folder / bad).rglob("*.png"):
+        file.write_bytes(b"")
+    assert main(["label", str(folder), "--backbone", network]) == 1
+    assert bad in capsys.readouterr().err and not (folder / "labels.csv").exists()
