@@ -17,6 +17,7 @@ from tqdm.auto import tqdm
 
 from tcnaps.config import UserError, load_study
 from tcnaps.config.errors import nearest
+from tcnaps.config.settings import Resampling
 from tcnaps.datasets.decoding import square, to_rgb
 from tcnaps.datasets.image_source import DatasetError
 from tcnaps.method.episode import Episode, scale_pixels
@@ -76,11 +77,13 @@ def embed(
         extract = network.adapted(support[1].to(device), torch.from_numpy(classes).to(device), query[1].to(device))
     found, unreadable = {}, {}
     with tqdm(total=len(files), desc="features", unit="image") as bar:
-        for rows, images, reasons in _read(files, range(len(files)), network, workers):
-            unreadable |= reasons
-            if rows:
-                found |= zip(rows, extract(images.to(device)).flatten(1).float().cpu().numpy())
-            bar.update(len(rows) + len(reasons))
+        for batch in _read(files, range(len(files)), network, workers):
+            read = {row: image for row, image in batch.items() if isinstance(image, Tensor)}
+            unreadable |= {row: reason for row, reason in batch.items() if row not in read}
+            if read:
+                images = torch.stack(list(read.values())).to(device)
+                found |= zip(read, extract(images).flatten(1).float().cpu().numpy())
+            bar.update(len(batch))
     features = np.full((len(files), len(next(iter(found.values()), ()))), np.nan, np.float32)
     for row, of_image in found.items():
         features[row] = of_image
@@ -105,21 +108,20 @@ class _Images(torch.utils.data.Dataset):
 
 def _read(
     files: Sequence[Path], rows: Sequence[int], network: Network, workers: int
-) -> Iterator[tuple[list[int], Tensor, dict[int, str]]]:
-    """Batches: numbers of files, their images, and the reasons why others can't be read."""
+) -> Iterator[dict[int, Tensor | str]]:
+    """Batches: for the number of each file its image, or the reason why it can't be read."""
     images = _Images([files[row] for row in rows], network.transform)
     for number, batch in enumerate(DataLoader(images, AT_ONCE, collate_fn=list, num_workers=workers)):
-        of_batch = dict(zip(rows[number * AT_ONCE :], batch))
-        read = {row: image for row, image in of_batch.items() if not isinstance(image, str)}
-        stacked = torch.stack(list(read.values())) if read else torch.empty(0)
-        yield list(read), stacked, {row: reason for row, reason in of_batch.items() if row not in read}
+        yield dict(zip(rows[number * AT_ONCE :], batch))
 
 
 def _together(files: Sequence[Path], rows: np.ndarray, network: Network, workers: int) -> tuple[list[int], Tensor]:
-    batches = [(rows, images) for rows, images, _ in _read(files, rows.tolist(), network, workers) if rows]
-    if not batches:
-        raise UserError(f"{files[rows[0]]} and all others of its kind can't be read: nothing can be labelled.")
-    return sum((rows for rows, _ in batches), []), torch.cat([images for _, images in batches])
+    """Those of the files that can be read: their numbers and images."""
+    images = {row: image for batch in _read(files, rows.tolist(), network, workers) for row, image in batch.items()}
+    images = {row: image for row, image in images.items() if isinstance(image, Tensor)}
+    if not images:
+        raise UserError(f"{files[rows[0]]} and all others like it can't be read: nothing can be labelled.")
+    return list(images), torch.stack(list(images.values()))
 
 
 def _of_study(file: str, device: torch.device | str, pretrained: bool) -> Network:
@@ -127,12 +129,15 @@ def _of_study(file: str, device: torch.device | str, pretrained: bool) -> Networ
 
     study = load_study(file)
     model = load_model(study, VARIANTS["Transductive"].training, device)
-    resampling = study.decoding.resampling
 
     def adapted(support: Tensor, labels: Tensor, query: Tensor) -> Callable[[Tensor], Tensor]:
         return partial(model.extract, film=model.adapt(Episode(support, labels, query)))
 
-    return Network(lambda image: scale_pixels(square(image, study.image_size, resampling)[None])[0], adapted=adapted)
+    return Network(partial(_scaled, study.image_size, study.decoding.resampling), adapted=adapted)
+
+
+def _scaled(size: int, resampling: Resampling, image: Image.Image) -> Tensor:
+    return scale_pixels(square(image, size, resampling)[None])[0]
 
 
 def _of_torchvision(name: str, device: torch.device | str, pretrained: bool) -> Network:

@@ -143,7 +143,9 @@ def test_features_of_a_study_s_network_are_those_of_its_episode(folder, network)
 
 def test_torchvision_s_networks_lose_their_classifier(folder):
     files = sorted((folder / "ash").iterdir())
-    found, _ = embed(files, np.array([0, -1]), open_network("torchvision:mobilenet_v3_small", pretrained=False))
+    found, _ = embed(
+        files, np.array([0, -1]), open_network("torchvision:mobilenet_v3_small", pretrained=False), workers=1
+    )
     assert found.shape == (2, 1024) and np.isfinite(found).all()
 
 
