@@ -21,7 +21,7 @@ from torch import Tensor
 
 from tcnaps.method.class_statistics import Samples, logits_of, member_weights, one_hot, regulariser
 from tcnaps.method.clustering import in_working_precision, total_variance
-from tcnaps.method.distances import dense_squared_distances, squared_euclidean
+from tcnaps.method.distances import dense_squared_distances, singular, squared_euclidean
 from tcnaps.method.head import Head
 from tcnaps.method.low_rank import LowRank
 from tcnaps.method.stopping import check_limits, should_stop
@@ -130,7 +130,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         points = _tensor(X.astype(self.means_.dtype, copy=False))
         means, covariances = _tensor(self.means_), _tensor(self.covariances_)
-        found = [dense_squared_distances(points, means[k], covariances[k]) for k in _blocks(*self.means_.shape)]
+        blocks = zip(*(part.split(max(1, COVARIANCES_AT_ONCE // means.shape[1] ** 2)) for part in (means, covariances)))
+        found = [dense_squared_distances(points, *of_block) for of_block in blocks]
         distances, log_determinants = (torch.cat(parts, dim=-1) for parts in zip(*found))
         return (
             (logits_of(distances, log_determinants, self.scale_, self._head()) + self._log_prior(points))
@@ -154,9 +155,11 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         return Head(scale=self.scale, log_determinant=self.log_determinant, identity_weight=self.identity_weight_)
 
     def _identity_weight(self, spread: float) -> float:
-        if self.identity_weight != "auto":
-            return self.identity_weight
-        return IDENTITY_SHARE * spread or 1.0  # where all rows are the same, any will do
+        if self.identity_weight == "auto":
+            return IDENTITY_SHARE * spread or 1.0  # where all rows are the same, any will do
+        if isinstance(self.identity_weight, str):
+            raise ValueError(f"identity_weight is {self.identity_weight!r}; it must be a number above 0, or 'auto'")
+        return self.identity_weight
 
     def _log_prior(self, like: Tensor) -> Float[Tensor, "way"]:
         way = len(self.classes_)
@@ -174,6 +177,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         logits = strategy.from_support()
         for self.n_iter_ in count():
             responsibilities = logits.add_(prior).softmax(1)
+            if not responsibilities.isfinite().all():
+                raise singular(logits.dtype)
             found = responsibilities.argmax(1)
             changed = labels is None or not torch.equal(found, labels)
             if len(found) == 0 or should_stop(self.n_iter_, changed, self.minimum_steps, self.maximum_steps):
@@ -249,9 +254,3 @@ def _covariances(
         deviations = centred[counting] - means[k]
         covariance.copy_((deviations * own[counting]).T @ deviations + mix.task_weights[k] * task + identity)
     return covariances
-
-
-def _blocks(way: int, d: int) -> list[slice]:
-    """Classes, as many at a time as their covariances fit into little memory."""
-    at_once = max(1, COVARIANCES_AT_ONCE // d**2)
-    return [slice(start, start + at_once) for start in range(0, way, at_once)]

@@ -197,6 +197,8 @@ X, _, Y = planted()
         (X, np.where(Y == -1, -1, Y + 0.5), {}, "Unknown label type: continuous"),
         (X, Y.astype(str), {}, "y has dtype string"),
         (X, Y, {"scale": 0}, "scale is 0"),
+        (X, Y, {"identity_weight": "automatic"}, "identity_weight is 'automatic'"),
+        (X, Y, {"identity_weight": 5e-324}, "singular in torch.float64"),
         (X, Y, {"identity_weight": -1.0}, "identity_weight is -1.0"),
         (X, Y, {"maximum_steps": -1}, "maximum -1"),
         (X, Y, {"class_prior": [0.5, 0.5]}, "class_prior must be 4 probabilities"),

@@ -180,8 +180,9 @@ def sort_into(folder: Path, found: pd.DataFrame, target: Path) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tcnaps label", description=__doc__)
+    parser = argparse.ArgumentParser("python -m tcnaps", None, __doc__)
     add = parser.add_argument
+    add("command", choices=["label"])
     add("folder", type=Path, help="subfolders are classes; unlabelled/ holds the images to be labelled")
     add(
         "--backbone",
@@ -195,7 +196,3 @@ def _parser() -> argparse.ArgumentParser:
     add("--device", default="cpu", help="such as cuda")
     add("--workers", type=int, default=0, metavar="N", help="processes that read images ahead")
     return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())

