@@ -17,8 +17,10 @@ def head_of(training: str, clustering: Clustering = Clustering()) -> Head:
 
     Of Simple CNAPS alone, the released code divides the class covariances by n − 1 (docs/fidelity.md, row 2).
     """
+    head = TRAININGS[training].head
     return replace(
-        TRAININGS[training].head,
+        head,
+        scale=head.scale if clustering.scale is None else clustering.scale,
         identity_weight=clustering.identity_weight,
         task_covariance_divisor=clustering.task_covariance_divisor,
         class_covariance_divisor=clustering.simple_class_covariance_divisor if training == "support" else "n",

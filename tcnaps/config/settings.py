@@ -186,6 +186,7 @@ class Clustering(Section):
     """The refinement loop's options that a study may change; `tcnaps.method.clustering.Head` says what they mean."""
 
     identity_weight: PositiveFloat = 1.0
+    scale: PositiveFloat | Literal["auto"] | None = None  # None: the training's own, 1, or ½ with the log-determinant
     task_covariance_divisor: Literal["n", "n-1"] = "n"
     simple_class_covariance_divisor: Literal["n", "n-1"] = "n"  # of Simple CNAPS, by the support set alone
     dtype: Literal["float32", "float64"] = "float32"

@@ -16,6 +16,8 @@ from torch import Tensor
 from tcnaps.method.distances import dense_squared_distances, squared_euclidean
 from tcnaps.method.head import Head
 
+MEDIAN_GAP = 2.0  # of squared distances, after scaling; see `scale_of`
+
 
 @dataclass(frozen=True)
 class ClassStatistics:
@@ -148,19 +150,39 @@ def class_logits(
     """
     if head.metric == "euclidean":
         centre = statistics.means.mean(0)
-        return -head.scale * squared_euclidean(features - centre, statistics.means - centre)
+        distances = squared_euclidean(features - centre, statistics.means - centre)
+        return -scale_of(distances, head) * distances
     distances, log_determinants = dense_squared_distances(features, statistics.means, statistics.covariances)
-    return logits_of(distances, log_determinants, head, outside)
+    return logits_of(distances, log_determinants, scale_of(distances, head), head, outside)
 
 
 def logits_of(
-    distances: Float[Tensor, "n way"], log_determinants: Float[Tensor, "way"], head: Head, outside: int = 0
+    distances: Float[Tensor, "n way"],
+    log_determinants: Float[Tensor, "way"],
+    scale: float | int | Float[Tensor, ""],
+    head: Head,
+    outside: int = 0,
 ) -> Float[Tensor, "n way"]:
     """−scale · d², less ½ log|Q_k| where the head has the log-determinant; for `outside` see `class_logits`."""
-    logits = -head.scale * distances
+    logits = -scale * distances
     if head.log_determinant:
         logits = logits - (log_determinants + outside * math.log(head.identity_weight)) / 2
     return logits
+
+
+def scale_of(distances: Float[Tensor, "n way"], head: Head) -> float | int | Float[Tensor, ""]:
+    """The factor on squared distances: the head's own, or under `auto` one that makes the median gap between an
+    image's two nearest classes 2, so that half of the images have odds above e² for the nearest class.
+
+    It is chosen from the images to be classified alone, and is 1 where there is no image or a single class.
+    """
+    if head.scale != "auto":
+        return head.scale
+    if len(distances) == 0 or distances.shape[1] == 1:
+        return 1.0
+    nearest, second = distances.topk(2, dim=1, largest=False).values.T
+    gap = (second - nearest).median()
+    return MEDIAN_GAP / gap.clamp_min(torch.finfo(gap.dtype).eps)  # at a gap of 0, most images lie on a border
 
 
 def member_weights(

@@ -147,10 +147,8 @@ def _samples(support, labels, query, unlabelled, head: Head) -> tuple[Samples, i
     if head.task_covariance_divisor == "n-1" and head.metric == "mahalanobis" and len(labels) == 1:
         raise ValueError("there is one support image in all, so n − 1 is 0; use the task covariance's divisor 'n'")
     features, n_support, n_query = torch.cat(list(sets.values())), len(sets["support"]), len(sets["query"])
-    dtype = features.dtype
-    spread = (features - features.mean(0)).detach().square().sum() / len(features)
-    if min(features.shape) <= SMALL or not spread <= SPREAD * head.identity_weight:
-        features = features.double()
+    dtype, spread = features.dtype, total_variance(features)
+    features = in_working_precision(features, spread, head)
     if head.metric == "mahalanobis" and spread < head.identity_weight:
         warnings.warn(
             f"The features' total variance, {float(spread):.3g}, is below identity_weight, {head.identity_weight:g}: "
@@ -161,6 +159,17 @@ def _samples(support, labels, query, unlabelled, head: Head) -> tuple[Samples, i
     refining = {"query": slice(0, n_query), "extra": slice(n_query, None), "both": slice(None)}[head.unlabelled]
     responsibilities = one_hot(labels, len(shots), features)
     return Samples(features[:n_support], responsibilities, features[n_support:], refining, shots), n_query, dtype
+
+
+def total_variance(features: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
+    """The variance of features about their mean, summed over dimensions."""
+    return (features - features.mean(0)).detach().square().sum() / len(features)
+
+
+def in_working_precision(features: Float[Tensor, "n d"], spread: Float[Tensor, ""], head: Head) -> Float[Tensor, "n d"]:
+    """The features, in float64 where they are few or their total variance, `spread`, is large."""
+    large = not spread <= SPREAD * head.identity_weight
+    return features.double() if large or min(features.shape) <= SMALL else features
 
 
 def _strategy(samples: Samples, head: Head) -> Dense | LowRank:

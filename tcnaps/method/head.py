@@ -12,7 +12,9 @@ class Head:
     Attributes:
         metric: `euclidean` puts the identity in place of every covariance (Ren et al. 2018).
         log_determinant: adds −½ log|Q_k| to the logits (the paper's mixture equation, with a uniform prior).
-        scale: factor on the squared distance inside the softmax: 1 in equation 5, ½ in the mixture equation.
+        scale: factor on the squared distance inside the softmax: 1 in equation 5, ½ in the mixture equation. `auto`
+            sets it anew at every step, without labels, so that the median gap between an image's two nearest squared
+            distances becomes 2: for features that were not meta-trained with the paper's scale.
         update: `means` leaves the covariances as the support set gave them (Bregman soft clustering).
         unlabelled: whose responsibilities refine the classes: the query images', the extra images', or both.
         identity_weight: β of equation 2, in squared feature units; the weight of the identity in every covariance.
@@ -25,7 +27,7 @@ class Head:
 
     metric: Literal["mahalanobis", "euclidean"] = "mahalanobis"
     log_determinant: bool = False
-    scale: float | int = 1.0
+    scale: float | int | Literal["auto"] = 1.0
     update: Literal["means and covariances", "means"] = "means and covariances"
     unlabelled: Literal["query", "extra", "both"] = "query"
     identity_weight: float | int = 1.0
@@ -40,7 +42,7 @@ class Head:
                 raise ValueError(f"{setting.name} is {value!r}; it must be one of {', '.join(map(repr, allowed))}")
         if not 0 < self.identity_weight < math.inf:
             raise ValueError(f"identity_weight is {self.identity_weight}; it must be above 0 and finite")
-        if not 0 < self.scale < math.inf:
-            raise ValueError(f"scale is {self.scale}; it must be above 0 and finite")
+        if self.scale != "auto" and (isinstance(self.scale, str) or not 0 < self.scale < math.inf):
+            raise ValueError(f"scale is {self.scale!r}; it must be above 0 and finite, or 'auto'")
         if self.tolerance is not None and not 0 <= self.tolerance <= 1:
             raise ValueError(f"tolerance is {self.tolerance}; it must be between 0 and 1, or None")

@@ -14,15 +14,20 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tcnaps.method.class_statistics import Dense, Samples, divisor, logits_of, member_weights, regulariser
+from tcnaps.method.class_statistics import Dense, Samples, divisor, logits_of, member_weights, regulariser, scale_of
 from tcnaps.method.distances import cholesky, squared_distances
 from tcnaps.method.head import Head
 
 FEW = 256  # images, up to which their own axes are found from the matrix of inner products
+AT_ONCE = 2**28  # classes × images × axes that are worked on at a time, so that they fit in memory
 
 
 class LowRank:
-    """A strategy for the refinement loop: a class is an update of a diagonal, of low rank or in few axes."""
+    """A strategy for the refinement loop: a class is an update of a diagonal, of low rank or in few axes.
+
+    Attributes:
+        scale: the factor on the squared distances in the logits that were computed last.
+    """
 
     def __init__(self, samples: Samples, head: Head):
         features = samples.features
@@ -31,7 +36,9 @@ class LowRank:
         if self.few:
             coordinates = principal_coordinates(features)
         else:  # after ReLU, some features may be 0 in every image
-            coordinates = span_coordinates(features[:, (features != features[0]).any(0)])
+            varies = (features != features[0]).any(0)
+            varies[0] = True  # where all images are the same, too, there is a coordinate
+            coordinates = span_coordinates(features[:, varies])
         self.samples, self.outside = samples.at(coordinates), d - coordinates.shape[1]
         self.head = replace(head, class_covariance_divisor="n")  # all but the released rule of step 0
 
@@ -80,10 +87,15 @@ class LowRank:
         """`log_determinant` is that of the change to these axes, if they stretch."""
         counts = responsibilities.sum(0)
         means = responsibilities.T @ members / counts[:, None]
-        weights = member_weights(responsibilities, counts, self.head)
         shots, tolerance = self.samples.shots, self.head.tolerance
-        found = squared_distances(points, means, diagonals, members, weights, shots, tolerance)
-        return logits_of(found[0], found[1] + log_determinant, self.head, self.outside)
+        found, at_once = [], max(1, AT_ONCE // max(1, points.numel()))
+        for start in range(0, len(counts), at_once):
+            k = slice(start, start + at_once)
+            weights = member_weights(responsibilities[:, k], counts[k], self.head)
+            found.append(squared_distances(points, means[k], diagonals[k], members, weights, shots, tolerance))
+        distances, log_determinants = (torch.cat(parts, dim=-1) for parts in zip(*found))
+        self.scale = scale_of(distances, self.head)
+        return logits_of(distances, log_determinants + log_determinant, self.scale, self.head, self.outside)
 
 
 class LowRankAfterReleased(LowRank):

@@ -18,6 +18,12 @@ def test_the_head_of_a_training(training):
     assert head.class_covariance_divisor == ("n-1" if training == "support" else "n")
 
 
+@pytest.mark.parametrize("scale", ["auto", 0.25])
+def test_a_study_s_scale_goes_before_the_training_s(scale):
+    study = small_study(clustering={"scale": scale})
+    assert {head_of(training, study.clustering).scale for training in TRAININGS} == {scale}
+
+
 def test_every_switch_of_the_networks_is_handed_over():
     study = small_study(precision="bfloat16", arithmetic="plain", pixel_range=[0, 1], images_at_once=7)
     found = model_settings(study, "support_and_query")

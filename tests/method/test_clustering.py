@@ -208,6 +208,38 @@ def test_scale_multiplies_the_logits_of_step_0_and_softens_what_follows():
     assert not torch.allclose(soft[1] * 4, sharp[1])
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"metric": "euclidean"}, {"update": "means"}, {"class_covariance_divisor": "n-1"}]
+)
+@pytest.mark.parametrize("shots", [2, (1, 3, 2, 5)])
+def test_scale_auto_makes_the_median_gap_of_every_step_2(options, shots):
+    episode = make_episode(4, shots, 5, 12, 0.4)
+    logits = trajectory(*episode, head=Head(scale="auto", **options), steps=3)
+    nearest, second = logits.topk(2, dim=2).values.unbind(2)
+    torch.testing.assert_close((nearest - second).median(1).values, torch.full((4,), 2.0, dtype=logits.dtype))
+    fixed = trajectory(*episode, head=Head(**options), steps=0)[0]
+    torch.testing.assert_close(logits[0], fixed * (logits[0, 0, 0] / fixed[0, 0]))
+
+
+def test_scale_auto_needs_neither_a_second_class_nor_an_image_nor_different_ones():
+    head = Head(scale="auto")
+    for way, queries in ((1, 5), (4, 0)):
+        episode = make_episode(way, 3, queries, 12, 0.4)
+        torch.testing.assert_close(trajectory(*episode, head=head), trajectory(*episode, head=Head()))
+    zeros = torch.zeros(3, 5)
+    assert (cluster(zeros, [0, 1, 2], zeros, head=head).responsibilities == 1 / 3).all()
+
+
+def test_gradients_pass_through_scale_auto():
+    support, labels, query = make_episode(3, 2, 3, 4, 0.4)
+    support = support.double().requires_grad_()
+
+    def losses(support):
+        return trajectory(support, labels, query.double(), head=Head(scale="auto"), steps=1).logsumexp(2)
+
+    assert torch.autograd.gradcheck(losses, support)
+
+
 @pytest.mark.parametrize("limits", [(0, 0), (2, 4), (0, 10), (1, 1), (4, 4), (7, 3)])
 def test_cluster_stops_where_the_rule_on_the_record_does(limits):
     from tcnaps.method.stopping import stopping_step

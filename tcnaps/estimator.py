@@ -1,0 +1,256 @@
+"""Transductive CNAPS' clustering as a scikit-learn classifier, for embeddings of any kind.
+
+`tcnaps.method` computes; this file speaks scikit-learn: some rows of a table have labels, the others are clustered
+around them, and new rows can be classified afterwards.
+"""
+
+import warnings
+from collections.abc import Iterator
+from itertools import count
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.model_selection import StratifiedKFold
+from sklearn.preprocessing import LabelEncoder
+from sklearn.utils import check_array
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from tcnaps.method.class_statistics import Samples, logits_of, member_weights, one_hot, regulariser
+from tcnaps.method.clustering import in_working_precision, total_variance
+from tcnaps.method.distances import dense_squared_distances, singular, squared_euclidean
+from tcnaps.method.head import Head
+from tcnaps.method.low_rank import LowRank
+from tcnaps.method.stopping import check_limits, should_stop
+
+IDENTITY_SHARE = 0.1  # of the features' total variance: identity_weight under `auto`
+COVARIANCES_AT_ONCE = 2**24  # numbers; 64 MiB in float32
+
+
+class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
+    """Soft k-means in a regularised Mahalanobis metric, begun by a few labelled rows (Bateni et al., WACV 2022).
+
+    Step 0 classifies by the labelled rows alone, which is Simple CNAPS. At each further step every row counts in every
+    class by its probability, and class means and covariances are computed anew (`tcnaps.method.clustering`).
+
+    Rows without a label have the label -1, as in `sklearn.semi_supervised`. Beside string labels, use None (or a
+    missing value of pandas) in a list, a Series or an array of dtype object.
+
+    Memory: X four times over, three tables of rows × classes, and in the end the classes' covariances. 100,000 rows of
+    768 features in 1,000 classes take about 6 GB in float32, and twice as much in float64.
+
+    Args:
+        scale: factor on the squared distances inside the softmax. "auto" chooses it at every step, without labels
+            (`tcnaps.method.head.Head`); the paper's is 1.
+        log_determinant: adds −½ log|Q_k| to the logits, as in a Gaussian mixture.
+        identity_weight: weight of the identity in every class covariance, in squared units of X; the paper's is 1, for
+            its own features. "auto" is a tenth of the total variance of X, so that the length of embeddings does not
+            matter.
+        minimum_steps: first refinement step after which unchanged labels end the refinement.
+        maximum_steps: last refinement step in any case; 0 means no refinement.
+        class_prior: probability of each class, in the order of `classes_`; None is the paper's, where all are equal.
+
+    Attributes:
+        classes_: the labels, sorted.
+        transduction_: (n,) labels of all rows that `fit` was given.
+        label_distributions_: (n, way) their probabilities; the labelled rows' are 0 and 1.
+        means_: (way, d) class means.
+        covariances_: (way, d, d) class covariances with their regularisation, Q_k. The precisions are their inverses,
+            which are never needed.
+        scale_, identity_weight_: the numbers used last. Where nothing is unlabelled, "auto" is a scale of 1.
+        n_iter_: refinement steps done.
+
+    Example:
+        >>> X = [[0.0, 0.0], [9.0, 0.0], [1.0, 0.0], [8.0, 2.0]]
+        >>> TransductiveMahalanobisClassifier().fit_predict(X, ["cat", "dog", None, None]).tolist()
+        ['cat', 'dog', 'cat', 'dog']
+    """
+
+    def __init__(
+        self,
+        scale="auto",
+        log_determinant=False,
+        identity_weight="auto",
+        minimum_steps=2,
+        maximum_steps=4,
+        class_prior=None,
+    ):
+        self.scale = scale
+        self.log_determinant = log_determinant
+        self.identity_weight = identity_weight
+        self.minimum_steps = minimum_steps
+        self.maximum_steps = maximum_steps
+        self.class_prior = class_prior
+
+    def fit(self, X, y) -> "TransductiveMahalanobisClassifier":
+        """Clusters the rows of X without a label around those with one.
+
+        Args:
+            X: (n, d) embeddings.
+            y: (n,) labels; −1 or None where there is none.
+
+        Raises:
+            ValueError: X or y is not what scikit-learn's classifiers take, y has no label at all, or a parameter is out
+                of range.
+        """
+        X, y = validate_data(self, X, _with_none(y), dtype=[np.float64, np.float32])
+        check_limits(self.minimum_steps, self.maximum_steps)
+        labelled = ~is_unlabelled(y)
+        if labelled.all():
+            warnings.warn("y contains no unlabelled rows (-1 or None): nothing refines the classes", stacklevel=2)
+        codes = self._encode(y[labelled])
+        features = _tensor(X)
+        spread = total_variance(features)
+        self.identity_weight_ = self._identity_weight(float(spread))
+        head = self._head()
+        features, shots = in_working_precision(features, spread, head), np.bincount(codes).tolist()
+        own = one_hot(torch.from_numpy(codes), len(shots), features)
+        samples = Samples(features[labelled], own, features[~labelled], slice(None), shots)
+        found = self._refine(samples, head)
+        self.label_distributions_ = np.empty((len(X), len(shots)), found.numpy().dtype)
+        self.label_distributions_[labelled], self.label_distributions_[~labelled] = own, found
+        self.transduction_ = self.classes_[self.label_distributions_.argmax(1)]
+        return self
+
+    def fit_predict(self, X, y) -> np.ndarray:
+        """Labels of all rows of X, those without a label in y included: `transduction_`."""
+        return self.fit(X, y).transduction_
+
+    def predict(self, X) -> np.ndarray:
+        """Labels of new rows, each by itself: they refine nothing."""
+        check_is_fitted(self)
+        return self.classes_[self.predict_proba(X).argmax(1)]
+
+    def predict_proba(self, X) -> Float[np.ndarray, "n way"]:
+        """Probabilities of new rows under the classes as `fit` left them, in the order of `classes_`."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        points = _tensor(X.astype(self.means_.dtype, copy=False))
+        means, covariances = _tensor(self.means_), _tensor(self.covariances_)
+        blocks = zip(*(part.split(max(1, COVARIANCES_AT_ONCE // means.shape[1] ** 2)) for part in (means, covariances)))
+        found = [dense_squared_distances(points, *of_block) for of_block in blocks]
+        distances, log_determinants = (torch.cat(parts, dim=-1) for parts in zip(*found))
+        return (
+            (logits_of(distances, log_determinants, self.scale_, self._head()) + self._log_prior(points))
+            .softmax(1)
+            .numpy()
+        )
+
+    def _encode(self, labels: np.ndarray) -> np.ndarray:
+        """Sets `classes_` and returns each label's place in it."""
+        if len(labels) == 0:
+            raise ValueError("y contains no labelled rows: every class needs at least one")
+        if labels.dtype == object and not any(isinstance(label, str) for label in labels):
+            labels = np.array(labels.tolist())  # integers beside None
+        check_classification_targets(labels)
+        encoder = LabelEncoder()
+        codes = encoder.fit_transform(labels)
+        self.classes_ = encoder.classes_
+        return codes
+
+    def _head(self) -> Head:
+        return Head(scale=self.scale, log_determinant=self.log_determinant, identity_weight=self.identity_weight_)
+
+    def _identity_weight(self, spread: float) -> float:
+        if self.identity_weight == "auto":
+            return IDENTITY_SHARE * spread or 1.0  # where all rows are the same, any will do
+        if isinstance(self.identity_weight, str):
+            raise ValueError(f"identity_weight is {self.identity_weight!r}; it must be a number above 0, or 'auto'")
+        return self.identity_weight
+
+    def _log_prior(self, like: Tensor) -> Float[Tensor, "way"]:
+        way = len(self.classes_)
+        if self.class_prior is None:
+            return like.new_zeros(way)
+        prior = check_array(self.class_prior, ensure_2d=False, input_name="class_prior", dtype=np.float64)
+        if prior.shape != (way,) or (prior <= 0).any() or not np.isclose(prior.sum(), 1):
+            raise ValueError(f"class_prior must be {way} probabilities above 0 that sum to 1, one for each of classes_")
+        return torch.from_numpy(prior).log().to(like)
+
+    def _refine(self, samples: Samples, head: Head) -> Float[Tensor, "n_points way"]:
+        """The refinement loop (Algorithm 1). Returns the points' responsibilities; keeps what they were found with."""
+        prior, labels = self._log_prior(samples.support), None
+        strategy, members, weights = LowRank(samples, head), samples.support, samples.one_hot
+        logits = strategy.from_support()
+        for self.n_iter_ in count():
+            responsibilities = logits.add_(prior).softmax(1)
+            if not responsibilities.isfinite().all():
+                raise singular(logits.dtype)
+            found = responsibilities.argmax(1)
+            changed = labels is None or not torch.equal(found, labels)
+            if len(found) == 0 or should_stop(self.n_iter_, changed, self.minimum_steps, self.maximum_steps):
+                break
+            labels, members, weights = found, samples.members, samples.weights(responsibilities)
+            logits = strategy.refined(responsibilities)
+        self.scale_ = float(strategy.scale)
+        del strategy, logits  # as large as X and as the responsibilities
+        self.means_ = (weights.T @ members / weights.sum(0)[:, None]).numpy()
+        self.covariances_ = _covariances(members, weights, head).numpy()
+        return responsibilities
+
+
+class LabelledKFold(StratifiedKFold):
+    """Stratified folds of the labelled rows. Rows without a label are in every training set and in no test set.
+
+    For `cv=` of GridSearchCV, cross_val_score and the like, where y has rows labelled −1 or None. Parameters are those
+    of scikit-learn's StratifiedKFold.
+    """
+
+    def split(self, X, y, groups=None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yields (training, test) indices."""
+        y = _with_none(y)
+        unlabelled = is_unlabelled(y)
+        rows = np.flatnonzero(~unlabelled)
+        for train, test in super().split(rows, y[rows].tolist(), groups):
+            yield np.sort(np.concatenate([rows[train], np.flatnonzero(unlabelled)])), rows[test]
+
+
+def is_unlabelled(y: np.ndarray) -> Bool[np.ndarray, "n"]:
+    """Which rows have no label: −1 in an array of numbers, −1 or None in one of objects.
+
+    Raises:
+        ValueError: strings of which some read -1: an array of strings has no room for a missing label.
+    """
+    if y.dtype.kind in "US" and (y == "-1").any():
+        raise ValueError(
+            "y has dtype string. If you wish to predict on string targets, use dtype object, and use -1 or None as the "
+            "label for unlabelled rows."
+        )
+    if y.dtype == object:
+        return np.array([label is None or (not isinstance(label, str) and label == -1) for label in y], bool)
+    return np.zeros(len(y), bool) if y.dtype.kind in "USb" else y == -1
+
+
+def _with_none(y: object) -> np.ndarray | None:
+    """y as an array, with None in place of pandas' missing values where it holds objects."""
+    if y is None or np.asarray(y).dtype != object:
+        return y if y is None else np.asarray(y)
+    import pandas as pd
+
+    return np.where(pd.isna(np.asarray(y)), None, np.asarray(y))
+
+
+def _tensor(array: np.ndarray) -> Tensor:
+    """The same numbers as a tensor: a copy only where PyTorch could not share the array's memory."""
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+
+
+def _covariances(
+    members: Float[Tensor, "m d"], weights: Float[Tensor, "m way"], head: Head
+) -> Float[Tensor, "way d d"]:
+    """Q_k of every class. Members that weigh too little to show beside rounding are left out."""
+    counts, (m, d) = weights.sum(0), members.shape
+    mix, centred = regulariser(counts, head), members - members.mean(0)
+    task = centred.T @ centred / m
+    identity = head.identity_weight * torch.eye(d, dtype=task.dtype)
+    covariances, means = task.new_empty(len(counts), d, d), weights.T @ centred / counts[:, None]
+    for k, covariance in enumerate(covariances):
+        own = member_weights(weights[:, k : k + 1], counts[k : k + 1], head)
+        shares = own * squared_euclidean(centred, means[k : k + 1])
+        counting = (shares > torch.finfo(shares.dtype).eps * head.identity_weight / m).flatten()
+        deviations = centred[counting] - means[k]
+        covariance.copy_((deviations * own[counting]).T @ deviations + mix.task_weights[k] * task + identity)
+    return covariances

@@ -1,0 +1,198 @@
+"""Labels a folder of images of which a few per class have a label: python -m tcnaps label FOLDER
+
+FOLDER/oak/*.jpg, FOLDER/elm/*.jpg, … are classes with a few images each, FOLDER/unlabelled/ holds all others. The
+labels are written to FOLDER/labels.csv and can be looked at in FOLDER/contact-sheet.html. If there is FOLDER/truth.csv,
+with the columns file and label, accuracy is computed.
+"""
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy.stats import binomtest
+
+from tcnaps.config import UserError
+from tcnaps.config.storage import write_text
+from tcnaps.datasets.readers.folders import EXTENSIONS, subfolders
+from tcnaps.datasets.readers.shared import some, walk
+from tcnaps.estimator import TransductiveMahalanobisClassifier
+from tcnaps.studies.contact_sheet import contact_sheet
+from tcnaps.studies.embedding import embed, open_network
+
+UNLABELLED = ("unlabelled", "unlabeled")  # names of the folder of images without a label
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Status 1: the folder, the network or an option is at fault; 130: interrupted."""
+    options = _parser().parse_args(arguments)
+    try:
+        print(label_folder(options))
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        return 130
+    return 0
+
+
+def label_folder(options: argparse.Namespace) -> str:
+    """Does what the command line asks and returns what there is to say about it.
+
+    Raises:
+        UserError: the folder is not as it should be, a class has no image that can be read, features are missing, or
+            a file to be sorted is there already.
+    """
+    folder, images = options.folder, find_images(options.folder)
+    features, unreadable = _features(images, options)
+    read = ~images.index.isin(unreadable)
+    for label, own in images.groupby(images["label"].fillna("unlabelled/"), sort=False):
+        if not read[own.index].any():
+            raise UserError(f"No image of {label} can be read: add some, or delete the folder.")
+    found, examples = classify(images[read], features[read], options.abstain), images[read & images["label"].notna()]
+    write_text(folder / "labels.csv", found.round({"probability": 4}).to_csv(index=False))
+    write_text(folder / "contact-sheet.html", contact_sheet(folder, examples, found))
+    lines = [f"Labelled {len(found)} images, from {len(examples)} examples of {examples['label'].nunique()} classes."]
+    if unreadable:
+        reasons = images.loc[list(unreadable), ["file"]].assign(reason=list(unreadable.values()))
+        write_text(folder / "unreadable.csv", reasons.to_csv(index=False))
+        lines.append(f"{len(unreadable)} can't be read; unreadable.csv says why: {some(reasons['file'])}.")
+    if doubtful := (found["label"] == "").sum():
+        lines.append(f"{doubtful} have no label: their probability is below {options.abstain:g}.")
+    if (folder / "truth.csv").is_file():
+        lines.append(accuracy(found, folder / "truth.csv"))
+    lines.append(f"See {folder / 'labels.csv'} and {folder / 'contact-sheet.html'}.")
+    if options.sort_into is not None:
+        lines.append(f"Moved {sort_into(folder, found, options.sort_into)} images into {options.sort_into}.")
+    return "\n".join(lines)
+
+
+def _features(images: pd.DataFrame, options: argparse.Namespace) -> tuple[np.ndarray, dict[int, str]]:
+    """Features of all images, and the numbers of those that can't be read, with the reasons."""
+    if options.features is not None:
+        return given_features(options.features, images["file"]), {}
+    codes = pd.factorize(images["label"])[0]  # -1 where there is no label
+    network = open_network(options.backbone, options.device)
+    return embed([options.folder / file for file in images["file"]], codes, network, options.device, options.workers)
+
+
+def find_images(folder: Path) -> pd.DataFrame:
+    """`file`, relative to the folder, and `label` of every image; the label is None for those without.
+
+    Raises:
+        UserError: there is no such folder, it has no folder of unlabelled images or of a class, or one has no images.
+    """
+    if not folder.is_dir():
+        raise UserError(f"There is no folder {folder}.")
+    rows = []
+    for inner in subfolders(folder):
+        own = [Path(place, name) for place, _, names in walk(inner) for name in names]
+        own = [file.relative_to(folder).as_posix() for file in own if file.suffix.lower() in EXTENSIONS]
+        if not own:
+            raise UserError(f"{inner} has no images: add some, or delete the folder.")
+        rows += [(file, None if inner.name in UNLABELLED else inner.name) for file in own]
+    images = pd.DataFrame(rows, columns=["file", "label"], dtype=object)
+    for there, what in ((images["label"].isna(), "unlabelled/"), (images["label"].notna(), "for each class")):
+        if not there.any():
+            raise UserError(
+                f"{folder} needs a folder {what}: put a few images of each class into a folder of its name, and all "
+                "those without a label into unlabelled/."
+            )
+    return images
+
+
+def given_features(file: Path, names: pd.Series) -> np.ndarray:
+    """Features of the named images from an .npz with `files`, relative to the folder, and `features`, a row for each.
+
+    Raises:
+        UserError: the file can't be read, lacks an array or an image, or has features that are no matrix of numbers.
+    """
+    try:
+        with np.load(file) as arrays:
+            rows = pd.Series(np.arange(len(arrays["files"])), index=arrays["files"].astype(str))
+            features = arrays["features"].astype(np.float32)
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{file} must be an .npz with the arrays 'files' and 'features': {error}") from error
+    if features.ndim != 2 or len(features) != len(rows) or rows.index.has_duplicates:
+        raise UserError(f"{file}: features of shape {features.shape} must be one row for each of {len(rows)} files.")
+    if missing := [name for name in names if name not in rows.index]:
+        raise UserError(f"{file} has no features of {some(missing)}; its first file is '{rows.index[0]}'.")
+    features = features[rows[names]]
+    if not np.isfinite(features).all():
+        raise UserError(f"{file}: features of {some(names[~np.isfinite(features).all(1)])} are not finite.")
+    return features
+
+
+def classify(images: pd.DataFrame, features: np.ndarray, abstain: float | int = 0) -> pd.DataFrame:
+    """`file`, `label`, `probability` and `runner_up` of the images without a label.
+
+    Args:
+        abstain: probability below which the label is left empty.
+    """
+    estimator = TransductiveMahalanobisClassifier().fit(features, images["label"].to_list())
+    own = images["label"].isna().to_numpy()
+    probabilities, classes = estimator.label_distributions_[own], estimator.classes_
+    order = (-probabilities).argsort(1, kind="stable")
+    best = probabilities.max(1)
+    runner_up = classes[order[:, 1]] if len(classes) > 1 else ""
+    found = {"file": images["file"][own], "label": classes[order[:, 0]], "probability": best, "runner_up": runner_up}
+    found = pd.DataFrame(found).reset_index(drop=True)
+    return found.assign(label=found["label"].where(best >= abstain, ""))
+
+
+def accuracy(found: pd.DataFrame, file: Path) -> str:
+    """How many labels are those of truth.csv, as a sentence with a 95% interval (Wilson's).
+
+    Raises:
+        UserError: the file lacks a column, or names no image that was labelled.
+    """
+    truth = pd.read_csv(file, dtype=str)
+    if not {"file", "label"} <= set(truth.columns):
+        raise UserError(f"{file} has the columns {', '.join(truth.columns)}; it needs file and label.")
+    given = dict(zip(truth["file"], truth["label"]))
+    names = found["file"].map(lambda name: given.get(name, given.get(name.partition("/")[2])))
+    known = names.notna() & (found["label"] != "")
+    if not known.any():
+        raise UserError(f"{file} has none of the images that were labelled, such as {found['file'].iloc[0]}.")
+    result = binomtest(int((names[known] == found["label"][known]).sum()), int(known.sum()))
+    low, high = result.proportion_ci(method="wilson")
+    interval = f"95% interval {100 * low:.1f} to {100 * high:.1f}"
+    return f"Accuracy {100 * result.statistic:.1f}% ({interval}) on the {known.sum()} labelled images in truth.csv."
+
+
+def sort_into(folder: Path, found: pd.DataFrame, target: Path) -> int:
+    """Moves the labelled images into target/<label>/ and returns how many they are; abstentions stay.
+
+    Raises:
+        UserError: a file is in the way; then nothing was moved.
+    """
+    pairs = found.loc[found["label"] != "", ["file", "label"]].itertuples(index=False)
+    moves = [(folder / file, target / label / file.partition("/")[2]) for file, label in pairs]
+    if there := [str(new) for _, new in moves if new.exists()]:
+        raise UserError(f"{some(there)} exist already: nothing was moved. Name another folder for --sort-into.")
+    for old, new in moves:
+        new.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(old, new)
+    return len(moves)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m tcnaps", None, __doc__)
+    add = parser.add_argument
+    add("command", choices=["label"])
+    add("folder", type=Path, help="subfolders are classes; unlabelled/ holds the images to be labelled")
+    add(
+        "--backbone",
+        default="torchvision:resnet18",
+        metavar="NAME",
+        help="study:FILE.yaml, torchvision:NAME (default: torchvision:resnet18) or timm:NAME",
+    )
+    add("--features", type=Path, metavar="FILE", help="an .npz with files and features, in place of a backbone")
+    add("--abstain", type=float, default=0, metavar="P", help="leave the label empty where the probability is below P")
+    add("--sort-into", type=Path, metavar="DIR", help="then move the images into DIR/<label>/")
+    add("--device", default="cpu", help="such as cuda")
+    add("--workers", type=int, default=0, metavar="N", help="processes that read images ahead")
+    return parser

@@ -1,0 +1,258 @@
+"""The estimator against a plain loop, against `tcnaps.method.clustering`, and against scikit-learn's own checks."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from oracles import naive_statistics
+from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import tcnaps
+from tcnaps import LabelledKFold, TransductiveMahalanobisClassifier, estimator
+from tcnaps.method import low_rank
+from tcnaps.method.clustering import cluster
+from tcnaps.method.head import Head
+
+TRAINS_WITH_MINUS_1 = {"check_classifiers_classes": "trains with −1 as a class, which means unlabelled here"}
+
+
+@parametrize_with_checks(
+    [TransductiveMahalanobisClassifier()], expected_failed_checks=lambda estimator: TRAINS_WITH_MINUS_1
+)
+@pytest.mark.filterwarnings("ignore:y contains no unlabelled rows", "ignore::sklearn.exceptions.SkipTestWarning")
+def test_scikit_learn_accepts_it(estimator, check):
+    check(estimator)
+
+
+def planted(way=4, d=6, n=60, noise=0.6, seed=0, shots=2):
+    """Rows around distant means, their classes, and the labels of which all but `shots` per class are missing."""
+    rng = np.random.default_rng(seed)
+    truth = np.arange(n) % way
+    X = 2 * rng.standard_normal((way, d))[truth] + noise * rng.standard_normal((n, d))
+    y = np.where(np.arange(n) < shots * way, truth, -1)
+    order = rng.permutation(n)
+    return X[order], truth[order], y[order]
+
+
+def naively(X, y, steps, scale, identity_weight, log_determinant=False, prior=None):
+    """Algorithm 1 image by image and class by class; responsibilities of the rows without a label, and the scale."""
+    X, classes = torch.from_numpy(X), np.unique(y[y != -1])
+    members, one_hot = X[y != -1], torch.from_numpy(y[y != -1, None] == classes).double()
+    points, weights = X[y == -1], one_hot
+    for _ in range(steps + 1):
+        means, covariances = naive_statistics(members, weights, identity_weight=identity_weight)
+        squared = torch.tensor(
+            [[float((z - m) @ torch.linalg.inv(q) @ (z - m)) for m, q in zip(means, covariances)] for z in points]
+        ).double()
+        gaps = sorted(float(row.sort().values[1] - row.sort().values[0]) for row in squared)
+        used = 2 / gaps[(len(gaps) - 1) // 2] if scale == "auto" else scale
+        logits = -used * squared
+        if log_determinant:
+            logits -= torch.stack([torch.linalg.slogdet(q).logabsdet for q in covariances]) / 2
+        if prior is not None:
+            logits += torch.tensor(prior).log()
+        responsibilities = logits.exp() / logits.exp().sum(1, keepdim=True)
+        members, weights = torch.cat([X[y != -1], points]), torch.cat([one_hot, responsibilities])
+    return responsibilities.numpy(), used
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"scale": 1.0, "identity_weight": 1.0},
+        {"scale": "auto", "identity_weight": 0.5},
+        {"scale": 0.5, "identity_weight": 2.0, "log_determinant": True},
+        {"scale": "auto", "identity_weight": 1.0, "class_prior": [0.4, 0.3, 0.2, 0.1]},
+    ],
+)
+def test_it_is_algorithm_1(options, steps):
+    X, _, y = planted(noise=2.0)
+    fitted = TransductiveMahalanobisClassifier(minimum_steps=steps, maximum_steps=steps, **options).fit(X, y)
+    named = {name: value for name, value in options.items() if name != "class_prior"}
+    expected, scale = naively(X, y, steps, prior=options.get("class_prior"), **named)
+    np.testing.assert_allclose(fitted.label_distributions_[y == -1], expected, rtol=1e-4, atol=1e-6)
+    assert (fitted.n_iter_, fitted.scale_) == (steps, pytest.approx(scale, rel=1e-5))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("scale, log_determinant", [(1.0, False), (0.5, True), ("auto", False)])
+def test_it_stops_where_the_method_stops_with_the_same_probabilities(scale, log_determinant, dtype):
+    X, _, y = planted(way=5, d=40, n=100, noise=2.5)
+    X, own = X.astype(dtype), y != -1
+    fitted = TransductiveMahalanobisClassifier(scale, log_determinant, 1.0, 2, 10).fit(X, y)
+    step = cluster(X[own], y[own], X[~own], head=Head(scale=scale, log_determinant=log_determinant), maximum=10)
+    assert fitted.n_iter_ == step.number
+    found = fitted.label_distributions_
+    np.testing.assert_allclose(found[~own], step.responsibilities, atol=1e-5 if dtype == np.float32 else 1e-9)
+    np.testing.assert_array_equal(found[own], y[own, None] == np.arange(5))
+
+
+@pytest.mark.parametrize("length", [1e-3, 1.0, 1e3])
+def test_planted_clusters_are_found_whatever_the_length_of_the_embeddings(length):
+    X, truth, y = planted(way=8, d=64, n=400, noise=1.5, shots=1)
+    X *= length / np.linalg.norm(X, axis=1, keepdims=True)
+    fitted = TransductiveMahalanobisClassifier().fit(X, y)
+    assert (fitted.transduction_ == truth).mean() > 0.98
+    assert fitted.n_iter_ >= 2
+    in_length_1 = TransductiveMahalanobisClassifier().fit(X / length, y)
+    np.testing.assert_allclose(fitted.label_distributions_, in_length_1.label_distributions_, atol=1e-6)
+
+
+def test_unlabelled_rows_help_on_handwritten_digits():
+    X, truth = load_digits(return_X_y=True)
+    X, y = X[:600] / np.linalg.norm(X[:600], axis=1, keepdims=True), np.full(600, -1)
+    y[:30] = truth[:30]  # three of each
+    refined, alone = (TransductiveMahalanobisClassifier(maximum_steps=steps).fit(X, y) for steps in (4, 0))
+    right = [np.mean(fitted.transduction_[30:] == truth[30:600]) for fitted in (refined, alone)]
+    assert right[0] > right[1] + 0.03
+
+
+def test_new_rows_get_what_the_same_rows_got_as_unlabelled_ones():
+    X, _, y = planted(noise=2.0)
+    for options in ({}, {"log_determinant": True, "class_prior": [0.7, 0.1, 0.1, 0.1]}, {"maximum_steps": 0}):
+        fitted = TransductiveMahalanobisClassifier(**options).fit(X, y)
+        np.testing.assert_allclose(fitted.predict_proba(X[y == -1]), fitted.label_distributions_[y == -1], atol=1e-9)
+        np.testing.assert_array_equal(fitted.predict(X[y == -1]), fitted.transduction_[y == -1])
+        np.testing.assert_allclose(fitted.predict_proba(X[::-1][:7]), fitted.predict_proba(X)[::-1][:7], atol=1e-12)
+
+
+def test_statistics_are_those_of_the_equations():
+    X, _, y = planted(noise=2.0)
+    before, fitted = (TransductiveMahalanobisClassifier(1.0, False, 0.5, steps, steps).fit(X, y) for steps in (1, 2))
+    means, covariances = naive_statistics(*map(torch.from_numpy, (X, before.label_distributions_)), 0.5)
+    np.testing.assert_allclose(fitted.means_, means, atol=1e-9)
+    np.testing.assert_allclose(fitted.covariances_, covariances, atol=1e-9)
+
+
+def test_classes_in_blocks_change_nothing(monkeypatch):
+    X, _, y = planted(way=7, n=70, noise=2.0)
+    whole = TransductiveMahalanobisClassifier().fit(X, y)
+    monkeypatch.setattr(low_rank, "AT_ONCE", 2 * 56 * 6)  # two classes
+    monkeypatch.setattr(estimator, "COVARIANCES_AT_ONCE", 3 * 6 * 6)
+    blocks = TransductiveMahalanobisClassifier().fit(X, y)
+    np.testing.assert_allclose(blocks.label_distributions_, whole.label_distributions_, atol=1e-12)
+    np.testing.assert_allclose(blocks.predict_proba(X), whole.predict_proba(X), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "missing, kind",
+    [(None, list), (None, pd.Series), (float("nan"), pd.Series), (-1, lambda y: np.array(y, dtype=object))],
+)
+def test_string_labels_beside_missing_ones(missing, kind):
+    X, _, y = planted()
+    names = ["ash", "beech", "cedar", "dogwood"]
+    expected = TransductiveMahalanobisClassifier().fit_predict(X, y)
+    labels = kind([names[label] if label >= 0 else missing for label in y])
+    fitted = TransductiveMahalanobisClassifier().fit(X, labels)
+    assert fitted.classes_.tolist() == names
+    assert fitted.transduction_.tolist() == [names[label] for label in expected]
+    assert set(fitted.predict(X)) == set(names)
+
+
+def test_integers_beside_none():
+    X, _, y = planted()
+    labels = [int(label) if label >= 0 else None for label in y]
+    found = TransductiveMahalanobisClassifier().fit_predict(X, labels)
+    np.testing.assert_array_equal(found, TransductiveMahalanobisClassifier().fit_predict(X, y))
+
+
+def test_a_prior_moves_rows_to_the_class_that_it_favours():
+    X, _, y = planted(noise=4.0)
+    shares = [
+        np.mean(TransductiveMahalanobisClassifier(class_prior=prior).fit_predict(X, y) == 0)
+        for prior in ([0.05, 0.05, 0.05, 0.85], None, [0.85, 0.05, 0.05, 0.05])
+    ]
+    assert shares[0] < shares[1] < shares[2]
+
+
+def test_it_warns_where_nothing_is_unlabelled():
+    X, truth, _ = planted()
+    with pytest.warns(UserWarning, match="no unlabelled rows"):
+        fitted = TransductiveMahalanobisClassifier().fit(X, truth)
+    assert fitted.n_iter_ == 0 and fitted.score(X, truth) > 0.9
+
+
+X, _, Y = planted()
+
+
+@pytest.mark.parametrize(
+    "X, y, options, message",
+    [
+        (X[:5], Y, {}, "inconsistent numbers of samples"),
+        (X[0], Y, {}, "Expected 2D array, got 1D array"),
+        (np.where(X > 3, np.nan, X), Y, {}, "Input X contains NaN"),
+        (X, np.where(Y == 0, np.nan, Y), {}, "Input y contains NaN"),
+        (X, None, {}, "requires y to be passed, but the target y is None"),
+        (X, Y[:, None] + np.zeros((1, 2)), {}, "y should be a 1d array"),
+        (X, np.full(len(X), -1), {}, "y contains no labelled rows"),
+        (X, np.where(Y == -1, -1, Y + 0.5), {}, "Unknown label type: continuous"),
+        (X, Y.astype(str), {}, "y has dtype string"),
+        (X, Y, {"scale": 0}, "scale is 0"),
+        (X, Y, {"identity_weight": "automatic"}, "identity_weight is 'automatic'"),
+        (X, Y, {"identity_weight": -1.0}, "identity_weight is -1.0"),
+        (X, Y, {"maximum_steps": -1}, "maximum -1"),
+        (X, Y, {"class_prior": [0.5, 0.5]}, "class_prior must be 4 probabilities"),
+        (X, Y, {"class_prior": [1.0, 0, 0, 0]}, "class_prior must be 4 probabilities"),
+    ],
+)
+def test_bad_input_is_named(X, y, options, message):
+    with pytest.raises(ValueError, match=message):
+        TransductiveMahalanobisClassifier(**options).fit(X, y)
+
+
+def test_a_singular_covariance_is_named():
+    X, _, y = planted(way=2, d=300, n=20)
+    with pytest.raises(ValueError, match="singular in torch.float64: raise identity_weight"):
+        TransductiveMahalanobisClassifier(identity_weight=5e-324).fit(X, y)
+
+
+def test_predict_needs_fit_and_the_same_width():
+    with pytest.raises(NotFittedError):
+        TransductiveMahalanobisClassifier().predict(X)
+    with pytest.raises(ValueError, match="6 features"):
+        TransductiveMahalanobisClassifier().fit(X, Y).predict(X[:, :5])
+
+
+def test_rows_that_are_all_the_same_and_a_single_class():
+    same = TransductiveMahalanobisClassifier().fit(np.ones((6, 3)), [0, 1, -1, -1, -1, -1])
+    np.testing.assert_allclose(same.label_distributions_[2:], 0.5)
+    assert TransductiveMahalanobisClassifier().fit_predict(X, np.where(Y == 0, 7, -1)).tolist() == [7] * len(X)
+
+
+def test_folds_keep_unlabelled_rows_in_training_and_out_of_scoring():
+    y = np.array(["a", "b", None] * 8, dtype=object)
+    tested = []
+    for train, test in LabelledKFold(4).split(np.zeros((24, 1)), y):
+        assert set(train) | set(test) == set(range(24)) and not set(train) & set(test)
+        assert all(label is not None for label in y[test])
+        tested += test.tolist()
+    assert sorted(tested) == [row for row in range(24) if y[row] is not None]
+
+
+@pytest.mark.parametrize("strings", [False, True])
+def test_a_pipeline_in_a_grid_search(strings):
+    X, truth, y = planted(n=200, noise=1.5, shots=6)
+    labels = np.array([f"class {label}" if label >= 0 else None for label in y], object) if strings else y
+    pipeline = make_pipeline(StandardScaler(), TransductiveMahalanobisClassifier())
+    grid = {"transductivemahalanobisclassifier__identity_weight": [1e-3, "auto"]}
+    search = GridSearchCV(pipeline, grid, cv=LabelledKFold(3, shuffle=True, random_state=0)).fit(X, labels)
+    expected = [f"class {label}" for label in truth] if strings else truth
+    assert search.best_score_ > 0.5 and search.score(X, expected) > 0.8
+    scores = cross_val_score(search.best_estimator_, X, labels, cv=LabelledKFold(3, shuffle=True, random_state=0))
+    assert scores.mean() == pytest.approx(search.best_score_)
+
+
+def test_import_of_the_package_alone_is_cheap():
+    script = "import sys, tcnaps; sys.exit('torch' in sys.modules or 'sklearn' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        tcnaps.Nothing  # noqa: B018
