@@ -148,7 +148,7 @@ def _of_torchvision(name: str, device: torch.device | str, pretrained: bool) -> 
     weights = models.get_model_weights(name).DEFAULT
     try:
         network = models.get_model(name, weights=weights if pretrained else None)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
         raise _no_weights(name, error) from error
     last = [part for part, module in network.named_modules() if isinstance(module, nn.Linear)][-1:]
     if not last:
@@ -166,7 +166,7 @@ def _of_timm(name: str, device: torch.device | str, pretrained: bool) -> Network
         raise UserError(f"timm has no network '{name}'; timm.list_models() says which there are.")
     try:
         network = timm.create_model(name, pretrained=pretrained, num_classes=0)
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
         raise _no_weights(name, error) from error
     if getattr(network, "cls_token", None) is not None:  # its features; by default some networks average over patches
         network.reset_classifier(0, "token")
@@ -174,7 +174,7 @@ def _of_timm(name: str, device: torch.device | str, pretrained: bool) -> Network
     return Network(transform, network.eval().to(device))
 
 
-def _no_weights(name: str, error: OSError) -> UserError:
+def _no_weights(name: str, error: Exception) -> UserError:
     return UserError(
         f"The weights of '{name}' can't be downloaded ({error}). Without internet, use a study's network "
         "(--backbone study:configs/miniature.yaml) or features from elsewhere (--features)."

@@ -8,6 +8,7 @@ with the columns file and label, accuracy is computed.
 import argparse
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -43,10 +44,12 @@ def label_folder(options: argparse.Namespace) -> str:
     """Does what the command line asks and returns what there is to say about it.
 
     Raises:
-        UserError: the folder is not as it should be, a class has no image that can be read, features are missing, or
-            a file to be sorted is there already.
+        UserError: an option or the folder is not as it should be, a class has no image that can be read, features are
+            missing, or a file to be sorted is there already.
     """
-    folder, images = options.folder, find_images(options.folder)
+    if not 0 <= options.abstain <= 1:
+        raise UserError(f"--abstain {options.abstain:g}: a probability is between 0 and 1.")
+    folder, images, truth = options.folder, find_images(options.folder), read_truth(options.folder / "truth.csv")
     features, unreadable = _features(images, options)
     read = ~images.index.isin(unreadable)
     for label, own in images.groupby(images["label"].fillna("unlabelled/"), sort=False):
@@ -62,8 +65,8 @@ def label_folder(options: argparse.Namespace) -> str:
         lines.append(f"{len(unreadable)} can't be read; unreadable.csv says why: {some(reasons['file'])}.")
     if doubtful := (found["label"] == "").sum():
         lines.append(f"{doubtful} have no label: their probability is below {options.abstain:g}.")
-    if (folder / "truth.csv").is_file():
-        lines.append(accuracy(found, folder / "truth.csv"))
+    if truth is not None:
+        lines.append(accuracy(found, truth))
     lines.append(f"See {folder / 'labels.csv'} and {folder / 'contact-sheet.html'}.")
     if options.sort_into is not None:
         lines.append(f"Moved {sort_into(folder, found, options.sort_into)} images into {options.sort_into}.")
@@ -143,20 +146,27 @@ def classify(images: pd.DataFrame, features: np.ndarray, abstain: float | int = 
     return found.assign(label=found["label"].where(best >= abstain, ""))
 
 
-def accuracy(found: pd.DataFrame, file: Path) -> str:
-    """How many labels are those of truth.csv, as a sentence with a 95% interval (Wilson's).
+def read_truth(file: Path) -> dict[str, str] | None:
+    """The true label of each file, where there is such a table.
 
     Raises:
-        UserError: the file lacks a column, or names no image that was labelled.
+        UserError: the table can't be read, or lacks a column.
     """
-    truth = pd.read_csv(file, dtype=str)
-    if not {"file", "label"} <= set(truth.columns):
-        raise UserError(f"{file} has the columns {', '.join(truth.columns)}; it needs file and label.")
-    given = dict(zip(truth["file"], truth["label"]))
-    names = found["file"].map(lambda name: given.get(name, given.get(name.partition("/")[2])))
+    if not file.is_file():
+        return None
+    try:
+        table = pd.read_csv(file, dtype=str, keep_default_na=False)
+        return dict(zip(table["file"], table["label"]))
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{file} must be a table with the columns file and label: {error}") from error
+
+
+def accuracy(found: pd.DataFrame, truth: dict[str, str]) -> str:
+    """How many labels are true, as a sentence with a 95% interval (Wilson's)."""
+    names = found["file"].map(lambda name: truth.get(name, truth.get(name.partition("/")[2])))
     known = names.notna() & (found["label"] != "")
     if not known.any():
-        raise UserError(f"{file} has none of the images that were labelled, such as {found['file'].iloc[0]}.")
+        return f"No accuracy: truth.csv has none of the labelled images, such as {found['file'].iloc[0]}."
     result = binomtest(int((names[known] == found["label"][known]).sum()), int(known.sum()))
     low, high = result.proportion_ci(method="wilson")
     interval = f"95% interval {100 * low:.1f} to {100 * high:.1f}"
@@ -171,7 +181,7 @@ def sort_into(folder: Path, found: pd.DataFrame, target: Path) -> int:
     """
     pairs = found.loc[found["label"] != "", ["file", "label"]].itertuples(index=False)
     moves = [(folder / file, target / label / file.partition("/")[2]) for file, label in pairs]
-    if there := [str(new) for _, new in moves if new.exists()]:
+    if there := [str(new) for new, count in Counter(new for _, new in moves).items() if count > 1 or new.exists()]:
         raise UserError(f"{some(there)} exist already: nothing was moved. Name another folder for --sort-into.")
     for old, new in moves:
         new.parent.mkdir(parents=True, exist_ok=True)

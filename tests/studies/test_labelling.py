@@ -105,6 +105,21 @@ def test_sorting_overwrites_nothing(folder, features, tmp_path, capsys):
     assert there.read_text() == "mine" and len(list(folder.rglob("*.png"))) == 30
 
 
+def test_two_files_never_become_one(folder, features, tmp_path, capsys):
+    (folder / "unlabeled" / "box 0").mkdir(parents=True)
+    (folder / "unlabeled" / "box 0" / "0-2.png").write_bytes(picture(COLOURS["ash"], 99))
+    assert main(["label", str(folder), "--features", features(), "--sort-into", str(tmp_path / "sorted")]) == 1
+    assert "nothing was moved" in capsys.readouterr().err and not (tmp_path / "sorted").exists()
+
+
+def test_a_truth_of_other_images_and_a_limit_that_is_no_probability(folder, features, capsys):
+    (folder / "truth.csv").write_text("file,label\nx,ash\n")
+    assert main(["label", str(folder), "--features", features()]) == 0
+    assert "truth.csv has none of the labelled images" in capsys.readouterr().out
+    assert main(["label", str(folder), "--features", features(), "--abstain", "60"]) == 1
+    assert "between 0 and 1" in capsys.readouterr().err
+
+
 @pytest.fixture
 def network(tmp_path, monkeypatch):
     """A study with an untrained network, as the name of a backbone."""
@@ -187,8 +202,8 @@ def test_missing_weights_are_named(monkeypatch):
         (lambda folder: [file.unlink() for file in (folder / "ash").iterdir()], "ash has no images"),
         (lambda folder: (folder / "unlabelled").rename(folder / "others"), "needs a folder unlabelled/"),
         (lambda folder: [(folder / name).rename(folder / "unlabelled" / name) for name in COLOURS], "for each class"),
-        (lambda folder: (folder / "truth.csv").write_text("image,label\n"), "needs file and label"),
-        (lambda folder: (folder / "truth.csv").write_text("file,label\nx,ash\n"), "none of the images"),
+        (lambda folder: (folder / "truth.csv").write_text("image,label\n"), "the columns file and label"),
+        (lambda folder: (folder / "truth.csv").write_text(""), "the columns file and label"),
     ],
 )
 def test_a_folder_that_is_not_as_it_should_be(folder, features, change, message, capsys):
