@@ -57,7 +57,9 @@ def test_without_data_a_list_says_what_is_missing_and_where_it_looked(name, tmp_
     of_files = {key: dataset for key, dataset in study_of(name).datasets.items() if dataset.source != "miniature"}
     for key, dataset in of_files.items():
         missing = f"missing: Dataset '{key}': there is no {tmp_path / dataset.path}"
-        assert f"{key}: {dataset.source}, {tmp_path / dataset.path}\n  not prepared: nothing is there\n  {missing}" in said
+        assert (
+            f"{key}: {dataset.source}, {tmp_path / dataset.path}\n  not prepared: nothing is there\n  {missing}" in said
+        )
 
 
 # The paper's numbers: appendix A of arXiv 2006.12245
