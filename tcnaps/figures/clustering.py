@@ -107,6 +107,7 @@ def clustering_legend(figure: Figure, way: int) -> None:
         Line2D([], [], color=GREY, label="Mahalanobis distance 1, 2"),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), handletextpad=0.4, columnspacing=1.2)
+    figure.draw_without_rendering()  # with equal scales the layout needs two passes; after one, titles are cut off
 
 
 def confidence_by_scale(axes: Panels, frame: pd.DataFrame) -> None:
@@ -128,7 +129,7 @@ def confidence_by_scale(axes: Panels, frame: pd.DataFrame) -> None:
     axes[0].figure.supxlabel("Responsibility of the predicted class", fontsize=8)
     for ax in axes:
         ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    axes[0].legend(loc="upper left")
+    axes[-1].legend(loc="upper right")  # at small scales responsibilities crowd at the left
 
 
 def gain_by_scale(ax: Axes, frame: pd.DataFrame, averages: pd.DataFrame) -> None:
