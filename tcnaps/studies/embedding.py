@@ -4,7 +4,7 @@ A study's network is adapted to the labelled images and some of the others first
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -15,13 +15,15 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
-from tcnaps.config import UserError, load_study
+from tcnaps.config import FixedProtocol, Study, UserError, load_study
 from tcnaps.config.errors import nearest
 from tcnaps.config.settings import Resampling
 from tcnaps.datasets.decoding import square, to_rgb
-from tcnaps.datasets.image_source import DatasetError
+from tcnaps.datasets.image_source import DatasetError, ImageSource
+from tcnaps.evaluation.comparison import feature_table
 from tcnaps.method.episode import Episode, scale_pixels
 from tcnaps.method.variants import VARIANTS
+from tcnaps.studies.requirements import check_protocol, open_usable
 
 AT_ONCE = 64  # images that go through a network together
 TO_ADAPT = 200  # unlabelled images that a study's network is adapted to; the paper's episodes have as many at most
@@ -88,6 +90,47 @@ def embed(
     for row, of_image in found.items():
         features[row] = of_image
     return features, unreadable
+
+
+@torch.inference_mode()
+def embed_split(source: ImageSource, network: Network, device: torch.device | str = "cpu") -> ImageSource:
+    """The split with the features of its images, (n, d), in their place. The network is not adapted.
+
+    Raises:
+        UserError: the network is a study's, which has no features without an episode.
+    """
+    if network.features is None:
+        raise UserError("A study's network adapts itself to each episode: use it by the name 'study'.")
+    found = []
+    for images in tqdm(np.array_split(source.images, -(-len(source.images) // AT_ONCE)), desc=source.dataset):
+        batch = torch.stack([network.transform(Image.fromarray(image)) for image in images])
+        found.append(network.features(batch.to(device)).flatten(1).float().cpu().numpy())
+    return replace(source, images=np.concatenate(found))
+
+
+def feature_sources(
+    name: str, study: Study, protocol: FixedProtocol, device: torch.device | str = "cpu"
+) -> tuple[list[ImageSource], list[str]]:
+    """What episodes of features are drawn from: the study's test splits, or a file.
+
+    Args:
+        name: "study", torchvision:NAME, timm:NAME or a file .npz of `features` and `labels`.
+
+    Returns:
+        Sources of images for "study", else of features; and why some datasets were left out.
+
+    Raises:
+        UserError: there is no such network or file, or no dataset suits the protocol.
+    """
+    if name.endswith(".npz"):
+        table = feature_table(name)
+        check_protocol(table, protocol)
+        return [table], []
+    sources, left_out = open_usable(study, study.tested_on(VARIANTS["Transductive"].training), "test", protocol)
+    if name != "study":
+        network = open_network(name, device)
+        sources = [embed_split(source, network, device) for source in sources]
+    return sources, left_out
 
 
 class _Images(torch.utils.data.Dataset):

@@ -8,7 +8,7 @@ import torch
 from small_study import blobs, small_study
 
 from tcnaps.config import FixedProtocol
-from tcnaps.evaluation.compare_heads import compare_heads
+from tcnaps.evaluation.comparison import compare_heads, episode_features
 from tcnaps.evaluation.projection import discriminative_plane, principal_plane, project, view_in_plane
 from tcnaps.method.backbone import Backbone
 from tcnaps.method.clustering import class_statistics, one_hot, trajectory
@@ -53,7 +53,8 @@ def test_heads_are_compared_on_the_same_episodes():
     sources = [blobs("blobs", "test"), blobs("others", "test")]
     protocol = FixedProtocol(way=3, shot=1, queries_per_class=3)
     heads = {1.0: Head(), 0.25: Head(scale=0.25)}
-    frame = compare_heads(model, sources, protocol, heads, small_study(), episodes=2)
+    study = small_study()
+    frame = compare_heads(episode_features(study, sources, protocol, 2, model), heads, study.refinement)
     assert len(frame) == 2 * 2 * 2 and set(frame.domain) == {"in", "out"}
     wide = frame.pivot(index=["dataset", "episode"], columns="head", values="without")
     assert (wide[1.0] == wide[0.25]).all()  # step 0 labels do not depend on the scale

@@ -1,0 +1,147 @@
+"""Heads and other classifiers on the very same features: what the clustering changes, with everything else equal."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from tcnaps.config import FixedProtocol, Study, UserError, VariableProtocol
+from tcnaps.config.settings import Refinement
+from tcnaps.datasets.image_source import ImageSource
+from tcnaps.episodes.loading import load_episode
+from tcnaps.episodes.sampling import Draw, draw_episode
+from tcnaps.evaluation.rivals import Classifier
+from tcnaps.method.clustering import trajectory
+from tcnaps.method.head import Head
+from tcnaps.method.model import TransductiveCNAPS
+from tcnaps.method.stopping import stopping_step
+
+
+class EpisodeFeatures(NamedTuple):
+    """An episode as classifiers see it. `query_labels` are the truth."""
+
+    dataset: str
+    domain: str
+    index: int
+    support: Float[Tensor, "n_support d"]
+    support_labels: Int[Tensor, "n_support"]
+    query: Float[Tensor, "n_query d"]
+    query_labels: Int[Tensor, "n_query"]
+
+
+@torch.no_grad()
+def episode_features(
+    study: Study,
+    sources: Sequence[ImageSource],
+    protocol: FixedProtocol | VariableProtocol,
+    episodes: int,
+    model: TransductiveCNAPS | None = None,
+    queries: Callable[[Draw], Draw] | None = None,
+) -> Iterator[EpisodeFeatures]:
+    """The first episodes of every source, in the study's order of episodes.
+
+    Args:
+        sources: of images; without a model, of features (n, d) in their place (`feature_table`).
+        model: adapts itself to each episode and extracts its features.
+        queries: from a draw to one of fewer query images, such as `tcnaps.episodes.imbalance.unbalanced`.
+    """
+    for source in sources:
+        entry = study.datasets.get(source.dataset)
+        for index in tqdm(range(episodes), desc=source.dataset, unit="episode", leave=False):
+            draw = draw_episode(source, protocol, study.seed, index)
+            draw = queries(draw) if queries else draw
+            if model is None:
+                images = (torch.from_numpy(source.images[rows]) for rows in (draw.support_images, draw.query_images))
+                support, query = images
+                labels = torch.from_numpy(draw.support_labels)
+            else:
+                support, labels, query, _ = model.features(load_episode(source, draw))
+            truth = torch.from_numpy(draw.query_labels).to(labels.device)
+            yield EpisodeFeatures(
+                source.dataset, entry.domain if entry else "out", index, support, labels, query, truth
+            )
+
+
+def feature_table(path: str | Path) -> ImageSource:
+    """Features from elsewhere as a source of episodes: a file .npz of `features` (n, d) and `labels` (n,).
+
+    Raises:
+        UserError: the file lacks one of them, or they don't belong together.
+    """
+    try:
+        with np.load(path) as arrays:
+            features, labels = arrays["features"], arrays["labels"]
+    except (KeyError, OSError, ValueError) as error:
+        raise UserError(f"{path} must hold two arrays, features (n, d) and labels (n,): {error}") from error
+    if features.ndim != 2 or labels.shape != features.shape[:1] or not np.isfinite(features).all():
+        raise UserError(
+            f"{path}: features {features.shape} and labels {labels.shape} must be (n, d) and (n,), and features finite."
+        )
+    names, codes = np.unique(labels, return_inverse=True)
+    order, starts = np.argsort(codes, kind="stable"), np.cumsum([0, *np.bincount(codes)])
+    return ImageSource(
+        Path(path).stem, "test", features[order].astype(np.float32), tuple(map(str, names.tolist())), starts
+    )
+
+
+def compare_heads(
+    episodes: Iterable[EpisodeFeatures], heads: Mapping[float | str, Head], rule: Refinement
+) -> pd.DataFrame:
+    """Accuracy of every head without and with refinement.
+
+    Returns:
+        One row per episode and head: dataset, domain, episode, head, without and refined (accuracies in [0, 1]),
+        step (where the rule stops) and confidence (the mean responsibility of the predicted class at step 0).
+    """
+    rows = []
+    for episode in episodes:
+        for name, head in heads.items():
+            features = episode.support, episode.support_labels, episode.query
+            logits = trajectory(*features, head=head, steps=rule.maximum_steps)
+            labels = logits.argmax(2)
+            step = stopping_step(labels.numpy(), *rule.limits)
+            right = (labels == episode.query_labels).double().mean(1)
+            rows.append(
+                {
+                    "dataset": episode.dataset,
+                    "domain": episode.domain,
+                    "episode": episode.index,
+                    "head": name,
+                    "without": right[0].item(),
+                    "refined": right[step].item(),
+                    "step": step,
+                    "confidence": logits[0].softmax(1).max(1).values.mean().item(),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def compare_classifiers(
+    episodes: Iterable[EpisodeFeatures], classifiers: Mapping[str, Classifier], baseline: str
+) -> pd.DataFrame:
+    """Accuracy of every classifier, and what it gains over one of them.
+
+    Returns:
+        One row per episode and classifier: dataset, domain, episode, classifier, accuracy, difference (from the
+        baseline's accuracy in that episode) and seconds.
+    """
+    rows = []
+    for episode in episodes:
+        for name, classify in classifiers.items():
+            start = time.perf_counter()
+            labels = classify(episode.support, episode.support_labels, episode.query)
+            seconds = time.perf_counter() - start
+            accuracy = (labels == episode.query_labels).double().mean().item()
+            rows.append((episode.dataset, episode.domain, episode.index, name, accuracy, seconds))
+    found = pd.DataFrame(rows, columns=["dataset", "domain", "episode", "classifier", "accuracy", "seconds"])
+    keys = ["dataset", "episode"]
+    base = found.loc[found["classifier"] == baseline].set_index(keys)["accuracy"]
+    others = base.reindex(pd.MultiIndex.from_frame(found[keys])).to_numpy()
+    return found.assign(difference=found["accuracy"] - others)
