@@ -9,7 +9,7 @@ from tcnaps.episodes.sampling import Draw, episode_generator
 
 
 def dirichlet_counts(
-    generator: np.random.Generator, way: int, n_query: int, concentration: float
+    generator: np.random.Generator, way: int, n_query: int, concentration: float | int
 ) -> Int[np.ndarray, "way"]:
     """Query images of every class, multinomial with proportions from a Dirichlet distribution (Veilleux et al. 2021).
 
@@ -26,7 +26,7 @@ def sparse_counts(generator: np.random.Generator, way: int, n_query: int, presen
     return counts
 
 
-def unbalanced(draw: Draw, seed: int, concentration: float | None = None, present: int | None = None) -> Draw:
+def unbalanced(draw: Draw, seed: int, concentration: float | int | None = None, present: int | None = None) -> Draw:
     """The same episode with as many query images in all as it had in each class, in unequal shares.
 
     Args:

@@ -1,19 +1,14 @@
-"""Views of an episode in a plane, and the comparison of heads."""
+"""Views of an episode in a plane."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from small_study import blobs, small_study
 
-from tcnaps.config import FixedProtocol
-from tcnaps.evaluation.comparison import compare_heads, episode_features
 from tcnaps.evaluation.projection import discriminative_plane, principal_plane, project, view_in_plane
-from tcnaps.method.backbone import Backbone
 from tcnaps.method.clustering import class_statistics, one_hot, trajectory
 from tcnaps.method.head import Head
-from tcnaps.method.model import TransductiveCNAPS
 
 
 def planted(d=10):
@@ -45,21 +40,6 @@ def test_a_view_repeats_what_the_clustering_does():
     assert (view.responsibilities[:, :12] == torch.nn.functional.one_hot(labels, 3).numpy()).all()
     assert view.is_support.sum() == 12 and view.points.shape == (102, 2)
     assert (np.linalg.eigvalsh(view.covariances) >= 1 - 1e-9).all()  # identity_weight is 1
-
-
-def test_heads_are_compared_on_the_same_episodes():
-    torch.manual_seed(0)
-    model = TransductiveCNAPS("support", Backbone()).eval()
-    sources = [blobs("blobs", "test"), blobs("others", "test")]
-    protocol = FixedProtocol(way=3, shot=1, queries_per_class=3)
-    heads = {1.0: Head(), 0.25: Head(scale=0.25)}
-    study = small_study()
-    frame = compare_heads(episode_features(study, sources, protocol, 2, model), heads, study.refinement)
-    assert len(frame) == 2 * 2 * 2 and set(frame.domain) == {"in", "out"}
-    wide = frame.pivot(index=["dataset", "episode"], columns="head", values="without")
-    assert (wide[1.0] == wide[0.25]).all()  # step 0 labels do not depend on the scale
-    confidence = frame.groupby("head")["confidence"].mean()
-    assert confidence[0.25] < confidence[1.0] and frame[["without", "refined"]].stack().between(0, 1).all()
 
 
 def overlapping(shot=2, n_query=12, d=8):
