@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 # With either of these set, Jupyter may prefer another installation's kernel to the one in .venv.
 unexport JUPYTER_PATH JUPYTER_PREFER_ENV_PATH
 
-.PHONY: help figures plan differences lint test test-browser lab serve bench clean force
+.PHONY: help figures plan differences rivals lint test test-browser lab serve bench clean force
 
 help:
 	@echo "make figures [STUDY=configs/miniature.yaml] [CORES=n] [DEVICE=cuda] [WORKERS=n]"
@@ -20,6 +20,8 @@ help:
 	@echo "             list what 'make figures' would do, and what data is there or missing"
 	@echo "make differences [STUDY=...]"
 	@echo "             what each difference between the paper and its released code costs; trains a dozen models"
+	@echo "make rivals [STUDY=...]"
+	@echo "             other classifiers on the study's features, also where queries are out of balance: half an hour"
 	@echo "make test    run the tests                            (ARGS=... goes to pytest)"
 	@echo "make lint    check format, style, types of method and config, and what the rooms import"
 	@echo "make test-browser"
@@ -44,6 +46,9 @@ plan: $(STAMP)
 
 differences: $(STAMP)
 	@exec $(RUN) -m tcnaps.studies.batch study --parent $$PPID $(OPTIONS) "$(STUDY)" -- differences
+
+rivals: $(STAMP)
+	@exec $(RUN) -m tcnaps.studies.batch study --parent $$PPID $(OPTIONS) "$(STUDY)" -- rivals balance
 
 lint: $(STAMP)
 	$(RUN) -m ruff format --check

@@ -314,3 +314,28 @@ if {"support", "support_and_query"} <= set(EVALUATED) and (shown := [
             mem_mb=4000,
         shell:
             RUN_ON_DEVICE + " -p evaluations {params.shown:q}"
+
+
+# Not part of `all` either: published classifiers take longer than the clustering. `make rivals` asks for it.
+if TESTED:
+    for name, drawn, tables in (
+        ("19-rivals", ["rivals-1-shot", "rivals-5-shot"], ["rivals.csv", "rivals-episodes.csv"]),
+        ("20-balance", ["balance"], ["balance.csv", "balance-episodes.csv"]),
+    ):
+        rule:
+            name:
+                name.split("-", 1)[1]
+            input:
+                checkpoints=[checkpoint(name) for name in ("backbone", "support_and_query")],
+                notebook=notebook(name),
+            output:
+                figures(*drawn),
+                [f"{RESULTS}/{table}" for table in tables],
+            params:
+                key=key(name, dependencies(study, "soft_k_means"), images=TESTED),
+            log:
+                notebook=executed(name),
+            resources:
+                mem_mb=2500,
+            shell:
+                RUN

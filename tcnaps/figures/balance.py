@@ -5,31 +5,47 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.axes import Axes
 
-from tcnaps.figures.style import PALETTE, Panels, legend_below, variant_style, zero_line
+from tcnaps.figures.style import BLUE, GREY, Panels, zero_line
 
 
-def balance_curves(axes: Panels, averages: pd.DataFrame, names: Sequence[str], label: str) -> None:
-    """One panel per kind of imbalance, one line with its interval per classifier; balanced queries at the left.
+def balance_panels(axes: Panels, averages: pd.DataFrame, names: Sequence[str], reference: str, base: str) -> None:
+    """One panel per classifier: its difference from `base` with interval, and that of `reference` in grey.
+
+    From left to right: balanced queries, then Dirichlet's α, then the number of classes that have any query.
 
     Args:
         averages: `kind`, `balance` (what the axis says, in the order drawn), `classifier`, `difference` and `interval`.
-        names: the classifiers, in the order of the legend; others are not drawn.
     """
-    for ax, (kind, own) in zip(axes, averages.groupby("kind", sort=False), strict=True):
-        places = {name: x for x, name in enumerate(own["balance"].unique())}
-        for i, name in enumerate(names):
-            _line(ax, own[own["classifier"] == name], places, name, i)
+    own = averages.assign(key=averages["kind"] + averages["balance"])
+    places = {key: x for x, key in enumerate(own["key"].unique())}
+    ticks = own.drop_duplicates("key")
+    for ax, name in zip(axes, names):
+        for shown, colour, width in ((reference, GREY, 0.8), (name, BLUE, 1.2)):
+            _line(ax, own[own["classifier"] == shown], places, colour, width, band=shown == name)
         zero_line(ax)
-        ax.set_xticks(range(len(places)), places)
-        ax.set(xlabel=kind, ylabel=label)
+        ax.set_title(name, loc="left")
+        ax.set_xticks(range(len(places)), ticks["balance"])
+        starts = ticks.reset_index(drop=True).groupby("kind", sort=False).apply(lambda group: group.index[[0, -1]])
+        for kind, (first, last) in starts.items():
+            if first:
+                ax.axvline(first - 0.5, color=GREY, linewidth=0.5, linestyle=":")
+            if ax.get_subplotspec().is_last_row() and kind:
+                ax.annotate(
+                    kind,
+                    ((first + last) / 2, -0.2),
+                    xycoords=("data", "axes fraction"),
+                    ha="center",
+                    va="top",
+                    fontsize=7,
+                )
         ax.label_outer()
-    legend_below(axes, 4)
+    for ax in axes[len(names) :]:
+        ax.set_visible(False)
+    axes[0].figure.supylabel(f"Difference from {base} (points)", fontsize=8)
 
 
-def _line(ax: Axes, own: pd.DataFrame, places: dict[str, int], name: str, i: int) -> None:
-    colour, marker = variant_style(name, i)
-    if i >= len(PALETTE):
-        colour, marker = variant_style(name, i - len(PALETTE))[0], "*"
-    x, y = own["balance"].map(places), 100 * own["difference"]
-    ax.plot(x, y, marker=marker, color=colour, label=name)
-    ax.fill_between(x, y - 100 * own["interval"], y + 100 * own["interval"], color=colour, alpha=0.15, linewidth=0)
+def _line(ax: Axes, own: pd.DataFrame, places: dict[str, int], colour: str, width: float, band: bool) -> None:
+    x, y, reach = own["key"].map(places), 100 * own["difference"], 100 * own["interval"]
+    ax.plot(x, y, color=colour, linewidth=width, marker="o" if band else "", markersize=2.5)
+    if band:
+        ax.fill_between(x, y - reach, y + reach, color=colour, alpha=0.2, linewidth=0)
