@@ -21,7 +21,7 @@ help:
 	@echo "make differences [STUDY=...]"
 	@echo "             what each difference between the paper and its released code costs; trains a dozen models"
 	@echo "make rivals [STUDY=...]"
-	@echo "             other classifiers on the study's features, also where queries are out of balance: half an hour"
+	@echo "             other classifiers and heads on the study's features, also where queries are out of balance: half an hour"
 	@echo "make test    run the tests                            (ARGS=... goes to pytest)"
 	@echo "make lint    check format, style, types of method and config, and what the rooms import"
 	@echo "make test-browser"
@@ -48,7 +48,7 @@ differences: $(STAMP)
 	@exec $(RUN) -m tcnaps.studies.batch study --parent $$PPID $(OPTIONS) "$(STUDY)" -- differences
 
 rivals: $(STAMP)
-	@exec $(RUN) -m tcnaps.studies.batch study --parent $$PPID $(OPTIONS) "$(STUDY)" -- rivals balance
+	@exec $(RUN) -m tcnaps.studies.batch study --parent $$PPID $(OPTIONS) "$(STUDY)" -- rivals balance log_determinant
 
 lint: $(STAMP)
 	$(RUN) -m ruff format --check

@@ -321,12 +321,13 @@ if TESTED:
     for name, drawn, tables in (
         ("19-rivals", ["rivals-1-shot", "rivals-5-shot"], ["rivals.csv", "rivals-episodes.csv"]),
         ("20-balance", ["balance"], ["balance.csv", "balance-episodes.csv"]),
+        ("23-log-determinant", ["log-determinant-1-shot", "log-determinant-5-shot"], ["log-determinant.csv"]),
     ):
         rule:
             name:
-                name.split("-", 1)[1]
+                name.split("-", 1)[1].replace("-", "_")
             input:
-                checkpoints=[checkpoint(name) for name in ("backbone", "support_and_query")],
+                checkpoints=[checkpoint(name) for name in ("backbone", *study.trainings)],
                 notebook=notebook(name),
             output:
                 figures(*drawn),

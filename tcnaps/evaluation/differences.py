@@ -61,6 +61,9 @@ def differences_of(study: Study) -> list[Difference]:
         Difference(7, "minimum steps: 0", {"refinement": {"minimum_steps": 0}}, **refined),
         Difference(11, f"maximum steps: {recorded}", {"refinement": {"maximum_steps": recorded}}, **refined),
         Difference(None, "arithmetic: plain", {"arithmetic": "plain"}),
+        # No difference between paper and code: the scale chosen without labels, in testing alone and in training too.
+        Difference(None, "scale: auto", {"clustering": {"scale": "auto"}}, **refined),
+        Difference(None, "scale: auto, also in training", {"clustering": {"scale": "auto"}}, **adapted),
         Difference(5, "LSTM layers: 2", {"task_encoder": {"lstm_layers": 2}}, **adapted),
         Difference(6, "set encoder: running statistics", {"task_encoder": {"statistics": "running"}}, **adapted),
         Difference(8, "loss: sum over queries", {"meta_training": {"query_loss": "sum"}}, **adapted),
