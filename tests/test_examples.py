@@ -28,8 +28,9 @@ def test_examples_in_docstrings(module):
         plt.close("all")
 
 
-def test_the_readmes_python_runs():
-    blocks = re.findall(r"^( *)```python\n(.*?)^ *```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+@pytest.mark.parametrize("page", ["README.md", "docs/using.md"])
+def test_the_python_of_the_pages_runs(page):
+    blocks = re.findall(r"^( *)```python\n(.*?)^ *```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
     assert blocks
     for indent, block in blocks:
         with contextlib.redirect_stdout(io.StringIO()) as printed:
@@ -37,6 +38,12 @@ def test_the_readmes_python_runs():
         assert printed.getvalue().strip()
 
 
-def test_the_readmes_claims_are_those_of_the_results():
-    block = re.search(r"<!-- claims -->\n(.*?)<!-- end -->", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert block[1] == (ROOT / "results/miniature/claims.md").read_text()
+def test_the_claims_of_the_pages_are_those_of_the_results():
+    def block(page):
+        return re.search(r"<!-- claims -->\n(.*?)<!-- end -->", (ROOT / page).read_text(), re.DOTALL)[1]
+
+    full = (ROOT / "results/miniature/claims.md").read_text()
+    assert block("docs/miniature-study.md") == full
+    cells = [line.split("|") for line in full.splitlines() if line.startswith("| **")]
+    verdicts = [f"| {claim.replace('**', '').strip()} | {verdict.strip()} |" for _, claim, *_, verdict, _ in cells]
+    assert block("README.md").splitlines() == ["| claim | verdict |", "|---|---|", *verdicts]

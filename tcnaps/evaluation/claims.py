@@ -35,7 +35,7 @@ class Contrast:
     Attributes:
         plus: a variant, a stopping rule of Table 4, or "most queries"; for recall a bin of `SHOT_BINS`.
         minus: what it is compared with. For recall a second bin, or "" for none.
-        setting: `VARIABLE` or the shots of a fixed protocol; "1-shot less 5-shot" is the change of the difference.
+        setting: `VARIABLE` or the shots of a fixed protocol; "1-shot minus 5-shot" is the change of the difference.
         sign: of the difference that the claim expects.
     """
 
@@ -48,14 +48,14 @@ class Contrast:
 
     @property
     def name(self) -> str:
-        """In words, as "COT less Simple"."""
+        """In words, as "COT minus Simple"."""
         if self.claim == "C2":
-            return f"gain in recall at {self.plus}" + (f" less at {self.minus}" if self.minus else "")
-        return f"{self.plus} less {self.minus}"
+            return f"gain in recall at {self.plus}" + (f" minus at {self.minus}" if self.minus else "")
+        return f"{self.plus} minus {self.minus}"
 
 
 CONTRASTS = [
-    *(Contrast("C1", "Transductive", "Simple", setting) for setting in ("1-shot", VARIABLE, "1-shot less 5-shot")),
+    *(Contrast("C1", "Transductive", "Simple", setting) for setting in ("1-shot", VARIABLE, "1-shot minus 5-shot")),
     Contrast("C2", "shot 1", ""),
     Contrast("C2", "shot 1", "shots 6 to 10"),
     Contrast("C2", "shots past 10", "", sign=-1),
@@ -170,7 +170,7 @@ def _published() -> Callable[[Contrast], float]:
         if contrast.plus != "Transductive":
             return np.nan
         gains = fixed["Transductive CNAPS"] - fixed["Simple CNAPS"]  # mean of mini- and tiered-ImageNet
-        return gains[1] - (gains[5] if " less " in contrast.setting else 0)
+        return gains[1] - (gains[5] if " minus " in contrast.setting else 0)
 
     return of
 
@@ -208,8 +208,8 @@ class Evidence:
 
     def _accuracy(self, contrast: Contrast) -> pd.DataFrame | None:
         sides, parts = (contrast.plus, contrast.minus), []
-        # The mean over both halves of twice the one and less twice the other is the difference of their means.
-        settings = contrast.setting.split(" less ")
+        # Twice the one in one half, and minus twice the other in the other: the mean over both is the difference of means.
+        settings = contrast.setting.split(" minus ")
         for setting, factor in zip(settings, (2, -2) if len(settings) > 1 else (1,), strict=True):
             names = self._evaluations(setting, *sides)
             if not names:

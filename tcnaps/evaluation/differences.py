@@ -107,7 +107,7 @@ def cost_of_differences(
 
     Returns:
         One row per difference, evaluation and variant: row, label, trains, evaluation, variant, difference (switched
-        less not switched, in [−1, 1], mean over datasets), interval (its 95% half-width) and n_datasets.
+        minus not switched, in [−1, 1], mean over datasets), interval (its 95% half-width) and n_datasets.
     """
     variants = list(dict.fromkeys(name for difference in differences for name in difference.variants))
     rows: dict[str, pd.DataFrame] = {}  # what needs no other logits is computed from the same rows

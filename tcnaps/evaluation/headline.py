@@ -29,7 +29,7 @@ def headline(episodes: pd.DataFrame, better: str, than: str, evaluation: str) ->
     over = f"mean of {total.n_datasets} datasets" if total.n_datasets > 1 else gain["dataset"].iloc[0]
     over += f" and {total.n_replicates} trainings" if total.n_replicates > 1 else ""
     points = f"{100 * total.difference:+.1f} ± {100 * total.interval:.1f} points".replace("-", "−")
-    sentence = f"{better} less {than}, {evaluation}, paired, {over}: {points}"
+    sentence = f"{better} minus {than}, {evaluation}, paired, {over}: {points}"
     return {"sentence": sentence, "difference": float(total.difference), "interval": float(total.interval)}
 
 

@@ -52,7 +52,7 @@ def cell(table, claim, contrast, setting="variable", domain="all"):
 
 
 def test_a_planted_gain_holds_and_a_planted_loss_fails(rows, table):
-    row = cell(table, "C1", "Transductive less Simple")
+    row = cell(table, "C1", "Transductive minus Simple")
     episodes = episode_accuracies(
         variant_predictions(rows[rows["evaluation"] == "variable"], ["Transductive", "Simple"], 2, 4)
     )
@@ -62,18 +62,18 @@ def test_a_planted_gain_holds_and_a_planted_loss_fails(rows, table):
     each = [paired_difference(*(f[f["replicate"] == r] for f in (a, b)))["difference"].mean() for r in range(3)]
     assert [float(part) / 100 for part in row.replicates.split()] == pytest.approx(each, abs=6e-4)
     assert (row.verdict, row.n_replicates, row.n_episodes) == ("holds", 3, 48)
-    assert cell(table, "C5", "GMM-EM less Transductive").verdict == "holds"
+    assert cell(table, "C5", "GMM-EM minus Transductive").verdict == "holds"
     turned = rows.assign(
         training=rows["training"].replace({"support": "support_and_query", "support_and_query": "support"})
     )
-    assert cell(claims_table(turned), "C1", "Transductive less Simple").verdict == "fails"
+    assert cell(claims_table(turned), "C1", "Transductive minus Simple").verdict == "fails"
 
 
 def test_the_paper_says_what_its_tables_print(table):
-    assert cell(table, "C1", "Transductive less Simple").paper == pytest.approx(0.017)
-    assert cell(table, "C1", "Transductive less Simple", "1-shot").paper == pytest.approx((0.024 + 0.029) / 2)
-    assert cell(table, "C6", "Min 2 Max 4 less No Min/Max").paper == pytest.approx(0.005)
-    assert cell(table, "C3", "FEOT less Simple", domain="out").paper == pytest.approx(0.01)
+    assert cell(table, "C1", "Transductive minus Simple").paper == pytest.approx(0.017)
+    assert cell(table, "C1", "Transductive minus Simple", "1-shot").paper == pytest.approx((0.024 + 0.029) / 2)
+    assert cell(table, "C6", "Min 2 Max 4 minus No Min/Max").paper == pytest.approx(0.005)
+    assert cell(table, "C3", "FEOT minus Simple", domain="out").paper == pytest.approx(0.01)
     assert table.loc[table["claim"].isin(["C2", "C7", "C8"]), "paper"].isna().all()
 
 
@@ -82,12 +82,12 @@ def test_recall_contrasts_are_differences_of_pooled_means(rows, table):
     sides = [class_recall(variant_predictions(own, name, 2, 4)) for name in ("Transductive", "Simple")]
     gains = paired_episodes(*sides, "recall", ["label"])
     low, high = (gains.loc[gains["shot"].between(*limits), "difference"].mean() for limits in ((1, 1), (6, 10)))
-    row = cell(table, "C2", "gain in recall at shot 1 less at shots 6 to 10")
+    row = cell(table, "C2", "gain in recall at shot 1 minus at shots 6 to 10")
     assert row.difference == pytest.approx(low - high) and row.interval > 0
 
 
 def test_queries_pair_the_episodes_that_both_numbers_have(rows, table):
-    row = cell(table, "C7", "most queries less fewest", "1-shot")
+    row = cell(table, "C7", "most queries minus fewest", "1-shot")
     assert row.n_episodes == 3 * 10
     means = []
     for name in ("5-way-1-shot-8-queries", "5-way-1-shot"):
@@ -101,8 +101,8 @@ def test_the_change_of_a_gain_is_a_difference_of_differences(rows):
     worse = five["training"].eq("support_and_query")
     five.loc[worse, "prediction_0"] = (five.loc[worse, "label"] + 1) % 5  # only FEOT's and nothing refined
     table = claims_table(pd.concat([rows, five]))
-    one = cell(table, "C1", "Transductive less Simple", "1-shot")
-    both = cell(table, "C1", "Transductive less Simple", "1-shot less 5-shot")
+    one = cell(table, "C1", "Transductive minus Simple", "1-shot")
+    both = cell(table, "C1", "Transductive minus Simple", "1-shot minus 5-shot")
     assert both.difference == pytest.approx(0, abs=1e-12) and both.verdict == "open" and one.difference > 0.02
     assert both.interval == pytest.approx(2**0.5 * one.interval, rel=0.5) and "practical" in both.decides
 
@@ -117,11 +117,11 @@ def test_what_a_study_lacks_is_not_evaluated_and_all_claims_are_there(rows, tabl
 
 def test_one_training_is_told_apart_and_replicates_that_disagree_stay_open(rows):
     one = claims_table(rows[rows["replicate"] == 0])
-    row = cell(one, "C1", "Transductive less Simple")
+    row = cell(one, "C1", "Transductive minus Simple")
     assert row.verdict == "holds" and row.n_replicates == 1 and row.decides == "of one training: others may differ"
     swapped = {"support": "support_and_query", "support_and_query": "support"}
     other = rows[rows["replicate"] > 0].assign(training=lambda frame: frame["training"].replace(swapped))
-    row = cell(claims_table(pd.concat([rows[rows["replicate"] == 0], other])), "C1", "Transductive less Simple")
+    row = cell(claims_table(pd.concat([rows[rows["replicate"] == 0], other])), "C1", "Transductive minus Simple")
     assert row.verdict == "open" and row.decides
 
 
@@ -129,5 +129,7 @@ def test_markdown_has_a_row_per_contrast_and_real_minus_signs(table):
     lines = claims_markdown(table).splitlines()
     assert len(lines) == 2 + len(CLAIMS) + len(table)
     assert all(line.count("|") == 6 for line in lines) and not any("| -" in line for line in lines[2:])
-    row = cell(table, "C5", "GMM-EM less Transductive")
-    assert any(f"GMM-EM less Transductive, variable | −3.7 | −{-100 * row.difference:.1f} ± " in line for line in lines)
+    row = cell(table, "C5", "GMM-EM minus Transductive")
+    assert any(
+        f"GMM-EM minus Transductive, variable | −3.7 | −{-100 * row.difference:.1f} ± " in line for line in lines
+    )

@@ -28,7 +28,7 @@ def test_the_headline_is_the_paired_gain(tmp_path, monkeypatch):
     own = dict(list(episodes.groupby("variant")))
     gain = paired_difference(own["Transductive"], own["Simple"]).iloc[0]
     assert found["difference"] == pytest.approx(0.12) == gain["difference"] and found["interval"] == gain["interval"]
-    assert found["sentence"] == "Transductive less Simple, 5-way, paired, blobs: +12.0 ± 2.0 points"
+    assert found["sentence"] == "Transductive minus Simple, 5-way, paired, blobs: +12.0 ± 2.0 points"
     assert json.loads(write_headline(small_study(), found).read_text(encoding="utf-8")) == found
 
 
