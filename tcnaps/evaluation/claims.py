@@ -208,7 +208,7 @@ class Evidence:
 
     def _accuracy(self, contrast: Contrast) -> pd.DataFrame | None:
         sides, parts = (contrast.plus, contrast.minus), []
-        # Twice the one in one half, and minus twice the other in the other: the mean over both is the difference of means.
+        # Twice the one in one half, and minus twice the other in the other: their mean is the difference of means.
         settings = contrast.setting.split(" minus ")
         for setting, factor in zip(settings, (2, -2) if len(settings) > 1 else (1,), strict=True):
             names = self._evaluations(setting, *sides)
