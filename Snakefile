@@ -92,16 +92,13 @@ def figures(*names, replicate=study):
 
 def evaluation_with(*trainings, kinds=("variable", "fixed")):
     """The first evaluation of all these trainings, of the first kind that there is; None if there is none."""
-    return next((name for kind in kinds for name, evaluation in study.evaluations.items()
-                 if evaluation.protocol.kind == kind and set(trainings) <= set(evaluation.trainings)
-                 and not evaluation.before_training), None)
+    return next((name for kind in kinds for name in study.evaluations_of(trainings, kind)), None)
 
 
 REPLICATES = [study.of_replicate(number) for number in range(len(study.seeds))]
 EVALUATED = [training for training in study.trainings if n_evaluations(training)]
 COMPARED = ["support", "support_and_query"]       # the trainings of Simple and Transductive CNAPS
-FIXED = sorted((e.protocol for e in study.evaluations.values()
-                if e.protocol.kind == "fixed" and not e.before_training and "support_and_query" in e.trainings),
+FIXED = sorted((e.protocol for e in study.evaluations_of(["support_and_query"], "fixed").values()),
                key=lambda protocol: (protocol.shot + protocol.queries_per_class, protocol.way))
 TESTED = study.tested_on("support_and_query")
 TOY = figures("soft-k-means-toy", "soft-k-means-episode", "episode-images", "softmax-confidence",
@@ -127,8 +124,7 @@ if shown := evaluation_with(kinds=["variable"]):
     SHOWN["10-ways-and-shots"] = (study.evaluations[shown].trainings[:1], {"evaluation": shown}, ["ways-and-shots"],
                                   ["ways.csv", "shots.csv"])
 if evaluation_with("support_and_query", kinds=["variable"]) or any(
-        e.protocol.kind == "fixed" and e.protocol.shot == 1 and set(COMPARED) <= set(e.trainings) and not e.before_training
-        for e in study.evaluations.values()):
+        e.protocol.shot == 1 for e in study.evaluations_of(COMPARED, "fixed").values()):
     SHOWN["17-claims"] = (EVALUATED, {}, ["claims"], ["claims.csv", "claims.md"])
 for start, untrained in study.evaluations.items():
     again = [name for name, evaluation in study.evaluations.items() if evaluation.protocol == untrained.protocol
@@ -294,7 +290,7 @@ for name, (trainings, shown, drawn, tables) in SHOWN.items():
 
 
 # Not part of `all`: it trains a dozen models of its own. `make differences` asks for it.
-if {"support", "support_and_query"} <= set(EVALUATED) and (shown := [
+if set(COMPARED) <= set(EVALUATED) and (shown := [
         name for name, evaluation in study.evaluations.items()
         if set(COMPARED) <= set(evaluation.trainings) and not evaluation.before_training][:2]):
     rule differences:

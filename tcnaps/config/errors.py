@@ -2,10 +2,9 @@
 
 import difflib
 import reprlib
-from collections.abc import Iterable, Iterator
-from typing import get_args
+from collections.abc import Iterable
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 
 class UserError(ValueError):
@@ -19,7 +18,7 @@ class UserError(ValueError):
 
 
 class ConfigError(UserError):
-    """A study's YAML, or a section of it, is wrong; the message names file, key and remedy."""
+    """A study's YAML is wrong; the message names file, key and remedy."""
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
@@ -29,49 +28,14 @@ def nearest(name: object, known: Iterable[str]) -> str:
     return f"; did you mean '{near[0]}'?" if near else f"; known: {', '.join(names) or 'none'}"
 
 
-def shown(value: object) -> str:
-    """A value for a message, shortened: what a YAML file says may be of any size."""
-    return _short.repr(value)
-
-
-_short = reprlib.Repr()
-_short.maxlevel, _short.maxlist, _short.maxdict, _short.maxtuple = 2, 4, 4, 4
-_short.maxstring = _short.maxother = 60
-
-
-def explained(error: ValidationError, section: type[BaseModel]) -> list[str]:
-    """One line for each thing that is wrong with a section: the key's path, what is wrong, and what may be meant."""
+def explained(error: ValidationError) -> list[str]:
+    """One line for each thing that is wrong with a section: the key's path and what pydantic says of it."""
     lines = []
     for found in error.errors(include_url=False):
-        kind, message = found["type"], found["msg"].removeprefix("Value error, ")
-        place = ".".join(part if len(part := str(each)) < 100 else f"{part[:60]}..." for each in found["loc"])
-        if kind == "extra_forbidden":
-            message = f"there is no such key{nearest(found['loc'][-1], _keys(found['loc'][:-1], section))}"
-        elif kind == "missing":
-            message = "this key is missing"
-        elif kind != "value_error":
-            message += f" (got {shown(found['input'])})"
-        lines.append(f"{place}: {message}" if place else message)
+        path, message = list(map(str, found["loc"])), found["msg"].removeprefix("Value error, ")
+        if found["type"] == "unknown_key":
+            path.append(found["ctx"]["key"])
+        elif found["type"] not in ("missing", "value_error"):
+            message += f" (got {reprlib.repr(found['input'])})"
+        lines.append(": ".join([".".join(path)] * bool(path) + [message]))
     return lines
-
-
-def _keys(path: tuple[int | str, ...], section: type[BaseModel]) -> list[str]:
-    """The keys that may stand at a path, in which pydantic names the kind of a protocol and the source of a dataset."""
-    sections = [section]
-    for part in path:
-        fields = [one.model_fields[str(part)] for one in sections if part in one.model_fields]
-        of_kind = [one for one in sections if part in _kinds(one)]
-        sections = of_kind or [inner for field in fields for inner in _sections(field.annotation)] or sections
-    return list(dict.fromkeys(name for one in sections for name in one.model_fields))
-
-
-def _sections(annotation: object) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from _sections(argument)
-
-
-def _kinds(section: type[BaseModel]) -> tuple[str, ...]:
-    field = section.model_fields.get("kind") or section.model_fields.get("source")
-    return get_args(field.annotation) if field else ()

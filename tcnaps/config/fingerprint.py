@@ -12,10 +12,6 @@ from tcnaps.config.storage import digest_of
 PACKAGE = Path(__file__).parents[1]
 
 
-class SourceError(UserError):
-    """A module or notebook cannot be read; the message names the file and what is wrong with it."""
-
-
 def code_fingerprint(paths: Iterable[str | Path], without: Iterable[str] = ()) -> str:
     """A digest of modules or notebooks together with every module of tcnaps that they import.
 
@@ -28,7 +24,7 @@ def code_fingerprint(paths: Iterable[str | Path], without: Iterable[str] = ()) -
             together with what only they import.
 
     Raises:
-        SourceError: a file is missing, is no notebook or is not valid Python.
+        UserError: a file is missing, is no notebook or is not valid Python.
     """
     waiting, codes = {Path(path).resolve() for path in paths}, {}
     left_out = tuple(f"{room}." for room in without)
@@ -47,38 +43,33 @@ def code_cells(path: str | Path) -> list[tuple[str, list[str]]]:
     """Source and tags of each code cell of a notebook.
 
     Raises:
-        SourceError: there is no such file, or it is no notebook of format 4.
+        UserError: there is no such file, or it is no notebook of format 4.
     """
     try:
-        cells = json.loads(_text(path))["cells"]
-        return [
-            ("".join(cell["source"]), cell.get("metadata", {}).get("tags", []))
-            for cell in cells
-            if cell["cell_type"] == "code"
-        ]
+        cells = [cell for cell in json.loads(_text(path))["cells"] if cell["cell_type"] == "code"]
+        return [("".join(cell["source"]), cell["metadata"].get("tags", [])) for cell in cells]
     except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise SourceError(f"{path} is not a notebook of format 4 ({error!r}).") from error
+        raise UserError(f"{path} is not a notebook of format 4 ({error!r}).") from error
 
 
 def parse(source: str, path: str | Path) -> ast.Module:
     """Parses a module or a cell; IPython's % and ! lines count as blank.
 
     Raises:
-        SourceError: the source is not valid Python.
+        UserError: the source is not valid Python.
     """
     lines = ("" if line.startswith(("%", "!")) else line for line in source.splitlines())
     try:
-        flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-        return compile("\n".join(lines), str(path), "exec", flags)
+        return ast.parse("\n".join(lines))
     except SyntaxError as error:
-        raise SourceError(f"{path} is not valid Python: {error.msg}: {(error.text or '').strip()}") from error
+        raise UserError(f"{path} is not valid Python: {error.msg}: {(error.text or '').strip()}") from error
 
 
 def _text(path: str | Path) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SourceError(f"{path} cannot be read: {error}") from error
+        raise UserError(f"{path} cannot be read: {error}") from error
 
 
 @cache

@@ -3,27 +3,22 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
-from tcnaps.config.errors import ConfigError, explained, nearest, shown
-from tcnaps.method.variants import TRAININGS
-
-IMPORTABLE = ("backbone", "support", "support_and_query")  # what there are published weights of
-
+from tcnaps.config.errors import nearest
 
 PROCESSOR = Path("/proc/cpuinfo")
-
-
-def _training(name: str) -> str:
-    if name not in TRAININGS:
-        raise ValueError(f"there is no training '{shown(name)[1:-1]}'{nearest(name, TRAININGS)}")
-    return name
-
-
-def _importable(name: str) -> str:
-    if name not in IMPORTABLE and _training(name):
-        raise ValueError(f"'{name}' can't be imported; there are published weights for {', '.join(IMPORTABLE)}")
-    return name
 
 
 def _for_this_machine(precision: str) -> str:
@@ -41,34 +36,23 @@ def computes_bfloat16() -> bool:
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]  # names become names of files
 # "auto" becomes what suits this machine when the study is read, so that all that is written names one of the two.
 Precision = Annotated[Literal["float32", "bfloat16", "auto"], AfterValidator(_for_this_machine)]
-TrainingName = Annotated[str, AfterValidator(_training)]
-ImportedName = Annotated[str, AfterValidator(_importable)]
-PathText = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=4000)]
-NonNegativeInt = Annotated[int, Field(ge=0, lt=2**63)]
-PositiveInt = Annotated[int, Field(ge=1, lt=2**63)]
-Way = Annotated[int, Field(ge=2, lt=2**63)]
-PositiveFloat = Annotated[float, Field(gt=0)]
-NonNegativeFloat = Annotated[float, Field(ge=0)]
+Way = Annotated[int, Field(ge=2)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    """A section of the YAML. Unknown keys are errors that name the nearest."""
 
-    def __init__(self, **values: object) -> None:
-        """A section built by hand, as in a notebook.
+    model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
 
-        Raises:
-            ConfigError: keys or values are wrong; the message names each.
-        """
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            raise ConfigError(f"{type(self).__name__}: " + "; ".join(explained(error, type(self)))) from None
-
-    # As pydantic's own classes do: without it, sections within sections would be validated one by one through
-    # `__init__`, and the paths of their keys would be lost.
-    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, values: object) -> object:
+        for key in values if isinstance(values, dict) else ():
+            if key not in cls.model_fields:
+                context = {"key": str(key), "nearest": nearest(key, cls.model_fields)}
+                raise PydanticCustomError("unknown_key", "there is no such key{nearest}", context)
+        return values
 
 
 Resampling = Literal["bilinear", "lanczos", "aligned corners"]
@@ -89,7 +73,7 @@ class Miniature(_DatasetSection):
 class _FilesSection(_DatasetSection):
     """What all datasets read from files have in common. A relative path is taken from the project's root."""
 
-    path: PathText
+    path: str
     resampling: Resampling | None = None  # default: the study's decoding.resampling
     unreadable: Literal["leave out", "refuse"] = "leave out"  # images that can't be read are listed in any case
 
@@ -105,7 +89,7 @@ class Folder(_FilesSection):
     """Folders of images: split/class/*, or class/* with a split file or with fractions of the classes."""
 
     source: Literal["folder"]
-    splits: PathText | None = None  # a CSV, a folder of three, or a JSON of Meta-Dataset's kind
+    splits: str | None = None  # a CSV, a folder of three, or a JSON of Meta-Dataset's kind
     fractions: tuple[Fraction, Fraction, Fraction] | None = None  # of the classes, for train, valid and test
     superclasses: bool = False  # one level more: class folders lie in folders of their superclass
 
@@ -120,14 +104,14 @@ class TieredImageNet(_FilesSection):
     """tiered-ImageNet: class folders per split, or an ImageNet folder with tiered's class lists."""
 
     source: Literal["tiered-imagenet"]
-    class_lists: PathText | None = None  # the folder with train.csv, val.csv and test.csv
+    class_lists: str | None = None  # the folder with train.csv, val.csv and test.csv
 
 
 class FETI(_FilesSection):
     """ImageNet's classes outside the test classes of mini- and tiered-ImageNet (appendix A.4): 824 or 825 of them."""
 
     source: Literal["feti"]
-    test_classes: tuple[PathText, ...]  # files that list the test classes of both
+    test_classes: tuple[str, ...]  # files that list the test classes of both
 
 
 class Torchvision(_FilesSection):
@@ -138,7 +122,7 @@ class Torchvision(_FilesSection):
         "Omniglot", "FGVCAircraft", "DTD", "Flowers102", "GTSRB", "MNIST", "CIFAR10", "CIFAR100", "CocoDetection"
     ]
     download: bool = False
-    splits: PathText | None = None  # a split file of class names; without, all are for testing, but Omniglot's own
+    splits: str | None = None  # a split file of class names; without, all are for testing, but Omniglot's own
 
 
 AnyDataset = Miniature | Records | Folder | MiniImageNet | TieredImageNet | FETI | Torchvision
@@ -252,7 +236,7 @@ class Evaluation(Section):
 
     protocol: Protocol
     datasets: tuple[str, ...]
-    trainings: tuple[TrainingName, ...]
+    trainings: tuple[str, ...]
     episodes: PositiveInt = 600
     before_training: bool = False  # the models that meta-training starts from, in place of those it ends in
 

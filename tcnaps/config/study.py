@@ -1,35 +1,20 @@
-"""A study's YAML as frozen, validated objects. Unknown keys are errors that name the nearest."""
+"""A study's YAML as frozen, validated objects."""
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from pydantic import Field, PrivateAttr, ValidationError, model_validator
+from pydantic import Field, PositiveInt, PrivateAttr, ValidationError, model_validator
 
+from tcnaps.config import settings
 from tcnaps.config.errors import ConfigError, explained, nearest
 from tcnaps.config.presets import with_preset
-from tcnaps.config.settings import (
-    Clustering,
-    Dataset,
-    Decoding,
-    Evaluation,
-    FixedProtocol,
-    ImportedName,
-    MetaTraining,
-    Name,
-    NonNegativeInt,
-    PathText,
-    PositiveInt,
-    Precision,
-    Pretraining,
-    Refinement,
-    Section,
-    Statistics,
-    TaskEncoder,
-    TrainingName,
-)
+from tcnaps.config.settings import Evaluation, Name, Section
 from tcnaps.method.variants import TRAININGS
+
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Published = Literal["backbone", "support", "support_and_query"]  # what there are published weights of
 
 
 class Study(Section):
@@ -40,27 +25,25 @@ class Study(Section):
 
     name: Name
     preset: Literal["paper", "released"] = "paper"
-    seed: NonNegativeInt = 0  # of the test episodes, and of the trainings unless `replicates` says otherwise
-    replicates: PositiveInt | Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)] = 1  # or a seed for each
+    seed: Seed = 0  # of the test episodes, and of the trainings unless `replicates` says otherwise
+    replicates: PositiveInt | Annotated[tuple[Seed, ...], Field(min_length=1)] = 1  # or a seed for each
     replicate_backbone: bool = True  # whether every replicate pretrains its own backbone
     image_size: Annotated[int, Field(ge=32, le=4096)] = 84  # pixels; the set encoder halves them five times
-    precision: Precision = "float32"  # of the backbone; clustering has its own
+    precision: settings.Precision = "float32"  # of the backbone; clustering has its own
     arithmetic: Literal["fast", "plain"] = "fast"  # of the networks; plain rounds as the released code does
     pixel_range: tuple[Literal[-1, 0], Literal[1]] = (-1, 1)  # what black and white become
     images_at_once: PositiveInt = 512  # in the backbone; fewer need less memory, and nothing else changes
-    decoding: Decoding = Decoding()
-    data_folder: PathText = "data"
-    datasets: dict[Name, Dataset]
-    imported: dict[
-        ImportedName, PathText
-    ] = {}  # "backbone" or a training -> a checkpoint's file, in place of training it
-    pretraining: Pretraining
-    meta_training: MetaTraining
-    trainings: tuple[TrainingName, ...] = tuple(TRAININGS)
-    task_encoder: TaskEncoder = TaskEncoder()
-    clustering: Clustering = Clustering()
-    refinement: Refinement = Refinement()
-    statistics: Statistics = Statistics()
+    decoding: settings.Decoding = settings.Decoding()
+    data_folder: str = "data"
+    datasets: dict[Name, settings.Dataset]
+    imported: dict[Published, str] = {}  # -> a released file, in place of training it
+    pretraining: settings.Pretraining
+    meta_training: settings.MetaTraining
+    trainings: tuple[str, ...] = tuple(TRAININGS)
+    task_encoder: settings.TaskEncoder = settings.TaskEncoder()
+    clustering: settings.Clustering = settings.Clustering()
+    refinement: settings.Refinement = settings.Refinement()
+    statistics: settings.Statistics = settings.Statistics()
     evaluations: Annotated[dict[Name, Evaluation], Field(min_length=1)]
     _replicate: int = PrivateAttr(0)
 
@@ -73,36 +56,37 @@ class Study(Section):
     def _consistent(self) -> "Study":
         if self.name == "published":
             raise ValueError("name: results/published holds the paper's own tables; choose another name")
-        for key, names in self._lists_of_datasets().items():
+        trained_on = {
+            "pretraining.datasets": self.pretraining.datasets,
+            "meta_training.datasets": self.meta_training.datasets,
+        }
+        for key, names in trained_on.items():
             _check_names(key, names, self.datasets, "in datasets")
-            for name in names if key in ("pretraining.datasets", "meta_training.datasets") else ():
-                if self.datasets[name].domain == "out":
-                    raise ValueError(
-                        f"{key}: '{name}' is out-of-domain and must not be trained on; "
-                        f"set datasets.{name}.domain to 'in' or take it from the list"
-                    )
+            if outside := [name for name in names if self.datasets[name].domain == "out"]:
+                raise ValueError(
+                    f"{key}: '{outside[0]}' is out-of-domain and must not be trained on; "
+                    f"set datasets.{outside[0]}.domain to 'in' or take it from the list"
+                )
+        validation, among = self.meta_training.validation_datasets, "among the study's trainings"
+        _check_names("meta_training.validation_datasets", validation, self.datasets, "in datasets")
         _check_names("trainings", self.trainings, TRAININGS, "a training")
+        for name, evaluation in self.evaluations.items():
+            _check_names(f"evaluations.{name}.datasets", evaluation.datasets, self.datasets, "in datasets")
+            _check_names(f"evaluations.{name}.trainings", evaluation.trainings, self.trainings, among)
+        if self.imported:
+            _check_names("imported", tuple(self.imported), ("backbone", *self.trainings), among)
+        return self
+
+    @model_validator(mode="after")
+    def _possible_replicates(self) -> "Study":
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("replicates: a seed is there twice, so two replicates would be the same")
-        if len(self.seeds) > 1 and (set(self.imported) != {"backbone"} or self.replicate_backbone) and self.imported:
+        if len(self.seeds) > 1 and self.imported and (set(self.imported) != {"backbone"} or self.replicate_backbone):
             raise ValueError(
                 "replicates: what is imported can't be trained again from other seeds; set replicates to 1, or import "
                 "nothing but the backbone and set replicate_backbone to false"
             )
-        among = "among the study's trainings"
-        if self.imported:
-            _check_names("imported", tuple(self.imported), ("backbone", *self.trainings), among)
-        for name, evaluation in self.evaluations.items():
-            _check_names(f"evaluations.{name}.trainings", evaluation.trainings, self.trainings, among)
         return self
-
-    def _lists_of_datasets(self) -> dict[str, tuple[str, ...]]:
-        return {
-            "pretraining.datasets": self.pretraining.datasets,
-            "meta_training.datasets": self.meta_training.datasets,
-            "meta_training.validation_datasets": self.meta_training.validation_datasets,
-            **{f"evaluations.{name}.datasets": evaluation.datasets for name, evaluation in self.evaluations.items()},
-        }
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -158,21 +142,18 @@ class Study(Section):
         return [name for name in self.datasets if name in tested]
 
     def evaluations_of(self, trainings: Sequence[str], kind: str) -> dict[str, Evaluation]:
-        """The evaluations that name all these trainings and whose protocol is of this kind, "fixed" or "variable".
+        """The evaluations of trained models that name all these trainings, with a protocol of a kind.
 
-        Those of models before meta-training are not among them. Of fixed ones that differ only in their number of
-        queries, the one with the fewest.
+        Args:
+            kind: "fixed" or "variable".
         """
-        chosen: dict[object, str] = {}
-        for name, evaluation in self.evaluations.items():
-            protocol = evaluation.protocol
-            if evaluation.before_training or protocol.kind != kind or not set(trainings) <= set(evaluation.trainings):
-                continue
-            setting = (protocol.way, protocol.shot) if isinstance(protocol, FixedProtocol) else name
-            other = chosen.get(setting)
-            if other is None or protocol.queries_per_class < self.evaluations[other].protocol.queries_per_class:
-                chosen[setting] = name
-        return {name: self.evaluations[name] for name in chosen.values()}
+        return {
+            name: evaluation
+            for name, evaluation in self.evaluations.items()
+            if evaluation.protocol.kind == kind
+            and set(trainings) <= set(evaluation.trainings)
+            and not evaluation.before_training
+        }
 
 
 def project_root(start: Path | None = None) -> Path:
@@ -195,21 +176,14 @@ def load_study(path: str | Path, replicate: int = 0) -> Study:
     file = study_file(path)
     try:
         content = yaml.load(file.read_text(encoding="utf-8"), Loader=_Loader)
-    except OSError as error:
-        raise ConfigError(f"{file} can't be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{file} is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
     except Exception as error:  # of many kinds, for PyYAML passes on Python's own
-        message = str(error).replace('"<unicode string>", ', "")
-        raise ConfigError(f"{file} is not valid YAML: {message}") from None
+        raise ConfigError(f"{file} is not valid YAML in UTF-8: {error}") from None
     if not isinstance(content, dict):
-        raise ConfigError(
-            f"{file} must hold the keys of a study ({', '.join(Study.model_fields)}), not {type(content).__name__}."
-        )
+        raise ConfigError(f"{file} must hold the keys of a study ({', '.join(Study.model_fields)}).")
     try:
         study = Study.model_validate(content, strict=False)
     except ValidationError as error:
-        raise ConfigError("\n  ".join([f"{file}:", *explained(error, Study)])) from None
+        raise ConfigError("\n  ".join([f"{file}:", *explained(error)])) from None
     return study.of_replicate(replicate)
 
 
@@ -219,22 +193,15 @@ def study_file(path: str | Path) -> Path:
     Raises:
         ConfigError: there is no such file.
     """
-    try:
-        return next(file for file in (Path(path), project_root() / path) if file.is_file())
-    except (StopIteration, OSError):  # OSError: the name is too long
-        known = sorted(f"configs/{f.name}" for f in (project_root() / "configs").glob("*.yaml"))
-        there = ", ".join(known) or "none"
-        raise ConfigError(f"No study at {str(path)[:200]}. Studies there are: {there}.") from None
+    for file in (Path(path), project_root() / path):
+        if file.is_file():
+            return file
+    known = sorted(f"configs/{file.name}" for file in (project_root() / "configs").glob("*.yaml"))
+    raise ConfigError(f"No study at {path}. Studies there are: {', '.join(known) or 'none'}.")
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which a key named twice is an error, and values that are none, such as 2020-99-99, have their place."""
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> object:
-        try:
-            return super().construct_object(node, deep)
-        except ValueError as error:
-            raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from None
+    """YAML in which a key named twice is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]

@@ -40,42 +40,33 @@ def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, pro
 
     Raises:
         BatchError: there is no such parameter, no `parameters` cell, or `output` is the notebook itself.
-        SourceError: there is no such notebook.
+        UserError: there is no such notebook.
         NotebookFailed: a cell raised an exception, or the kernel died.
     """
-    notebook, output = Path(notebook), Path(output)
+    notebook, output = Path(notebook), Path(output).resolve()
     defaults = notebook_parameters(notebook)
     for name in parameters.keys() - defaults.keys():
         raise BatchError(f"{notebook} has no parameter '{name}'{nearest(name, defaults)}")
-    if output.resolve() == notebook.resolve():
+    if output == notebook.resolve():
         raise BatchError(f"{output} is the notebook itself: name another file for the executed copy.")
     output.parent.mkdir(parents=True, exist_ok=True)
+    # With either of these set, Jupyter may prefer another installation's python3 kernel to ours.
+    for variable in ("JUPYTER_PATH", "JUPYTER_PREFER_ENV_PATH"):
+        os.environ.pop(variable, None)
     _execute(notebook, output, parameters, progress)
 
 
 def _execute(notebook: Path, output: Path, parameters: dict, progress: bool, attempts: int = 3) -> None:
-    # With either of these set, Jupyter may prefer another installation's python3 kernel to ours.
-    for variable in ("JUPYTER_PATH", "JUPYTER_PREFER_ENV_PATH"):
-        os.environ.pop(variable, None)
     import papermill
     from nbclient.exceptions import DeadKernelError
     from traitlets.config import Config
 
     # Kernels listen on TCP, where other users of the machine could read along; ipykernel warns of it.
-    encrypted = Config({"KernelManager": {"transport_encryption": "auto"}})
+    options = {"config": Config({"KernelManager": {"transport_encryption": "auto"}}), "start_timeout": 120}
+    options |= {"kernel_name": "python3", "language": "python", "extra_arguments": ["--log-level=50"]}
+    place = notebook.resolve().parent
     try:
-        papermill.execute_notebook(
-            notebook,
-            output.resolve(),
-            parameters,
-            cwd=notebook.resolve().parent,
-            kernel_name="python3",
-            language="python",
-            progress_bar=progress,
-            start_timeout=120,
-            config=encrypted,
-            extra_arguments=["--log-level=50"],
-        )
+        papermill.execute_notebook(notebook, output, parameters, cwd=place, progress_bar=progress, **options)
     except papermill.PapermillExecutionError as error:
         line = next((line.strip() for line in error.source.splitlines() if line.strip()), "")
         raise NotebookFailed(
@@ -98,14 +89,13 @@ def notebook_parameters(notebook: str | Path) -> dict[str, object]:
 
     Raises:
         BatchError: not exactly one cell is tagged `parameters`.
-        SourceError: there is no such notebook.
+        UserError: there is no such notebook.
     """
     tagged = [source for source, tags in code_cells(notebook) if "parameters" in tags]
     if len(tagged) != 1:
-        count = len(tagged) or "no"
         raise BatchError(
-            f"{notebook} has {count} code cells tagged 'parameters' and needs exactly one. In JupyterLab: select the "
-            "cell with the defaults, then Property Inspector, Common Tools, Cell Tags."
+            f"{notebook} has {len(tagged) or 'no'} code cells tagged 'parameters' and needs exactly one. In "
+            "JupyterLab: select the cell with the defaults, then Property Inspector, Common Tools, Cell Tags."
         )
     found: dict[str, object] = {}
     for node in parse(tagged[0], notebook).body:
@@ -117,19 +107,18 @@ def notebook_parameters(notebook: str | Path) -> dict[str, object]:
     return found
 
 
-def _value(notebook: str, name: str, text: str, default: object) -> object:
+def _value(name: str, text: str, default: object) -> object:
     """A parameter from the command line: JSON, or bare text where the default is text."""
+    if isinstance(default, str):
+        return text
     try:
         value = json.loads(text)
     except json.JSONDecodeError:
         value = text
-    if isinstance(default, str) and not isinstance(value, str):
-        return text  # 007 and null stay what was typed
     if isinstance(default, float) and type(value) is int:
         return float(value)
-    if default is not None and type(value) is not (list if isinstance(default, tuple) else type(default)):
-        kind = type(default).__name__
-        raise BatchError(f"{notebook}: parameter '{name}' must be {kind}, like {default!r}; got {text}.")
+    if default is not None and type(value) is not type(default):
+        raise BatchError(f"Parameter '{name}' must be {type(default).__name__}, like {default!r}; got {text}.")
     return value
 
 
@@ -178,11 +167,10 @@ def main(arguments: list[str] | None = None) -> int:
         _end_with(options.parent)
     try:
         if options.command == "study":
-            return run_study(
-                options.study, options.cores, options.dry_run, options.snakemake, options.device, options.workers
-            )
+            asked = options.study, options.cores, options.dry_run, options.snakemake, options.device, options.workers
+            return run_study(*asked)
         defaults = notebook_parameters(options.notebook)
-        values = {name: _value(options.notebook, name, text, defaults.get(name)) for name, text in options.parameters}
+        values = {name: _value(name, text, defaults.get(name)) for name, text in options.parameters}
         if options.quiet:
             print(f"Started {Path(options.output).stem}", file=sys.stderr)
         run_notebook(options.notebook, options.output, values, not options.quiet and sys.stderr.isatty())

@@ -30,23 +30,16 @@ def contact_sheet(folder: Path, examples: pd.DataFrame, found: pd.DataFrame) -> 
         examples: `file` (relative to `folder`) and `label` of the images that had a label.
         found: `file`, `label`, `probability` and `runner_up` of the others; an empty label is an abstention.
     """
-    parts = []
-    for label in sorted({*examples["label"], *found["label"]} - {""}):
-        own = found[found["label"] == label].sort_values("probability", ascending=False, kind="stable")
-        parts.append(f"<h2>{html.escape(label)}: {len(own)} images</h2>")
-        parts.append(_row(folder, "Given", examples[examples["label"] == label][:SHOWN]))
-        parts.append(_row(folder, "Most certain", own[:SHOWN]))
-        parts.append(_row(folder, "Least certain", own[SHOWN:][::-1][:SHOWN]))
-    abstained = found[found["label"] == ""].sort_values("probability", ascending=False, kind="stable")
-    if len(abstained):
-        parts.append(f"<h2>No label: {len(abstained)} images</h2>" + _row(folder, "Most certain", abstained[:SHOWN]))
+    parts, certain = [], found.sort_values("probability", ascending=False, kind="stable")
+    for label in sorted({*examples["label"], *found["label"]}):
+        own = certain[certain["label"] == label]
+        parts.append(f"<h2>{html.escape(label or 'No label')}: {len(own)} images</h2>")
+        given = examples[examples["label"] == label]
+        for heading, rows in {"Given": given, "Most certain": own, "Least certain": own[SHOWN:][::-1]}.items():
+            if len(rows):
+                figures = "".join(_figure(folder, row) for row in rows[:SHOWN].itertuples())
+                parts.append(f"<h3>{heading}</h3><section>{figures}</section>")
     return PAGE.format(title=html.escape(f"Labels of {folder.resolve().name}"), body="\n".join(parts))
-
-
-def _row(folder: Path, heading: str, rows: pd.DataFrame) -> str:
-    if rows.empty:
-        return ""
-    return f"<h3>{heading}</h3><section>{''.join(_figure(folder, row) for row in rows.itertuples())}</section>"
 
 
 def _figure(folder: Path, row: tuple) -> str:

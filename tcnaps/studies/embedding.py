@@ -57,7 +57,13 @@ def open_network(name: str, device: torch.device | str = "cpu", pretrained: bool
     source, _, of_source = name.partition(":")
     if source not in OPEN or not of_source:
         raise UserError(f"There is no backbone '{name}'; say study:FILE.yaml, torchvision:NAME or timm:NAME.")
-    return OPEN[source](of_source, device, pretrained)
+    try:
+        return OPEN[source](of_source, device, pretrained)
+    except (OSError, RuntimeError) as error:
+        raise UserError(
+            f"The weights of '{name}' can't be downloaded ({error}). Without internet, use a study's network "
+            "(--backbone study:configs/miniature.yaml) or features from elsewhere (--features)."
+        ) from error
 
 
 @torch.inference_mode()
@@ -189,10 +195,7 @@ def _of_torchvision(name: str, device: torch.device | str, pretrained: bool) -> 
     if name not in (known := models.list_models(module=models)):
         raise UserError(f"torchvision has no network '{name}'{nearest(name, known)}")
     weights = models.get_model_weights(name).DEFAULT
-    try:
-        network = models.get_model(name, weights=weights if pretrained else None)
-    except (OSError, RuntimeError) as error:
-        raise _no_weights(name, error) from error
+    network = models.get_model(name, weights=weights if pretrained else None)
     last = [part for part, module in network.named_modules() if isinstance(module, nn.Linear)][-1:]
     if not last:
         raise UserError(f"torchvision's '{name}' does not end in a linear classifier; choose another network.")
@@ -207,21 +210,11 @@ def _of_timm(name: str, device: torch.device | str, pretrained: bool) -> Network
         raise UserError("Networks of timm need that package: pip install timm") from error
     if not timm.is_model(name):
         raise UserError(f"timm has no network '{name}'; timm.list_models() says which there are.")
-    try:
-        network = timm.create_model(name, pretrained=pretrained, num_classes=0)
-    except (OSError, RuntimeError) as error:
-        raise _no_weights(name, error) from error
+    network = timm.create_model(name, pretrained=pretrained, num_classes=0)
     if getattr(network, "cls_token", None) is not None:  # its features; by default some networks average over patches
         network.reset_classifier(0, "token")
     transform = timm.data.create_transform(**timm.data.resolve_model_data_config(network))
     return Network(transform, network.eval().to(device))
-
-
-def _no_weights(name: str, error: Exception) -> UserError:
-    return UserError(
-        f"The weights of '{name}' can't be downloaded ({error}). Without internet, use a study's network "
-        "(--backbone study:configs/miniature.yaml) or features from elsewhere (--features)."
-    )
 
 
 OPEN = {"study": _of_study, "torchvision": _of_torchvision, "timm": _of_timm}

@@ -2,12 +2,9 @@
 
     python -m tcnaps.studies.serving configs/miniature.yaml --port=8866
 
-What follows the study's file goes to Voilà. Pages are served under the machine's own names only; others, such as that
-of a proxy, are given by --ServedPages.names=pages.example.org.
+What follows the study's file goes to Voilà. Without a `--token`, pages are served under the machine's own names only.
 """
 
-import contextlib
-import ipaddress
 import os
 import shutil
 import socket
@@ -16,8 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import papermill
-from tornado.web import ErrorHandler
-from traitlets import List, Unicode
+from traitlets.config import Config
 from voila.app import Voila
 
 from tcnaps.config import Study, UserError, load_study, project_root
@@ -53,39 +49,6 @@ def copy_notebooks(study: Study, path: str) -> Path:
     return folder
 
 
-def is_served(host: str, names: Sequence[str] = ()) -> bool:
-    """Whether a request for a host is meant for this server.
-
-    A page of someone else's could have its own name resolved to this machine and read along (DNS rebinding): then the
-    browser sends that name.
-
-    Args:
-        host: of the request, without its port. A number is no name that could be resolved to this machine.
-        names: more names that it is served under.
-    """
-    host = host.lower().strip("[]")
-    with contextlib.suppress(ValueError):
-        return bool(ipaddress.ip_address(host))
-    return host in {"localhost", socket.gethostname().lower(), socket.getfqdn().lower(), *names}
-
-
-class ServedPages(Voila):
-    """Voilà's application, which refuses requests for hosts that are not its own."""
-
-    names = List(Unicode(), help="Names of this server, besides the machine's own.").tag(config=True)
-
-    def listen(self) -> None:
-        find_handler = self.app.find_handler
-
-        def find(request, **options):
-            if is_served(request.host_name, [self.ip.lower(), *self.names]):
-                return find_handler(request, **options)
-            return self.app.get_handler_delegate(request, ErrorHandler, {"status_code": 403})
-
-        self.app.find_handler = find
-        super().listen()
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serves until it is interrupted. Status 2: it was asked for wrongly."""
     given = sys.argv[1:] if arguments is None else list(arguments)
@@ -101,7 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for variable in ("JUPYTER_PATH", "JUPYTER_PREFER_ENV_PATH"):  # may prefer another installation's kernel
         os.environ.pop(variable, None)
     os.environ[READ_ONLY] = "1"
-    ServedPages.launch_instance([str(folder), *OPTIONS, *options])
+    # A page of someone else's could have its own name resolved to this machine and read along (DNS rebinding).
+    names = ["localhost", socket.gethostname().lower(), socket.getfqdn().lower()]
+    guard = {"allow_remote_access": any("token" in option for option in options), "local_hostnames": names}
+    Voila.launch_instance([str(folder), *OPTIONS, *options], config=Config({"Voila": {"tornado_settings": guard}}))
     return 0
 
 

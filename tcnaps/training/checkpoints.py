@@ -3,6 +3,7 @@
 import hashlib
 import json
 import textwrap
+import zipfile
 from pathlib import Path
 
 import torch
@@ -18,7 +19,6 @@ from tcnaps.method.backbone import Backbone
 from tcnaps.method.model import TransductiveCNAPS
 
 WITHOUT_DIGEST, FORMAT = 1, 2  # formats of the header; files of the first can still be read
-SHOWN = 10  # problems that an error lists
 
 
 class CheckpointError(UserError):
@@ -45,9 +45,7 @@ def save(path: Path, weights: dict[str, Tensor], settings: dict) -> None:
     """
     weights = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
     if found := unusable(weights):
-        raise CheckpointError(
-            f"{path} was not written: {'; '.join(found[:SHOWN])}. After a training, lower its learning_rate."
-        )
+        raise CheckpointError(f"{path} was not written: {'; '.join(found[:5])}. Lower the training's learning_rate.")
     header = json.dumps({"format": FORMAT, **settings})
     data = to_bytes(weights, {"tcnaps": header, "sha256": _digest(header, weights)})
     with replacing(path) as temporary:
@@ -58,27 +56,35 @@ def load(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict]:
     """Weights and settings of one file.
 
     Raises:
-        CheckpointError: the file is missing, damaged or not of this project, or holds weights that no network can
-            use; `remedy` ends the message.
+        CheckpointError: the file is missing, damaged or not of this project; `remedy` ends the message.
     """
     if not path.is_file():
         raise CheckpointError(f"There is no checkpoint {path}. {remedy}")
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
+            metadata = file.metadata()
             weights = {name: file.get_tensor(name) for name in file.keys()}
-        settings = json.loads(metadata.get("tcnaps", "null"))
+        settings = json.loads(metadata["tcnaps"])
+        if settings["format"] not in (WITHOUT_DIGEST, FORMAT):
+            raise ValueError(f"it is of format {settings['format']}, which this version does not know")
+        if settings["format"] == FORMAT and metadata["sha256"] != _digest(metadata["tcnaps"], weights):
+            raise ValueError("it no longer has the digest it was written with")
     except Exception as error:  # damage shows in many ways
         raise CheckpointError(f"{path} can't be read: {error}. Delete it. {remedy}") from error
-    if not isinstance(settings, dict) or settings.get("format") not in (WITHOUT_DIGEST, FORMAT):
-        raise CheckpointError(f"{path} was not written by this version of the project. Delete it. {remedy}")
-    if settings["format"] == FORMAT and metadata.get("sha256") != _digest(metadata["tcnaps"], weights):
-        raise CheckpointError(
-            f"{path} is damaged: it no longer has the digest it was written with. Delete it. {remedy}"
-        )
-    if found := unusable(weights):
-        raise CheckpointError(f"{path}: {'; '.join(found[:SHOWN])}. Delete it. {remedy}")
     return weights, settings
+
+
+def read_tensors(path: Path) -> object:
+    """What torch.save wrote to a file, if that is tensors, numbers, strings and their containers. Nothing in it is run.
+
+    Raises:
+        Exception: of many kinds, where the file is damaged or holds more.
+    """
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as file:
+            if member := file.testzip():  # PyTorch does not look at the checksums
+                raise ValueError(f"the checksum of {member} in it is wrong")
+    return torch.load(path, weights_only=True, map_location="cpu")
 
 
 def unusable(weights: dict[str, Tensor]) -> list[str]:

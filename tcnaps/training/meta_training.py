@@ -115,15 +115,10 @@ def meta_train(
             log.append(row)
             if step % save_every == 0:
                 state.save()
-        header = {
-            "study": study.name,
-            "training": training,
-            "seed": study.training_seed,
-            "backbone": backbone,
-            "key": key,
-        }
-        header |= {"valid_accuracy": float(np.mean(list(progress["best"].values()))), "log": log}
-        save(path, progress["best_weights"], header | {"meta_training": settings.model_dump()})
+        header = {"study": study.name, "training": training, "seed": study.training_seed, "backbone": backbone}
+        header |= {"meta_training": settings.model_dump(), "key": key, "log": log}
+        header["valid_accuracy"] = float(np.mean(list(progress["best"].values())))
+        save(path, progress["best_weights"], header)
     bar.close()
     return pd.DataFrame(log)
 

@@ -40,8 +40,7 @@ def pretraining_steps(
     """Pretraining itself: one optimiser step for every batch of every epoch, from batch `first` on.
 
     Yields:
-        One row per batch: epoch and batch, both from 1, learning_rate, loss, right (images put in their class) and
-        n_images.
+        One row per batch: epoch and batch, both from 1, learning_rate, loss and train_accuracy in [0, 1].
 
     Raises:
         FloatingPointError: the loss is not finite.
@@ -65,8 +64,9 @@ def pretraining_steps(
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()
-        row = {"epoch": epoch + 1, "batch": batch + 1, "learning_rate": rate, "loss": loss.item()}
-        yield row | {"right": (logits.argmax(1) == labels).sum().item(), "n_images": len(labels)}
+        right = (logits.argmax(1) == labels).double().mean().item()
+        row = {"epoch": epoch + 1, "batch": batch + 1, "learning_rate": rate}
+        yield row | {"loss": loss.item(), "train_accuracy": right}
 
 
 def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int = 100, workers: int = 0) -> pd.DataFrame:
@@ -112,31 +112,17 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
             bar.update()
             bar.set_postfix(loss=f"{row['loss']:.3f}", refresh=False)
             if len(rows) == n_batches:
-                log.append(_summary(rows) | held_out_accuracy(network, images, workers))
+                means = pd.DataFrame(rows)[["loss", "train_accuracy"]].mean().to_dict()
+                end = {"epoch": row["epoch"], "learning_rate": row["learning_rate"]}
+                log.append(end | means | held_out_accuracy(network, images, workers))
                 rows.clear()
             if len(rows) % save_every == 0:
                 state.save()
         header = {name: getattr(study, name) for name in ("image_size", "precision", "pixel_range")}
-        header |= {
-            "seed": study.backbone_seed,
-            "study": study.name,
-            "pretraining": settings.model_dump(),
-            "key": key,
-            "log": log,
-        }
-        save(path, network.backbone.state_dict(), header)
+        header |= {"seed": study.backbone_seed, "study": study.name, "pretraining": settings.model_dump()}
+        save(path, network.backbone.state_dict(), header | {"key": key, "log": log})
     bar.close()
     return pd.DataFrame(log)
-
-
-def _summary(rows: list[dict]) -> dict:
-    n_images = sum(row["n_images"] for row in rows)
-    return {
-        "epoch": rows[-1]["epoch"],
-        "learning_rate": rows[-1]["learning_rate"],
-        "loss": sum(row["loss"] * row["n_images"] for row in rows) / n_images,
-        "train_accuracy": sum(row["right"] for row in rows) / n_images,
-    }
 
 
 def batch_numbers(images: "ImageTable", study: Study, first: int = 0) -> Iterator[Int[np.ndarray, "n"]]:

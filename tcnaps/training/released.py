@@ -1,17 +1,18 @@
 """The authors' released checkpoints (repository plai-group/simple-cnaps): downloaded, and made a study's.
 
-    python -m tcnaps.training.released list
-    python -m tcnaps.training.released download NAME|all [--folder released] [--from BASE_URL]
-    python -m tcnaps.training.released import [FILE] --study STUDY.yaml [--force]   (default: what the study imports)
-    python -m tcnaps.training.released convert FILE OUT.safetensors
+    python -m tcnaps.training.released download NAME [--folder released]
+    python -m tcnaps.training.released import [FILE] --study STUDY.yaml     (default: what the study imports)
 
 Only `download` uses the network. Its addresses are those that the repository's README gives.
 """
 
 import argparse
 import logging
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pooch
@@ -20,27 +21,59 @@ from torch import Tensor
 
 from tcnaps.config import Study, UserError, load_study, project_root
 from tcnaps.config.storage import file_digest
-from tcnaps.training.checkpoints import CheckpointError, checkpoint_folder, load, save
-from tcnaps.training.released_reading import (
-    COUNTER,
-    LSTM_LAYERS,
-    MODELS,
-    TRAINING,
-    ImportedCheckpoint,
-    import_checkpoint,
+from tcnaps.method.backbone import Backbone
+from tcnaps.method.model import ModelSettings, TransductiveCNAPS
+from tcnaps.training.checkpoints import CheckpointError, checkpoint_folder, load, read_tensors, save, unusable
+
+LSTM_LAYERS = 2  # the paper has one layer, the released code two (docs/fidelity.md)
+COUNTER = "num_batches_tracked"  # of a batch-norm; nothing reads it, and PyTorch wrote none before 0.4.1
+REPOSITORY = "https://github.com/plai-group/simple-cnaps/raw/master/model-checkpoints"
+PUBLISHED = {
+    "transductive": "meta-dataset-checkpoints/best_transductive_cnaps.pt",
+    "simple": "meta-dataset-checkpoints/best_simple_cnaps.pt",
+    "backbone-meta-dataset": "pretrained_resnets/pretrained_resnet_meta_dataset.pt.tar",
+    "backbone-mini-imagenet": "pretrained_resnets/pretrained_resnet_mini_imagenet.pt.tar",
+    "backbone-tiered-imagenet": "pretrained_resnets/pretrained_resnet_tiered_imagenet.pt.tar",
+    "backbone-feti": "pretrained_resnets/pretrained_resnet_mini_tiered_with_extra_classes.pt.tar",
+}
+# Parts of names here, and what the released code calls them. A stage has two blocks, a block two layers, and between
+# the linear layers of a file ReLUs are counted, too.
+CALLED = (
+    (r"^backbone", "feature_extractor"),
+    (r"(stem|first)\.conv", "conv1"),
+    (r"(stem|first)\.norm", "bn1"),
+    (r"second\.conv", "conv2"),
+    (r"second\.norm", "bn2"),
+    (r"shortcut\.conv", "downsample.0"),
+    (r"shortcut\.norm", "downsample.1"),
+    (r"blocks\.(\d)", lambda m: f"layer{int(m[1]) // 2 + 1}.{int(m[1]) % 2}"),
+    (r"^task_encoder\.lstm", "set_encoder.sequential_encoder"),
+    (r"^task_encoder\.set_encoder", "set_encoder.pre_pooling_fn"),
+    (r"convs\.(\d)", lambda m: f"layer{int(m[1]) + 1}.0"),
+    (r"norms\.(\d)", lambda m: f"layer{int(m[1]) + 1}.1"),
+    (r"(gamma|beta)s\.(\d)\.layers", lambda m: f"{m[1]}{int(m[2]) % 2 + 1}_processors.{int(m[2]) // 2}"),
+    (r"(gamma|beta)s\.(\d)\.regulariser", lambda m: f"{m[1]}{int(m[2]) % 2 + 1}_regularizers.{int(m[2]) // 2}"),
+    (r"(processors\.\d)\.(\d)", lambda m: f"{m[1]}.{2 * int(m[2])}.linear"),
+    (r"^film_generator\.stages\.(\d)\.shared", r"film_generator.stages.\1.shared_layer.0"),
+    (r"^film_generator\.stages", "feature_adaptation_network.layers"),
 )
 
-TIMEOUT = 30.0  # seconds without an answer or a byte
-REPOSITORY = "https://github.com/plai-group/simple-cnaps/raw/master/"
-_AT = "model-checkpoints/meta-dataset-checkpoints/best_", "model-checkpoints/pretrained_resnets/pretrained_resnet_"
-PUBLISHED = {  # name -> path in the repository, and what it is
-    "transductive": (f"{_AT[0]}transductive_cnaps.pt", "Transductive CNAPS, Meta-Dataset"),
-    "simple": (f"{_AT[0]}simple_cnaps.pt", "Simple CNAPS, Meta-Dataset"),
-    "backbone-meta-dataset": (f"{_AT[1]}meta_dataset.pt.tar", "backbone, 712 ImageNet classes of Meta-Dataset"),
-    "backbone-mini-imagenet": (f"{_AT[1]}mini_imagenet.pt.tar", "backbone, mini-ImageNet's training classes"),
-    "backbone-tiered-imagenet": (f"{_AT[1]}tiered_imagenet.pt.tar", "backbone, tiered-ImageNet's training classes"),
-    "backbone-feti": (f"{_AT[1]}mini_tiered_with_extra_classes.pt.tar", "backbone, FETI's 825 ImageNet classes"),
-}
+
+@dataclass(frozen=True)
+class ImportedCheckpoint:
+    """The weights of one of the authors' files, checked and under this project's names.
+
+    Attributes:
+        name: as under `imported` in a study's YAML: backbone, or the training that a whole model's weights belong to.
+        backbone: as in `Backbone.state_dict()`.
+        adaptation: the meta-learned weights, of which a backbone's file has none.
+        origin: the file's name and SHA-256, for the header of a checkpoint.
+    """
+
+    name: str
+    backbone: dict[str, Tensor]
+    adaptation: dict[str, Tensor]
+    origin: dict[str, str]
 
 
 def download_released(name: str, folder: str | Path = "released", base: str = REPOSITORY) -> Path:
@@ -49,35 +82,99 @@ def download_released(name: str, folder: str | Path = "released", base: str = RE
     The authors publish no checksums; `import_checkpoint` checks what it reads.
 
     Args:
-        name: a key of `PUBLISHED`, or the name of the file.
-        base: address that the file's path in the repository is appended to.
+        base: address that the file's path is appended to.
 
     Raises:
         CheckpointError: there is no such name, or the address can't be reached.
     """
-    paths = {known: path for key, (path, _) in PUBLISHED.items() for known in (key, Path(path).name)}
-    if name not in paths:
+    if name not in PUBLISHED:
         raise CheckpointError(f"There is no released file '{name}'. Known: {', '.join(PUBLISHED)}.")
-    url, target = f"{base.rstrip('/')}/{paths[name]}", Path(folder) / Path(paths[name]).name
-    if target.exists():
-        return target
+    url, target = f"{base}/{PUBLISHED[name]}", Path(folder) / Path(PUBLISHED[name]).name
     pooch.get_logger().setLevel(logging.WARNING)  # it would announce what the progress bar shows
-    downloader = pooch.HTTPDownloader(timeout=TIMEOUT, progressbar=sys.stderr.isatty())
-    source = pooch.create(target.parent, "", registry={target.name: None}, urls={target.name: url}, retry_if_failed=2)
+    downloader = pooch.HTTPDownloader(timeout=30, progressbar=sys.stderr.isatty())
     try:
-        source.fetch(target.name, downloader=downloader)
+        pooch.retrieve(url, None, target.name, target.parent, downloader=downloader)
     except (OSError, ValueError) as error:  # of the network, the address or the disk
         raise CheckpointError(f"{url} can't be downloaded to {target}: {error}. Check both, then try again.") from error
     return target
 
 
-def import_into_study(file: str | Path | ImportedCheckpoint, study: Study, force: bool = False) -> list[Path]:
+def import_checkpoint(path: str | Path) -> ImportedCheckpoint:
+    """Reads one of the authors' files without running anything that it may hold.
+
+    The classifier that a backbone was pretrained with is left out.
+
+    Raises:
+        CheckpointError: the file is missing, damaged or holds more than weights; or names, shapes or values are not
+            those of the released models. The message names the file and the weights at fault, as the file calls them.
+    """
+    found = _named_weights(Path(path))
+    name = _name(found)
+    entries = layout(name)
+    found = {each: torch.tensor(0) for each in entries if each.endswith(COUNTER)} | found
+    if name == "backbone":
+        found = {each: value for each, value in found.items() if each not in ("fc.weight", "fc.bias")}
+    problems = [f"{each} is missing" for each in entries.keys() - found.keys()]
+    problems += [f"{each} is unknown" for each in found.keys() - entries.keys()]
+    for each in entries.keys() & found.keys():
+        shape, wanted = tuple(getattr(found[each], "shape", ["no tensor"])), tuple(entries[each][1].shape)
+        problems += [f"{each} is {shape}, not {wanted}"] if shape != wanted else unusable({each: found[each]})
+    if problems:
+        raise CheckpointError(
+            f"{path} does not hold the authors' weights of '{name}': {len(problems)} are wrong, such as: "
+            f"{'; '.join(sorted(problems)[:5])}. Download it again, or name another file."
+        )
+    # Copies: in files saved on a CPU the regularisers of a block share their memory.
+    weights = {ours: found[each].detach().to(like.dtype, copy=True) for each, (ours, like) in entries.items()}
+    inside = [each for each in weights if name == "backbone" or each.startswith("backbone.")]
+    backbone = {each.removeprefix("backbone."): weights.pop(each) for each in inside}
+    return ImportedCheckpoint(name, backbone, weights, {"file": Path(path).name, "sha256": file_digest(path)})
+
+
+def _name(found: Iterable[str]) -> str:
+    if any(each.startswith("set_encoder.sequential_encoder.") for each in found):
+        return "support_and_query"
+    whole = "set_encoder.", "feature_extractor.", "feature_adaptation_network."
+    return "support" if any(each.startswith(whole) for each in found) else "backbone"
+
+
+@cache
+def layout(name: str) -> dict[str, tuple[str, Tensor]]:
+    """Of every weight of such a file, by its name there: its name here, and a tensor of its shape and type."""
+    with torch.device("meta"):  # nothing is allocated or drawn
+        module = Backbone()
+        if name != "backbone":
+            module = TransductiveCNAPS(name, module, ModelSettings(lstm_layers=LSTM_LAYERS))
+    entries = {}
+    for ours, value in module.state_dict().items():
+        theirs = ours
+        for part, called in CALLED:
+            theirs = re.sub(part, called, theirs)
+        entries[theirs] = ours, value
+    return entries
+
+
+def _named_weights(path: Path) -> dict[str, object]:
+    """The file's dictionary of weights, without the prefix that DataParallel gives to all names."""
+    if not path.is_file():
+        raise CheckpointError(f"There is no file {path}. `python -m tcnaps.training.released download` fetches some.")
+    try:
+        content = read_tensors(path)
+        for key in ("state_dict", "resnet_dict"):  # the latter for mini-, tiered-ImageNet and FETI
+            content = content.get(key, content)
+        return {name.removeprefix("module."): value for name, value in content.items()}
+    except Exception as error:  # of many kinds, for a damaged file
+        reason = str(error).rpartition("WeightsUnpickler error: ")[2].strip().partition("\n")[0]
+        raise CheckpointError(
+            f"{path} can't be read as weights, and nothing in it was run ({reason}). It begins with "
+            f"{path.read_bytes()[:20]!r}. Download it again; in place of a web page or a Git LFS pointer, the file."
+        ) from error
+
+
+def import_into_study(file: str | Path | ImportedCheckpoint, study: Study) -> list[Path]:
     """Makes one of the authors' files a study's backbone and, if it holds a whole model, weights.
 
     Files that hold the very weights already are kept, so that what was trained on them stays valid.
-
-    Args:
-        force: replace files that hold other weights.
 
     Returns:
         The files written, below the study's checkpoint folder.
@@ -86,137 +183,75 @@ def import_into_study(file: str | Path | ImportedCheckpoint, study: Study, force
         CheckpointError: `import_checkpoint`'s, the study is not made for the file, or would lose other weights.
     """
     imported = file if isinstance(file, ImportedCheckpoint) else import_checkpoint(file)
-    training, layers = TRAINING.get(imported.kind), study.task_encoder.lstm_layers
-    if imported.kind == "transductive" and layers != LSTM_LAYERS:
+    if imported.name == "support_and_query" and study.task_encoder.lstm_layers != LSTM_LAYERS:
         raise CheckpointError(
-            f"{imported.file}: its LSTM has {LSTM_LAYERS} layers, that of study '{study.name}' {layers}. "
-            "Set `preset: released` in the study."
+            f"The LSTM of {imported.origin['file']} has {LSTM_LAYERS} layers, that of study '{study.name}' "
+            f"{study.task_encoder.lstm_layers}. Set `preset: released` in the study."
         )
-    if training is not None and training not in study.trainings:
-        raise CheckpointError(
-            f"{imported.file} holds the training '{training}', which study '{study.name}' does not have. "
-            f"Add it to `trainings` ({', '.join(study.trainings)})."
-        )
-    backbone, adaptation = imported.parts
     backbone_path = checkpoint_folder(study) / "backbone.safetensors"
-    training_path = backbone_path.with_name(f"{training}.safetensors")
-    settings = {"study": study.name, "seed": study.seed, "imported": imported.origin}
+    training_path = backbone_path.with_name(f"{imported.name}.safetensors")
+    header, written = {"study": study.name, "seed": study.seed, "imported": imported.origin}, []
     # Both are compared before either is written.
-    there = _settings_there(backbone_path, backbone, force)
-    of_training = _settings_there(training_path, adaptation, force) if adaptation else None
-    written = []
-    if there is None:
-        save(backbone_path, backbone, settings)
+    of_backbone = _header_there(backbone_path, imported.backbone)
+    of_training = _header_there(training_path, imported.adaptation) if imported.adaptation else {}
+    if not of_backbone:
+        save(backbone_path, imported.backbone, header)
         written.append(backbone_path)
-    settings |= {"training": training, "backbone": file_digest(backbone_path), "valid_accuracy": None}
-    if adaptation and (of_training or {}).get("backbone") != settings["backbone"]:
-        save(training_path, adaptation, settings)
+    header |= {"training": imported.name, "backbone": file_digest(backbone_path), "valid_accuracy": None}
+    if imported.adaptation and of_training.get("backbone") != header["backbone"]:
+        save(training_path, imported.adaptation, header)
         written.append(training_path)
     return written
 
 
-def import_all(study: Study, force: bool = False) -> list[tuple[ImportedCheckpoint, list[Path]]]:
+def _header_there(path: Path, weights: dict[str, Tensor]) -> dict:
+    """The header of the checkpoint at `path`, which must hold these weights; empty if there is none."""
+    if not path.exists():
+        return {}
+    there, header = load(path, "Then import again.")
+    same = (torch.equal(value, there[name]) for name, value in weights.items() if not name.endswith(COUNTER))
+    if weights.keys() != there.keys() or not all(same):
+        raise CheckpointError(f"{path} holds other weights. Delete it to replace it, or import into another study.")
+    return header
+
+
+def import_all(study: Study) -> list[Path]:
     """Imports every file that the study's YAML names under `imported`, relative to the project's root.
 
-    Returns:
-        Of every file: what was read, and the files written for it.
-
     Raises:
-        CheckpointError: `import_into_study`'s, a file holds something else than what it is named for, or two files
-            have different backbones. All files are read before any is written.
+        CheckpointError: `import_into_study`'s, or a file holds something else than what it is named for.
     """
     if not study.imported:
         raise CheckpointError(f"Study '{study.name}' imports nothing. Name a file, or set `imported` in its YAML.")
-    kinds = {TRAINING.get(kind, kind): kind for kind in MODELS}
-    read: list[ImportedCheckpoint] = []
-    for name, file in study.imported.items():
-        read.append(imported := import_checkpoint(project_root() / file))
-        if imported.kind != kinds[name]:
-            raise CheckpointError(
-                f"imported.{name}: {file} is a file of {MODELS[imported.kind]}, not of {MODELS[kinds[name]]}. "
-                "Name another file."
-            )
-        if not _equal(imported.parts[0], read[0].parts[0]):
-            raise CheckpointError(
-                f"{read[0].file} and {imported.file} have different backbones, and a study has one. "
-                "Import them into two studies."
-            )
-    return [(imported, import_into_study(imported, study, force)) for imported in read]
-
-
-def _equal(these: dict[str, Tensor], those: dict[str, Tensor]) -> bool:
-    """Whether they are the same weights. The counters of batch-norms are none: nothing reads them."""
-    return these.keys() == those.keys() and all(
-        torch.equal(value, those[name]) for name, value in these.items() if not name.endswith(COUNTER)
-    )
-
-
-def _settings_there(path: Path, weights: dict[str, Tensor], force: bool) -> dict | None:
-    """Settings of the checkpoint at `path` if it holds these weights; None if `path` is to be written."""
-    remedy = "Import with --force to replace it, or into another study."
-    if not path.exists():
-        return None
-    try:
-        there, settings = load(path, remedy)
-        if not _equal(weights, there):
-            raise CheckpointError(f"{path} holds other weights. {remedy}")
-    except CheckpointError:
-        if force:
-            return None
-        raise
-    return settings
-
-
-def _lines(options: argparse.Namespace) -> Iterator[str]:
-    """Runs a command; what it has to say, line by line."""
-    if options.command == "list":
-        for name, (path, what) in PUBLISHED.items():
-            yield f"{name:<24}  {what}\n{'':<24}  {REPOSITORY}{path}"
-    elif options.command == "download":
-        for name in PUBLISHED if options.name == "all" else [options.name]:
-            path = download_released(name, options.folder, options.base)
-            yield f"{path}: SHA-256 {file_digest(path)}"
-    elif options.command == "import":
-        study, given = load_study(options.study), options.file and import_checkpoint(options.file)
-        done = [(given, import_into_study(given, study, options.force))] if given else import_all(study, options.force)
-        for imported, written in done:
-            yield str(imported)
-            yield "\n".join(f"wrote {path}" for path in written) or "wrote nothing: the study has these weights"
-    else:
-        yield str(imported := import_checkpoint(options.file))
-        if options.out.exists():
-            raise CheckpointError(f"{options.out} is there already. Delete it or name another file.")
-        save(options.out, imported.weights, {"kind": imported.kind, "imported": imported.origin})
-        yield f"wrote {options.out}"
+    read = [import_checkpoint(project_root() / file) for file in study.imported.values()]
+    for (name, file), imported in zip(study.imported.items(), read):
+        if imported.name != name:
+            raise CheckpointError(f"imported.{name}: {file} holds the weights of '{imported.name}'. Name another file.")
+    return [path for imported in read for path in import_into_study(imported, study)]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status: 0, or 1 when a file, an address or a study is at fault."""
+    parser = argparse.ArgumentParser("python -m tcnaps.training.released", description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    fetch = commands.add_parser("download", help="download one of the authors' files")
+    fetch.add_argument("name", metavar="NAME", help=f"one of {', '.join(PUBLISHED)}")
+    fetch.add_argument("--folder", type=Path, default=Path("released"), help="where to put it (default: released)")
+    into = commands.add_parser("import", help="make a file a study's backbone and training")
+    into.add_argument("file", type=Path, nargs="?", metavar="FILE", help="default: all that the study's YAML imports")
+    into.add_argument("--study", required=True, help="the study's YAML, such as configs/miniature.yaml")
+    options = parser.parse_args(arguments)
     try:
-        for line in _lines(_parser().parse_args(arguments)):
-            print(line)
+        if options.command == "download":
+            print(download_released(options.name, options.folder))
+            return 0
+        study = load_study(options.study)
+        written = import_into_study(options.file, study) if options.file else import_all(study)
+        print("\n".join(f"wrote {path}" for path in written) or "wrote nothing: the study has these weights")
     except (UserError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("python -m tcnaps.training.released", description=__doc__.splitlines()[0])
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("list", help="what the authors have published, and where")
-    fetch = commands.add_parser("download", help="download one of them, or all")
-    fetch.add_argument("name", metavar="NAME", help=f"{', '.join(PUBLISHED)}, a file's name, or all")
-    fetch.add_argument("--folder", type=Path, default=Path("released"), help="where to put it (default: released)")
-    fetch.add_argument("--from", dest="base", metavar="BASE_URL", default=REPOSITORY, help="a mirror of the repository")
-    into = commands.add_parser("import", help="make a file a study's backbone and training")
-    into.add_argument("file", type=Path, nargs="?", metavar="FILE", help="default: all that the study's YAML imports")
-    into.add_argument("--study", required=True, help="the study's YAML, such as configs/miniature.yaml")
-    into.add_argument("--force", action="store_true", help="replace checkpoints that hold other weights")
-    convert = commands.add_parser("convert", help="write a file's weights in this project's format")
-    convert.add_argument("file", type=Path, metavar="FILE")
-    convert.add_argument("out", type=Path, metavar="OUT.safetensors")
-    return parser
 
 
 if __name__ == "__main__":

@@ -1,15 +1,12 @@
 """Training state on disk, so that an interrupted training goes on where it was."""
 
-import hashlib
 import io
 from pathlib import Path
 
 import torch
 
 from tcnaps.config.storage import replacing
-from tcnaps.training.checkpoints import CheckpointError
-
-START = b"tcnaps state "  # of a file, followed by its content's SHA-256, a line break and the content
+from tcnaps.training.checkpoints import CheckpointError, read_tensors
 
 
 class Resumable:
@@ -34,11 +31,17 @@ class Resumable:
 
     def __enter__(self) -> "Resumable":
         if self.path.is_file():
-            state = _read(self.path)
-            if state["key"] == self.key:
-                self.progress.update(state["progress"])
+            try:
+                state = read_tensors(self.path)
+                key, progress, parts = state["key"], state["progress"], state["parts"]
+            except Exception as error:  # damage shows in many ways
+                raise CheckpointError(
+                    f"{self.path} is damaged ({error}). Delete it to train from the beginning."
+                ) from error
+            if key == self.key:
+                self.progress.update(progress)
                 for name, part in self.parts.items():
-                    part.load_state_dict(state["parts"][name])
+                    part.load_state_dict(parts[name])
         return self
 
     def __exit__(self, kind: type | None, *_) -> None:
@@ -54,18 +57,5 @@ class Resumable:
         content = io.BytesIO()
         parts = {name: part.state_dict() for name, part in self.parts.items()}
         torch.save({"key": self.key, "progress": self.progress, "parts": parts}, content)
-        with replacing(self.path) as temporary, open(temporary, "wb") as file:
-            file.write(START + hashlib.sha256(content.getbuffer()).hexdigest().encode() + b"\n")
-            file.write(content.getbuffer())
-
-
-def _read(path: Path) -> dict:
-    first, _, content = path.read_bytes().partition(b"\n")
-    state = None
-    if first == START + hashlib.sha256(content).hexdigest().encode():
-        state = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
-    if not isinstance(state, dict) or state.keys() != {"key", "progress", "parts"}:
-        raise CheckpointError(
-            f"{path} is damaged, or not a training state of this version. Delete it to train from the beginning."
-        )
-    return state
+        with replacing(self.path) as temporary:
+            temporary.write_bytes(content.getbuffer())

@@ -2,7 +2,8 @@ import pytest
 from notebook_files import cell, write_notebook
 
 from tcnaps.config import fingerprint
-from tcnaps.config.fingerprint import SourceError, code_cells, code_fingerprint
+from tcnaps.config.errors import UserError
+from tcnaps.config.fingerprint import code_cells, code_fingerprint
 
 MODULE = '''"""What it is for."""
 from tcnaps.other import helper
@@ -92,11 +93,11 @@ def test_a_notebooks_outputs_and_prose_are_not_code(package, tmp_path):
 
 
 def test_code_that_cannot_be_read_is_named(tmp_path):
-    with pytest.raises(SourceError, match="nowhere.py cannot be read"):
+    with pytest.raises(UserError, match="nowhere.py cannot be read"):
         code_fingerprint([tmp_path / "nowhere.py"])
     (tmp_path / "n.ipynb").write_text("{}")
-    with pytest.raises(SourceError, match="n.ipynb is not a notebook of format 4"):
+    with pytest.raises(UserError, match="n.ipynb is not a notebook of format 4"):
         code_cells(tmp_path / "n.ipynb")
     (tmp_path / "wrong.py").write_text("def f(:\n    pass")
-    with pytest.raises(SourceError, match=r"wrong.py is not valid Python: .*def f\(:"):
+    with pytest.raises(UserError, match=r"wrong.py is not valid Python: .*def f\(:"):
         code_fingerprint([tmp_path / "wrong.py"])

@@ -7,10 +7,9 @@ import pytest
 import yaml
 from small_study import small_study
 
-from tcnaps.config.presets import PRESETS, merged
+from tcnaps.config.presets import PRESETS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "fidelity.md"
-PROTOCOL = {"kind": "variable"}
 
 
 def leaves(content, path=()):
@@ -21,35 +20,28 @@ def leaves(content, path=()):
 
 
 def documented():
-    """Rows of the table of switches: the key, the two values, and which protocols they hold for."""
+    """Rows of the table of switches: number, key, the paper's and the released value, which protocols they hold for."""
     rows = []
     for line in DOCUMENT.read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) == 6 and (key := re.match(r"`([a-z_.]+)`", cells[2])):
             kinds = [kind for kind in ("variable", "fixed") if cells[1].endswith(f", {kind}")]
-            number = cells[0]
-            rows.append((number, key[1], yaml.safe_load(cells[3]), yaml.safe_load(cells[4]), kinds))
+            values = {"paper": yaml.safe_load(cells[3]), "released": yaml.safe_load(cells[4])}
+            rows.append((cells[0], key[1], values, kinds or ["variable", "fixed"]))
     return rows
 
 
-def value_of(content, key):
-    for name in key.split("."):
-        content = content.get(name, {})
-    return None if content == {} else content
-
-
-def test_every_row_of_the_document_is_what_the_presets_say():
-    rows, defaults = documented(), small_study().model_dump(mode="json")
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("kind", ["variable", "fixed"])
+def test_a_study_under_a_preset_has_the_switches_of_the_document(preset, kind):
+    protocol = {"kind": "variable"} if kind == "variable" else {"kind": "fixed", "way": 5, "shot": 1}
+    training = {"datasets": ["blobs"], "validation_datasets": ["blobs"], "protocol": protocol}
+    study = small_study(preset=preset, meta_training=training, refinement={}).model_dump(mode="json")
+    rows, values = documented(), leaves(study) | study
     assert {number for number, *_ in rows} == {"–", *(str(n) for n in range(1, 19) if n not in (14, 15))}
-    for _, key, paper, released, kinds in rows:
-        for kind in kinds or ["variable", "fixed"]:
-            for preset, documented_value in (("paper", paper), ("released", released)):
-                there = value_of(merged(PRESETS[preset]["both"], PRESETS[preset][kind]), key)
-                if key.startswith("meta_training.protocol") and kind == "fixed":
-                    assert there is None
-                else:  # what no preset has is the default
-                    there = value_of(defaults, key) if there is None else there
-                    assert there == documented_value, (key, preset, kind)
+    for _, key, wanted, kinds in rows:
+        if kind in kinds and (kind == "variable" or not key.startswith("meta_training.protocol")):
+            assert values[key] == wanted[preset], key
 
 
 def test_every_switch_of_the_presets_is_documented():
@@ -58,17 +50,6 @@ def test_every_switch_of_the_presets_is_documented():
         for kind, content in kinds.items():
             for key in leaves(content):
                 assert any(key == k or key.startswith(f"{k}.") for k in keys), (preset, kind, key)
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("kind", ["variable", "fixed"])
-def test_a_study_under_a_preset_has_its_switches(preset, kind):
-    protocol = {"kind": "variable"} if kind == "variable" else {"kind": "fixed", "way": 5, "shot": 1}
-    training = {"datasets": ["blobs"], "validation_datasets": ["blobs"], "protocol": protocol}
-    study = small_study(preset=preset, meta_training=training, refinement={})
-    values = leaves(study.model_dump(mode="json"))
-    for key, value in leaves(merged(PRESETS[preset]["both"], PRESETS[preset][kind])).items():
-        assert values[key] == value, key
 
 
 def test_what_the_yaml_says_goes_before_the_preset():
