@@ -164,7 +164,8 @@ def _named_weights(path: Path) -> dict[str, object]:
             content = content.get(key, content)
         return {name.removeprefix("module."): value for name, value in content.items()}
     except Exception as error:  # of many kinds, for a damaged file
-        reason = str(error).rpartition("WeightsUnpickler error: ")[2].strip().partition("\n")[0]
+        told = str(error).partition("\n\n")[2] or str(error)  # PyTorch's begins with advice to run it all the same
+        reason = next(iter(told.strip().splitlines()), type(error).__name__)
         raise CheckpointError(
             f"{path} can't be read as weights, and nothing in it was run ({reason}). It begins with "
             f"{path.read_bytes()[:20]!r}. Download it again; in place of a web page or a Git LFS pointer, the file."

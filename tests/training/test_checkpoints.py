@@ -49,26 +49,10 @@ def test_files_of_before_there_were_digests_load(path):
     assert load(path, "")[1]["training"] == "feot"
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(place=st.integers(0, 10**6), bit=st.integers(0, 7))
-def test_a_flipped_bit_is_found_or_changes_nothing(path, place, bit):
-    save(path, WEIGHTS, {"study": "small"})
-    data = bytearray(path.read_bytes())
-    data[place % len(data)] ^= 1 << bit
-    path.write_bytes(data)
-    try:
-        weights, header = load(path, "Train again.")
-    except CheckpointError as error:
-        assert str(path) in str(error) and "Train again." in str(error)
-    else:  # white space of the header, or so
-        assert header == {"format": 2, "study": "small"}
-        assert all(torch.equal(weights[name], value) for name, value in WEIGHTS.items())
-
-
 @pytest.mark.parametrize("header", [None, "{", "[]", "1", '"text"', "{}", '{"format": 3}', "[" * 9999])
 def test_a_broken_header_is_named_with_the_remedy(path, header):
     save_file(WEIGHTS, path, None if header is None else {"tcnaps": header})
-    with pytest.raises(CheckpointError, match=f"^{path} .*Train again.$"):
+    with pytest.raises(CheckpointError, match=f"^{path} can't be read: .* Delete it. Train again.$"):
         load(path, "Train again.")
 
 
@@ -80,15 +64,11 @@ def test_a_broken_header_is_named_with_the_remedy(path, header):
         ("a.running_var", -1.0, "a.running_var has negative variances"),
     ],
 )
-def test_weights_that_no_network_can_use_are_neither_written_nor_read(path, name, value, message):
-    broken = WEIGHTS | {name: torch.full_like(WEIGHTS[name], value)}
+def test_weights_that_no_network_can_use_are_not_written(path, name, value, message):
     before = path.read_bytes()
-    with pytest.raises(CheckpointError, match=f"{path} was not written: {message}. After a training, lower its"):
-        save(path, broken, {})
+    with pytest.raises(CheckpointError, match=f"{path} was not written: {message}. Lower the training's learning_rate"):
+        save(path, WEIGHTS | {name: torch.full_like(WEIGHTS[name], value)}, {})
     assert path.read_bytes() == before
-    save_file(broken, path, {"tcnaps": '{"format": 1}'})
-    with pytest.raises(CheckpointError, match=f"{path}: {message}. Delete it. Train again."):
-        load(path, "Train again.")
 
 
 def test_a_model_comes_back_whatever_the_header_calls_its_training(folder):
@@ -147,23 +127,37 @@ def test_a_state_is_taken_up_under_its_own_key_and_removed_at_the_end(path):
     assert not file.exists()
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(0, 10**6), bit=st.integers(0, 7))
-def test_a_flipped_bit_in_a_state_is_found(path, place, bit):
+def test_a_flipped_bit_is_found_or_changes_nothing(path, place, bit):
+    def flip(file):
+        data = bytearray(file.read_bytes())
+        data[place % len(data)] ^= 1 << bit
+        file.write_bytes(data)
+
+    save(path, WEIGHTS, {"study": "small"})
+    flip(path)
+    try:
+        weights, header = load(path, "Train again.")
+        assert header == {"format": 2, "study": "small"}  # white space of the header, or so
+        assert all(torch.equal(weights[name], value) for name, value in WEIGHTS.items())
+    except CheckpointError as error:
+        assert str(path) in str(error) and "Train again." in str(error)
     path.with_suffix(".state.pt").unlink(missing_ok=True)
-    file = saved_state(path)
-    data = bytearray(file.read_bytes())
-    data[place % len(data)] ^= 1 << bit
-    file.write_bytes(data)
-    with pytest.raises(CheckpointError, match=f"{file} is damaged, .* Delete it to train from the beginning"):
-        resumable(path).__enter__()
+    flip(saved_state(path))
+    try:
+        with pytest.raises(KeyboardInterrupt), resumable(path) as state:
+            assert state.progress["log"] == [{"loss": 1.0}] and state.parts["layer"].weight.eq(3).all()
+            raise KeyboardInterrupt
+    except CheckpointError as error:
+        assert "state.pt is damaged" in str(error) and "Delete it to train from the beginning" in str(error)
 
 
-@pytest.mark.parametrize("content", [b"", b"tcnaps state ", [1, 2], {"key": "key"}])
+@pytest.mark.parametrize("content", [b"", b"no archive", [1, 2], {"key": "key"}])
 def test_a_file_that_is_no_state_is_named(path, content):
     file = path.with_suffix(".state.pt")
     file.write_bytes(content) if isinstance(content, bytes) else torch.save(content, file)
-    with pytest.raises(CheckpointError, match=f"{file} is damaged, or not a training state"):
+    with pytest.raises(CheckpointError, match=f"(?s){file} is damaged .* Delete it"):
         resumable(path).__enter__()
 
 

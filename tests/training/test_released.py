@@ -1,18 +1,12 @@
 """The authors' files: names, damage, malice, and what becomes of them in a study."""
 
-import builtins
 import functools
 import hashlib
 import http.server
-import io
 import os
 import pickle
-import re
-import tarfile
 import threading
-import zipfile
 from collections import OrderedDict
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,8 +28,15 @@ from tcnaps.method.backbone import Backbone
 from tcnaps.method.model import ModelSettings, TransductiveCNAPS
 from tcnaps.training import checkpoints, released
 from tcnaps.training.checkpoints import CheckpointError, load_model
-from tcnaps.training.released import PUBLISHED, download_released, import_all, import_into_study, main
-from tcnaps.training.released_reading import import_checkpoint, layout
+from tcnaps.training.released import (
+    PUBLISHED,
+    download_released,
+    import_all,
+    import_checkpoint,
+    import_into_study,
+    layout,
+    main,
+)
 
 # A name in a file, and what it is called here. By hand, from the two architectures.
 GAMMA, BETA = "gamma2_processors.1.4.linear.bias", "beta2_regularizers.0"
@@ -64,7 +65,7 @@ LITERAL = {
         "feature_extractor.conv1.weight": "backbone.stem.conv.weight",
     },
 }
-KINDS = tuple(LITERAL)
+NAMES = {"backbone": "backbone", "simple": "support", "transductive": "support_and_query"}
 
 
 @pytest.fixture(scope="module")
@@ -72,14 +73,14 @@ def weights():
     """Weights of each kind under the names of the release; a whole model's backbone is the one of "backbone"."""
     backbone = random_weights("backbone")
     there = {f"feature_extractor.{name}": value for name, value in backbone.items()}
-    return {kind: backbone if kind == "backbone" else random_weights(kind, 1) | there for kind in KINDS}
+    return {kind: backbone if kind == "backbone" else random_weights(kind, 1) | there for kind in NAMES}
 
 
 @pytest.fixture(scope="module")
 def files(weights, tmp_path_factory):
     """A file of each kind."""
     folder = tmp_path_factory.mktemp("released")
-    return {kind: write_file(folder / f"{kind}.pt", weights[kind]) for kind in KINDS}
+    return {kind: write_file(folder / f"{kind}.pt", weights[kind]) for kind in NAMES}
 
 
 @pytest.fixture
@@ -94,43 +95,33 @@ def study(**changes):
     return small_study(**{"task_encoder": {"lstm_layers": 2}} | changes)
 
 
-def new_module(kind):
-    if kind == "backbone":
-        return Backbone()
-    return TransductiveCNAPS(
-        "support" if kind == "simple" else "support_and_query", Backbone(), ModelSettings(lstm_layers=2)
-    )
+def whole_model(imported):
+    model = TransductiveCNAPS(imported.name, Backbone(), ModelSettings(lstm_layers=2))
+    model.backbone.load_state_dict(imported.backbone)
+    model.load_state_dict(model.state_dict() | imported.adaptation)
+    return model
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_layout_by_hand(kind):
-    entries = layout(kind)
+@pytest.mark.parametrize("kind", NAMES)
+def test_every_weight_arrives_under_its_name(kind, files, weights):
+    entries = layout(NAMES[kind])
     assert {theirs: entries[theirs][0] for theirs in LITERAL[kind]} == LITERAL[kind]
     assert {name: tuple(like.shape) for name, (_, like) in entries.items()} == released_shapes(kind)
-    assert len(entries) == {"backbone": 120, "simple": 387, "transductive": 395}[kind]
+    imported = import_checkpoint(files[kind])
+    sha256 = hashlib.sha256(files[kind].read_bytes()).hexdigest()
+    assert imported.name == NAMES[kind] and imported.origin == {"file": f"{kind}.pt", "sha256": sha256}
+    found = imported.adaptation | {f"backbone.{name}": value for name, value in imported.backbone.items()}
+    prefix = "backbone." if kind == "backbone" else ""
+    assert len(found) == len(entries)
+    assert all(torch.equal(found[prefix + ours], weights[kind][theirs]) for theirs, (ours, _) in entries.items())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", NAMES)
 def test_the_layout_is_that_of_the_released_code(kind, reference):
     entries = released_keys(reference, MODELS[kind])["entries"]
     assert {name: tuple(e["shape"]) for name, e in entries.items()} == released_shapes(kind)
     whole = {name for name, e in entries.items() if e["dtype"] == "int64"}
-    assert whole == {name for name, (_, like) in layout(kind).items() if like.dtype == torch.int64}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_weight_arrives_under_its_name(kind, files, weights):
-    imported = import_checkpoint(files[kind])
-    assert (imported.kind, imported.file, imported.dropped) == (kind, f"{kind}.pt", ())
-    assert imported.sha256 == hashlib.sha256(files[kind].read_bytes()).hexdigest()
-    assert all(torch.equal(imported.weights[ours], weights[kind][theirs]) for theirs, ours in LITERAL[kind].items())
-    module = new_module(kind)
-    module.load_state_dict(imported.weights, strict=True)
-    values = sorted(float(value.double().sum()) for value in weights[kind].values())
-    assert sorted(float(value.double().sum()) for value in module.state_dict().values()) == values
-
-
-BESIDE = {"epoch": 3, "optimizer": {"lr": [0.1]}, "best": torch.tensor(1.0)}
+    assert whole == {name for name, (_, like) in layout(NAMES[kind]).items() if like.dtype == torch.int64}
 
 
 @pytest.mark.parametrize("legacy", [False, True])
@@ -139,34 +130,26 @@ BESIDE = {"epoch": 3, "optimizer": {"lr": [0.1]}, "best": torch.tensor(1.0)}
 def test_every_way_of_saving_a_backbone(tmp_path, weights, files, legacy, prefix, key):
     classifier = {"fc.weight": torch.zeros(5, 512), "fc.bias": torch.zeros(5)}
     content = OrderedDict((f"{prefix}{name}", value) for name, value in (weights["backbone"] | classifier).items())
-    imported = import_checkpoint(
-        write_file(tmp_path / "b.pt.tar", {**BESIDE, key: content} if key else content, legacy)
-    )
-    assert imported.dropped == (f"{prefix}fc.weight", f"{prefix}fc.bias")
-    plain = import_checkpoint(files["backbone"])
-    assert imported.weights.keys() == plain.weights.keys()
-    assert all(torch.equal(value, plain.weights[name]) for name, value in imported.weights.items())
+    beside = {"epoch": 3, "optimizer": {"lr": [0.1]}, "best": torch.tensor(1.0)}
+    file = write_file(tmp_path / "b.pt.tar", {**beside, key: content} if key else content, legacy)
+    imported, plain = import_checkpoint(file), import_checkpoint(files["backbone"])
+    assert imported.backbone.keys() == plain.backbone.keys() and imported.adaptation == {}
+    assert all(torch.equal(value, plain.backbone[name]) for name, value in imported.backbone.items())
 
 
-def test_half_precision_becomes_float32(tmp_path, weights):
-    content = {name: v.half() if v.is_floating_point() else v for name, v in weights["backbone"].items()}
-    imported = import_checkpoint(write_file(tmp_path / "b.pt", content))
-    assert {value.dtype for value in imported.weights.values()} == {torch.float32, torch.int64}
-    assert torch.equal(imported.weights["stem.conv.weight"], content["conv1.weight"].float())
-
-
-def test_a_file_without_counters_gets_zeros(tmp_path, weights):
-    content = {name: value for name, value in weights["backbone"].items() if not name.endswith("tracked")}
-    imported = import_checkpoint(write_file(tmp_path / "b.pt", content))
-    assert imported.weights["stem.norm.num_batches_tracked"] == 0
+def test_half_precision_becomes_float32_and_missing_counters_zero(tmp_path, weights):
+    content = {name: value.half() for name, value in weights["backbone"].items() if not name.endswith("tracked")}
+    found = import_checkpoint(write_file(tmp_path / "b.pt", content)).backbone
+    assert {value.dtype for value in found.values()} == {torch.float32, torch.int64}
+    assert torch.equal(found["stem.conv.weight"], content["conv1.weight"].float())
+    assert found["stem.norm.num_batches_tracked"] == 0
 
 
 def test_regularisers_that_share_their_memory_are_parted(tmp_path, weights, root):
     """As in a model that was trained on a CPU by the released code."""
     shared = torch.randn(64)
     names = [f"feature_adaptation_network.layers.0.{w}_regularizers.1" for w in ("gamma1", "beta1", "gamma2", "beta2")]
-    path = write_file(tmp_path / "s.pt", weights["simple"] | dict.fromkeys(names, shared))
-    import_into_study(path, study())
+    import_into_study(write_file(tmp_path / "s.pt", weights["simple"] | dict.fromkeys(names, shared)), study())
     model = load_model(study(), "support")
     assert torch.equal(model.film_generator.stages[0].betas[3].regulariser, shared)
     assert len({parameter.data_ptr() for parameter in model.parameters()}) == len(list(model.parameters()))
@@ -175,240 +158,128 @@ def test_regularisers_that_share_their_memory_are_parted(tmp_path, weights, root
 @pytest.mark.parametrize(
     ("kind", "name", "value", "message"),
     [
-        ("backbone", "layer1.0.conv1.weight", None, "1 of its weights are wrong (missing layer1.0.conv1.weight)"),
-        ("simple", "film.extra", torch.zeros(1), "unknown film.extra"),
-        ("simple", "fc.weight", torch.zeros(1), "unknown fc.weight"),  # no classifier is in a whole model
-        ("backbone", "bn1.bias", torch.zeros(65), "bn1.bias is (65,), not (64,)"),
-        ("backbone", "bn1.bias", torch.zeros(64, dtype=torch.int64), "bn1.bias is torch.int64, not floating point"),
-        ("backbone", "bn1.num_batches_tracked", torch.tensor(1.0), "tracked is torch.float32, not whole numbers"),
+        ("backbone", "layer1.0.conv1.weight", None, "layer1.0.conv1.weight is missing"),
+        ("simple", "film.extra", torch.zeros(1), "film.extra is unknown"),
+        ("simple", "fc.weight", torch.zeros(1), "fc.weight is unknown"),  # no classifier is in a whole model
+        ("backbone", "bn1.bias", torch.zeros(65), r"bn1.bias is \(65,\), not \(64,\)"),
         ("backbone", "bn1.bias", torch.full((64,), torch.nan), "bn1.bias has values that are not finite"),
         ("backbone", "bn1.running_var", torch.full((64,), -0.1), "bn1.running_var has negative variances"),
-        ("backbone", "bn1.bias", "a text", "bn1.bias is no plain tensor but str"),
-        ("backbone", "bn1.bias", torch.zeros(64).to_sparse(), "bn1.bias is no plain tensor but torch.sparse_coo"),
+        ("backbone", "bn1.bias", "a text", "bn1.bias is .*no tensor"),
     ],
 )
 def test_wrong_weights_are_named(tmp_path, weights, kind, name, value, message):
     content = {k: v for k, v in weights[kind].items() if k != name} | ({} if value is None else {name: value})
     path = write_file(tmp_path / "w.pt", content)
-    with pytest.raises(CheckpointError, match=re.escape(message)) as error:
+    with pytest.raises(CheckpointError, match=f"{path} does not hold .*: 1 are wrong, such as: {message}"):
         import_checkpoint(path)
-    assert str(path) in str(error.value) and "1 of its weights are wrong" in str(error.value)
-
-
-def test_many_wrong_weights_are_counted_and_the_first_named_as_in_the_file(tmp_path, weights):
-    content = {f"module.{name}": value for name, value in weights["backbone"].items() if "layer4" not in name}
-    with pytest.raises(CheckpointError) as error:
-        import_checkpoint(write_file(tmp_path / "w.pt", content))
-    missing = sum("layer4" in name and not name.endswith("tracked") for name in weights["backbone"])
-    assert f"{missing} of its weights are wrong" in str(error.value) and f"and {missing - 10} more" in str(error.value)
-    assert str(error.value).count("missing module.layer4") == 10
-
-
-@pytest.mark.parametrize("content", [[torch.zeros(1)], {}, {"state_dict": {}}, {1: torch.zeros(1)}, torch.zeros(2)])
-def test_files_of_something_else(tmp_path, content):
-    with pytest.raises(CheckpointError, match="w.pt holds no dictionary of named weights"):
-        import_checkpoint(write_file(tmp_path / "w.pt", content))
 
 
 class Malice:
     """Makes a file when it is unpickled."""
 
-    def __init__(self, function, argument):
-        self.call = function, (argument,)
+    def __init__(self, mark):
+        self.command = f"touch {mark}"
 
     def __reduce__(self):
-        return self.call
-
-
-MALICES = {  # what is called, with a file's name in its argument
-    f"{os.system.__module__}.system": (os.system, "touch {}"),
-    "exec": (builtins.exec, "open('{}', 'w').close()"),
-    "eval": (builtins.eval, "open('{}', 'w').close()"),
-}
+        return os.system, (self.command,)
 
 
 @pytest.mark.parametrize("legacy", [False, True])
-@pytest.mark.parametrize("hidden", ["alone", "in state_dict", "beside state_dict", "in a list"])
-@pytest.mark.parametrize("asked", MALICES)
-def test_a_malicious_file_runs_nothing(tmp_path, asked, hidden, legacy):
-    mark, (function, argument) = tmp_path / "executed", MALICES[asked]
-    malice, small = Malice(function, argument.format(mark)), {"conv1.weight": torch.zeros(64, 3, 5, 5)}
+@pytest.mark.parametrize("hidden", ["alone", "in state_dict", "beside state_dict"])
+def test_a_malicious_file_runs_nothing(tmp_path, hidden, legacy):
+    mark, small = tmp_path / "executed", {"conv1.weight": torch.zeros(64, 3, 5, 5)}
     content = {
-        "alone": malice,
-        "in state_dict": {"epoch": 1, "state_dict": small | {"bn1.bias": malice}},
-        "beside state_dict": {"optimizer": malice, "state_dict": small},
-        "in a list": {"state_dict": small, "list": [[malice]]},
+        "alone": Malice(mark),
+        "in state_dict": {"epoch": 1, "state_dict": small | {"bn1.bias": [Malice(mark)]}},
+        "beside state_dict": {"optimizer": Malice(mark), "state_dict": small},
     }[hidden]
     path = write_file(tmp_path / "evil.pt", content, legacy)
-    with pytest.raises(CheckpointError, match=f"evil.pt holds more than weights .it asks for .*{asked}.* was refused"):
+    with pytest.raises(CheckpointError, match="evil.pt can't be read as weights, and nothing in it was run .*system"):
         import_checkpoint(path)
     assert not mark.exists()
     torch.load(path, weights_only=False)  # the test can fail: read without care, the file does run
     assert mark.exists()
 
 
-@pytest.mark.parametrize("protocol", [0, 1, 2, 4])
-def test_a_malicious_pickle_without_pytorch_runs_nothing(tmp_path, protocol):
-    mark, path = tmp_path / "executed", tmp_path / "evil.pt"
-    path.write_bytes(pickle.dumps(Malice(os.system, f"touch {mark}"), protocol))
-    with pytest.raises(CheckpointError, match="was refused|not a file of torch.save"):
-        import_checkpoint(path)
-    assert not mark.exists()
-    pickle.loads(path.read_bytes())
-    assert mark.exists()
+def flipped(data, weights):
+    place = data.index(weights["backbone"]["conv1.weight"][0, 0, 0].numpy().tobytes()) + 1
+    return data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
 
 
-def packed(kind):
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w") if kind == "zip" else tarfile.open(fileobj=data, mode="w") as file:
-        file.writestr("readme.txt", "hello") if kind == "zip" else file.addfile(tarfile.TarInfo("empty"))
-    return data.getvalue()
-
-
-BROKEN = {
-    "empty": (b"", "is not a file of torch.save: it begins with b''"),
-    "pointer": (b"version https://git-lfs.github.com/spec/v1\noid", "begins with b'version https://.* `git lfs pull`"),
-    "page": (b"\n\n<!DOCTYPE html>\n<html></html>", "begins with .*<html.* download the raw file"),
-    "tar": (packed("tar"), "is not a file of torch.save"),
-    "another zip": (packed("zip"), "damaged, incomplete or of another kind"),
-    "another pickle": (pickle.dumps({"conv1.weight": 1}, 2), "damaged, incomplete or of another kind"),
-    "a newer pickle": (pickle.dumps({"conv1.weight": 1}, 4), "instructions that weights don't need"),
-}
-
-
-@pytest.mark.parametrize(("data", "message"), BROKEN.values(), ids=BROKEN)
-def test_files_that_are_no_checkpoints(tmp_path, data, message):
-    (tmp_path / "w.pt").write_bytes(data)
-    with pytest.raises(CheckpointError, match=f"{tmp_path / 'w.pt'} .*{message}"):
-        import_checkpoint(tmp_path / "w.pt")
-
-
-def test_a_flipped_bit_is_found(tmp_path, weights):
-    path = write_file(tmp_path / "w.pt", weights["backbone"])
-    data = bytearray(path.read_bytes())
-    data[data.index(weights["backbone"]["conv1.weight"][0, 0, 0].numpy().tobytes()) + 1] ^= 4
-    path.write_bytes(data)
-    with pytest.raises(CheckpointError, match=r"w.pt can't be read .* \(the checksum of .*/data/\d+ in it is wrong"):
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data, weights: b"",
+        lambda data, weights: b"version https://git-lfs.github.com/spec/v1\noid",
+        lambda data, weights: b"\n\n<!DOCTYPE html>\n<html></html>",
+        lambda data, weights: pickle.dumps([1], 4),
+        lambda data, weights: data[: len(data) // 2],
+        flipped,
+    ],
+    ids=["empty", "pointer", "page", "pickle", "truncated", "flipped"],
+)
+def test_files_that_are_no_checkpoints(tmp_path, files, weights, damage):
+    path = tmp_path / "w.pt"
+    path.write_bytes(damage(files["backbone"].read_bytes(), weights))
+    with pytest.raises(CheckpointError, match=f"{path} can't be read as weights.* Download it again"):
         import_checkpoint(path)
 
 
-@pytest.mark.parametrize("legacy", [False, True])
-@pytest.mark.parametrize("share", [0.0001, 0.5, 0.999])
-def test_truncated_files(tmp_path, weights, legacy, share):
-    path = write_file(tmp_path / "w.pt", {"conv1.weight": torch.zeros(64, 3, 5, 5)}, legacy)
-    data = path.read_bytes()
-    path.write_bytes(data[: max(20, int(share * len(data)))])
-    with pytest.raises(CheckpointError, match="damaged, incomplete or of another kind"):
-        import_checkpoint(path)
+@pytest.mark.parametrize("content", [[torch.zeros(1)], {1: torch.zeros(1)}, torch.zeros(2)])
+def test_files_of_something_else(tmp_path, content):
+    with pytest.raises(CheckpointError, match="w.pt can't be read as weights"):
+        import_checkpoint(write_file(tmp_path / "w.pt", content))
 
 
-def test_both_models_into_one_study_on_the_backbone_they_share(root, files, weights):
-    folder = root / "results/small/checkpoints"
-    first = import_into_study(files["transductive"], study())
-    assert first == [folder / "backbone.safetensors", folder / "support_and_query.safetensors"]
-    assert import_into_study(files["simple"], study()) == [folder / "support.safetensors"]
-    for training, kind in (("support_and_query", "transductive"), ("support", "simple")):
-        model = load_model(study(), training)
-        wanted = {ours: weights[kind][theirs] for theirs, (ours, _) in layout(kind).items()}
+def test_all_that_a_study_names_is_imported_on_the_backbone_that_it_shares(root, files, weights):
+    folder, named = root / "results/small/checkpoints", {NAMES[kind]: str(file) for kind, file in files.items()}
+    written = [folder / f"{name}.safetensors" for name in NAMES.values()]
+    assert import_all(study(imported=named)) == written and import_all(study(imported=named)) == []
+    for kind in ("simple", "transductive"):
+        model = load_model(study(), NAMES[kind])
+        wanted = {ours: weights[kind][theirs] for theirs, (ours, _) in layout(NAMES[kind]).items()}
         assert all(torch.equal(value, wanted[name]) for name, value in model.state_dict().items())
-        settings = checkpoints.load(folder / f"{training}.safetensors", "")[1]
-        assert settings["training"] == training and settings["valid_accuracy"] is None
-        assert settings["backbone"] == file_digest(folder / "backbone.safetensors")
-        sha256 = hashlib.sha256(files[kind].read_bytes()).hexdigest()
-        assert settings["imported"] == {"file": f"{kind}.pt", "sha256": sha256} and settings["study"] == "small"
-    assert import_into_study(files["simple"], study()) == []
-    before = (folder / "backbone.safetensors").stat().st_mtime_ns
-    assert import_into_study(files["backbone"], study()) == []  # the same one: all stays valid
-    assert (folder / "backbone.safetensors").stat().st_mtime_ns == before
+        header = checkpoints.load(folder / f"{NAMES[kind]}.safetensors", "")[1]
+        assert header["training"] == NAMES[kind] and header["valid_accuracy"] is None and header["study"] == "small"
+        assert header["backbone"] == file_digest(folder / "backbone.safetensors")
+        assert header["imported"] == {"file": f"{kind}.pt", "sha256": file_digest(files[kind])}
 
 
-def test_other_weights_are_replaced_only_by_force(root, tmp_path, files, weights):
+@pytest.mark.parametrize(
+    "name", ["feature_extractor.bn1.bias", "feature_adaptation_network.layers.0.shared_layer.0.bias"]
+)
+def test_other_weights_and_damaged_files_are_never_replaced(root, tmp_path, files, weights, name):
     folder = root / "results/small/checkpoints"
     import_into_study(files["simple"], study())
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    other = weights["simple"] | {"feature_extractor.bn1.bias": torch.zeros(64)}
-    path = write_file(tmp_path / "other.pt", other)
-    with pytest.raises(CheckpointError, match="backbone.safetensors holds other weights. Import with --force .*study"):
+    path = write_file(tmp_path / "other.pt", weights["simple"] | {name: torch.zeros(64)})
+    with pytest.raises(CheckpointError, match="safetensors holds other weights. Delete it to replace it"):
         import_into_study(path, study())
-    adapted = weights["simple"] | {"feature_adaptation_network.layers.0.shared_layer.0.bias": torch.zeros(64)}
-    with pytest.raises(CheckpointError, match="support.safetensors holds other weights"):
-        import_into_study(write_file(tmp_path / "adapted.pt", adapted), study())
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-    written = import_into_study(path, study(), force=True)  # the backbone is another; so the model's header is, too
-    assert [path.name for path in written] == ["backbone.safetensors", "support.safetensors"]
-    assert load_model(study(), "support").backbone.stem.norm.bias.eq(0).all()
-
-
-@pytest.mark.parametrize(("name", "message"), [("support", "holds other weights"), ("backbone", "can't be read")])
-def test_what_is_in_the_way_is_replaced_only_by_force(root, files, name, message):
-    path = root / f"results/small/checkpoints/{name}.safetensors"
-    if name == "support":
-        checkpoints.save(path, {"x": torch.zeros(1)}, {})
-    else:
-        path.parent.mkdir(parents=True)
-        path.write_bytes(b"damaged")
-    before = path.read_bytes()
-    with pytest.raises(CheckpointError, match=f"{name}.safetensors {message}"):
+    (folder / "support.safetensors").write_bytes(b"damaged")
+    with pytest.raises(CheckpointError, match="support.safetensors can't be read: .* Delete it. Then import again"):
         import_into_study(files["simple"], study())
-    assert path.read_bytes() == before and len(list(path.parent.iterdir())) == 1
-    assert path in import_into_study(files["simple"], study(), force=True)
 
 
-def test_a_study_must_fit_the_file(root, files):
-    with pytest.raises(CheckpointError, match="transductive.pt: its LSTM has 2 layers.* 1. Set `preset: released`"):
+def test_a_study_must_fit_its_files(root, files):
+    with pytest.raises(CheckpointError, match="transductive.pt has 2 layers, that .* 1. Set `preset: released`"):
         import_into_study(files["transductive"], small_study())
-    one_shot = {"5-way-1-shot": small_study().evaluations["5-way-1-shot"]}
-    with pytest.raises(CheckpointError, match="holds the training 'support', which study 'small' does not have"):
-        import_into_study(files["simple"], study(trainings=["support_and_query"], evaluations=one_shot))
-    assert not (root / "results").exists()
-    import_into_study(files["simple"], small_study())  # it has no LSTM
-
-
-def test_all_that_a_study_names_is_imported(root, files):
-    (root / "released").mkdir()
-    for kind in KINDS:
-        (root / "released" / f"{kind}.pt").write_bytes(files[kind].read_bytes())
-    named = {
-        "support_and_query": "released/transductive.pt",
-        "support": "released/simple.pt",
-        "backbone": str(files["backbone"]),
-    }
-    done = import_all(study(imported=named))
-    folder = root / "results/small/checkpoints"
-    assert [(imported.kind, written) for imported, written in done] == [
-        ("transductive", [folder / "backbone.safetensors", folder / "support_and_query.safetensors"]),
-        ("simple", [folder / "support.safetensors"]),
-        ("backbone", []),
-    ]
-    assert load_model(study(imported=named), "support") and load_model(study(imported=named), "support_and_query")
-
-
-@pytest.mark.parametrize("force", [False, True])
-def test_what_a_study_names_must_be_what_it_is_named_for_and_go_together(root, tmp_path, files, weights, force):
-    simple, other = str(files["simple"]), tmp_path / "other.pt"
-    write_file(other, weights["backbone"] | {"bn1.bias": torch.zeros(64)})
-    wrong = "imported.support_and_query: .*simple.pt is a file of Simple CNAPS, not of Transductive CNAPS"
+    simple = str(files["simple"])
     for named, message in (
         ({}, "Study 'small' imports nothing"),
-        ({"support": simple, "support_and_query": simple}, wrong),
-        ({"support": simple, "backbone": str(other)}, "different backbones, and a study has one"),
-        ({"backbone": str(other), "support": simple}, "different backbones, and a study has one"),
+        ({"support": simple, "support_and_query": simple}, "support_and_query: .*simple.pt holds .* of 'support'"),
         ({"support": simple, "backbone": "nowhere.pt"}, "There is no file .*nowhere.pt"),
     ):
         with pytest.raises(CheckpointError, match=message):
-            import_all(study(imported=named), force)
+            import_all(study(imported=named))
     assert not (root / "results").exists()
 
 
 @pytest.mark.parametrize(("kind", "prefix"), [("simple", "simple"), ("transductive", "trans")])
 @pytest.mark.parametrize("legacy", [False, True])
 def test_an_imported_model_embeds_as_the_released_code(reference, tmp_path, kind, prefix, legacy):
-    path = write_released(tmp_path / "released.pt", MODELS[kind], reference, legacy=legacy)
-    imported = import_checkpoint(path)
-    assert imported.kind == kind
-    model = new_module(kind)
-    model.load_state_dict(imported.weights, strict=True)
-    model = model.double().eval()
+    imported = import_checkpoint(write_released(tmp_path / "r.pt", MODELS[kind], reference, legacy=legacy))
+    model = whole_model(imported).double().eval()
     with np.load(reference / "episodes/w5s3_42.npz") as npz:
         images, labels = recipe_images(npz).double(), torch.from_numpy(npz["support_labels"])
         wanted, film = (torch.from_numpy(npz[f"{prefix}.{key}_f64"]) for key in ("task_representation", "film"))
@@ -418,8 +289,6 @@ def test_an_imported_model_embeds_as_the_released_code(reference, tmp_path, kind
     assert (embedding - wanted).abs().max() < 1e-6 * wanted.abs().max()
     assert (found - film).abs().max() < 1e-6 * film.abs().max()
 
-
-# The command
 
 STUDY = """
 name: small
@@ -435,94 +304,41 @@ def test_command_imports_a_file(root, files, capsys):
     (root / "study.yaml").write_text(STUDY)
     file, *of_study = str(files["transductive"]), "--study", str(root / "study.yaml")
     assert main(["import", file, *of_study]) == 0
-    printed = capsys.readouterr().out
-    assert "transductive.pt: Transductive CNAPS, 395 tensors, 19847833 values" in printed
-    assert f"wrote {root / 'results/small/checkpoints/support_and_query.safetensors'}" in printed
+    assert f"wrote {root / 'results/small/checkpoints/support_and_query.safetensors'}" in capsys.readouterr().out
     (root / "study.yaml").write_text(f"{STUDY}imported: {{support_and_query: {file}}}")
     assert main(["import", *of_study]) == 0 and "wrote nothing" in capsys.readouterr().out
     assert main(["import", str(root / "none.pt"), *of_study]) == 1
     assert "There is no file" in capsys.readouterr().err
-    assert main(["import", "--study", "nowhere.yaml"]) == 1
-    assert "No study at nowhere.yaml" in capsys.readouterr().err
 
 
-def test_command_converts_a_file(tmp_path, weights, capsys):
-    path = write_file(tmp_path / "b.pt.tar", weights["backbone"] | {"fc.bias": torch.zeros(7)})
-    out = tmp_path / "out.safetensors"
-    assert main(["convert", str(path), str(out)]) == 0
-    assert "dropped fc.bias" in capsys.readouterr().out
-    converted, settings = checkpoints.load(out, "")
-    assert settings["kind"] == "backbone" and settings["imported"]["file"] == "b.pt.tar"
-    assert torch.equal(converted["stem.conv.weight"], weights["backbone"]["conv1.weight"])
-    assert main(["convert", str(path), str(out)]) == 1
-    assert "is there already" in capsys.readouterr().err
-
-
-# Downloads, from a server of the test's own
-
-
-@pytest.fixture
-def served(tmp_path, monkeypatch):
-    """Its address, and how many bytes the server breaks off after, one entry per response."""
-    cuts, folder = [], tmp_path / "served"
-    for path, _ in PUBLISHED.values():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(path.encode())
+def test_downloads(tmp_path, monkeypatch, capsys):
+    """From a server of the test's own, which once breaks off."""
+    cuts, path = [None, 10], PUBLISHED["simple"]
+    (tmp_path / "served" / path).parent.mkdir(parents=True)
+    (tmp_path / "served" / path).write_text("the very weights")
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def copyfile(self, source, stream):
-            stream.write(source.read()[: cuts.pop(0) if cuts else None])
+            stream.write(source.read()[: cuts.pop(0)])
 
         def log_message(self, *arguments):
             pass
 
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
-    monkeypatch.chdir(tmp_path)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder)) as server:
+    handler = functools.partial(Handler, directory=tmp_path / "served")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", cuts
+        address = f"http://127.0.0.1:{server.server_port}"
+        file = download_released("simple", tmp_path / "a", address)
+        assert file.name == "best_simple_cnaps.pt" and file.read_text() == "the very weights"
+        file.write_text("mine")
+        assert download_released("simple", tmp_path / "a", address).read_text() == "mine"
+        for name, base in (("simple", address), ("backbone-feti", address), ("simple", "http://["), ("simple", "a/b")):
+            with pytest.raises(CheckpointError, match="can't be downloaded to "):
+                download_released(name, tmp_path / "b", base)
         server.shutdown()
         thread.join()
-
-
-def test_command_lists_and_downloads_every_published_file(served, tmp_path, capsys):
-    assert main(["list"]) == 0
-    printed = capsys.readouterr().out
-    assert all(name in printed and f"/{path}" in printed for name, (path, _) in PUBLISHED.items())
-    simple = PUBLISHED["simple"][0]
-    there = tmp_path / "released/best_transductive_cnaps.pt"
-    there.parent.mkdir()
-    there.write_bytes(b"mine")
-    assert main(["download", "best_simple_cnaps.pt", "--from", f"{served[0]}/"]) == 0
-    assert hashlib.sha256(simple.encode()).hexdigest() in capsys.readouterr().out
-    assert main(["download", "all", "--from", served[0]]) == 0
-    found = {path.name: path.read_bytes() for path in (tmp_path / "released").iterdir()}
-    assert found == {Path(path).name: path.encode() for path, _ in PUBLISHED.values()} | {there.name: b"mine"}
+    assert not any((tmp_path / "b").glob("*"))
     assert main(["download", "nothing"]) == 1
     assert "no released file 'nothing'. Known: transductive, simple" in capsys.readouterr().err
-
-
-def test_a_lost_connection_is_tried_again(served, tmp_path):
-    address, cuts = served
-    cuts.extend([10, 0])
-    path = download_released("simple", tmp_path / "a", address)
-    assert path.read_text() == PUBLISHED["simple"][0]
-    cuts.extend([10, 20, 0])
-    with pytest.raises(CheckpointError, match="simple_cnaps.pt can't be downloaded"):
-        download_released("simple", tmp_path / "b", address)
-    assert not list((tmp_path / "b").iterdir())
-
-
-@pytest.mark.parametrize(
-    "base", ["http://127.0.0.1:1", "file:///etc", "ftp://127.0.0.1", "a/b", "https://", "http://["]
-)
-def test_what_cannot_be_had_is_named(base, served, tmp_path):
-    with pytest.raises(CheckpointError, match="simple_cnaps.pt can't be downloaded to .*simple_cnaps.pt"):
-        download_released("simple", tmp_path / "c", base)
-    assert not any((tmp_path / "c").glob("*"))
-    (tmp_path / "file").write_text("not a folder")
-    for address, folder, message in ((f"{served[0]}/x", "c", "404"), (served[0], "file", "file")):
-        with pytest.raises(CheckpointError, match=f"can't be downloaded to .*: .*{message}"):
-            download_released("simple", tmp_path / folder, address)
