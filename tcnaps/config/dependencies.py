@@ -43,12 +43,7 @@ def dependencies(study: Study, job: str, training: str = "", evaluation: str = "
         training: of a meta-training or an evaluation.
         evaluation: of an evaluation, its name in the study.
         dataset: of an evaluation, the one that is tested on.
-
-    Raises:
-        ValueError: there is no such kind of job.
     """
-    if job not in JOBS:
-        raise ValueError(f"there is no job '{job}'; jobs are {', '.join(JOBS)}")
     module, sections = JOBS[job]
     values = study.model_dump(mode="json")
     found = {"job": job, **{name: values[name] for name in sections}}
@@ -83,9 +78,6 @@ def notebook_key(notebook: str | Path, jobs: list[dict], more: object = None) ->
 
     A changed figure style makes only those notebooks stale that do nothing but draw: training and evaluation do not
     run again for it.
-
-    Raises:
-        SourceError: the notebook is missing or is not valid.
     """
     draws = not any("code" in job for job in jobs)
     without = [name for name in WITHOUT_RESULT if not (draws and name == "tcnaps.figures")]

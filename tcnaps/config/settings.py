@@ -155,10 +155,8 @@ class VariableProtocol(Section):
         if self.maximum_way < self.minimum_way:
             raise ValueError(f"maximum_way {self.maximum_way} is below minimum_way {self.minimum_way}")
         if self.maximum_support_size < self.maximum_way:
-            raise ValueError(
-                f"maximum_support_size {self.maximum_support_size} is below maximum_way "
-                f"{self.maximum_way}: every class needs a support image"
-            )
+            sizes = f"maximum_support_size {self.maximum_support_size} is below maximum_way {self.maximum_way}"
+            raise ValueError(f"{sizes}: every class needs a support image")
         return self
 
 
@@ -251,10 +249,8 @@ class Refinement(Section):
     @model_validator(mode="after")
     def _recorded(self) -> "Refinement":
         if self.maximum_steps > self.recorded_steps:
-            raise ValueError(
-                f"maximum_steps {self.maximum_steps} exceeds recorded_steps {self.recorded_steps}: the rule can only "
-                "be applied to recorded steps; raise recorded_steps"
-            )
+            counts = f"maximum_steps {self.maximum_steps} exceeds recorded_steps {self.recorded_steps}"
+            raise ValueError(f"{counts}: the rule is applied to recorded steps; raise recorded_steps")
         return self
 
     @property

@@ -29,15 +29,17 @@ def replacing(path: str | Path) -> Iterator[Path]:
     temporary = path.with_name(f".{os.getpid()}.{path.name}")  # the same suffix, which many writers go by
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(path)
+        for leftover in path.parent.glob(f".*.{path.name}"):
+            owner = leftover.name.split(".")[1]
+            if owner.isdigit() and not psutil.pid_exists(int(owner)):
+                leftover.unlink(missing_ok=True)
         yield temporary
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        reason = error.strerror or str(error)
-        message = f"{path} can't be written: {reason}. Make room or choose another folder, then run this again"
-        raise StorageError(error.errno, message) from error
+        reason = f"{error.strerror or error}. Make room or choose another folder, then run this again"
+        raise StorageError(error.errno, f"{path} can't be written: {reason}") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
@@ -58,10 +60,3 @@ def file_digest(path: str | Path) -> str:
     """SHA-256 of a file's bytes, 64 hexadecimal digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _remove_leftovers(path: Path) -> None:
-    for leftover in path.parent.glob(f".*.{path.name}"):
-        owner = leftover.name.split(".")[1]
-        if owner.isdigit() and int(owner) != os.getpid() and not psutil.pid_exists(int(owner)):
-            leftover.unlink(missing_ok=True)

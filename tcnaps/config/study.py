@@ -56,19 +56,16 @@ class Study(Section):
     def _consistent(self) -> "Study":
         if self.name == "published":
             raise ValueError("name: results/published holds the paper's own tables; choose another name")
-        trained_on = {
-            "pretraining.datasets": self.pretraining.datasets,
-            "meta_training.datasets": self.meta_training.datasets,
-        }
-        for key, names in trained_on.items():
+        training, among = self.meta_training, "among the study's trainings"
+        for key, names in (
+            ("pretraining.datasets", self.pretraining.datasets),
+            ("meta_training.datasets", training.datasets),
+            ("meta_training.validation_datasets", training.validation_datasets),
+        ):
             _check_names(key, names, self.datasets, "in datasets")
-            if outside := [name for name in names if self.datasets[name].domain == "out"]:
-                raise ValueError(
-                    f"{key}: '{outside[0]}' is out-of-domain and must not be trained on; "
-                    f"set datasets.{outside[0]}.domain to 'in' or take it from the list"
-                )
-        validation, among = self.meta_training.validation_datasets, "among the study's trainings"
-        _check_names("meta_training.validation_datasets", validation, self.datasets, "in datasets")
+            for name in () if key.endswith("validation_datasets") else names:
+                if self.datasets[name].domain == "out":
+                    raise ValueError(f"{key}: '{name}' must not be trained on, for its domain is 'out'")
         _check_names("trainings", self.trainings, TRAININGS, "a training")
         for name, evaluation in self.evaluations.items():
             _check_names(f"evaluations.{name}.datasets", evaluation.datasets, self.datasets, "in datasets")
@@ -82,10 +79,9 @@ class Study(Section):
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("replicates: a seed is there twice, so two replicates would be the same")
         if len(self.seeds) > 1 and self.imported and (set(self.imported) != {"backbone"} or self.replicate_backbone):
-            raise ValueError(
-                "replicates: what is imported can't be trained again from other seeds; set replicates to 1, or import "
-                "nothing but the backbone and set replicate_backbone to false"
-            )
+            reason = "what is imported can't be trained again from other seeds"
+            remedy = "set replicates to 1, or import only the backbone and set replicate_backbone to false"
+            raise ValueError(f"replicates: {reason}; {remedy}")
         return self
 
     @property

@@ -3,7 +3,7 @@
 A study's network is adapted to the labelled images and some of the others first (FiLM), as in an episode.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -86,8 +86,8 @@ def embed(
     found, unreadable = {}, {}
     with tqdm(total=len(files), desc="features", unit="image") as bar:
         for batch in _read(files, range(len(files)), network, workers):
-            read = {row: image for row, image in batch.items() if isinstance(image, Tensor)}
-            unreadable |= {row: reason for row, reason in batch.items() if row not in read}
+            unreadable |= {row: image for row, image in batch if isinstance(image, str)}
+            read = {row: image for row, image in batch if row not in unreadable}
             if read:
                 images = torch.stack(list(read.values())).to(device)
                 found |= zip(read, extract(images).flatten(1).float().cpu().numpy())
@@ -140,37 +140,31 @@ def feature_sources(
 
 
 class _Images(torch.utils.data.Dataset):
-    """Files as the network takes them, or the reason why one can't be read."""
+    """Numbers of files and the files as the network takes them, or the reason why one can't be read."""
 
     def __init__(self, files: Sequence[Path], transform: Callable[[Image.Image], Tensor]):
         self.files, self.transform = files, transform
 
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, number: int) -> Tensor | str:
+    def __getitem__(self, row: int) -> tuple[int, Tensor | str]:
         try:
-            return self.transform(to_rgb(self.files[number].read_bytes(), fast=False, orient=True))
+            return row, self.transform(to_rgb(self.files[row].read_bytes(), fast=False, orient=True))
         except (DatasetError, OSError) as error:
-            return str(error)
+            return row, str(error)
 
 
-def _read(
-    files: Sequence[Path], rows: Sequence[int], network: Network, workers: int
-) -> Iterator[dict[int, Tensor | str]]:
-    """Batches: for the number of each file its image, or the reason why it can't be read."""
-    images = _Images([files[row] for row in rows], network.transform)
-    for number, batch in enumerate(DataLoader(images, AT_ONCE, collate_fn=list, num_workers=workers)):
-        yield dict(zip(rows[number * AT_ONCE :], batch))
+def _read(files: Sequence[Path], rows: Sequence[int], network: Network, workers: int) -> DataLoader:
+    """Batches of the files with these numbers."""
+    images = _Images(files, network.transform)
+    return DataLoader(images, AT_ONCE, sampler=rows, collate_fn=list, num_workers=workers)
 
 
 def _together(files: Sequence[Path], rows: np.ndarray, network: Network, workers: int) -> tuple[list[int], Tensor]:
     """Those of the files that can be read: their numbers and images."""
-    images = {row: image for batch in _read(files, rows.tolist(), network, workers) for row, image in batch.items()}
-    images = {row: image for row, image in images.items() if isinstance(image, Tensor)}
-    if not images:
+    read = dict(pair for batch in _read(files, rows.tolist(), network, workers) for pair in batch)
+    read = {row: image for row, image in read.items() if isinstance(image, Tensor)}
+    if not read:
         raise UserError(f"{files[rows[0]]} and all others like it can't be read: nothing can be labelled.")
-    return list(images), torch.stack(list(images.values()))
+    return list(read), torch.stack(list(read.values()))
 
 
 def _of_study(file: str, device: torch.device | str, pretrained: bool) -> Network:

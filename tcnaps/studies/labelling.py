@@ -44,8 +44,7 @@ def label_folder(options: argparse.Namespace) -> str:
     """Does what the command line asks and returns what there is to say about it.
 
     Raises:
-        UserError: an option or the folder is not as it should be, a class has no image that can be read, features are
-            missing, or a file to be sorted is there already.
+        UserError: an option, the folder or a file in it is not as it should be.
     """
     if not 0 <= options.abstain <= 1:
         raise UserError(f"--abstain {options.abstain:g}: a probability is between 0 and 1.")
@@ -59,6 +58,7 @@ def label_folder(options: argparse.Namespace) -> str:
     write_text(folder / "labels.csv", found.round({"probability": 4}).to_csv(index=False))
     write_text(folder / "contact-sheet.html", contact_sheet(folder, examples, found))
     lines = [f"Labelled {len(found)} images, from {len(examples)} examples of {examples['label'].nunique()} classes."]
+    (folder / "unreadable.csv").unlink(missing_ok=True)  # of an earlier call
     if unreadable:
         reasons = images.loc[list(unreadable), ["file"]].assign(reason=list(unreadable.values()))
         write_text(folder / "unreadable.csv", reasons.to_csv(index=False))
@@ -77,9 +77,8 @@ def _features(images: pd.DataFrame, options: argparse.Namespace) -> tuple[np.nda
     """Features of all images, and the numbers of those that can't be read, with the reasons."""
     if options.features is not None:
         return given_features(options.features, images["file"]), {}
-    codes = pd.factorize(images["label"])[0]  # -1 where there is no label
-    network = open_network(options.backbone, options.device)
-    return embed([options.folder / file for file in images["file"]], codes, network, options.device, options.workers)
+    files, codes = [options.folder / file for file in images["file"]], pd.factorize(images["label"])[0]
+    return embed(files, codes, open_network(options.backbone, options.device), options.device, options.workers)
 
 
 def find_images(folder: Path) -> pd.DataFrame:
@@ -100,10 +99,7 @@ def find_images(folder: Path) -> pd.DataFrame:
     images = pd.DataFrame(rows, columns=["file", "label"], dtype=object)
     for there, what in ((images["label"].isna(), "unlabelled/"), (images["label"].notna(), "for each class")):
         if not there.any():
-            raise UserError(
-                f"{folder} needs a folder {what}: put a few images of each class into a folder of its name, and all "
-                "those without a label into unlabelled/."
-            )
+            raise UserError(f"{folder} needs a folder {what}: a few images of each class, all others in unlabelled/.")
     return images
 
 
@@ -139,11 +135,10 @@ def classify(images: pd.DataFrame, features: np.ndarray, abstain: float | int = 
     own = images["label"].isna().to_numpy()
     probabilities, classes = estimator.label_distributions_[own], estimator.classes_
     order = (-probabilities).argsort(1, kind="stable")
-    best = probabilities.max(1)
-    runner_up = classes[order[:, 1]] if len(classes) > 1 else ""
-    found = {"file": images["file"][own], "label": classes[order[:, 0]], "probability": best, "runner_up": runner_up}
-    found = pd.DataFrame(found).reset_index(drop=True)
-    return found.assign(label=found["label"].where(best >= abstain, ""))
+    found = pd.DataFrame({"file": images["file"][own].to_list(), "label": classes[order[:, 0]]})
+    found["probability"] = probabilities.max(1)
+    found["runner_up"] = classes[order[:, 1]] if len(classes) > 1 else ""
+    return found.assign(label=found["label"].where(found["probability"] >= abstain, ""))
 
 
 def read_truth(file: Path) -> dict[str, str] | None:
@@ -194,12 +189,8 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("command", choices=["label"])
     add("folder", type=Path, help="subfolders are classes; unlabelled/ holds the images to be labelled")
-    add(
-        "--backbone",
-        default="torchvision:resnet18",
-        metavar="NAME",
-        help="study:FILE.yaml, torchvision:NAME (default: torchvision:resnet18) or timm:NAME",
-    )
+    networks = "study:FILE.yaml, torchvision:NAME (default: torchvision:resnet18) or timm:NAME"
+    add("--backbone", default="torchvision:resnet18", metavar="NAME", help=networks)
     add("--features", type=Path, metavar="FILE", help="an .npz with files and features, in place of a backbone")
     add("--abstain", type=float, default=0, metavar="P", help="leave the label empty where the probability is below P")
     add("--sort-into", type=Path, metavar="DIR", help="then move the images into DIR/<label>/")

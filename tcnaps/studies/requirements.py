@@ -43,10 +43,7 @@ def unmet_needs(study: Study, dataset: str, layouts: Mapping[str, SplitLayout | 
     for key, _, split, protocol in (need for need in needs_of(study) if need.dataset == dataset):
         if split not in layouts:
             there = ", ".join(layouts) or "none"
-            messages.append(
-                f"{key} uses the split '{split}' of '{dataset}', which has: {there}. "
-                "Change the dataset's splits, or take it from that list."
-            )
+            messages.append(f"{key} uses the split '{split}' of '{dataset}', which has: {there}.")
         elif protocol is not None:
             try:
                 check_protocol(layouts[split], protocol)

@@ -77,8 +77,7 @@ def load(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict]:
 def read_tensors(path: Path) -> object:
     """What torch.save wrote to a file, if that is tensors, numbers, strings and their containers. Nothing in it is run.
 
-    Raises:
-        Exception: of many kinds, where the file is damaged or holds more.
+    Damage, or anything else in the file, raises exceptions of many kinds.
     """
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as file:
@@ -90,8 +89,8 @@ def read_tensors(path: Path) -> object:
 def unusable(weights: dict[str, Tensor]) -> list[str]:
     """What no network can use: one sentence for each weight that is not finite or is a negative variance."""
     found = [f"{name} has values that are not finite" for name, value in weights.items() if not value.isfinite().all()]
-    variances = {name: value for name, value in weights.items() if name.endswith("running_var")}
-    return found + [f"{name} has negative variances" for name, value in variances.items() if (value < 0).any()]
+    negative = [name for name, value in weights.items() if name.endswith("running_var") and (value < 0).any()]
+    return found + [f"{name} has negative variances" for name in negative]
 
 
 def finished_log(path: Path, key: str) -> list[dict] | None:
@@ -104,13 +103,8 @@ def finished_log(path: Path, key: str) -> list[dict] | None:
 
 
 def load_backbone(study: Study) -> Backbone:
-    """The study's pretrained backbone, in evaluation mode.
-
-    Raises:
-        CheckpointError: the checkpoint is missing or damaged, or of another network.
-    """
-    path = backbone_file(study)
-    remedy = "Run notebooks/02-pretrain.ipynb for this study, or `make figures`."
+    """The study's pretrained backbone, in evaluation mode; errors are those of `load_model`."""
+    path, remedy = backbone_file(study), "Run notebooks/02-pretrain.ipynb for this study, or `make figures`."
     backbone = Backbone()
     _fill(backbone, load(path, remedy)[0], path, remedy)
     return backbone.eval()
@@ -127,9 +121,8 @@ def load_model(study: Study, training: str, device: torch.device | str = "cpu") 
     path = checkpoint_folder(study) / f"{training}.safetensors"
     remedy = f"Run notebooks/03-meta-train.ipynb with training = '{training}' for this study, or `make figures`."
     weights, settings = load(path, remedy)
-    backbone_path = backbone_file(study)
-    if settings.get("backbone") != file_digest(backbone_path):
-        raise CheckpointError(f"{path} was meta-trained on another backbone than {backbone_path}. {remedy}")
+    if settings.get("backbone") != file_digest(backbone_file(study)):
+        raise CheckpointError(f"{path} was meta-trained on another backbone than {backbone_file(study)}. {remedy}")
     backbone = {name: value for name, value in model.state_dict().items() if name.startswith("backbone.")}
     _fill(model, weights | backbone, path, remedy)
     return model.eval().to(device)
@@ -146,17 +139,10 @@ def new_model(study: Study, training: str) -> TransductiveCNAPS:
 
 
 def refuse_imported(study: Study, name: str) -> None:
-    """Refuses to train what the study imports.
-
-    Raises:
-        CheckpointError: the study's YAML names a file for this backbone or training.
-    """
+    """Raises CheckpointError where the study's YAML names a file for this backbone or training."""
     source = study.imported.get(name) or (name == "backbone" and next(iter(study.imported.values()), None))
     if source:  # a whole model's file holds its backbone too
-        raise CheckpointError(
-            f"Study '{study.name}' imports its {name} from {source}, so there is nothing to train. Run `python -m "
-            "tcnaps.training.released import --study ...`, or take it out of `imported` in the study's YAML."
-        )
+        raise CheckpointError(f"Study '{study.name}' imports its {name} from {source}: there is nothing to train.")
 
 
 def _digest(header: str, weights: dict[str, Tensor]) -> str:

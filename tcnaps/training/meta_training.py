@@ -49,10 +49,8 @@ def meta_training_steps(
         for episode in islice(episodes, settings.episodes_per_step):
             loss, accuracy = episode_loss(model, episode, study)
             if not loss.isfinite():
-                raise FloatingPointError(
-                    f"the loss of episode {episode.draw.index} ({episode.draw.dataset}) is {loss.item()}; "
-                    "lower meta_training.learning_rate"
-                )
+                where = f"episode {episode.draw.index} ({episode.draw.dataset})"
+                raise FloatingPointError(f"{where}: the loss is {loss.item()}; lower meta_training.learning_rate")
             (loss / settings.episodes_per_step + settings.film_penalty * model.film_generator.penalty()).backward()
             losses.append(loss.item() / (len(episode.query_labels) if settings.query_loss == "sum" else 1))
             accuracies.append(accuracy)
@@ -186,7 +184,7 @@ def summarise_validation(accuracies: dict[str, Float[np.ndarray, "n_episodes"]])
     """
     means = {f"valid_accuracy_{dataset}": float(values.mean()) for dataset, values in accuracies.items()}
     half_widths = [
-        stats.t.ppf(0.975, len(a) - 1) * stats.sem(a) if len(a) > 1 else math.nan for a in accuracies.values()
+        math.nan if len(a) < 2 else stats.t.ppf(0.975, len(a) - 1) * stats.sem(a) for a in accuracies.values()
     ]
     interval = float(np.linalg.norm(half_widths)) / len(half_widths)
     return {"valid_accuracy": float(np.mean(list(means.values()))), "valid_interval": interval, **means}

@@ -58,9 +58,8 @@ def pretraining_steps(
             logits = network(pixels).float()
         loss = F.cross_entropy(logits, labels)
         if not loss.isfinite():
-            raise FloatingPointError(
-                f"the loss of epoch {epoch + 1}, batch {batch + 1} is {loss.item()}; lower pretraining.learning_rate"
-            )
+            where = f"epoch {epoch + 1}, batch {batch + 1}"
+            raise FloatingPointError(f"{where}: the loss is {loss.item()}; lower pretraining.learning_rate")
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()
@@ -96,8 +95,9 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
         return pd.DataFrame(log)
     images = ImageTable(sources, settings.valid_fraction, study.backbone_seed)
     n_batches = images.n_batches(settings.batch_size)
-    torch.manual_seed(study.backbone_seed)
-    network = Classifier(images.n_classes, study.pixel_range).to(device)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(study.backbone_seed)
+        network = Classifier(images.n_classes, study.pixel_range).to(device)
     optimiser = torch.optim.SGD(
         network.parameters(), settings.learning_rate, settings.momentum, weight_decay=settings.weight_decay
     )
@@ -162,19 +162,12 @@ class ImageTable:
     """The images of several sources under one numbering, their labels, and which are held out."""
 
     def __init__(self, sources: list[ImageSource], valid_fraction: float, seed: int):
-        self.sources = sources
-        labels, held_out, n_classes = [], [], 0
-        generator = np.random.default_rng([seed, 1])
-        for source in sources:
-            labels.append(n_classes + np.arange(source.n_classes).repeat(source.class_sizes))
-            n_classes += source.n_classes
-            for size in source.class_sizes:
-                mask = np.zeros(size, dtype=bool)
-                mask[generator.permutation(size)[: round(valid_fraction * size)]] = True
-                held_out.append(mask)
-        self.labels, self.n_classes = np.concatenate(labels), n_classes
-        mask = np.concatenate(held_out)
-        self.train, self.valid = np.flatnonzero(~mask), np.flatnonzero(mask)
+        sizes = np.concatenate([source.class_sizes for source in sources])
+        generator, starts = np.random.default_rng([seed, 1]), np.cumsum(sizes) - sizes
+        held_out = [start + generator.permutation(n)[: round(valid_fraction * n)] for start, n in zip(starts, sizes)]
+        self.sources, self.n_classes, self.labels = sources, len(sizes), np.arange(len(sizes)).repeat(sizes)
+        self.valid = np.sort(np.concatenate(held_out))
+        self.train = np.setdiff1d(np.arange(len(self.labels)), self.valid)
 
     def n_batches(self, size: int) -> int:
         """Full batches per epoch.

@@ -10,7 +10,6 @@ import argparse
 import logging
 import re
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -59,6 +58,26 @@ CALLED = (
 )
 
 
+def download_released(name: str, folder: str | Path = "released", base: str = REPOSITORY) -> Path:
+    """Downloads one of `PUBLISHED` into a folder, unless a file of its name is there already.
+
+    The authors publish no checksums; `import_checkpoint` checks what it reads.
+
+    Raises:
+        CheckpointError: there is no such name, or the address (`base` and the file's path) can't be reached.
+    """
+    if name not in PUBLISHED:
+        raise CheckpointError(f"There is no released file '{name}'. Known: {', '.join(PUBLISHED)}.")
+    url, target = f"{base}/{PUBLISHED[name]}", Path(folder) / Path(PUBLISHED[name]).name
+    pooch.get_logger().setLevel(logging.WARNING)  # it would announce what the progress bar shows
+    downloader = pooch.HTTPDownloader(timeout=30, progressbar=sys.stderr.isatty())
+    try:
+        pooch.retrieve(url, None, target.name, target.parent, downloader=downloader)
+    except (OSError, ValueError) as error:  # of the network, the address or the disk
+        raise CheckpointError(f"{url} can't be downloaded to {target}: {error}. Try again.") from error
+    return target
+
+
 @dataclass(frozen=True)
 class ImportedCheckpoint:
     """The weights of one of the authors' files, checked and under this project's names.
@@ -76,44 +95,21 @@ class ImportedCheckpoint:
     origin: dict[str, str]
 
 
-def download_released(name: str, folder: str | Path = "released", base: str = REPOSITORY) -> Path:
-    """Downloads one of `PUBLISHED` into a folder, unless a file of its name is there already.
-
-    The authors publish no checksums; `import_checkpoint` checks what it reads.
-
-    Args:
-        base: address that the file's path is appended to.
-
-    Raises:
-        CheckpointError: there is no such name, or the address can't be reached.
-    """
-    if name not in PUBLISHED:
-        raise CheckpointError(f"There is no released file '{name}'. Known: {', '.join(PUBLISHED)}.")
-    url, target = f"{base}/{PUBLISHED[name]}", Path(folder) / Path(PUBLISHED[name]).name
-    pooch.get_logger().setLevel(logging.WARNING)  # it would announce what the progress bar shows
-    downloader = pooch.HTTPDownloader(timeout=30, progressbar=sys.stderr.isatty())
-    try:
-        pooch.retrieve(url, None, target.name, target.parent, downloader=downloader)
-    except (OSError, ValueError) as error:  # of the network, the address or the disk
-        raise CheckpointError(f"{url} can't be downloaded to {target}: {error}. Check both, then try again.") from error
-    return target
-
-
 def import_checkpoint(path: str | Path) -> ImportedCheckpoint:
     """Reads one of the authors' files without running anything that it may hold.
-
-    The classifier that a backbone was pretrained with is left out.
 
     Raises:
         CheckpointError: the file is missing, damaged or holds more than weights; or names, shapes or values are not
             those of the released models. The message names the file and the weights at fault, as the file calls them.
     """
     found = _named_weights(Path(path))
-    name = _name(found)
+    name, whole = "backbone", ("set_encoder.", "feature_extractor.", "feature_adaptation_network.")
+    if any(each.startswith(whole) for each in found):
+        name = "support_and_query" if any("sequential_encoder" in each for each in found) else "support"
+    else:  # the classifier that it was pretrained with is left out
+        found = {each: value for each, value in found.items() if not each.startswith("fc.")}
     entries = layout(name)
     found = {each: torch.tensor(0) for each in entries if each.endswith(COUNTER)} | found
-    if name == "backbone":
-        found = {each: value for each, value in found.items() if each not in ("fc.weight", "fc.bias")}
     problems = [f"{each} is missing" for each in entries.keys() - found.keys()]
     problems += [f"{each} is unknown" for each in found.keys() - entries.keys()]
     for each in entries.keys() & found.keys():
@@ -129,13 +125,6 @@ def import_checkpoint(path: str | Path) -> ImportedCheckpoint:
     inside = [each for each in weights if name == "backbone" or each.startswith("backbone.")]
     backbone = {each.removeprefix("backbone."): weights.pop(each) for each in inside}
     return ImportedCheckpoint(name, backbone, weights, {"file": Path(path).name, "sha256": file_digest(path)})
-
-
-def _name(found: Iterable[str]) -> str:
-    if any(each.startswith("set_encoder.sequential_encoder.") for each in found):
-        return "support_and_query"
-    whole = "set_encoder.", "feature_extractor.", "feature_adaptation_network."
-    return "support" if any(each.startswith(whole) for each in found) else "backbone"
 
 
 @cache
@@ -157,7 +146,7 @@ def layout(name: str) -> dict[str, tuple[str, Tensor]]:
 def _named_weights(path: Path) -> dict[str, object]:
     """The file's dictionary of weights, without the prefix that DataParallel gives to all names."""
     if not path.is_file():
-        raise CheckpointError(f"There is no file {path}. `python -m tcnaps.training.released download` fetches some.")
+        raise CheckpointError(f"There is no file {path}. docs/fidelity.md says how to download the authors'.")
     try:
         content = read_tensors(path)
         for key in ("state_dict", "resnet_dict"):  # the latter for mini-, tiered-ImageNet and FETI
@@ -185,10 +174,7 @@ def import_into_study(file: str | Path | ImportedCheckpoint, study: Study) -> li
     """
     imported = file if isinstance(file, ImportedCheckpoint) else import_checkpoint(file)
     if imported.name == "support_and_query" and study.task_encoder.lstm_layers != LSTM_LAYERS:
-        raise CheckpointError(
-            f"The LSTM of {imported.origin['file']} has {LSTM_LAYERS} layers, that of study '{study.name}' "
-            f"{study.task_encoder.lstm_layers}. Set `preset: released` in the study."
-        )
+        raise CheckpointError(f"The released LSTM has {LSTM_LAYERS} layers: set `preset: released` in the study.")
     backbone_path = checkpoint_folder(study) / "backbone.safetensors"
     training_path = backbone_path.with_name(f"{imported.name}.safetensors")
     header, written = {"study": study.name, "seed": study.seed, "imported": imported.origin}, []
@@ -244,7 +230,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         if options.command == "download":
-            print(download_released(options.name, options.folder))
+            path = download_released(options.name, options.folder)
+            print(f"{path}: SHA-256 {file_digest(path)}")
             return 0
         study = load_study(options.study)
         written = import_into_study(options.file, study) if options.file else import_all(study)

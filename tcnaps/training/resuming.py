@@ -35,9 +35,8 @@ class Resumable:
                 state = read_tensors(self.path)
                 key, progress, parts = state["key"], state["progress"], state["parts"]
             except Exception as error:  # damage shows in many ways
-                raise CheckpointError(
-                    f"{self.path} is damaged ({error}). Delete it to train from the beginning."
-                ) from error
+                remedy = "Delete it to train from the beginning."
+                raise CheckpointError(f"{self.path} is damaged ({error}). {remedy}") from error
             if key == self.key:
                 self.progress.update(progress)
                 for name, part in self.parts.items():

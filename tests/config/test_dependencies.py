@@ -110,8 +110,3 @@ def test_code_makes_stale_what_runs_it(package):
     assert changed("method/backbone") == set(OF_JOBS)
     assert changed("config/networks") == {"meta_training", "evaluation"}
     assert changed("evaluation/evaluate") == {"evaluation"}
-
-
-def test_an_unknown_job_is_refused():
-    with pytest.raises(ValueError, match="there is no job 'training'; jobs are pretraining, meta_training"):
-        dependencies(small_study(), "training")

@@ -80,7 +80,7 @@ WRONG = [
     # values that contradict each other
     (("evaluations", "5-way", "datasets"), ["digit"], r"5-way\.datasets: 'digit' .*did you mean 'digits'"),
     (("pretraining", "datasets"), [], r"pretraining\.datasets is empty.*glyphs"),
-    (("pretraining", "datasets"), ["digits"], r"pretraining\.datasets: 'digits' is out-of-domain"),
+    (("pretraining", "datasets"), ["digits"], r"pretraining\.datasets: 'digits' must not be trained on"),
     (("trainings",), ["support"], r"evaluations\.5-way\.trainings: 'support_and_query' is not among .*support"),
     (("refinement", "maximum_steps"), 11, r"maximum_steps 11 exceeds recorded_steps 10"),
     (("meta_training", "protocol"), {"kind": "variable", "maximum_way": 4}, r"maximum_way 4 is below minimum_way 5"),
