@@ -1,7 +1,6 @@
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -9,12 +8,13 @@ from pathlib import Path
 
 import psutil
 import pytest
+from filelock import FileLock
 from notebook_files import cell, write_notebook
 
 import tcnaps
 from tcnaps.studies import batch
-from tcnaps.studies.batch import NotebookFailed, main, notebook_parameters, run_notebook
-from tcnaps.studies.run import BatchError, _lock
+from tcnaps.studies.batch import NotebookFailed, main, run_notebook
+from tcnaps.studies.run import BatchError
 
 ROOT = Path(tcnaps.__file__).parents[1]
 STUDY = (ROOT / "configs" / "miniature.yaml").read_text()
@@ -32,48 +32,33 @@ def notebook(tmp_path):
     )
 
 
-# ---- parameters
-
-
-def test_an_unknown_parameter_is_an_error_before_anything_runs(notebook, tmp_path, capsys):
-    defaults = {"episodes": 3, "training": "support_and_query", "scales": [0.5, 1.0], "rate": 0.1}
-    assert notebook_parameters(notebook) == defaults
+def test_what_is_asked_for_wrongly_is_an_error_before_anything_runs(notebook, tmp_path, capsys):
+    output = tmp_path / "out.ipynb"
     with pytest.raises(BatchError, match=r"no parameter 'epsiodes'; did you mean 'episodes'\?"):
-        run_notebook(notebook, tmp_path / "out.ipynb", {"epsiodes": 1})
-    assert main(["notebook", str(notebook), str(tmp_path / "out.ipynb"), "-p", "xyzzy", "1"]) == 2
-    error = capsys.readouterr().err
-    assert "no parameter 'xyzzy'; known: episodes, training, scales, rate" in error
-    assert not (tmp_path / "out.ipynb").exists()
-
-
-@pytest.mark.parametrize("tags", [(), ("parameters", "parameters")], ids=["none", "two"])
-def test_exactly_one_cell_holds_the_parameters(tmp_path, tags):
-    path = write_notebook(tmp_path / "n.ipynb", cell("x = 1", *tags[:1]), cell("y = 2", *tags[1:]))
-    with pytest.raises(BatchError, match="n.ipynb has (no|2) code cells tagged 'parameters' and needs"):
-        run_notebook(path, tmp_path / "out.ipynb", {})
-
-
-def test_the_executed_notebook_must_not_replace_its_source(notebook):
+        run_notebook(notebook, output, {"epsiodes": 1})
     with pytest.raises(BatchError, match="is the notebook itself"):
         run_notebook(notebook, notebook, {})
+    for tags, count in (([], "no"), (["parameters"], "2")):
+        path = write_notebook(tmp_path / "n.ipynb", cell("x = 1", *tags), cell("y = 2", *tags))
+        with pytest.raises(BatchError, match=f"n.ipynb has {count} code cells tagged 'parameters' and needs"):
+            run_notebook(path, output, {})
+    assert main(["notebook", str(notebook), str(output), "-p", "xyzzy", "1"]) == 2
+    assert "no parameter 'xyzzy'; known: episodes, training, scales, rate" in capsys.readouterr().err
+    assert not output.exists()
 
 
 def test_values_of_the_command_line_follow_the_defaults(tmp_path, monkeypatch, capsys):
-    code = "count = 3\ntraining = 'x'\nrate = 0.1\nscales = [0.5]\nways = (5,)\nnothing = None\nother = ''"
+    code = "count: int = 3\ntraining = 'x'\nrate = 0.1\nscales = [0.5]\nnothing = None\ncomputed = 1 + f(3)"
     path = str(write_notebook(tmp_path / "n.ipynb", cell(code, "parameters")))
-    given = {"count": "7", "training": "null", "rate": "2", "scales": "[1, 2]", "ways": "[1]", "nothing": "text"}
-    given |= {"other": '"support"'}
+    given = {"count": "7", "training": "null", "rate": "2", "scales": "[1, 2]", "nothing": "text", "computed": "5"}
     values = []
     monkeypatch.setattr(batch, "run_notebook", lambda notebook, output, read, progress: values.append(read))
     assert main(["notebook", path, "out.ipynb", *(text for pair in given.items() for text in ("-p", *pair))]) == 0
-    read = {"count": 7, "training": "null", "rate": 2.0, "scales": [1, 2], "ways": [1], "nothing": "text"}
-    assert values == [read | {"other": "support"}] and isinstance(values[0]["rate"], float)
+    read = {"count": 7, "training": "null", "rate": 2.0, "scales": [1, 2], "nothing": "text", "computed": 5}
+    assert values == [read] and isinstance(values[0]["rate"], float)
     for name, text, kind in (("count", "many", "int"), ("count", "true", "int"), ("scales", "1", "list")):
         assert main(["notebook", path, "out.ipynb", "-p", name, text]) == 2
         assert f"'{name}' must be {kind}" in capsys.readouterr().err
-
-
-# ---- execution
 
 
 def test_a_notebook_runs_in_its_folder_with_its_parameters(notebook, tmp_path, monkeypatch):
@@ -130,46 +115,37 @@ def alive(process):
         return False
 
 
-# ---- studies
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project's root with the miniature's study, in which nothing may be started."""
+    (tmp_path / "Snakefile").write_text("raise SystemExit('started')")
+    (tmp_path / "study.yaml").write_text(STUDY)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.mark.parametrize(
     ("study", "options", "message"),
     [
         ("nmae: x", (), "nmae: there is no such key; did you mean 'name'?"),
-        (STUDY, ("--device", "gpu"), "There is no device 'gpu': name cpu, cuda, or cuda:1"),
-        (STUDY, ("--device", "cuda:99"), "GPUs here, so there is no 'cuda:99'"),
-        (STUDY, ("--workers", "-1"), "There can't be -1 workers"),
+        (STUDY, ("--device", "gpu"), "There is no device 'gpu' here; PyTorch finds cpu"),
+        (STUDY, ("--device", "cuda:99"), "There is no device 'cuda:99' here"),
     ],
 )
-def test_what_is_wrong_is_an_error_before_anything_is_started(tmp_path, monkeypatch, capsys, study, options, message):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "Snakefile").write_text("raise SystemExit('started')")
-    (tmp_path / "study.yaml").write_text(study)
+def test_what_is_wrong_is_an_error_before_anything_is_started(project, capsys, study, options, message):
+    (project / "study.yaml").write_text(study)
     assert main(["study", "study.yaml", *options]) == 2
     error = capsys.readouterr().err
     assert message in error and "started" not in error
-    assert not (tmp_path / "results").exists()
+    assert not (project / "results").exists()
 
 
-def test_one_run_of_a_study_at_a_time_and_a_second_waits_for_one_that_is_ending(tmp_path, monkeypatch):
-    code = (
-        "import sys, time; from pathlib import Path; from tcnaps.studies.run import _lock\n"
-        "with _lock(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
-    )
-    command = [sys.executable, "-c", code, tmp_path / "mine"]
-    with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout.readline() == b"held\n"
-        monkeypatch.setattr("tcnaps.studies.run.LOCK_PATIENCE", 0.3)
-        with pytest.raises(BatchError, match=f"'mine' is already being run, by process {holder.pid}"):
-            with _lock(tmp_path / "mine"):
-                pass
-        with _lock(tmp_path / "another"):
-            pass
-        monkeypatch.undo()
-        holder.send_signal(signal.SIGKILL)
-        with _lock(tmp_path / "mine"):
-            pass
+def test_one_run_of_a_study_at_a_time(project, monkeypatch, capsys):
+    monkeypatch.setattr("tcnaps.studies.run.LOCK_PATIENCE", 0.3)
+    (project / "results" / "miniature").mkdir(parents=True)
+    with FileLock(project / "results" / "miniature" / ".lock"):
+        assert main(["study", "study.yaml"]) == 2
+    assert "Study 'miniature' is already being run by another process" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("failures", "works"), [(2, True), (3, False)])
