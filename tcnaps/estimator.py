@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import count
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Bool, Float
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -104,7 +105,11 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         codes = self._encode(y[labelled])
         features = _tensor(X)
         spread = total_variance(features)
-        self.identity_weight_ = self._identity_weight(float(spread))
+        self.identity_weight_ = self.identity_weight
+        if self.identity_weight == "auto":
+            self.identity_weight_ = IDENTITY_SHARE * float(spread) or 1.0  # where all rows are the same, any will do
+        elif isinstance(self.identity_weight, str):
+            raise ValueError(f"identity_weight is {self.identity_weight!r}; it must be a number above 0, or 'auto'")
         head = self._head()
         features, shots = in_working_precision(features, spread, head), np.bincount(codes).tolist()
         own = one_hot(torch.from_numpy(codes), len(shots), features)
@@ -133,11 +138,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         blocks = zip(*(part.split(max(1, COVARIANCES_AT_ONCE // means.shape[1] ** 2)) for part in (means, covariances)))
         found = [dense_squared_distances(points, *of_block) for of_block in blocks]
         distances, log_determinants = (torch.cat(parts, dim=-1) for parts in zip(*found))
-        return (
-            (logits_of(distances, log_determinants, self.scale_, self._head()) + self._log_prior(points))
-            .softmax(1)
-            .numpy()
-        )
+        logits = logits_of(distances, log_determinants, self.scale_, self._head())
+        return (logits + self._log_prior(points)).softmax(1).numpy()
 
     def _encode(self, labels: np.ndarray) -> np.ndarray:
         """Sets `classes_` and returns each label's place in it."""
@@ -153,13 +155,6 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
 
     def _head(self) -> Head:
         return Head(scale=self.scale, log_determinant=self.log_determinant, identity_weight=self.identity_weight_)
-
-    def _identity_weight(self, spread: float) -> float:
-        if self.identity_weight == "auto":
-            return IDENTITY_SHARE * spread or 1.0  # where all rows are the same, any will do
-        if isinstance(self.identity_weight, str):
-            raise ValueError(f"identity_weight is {self.identity_weight!r}; it must be a number above 0, or 'auto'")
-        return self.identity_weight
 
     def _log_prior(self, like: Tensor) -> Float[Tensor, "way"]:
         way = len(self.classes_)
@@ -228,8 +223,6 @@ def _with_none(y: object) -> np.ndarray | None:
     """y as an array, with None in place of pandas' missing values where it holds objects."""
     if y is None or np.asarray(y).dtype != object:
         return y if y is None else np.asarray(y)
-    import pandas as pd
-
     return np.where(pd.isna(np.asarray(y)), None, np.asarray(y))
 
 

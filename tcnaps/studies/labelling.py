@@ -107,22 +107,17 @@ def given_features(file: Path, names: pd.Series) -> np.ndarray:
     """Features of the named images from an .npz with `files`, relative to the folder, and `features`, a row for each.
 
     Raises:
-        UserError: the file can't be read, lacks an array or an image, or has features that are no matrix of numbers.
+        UserError: the file is no such .npz, or lacks an image's features, or they are not finite.
     """
     try:
         with np.load(file) as arrays:
-            rows = pd.Series(np.arange(len(arrays["files"])), index=arrays["files"].astype(str))
-            features = arrays["features"].astype(np.float32)
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{file} must be an .npz with the arrays 'files' and 'features': {error}") from error
-    if features.ndim != 2 or len(features) != len(rows) or rows.index.has_duplicates:
-        raise UserError(f"{file}: features of shape {features.shape} must be one row for each of {len(rows)} files.")
-    if missing := [name for name in names if name not in rows.index]:
-        raise UserError(f"{file} has no features of {some(missing)}; its first file is '{rows.index[0]}'.")
-    features = features[rows[names]]
-    if not np.isfinite(features).all():
-        raise UserError(f"{file}: features of {some(names[~np.isfinite(features).all(1)])} are not finite.")
-    return features
+            features = pd.DataFrame(arrays["features"].astype(np.float32), arrays["files"].astype(str))
+            found = features.reindex(names).to_numpy()
+    except Exception as error:  # damage shows in many ways
+        raise UserError(f"{file} must be an .npz with 'files' and one row of 'features' for each: {error}") from error
+    if not (usable := np.isfinite(found).all(1)).all():
+        raise UserError(f"{file}: features of {some(names[~usable])} are missing or not finite.")
+    return found
 
 
 def classify(images: pd.DataFrame, features: np.ndarray, abstain: float | int = 0) -> pd.DataFrame:

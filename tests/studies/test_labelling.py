@@ -187,7 +187,7 @@ def test_missing_weights_are_named(monkeypatch):
         (lambda folder: (folder / "truth.csv").write_text("image,label\n"), [], "the columns file and label"),
         (shutil.rmtree, [], "There is no folder"),
         (lambda folder: None, ["--abstain", "60"], "between 0 and 1"),
-        (lambda folder: None, ["--features", "none.npz"], "none.npz must be an .npz with the arrays"),
+        (lambda folder: None, ["--features", "none.npz"], "none.npz must be an .npz with 'files'"),
     ],
 )
 def test_what_is_not_as_it_should_be_is_named(folder, features, capsys, change, options, message):
@@ -200,9 +200,10 @@ def test_what_is_not_as_it_should_be_is_named(folder, features, capsys, change, 
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda files, found: (files[1:], found[1:]), "has no features of 'ash/0.png'"),
-        (lambda files, found: (files, found[:, 0]), "one row for each of 30 files"),
-        (lambda files, found: (files, np.where(found == found.max(), np.nan, found)), "are not finite"),
+        (lambda files, found: (files[1:], found[1:]), "features of 'ash/0.png' are missing"),
+        (lambda files, found: (files, found[1:]), "one row of 'features' for each"),
+        (lambda files, found: (files[[0, *range(29)]], found), "one row of 'features' for each"),
+        (lambda files, found: (files, np.where(found == found.max(), np.nan, found)), "are missing or not finite"),
     ],
 )
 def test_features_that_do_not_fit(folder, features, change, message, capsys):
