@@ -12,7 +12,7 @@ from tcnaps.config.study import Study
 from tcnaps.method.variants import TRAININGS
 
 # Rooms and modules that change no weight and no prediction. They read the YAML, fetch pixels (whose digests count
-# instead), draw, or run the others. `tcnaps.config.networks` is counted where networks are built.
+# instead), draw, or run the others.
 WITHOUT_RESULT = (
     "tcnaps.config",
     "tcnaps.datasets",
@@ -48,7 +48,7 @@ def dependencies(study: Study, job: str, training: str = "", evaluation: str = "
     values = study.model_dump(mode="json")
     found = {"job": job, **{name: values[name] for name in sections}}
     if module is not None:
-        found["code"] = code_fingerprint([PACKAGE / module, *_building_networks(found)], WITHOUT_RESULT)
+        found["code"] = code_fingerprint([PACKAGE / module], WITHOUT_RESULT)
     if training:
         found["training"] = training
     if job == "pretraining":
@@ -81,9 +81,4 @@ def notebook_key(notebook: str | Path, jobs: list[dict], more: object = None) ->
     """
     draws = not any("code" in job for job in jobs)
     without = [name for name in WITHOUT_RESULT if not (draws and name == "tcnaps.figures")]
-    modules = [module for job in jobs for module in _building_networks(job)]
-    return digest_of([code_fingerprint([notebook, *modules], without), jobs, more])
-
-
-def _building_networks(found: dict) -> list[Path]:
-    return [PACKAGE / "config" / "networks.py"] if "clustering" in found else []
+    return digest_of([code_fingerprint([notebook], without), jobs, more])

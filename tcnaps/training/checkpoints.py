@@ -13,10 +13,10 @@ from torch import Tensor
 
 from tcnaps.config import Study
 from tcnaps.config.errors import UserError
-from tcnaps.config.networks import model_settings
 from tcnaps.config.storage import file_digest, replacing
 from tcnaps.method.backbone import Backbone
 from tcnaps.method.model import TransductiveCNAPS
+from tcnaps.training.networks import model_settings
 
 WITHOUT_DIGEST, FORMAT = 1, 2  # formats of the header; files of the first can still be read
 

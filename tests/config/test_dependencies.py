@@ -108,5 +108,5 @@ def test_code_makes_stale_what_runs_it(package):
     for name in ("datasets/__init__", "episodes/loading", "figures/style", "studies/run", "config/settings"):
         assert changed(name) == set(), name
     assert changed("method/backbone") == set(OF_JOBS)
-    assert changed("config/networks") == {"meta_training", "evaluation"}
+    assert changed("training/networks") == set(OF_JOBS)
     assert changed("evaluation/evaluate") == {"evaluation"}

@@ -293,7 +293,6 @@ def test_nothing_here_imports_torch():
     modules = [
         "tcnaps.config",
         "tcnaps.config.dependencies",
-        "tcnaps.config.networks",
         "tcnaps.evaluation.recall",
         "tcnaps.evaluation.result_files",
         "tcnaps.evaluation.statistics",

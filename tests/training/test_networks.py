@@ -4,8 +4,8 @@ import pytest
 import torch
 from small_study import small_study
 
-from tcnaps.config.networks import head_of, model_settings
 from tcnaps.method.variants import TRAININGS
+from tcnaps.training.networks import head_of, model_settings
 
 
 @pytest.mark.parametrize("training", TRAININGS)

@@ -1,15 +1,14 @@
 """What a study says of the networks and the clustering, in the words of `tcnaps.method`."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+import torch
+
+from tcnaps.config import Study
 from tcnaps.config.settings import Clustering
-from tcnaps.config.study import Study
 from tcnaps.method.head import Head
+from tcnaps.method.model import ModelSettings
 from tcnaps.method.variants import TRAININGS
-
-if TYPE_CHECKING:
-    from tcnaps.method.model import ModelSettings
 
 
 def head_of(training: str, clustering: Clustering = Clustering()) -> Head:
@@ -27,12 +26,8 @@ def head_of(training: str, clustering: Clustering = Clustering()) -> Head:
     )
 
 
-def model_settings(study: Study, training: str) -> "ModelSettings":
+def model_settings(study: Study, training: str) -> ModelSettings:
     """How one training of a study computes."""
-    import torch  # here, so that tables and figures start without it
-
-    from tcnaps.method.model import ModelSettings
-
     return ModelSettings(
         head=head_of(training, study.clustering),
         lstm_layers=study.task_encoder.lstm_layers,
