@@ -3,17 +3,8 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from pydantic_core import PydanticCustomError
 
 from tcnaps.config.errors import nearest
@@ -22,15 +13,11 @@ PROCESSOR = Path("/proc/cpuinfo")
 
 
 def _for_this_machine(precision: str) -> str:
-    return precision if precision != "auto" else "bfloat16" if computes_bfloat16() else "float32"
-
-
-def computes_bfloat16() -> bool:
-    """Whether the processor says that it has instructions for bfloat16; without them it is slower than float32."""
-    try:
-        return bool({"avx512_bf16", "amx_bf16", "bf16"} & set(PROCESSOR.read_text().split()))
-    except OSError:  # no Linux
-        return False
+    """Of `auto`, what suits this machine: without instructions for bfloat16, that is slower than float32."""
+    if precision != "auto":
+        return precision
+    flags = PROCESSOR.read_text().split() if PROCESSOR.exists() else ()  # no Linux: float32
+    return "bfloat16" if {"avx512_bf16", "amx_bf16", "bf16"} & set(flags) else "float32"
 
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]  # names become names of files

@@ -68,20 +68,14 @@ def _execute(notebook: Path, output: Path, parameters: dict, progress: bool, att
     try:
         papermill.execute_notebook(notebook, output, parameters, cwd=place, progress_bar=progress, **options)
     except papermill.PapermillExecutionError as error:
-        line = next((line.strip() for line in error.source.splitlines() if line.strip()), "")
-        raise NotebookFailed(
-            f"{notebook} failed in cell [{error.exec_count}], which begins '{line}':\n"
-            f"  {error.ename}: {error.evalue}\n"
-            f"The executed notebook, with the traceback: {output}"
-        ) from error
+        what = f"{notebook} failed in cell [{error.exec_count}]: {error.ename}: {error.evalue}"
+        raise NotebookFailed(f"{what}\nThe executed notebook, with the traceback: {output}") from error
     except (DeadKernelError, RuntimeError) as error:
         # Two kernels that start at the same moment may choose the same port. Nothing has been executed then.
         if "before replying" in str(error) and attempts > 1:
             return _execute(notebook, output, parameters, progress, attempts - 1)
-        raise NotebookFailed(
-            f"{notebook}: the kernel died ({error}). Often the machine ran out of memory.\n"
-            f"The notebook as far as it was executed: {output}"
-        ) from error
+        what = f"{notebook}: the kernel died ({error}). Often the machine ran out of memory."
+        raise NotebookFailed(f"{what}\nThe notebook as far as it was executed: {output}") from error
 
 
 def notebook_parameters(notebook: str | Path) -> dict[str, object]:

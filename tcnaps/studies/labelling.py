@@ -27,16 +27,13 @@ UNLABELLED = ("unlabelled", "unlabeled")  # names of the folder of images withou
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Status 1: the folder, the network or an option is at fault; 130: interrupted."""
+    """Status 1: the folder, the network or an option is at fault."""
     options = _parser().parse_args(arguments)
     try:
         print(label_folder(options))
     except UserError as error:
         print(error, file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("Interrupted.", file=sys.stderr)
-        return 130
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -12,35 +11,32 @@ from tcnaps.datasets.image_source import ImageSource
 from tcnaps.datasets.preparing import SplitLayout
 from tcnaps.episodes.sampling import describe_episode
 
-
-class Need(NamedTuple):
-    """A split that a study uses; `key` is the section that asks for it, `protocol` draws its episodes."""
-
-    key: str
-    dataset: str
-    split: str
-    protocol: FixedProtocol | VariableProtocol | None = None
+Need = tuple[str, str, str, FixedProtocol | VariableProtocol | None]
 
 
 def needs_of(study: Study) -> list[Need]:
-    """Every split that a study uses, for training, validation and testing. Imported weights need no training."""
-    needs = []
+    """Every split that a study uses, for training, validation and testing. Imported weights need no training.
+
+    Returns:
+        Of each the section that asks for it, the dataset, the split, and the protocol that its episodes are drawn by.
+    """
+    needs: list[Need] = []
     if not study.imported:
-        needs += [Need("pretraining", name, "train") for name in study.pretraining.datasets]
+        needs += [("pretraining", name, "train", None) for name in study.pretraining.datasets]
     if set(study.trainings) - set(study.imported):
         training = study.meta_training
         validation = training.validation_protocol or training.protocol
-        needs += [Need("meta_training", name, "train", training.protocol) for name in training.datasets]
-        needs += [Need("meta_training", name, "valid", validation) for name in training.validation_datasets]
+        needs += [("meta_training", name, "train", training.protocol) for name in training.datasets]
+        needs += [("meta_training", name, "valid", validation) for name in training.validation_datasets]
     for key, evaluation in study.evaluations.items():
-        needs += [Need(f"evaluations.{key}", name, "test", evaluation.protocol) for name in evaluation.datasets]
+        needs += [(f"evaluations.{key}", name, "test", evaluation.protocol) for name in evaluation.datasets]
     return needs
 
 
 def unmet_needs(study: Study, dataset: str, layouts: Mapping[str, SplitLayout | ImageSource]) -> list[str]:
     """Why a study can't use a dataset of these splits as it asks to: a message for each need that is not met."""
     messages = []
-    for key, _, split, protocol in (need for need in needs_of(study) if need.dataset == dataset):
+    for key, _, split, protocol in (need for need in needs_of(study) if need[1] == dataset):
         if split not in layouts:
             there = ", ".join(layouts) or "none"
             messages.append(f"{key} uses the split '{split}' of '{dataset}', which has: {there}.")

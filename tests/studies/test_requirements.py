@@ -11,7 +11,7 @@ from tcnaps.config import FixedProtocol, UserError, VariableProtocol
 from tcnaps.datasets.preparing import SplitLayout
 from tcnaps.episodes.sampling import describe_episode
 from tcnaps.studies import requirements
-from tcnaps.studies.requirements import Need, check_protocol, needs_of, open_usable, unmet_needs
+from tcnaps.studies.requirements import check_protocol, needs_of, open_usable, unmet_needs
 
 
 def layout(*sizes, **hierarchy):
@@ -25,21 +25,21 @@ FIXED = {"kind": "fixed", "way": 3, "shot": 2, "queries_per_class": 3}
 def test_a_study_needs_what_its_sections_name():
     study = small_study()
     found = needs_of(study)
-    assert Need("pretraining", "blobs", "train") in found
-    assert Need("meta_training", "blobs", "valid", study.meta_training.protocol) in found
-    assert Need("evaluations.variable", "others", "test", study.evaluations["variable"].protocol) in found
+    assert ("pretraining", "blobs", "train", None) in found
+    assert ("meta_training", "blobs", "valid", study.meta_training.protocol) in found
+    assert ("evaluations.variable", "others", "test", study.evaluations["variable"].protocol) in found
     assert len(found) == 1 + 2 + 3
     own = small_study(meta_training={**study.meta_training.model_dump(mode="json"), "validation_protocol": FIXED})
-    protocols = {need.split: need.protocol for need in needs_of(own) if need.key == "meta_training"}
+    protocols = {split: protocol for key, _, split, protocol in needs_of(own) if key == "meta_training"}
     assert protocols == {"train": study.meta_training.protocol, "valid": FixedProtocol(**FIXED)}
 
 
 def test_imported_weights_need_no_training_data():
     trainings = ["support", "support_and_query"]
     imported = {"backbone": "b.pt", "support": "s.pt", "support_and_query": "f.pt"}
-    assert {need.split for need in needs_of(small_study(trainings=trainings, imported=imported))} == {"test"}
+    assert {split for _, _, split, _ in needs_of(small_study(trainings=trainings, imported=imported))} == {"test"}
     found = needs_of(small_study(trainings=trainings, imported={"support_and_query": "f.pt"}))
-    assert {need.key for need in found if need.split == "train"} == {"meta_training"}
+    assert {key for key, _, split, _ in found if split == "train"} == {"meta_training"}
 
 
 def test_what_is_wanting_is_named_with_the_key_that_asks_for_it():
