@@ -10,6 +10,7 @@ from filelock import FileLock, Timeout
 
 from tcnaps.config import Study, UserError, load_study, project_root
 from tcnaps.config.study import study_file
+from tcnaps.evaluation.result_files import incomplete_evaluations
 from tcnaps.studies import data
 
 # No lock of Snakemake's: it outlives a killed run and must be removed by hand. The system frees ours.
@@ -50,8 +51,6 @@ def run_study(
     name = str(file.relative_to(root) if file.is_relative_to(root) else file)
     settings = [f"study={name}", f"device={device}", f"workers={workers}"]
     options = [*snakemake, "--config", *settings, "--cores", str(cores), *OPTIONS]
-    from tcnaps.evaluation.result_files import incomplete_evaluations  # pandas: not needed to refuse a wrong study
-
     if dry_run:
         status = _snakemake([*options, "--dry-run"])
         print("", *incomplete_evaluations(study).values(), "\nData:", sep="\n", flush=True)
