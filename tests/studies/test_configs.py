@@ -10,7 +10,7 @@ import yaml
 from file_readers import encoded
 from pydantic import TypeAdapter
 
-from tcnaps.config import Study, load_study
+from tcnaps.config import FixedProtocol, Study, load_study
 from tcnaps.config.settings import AnyDataset, Dataset
 from tcnaps.datasets import __main__, open_splits
 from tcnaps.figures.tables import PAPER_NAMES
@@ -56,10 +56,7 @@ def test_without_data_a_list_says_what_is_missing_and_where_it_looked(name, tmp_
     assert not (tmp_path / "data").exists()
     of_files = {key: dataset for key, dataset in study_of(name).datasets.items() if dataset.source != "miniature"}
     for key, dataset in of_files.items():
-        missing = f"missing: Dataset '{key}': there is no {tmp_path / dataset.path}"
-        assert (
-            f"{key}: {dataset.source}, {tmp_path / dataset.path}\n  not prepared: nothing is there\n  {missing}" in said
-        )
+        assert f"missing: Dataset '{key}': there is no {tmp_path / dataset.path}" in said
 
 
 # The paper's numbers: appendix A of arXiv 2006.12245
@@ -113,11 +110,7 @@ def test_mini_and_tiered_imagenet_are_as_in_the_paper(name):
     assert study.trainings == ("support", "support_and_query")
     for way, shot in itertools.product((5, 10), (1, 5)):
         evaluation = study.evaluations[f"{way}-way-{shot}-shot"]
-        assert (evaluation.protocol.way, evaluation.protocol.shot, evaluation.protocol.queries_per_class) == (
-            way,
-            shot,
-            10,
-        )
+        assert evaluation.protocol == FixedProtocol(way=way, shot=shot, queries_per_class=10)
         assert (evaluation.datasets, evaluation.trainings) == ((benchmark,), ("support", "support_and_query"))
 
 
