@@ -4,30 +4,26 @@ from pathlib import Path
 
 from tcnaps.config import settings, study as config
 from tcnaps.datasets.image_source import SPLITS, DatasetError, ImageSource
-from tcnaps.datasets.preparing import Preparation, ensure_prepared, open_prepared
+from tcnaps.datasets.preparing import Preparation, ensure_prepared
 
 __all__ = ["SPLITS", "DatasetError", "ImageSource", "open_source", "open_split", "open_splits", "preparation"]
 
 
 def preparation(
-    name: str,
-    dataset: settings.AnyDataset,
-    image_size: int,
-    decoding: settings.Decoding = settings.Decoding(),
-    processes: int | None = None,
+    name: str, dataset: settings.AnyDataset, image_size: int, decoding: settings.Decoding = settings.Decoding()
 ) -> Preparation:
-    """How a study's dataset is made; `processes` decode files, by default one per core, fewer for few images.
+    """How a study's dataset is made.
 
     Raises:
-        DatasetError: its source has no dataset of this name, or can't make images of this size.
+        DatasetError: its source has no dataset of this name, or can't use the section's keys.
     """
-    if not isinstance(dataset, settings.Miniature):
-        from tcnaps.datasets import files  # image libraries
+    if isinstance(dataset, settings.Miniature):
+        from tcnaps.datasets import miniature  # fonts
 
-        return files.preparation(name, dataset, image_size, decoding, processes)
-    from tcnaps.datasets import miniature  # fonts
+        return miniature.preparation(name, image_size)
+    from tcnaps.datasets import files, readers  # image libraries
 
-    return miniature.preparation(name, image_size)
+    return files.preparation(name, dataset, readers.open_files(name, dataset), image_size, decoding)
 
 
 def open_source(
@@ -50,7 +46,10 @@ def open_source(
             what is missing and how to get it.
         ImportError: an optional package that decoding needs is missing.
     """
-    return open_prepared(preparation(name, dataset, image_size, decoding), config.project_root() / folder, split)
+    splits = ensure_prepared(preparation(name, dataset, image_size, decoding), config.project_root() / folder).splits
+    if split not in splits:
+        raise DatasetError(f"Dataset '{name}' has no split '{split}'; it has: {', '.join(splits)}.")
+    return splits[split]
 
 
 def open_split(study: config.Study, name: str, split: str) -> ImageSource:
@@ -61,5 +60,4 @@ def open_split(study: config.Study, name: str, split: str) -> ImageSource:
 def open_splits(study: config.Study, name: str) -> dict[str, ImageSource]:
     """Opens every split that one of a study's datasets has; see `open_source`."""
     made = preparation(name, study.datasets[name], study.image_size, study.decoding)
-    index = ensure_prepared(made, config.project_root() / study.data_folder)
-    return {split: open_split(study, name, split) for split in index["splits"]}
+    return ensure_prepared(made, config.project_root() / study.data_folder).splits

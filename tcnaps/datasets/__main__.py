@@ -4,14 +4,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from tqdm.auto import tqdm
-
 from tcnaps.config import ConfigError, Study, load_study, project_root
 from tcnaps.config.settings import Miniature
 from tcnaps.config.storage import write_text
 from tcnaps.datasets import preparation
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.preparing import MissingFiles, ensure_prepared, layout_of, state
+from tcnaps.datasets.preparing import ensure_prepared, opened
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -26,7 +24,6 @@ def main(arguments: list[str] | None = None) -> int:
     add("--list", action="store_true", help="only say where each dataset is, if it is prepared, what is missing")
     add("--ready", type=Path, metavar="FOLDER", help="then write their digests there, one file per dataset")
     add("--dataset", action="append", metavar="NAME", help="only this one; may be given again")
-    add("--processes", type=int, metavar="N", help="that decode images; default: one per core")
     options = parser.parse_args(arguments)
     try:
         study = load_study(options.study)
@@ -38,7 +35,10 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             if name not in study.datasets:
                 raise DatasetError(f"The study has no dataset of this name; it has: {', '.join(study.datasets)}.")
-            (_list if options.list else _prepare)(study, name, options)
+            if options.list:
+                _list(study, name)
+            else:
+                _prepare(study, name, options.ready)
         except (DatasetError, ImportError, OSError) as error:
             print(f"{name}: {error}", file=sys.stderr)
             status = 1
@@ -48,36 +48,32 @@ def main(arguments: list[str] | None = None) -> int:
     return status
 
 
-def _prepare(study: Study, name: str, options: argparse.Namespace) -> None:
-    made = preparation(name, study.datasets[name], study.image_size, study.decoding, options.processes)
-    index = ensure_prepared(made, project_root() / study.data_folder)
-    lines = [f"{name} {s}: {layout_of(e)}, sha256 {e['sha256'][:16]}" for s, e in index["splits"].items()]
-    for line in [*lines, *(f"{name}: {note}" for note in index["notes"])]:
-        tqdm.write(line)
-    if options.ready is not None:
-        file, content = options.ready / name, "\n".join(lines) + "\n"
+def _prepare(study: Study, name: str, ready: Path | None) -> None:
+    made = preparation(name, study.datasets[name], study.image_size, study.decoding)
+    splits, notes = ensure_prepared(made, project_root() / study.data_folder)
+    lines = [f"{name} {split}: {source}, sha256 {source.digest[:16]}" for split, source in splits.items()]
+    print(*lines, *(f"{name}: {note}" for note in notes), sep="\n", flush=True)
+    if ready is not None:
+        file, content = ready / name, "\n".join(lines) + "\n"
         if not file.is_file() or file.read_text(encoding="utf-8") != content:  # else what depends on it became stale
             write_text(file, content)
 
 
-def _list(study: Study, name: str, options: argparse.Namespace) -> None:
-    dataset = study.datasets[name]
+def _list(study: Study, name: str) -> None:
+    dataset, folder = study.datasets[name], project_root() / study.data_folder
     where = "built in" if isinstance(dataset, Miniature) else f"{dataset.source}, {project_root() / dataset.path}"
     print(f"{name}: {where}")
     try:
         made = preparation(name, dataset, study.image_size, study.decoding)
-        place = made.place(project_root() / study.data_folder)
-        index, reason = state(made, place)
-        if index is None:
-            print(f"  not prepared: {reason}")
+        found = opened(made, folder)
+        if found is None:
+            print("  not prepared")
         else:
-            layouts = [f"{split}: {layout_of(entry)}" for split, entry in index["splits"].items()]
-            print(f"  prepared in {place}", *layouts, *index["notes"], sep="\n  ")
+            layouts = [f"{split}: {source}" for split, source in found.splits.items()]
+            print(f"  prepared in {made.place(folder)}", *layouts, *found.notes, sep="\n  ")
         made.stamp()
-    except MissingFiles as error:
-        print(f"  missing: {error}")
     except (DatasetError, ImportError, OSError) as error:
-        print(f"  at fault: {error}")
+        print(f"  {error}")
 
 
 if __name__ == "__main__":

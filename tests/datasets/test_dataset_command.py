@@ -11,8 +11,8 @@ from file_readers import encoded
 
 from tcnaps.config import load_study
 from tcnaps.config.settings import AnyDataset
-from tcnaps.datasets import __main__, files, open_split, open_splits
-from tcnaps.datasets.decoding import decode
+from tcnaps.datasets import __main__, open_split, open_splits, readers
+from tcnaps.datasets.decoding import square, to_rgb
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZE = 32
@@ -94,7 +94,7 @@ def test_an_interruption_says_how_to_go_on(study, monkeypatch, capsys):
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tcnaps.datasets.arrays.fill", interrupt)
+    monkeypatch.setattr("tcnaps.datasets.preparing.fill", interrupt)
     assert run(study, "--dataset", "photographs") == 130
     assert "the same command goes on from there" in capsys.readouterr().err
 
@@ -106,9 +106,8 @@ def test_a_list_says_what_is_there_and_what_is_missing(study, photographs, tmp_p
     (photographs / "test" / "test-4" / "0.png").write_bytes(b"")
     assert run(study, "--list") == 0
     said = capsys.readouterr().out
-    assert f"birds: folder, {tmp_path / 'birds'}\n  not prepared: nothing is there\n  missing: " in said
-    assert f"there is no {tmp_path / 'birds'}. Images must lie" in said
-    assert f"photographs: folder, {photographs}\n  not prepared: nothing is there\n" in said
+    assert f"birds: folder, {tmp_path / 'birds'}\n  not prepared\n  Dataset 'birds': there is no" in said
+    assert f"photographs: folder, {photographs}\n  not prepared\n" in said
     assert "digits: built in\n  not prepared" in said
     assert not (tmp_path / "data").exists()
     run(study)
@@ -130,7 +129,7 @@ def test_images_are_decoded_as_the_study_says(tmp_path, photographs):
     datasets = {"photographs": {"source": "folder", "domain": "in", "path": str(photographs)}}
     study = load_study(write_study(tmp_path, datasets, decoding={"resampling": "aligned corners"}))
     opened = open_split(study, "photographs", "test")
-    wanted = decode((photographs / "test" / "test-2" / "1.png").read_bytes(), SIZE, "aligned corners")
+    wanted = square(to_rgb((photographs / "test" / "test-2" / "1.png").read_bytes()), SIZE, "aligned corners")
     np.testing.assert_array_equal(opened.images_of(2)[1], wanted)
     splits = open_splits(study, "photographs")
     assert list(splits) == ["train", "test"] and splits["test"].digest == opened.digest
@@ -149,6 +148,6 @@ def test_a_path_is_taken_from_the_projects_root(tmp_path, photographs, monkeypat
 
 def test_every_source_has_its_reader():
     sections = {section.model_fields["source"].annotation.__args__[0] for section in AnyDataset.__args__}
-    assert sections == {"miniature", *files.READERS}
-    for module, function in files.READERS.values():
+    assert sections == {"miniature", *readers.READERS}
+    for module, function in readers.READERS.values():
         assert callable(getattr(importlib.import_module(f"tcnaps.datasets.readers.{module}"), function))

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from scipy import stats
-from small_study import blobs
+from small_study import blobs, sized
 
 from tcnaps.config import FixedProtocol, VariableProtocol
-from tcnaps.datasets.image_source import ImageSource
 from tcnaps.episodes.sampling import (
     describe_episode,
     draw_episode,
@@ -24,22 +23,9 @@ FIXED = FixedProtocol(way=4, shot=3, queries_per_class=5)
 SCRIPTS = ("Greek",) * 6 + ("Latin",) * 9 + ("Runic",) * 4
 
 
-def uneven(sizes, superclasses=None, spans=None) -> ImageSource:
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    return ImageSource(
-        "uneven",
-        "test",
-        np.zeros((starts[-1], 1, 1, 3), np.uint8),
-        tuple(f"class {k}" for k in range(len(sizes))),
-        starts,
-        superclasses,
-        spans,
-    )
-
-
 @pytest.mark.parametrize("protocol", [FIXED, VariableProtocol(), VariableProtocol(shots="uniform")])
 def test_an_episode_repeats_and_its_images_are_apart(protocol):
-    source = uneven([30, 12, 50, 9, 80, 21, 40])
+    source = sized(30, 12, 50, 9, 80, 21, 40)
     draws = [draw_episode(source, protocol, seed=3, index=i) for i in (7, 8, 7)]
     for name in ("classes", "support_images", "query_images"):
         assert np.array_equal(getattr(draws[0], name), getattr(draws[2], name))
@@ -113,11 +99,11 @@ def test_no_hierarchy_can_serve():
 
 
 def test_episodes_follow_the_hierarchy_of_their_source_under_the_variable_protocol_only():
-    source = uneven([30] * 20, spans=(np.arange(3, 9), np.arange(12, 19)))
+    source = sized(*[30] * 20, spans=(np.arange(3, 9), np.arange(12, 19)))
     for i in range(20):
         classes = draw_episode(source, VariableProtocol(), 0, i).classes
         assert classes.tolist() in (list(range(3, 9)), list(range(12, 19)))
-    ours, plain = ([draw_episode(s, FIXED, 0, i).query_images for i in range(9)] for s in (source, uneven([30] * 20)))
+    ours, plain = ([draw_episode(s, FIXED, 0, i).query_images for i in range(9)] for s in (source, sized(*[30] * 20)))
     assert np.array_equal(ours, plain)
     narrow = VariableProtocol(maximum_span=6)
     assert {len(draw_episode(source, narrow, 0, i).classes) for i in range(20)} == {6}
@@ -213,13 +199,13 @@ BEFORE = {
 
 @pytest.mark.parametrize("case", BEFORE)
 def test_episodes_stay_what_they_were(case):
-    some, many = uneven([30, 12, 50, 9, 80, 21, 40]), uneven([20 + 7 * k for k in range(19)], SCRIPTS)
+    some, many = sized(30, 12, 50, 9, 80, 21, 40), sized(*(20 + 7 * k for k in range(19)), superclasses=SCRIPTS)
     source, protocol = {
         "uniform": (some, VariableProtocol()),
         "superclasses": (many, VariableProtocol()),
         "fixed": (some, FIXED),
         "fixed, superclasses": (many, FIXED),
-        "limited": (uneven([600, 500] * 4), VariableProtocol(maximum_way=7, maximum_support_size=60)),
+        "limited": (sized(*[600, 500] * 4), VariableProtocol(maximum_way=7, maximum_support_size=60)),
     }[case]
     classes, shots, n_query, checksum = BEFORE[case]
     draw = draw_episode(source, protocol, seed=3, index=0)
@@ -233,11 +219,11 @@ def test_episodes_stay_what_they_were(case):
 @pytest.mark.parametrize(
     ("source", "protocol", "message"),
     [
-        (uneven([9] * 3), FixedProtocol(way=5, shot=1), "3 classes are fewer than way 5"),
-        (uneven([20, 9]), FixedProtocol(way=2, shot=5), "class 'class 1' has 9 images, fewer than 5 support [+] 10 q"),
-        (uneven([9] * 3), VariableProtocol(), "3 classes are fewer than minimum_way 5"),
-        (uneven([9, 9, 9, 1, 9]), VariableProtocol(), "class 'class 3' has 1 image, fewer than 1 support [+] 1 query"),
-        (uneven([9] * 8, spans=(np.arange(4),)), VariableProtocol(), "no node of the hierarchy"),
+        (sized(*[9] * 3), FixedProtocol(way=5, shot=1), "3 classes are fewer than way 5"),
+        (sized(20, 9), FixedProtocol(way=2, shot=5), "class 'class 1' has 9 images, fewer than 5 support [+] 10 q"),
+        (sized(*[9] * 3), VariableProtocol(), "3 classes are fewer than minimum_way 5"),
+        (sized(9, 9, 9, 1, 9), VariableProtocol(), "class 'class 3' has 1 image, fewer than 1 support [+] 1 query"),
+        (sized(*[9] * 8, spans=(np.arange(4),)), VariableProtocol(), "no node of the hierarchy"),
     ],
 )
 def test_what_cannot_be_drawn_is_said_with_dataset_split_and_class(source, protocol, message):

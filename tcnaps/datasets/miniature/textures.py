@@ -10,17 +10,7 @@ import numpy as np
 from tcnaps.datasets.miniature import painting
 from tcnaps.datasets.miniature.plan import ClassPlan, Recipe, procedural
 
-# How much the images of one texture differ: change this if textures are too easy or too hard.
-STRENGTH = {
-    "angle": 0.5,  # radians of rotation, either way
-    "log_scale": 0.35,  # of the zoom
-    "bend": 0.06,  # half sides, standard deviation of the elastic displacement
-    "hue": 0.25,  # turns by which the whole palette may move
-    "own_hue": 0.08,  # turns by which each of its colours may move alone
-    "lightness": 0.18,  # by which each of its colours may move
-    "shade": 0.18,  # standard deviation of light and shadow across the surface
-    "noise": 0.08,
-}
+LOG_SCALE = 0.35  # of the zoom, either way
 
 
 def _frequencies(size: int, angle: np.ndarray, zoom: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -84,7 +74,7 @@ def _cells(rng, p, u, v, angle, zoom):
     n, size = u.shape[:2]
     per_side = p["frequency"] / 2
     # Cells enough for a view that is turned and zoomed out.
-    side = int(np.ceil(per_side * np.exp(STRENGTH["log_scale"]) * 1.35))
+    side = int(np.ceil(per_side * np.exp(LOG_SCALE) * 1.35))
     corners = np.stack(np.meshgrid(np.arange(side), np.arange(side)), -1).reshape(1, -1, 2)
     places = corners + 0.5 + p["disorder"] * rng.uniform(-0.5, 0.5, (n, side * side, 2))
     places = (2 * places - side) / per_side  # one place per cell, cells of side 2 / per_side around the middle
@@ -189,25 +179,26 @@ def _parameters(rng: np.random.Generator, number: int) -> dict:
 def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     rng = painting.generator("textures", plan.name)
     n, size, p = plan.n_images, 2 * image_size, plan.parameters
-    angle = p["angle"] + rng.uniform(-STRENGTH["angle"], STRENGTH["angle"], n)
-    zoom = np.exp(rng.uniform(-STRENGTH["log_scale"], STRENGTH["log_scale"], n))
+    angle = p["angle"] + rng.uniform(-0.5, 0.5, n)
+    zoom = np.exp(rng.uniform(-LOG_SCALE, LOG_SCALE, n))
     x, y = painting.grid(size)
-    bend = STRENGTH["bend"] * painting.smooth_noise(rng, (2, n), size, 3)
+    bend = 0.06 * painting.smooth_noise(rng, (2, n), size, 3)
     x, y = (x + bend[0]) / zoom[:, None, None], (y + bend[1]) / zoom[:, None, None]
     c, s = np.cos(angle)[:, None, None], np.sin(angle)[:, None, None]
     field = FAMILIES[p["family"]][1](rng, p, c * x + s * y, -s * x + c * y, angle, zoom)
     field = np.clip(painting.reduce(field.astype(np.float32)), 0, 1)
     palette = np.array(p["palette"])[None] + np.zeros((n, 1, 1))
-    hue = rng.uniform(-STRENGTH["hue"], STRENGTH["hue"], (n, 1))
-    palette[..., 0] += hue + rng.uniform(-1, 1, (n, 3)) * STRENGTH["own_hue"]
-    palette[..., 1:] += rng.uniform(-STRENGTH["lightness"], STRENGTH["lightness"], (n, 3, 2))
+    hue = rng.uniform(-0.25, 0.25, (n, 1))
+    palette[..., 0] += hue + rng.uniform(-1, 1, (n, 3)) * 0.08
+    palette[..., 1:] += rng.uniform(-0.18, 0.18, (n, 3, 2))
     colours = painting.hsv(palette[..., 0], *np.clip(palette[..., 1:], 0, 1).transpose(2, 0, 1))
     low, middle, high = colours.transpose(1, 0, 2)[..., None, None]
     field = field[:, None]
     scene = np.where(field < 0.5, low + 2 * field * (middle - low), middle + (2 * field - 1) * (high - middle))
     shadows = painting.smooth_noise(rng, (n, 1), image_size, 2)
-    shade = STRENGTH["shade"] * (shadows + painting.gradient(rng, n, image_size, 1.5)[:, None])
-    return painting.camera(rng, scene.astype(np.float32) * np.exp(shade), 0.25, 0.25, 0.08, 0.8, STRENGTH["noise"])
+    shade = 0.18 * (shadows + painting.gradient(rng, n, image_size, 1.5)[:, None])
+    scene = scene.astype(np.float32) * np.exp(shade)
+    return painting.camera(rng, scene, exposure=0.25, contrast=0.25, cast=0.08, softness=0.8, noise=0.08)
 
 
 RECIPE = Recipe("textures", ("train", "valid", "test"), procedural("textures", _parameters), _render)

@@ -11,11 +11,10 @@ from tcnaps.config import settings
 from tcnaps.datasets.image_source import DatasetError
 from tcnaps.datasets.listing import FileSource, ImageFile, Images, Listing
 from tcnaps.datasets.readers import records
+from tcnaps.datasets.readers.shared import located
 from tcnaps.datasets.readers.specification import read_specification
 
-SPECIFICATION = "dataset_spec.json"
-FILE_PATTERN = "{}.tfrecords"
-SHOWN = 5  # damaged files that a message names
+SPECIFICATION, FILE_PATTERN = "dataset_spec.json", "{}.tfrecords"
 HELP = (
     "'path' must be the folder of one dataset, like records/omniglot, with dataset_spec.json and 0.tfrecords, "
     "1.tfrecords and so on. Meta-Dataset's programs make them: "
@@ -23,11 +22,11 @@ HELP = (
 )
 
 
-def open_records(name: str, dataset: settings.Records, root: Path) -> FileSource:
+def open_records(name: str, dataset: settings.Records) -> FileSource:
     """Points at a dataset of records; see `FileSource`."""
-    folder = root / Path(dataset.path).expanduser()
+    folder = located(dataset.path)
     needs = (folder, folder / SPECIFICATION, *sorted(folder.glob("*.tfrecords")))
-    return FileSource(partial(list_records, name, folder, dataset.images_per_class), needs, HELP)
+    return FileSource(partial(list_records, folder, dataset.images_per_class), needs, HELP)
 
 
 def read_record(image: ImageFile) -> bytes:
@@ -36,46 +35,32 @@ def read_record(image: ImageFile) -> bytes:
     return records.record_at(image.path, offset, length, expected_label=label)[0]
 
 
-def list_records(name: str, folder: Path, images_per_class: int | None = None) -> Listing:
+def list_records(folder: Path, images_per_class: int | None = None) -> Listing:
     """Looks through all records of a dataset: their lengths and the checksums of those, not their images.
 
     At most `images_per_class` of each class are listed, spread evenly over its file.
 
     Raises:
-        DatasetError: google-crc32c isn't installed; the specification is wrong or of a kind that isn't read; files are
-            missing, damaged, or hold another number of records than the specification says.
+        DatasetError: google-crc32c isn't installed; the specification is wrong or of a kind that isn't read; a file is
+            missing, damaged, or holds another number of records than the specification says.
     """
-    if records.google_crc32c is None:
-        needed = "reading TFRecord files needs the package google-crc32c: pip install 'tcnaps[records]'"
-        raise DatasetError(f"Dataset '{name}': {needed}.")
     specification = read_specification(folder / SPECIFICATION)
     if specification.file_pattern != FILE_PATTERN:
         raise DatasetError(
             f"{folder / SPECIFICATION}: file_pattern is '{specification.file_pattern}', which is not read here. "
             f"Convert the dataset with one file per class, '{FILE_PATTERN}'."
         )
-    splits: dict[str, Images] = {}
-    problems = []
+    splits: dict[str, Images] = {split: {} for split in specification.classes}
     for split, classes in specification.classes.items():
-        splits[split] = {}
         for class_name, (label, size) in classes.items():
-            try:
-                splits[split][class_name] = _list_class(folder, label, size, images_per_class)
-            except (DatasetError, OSError) as error:
-                problems.append(str(error))
-    if problems:
-        raise DatasetError("\n".join([f"Dataset '{name}': {len(problems)} files are at fault.", *problems[:SHOWN]]))
+            file = folder / FILE_PATTERN.format(label)
+            found = records.read_index(file)
+            if len(found) != size:
+                raise DatasetError(
+                    f"{file} has {len(found)} records, but {SPECIFICATION} says {size}: the file was cut off "
+                    "between two records, or one of the two is of another conversion. Copy or convert both again."
+                )
+            kept = min(size, images_per_class or size)
+            images = [ImageFile(str(file), (*found[k * size // kept], label)) for k in range(kept)]  # spread evenly
+            splits[split][class_name] = images
     return Listing(splits, specification.superclasses, specification.spans, read=read_record, orient=False)
-
-
-def _list_class(folder: Path, label: int, size: int, images_per_class: int | None) -> list[ImageFile]:
-    """Where the images of a class are: offset, length and label of each record."""
-    file = folder / FILE_PATTERN.format(label)
-    found = records.read_index(file)
-    if len(found) != size:
-        raise DatasetError(
-            f"{file} has {len(found)} records, but {SPECIFICATION} says {size}: the file was cut off "
-            "between two records, or one of the two is of another conversion. Copy or convert both again."
-        )
-    n_kept = min(size, images_per_class or size)
-    return [ImageFile(str(file), (*found[k * size // n_kept], label)) for k in range(n_kept)]  # spread evenly
