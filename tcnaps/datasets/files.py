@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from tcnaps.config import project_root, settings
+from tcnaps.config import settings
 from tcnaps.config.storage import digest_of
 from tcnaps.datasets.decoding import square, to_rgb
 from tcnaps.datasets.image_source import DatasetError
 from tcnaps.datasets.listing import FileSource, ImageFile, Listing
 from tcnaps.datasets.preparing import MissingFiles, Preparation
-from tcnaps.datasets.readers.shared import walk
+from tcnaps.datasets.readers.shared import located, walk
 
 VERSION = 2  # to be raised when the same files become other classes or pixels
 
@@ -37,7 +37,7 @@ def preparation(
         if missing := [path for path in source.needs if not os.path.exists(path)]:  # False for over-long ones, too
             paths = ", ".join(map(str, missing))
             raise MissingFiles(f"Dataset '{name}': there is no {paths}. {source.help}".rstrip())
-        return stamp(source.needs, project_root())
+        return stamp(source.needs, located(dataset.path))
 
     return Preparation(name, image_size, recipe, listing, facts, source.fetch, dataset.unreadable == "refuse")
 
