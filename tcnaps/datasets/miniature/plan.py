@@ -41,15 +41,14 @@ def sized(dataset: str, name: str, split: str, parameters: Any) -> ClassPlan:
     return ClassPlan(dataset, name, int(log_uniform(generator(dataset, name, "size"), low, high + 1)), parameters)
 
 
-def procedural(dataset: str, parameters: Callable[[np.random.Generator, int], Any]) -> Callable[[str], list[ClassPlan]]:
-    """The `plan` of a dataset whose classes are random: `parameters` of a generator and the class's number."""
+def procedural(dataset: str) -> Callable[[str], list[ClassPlan]]:
+    """The `plan` of a dataset whose classes are random: numbered, each with the generator of its name."""
 
     def plan(split: str) -> list[ClassPlan]:
         splits = list(PROCEDURAL_CLASSES)
         first = sum(PROCEDURAL_CLASSES[s] for s in splits[: splits.index(split)])
         singular = dataset.removesuffix("es" if dataset == "sketches" else "s")
-        names = {number: f"{singular}-{number:03d}" for number in range(first, first + PROCEDURAL_CLASSES[split])}
-        drawn = {number: parameters(generator(dataset, name), number) for number, name in names.items()}
-        return [sized(dataset, name, split, drawn[number]) for number, name in names.items()]
+        numbers = range(first, first + PROCEDURAL_CLASSES[split])
+        return [sized(dataset, f"{singular}-{number:03d}", split, number) for number in numbers]
 
     return plan

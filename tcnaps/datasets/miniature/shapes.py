@@ -36,7 +36,7 @@ def _outline(rng: np.random.Generator) -> np.ndarray:
     return radius[:, None] * circle(turn)
 
 
-def _parameters(rng: np.random.Generator, number: int) -> dict:
+def _thing(rng: np.random.Generator) -> dict:
     """An outline; kind, turn, size and reach of its parts; turn, reach, size and corners of its holes; colours."""
     drawn: dict = {"points": _outline(rng), "parts": [], "holes": []}
     for _ in range(int(rng.integers(1, 4))):
@@ -107,7 +107,7 @@ def _light(rng: np.random.Generator, masks: np.ndarray) -> np.ndarray:
 
 def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     rng = painting.generator("shapes", plan.name)
-    n, size, p = plan.n_images, _SUPERSAMPLING * image_size, plan.parameters
+    n, size, p = plan.n_images, _SUPERSAMPLING * image_size, _thing(painting.generator("shapes", plan.name))
     matrices = 0.56 * painting.affine(rng, n, angle=0.35, log_scale=0.22, stretch=0.25, shear=0.2)
     shifts = rng.uniform(-0.15, 0.15, (n, 2))
     tilts = rng.uniform(-0.2, 0.2, (n, 2))  # perspective: relative change of size from the middle to the rim
@@ -140,4 +140,4 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     )
 
 
-RECIPE = Recipe("shapes", ("train", "valid", "test"), procedural("shapes", _parameters), _render)
+RECIPE = Recipe("shapes", ("train", "valid", "test"), procedural("shapes"), _render)

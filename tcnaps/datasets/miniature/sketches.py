@@ -20,7 +20,7 @@ def _curve(kind: str, bow: float, repeats: int) -> np.ndarray:
     if kind in ("line", "arc"):
         turn = np.pi * (bow if kind == "arc" else 0.25 * bow)
         heading = turn * (t - 0.5)
-        steps = np.stack([np.cos(heading), np.sin(heading)], 1)[:-1] / (len(t) - 1)
+        steps = painting.circle(heading)[:-1] / (len(t) - 1)
         return np.concatenate([np.zeros((1, 2)), steps.cumsum(0)])
     if kind == "loop":
         height = 0.5 * np.clip(abs(bow), 0.4, 1.2)
@@ -48,7 +48,7 @@ def _draw_stroke(rng: np.random.Generator, earlier: int) -> dict:
         "repeats": int(rng.integers(2, 4)),
         "on": int(rng.integers(earlier)) if earlier else -1,
         "at": float(rng.choice([0, 0.5, 1])),
-        "start": rng.uniform(-0.3, 0.3, 2).tolist(),
+        "start": rng.uniform(-0.3, 0.3, 2),
     }
 
 
@@ -67,24 +67,28 @@ def _strokes(rng: np.random.Generator, programme: list[dict], jitter: float) -> 
     return drawn
 
 
-def _parameters(rng: np.random.Generator, number: int) -> dict:
+def _programme(rng: np.random.Generator) -> list[dict]:
     """A programme whose drawing is neither a thin line nor a scribble in one place."""
     while True:
         programme = [_draw_stroke(rng, k) for k in range(int(rng.integers(3, 6)))]
         points = np.concatenate(_strokes(rng, programme, jitter=0.0))
         low, high = points.min(0), points.max(0)
         if (high - low).min() > 0.5 * (high - low).max():
-            return {"programme": programme}
+            return programme
 
 
 def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     rng = painting.generator("sketches", plan.name)
-    n, size, p = plan.n_images, _SUPERSAMPLING * image_size, plan.parameters
+    n, size, programme = (
+        plan.n_images,
+        _SUPERSAMPLING * image_size,
+        _programme(painting.generator("sketches", plan.name)),
+    )
     matrices = 0.7 * painting.affine(rng, n, angle=0.25, log_scale=0.20, stretch=0.30, shear=0.15)
     shifts = rng.uniform(-0.12, 0.12, (n, 2))
     masks = np.empty((n, image_size, image_size), np.float32)
     for k in range(n):
-        strokes = _strokes(rng, p["programme"], jitter=1.0)
+        strokes = _strokes(rng, programme, jitter=1.0)
         missing = int(rng.integers(len(strokes))) if rng.random() < 0.05 * len(strokes) else -1
         strokes = [stroke for j, stroke in enumerate(strokes) if j != missing]
         extent = np.concatenate(strokes)
@@ -110,4 +114,4 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     return painting.camera(rng, scene, exposure=0.1, contrast=0.1, cast=0.03, softness=0.6, noise=0.05)
 
 
-RECIPE = Recipe("sketches", ("train", "valid", "test"), procedural("sketches", _parameters), _render)
+RECIPE = Recipe("sketches", ("train", "valid", "test"), procedural("sketches"), _render)
