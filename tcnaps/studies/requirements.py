@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -60,12 +61,11 @@ def check_protocol(split: ImageSource, protocol: FixedProtocol | VariableProtoco
     Raises:
         ValueError: it has too few classes, or one of them has too few images; the message names the class.
     """
-    sizes = split.class_sizes
-    reachable = _reachable(split, protocol)
+    sizes, reachable = split.class_sizes, _reachable(split, protocol)
     smallest = reachable[sizes[reachable].argmin()] if len(reachable) else 0
     # If an episode can be drawn when all classes are as small as the smallest, then every episode can be drawn.
-    sizes, names = np.full_like(sizes, sizes[smallest]), [split.class_names[smallest]] * len(sizes)
-    describe_episode(np.random.default_rng(0), sizes, split.superclasses, split.spans, protocol, class_names=names)
+    starts, names = np.arange(split.n_classes + 1) * sizes[smallest], (split.class_names[smallest],) * split.n_classes
+    describe_episode(np.random.default_rng(0), replace(split, class_starts=starts, class_names=names), protocol)
 
 
 def _reachable(split: ImageSource, protocol: FixedProtocol | VariableProtocol) -> np.ndarray:

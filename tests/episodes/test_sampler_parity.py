@@ -68,11 +68,10 @@ def load(folder: Path, name: str) -> Reference:
 
 
 def describe(reference: Reference, seed: int) -> list[Description]:
-    split, generator = reference.split, np.random.default_rng(seed)
-    described = split.class_sizes, split.superclasses, split.spans, reference.protocol
+    generator = np.random.default_rng(seed)
     jaxtyping.config.update("jaxtyping_disable", True)  # checking shapes takes five times longer than drawing
     try:
-        return [describe_episode(generator, *described) for _ in range(EPISODES)]
+        return [describe_episode(generator, reference.split, reference.protocol) for _ in range(EPISODES)]
     finally:
         jaxtyping.config.update("jaxtyping_disable", False)
 

@@ -85,7 +85,7 @@ def test_no_episode_fails_where_the_check_passes(data):
     except ValueError:
         return
     for seed in range(20):
-        describe_episode(np.random.default_rng(seed), np.array(sizes), split.superclasses, None, protocol)
+        describe_episode(np.random.default_rng(seed), split, protocol)
 
 
 def test_datasets_that_will_not_do_are_left_out_aloud(monkeypatch):
