@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 from tcnaps.config import ConfigError, Study, load_study, project_root
-from tcnaps.config.settings import Miniature
 from tcnaps.config.storage import write_text
 from tcnaps.datasets import preparation
 from tcnaps.datasets.image_source import DatasetError
@@ -35,45 +34,35 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             if name not in study.datasets:
                 raise DatasetError(f"The study has no dataset of this name; it has: {', '.join(study.datasets)}.")
-            if options.list:
-                _list(study, name)
-            else:
-                _prepare(study, name, options.ready)
+            _prepare(study, name, options)
         except (DatasetError, ImportError, OSError) as error:
-            print(f"{name}: {error}", file=sys.stderr)
-            status = 1
+            print(f"{name}: {error}", file=sys.stdout if options.list else sys.stderr)
+            status = int(not options.list)
         except KeyboardInterrupt:
             print("Interrupted. What is finished is kept: the same command goes on from there.", file=sys.stderr)
             return 130
     return status
 
 
-def _prepare(study: Study, name: str, ready: Path | None) -> None:
-    made = preparation(name, study.datasets[name], study.image_size, study.decoding)
-    splits, notes = ensure_prepared(made, project_root() / study.data_folder)
+def _prepare(study: Study, name: str, options: argparse.Namespace) -> None:
+    dataset, folder = study.datasets[name], project_root() / study.data_folder
+    made = preparation(name, dataset, study.image_size, study.decoding)
+    if options.list:
+        found = opened(made, folder)
+        where = f"{'not ' * (found is None)}prepared in {made.place(folder)}"
+        print(f"{name}: {dataset.source}, {getattr(dataset, 'path', 'built in')}, {where}")
+    else:
+        found = ensure_prepared(made, folder)
+    splits, notes = found or ({}, ())
     lines = [f"{name} {split}: {source}, sha256 {source.digest[:16]}" for split, source in splits.items()]
-    print(*lines, *(f"{name}: {note}" for note in notes), sep="\n", flush=True)
-    if ready is not None:
-        file, content = ready / name, "\n".join(lines) + "\n"
+    for line in [*lines, *(f"{name}: {note}" for note in notes)]:
+        print(line, flush=True)
+    if options.list:
+        made.stamp()  # raises where files are missing
+    elif options.ready is not None:
+        file, content = options.ready / name, "\n".join(lines) + "\n"
         if not file.is_file() or file.read_text(encoding="utf-8") != content:  # else what depends on it became stale
             write_text(file, content)
-
-
-def _list(study: Study, name: str) -> None:
-    dataset, folder = study.datasets[name], project_root() / study.data_folder
-    where = "built in" if isinstance(dataset, Miniature) else f"{dataset.source}, {project_root() / dataset.path}"
-    print(f"{name}: {where}")
-    try:
-        made = preparation(name, dataset, study.image_size, study.decoding)
-        found = opened(made, folder)
-        if found is None:
-            print("  not prepared")
-        else:
-            layouts = [f"{split}: {source}" for split, source in found.splits.items()]
-            print(f"  prepared in {made.place(folder)}", *layouts, *found.notes, sep="\n  ")
-        made.stamp()
-    except (DatasetError, ImportError, OSError) as error:
-        print(f"  {error}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """A study's dataset of files: when it is stale, and how what a reader finds becomes pixels."""
 
+import importlib
 import os
 from collections.abc import Iterable
 from dataclasses import replace
@@ -16,7 +17,25 @@ from tcnaps.datasets.listing import FileSource, ImageFile, Listing
 from tcnaps.datasets.preparing import MissingFiles, Preparation
 from tcnaps.datasets.readers.shared import located, walk
 
+READERS = {  # source -> module and function (name, dataset) -> FileSource
+    "folder": ("folders", "open_folder"),
+    "mini-imagenet": ("mini_tiered_imagenet", "open_mini_imagenet"),
+    "tiered-imagenet": ("mini_tiered_imagenet", "open_tiered_imagenet"),
+    "feti": ("mini_tiered_imagenet", "open_feti"),
+    "records": ("meta_dataset", "open_records"),
+    "torchvision": ("torchvision_sets", "open_torchvision"),
+}
 VERSION = 2  # to be raised when the same files become other classes or pixels
+
+
+def open_files(name: str, dataset: settings.AnyDataset) -> FileSource:
+    """Points at the files of a study's dataset.
+
+    Raises:
+        DatasetError: the reader can't use the section's keys.
+    """
+    module, function = READERS[dataset.source]
+    return getattr(importlib.import_module(f"tcnaps.datasets.readers.{module}"), function)(name, dataset)
 
 
 def preparation(

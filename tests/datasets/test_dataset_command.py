@@ -11,7 +11,7 @@ from file_readers import encoded
 
 from tcnaps.config import load_study
 from tcnaps.config.settings import AnyDataset
-from tcnaps.datasets import __main__, open_split, open_splits, readers
+from tcnaps.datasets import DatasetError, __main__, files, open_split, open_splits
 from tcnaps.datasets.decoding import square, to_rgb
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -106,20 +106,17 @@ def test_a_list_says_what_is_there_and_what_is_missing(study, photographs, tmp_p
     (photographs / "test" / "test-4" / "0.png").write_bytes(b"")
     assert run(study, "--list") == 0
     said = capsys.readouterr().out
-    assert f"birds: folder, {tmp_path / 'birds'}\n  not prepared\n  Dataset 'birds': there is no" in said
-    assert f"photographs: folder, {photographs}\n  not prepared\n" in said
-    assert "digits: built in\n  not prepared" in said
+    assert f"birds: folder, {tmp_path / 'birds'}, not prepared in" in said
+    assert f"birds: Dataset 'birds': there is no {tmp_path / 'birds'}. Images must lie" in said
+    assert f"photographs: folder, {photographs}, not prepared in" in said
+    assert "digits: miniature, built in, not prepared in" in said
     assert not (tmp_path / "data").exists()
     run(study)
     assert "photographs: unreadable images left out: 1, listed in" in capsys.readouterr().out
     assert run(study, "--list") == 0
     said = capsys.readouterr().out
-    digits, place = sorted((tmp_path / "data").iterdir())
-    assert (
-        f"photographs: folder, {photographs}\n  prepared in {place}\n  train: 5 classes, 15 images\n"
-        "  test: 5 classes, 14 images\n  unreadable images left out: 1, listed in "
-    ) in said
-    assert f"digits: built in\n  prepared in {digits}\n  test: 10 classes, 1,797" in said
+    assert f"photographs: folder, {photographs}, prepared in {tmp_path / 'data'}/photographs-{SIZE}-" in said
+    assert "photographs test: 5 classes, 14 images, sha256 " in said and "unreadable images left out: 1" in said
 
 
 # From a study
@@ -133,6 +130,8 @@ def test_images_are_decoded_as_the_study_says(tmp_path, photographs):
     np.testing.assert_array_equal(opened.images_of(2)[1], wanted)
     splits = open_splits(study, "photographs")
     assert list(splits) == ["train", "test"] and splits["test"].digest == opened.digest
+    with pytest.raises(DatasetError, match="'photographs' has no split 'valid'; it has: train, test"):
+        open_split(study, "photographs", "valid")
 
 
 def test_a_path_is_taken_from_the_projects_root(tmp_path, photographs, monkeypatch):
@@ -148,6 +147,6 @@ def test_a_path_is_taken_from_the_projects_root(tmp_path, photographs, monkeypat
 
 def test_every_source_has_its_reader():
     sections = {section.model_fields["source"].annotation.__args__[0] for section in AnyDataset.__args__}
-    assert sections == {"miniature", *readers.READERS}
-    for module, function in readers.READERS.values():
+    assert sections == {"miniature", *files.READERS}
+    for module, function in files.READERS.values():
         assert callable(getattr(importlib.import_module(f"tcnaps.datasets.readers.{module}"), function))

@@ -14,7 +14,8 @@ pytest.importorskip("google_crc32c", reason="google-crc32c is not installed: pip
 from record_files import UNIFORM, content, image_example, record, write_specification, write_uniform  # noqa: E402
 
 from tcnaps.config import settings  # noqa: E402
-from tcnaps.datasets import DatasetError, open_source  # noqa: E402
+from tcnaps.datasets import DatasetError, preparation  # noqa: E402
+from tcnaps.datasets.preparing import ensure_prepared  # noqa: E402
 from tcnaps.datasets.readers.meta_dataset import open_records  # noqa: E402
 
 
@@ -87,16 +88,15 @@ def test_the_official_writer_s_images_through_the_whole_chain(reference, tmp_pat
     assert found == {(entry["class"], entry["index"]): entry["jpeg_sha256"] for entry in manifest}
     official, compared = np.load(reference / "toy_decoded.npz"), 0
     decoding = settings.Decoding(jpeg_dct="fast", resampling="aligned corners")
-    for split, first in (("train", 0), ("test", 7)):
-        prepared = {size: open_source("toy", section(folder), split, size, tmp_path, decoding) for size in (42, 84)}
+    for size in (42, 84):
+        splits, _ = ensure_prepared(preparation("toy", section(folder), size, decoding), tmp_path)
         for label, number in found:
-            for size in prepared:
-                key = f"c{label:02d}_i{number:02d}_{size}"
-                if key in official and 0 <= label - first < prepared[size].n_classes:
-                    grey_levels = (official[key].astype(np.float64) + 1) * 127.5
-                    difference = prepared[size].images_of(label - first)[number] - grey_levels
-                    assert np.abs(difference).max() < 0.5001  # their rounding to bytes, and float32's
-                    compared += 1
+            key = f"c{label:02d}_i{number:02d}_{size}"
+            if key in official:
+                grey_levels = (official[key].astype(np.float64) + 1) * 127.5
+                of_class = splits["train"].images_of(label) if label < 7 else splits["test"].images_of(label - 7)
+                assert np.abs(of_class[number] - grey_levels).max() < 0.5001  # their rounding to bytes, and float32's
+                compared += 1
     assert compared == sum(key.endswith(("_84", "_42")) for key in official.files) > 0
 
 
@@ -108,8 +108,8 @@ def test_a_mislabelled_record_is_left_out_and_reported(tmp_path):
         labels = [2 if (label, k) == (3, 4) else label for k in range(3 + label)]
         records = (record(image_example(stream.getvalue(), said)) for said in labels)
         (tmp_path / f"{label}.tfrecords").write_bytes(b"".join(records))
-    prepared = open_source("tiny", section(tmp_path), "test", 8, tmp_path / "prepared")
-    assert prepared.class_sizes.tolist() == [5, 5, 7] and (prepared.images == 30).all()
+    splits, _ = ensure_prepared(preparation("tiny", section(tmp_path), 8), tmp_path / "prepared")
+    assert splits["test"].class_sizes.tolist() == [5, 5, 7] and (splits["test"].images == 30).all()
     report = next((tmp_path / "prepared").rglob("unreadable.csv")).read_text()
     assert "3.tfrecords" in report and "mislabelled: its label is 2, but the file is of class 3" in report
 

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from tcnaps.config.settings import Miniature
-from tcnaps.datasets import DatasetError, arrays, miniature, open_source
+from tcnaps.datasets import DatasetError, arrays, miniature, preparation
 from tcnaps.datasets.miniature import RECIPES, glyphs, photographs, signs, typefaces
 from tcnaps.datasets.miniature.plan import ClassPlan, Recipe
 from tcnaps.datasets.preparing import Preparation, ensure_prepared
@@ -122,19 +122,14 @@ def test_one_and_two_processes_draw_the_same_bytes(tmp_path, monkeypatch):
 # From a study
 
 
-def test_open_source_prepares_a_dataset_of_the_miniature(tmp_path):
-    opened = open_source("digits", MINIATURE, "test", SIZE, tmp_path)
-    assert (
-        opened.class_names == tuple("0123456789")
-        and len(opened.images) == 1797
-        and opened.images.shape[1:] == (SIZE, SIZE, 3)
-    )
+def test_a_dataset_of_the_miniature_is_prepared(tmp_path):
+    splits, notes = ensure_prepared(preparation("digits", MINIATURE, SIZE), tmp_path)
+    assert list(splits) == ["test"] and notes == []
+    assert splits["test"].class_names == tuple("0123456789") and splits["test"].images.shape == (1797, SIZE, SIZE, 3)
     plan = RECIPES["digits"].plan("test")[7]
-    np.testing.assert_array_equal(opened.images_of(7), RECIPES["digits"].render(plan, SIZE))
+    np.testing.assert_array_equal(splits["test"].images_of(7), RECIPES["digits"].render(plan, SIZE))
 
 
-def test_unknown_dataset_and_split(tmp_path):
+def test_an_unknown_dataset_is_an_error():
     with pytest.raises(DatasetError, match="no dataset 'glyph'; it has: glyphs, textures"):
-        open_source("glyph", MINIATURE, "test", SIZE, tmp_path)
-    with pytest.raises(DatasetError, match="'digits' has no split 'train'; it has: test"):
-        open_source("digits", MINIATURE, "train", SIZE, tmp_path)
+        preparation("glyph", MINIATURE, SIZE)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.readers.specification import read_specification
+from tcnaps.datasets.readers.meta_dataset import read_specification
 
 UNIFORM = {
     "name": "toy",

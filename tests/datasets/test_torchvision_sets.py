@@ -14,8 +14,9 @@ from record_files import names_by_class as listed
 from scipy.io import savemat
 
 from tcnaps.config import settings
-from tcnaps.datasets import DatasetError, open_source
+from tcnaps.datasets import DatasetError, preparation
 from tcnaps.datasets.listing import ImageFile
+from tcnaps.datasets.preparing import ensure_prepared
 from tcnaps.datasets.readers import mscoco
 from tcnaps.datasets.readers.torchvision_sets import LAYOUTS, open_torchvision, read_box
 
@@ -26,6 +27,11 @@ def section(folder, name, **keys):
 
 def opened(tmp_path, name, **keys):
     return open_torchvision("it", section(tmp_path, name, **keys))
+
+
+def prepared(tmp_path, name, size, **keys):
+    made = preparation("it", section(tmp_path, name, **keys), size)
+    return ensure_prepared(made, tmp_path / "prepared").splits["test"]
 
 
 def save(path, seed=0, size=(12, 10), mode="RGB"):
@@ -277,10 +283,10 @@ def test_objects_are_cut_out_by_their_boxes(tmp_path):
 
 def test_mnist_is_prepared_as_in_the_released_code(tmp_path, mnist):
     pixels, labels = mnist
-    prepared = open_source("mnist", section(tmp_path, "MNIST"), "test", 84, tmp_path / "prepared")
-    assert prepared.class_names[:3] == ("0 - zero", "1 - one", "2 - two")
-    assert prepared.class_sizes.tolist() == [2] * 10
-    for found, drawn in zip(prepared.images, pixels[np.argsort(labels, kind="stable")]):
+    source = prepared(tmp_path, "MNIST", 84)
+    assert source.class_names[:3] == ("0 - zero", "1 - one", "2 - two")
+    assert source.class_sizes.tolist() == [2] * 10
+    for found, drawn in zip(source.images, pixels[np.argsort(labels, kind="stable")]):
         assert np.array_equal(found, Image.fromarray(drawn).convert("RGB").resize((84, 84), Image.Resampling.LANCZOS))
 
 
@@ -335,18 +341,18 @@ def fake(monkeypatch):
 
 
 def test_a_dataset_is_downloaded_before_it_is_prepared_and_only_if_asked_for(tmp_path, fake):
-    def prepared(size, **keys):
-        return open_source("it", section(tmp_path, "DTD", **keys), "test", size, tmp_path / "prepared")
-
     with pytest.raises(DatasetError, match="there is no .*dtd/images. Unpack .*, or set 'download: true'"):
-        prepared(4)
+        prepared(tmp_path, "DTD", 4)
     assert not fake.calls
-    assert prepared(4, download=True).class_names == ("banded", "woven")
-    assert prepared(4, download=True).class_sizes.tolist() == [1, 1]
+    assert prepared(tmp_path, "DTD", 4, download=True).class_names == ("banded", "woven")
+    assert prepared(tmp_path, "DTD", 4, download=True).class_sizes.tolist() == [1, 1]
     assert not opened(tmp_path, "DTD").listing().orient
     assert fake.calls == [tmp_path / "data"]
     shutil.rmtree(tmp_path / "data" / "dtd")
     fake.fails = OSError("Name or service not known")
-    assert prepared(4, download=True).class_names == ("banded", "woven")  # what is prepared needs no network
+    assert prepared(tmp_path, "DTD", 4, download=True).class_names == (
+        "banded",
+        "woven",
+    )  # what is prepared needs no network
     with pytest.raises(DatasetError, match="'it': .* could not download DTD .*service not.*'download: false'. Unpack"):
-        prepared(6, download=True)
+        prepared(tmp_path, "DTD", 6, download=True)

@@ -24,7 +24,7 @@ from small_study import sized
 
 from tcnaps.config import VariableProtocol
 from tcnaps.datasets import ImageSource
-from tcnaps.datasets.readers.specification import read_specification
+from tcnaps.datasets.readers.meta_dataset import read_specification
 from tcnaps.episodes import sampling
 from tcnaps.episodes.sampling import Description, describe_episode, sample_shots, sample_span
 

@@ -43,20 +43,18 @@ def read_list(path: Path) -> pandas.DataFrame:
             split that the file is called after.
 
     Raises:
-        DatasetError: the list is missing or unreadable, lacks a field or a column, names no splits or a file twice.
+        DatasetError: the list is missing or unreadable, lacks a field or a column, or names no splits.
     """
     files = [file for file in sorted(path.glob("*.csv")) if split_of(file.stem)] if path.is_dir() else [path]
     if not files:
         raise DatasetError(f"{path} has no train.csv, val.csv or test.csv. Put them there, or name another file.")
-    table = pandas.concat(map(_read, files), ignore_index=True)
+    table = pandas.concat(map(_read, files), ignore_index=True).drop_duplicates()
     if table.empty or (table == "").any(axis=None):
         what = "lists no class" if table.empty else f"has a line without one of {', '.join(table)}"
         raise DatasetError(f"{path} {what}. {REMEDY}.")
     if unknown := [name for name in table["split"].unique() if not split_of(name)]:
         raise DatasetError(f"{path}: there is no split {some(unknown)}; splits are {', '.join(SPLITS)}. {REMEDY}.")
     table["split"] = table["split"].map(split_of)
-    if "file" in table and (repeated := table["file"].duplicated()).any():
-        raise DatasetError(f"{path}: '{table['file'][repeated].iloc[0]}' is listed twice; delete one of the lines.")
     check_disjoint(table, path)
     return table
 
