@@ -1,6 +1,6 @@
 """Which images a dataset has, before any of them is made: what every reader of files, and the miniature, hands over.
 
-A reader is a function `open(dataset_name, dataset) -> FileSource`. It finds files and says how one image's bytes or
+A reader is a function `open(dataset_name, dataset) -> Source`. It finds files and says how one image's bytes or
 pixels are read; `tcnaps.datasets.files` does the rest.
 """
 
@@ -59,17 +59,17 @@ class Listing:
     images_at_once: int = 128
 
 
-class FileSource(NamedTuple):
-    """A dataset of files that has been pointed at, but not looked through.
+class Source(NamedTuple):
+    """What a dataset is made from: pointed at, but not looked through.
 
     Attributes:
-        listing: looks through all files; called only when the dataset has to be made.
-        needs: files and folders that must exist; changes of them make what is prepared stale (`files.stamp`).
+        listing: looks through it; called only when the dataset has to be made.
+        needs: files and folders that must exist; changes of them make what is prepared stale.
         help: how to get the data; shown where something is missing.
         fetch: gets what is missing, where that is possible.
     """
 
     listing: Callable[[], Listing]
-    needs: tuple[Path, ...]
+    needs: tuple[Path, ...] = ()
     help: str = ""
     fetch: Callable[[], None] = lambda: None

@@ -14,7 +14,7 @@ import csv
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +25,8 @@ from filelock import FileLock
 from tcnaps.config.storage import digest_of, file_digest, replacing, write_text
 from tcnaps.datasets.arrays import Chunk, fill, leave_out, open_array
 from tcnaps.datasets.image_source import SPLITS, DatasetError, ImageSource
-from tcnaps.datasets.listing import Listing
+from tcnaps.datasets.listing import Listing, Source
+from tcnaps.datasets.readers.shared import walk
 
 INDEX, REPORT, LOCK = "index.json", "unreadable.csv", ".lock"
 SHOWN = 10  # unreadable images that an error names
@@ -42,25 +43,39 @@ class Preparation:
     Attributes:
         recipe: everything that decides which pixels it has, as values for JSON: versions, options, where the files
             are. Its digest is part of the folder's name, so datasets of different recipes never meet.
-        listing: looks through what the dataset is made from.
-        stamp: a cheap digest that changes when the original files do. Raises `MissingFiles` where they are gone; what
-            is prepared already is then taken as fresh.
-        fetch: gets missing files, where that is possible.
+        source: what it is made from.
         refuse: whether images that can't be read are an error. They are left out otherwise.
     """
 
     dataset: str
     image_size: int
     recipe: Mapping[str, object]
-    listing: Callable[[], Listing]
-    stamp: Callable[[], str] = lambda: ""
-    fetch: Callable[[], None] = lambda: None
+    source: Source
     refuse: bool = False
 
     def place(self, folder: str | Path) -> Path:
         """Where the prepared files are."""
         digest = digest_of({"dataset": self.dataset, "image_size": self.image_size, "recipe": dict(self.recipe)})
         return Path(folder) / f"{self.dataset}-{self.image_size}-{digest[:8]}"
+
+    def stamp(self) -> str:
+        """A cheap digest that changes when files of the source, or folders below, are added, taken away or renamed.
+
+        Of files the sizes and times of change count, of folders the times of all folders below. Names are relative, so
+        that a dataset may be moved.
+
+        Raises:
+            MissingFiles: there are none; what is prepared already is then taken as fresh.
+        """
+        needs, found = self.source.needs, []
+        if missing := [path for path in needs if not os.path.exists(path)]:  # False for over-long ones, too
+            paths = ", ".join(map(str, missing))
+            raise MissingFiles(f"Dataset '{self.dataset}': there is no {paths}. {self.source.help}".rstrip())
+        for path in needs:
+            for place in (place for place, _, _ in walk(path)) if path.is_dir() else [path]:
+                of_place, is_file = os.stat(place), not os.path.isdir(place)
+                found.append([os.path.relpath(place, needs[0]), is_file and of_place.st_size, of_place.st_mtime_ns])
+        return digest_of(found)
 
 
 class Prepared(NamedTuple):
@@ -83,7 +98,7 @@ def ensure_prepared(preparation: Preparation, folder: str | Path) -> Prepared:
     if found is not None:
         return found
     try:
-        preparation.fetch()
+        preparation.source.fetch()
         preparation.stamp()  # raises where files are missing, before a folder is made
         place.mkdir(parents=True, exist_ok=True)
         with FileLock(place / LOCK):  # another process may just have made it
@@ -128,7 +143,7 @@ def _prepared(index: Mapping, place: Path) -> Prepared:
 def _make(preparation: Preparation, place: Path) -> Prepared:
     """Makes a dataset. The caller holds the lock."""
     stamp = preparation.stamp()  # first: later changes are to be noticed
-    listing, size = preparation.listing(), preparation.image_size
+    listing, size = preparation.source.listing(), preparation.image_size
     chunks = list(_chunks(listing))
     if not chunks:
         raise DatasetError(f"Dataset '{preparation.dataset}' has no images in a split {', '.join(SPLITS)}. Add some.")

@@ -19,7 +19,7 @@ from joblib.externals.loky import get_reusable_executor
 from tcnaps.config import settings
 from tcnaps.datasets import DatasetError, arrays, files
 from tcnaps.datasets.decoding import square, to_rgb
-from tcnaps.datasets.listing import FileSource, Listing
+from tcnaps.datasets.listing import Listing, Source
 from tcnaps.datasets.preparing import MissingFiles, ensure_prepared
 from tcnaps.datasets.readers.folders import list_folder
 
@@ -64,7 +64,7 @@ def list_images(root: Path) -> Listing:
 def made_of(root: Path, decoding=settings.Decoding(), listing=list_images, **keys):
     """How the images are prepared."""
     dataset = settings.Folder(source="folder", domain="in", path=str(root), **keys)
-    source = FileSource(lambda: listing(root), (root,), "It is on the shelf.")
+    source = Source(lambda: listing(root), (root,), "It is on the shelf.")
     return files.preparation("birds", dataset, source, SIZE, decoding)
 
 

@@ -8,6 +8,7 @@ from PIL import Image
 
 from tcnaps.config.settings import Miniature
 from tcnaps.datasets import DatasetError, arrays, miniature, preparation
+from tcnaps.datasets.listing import Source
 from tcnaps.datasets.miniature import RECIPES, glyphs, photographs, signs, typefaces
 from tcnaps.datasets.miniature.plan import ClassPlan, Recipe
 from tcnaps.datasets.preparing import Preparation, ensure_prepared
@@ -109,7 +110,7 @@ def test_digits_are_the_scans_enlarged():
 def test_one_and_two_processes_draw_the_same_bytes(tmp_path, monkeypatch):
     shapes = RECIPES["shapes"]
     recipe = shapes._replace(plan=lambda split: few(shapes, split, classes=3, images=4))
-    made = Preparation("shapes", SIZE, {}, lambda: miniature.listing_of(recipe, SIZE))
+    made = Preparation("shapes", SIZE, {}, Source(lambda: miniature.listing_of(recipe, SIZE)))
     one = ensure_prepared(made, tmp_path / "one").splits
     monkeypatch.setattr(arrays, "IMAGES_PER_PROCESS", 5)
     monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "2")

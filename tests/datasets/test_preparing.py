@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tcnaps.datasets import DatasetError, ImageSource
-from tcnaps.datasets.listing import Listing
+from tcnaps.datasets.listing import Listing, Source
 from tcnaps.datasets.preparing import Preparation, ensure_prepared
 
 MADE = []
@@ -30,7 +30,7 @@ def listing(work=grey) -> Listing:
 def toy() -> Preparation:
     """Two splits; MADE counts its preparations."""
     MADE.clear()
-    return Preparation("toy", 8, {"version": 1}, listing)
+    return Preparation("toy", 8, {"version": 1}, Source(listing))
 
 
 def test_sources_index_images_by_class(toy, tmp_path):
@@ -64,14 +64,14 @@ def test_a_failed_preparation_leaves_nothing_that_looks_complete(toy, tmp_path):
         raise OSError("no space left")
 
     with pytest.raises(DatasetError, match="'toy' can't be prepared in .*toy-8-.*: no space left.*make room"):
-        ensure_prepared(replace(toy, listing=lambda: listing(fail)), tmp_path)
+        ensure_prepared(replace(toy, source=Source(lambda: listing(fail))), tmp_path)
     assert not (toy.place(tmp_path) / "index.json").exists()
     assert (ensure_prepared(toy, tmp_path).splits["test"].images_of(2) == 2).all()
 
 
 def test_a_dataset_without_images_is_refused(toy, tmp_path):
     with pytest.raises(DatasetError, match="'toy' has no images in a split train, valid, test"):
-        ensure_prepared(replace(toy, listing=lambda: Listing({"train": {}})), tmp_path)
+        ensure_prepared(replace(toy, source=Source(lambda: Listing({"train": {}}))), tmp_path)
 
 
 def test_jobs_that_ask_at_once_prepare_once(toy, tmp_path):
@@ -79,7 +79,7 @@ def test_jobs_that_ask_at_once_prepare_once(toy, tmp_path):
         time.sleep(0.1)
         return grey(images)
 
-    preparation = replace(toy, listing=lambda: listing(slow))
+    preparation = replace(toy, source=Source(lambda: listing(slow)))
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: ensure_prepared(preparation, tmp_path).splits["test"], range(4)))
     assert all(isinstance(source, ImageSource) for source in found) and len(MADE) == 1

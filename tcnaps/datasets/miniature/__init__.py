@@ -12,7 +12,7 @@ import numpy as np
 
 from tcnaps.config.fingerprint import code_fingerprint
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.listing import Listing
+from tcnaps.datasets.listing import Listing, Source
 from tcnaps.datasets.miniature import digits, glyphs, photographs, shapes, signs, sketches, textures
 from tcnaps.datasets.miniature.plan import ClassPlan, Recipe
 from tcnaps.datasets.preparing import Preparation
@@ -35,7 +35,7 @@ def preparation(name: str, image_size: int) -> Preparation:
         raise DatasetError(f"The miniature has no dataset '{name}'; it has: {', '.join(RECIPES)}.")
     code = {"code": code_fingerprint(Path(__file__).parent.glob("*.py"), without=["tcnaps"])}
     shaping = code | {package: version(package) for package in _SHAPING}
-    return Preparation(name, image_size, shaping, partial(listing_of, RECIPES[name], image_size))
+    return Preparation(name, image_size, shaping, Source(partial(listing_of, RECIPES[name], image_size)))
 
 
 def listing_of(recipe: Recipe, image_size: int) -> Listing:

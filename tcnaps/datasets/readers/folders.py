@@ -20,7 +20,7 @@ from PIL import Image
 from tcnaps.config.settings import Folder
 from tcnaps.datasets.decoding import FORMATS
 from tcnaps.datasets.image_source import SPLITS, DatasetError
-from tcnaps.datasets.listing import FileSource, ImageFile, Listing
+from tcnaps.datasets.listing import ImageFile, Listing, Source
 from tcnaps.datasets.readers import csv_lists
 from tcnaps.datasets.readers.shared import located, natural_key, normal, some, walk
 
@@ -31,8 +31,8 @@ HELP = """Images must lie in one of these ways:
 With superclasses: true, train/Greek/alpha/1.jpg or Greek/alpha/1.jpg."""
 
 
-def open_folder(name: str, dataset: Folder) -> FileSource:
-    """Points at folders of images; see `FileSource`.
+def open_folder(name: str, dataset: Folder) -> Source:
+    """Points at folders of images; see `Source`.
 
     Raises:
         DatasetError: `splits` and `fractions` are both given, or the fractions don't add up to 1.
@@ -44,7 +44,7 @@ def open_folder(name: str, dataset: Folder) -> FileSource:
         raise DatasetError(f"Dataset '{name}': its fractions {total}; they must add up to 1.")
     path, lists = located(dataset.path), csv_lists.list_files(dataset.splits)
     listing = partial(list_folder, path, lists[0] if lists else None, dataset.fractions, dataset.superclasses)
-    return FileSource(listing, (path, *lists), HELP)
+    return Source(listing, (path, *lists), HELP)
 
 
 def list_folder(

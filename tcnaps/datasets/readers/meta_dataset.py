@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from tcnaps.config import settings
 from tcnaps.datasets.image_source import SPLITS, DatasetError
-from tcnaps.datasets.listing import FileSource, ImageFile, Images, Listing
+from tcnaps.datasets.listing import ImageFile, Images, Listing, Source
 from tcnaps.datasets.readers import records
 from tcnaps.datasets.readers.shared import located, read_json
 
@@ -31,11 +31,11 @@ HELP = (
 )
 
 
-def open_records(name: str, dataset: settings.Records) -> FileSource:
-    """Points at a dataset of records; see `FileSource`."""
+def open_records(name: str, dataset: settings.Records) -> Source:
+    """Points at a dataset of records; see `Source`."""
     folder = located(dataset.path)
     needs = (folder, folder / SPECIFICATION, *sorted(folder.glob("*.tfrecords")))
-    return FileSource(partial(list_records, folder, dataset.images_per_class), needs, HELP)
+    return Source(partial(list_records, folder, dataset.images_per_class), needs, HELP)
 
 
 def read_record(image: ImageFile) -> bytes:

@@ -13,7 +13,7 @@ import pandas
 
 from tcnaps.config.settings import FETI, MiniImageNet, TieredImageNet
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.listing import FileSource, Listing
+from tcnaps.datasets.listing import Listing, Source
 from tcnaps.datasets.readers.csv_lists import WNID, list_files, listing_of, read_list, split_of
 from tcnaps.datasets.readers.folders import list_folder, scan, subfolders
 from tcnaps.datasets.readers.shared import located
@@ -21,26 +21,26 @@ from tcnaps.datasets.readers.shared import located
 HELP = "docs/data.md says how it must lie there, and where to get it."
 
 
-def open_mini_imagenet(name: str, dataset: MiniImageNet) -> FileSource:
-    """Points at mini-ImageNet: lists beside a folder `images`, or class folders per split; see `FileSource`."""
+def open_mini_imagenet(name: str, dataset: MiniImageNet) -> Source:
+    """Points at mini-ImageNet: lists beside a folder `images`, or class folders per split; see `Source`."""
     path = located(dataset.path)
     if lists := [file for file in sorted(path.glob("*.csv")) if split_of(file.stem)]:
         images = path / "images"
-        return FileSource(partial(list_folder, images, path), (path, *lists, images), HELP)
-    return FileSource(partial(list_folder, path), (path,), HELP)
+        return Source(partial(list_folder, images, path), (path, *lists, images), HELP)
+    return Source(partial(list_folder, path), (path,), HELP)
 
 
-def open_tiered_imagenet(name: str, dataset: TieredImageNet) -> FileSource:
+def open_tiered_imagenet(name: str, dataset: TieredImageNet) -> Source:
     """Points at tiered-ImageNet: class folders per split, or an ImageNet folder with tiered's class lists."""
     path, lists = located(dataset.path), list_files(dataset.class_lists)
 
     def listing() -> Listing:
         return list_folder(_imagenet(path), lists[0]) if lists else list_folder(path)
 
-    return FileSource(listing, (path, *lists), HELP)
+    return Source(listing, (path, *lists), HELP)
 
 
-def open_feti(name: str, dataset: FETI) -> FileSource:
+def open_feti(name: str, dataset: FETI) -> Source:
     """Points at FETI: for training, classes of ImageNet that neither mini- nor tiered-ImageNet tests on."""
     path = located(dataset.path)
     lists = tuple(map(located, dataset.test_classes))
@@ -54,7 +54,7 @@ def open_feti(name: str, dataset: FETI) -> FileSource:
             raise DatasetError(f"Dataset '{name}': `test_classes` names {few} of the classes of ImageNet in {path}.")
         return listing_of(kept.assign(split="train"), path, notes=notes)
 
-    return FileSource(listing, (path, *lists), HELP)
+    return Source(listing, (path, *lists), HELP)
 
 
 def _imagenet(path: Path) -> Path:

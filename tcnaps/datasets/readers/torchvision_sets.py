@@ -26,7 +26,7 @@ from PIL import Image, ImageOps
 from tcnaps.config import settings
 from tcnaps.datasets.decoding import to_rgb
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.listing import FileSource, ImageFile, Listing, read_file
+from tcnaps.datasets.listing import ImageFile, Listing, Source, read_file
 from tcnaps.datasets.preparing import MissingFiles
 from tcnaps.datasets.readers.csv_lists import choose, list_files, listing_of, read_list
 from tcnaps.datasets.readers.folders import scan
@@ -37,8 +37,8 @@ AGAIN = "Download or unpack the dataset again."
 Table = tuple[pandas.DataFrame, dict]  # "class", "split" and "image" of each image, and options of the listing
 
 
-def open_torchvision(name: str, dataset: settings.Torchvision) -> FileSource:
-    """Points at one of torchvision's datasets; see `FileSource`. With `download`, it can be fetched.
+def open_torchvision(name: str, dataset: settings.Torchvision) -> Source:
+    """Points at one of torchvision's datasets; see `Source`. With `download`, it can be fetched.
 
     Classes that a split file doesn't list are left out. Without one, classes are split as the dataset has them, or
     else are all for testing.
@@ -75,7 +75,7 @@ def open_torchvision(name: str, dataset: settings.Torchvision) -> FileSource:
             ) from error
 
     needs = tuple(base / part for part in layout.needs)
-    return FileSource(listing, (*needs, *lists), help, download if dataset.download else lambda: None)
+    return Source(listing, (*needs, *lists), help, download if dataset.download else lambda: None)
 
 
 def omniglot(base: Path) -> Table:
