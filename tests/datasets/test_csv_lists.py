@@ -57,7 +57,7 @@ def test_a_list_without_a_header_is_of_imagenet_s_classes(tmp_path):
         ("a.csv", "class,split\n", "lists no class"),
         ("a.json", '{"train": [], "test": []}', "lists no class"),
         ("a.csv", "class,split\ncat,train\ncat,test\n", "'cat' is in two splits, train and test"),
-        ("a.json", '{"train": ["Ko\\u0308ln"], "test": ["K\\u00f6ln"]}', "is in two splits"),  # two ways to write ö
+        ("a.json", '{"train": ["Ko\\u0308ln "], "test": ["K\\u00f6ln"]}', "is in two splits"),  # two ways to write ö
         ("a.csv", "class,split\ncat,train\ncow,dev\n", "no split 'dev'"),
         ("a.csv", "class\ncat\n", "no split 'a'; splits are train, valid, test"),
         ("a.csv", "class,split\ncat,train\n,test\n", "a line without one of class, split"),

@@ -60,7 +60,7 @@ def read_list(path: Path) -> pandas.DataFrame:
 
 
 def _read(path: Path) -> pandas.DataFrame:
-    """One file, with the columns that are known; some of Meta-Dataset's names of fungi end in a space."""
+    """One file, with the columns that are known."""
     try:
         text = path.read_text(encoding="utf-8-sig")
         if path.suffix == ".json":
@@ -77,8 +77,8 @@ def _read(path: Path) -> pandas.DataFrame:
         raise DatasetError(f"{path} has no column called class. {REMEDY}.")
     if "split" not in table:
         table["split"] = path.stem
-    kept = table.loc[:, (table.columns != "") & ~table.columns.duplicated()]
-    return kept.fillna("").map(lambda name: normal(name).strip())
+    kept = table.loc[:, (table.columns != "") & ~table.columns.duplicated()].fillna("").map(str.strip)
+    return kept.assign(**{"class": kept["class"].map(normal)})
 
 
 def check_disjoint(table: pandas.DataFrame, place: object) -> None:

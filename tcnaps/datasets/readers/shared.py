@@ -19,8 +19,8 @@ def located(path: str) -> Path:
 
 
 def normal(name: str) -> str:
-    """One spelling (Unicode NFC): macOS writes an accented letter in a file's name as two characters."""
-    return unicodedata.normalize("NFC", name)
+    """One spelling: macOS writes an accented letter as two characters, some of Meta-Dataset's fungi end in a space."""
+    return unicodedata.normalize("NFC", name).strip()
 
 
 def natural_key(name: str) -> tuple:
