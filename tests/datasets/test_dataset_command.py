@@ -3,65 +3,50 @@
 import importlib
 import json
 import os
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 from file_readers import encoded
+from small_study import small_study
 
 from tcnaps.config import load_study
 from tcnaps.config.settings import AnyDataset
 from tcnaps.datasets import DatasetError, __main__, files, open_split, open_splits
 from tcnaps.datasets.decoding import square, to_rgb
 
-ROOT = Path(__file__).resolve().parents[2]
 SIZE = 32
 
 
 @pytest.fixture
 def photographs(tmp_path) -> Path:
     """Photographs of 5 + 5 classes, of 3 images each."""
-    folder = tmp_path / "photographs"
-    seed = 0
-    for split in ("train", "test"):
-        for k in range(5):
-            place = folder / split / f"{split}-{k}"
-            place.mkdir(parents=True)
-            for number in range(3):
-                (place / f"{number}.png").write_bytes(encoded(seed := seed + 1))
-    return folder
+    for seed, (split, k, number) in enumerate(product(("train", "test"), range(5), range(3))):
+        place = tmp_path / "photographs" / split / f"{split}-{k}"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{number}.png").write_bytes(encoded(seed))
+    return tmp_path / "photographs"
 
 
 @pytest.fixture
 def study(tmp_path, photographs) -> Path:
     """A study of photographs that are there, of birds that are not, and of the built-in digits."""
-    return write_study(
-        tmp_path,
-        {
-            "birds": {"source": "folder", "domain": "in", "path": str(tmp_path / "birds")},
-            "photographs": {"source": "folder", "domain": "in", "path": str(photographs)},
-            "digits": {"source": "miniature", "domain": "out"},
-        },
-    )
+    folders = {
+        name: {"source": "folder", "domain": "in", "path": str(tmp_path / name)} for name in ("birds", "photographs")
+    }
+    return write_study(tmp_path, folders | {"digits": {"source": "miniature", "domain": "out"}})
 
 
 def write_study(folder: Path, datasets: dict, **values) -> Path:
-    evaluation = {"protocol": {"kind": "variable"}, "datasets": list(datasets), "trainings": ["support"]}
+    content = small_study().model_dump(mode="json", exclude={"evaluations"})
     names = [name for name, dataset in datasets.items() if dataset["domain"] == "in"]
-    content = {
-        "name": "tiny",
-        "image_size": SIZE,
-        "data_folder": str(folder / "data"),
-        "datasets": datasets,
-        "trainings": ["support"],
-        "imported": {"backbone": "backbone.pt", "support": "simple.pt"},  # so that only test classes are needed
-        "pretraining": {"datasets": names},
-        "meta_training": {"datasets": names, "protocol": {"kind": "variable"}, "validation_datasets": names},
-        "evaluations": {"main": evaluation},
-    }
-    file = folder / "study.yaml"
-    file.write_text(json.dumps(content | values))  # JSON is YAML
-    return file
+    content["pretraining"]["datasets"] = names
+    content["meta_training"] |= {"datasets": names, "validation_datasets": names}
+    evaluation = {"protocol": {"kind": "variable"}, "datasets": list(datasets), "trainings": ["support"]}
+    content |= {"datasets": datasets, "data_folder": str(folder / "data"), "evaluations": {"main": evaluation}}
+    (folder / "study.yaml").write_text(json.dumps(content | values))  # JSON is YAML
+    return folder / "study.yaml"
 
 
 def run(*arguments: object) -> int:

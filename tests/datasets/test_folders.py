@@ -2,17 +2,14 @@
 
 import os
 import random
-import tarfile
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 from record_files import write
 
 from tcnaps.config.settings import Folder
-from tcnaps.datasets.decoding import to_rgb
 from tcnaps.datasets.image_source import DatasetError
 from tcnaps.datasets.listing import ImageFile
 from tcnaps.datasets.readers.folders import cut, open_folder
@@ -183,20 +180,3 @@ def test_folders_that_cannot_be_read_and_names_that_are_not_utf_8_are_errors(tre
     os.rename(os.fsencode(root / "test/a/1.jpg"), os.fsencode(root / "test/a") + b"/k\xf6nig.jpg")
     with pytest.raises(DatasetError, match=r"test/a: the name b'k\\xf6nig.jpg' is not UTF-8. Rename it"):
         listing_of(root)
-
-
-# Real images
-
-
-def test_real_images(tmp_path):
-    folder = Path(os.environ.get("TCNAPS_DATA") or Path(__file__).parents[3] / "shared" / "data")
-    if not folder.is_dir():
-        pytest.skip(f"no real images at {folder}: set TCNAPS_DATA to the folder that holds them")
-    prefixes = ("omniglot/train/Greek/character0", "omniglot/test/Tagalog/")
-    with tarfile.open(folder / "omniglot.tar") as tar:
-        tar.extractall(tmp_path, [member for member in tar if member.name.startswith(prefixes)], filter="data")
-    listing = listing_of(tmp_path / "omniglot", superclasses=True)
-    sizes = {split: [len(images) for images in classes.values()] for split, classes in listing.splits.items()}
-    assert sizes == {"train": [20] * 9, "test": [20] * 17}
-    pixels = np.asarray(to_rgb(listing.read(listing.splits["test"]["Tagalog/character01"][7])))
-    assert pixels.shape == (105, 105, 3) and pixels.std() > 10

@@ -11,7 +11,7 @@ from PIL import Image
 
 pytest.importorskip("google_crc32c", reason="google-crc32c is not installed: pip install 'tcnaps[records]'")
 
-from record_files import UNIFORM, content, image_example, record, write_specification, write_uniform  # noqa: E402
+from record_files import content, image_example, record, write_uniform  # noqa: E402
 
 from tcnaps.config import settings  # noqa: E402
 from tcnaps.datasets import DatasetError, preparation  # noqa: E402
@@ -47,23 +47,6 @@ def test_every_image_is_listed_in_its_class(folder):
             assert [read(image) for image in images] == [content(label, k) for k in range(3 + label)]
             assert {image.path for image in images} == {str(folder / f"{label}.tfrecords")}
     assert (listing.orient, listing.resampling, listing.superclasses, listing.spans) == (False, None, {}, {})
-
-
-def test_hierarchies_reach_the_listing(folder):
-    graph = {"root": ["inner", "kind 4"], "inner": ["kind 2", "kind 3"], "kind 2": [], "kind 3": [], "kind 4": []}
-    of_test = {"kind 2": 5, "kind 3": 6, "kind 4": 7, "inner": 11, "root": 18}
-    hierarchical = UNIFORM | {
-        "split_subgraphs": {
-            "TRAIN": [{"wn_id": f"kind {k}", "children_ids": []} for k in range(2)],
-            "VALID": [],
-            "TEST": [{"wn_id": name, "children_ids": below} for name, below in graph.items()],
-        },
-        "images_per_class": {"TRAIN": {"kind 0": 3, "kind 1": 4}, "VALID": {}, "TEST": of_test},
-        "__class__": "HierarchicalDatasetSpecification",
-    }
-    write_specification(folder, hierarchical)
-    spans = listing_of(folder).spans
-    assert spans == {"train": (), "valid": (), "test": ((0, 1), (0, 1, 2))}
 
 
 def test_at_most_so_many_images_a_class_are_spread_over_its_file(folder):

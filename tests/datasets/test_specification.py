@@ -2,7 +2,6 @@
 
 import copy
 import json
-from collections import Counter
 
 import pytest
 from hypothesis import given, strategies as st
@@ -166,16 +165,3 @@ def test_the_published_specifications(reference, name):
     ids = [k for classes in read.classes.values() for k, _ in classes.values()]
     assert ids == list(range(sum(CLASSES[name])))
     assert bool(read.spans) == (name == "ilsvrc_2012") and bool(read.superclasses) == (name == "omniglot")
-
-
-@pytest.mark.parametrize("split", ["train", "valid", "test"])
-def test_the_hierarchies_are_those_that_the_reference_counts(reference, split):
-    measured = json.loads((reference / "sampler" / f"ilsvrc_2012_{split}.json").read_text())
-    graph = read_specification(reference / "dataset_specs" / "ilsvrc_2012_dataset_spec.json")
-    eligible = sorted(len(span) for span in graph.spans[split] if 5 <= len(span) <= 392)
-    assert eligible == measured["eligible_node_span_sizes_sorted"]
-    assert list(graph.classes[split]) == sorted(graph.classes[split])  # as WordNet numbers them
-    measured = json.loads((reference / "sampler" / f"omniglot_{split}.json").read_text())
-    scripts = read_specification(reference / "dataset_specs" / "omniglot_dataset_spec.json")
-    counts = Counter(scripts.superclasses[name] for name in scripts.classes[split])
-    assert list(counts.values()) == measured["classes_per_superclass_in_split"]
