@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
                 raise DatasetError(f"The study has no dataset of this name; it has: {', '.join(study.datasets)}.")
             _prepare(study, name, options)
         except (DatasetError, ImportError, OSError) as error:
-            print(f"{name}: {error}", file=sys.stdout if options.list else sys.stderr)
+            print(f"{name}: {error}", file=sys.stderr)
             status = int(not options.list)
         except KeyboardInterrupt:
             print("Interrupted. What is finished is kept: the same command goes on from there.", file=sys.stderr)

@@ -90,9 +90,9 @@ def test_an_interruption_says_how_to_go_on(study, monkeypatch, capsys):
 def test_a_list_says_what_is_there_and_what_is_missing(study, photographs, tmp_path, capsys):
     (photographs / "test" / "test-4" / "0.png").write_bytes(b"")
     assert run(study, "--list") == 0
-    said = capsys.readouterr().out
+    said, wrong = capsys.readouterr()
     assert f"birds: folder, {tmp_path / 'birds'}, not prepared in" in said
-    assert f"birds: Dataset 'birds': there is no {tmp_path / 'birds'}. Images must lie" in said
+    assert f"birds: Dataset 'birds': there is no {tmp_path / 'birds'}. Images must lie" in wrong
     assert f"photographs: folder, {photographs}, not prepared in" in said
     assert "digits: miniature, built in, not prepared in" in said
     assert not (tmp_path / "data").exists()
