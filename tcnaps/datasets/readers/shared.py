@@ -1,4 +1,4 @@
-"""What the readers share: names in one order on every machine, looking through folders, reading text."""
+"""What the readers share: names in one order on every machine, looking through folders, reading JSON."""
 
 import json
 import os
@@ -62,23 +62,12 @@ def _in_order(names: list[str]) -> list[str]:
     return sorted(seen, key=natural_key)
 
 
-def read_text(path: Path) -> str:
-    """The content of a text file."""
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise DatasetError(f"{path} can't be read ({error.strerror}). Check the path and its permissions.") from error
-    except UnicodeDecodeError as error:
-        raise DatasetError(f"{path} is not UTF-8 ({error}). Save it with that encoding.") from error
-
-
 def read_json(path: Path, object_hook: Callable[[dict], object] | None = None) -> dict:
     """A JSON file whose outermost value is an object."""
-    text = read_text(path)
     try:
-        content = json.loads(text, object_hook=object_hook)
+        content = json.loads(path.read_text(encoding="utf-8-sig"), object_hook=object_hook)
         if not isinstance(content, dict):
             raise ValueError("it holds no object")
-    except (ValueError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DatasetError(f"{path} is not JSON that can be read ({error}). Get the published file.") from error
     return content

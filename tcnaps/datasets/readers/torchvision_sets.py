@@ -31,7 +31,7 @@ from tcnaps.datasets.preparing import MissingFiles
 from tcnaps.datasets.readers.csv_lists import choose, list_files, listing_of, read_list
 from tcnaps.datasets.readers.folders import scan
 from tcnaps.datasets.readers.mscoco import ANNOTATIONS, mscoco
-from tcnaps.datasets.readers.shared import located, read_text, some
+from tcnaps.datasets.readers.shared import located, some
 
 AGAIN = "Download or unpack the dataset again."
 Table = tuple[pandas.DataFrame, dict]  # "class", "split" and "image" of each image, and options of the listing
@@ -93,12 +93,12 @@ def aircraft(base: Path) -> Table:
     data = base / "fgvc-aircraft-2013b" / "data"
 
     def lines(name: str) -> list[list[str]]:
-        return [line.split(maxsplit=1) for line in map(str.strip, read_text(data / name).splitlines()) if line]
+        return [line.split(maxsplit=1) for line in (data / name).read_text("utf-8").splitlines() if line.strip()]
 
     boxes = {name: tuple(map(int, box.split())) for name, box in lines("images_box.txt")}
     rows = sorted(lines("images_variant_trainval.txt") + lines("images_variant_test.txt"))
     images = [ImageFile(str(data / "images" / f"{name}.jpg"), boxes[name]) for name, _ in rows]
-    return for_testing([variant for _, variant in rows], images), {"read": read_box}
+    return for_testing([variant.strip() for _, variant in rows], images), {"read": read_box}
 
 
 def textures(base: Path) -> Table:
