@@ -15,7 +15,7 @@ from measuring import ratio
 from PIL import Image
 
 from tcnaps.config.settings import FixedProtocol, Folder
-from tcnaps.datasets import open_source, preparation
+from tcnaps.datasets import preparation
 from tcnaps.datasets.image_source import ImageSource
 from tcnaps.datasets.preparing import ensure_prepared
 from tcnaps.episodes.loading import read_episodes
@@ -40,7 +40,8 @@ def measure_data(repetitions: int) -> list[dict]:
                 N_CLASSES * N_IMAGES,
             )
         ]
-        rows += _loading(open_source("bench", dataset, "train", SIZE, folder / "prepared"), repetitions)
+        splits, _ = ensure_prepared(preparation("bench", dataset, SIZE), folder / "prepared")
+        rows += _loading(splits["train"], repetitions)
     starts = (
         "tcnaps",
         "tcnaps.figures.tables, tcnaps.figures.results, tcnaps.evaluation.statistics",

@@ -17,8 +17,9 @@ from measuring import ratio
 from rows import EPISODES, PRECISIONS, contents, episode, own_model, plain
 
 from tcnaps.config.settings import FixedProtocol, Folder
-from tcnaps.datasets import open_source
+from tcnaps.datasets import preparation
 from tcnaps.datasets.image_source import ImageSource
+from tcnaps.datasets.preparing import ensure_prepared
 from tcnaps.episodes.loading import read_episodes
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.figures.speed import PARTS
@@ -126,7 +127,7 @@ def loading_row(device: torch.device, size: int, repetitions: int, setting: tupl
     with tempfile.TemporaryDirectory() as place:
         write_jpegs(Path(place) / "images", way, shot + queries, size)
         dataset = Folder(source="folder", domain="in", path=str(Path(place) / "images"))
-        source = open_source("bench", dataset, "train", size, Path(place) / "prepared")
+        source = ensure_prepared(preparation("bench", dataset, size), Path(place) / "prepared").splits["train"]
         protocol = FixedProtocol(way=way, shot=shot, queries_per_class=queries)
         draws = [draw_episode(source, protocol, 0, index) for index in range(10)]
         names = {("none",): 0, ("two workers",): 2}

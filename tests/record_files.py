@@ -68,24 +68,13 @@ def content(label, number):
     return f"image {number} of class {label}".encode() * (number + 1)
 
 
-def write_class(folder, label, n_images, mislabelled=()):
-    """Writes the records of a class; `mislabelled` are numbers of records that say they are of the next class."""
-    examples = (image_example(content(label, k), label + (k in mislabelled)) for k in range(n_images))
-    file = folder / f"{label}.tfrecords"
-    file.write_bytes(b"".join(map(record, examples)))
-    return file
-
-
-def write_specification(folder, specification):
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "dataset_spec.json").write_text(json.dumps(specification))
-
-
 def write_uniform(folder, **changes):
     """Writes the dataset of `UNIFORM`, after changes to its specification."""
-    write_specification(folder, UNIFORM | changes)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "dataset_spec.json").write_text(json.dumps(UNIFORM | changes))
     for label in range(5):
-        write_class(folder, label, 3 + label)
+        examples = (image_example(content(label, k), label) for k in range(3 + label))
+        (folder / f"{label}.tfrecords").write_bytes(b"".join(map(record, examples)))
     return folder
 
 

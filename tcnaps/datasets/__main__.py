@@ -4,14 +4,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from tqdm.auto import tqdm
-
 from tcnaps.config import ConfigError, Study, load_study, project_root
-from tcnaps.config.settings import Miniature
 from tcnaps.config.storage import write_text
 from tcnaps.datasets import preparation
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.preparing import MissingFiles, ensure_prepared, layout_of, state
+from tcnaps.datasets.preparing import ensure_prepared, opened
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -26,7 +23,6 @@ def main(arguments: list[str] | None = None) -> int:
     add("--list", action="store_true", help="only say where each dataset is, if it is prepared, what is missing")
     add("--ready", type=Path, metavar="FOLDER", help="then write their digests there, one file per dataset")
     add("--dataset", action="append", metavar="NAME", help="only this one; may be given again")
-    add("--processes", type=int, metavar="N", help="that decode images; default: one per core")
     options = parser.parse_args(arguments)
     try:
         study = load_study(options.study)
@@ -38,10 +34,10 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             if name not in study.datasets:
                 raise DatasetError(f"The study has no dataset of this name; it has: {', '.join(study.datasets)}.")
-            (_list if options.list else _prepare)(study, name, options)
+            _prepare(study, name, options)
         except (DatasetError, ImportError, OSError) as error:
             print(f"{name}: {error}", file=sys.stderr)
-            status = 1
+            status = int(not options.list)
         except KeyboardInterrupt:
             print("Interrupted. What is finished is kept: the same command goes on from there.", file=sys.stderr)
             return 130
@@ -49,35 +45,24 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _prepare(study: Study, name: str, options: argparse.Namespace) -> None:
-    made = preparation(name, study.datasets[name], study.image_size, study.decoding, options.processes)
-    index = ensure_prepared(made, project_root() / study.data_folder)
-    lines = [f"{name} {s}: {layout_of(e)}, sha256 {e['sha256'][:16]}" for s, e in index["splits"].items()]
-    for line in [*lines, *(f"{name}: {note}" for note in index["notes"])]:
-        tqdm.write(line)
-    if options.ready is not None:
+    dataset, folder = study.datasets[name], project_root() / study.data_folder
+    made = preparation(name, dataset, study.image_size, study.decoding)
+    if options.list:
+        found = opened(made, folder)
+        where = f"{'not ' * (found is None)}prepared in {made.place(folder)}"
+        print(f"{name}: {dataset.source}, {getattr(dataset, 'path', 'built in')}, {where}")
+    else:
+        found = ensure_prepared(made, folder)
+    splits, notes = found or ({}, ())
+    lines = [f"{name} {split}: {source}, sha256 {source.digest[:16]}" for split, source in splits.items()]
+    for line in [*lines, *(f"{name}: {note}" for note in notes)]:
+        print(line, flush=True)
+    if options.list:
+        made.stamp()  # raises where files are missing
+    elif options.ready is not None:
         file, content = options.ready / name, "\n".join(lines) + "\n"
         if not file.is_file() or file.read_text(encoding="utf-8") != content:  # else what depends on it became stale
             write_text(file, content)
-
-
-def _list(study: Study, name: str, options: argparse.Namespace) -> None:
-    dataset = study.datasets[name]
-    where = "built in" if isinstance(dataset, Miniature) else f"{dataset.source}, {project_root() / dataset.path}"
-    print(f"{name}: {where}")
-    try:
-        made = preparation(name, dataset, study.image_size, study.decoding)
-        place = made.place(project_root() / study.data_folder)
-        index, reason = state(made, place)
-        if index is None:
-            print(f"  not prepared: {reason}")
-        else:
-            layouts = [f"{split}: {layout_of(entry)}" for split, entry in index["splits"].items()]
-            print(f"  prepared in {place}", *layouts, *index["notes"], sep="\n  ")
-        made.stamp()
-    except MissingFiles as error:
-        print(f"  missing: {error}")
-    except (DatasetError, ImportError, OSError) as error:
-        print(f"  at fault: {error}")
 
 
 if __name__ == "__main__":

@@ -26,28 +26,6 @@ except ImportError:  # optional: needed for the fast DCT alone
 Image.init()
 # Those that this Pillow reads; none with weak signatures (any bytes may look like TGA), no programs (EPS).
 FORMATS = tuple(name for name in "JPEG PNG GIF BMP TIFF WEBP PPM JPEG2000 AVIF".split() if name in Image.OPEN)
-RESAMPLERS = {"bilinear": Image.Resampling.BILINEAR, "lanczos": Image.Resampling.LANCZOS}
-
-
-def decode(
-    encoded: bytes, size: int, resampling: Resampling, jpeg_dct: str = "accurate", *, orient: bool = True
-) -> UInt8[np.ndarray, "{size} {size} 3"]:
-    """Decodes an image and resizes it to a square of RGB bytes.
-
-    Args:
-        encoded: the content of an image file.
-        size: side of the result, in pixels.
-        resampling: see `square`.
-        jpeg_dct: the inverse cosine transform of JPEGs. "accurate" is everyone's default but TensorFlow's;
-            "fast" gives TensorFlow's pixels exactly, up to 5 grey levels lower or higher, and needs simplejpeg.
-        orient: False leaves an image as it is stored, whatever its EXIF orientation, as TensorFlow does. (A TIFF is
-            turned upright in any case.)
-
-    Raises:
-        DatasetError: the file is empty, cut short, damaged or no image, or has pixels that can't become RGB.
-        ImportError: the DCT is "fast" and simplejpeg is missing.
-    """
-    return square(to_rgb(encoded, jpeg_dct == "fast", orient), size, resampling)
 
 
 def square(image: Image.Image, size: int, resampling: Resampling) -> UInt8[np.ndarray, "{size} {size} 3"]:
@@ -59,7 +37,7 @@ def square(image: Image.Image, size: int, resampling: Resampling) -> UInt8[np.nd
     """
     if resampling == "aligned corners":
         return np.rint(resize_aligned(np.asarray(image), size)).astype(np.uint8)
-    return np.array(image.resize((size, size), RESAMPLERS[resampling]))
+    return np.array(image.resize((size, size), Image.Resampling[resampling.upper()]))
 
 
 def resize_aligned(pixels: UInt8[np.ndarray, "height width 3"], size: int) -> Float32[np.ndarray, "{size} {size} 3"]:
@@ -78,21 +56,30 @@ def resize_aligned(pixels: UInt8[np.ndarray, "height width 3"], size: int) -> Fl
 
 def _between(n: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For each output pixel: the two input pixels it lies between, and how far it is from the first to the second."""
-    step = np.float32((n - 1) / (size - 1)) if size > 1 else np.float32(0)
+    step = np.float32((n - 1) / max(size - 1, 1))
     position = np.arange(size, dtype=np.float32) * step
     first = np.minimum(position.astype(np.intp), n - 1)  # rounding may carry the last one past the end
     return first, np.minimum(first + 1, n - 1), position - first.astype(np.float32)
 
 
-def to_rgb(encoded: bytes, fast: bool, orient: bool) -> Image.Image:
-    """Decodes an image to RGB, upright if `orient`, JPEGs by the fast DCT if `fast`; see `decode`."""
+def to_rgb(encoded: bytes, fast: bool = False, orient: bool = True) -> Image.Image:
+    """Decodes the content of an image file to RGB.
+
+    Args:
+        fast: the inverse cosine transform of JPEGs. The accurate one is everyone's default but TensorFlow's; the fast
+            one gives TensorFlow's pixels exactly, up to 5 grey levels lower or higher, and needs simplejpeg.
+        orient: False leaves an image as it is stored, whatever its EXIF orientation, as TensorFlow does. (A TIFF is
+            turned upright in any case.)
+
+    Raises:
+        DatasetError: the file is empty, cut short, damaged or no image, or has pixels that can't become RGB.
+        ImportError: the transform is the fast one and simplejpeg is missing.
+    """
     if fast and simplejpeg is None:
         raise ImportError(
             "Decoding JPEGs with the fast DCT needs the package simplejpeg: pip install 'tcnaps[records]'; or use "
             "the accurate DCT."
         )
-    if not encoded:
-        raise DatasetError("it is empty (0 bytes).")
     try:
         with warnings.catch_warnings(action="ignore"):  # of corrupt EXIF data, for instance
             image = Image.open(io.BytesIO(encoded), formats=FORMATS)
@@ -106,7 +93,8 @@ def to_rgb(encoded: bytes, fast: bool, orient: bool) -> Image.Image:
     except (DatasetError, MemoryError):
         raise
     except Image.UnidentifiedImageError as error:
-        raise DatasetError(f"it is no image of a format that is read here ({', '.join(FORMATS)}).") from error
+        kind = f"no image of a format that is read here ({', '.join(FORMATS)})" if encoded else "empty (0 bytes)"
+        raise DatasetError(f"it is {kind}.") from error
     except Exception as error:  # damaged bytes make Pillow's readers raise errors of every kind
         raise DatasetError(f"it is damaged, cut short, too large or of a kind that isn't read ({error}).") from error
 
@@ -128,12 +116,10 @@ def _fast_jpeg(encoded: bytes, image: Image.Image) -> Image.Image:
 
 def _converted(image: Image.Image) -> Image.Image:
     """Converts a loaded image of any kind to RGB."""
-    if image.mode == "F":
-        raise DatasetError("its pixels are floating-point numbers: save it with 8 or 16 bits per channel.")
-    if image.mode[0] == "I":  # 16 bits per pixel, which Pillow reads as 32 from some formats
+    if image.mode[0] in "FI":  # 16 bits per pixel, which Pillow reads as 32 from some formats
         values = np.asarray(image)
-        if values.min() < 0 or values.max() > 65535:
-            raise DatasetError(f"its grey levels go from {values.min()} to {values.max()}: 0 to 65535 can be read.")
+        if values.dtype.kind == "f" or values.min() < 0 or values.max() > 65535:
+            raise DatasetError("its grey levels are not whole numbers from 0 to 65535: save it with 8 or 16 bits.")
         return Image.fromarray(np.rint(values / 257).astype(np.uint8)).convert("RGB")
     if image.has_transparency_data:
         image = image.convert("RGBA")

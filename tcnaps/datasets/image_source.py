@@ -36,6 +36,10 @@ class ImageSource:
     spans: tuple[np.ndarray, ...] | None = None
     digest: str = ""
 
+    def __str__(self) -> str:
+        groups = f" in {len(set(self.superclasses)):,} superclasses" if self.superclasses else ""
+        return f"{self.n_classes:,} classes{groups}, {len(self.images):,} images"
+
     @property
     def n_classes(self) -> int:
         return len(self.class_names)

@@ -1,15 +1,15 @@
-"""Which images a dataset of files has, before any of them is opened: what every reader of files hands over.
+"""Which images a dataset has, before any of them is made: what every reader of files, and the miniature, hands over.
 
-A reader is a function `open(dataset_name, dataset, root) -> FileSource`. It finds files and says how one image's bytes
-or pixels are read; `tcnaps.datasets.files` does the rest.
+A reader is a function `open(dataset_name, dataset) -> Source`. It finds files and says how one image's bytes or
+pixels are read; `tcnaps.datasets.files` does the rest.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
+from PIL import Image
 
 from tcnaps.config.settings import Resampling
 
@@ -34,41 +34,42 @@ def read_file(image: ImageFile) -> bytes:
 
 @dataclass(frozen=True)
 class Listing:
-    """All images of a dataset.
+    """All images of a dataset. Its functions are of a module, or partial ones: other processes import them.
 
     Attributes:
-        splits: "train", "valid" and "test"; one that the dataset doesn't have may be left out.
+        splits: the images of each class of "train", "valid" and "test"; a split may be left out.
         superclasses: of every class, if there are any.
         spans: of each split, for every inner node of a hierarchy the numbers of the classes below it, if there is one.
-        read: reads one image: its encoded bytes, or uint8 pixels (height, width) or (height, width, 3). A function of
-            a module, or a partial one, so that other processes can import it. It may raise `DatasetError` or OSError
-            where the image can't be read.
+        read: reads one image: its encoded bytes, or the decoded image in RGB. It may raise `DatasetError` or OSError.
         resampling: what images of this source want. The dataset's own key goes before it, the study's after it.
         orient: whether EXIF's orientation counts.
         notes: what is left out, for the user to know.
+        work: images of one class -> pixels, uint8 (n, size, size, 3), and number -> reason of those that can't be read.
+        images_at_once: the most that `work` is given.
     """
 
-    splits: Mapping[str, Images]
+    splits: Mapping[str, Mapping[str, Sequence[Any]]]
     superclasses: Mapping[str, str] = field(default_factory=dict)
     spans: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
-    read: Callable[[ImageFile], bytes | np.ndarray] = read_file
+    read: Callable[[ImageFile], bytes | Image.Image] = read_file
     resampling: Resampling | None = None
     orient: bool = True
     notes: tuple[str, ...] = ()
+    work: Callable | None = None
+    images_at_once: int = 128
 
 
-@dataclass(frozen=True)
-class FileSource:
-    """A dataset of files that has been pointed at, but not looked through.
+class Source(NamedTuple):
+    """What a dataset is made from: pointed at, but not looked through.
 
     Attributes:
-        listing: looks through all files; called only when the dataset has to be made.
-        needs: files and folders that must exist; changes of them make what is prepared stale (`shared.stamp`).
+        listing: looks through it; called only when the dataset has to be made.
+        needs: files and folders that must exist; changes of them make what is prepared stale.
         help: how to get the data; shown where something is missing.
         fetch: gets what is missing, where that is possible.
     """
 
     listing: Callable[[], Listing]
-    needs: tuple[Path, ...]
+    needs: tuple[Path, ...] = ()
     help: str = ""
     fetch: Callable[[], None] = lambda: None

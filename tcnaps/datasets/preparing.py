@@ -13,51 +13,27 @@ whatever interrupts a preparation; one without is prepared again, except for wha
 import csv
 import json
 import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from filelock import FileLock
-from tqdm.auto import tqdm
 
 from tcnaps.config.storage import digest_of, file_digest, replacing, write_text
-from tcnaps.datasets import arrays
+from tcnaps.datasets.arrays import Chunk, fill, leave_out, open_array
 from tcnaps.datasets.image_source import SPLITS, DatasetError, ImageSource
+from tcnaps.datasets.listing import Listing, Source
+from tcnaps.datasets.readers.shared import walk
 
-INDEX, REPORT = "index.json", "unreadable.csv"
-NOT_PREPARED = "nothing is there"
+INDEX, REPORT, LOCK = "index.json", "unreadable.csv", ".lock"
 SHOWN = 10  # unreadable images that an error names
 
 
 class MissingFiles(DatasetError):
     """Files that a dataset would be made from are missing; the message says how to get them."""
-
-
-@dataclass(frozen=True)
-class SplitLayout:
-    """What a split holds: names, sizes and hierarchy of its classes, in the order of the array."""
-
-    class_names: tuple[str, ...]
-    class_sizes: tuple[int, ...]
-    superclasses: tuple[str, ...] | None = None
-    spans: tuple[tuple[int, ...], ...] | None = None
-
-    def __str__(self) -> str:
-        groups = f" in {len(set(self.superclasses)):,} superclasses" if self.superclasses else ""
-        return f"{len(self.class_names):,} classes{groups}, {sum(self.class_sizes):,} images"
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is to be made: the layout of each split; all images in chunks, and what makes those (`arrays.fill`)."""
-
-    layouts: Mapping[str, SplitLayout]
-    chunks: Sequence[arrays.Chunk]
-    work: Callable
-    n_jobs: int | None = None
-    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -67,19 +43,14 @@ class Preparation:
     Attributes:
         recipe: everything that decides which pixels it has, as values for JSON: versions, options, where the files
             are. Its digest is part of the folder's name, so datasets of different recipes never meet.
-        plan: looks through what the dataset is made from.
-        stamp: a cheap digest that changes when the original files do. Raises `MissingFiles` where they are gone; what
-            is prepared already is then taken as fresh.
-        fetch: gets missing files, where that is possible.
+        source: what it is made from.
         refuse: whether images that can't be read are an error. They are left out otherwise.
     """
 
     dataset: str
     image_size: int
     recipe: Mapping[str, object]
-    plan: Callable[[], Plan]
-    stamp: Callable[[], str] = lambda: ""
-    fetch: Callable[[], None] = lambda: None
+    source: Source
     refuse: bool = False
 
     def place(self, folder: str | Path) -> Path:
@@ -87,139 +58,163 @@ class Preparation:
         digest = digest_of({"dataset": self.dataset, "image_size": self.image_size, "recipe": dict(self.recipe)})
         return Path(folder) / f"{self.dataset}-{self.image_size}-{digest[:8]}"
 
+    def stamp(self) -> str:
+        """A cheap digest that changes when files of the source, or folders below, are added, taken away or renamed.
 
-def open_prepared(preparation: Preparation, folder: str | Path, split: str) -> ImageSource:
-    """Opens a split of a dataset, after preparing the dataset if its files are missing, stale or cut short.
+        Of files the sizes and times of change count, of folders the times of all folders below. Names are relative, so
+        that a dataset may be moved.
+
+        Raises:
+            MissingFiles: there are none; what is prepared already is then taken as fresh.
+        """
+        needs, found = self.source.needs, []
+        if missing := [path for path in needs if not os.path.exists(path)]:  # False for over-long ones, too
+            paths = ", ".join(map(str, missing))
+            raise MissingFiles(f"Dataset '{self.dataset}': there is no {paths}. {self.source.help}".rstrip())
+        for path in needs:
+            for place in (place for place, _, _ in walk(path)) if path.is_dir() else [path]:
+                of_place, is_file = os.stat(place), not os.path.isdir(place)
+                found.append([os.path.relpath(place, needs[0]), is_file and of_place.st_size, of_place.st_mtime_ns])
+        return digest_of(found)
+
+
+class Prepared(NamedTuple):
+    """The splits of a dataset, and what was left out of it."""
+
+    splits: dict[str, ImageSource]
+    notes: list[str]
+
+
+def ensure_prepared(preparation: Preparation, folder: str | Path) -> Prepared:
+    """Opens a dataset, after preparing it if its files are missing, stale or cut short.
 
     Safe to call from several processes at once: one prepares, the others wait.
-
-    Raises:
-        DatasetError: the dataset has no such split or can't be made.
-    """
-    entries = ensure_prepared(preparation, folder)["splits"]
-    if split not in entries:
-        raise DatasetError(f"Dataset '{preparation.dataset}' has no split '{split}'; it has: {', '.join(entries)}.")
-    layout = layout_of(entries[split])
-    return ImageSource(
-        dataset=preparation.dataset,
-        split=split,
-        images=np.load(preparation.place(folder) / f"{split}.npy", mmap_mode="r"),
-        class_names=layout.class_names,
-        class_starts=np.concatenate([[0], np.cumsum(layout.class_sizes)]).astype(np.int64),
-        superclasses=layout.superclasses,
-        spans=None if layout.spans is None else tuple(np.array(span, np.int64) for span in layout.spans),
-        digest=entries[split]["sha256"],
-    )
-
-
-def ensure_prepared(preparation: Preparation, folder: str | Path) -> dict:
-    """Prepares a dataset unless it is there and fresh. Returns its index.
 
     Raises:
         DatasetError: it can't be made: files are missing, unreadable or contradictory, there is no room, or the folder
             can't be written to.
     """
-    place = preparation.place(folder)
-    index, reason = state(preparation, place)
-    if index is not None:
-        return index
+    place, found = preparation.place(folder), opened(preparation, folder)
+    if found is not None:
+        return found
     try:
-        preparation.fetch()
-        preparation.stamp()
+        preparation.source.fetch()
+        preparation.stamp()  # raises where files are missing, before a folder is made
         place.mkdir(parents=True, exist_ok=True)
-        with FileLock(place / ".lock"):
-            index, reason = state(preparation, place)
-            if index is None:  # no other process has just made it
-                if reason != NOT_PREPARED:
-                    tqdm.write(f"{preparation.dataset} is prepared anew: {reason}.", file=sys.stderr)
-                index = _make(preparation, place)
-    except MissingFiles as error:
-        raise MissingFiles(f"{error}\nNor is it prepared in {place}: {reason}.") from error
+        with FileLock(place / LOCK):  # another process may just have made it
+            return opened(preparation, folder) or _make(preparation, place)
     except OSError as error:
         remedy = "Repair the path or make room, or set the study's data_folder to another folder"
-        raise DatasetError(f"Dataset '{preparation.dataset}' can't be prepared: {error}. {remedy}.") from error
-    return index
+        raise DatasetError(
+            f"Dataset '{preparation.dataset}' can't be prepared in {place}: {error}. {remedy}."
+        ) from error
 
 
-def state(preparation: Preparation, place: Path) -> tuple[dict | None, str]:
-    """The index of a dataset that is complete and whose originals, if they are there, are unchanged; or why not."""
+def opened(preparation: Preparation, folder: str | Path) -> Prepared | None:
+    """Opens a dataset that is complete and whose originals, if they are there, are unchanged; None of any other."""
+    place = preparation.place(folder)
     try:
         index = json.loads((place / INDEX).read_text(encoding="utf-8"))
-        for split, entry in index["splits"].items():
-            file = place / f"{split}.npy"
-            if not file.exists() or file.stat().st_size != entry["bytes"]:
-                return None, f"{file} is missing or cut short"
-        if index["stamp"] != preparation.stamp():
-            return None, "the files that it was made from have changed"
-    except FileNotFoundError:
-        return None, NOT_PREPARED
+        found = _prepared(index, place)
+        return found if index["stamp"] == preparation.stamp() else None
     except MissingFiles:
-        pass
-    except (OSError, ValueError, KeyError, TypeError):
-        return None, f"{place / INDEX} can't be read"
-    return index, ""
+        return found
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # it isn't there, or is damaged
+        return None
 
 
-def layout_of(entry: Mapping) -> SplitLayout:
-    """What a split holds, from its entry in the index."""
-    spans = entry["spans"] and [tuple(span) for span in entry["spans"]]
-    values = (entry["class_names"], entry["class_sizes"], entry["superclasses"], spans)
-    return SplitLayout(*(value and tuple(value) for value in values))
+def _prepared(index: Mapping, place: Path) -> Prepared:
+    splits = {
+        split: ImageSource(
+            index["dataset"],
+            split,
+            images=np.load(place / f"{split}.npy", mmap_mode="r"),
+            class_names=tuple(entry["class_names"]),
+            class_starts=np.cumsum([0, *entry["class_sizes"]], dtype=np.int64),
+            superclasses=None if entry["superclasses"] is None else tuple(entry["superclasses"]),
+            spans=None if entry["spans"] is None else tuple(np.array(span, np.int64) for span in entry["spans"]),
+            digest=entry["sha256"],
+        )
+        for split, entry in index["splits"].items()
+    }
+    return Prepared(splits, index["notes"])
 
 
-def _make(preparation: Preparation, place: Path) -> dict:
+def _make(preparation: Preparation, place: Path) -> Prepared:
     """Makes a dataset. The caller holds the lock."""
     stamp = preparation.stamp()  # first: later changes are to be noticed
-    plan, size = preparation.plan(), preparation.image_size
-    for stale in (INDEX, REPORT, *(f"{split}.npy" for split in SPLITS)):
-        (place / stale).unlink(missing_ok=True)
-    # What an earlier attempt has finished counts only where that was the same images.
-    layouts = {split: asdict(layout) for split, layout in plan.layouts.items()}
-    progress = place / f"finished-{digest_of([stamp, layouts])[:16]}.partial"
-    for left in () if progress.exists() else place.glob("*.partial"):
-        left.unlink()
-    files = {split: place / f"{split}.npy.partial" for split in plan.layouts}
-    sizes = {split: sum(layout.class_sizes) for split, layout in plan.layouts.items()}
-    opened = {split: arrays.create(file, (sizes[split], size, size, 3)) for split, file in files.items()}
-    failed = arrays.fill(opened, plan.chunks, plan.work, progress, preparation.dataset, plan.n_jobs)
-    notes = list(plan.notes)
+    listing, size = preparation.source.listing(), preparation.image_size
+    chunks = list(_chunks(listing))
+    if not chunks:
+        raise DatasetError(f"Dataset '{preparation.dataset}' has no images in a split {', '.join(SPLITS)}. Add some.")
+    partial = f"{digest_of(stamp)[:16]}.partial"  # what an earlier attempt has finished counts if it was of these files
+    for old in place.iterdir():
+        if old.name != LOCK and not old.name.endswith(partial):
+            old.unlink()
+    ends = {chunk.split: chunk.start + len(chunk.images) for chunk in chunks}  # the last of each split counts
+    arrays = {split: open_array(place / f"{split}.{partial}", (end, size, size, 3)) for split, end in ends.items()}
+    finished = open_array(place / f"finished.{partial}", (len(chunks),), np.uint32)
+    failed = fill(arrays, finished, chunks, listing.work, preparation.dataset)
+    notes = list(listing.notes)
     if failed:
         preparation.stamp()  # raises if a whole disk has gone
-        layouts = _leave_out(preparation, place, plan, failed, files)
+        _report(preparation, listing, place, failed)
         notes.insert(0, f"unreadable images left out: {len(failed):,}, listed in {place / REPORT}")
     entries = {}
-    for split, file in files.items():
-        entries[split] = {"bytes": file.stat().st_size, "sha256": file_digest(file)} | layouts[split]
-        os.replace(file, place / f"{split}.npy")
+    for split, array in arrays.items():
+        entries[split] = _entry(listing, split, Path(array.filename), failed)
+        os.replace(array.filename, place / f"{split}.npy")
     index = {"dataset": preparation.dataset, "image_size": size, "recipe": dict(preparation.recipe)}
     index |= {"splits": entries, "notes": notes, "stamp": stamp}
     write_text(place / INDEX, json.dumps(index, indent=1))
-    progress.unlink()
-    return index
+    Path(finished.filename).unlink()
+    return _prepared(index, place)
 
 
-def _leave_out(
-    preparation: Preparation, place: Path, plan: Plan, failed: list, files: Mapping[str, Path]
-) -> dict[str, dict]:
-    """Reports images that can't be read, and takes them out of the arrays. Returns the layouts that are left."""
-    sizes = {split: list(layout.class_sizes) for split, layout in plan.layouts.items()}
+def _entry(listing: Listing, split: str, file: Path, failed: list[tuple[Chunk, int, str]]) -> dict:
+    """What the index says of a split, after taking out the images that can't be read."""
+    lost = [(chunk, number) for chunk, number, _ in failed if chunk.split == split]
+    if lost:
+        leave_out(file, [chunk.start + number for chunk, number in lost])
+    classes, n_lost = listing.splits[split], Counter(chunk.label for chunk, _ in lost)
+    return {
+        "sha256": file_digest(file),
+        "class_names": list(classes),
+        "class_sizes": [len(images) - n_lost[label] for label, images in classes.items()],
+        "superclasses": [listing.superclasses[label] for label in classes] if listing.superclasses else None,
+        "spans": listing.spans.get(split),
+    }
+
+
+def _chunks(listing: Listing) -> Iterator[Chunk]:
+    """All images in the order of their rows, class by class."""
+    for split in (split for split in SPLITS if split in listing.splits):
+        start = 0
+        for label, images in listing.splits[split].items():
+            for first in range(0, len(images), listing.images_at_once):
+                yield Chunk(split, label, start + first, images[first : first + listing.images_at_once])
+            start += len(images)
+
+
+def _report(preparation: Preparation, listing: Listing, place: Path, failed: list[tuple[Chunk, int, str]]) -> None:
+    """Lists the images that can't be read.
+
+    Raises:
+        DatasetError: they are refused, or are all of a class.
+    """
+    rows = [(chunk.images[number], chunk, reason) for chunk, number, reason in failed]
     with replacing(place / REPORT) as path, path.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(["file", "class", "split", "reason", "position"])
-        for chunk, number, _, reason in failed:
-            image, name = chunk.task[number], plan.layouts[chunk.split].class_names[chunk.class_index]
-            writer.writerow([image.path, name, chunk.split, reason, " ".join(map(str, image.position))])
-            sizes[chunk.split][chunk.class_index] -= 1
-    empty = [name for split, of in sizes.items() for name, n in zip(plan.layouts[split].class_names, of) if not n]
+        for image, chunk, reason in rows:
+            writer.writerow([image.path, chunk.label, chunk.split, reason, " ".join(map(str, image.position))])
+    lost = Counter((chunk.split, chunk.label) for _, chunk, _ in rows)
+    empty = [label for (split, label), count in lost.items() if count == len(listing.splits[split][label])]
     if preparation.refuse or empty:
         why = f"no image of class '{empty[0]}' can be read" if empty else f"{len(failed):,} images can't be read"
         remedy = "repair or remove them" + ("" if empty else ", or set the dataset's `unreadable` to 'leave out'")
-        shown = "".join(f"\n  {chunk.task[number].path}: {reason}" for chunk, number, _, reason in failed[:SHOWN])
+        shown = "".join(f"\n  {image.path}: {reason}" for image, _, reason in rows[:SHOWN])
         raise DatasetError(
             f"Dataset '{preparation.dataset}': {why}; nothing was prepared. "
             f"{place / REPORT} lists all: {remedy}.{shown}"
         )
-    for split, file in files.items():
-        if rows := [row for chunk, _, row, _ in failed if chunk.split == split]:
-            arrays.leave_out(file, rows)
-    return {split: asdict(replace(plan.layouts[split], class_sizes=tuple(of))) for split, of in sizes.items()}

@@ -25,7 +25,7 @@ from tcnaps.method.episode import Episode, scale_pixels
 
 
 class LoadingError(UserError, RuntimeError):
-    """Images can't be read, or the process that read them died; the message names the episode or batch."""
+    """Images can't be read; the message names the file, and the episode or batch."""
 
 
 def load_episode(source: ImageSource, draw: Draw) -> Episode:
@@ -44,8 +44,9 @@ def read_episodes(
         device: where images and labels end up.
 
     Raises:
-        LoadingError: images can't be read, or a worker died.
+        LoadingError: images can't be read.
         ValueError: the number of workers is negative.
+        RuntimeError: a worker died. Lower their number where memory is short; 0 reads without any.
     """
     here, there = tee(tasks)
     for (_, draw), images in zip(here, _read(map(_request, there), workers, torch.device(device))):
@@ -89,23 +90,15 @@ class _InFile(NamedTuple):
     """Images of a prepared file, by their numbers: all that a worker is told. It opens the file itself."""
 
     path: str
-    offset: int
-    shape: tuple[int, ...]
     numbers: Int[np.ndarray, "n"]
-
-    def pixels(self) -> UInt8[np.ndarray, "n height width 3"]:
-        try:
-            return np.memmap(self.path, np.uint8, "r", self.offset, self.shape)[self.numbers]
-        except ValueError as error:  # mmap's, which doesn't name the file
-            raise ValueError(f"{self.path} ends too early ({error})") from error
 
 
 class _Request(NamedTuple):
-    """Images to be read together. `order` gives each of them its place among the parts; None keeps theirs."""
+    """Images to be read together. `order` gives each of them its place among the parts."""
 
     name: str
     parts: list[_InFile | UInt8[np.ndarray, "_n height width 3"]]
-    order: Int[np.ndarray, "n"] | None = None
+    order: Int[np.ndarray, "n"] | slice = slice(None)
 
 
 def _request(task: tuple[ImageSource, Draw]) -> _Request:
@@ -115,22 +108,25 @@ def _request(task: tuple[ImageSource, Draw]) -> _Request:
     return _Request(name, [_wanted(source.images, numbers)])
 
 
+def _wanted(images: UInt8[np.ndarray, "_n height width 3"], numbers: Int[np.ndarray, "n"]) -> _InFile | np.ndarray:
+    """Where the images lie in a file; of an array that is no whole mapped file, the images themselves."""
+    if isinstance(images, np.memmap) and isinstance(images.base, mmap.mmap):
+        return _InFile(str(images.filename), numbers)
+    return images[numbers]
+
+
 class _Reader(Dataset):
     """Reads what it is asked for. It holds nothing, so that workers start quickly."""
 
     def __getitem__(self, request: _Request) -> UInt8[np.ndarray, "n height width 3"] | LoadingError:
-        try:
-            pixels = [part.pixels() if isinstance(part, _InFile) else part for part in request.parts]
-        except (OSError, ValueError) as error:  # handed over, so that it is raised without a worker's traceback
-            return LoadingError(f"{request.name}: {error}. Delete the file's folder to have it prepared again.")
-        return pixels[0] if request.order is None else np.concatenate(pixels)[request.order]
-
-
-def _wanted(images: UInt8[np.ndarray, "_n height width 3"], numbers: Int[np.ndarray, "n"]) -> _InFile | np.ndarray:
-    """Where the images lie in a file; of an array that is no whole mapped file, the images themselves."""
-    if isinstance(images, np.memmap) and isinstance(images.base, mmap.mmap) and images.flags.c_contiguous:
-        return _InFile(str(images.filename), images.offset, images.shape, numbers)
-    return images[numbers]
+        pixels = []
+        for part in request.parts:
+            try:
+                pixels.append(np.load(part.path, "r")[part.numbers] if isinstance(part, _InFile) else part)
+            except (OSError, ValueError) as error:  # handed over, so that it is raised without a worker's traceback
+                remedy = "Delete the file's folder to have it prepared again"
+                return LoadingError(f"{request.name}: {part.path} can't be read ({error}). {remedy}.")
+        return np.concatenate(pixels)[request.order]
 
 
 def _read(
@@ -141,24 +137,12 @@ def _read(
         raise ValueError(f"workers is {workers}; it must be 0 (read in this process) or more")
     found = iter(_loader(requests, workers, device)) if workers else map(_Reader().__getitem__, requests)
     try:
-        while (pixels := _next(found)) is not None:
+        for pixels in found:
             if isinstance(pixels, LoadingError):
                 raise pixels
             yield _scaled(torch.as_tensor(pixels), device)
     finally:
         del found  # ends the workers now, even if a traceback holds on to this frame
-
-
-def _next(found: Iterator) -> np.ndarray | Tensor | LoadingError | None:
-    try:
-        return next(found, None)
-    except (RuntimeError, OSError, EOFError) as error:  # the last two where a worker died while it handed over images
-        if isinstance(error, RuntimeError) and not str(error).startswith("DataLoader worker"):
-            raise
-        raise LoadingError(
-            f"a process that reads images died: {error or type(error).__name__}. If memory is short (`df /dev/shm`, "
-            "too), lower the number of workers; 0 reads without any."
-        ) from error
 
 
 def _end_with_parent(_: int) -> None:

@@ -8,7 +8,6 @@ Throughout, `class_sizes` are images per class, and `remaining` those that are l
 import math
 import zlib
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,13 +54,12 @@ def draw_episode(source: ImageSource, protocol: FixedProtocol | VariableProtocol
         ValueError: the split has too few classes or a class too few images for the protocol.
     """
     generator = episode_generator(seed, source.dataset, source.split, index)
-    sizes, hierarchy = source.class_sizes, (source.superclasses, source.spans)
     try:
-        episode = describe_episode(generator, sizes, *hierarchy, protocol, class_names=source.class_names)
+        episode = describe_episode(generator, source, protocol)
     except ValueError as error:
         raise ValueError(f"dataset '{source.dataset}', split '{source.split}': {error}") from error
     classes, n_query, shots = episode.classes, episode.n_query, episode.shots
-    orders = [source.class_starts[k] + generator.permutation(sizes[k]) for k in classes]
+    orders = [source.class_starts[k] + generator.permutation(source.class_sizes[k]) for k in classes]
     return Draw(
         source.dataset,
         source.split,
@@ -75,37 +73,29 @@ def draw_episode(source: ImageSource, protocol: FixedProtocol | VariableProtocol
 
 
 def describe_episode(
-    generator: np.random.Generator,
-    class_sizes: Int[np.ndarray, "n_classes"],
-    superclasses: tuple[str, ...] | None,
-    spans: tuple[np.ndarray, ...] | None,
-    protocol: FixedProtocol | VariableProtocol,
-    class_names: Sequence[str] | None = None,
+    generator: np.random.Generator, source: ImageSource, protocol: FixedProtocol | VariableProtocol
 ) -> Description:
-    """Chooses the classes of an episode and how many images of each, from the numbers that describe a split.
+    """Chooses the classes of an episode and how many images of each.
 
     The fixed protocol draws its classes from the whole split and ignores a hierarchy: neither an alphabet nor a node
     has the number of classes that was asked for.
-
-    Args:
-        superclasses, spans: the split's hierarchy, if it has one; see `sample_classes`.
-        class_names: for errors.
 
     Raises:
         ValueError: the split has too few classes or a class too few images for the protocol.
     """
     if isinstance(protocol, FixedProtocol):
-        if len(class_sizes) < protocol.way:
-            raise ValueError(f"{len(class_sizes)} classes are fewer than way {protocol.way}; lower the way")
-        classes = generator.choice(len(class_sizes), protocol.way, replace=False)
+        if source.n_classes < protocol.way:
+            raise ValueError(f"{source.n_classes} classes are fewer than way {protocol.way}; lower the way")
+        classes = generator.choice(source.n_classes, protocol.way, replace=False)
         shot, n_query = protocol.shot, protocol.queries_per_class
-        wanted = f"{shot} support + {n_query} query images"
-        _check_sizes(classes, class_sizes, shot + n_query, wanted, "lower shot or queries_per_class", class_names)
+        wanted = f"{shot} support + {n_query} query images; lower shot or queries_per_class"
+        _check_sizes(source, classes, shot + n_query, wanted)
         return Description(classes, n_query, np.full(protocol.way, shot))
     ways = protocol.minimum_way, protocol.maximum_way
-    classes = sample_classes(generator, len(class_sizes), superclasses, *ways, spans, protocol.maximum_span)
-    _check_sizes(classes, class_sizes, 2, "1 support + 1 query image", "leave it out of the dataset", class_names)
-    sizes = class_sizes[classes]
+    hierarchy = source.spans, protocol.maximum_span
+    classes = sample_classes(generator, source.n_classes, source.superclasses, *ways, *hierarchy)
+    _check_sizes(source, classes, 2, "1 support + 1 query image; leave it out of the dataset")
+    sizes = source.class_sizes[classes]
     n_query = int(min(protocol.queries_per_class, sizes.min() // 2))
     remaining = sizes - n_query
     limits = protocol.maximum_support_size, protocol.maximum_support_per_class
@@ -136,11 +126,9 @@ def sample_classes(
         spans: class numbers below each inner node of the hierarchy, or None.
 
     Raises:
-        ValueError: there are fewer than `minimum_way` classes, no superclass or node has as many, or both are given.
+        ValueError: there are fewer than `minimum_way` classes, or no superclass or node has as many.
     """
     if spans is not None:
-        if superclasses is not None:
-            raise ValueError("classes have superclasses and spans: an episode can follow only one of them")
         span = sample_span(generator, spans, minimum_way, maximum_span)
         return span if len(span) <= maximum_way else generator.choice(span, maximum_way, replace=False)
     pool = np.arange(n_classes)
@@ -176,12 +164,7 @@ def sample_span(
 def sample_support_size(
     generator: np.random.Generator, remaining: Int[np.ndarray, "way"], maximum: int, maximum_per_class: int
 ) -> int:
-    """Support images of all classes: min(maximum, Σ_k ⌈u · min(maximum_per_class, remaining_k)⌉), u in (0, 1].
-
-    Raises:
-        ValueError: a class has no image left, or the maximum is below the way.
-    """
-    _check_support(remaining, maximum)
+    """Support images of all classes: min(maximum, Σ_k ⌈u · min(maximum_per_class, remaining_k)⌉), u in (0, 1]."""
     u = 1 - generator.random()
     return int(min(maximum, np.ceil(u * np.minimum(remaining, maximum_per_class)).sum()))
 
@@ -197,12 +180,8 @@ def sample_shots(
     """Support images of every class: one, and a share of the rest in proportion to image count × exp(a_k).
 
     a_k is uniform in [minimum_log_weight, maximum_log_weight]. Shares are rounded down and a class gives no more
-    images than it has left, so the shots sum to `support_size` or less.
-
-    Raises:
-        ValueError: a class has no image left, or the support size is below the way.
+    images than it has left, so the shots sum to `support_size` or less. That is no less than the way.
     """
-    _check_support(remaining, support_size)
     way = len(class_sizes)
     weights = class_sizes * np.exp(generator.uniform(minimum_log_weight, maximum_log_weight, way))
     shots = np.floor(weights / weights.sum() * (support_size - way)).astype(np.int64) + 1
@@ -216,26 +195,14 @@ def sample_uniform_shots(
 
     Where these are more than `maximum_support_size` in all, every class keeps one image, and of all others as many as
     still fit are kept, drawn uniformly without replacement. So shots shrink in proportion, on average.
-
-    Raises:
-        ValueError: a class has no image left, or the maximum is below the way.
     """
-    _check_support(remaining, maximum_support_size)
     shots = generator.integers(1, np.minimum(remaining, maximum_per_class), endpoint=True)
     if shots.sum() <= maximum_support_size:
         return shots
     return 1 + generator.multivariate_hypergeometric(shots - 1, maximum_support_size - len(shots))
 
 
-def _check_support(remaining: Int[np.ndarray, "way"], support_size: int) -> None:
-    if remaining.min() < 1:
-        raise ValueError("a class has no image left for the support set after its queries; lower queries_per_class")
-    if support_size < len(remaining):
-        raise ValueError(f"a support set of {support_size} images can't hold one of each of {len(remaining)} classes")
-
-
-def _check_sizes(classes, class_sizes, needed: int, wanted: str, remedy: str, class_names) -> None:
-    for k in classes[class_sizes[classes] < needed]:
-        name = k if class_names is None else f"'{class_names[k]}'"
-        images = "1 image" if class_sizes[k] == 1 else f"{class_sizes[k]} images"
-        raise ValueError(f"class {name} has {images}, fewer than {wanted}; {remedy}")
+def _check_sizes(source: ImageSource, classes: Int[np.ndarray, "way"], needed: int, wanted: str) -> None:
+    for k in classes[source.class_sizes[classes] < needed]:
+        images = "1 image" if source.class_sizes[k] == 1 else f"{source.class_sizes[k]} images"
+        raise ValueError(f"class '{source.class_names[k]}' has {images}, fewer than {wanted}")

@@ -10,8 +10,8 @@ import argparse
 import sys
 
 from tcnaps.config import Study, UserError, load_study, project_root
-from tcnaps.datasets import DatasetError, __main__ as datasets, preparation
-from tcnaps.datasets.preparing import SplitLayout, layout_of, state
+from tcnaps.datasets import DatasetError, ImageSource, __main__ as datasets, preparation
+from tcnaps.datasets.preparing import opened
 from tcnaps.studies.requirements import unmet_needs
 
 
@@ -30,21 +30,21 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     told = ["--list"] if options.list else ["--ready", options.ready] if options.ready else []
     status = datasets.main([options.study, *told])
-    prepared = {name: layouts for name in study.datasets if (layouts := _prepared(study, name)) is not None}
-    unmet = [message for name, layouts in prepared.items() for message in unmet_needs(study, name, layouts)]
+    prepared = {name: splits for name in study.datasets if (splits := _prepared(study, name)) is not None}
+    unmet = [message for name, splits in prepared.items() for message in unmet_needs(study, name, splits)]
     for message in unmet:
         print(message, file=sys.stderr)
     return status or int(bool(unmet) and not options.list)
 
 
-def _prepared(study: Study, name: str) -> dict[str, SplitLayout] | None:
-    """What the splits of a prepared dataset hold; None where it is not prepared."""
+def _prepared(study: Study, name: str) -> dict[str, ImageSource] | None:
+    """The splits of a prepared dataset; None where it is not prepared."""
     try:
         made = preparation(name, study.datasets[name], study.image_size, study.decoding)
-        index, _ = state(made, made.place(project_root() / study.data_folder))
+        found = opened(made, project_root() / study.data_folder)
     except (DatasetError, ImportError, OSError):  # which has been said
         return None
-    return index and {split: layout_of(entry) for split, entry in index["splits"].items()}
+    return found and found.splits
 
 
 if __name__ == "__main__":

@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from tcnaps.config import FixedProtocol, Study, UserError, VariableProtocol
 from tcnaps.datasets import open_splits
 from tcnaps.datasets.image_source import ImageSource
-from tcnaps.datasets.preparing import SplitLayout
 from tcnaps.episodes.sampling import describe_episode
 
 Need = tuple[str, str, str, FixedProtocol | VariableProtocol | None]
@@ -33,37 +33,38 @@ def needs_of(study: Study) -> list[Need]:
     return needs
 
 
-def unmet_needs(study: Study, dataset: str, layouts: Mapping[str, SplitLayout | ImageSource]) -> list[str]:
+def unmet_needs(study: Study, dataset: str, splits: Mapping[str, ImageSource]) -> list[str]:
     """Why a study can't use a dataset of these splits as it asks to: a message for each need that is not met."""
     messages = []
     for key, _, split, protocol in (need for need in needs_of(study) if need[1] == dataset):
-        if split not in layouts:
-            there = ", ".join(layouts) or "none"
-            messages.append(f"{key} uses the split '{split}' of '{dataset}', which has: {there}.")
+        if split not in splits:
+            there = ", ".join(splits) or "none"
+            messages.append(
+                f"{key} uses the split '{split}' of '{dataset}', which has: {there}. "
+                "Change the dataset's splits, or take it from that list."
+            )
         elif protocol is not None:
             try:
-                check_protocol(layouts[split], protocol)
+                check_protocol(splits[split], protocol)
             except ValueError as error:
                 messages.append(f"{key}.protocol, dataset '{dataset}', split '{split}': {error}")
     return messages
 
 
-def check_protocol(split: SplitLayout | ImageSource, protocol: FixedProtocol | VariableProtocol) -> None:
+def check_protocol(split: ImageSource, protocol: FixedProtocol | VariableProtocol) -> None:
     """Checks that every episode of a protocol can be drawn from a split.
 
     Raises:
         ValueError: it has too few classes, or one of them has too few images; the message names the class.
     """
-    sizes = np.asarray(split.class_sizes)
-    spans = None if split.spans is None else tuple(np.asarray(span) for span in split.spans)
-    reachable = _reachable(split, protocol)
+    sizes, reachable = split.class_sizes, _reachable(split, protocol)
     smallest = reachable[sizes[reachable].argmin()] if len(reachable) else 0
     # If an episode can be drawn when all classes are as small as the smallest, then every episode can be drawn.
-    sizes, names = np.full_like(sizes, sizes[smallest]), [split.class_names[smallest]] * len(sizes)
-    describe_episode(np.random.default_rng(0), sizes, split.superclasses, spans, protocol, class_names=names)
+    starts, names = np.arange(split.n_classes + 1) * sizes[smallest], (split.class_names[smallest],) * split.n_classes
+    describe_episode(np.random.default_rng(0), replace(split, class_starts=starts, class_names=names), protocol)
 
 
-def _reachable(split: SplitLayout | ImageSource, protocol: FixedProtocol | VariableProtocol) -> np.ndarray:
+def _reachable(split: ImageSource, protocol: FixedProtocol | VariableProtocol) -> np.ndarray:
     """The classes that an episode may be of."""
     if isinstance(protocol, VariableProtocol) and split.spans is not None:
         eligible = [span for span in split.spans if protocol.minimum_way <= len(span) <= protocol.maximum_span]

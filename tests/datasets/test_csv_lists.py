@@ -2,144 +2,106 @@
 
 import json
 
+import pandas
 import pytest
 from hypothesis import given, strategies as st
 
 from tcnaps.datasets.image_source import DatasetError
-from tcnaps.datasets.readers.csv_lists import listed_images, match_classes, read_list, splits_of
+from tcnaps.datasets.readers.csv_lists import choose, listing_of, read_list, with_images
 from tcnaps.datasets.readers.shared import natural_key
 
-ANIMALS = {"train": ("cat", "dog"), "valid": ("cow",), "test": ("emu", "fox")}
-JSON = json.dumps(ANIMALS)
+ANIMALS = {"train": ["cat", "dog"], "valid": ["cow"], "test": ["emu", "fox"]}
 LINES = [(name, split) for split, names in ANIMALS.items() for name in names]
 
 
-@pytest.fixture
-def read(tmp_path):
-    """Reads the splits of a file with the given content."""
-
-    def read(content, **options):
-        (tmp_path / "splits.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
-        return splits_of(read_list(tmp_path / "splits.csv", **options))
-
-    return read
+def write(folder, files):
+    for name, content in files.items():
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder / name if len(files) == 1 else folder
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "class,split\n" + "".join(f"{name},{split}\n" for name, split in LINES),
-        "Split,Class\r\n" + "".join(f"{split.upper()},{name}\r\n" for name, split in LINES),
-        "\ufeffclass,split\n" + "".join(f'"{name}", {split.replace("valid", "val")}\n\n' for name, split in LINES),
-        "filename,label,split\n"
-        + "".join(f"{name}{k}.jpg,{name},{split}\n" for name, split in LINES for k in range(3)),
-        JSON,
-    ],
-)
-def test_layouts_of_one_file_are_read_alike(read, text):
-    splits = read(text)
-    assert list(splits) == ["train", "valid", "test"] and splits == ANIMALS
+def splits_of(path):
+    table = read_list(path)
+    return {split: table["class"][table["split"] == split].unique().tolist() for split in ANIMALS}
 
 
-@pytest.mark.parametrize(("line", "header"), [("{0}", "class\n"), ("{0}1.jpg,{0}", "filename,label\n")])
-def test_a_folder_of_lists_is_read_as_one_file(tmp_path, line, header):
-    for split, names in ANIMALS.items():
-        file = tmp_path / f"{'val' if split == 'valid' else split}.csv"
-        file.write_text(header + "\n".join(map(line.format, names)))
-    (tmp_path / "meta.csv").write_text("of no split")
-    assert splits_of(read_list(tmp_path)) == ANIMALS
-
-
-def test_lists_of_tiered_imagenet_have_no_header_and_a_category(tmp_path):
-    (tmp_path / "train.csv").write_text("n03314780,n00020090\nn07565083,n00020090\n")
-    (tmp_path / "test.csv").write_text("wnid,category\nn01440764,n01473806\n")
-    assert splits_of(read_list(tmp_path)) == {"train": ("n03314780", "n07565083"), "test": ("n01440764",)}
-
-
-def test_names_are_kept_and_splits_without_classes_left_out(read):
-    assert read('{"train": [], "valid": [], "test": [0, 1, 2]}') == {"test": ("0", "1", "2")}
-    names = ("F-16A/B", "polka-dotted", "Köln", "0039.Amanita phalloides ", "nan", "train")
-    assert read(json.dumps({"test": names})) == {"test": names}
-    assert read("class,split\nNA,test\n007,test\n") == {"test": ("NA", "007")}
-
-
-def test_a_list_without_splits_may_be_of_one_split(read):
-    assert read("filename,label\n1.jpg,cat\n2.jpg,ape\n", otherwise="test") == {"test": ("cat", "ape")}
-    assert read("class,split\ncat,train\nape,test\n", otherwise="test") == {"train": ("cat",), "test": ("ape",)}
+def per_split(text):
+    return {f"{'val' if split == 'valid' else split}.csv": text(names) for split, names in ANIMALS.items()}
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "files",
     [
-        ("", "not a CSV"),
-        ("class,split\n", "lists no class"),
-        ('{"train": [], "test": []}', "lists no class"),
-        ("class,split\ncat,train\ncat,test\n", "'cat' is in two splits, train and test"),
-        ('{"train": ["Ko\\u0308ln"], "test": ["K\\u00f6ln"]}', "is in two splits"),  # two ways to write ö
-        ("filename,class,split\n1.jpg,a,train\n1.jpg,b,train\n", "'1.jpg' is listed twice"),
-        ("class,split\ncat,train\ncow,dev\n", "no split 'dev'"),
-        ("class,split\ncat,train\n,test\n", "in some lines a field is missing"),
-        ("class,split\ncat,train\ncow,test,x\n", "not a CSV"),
-        ("class\ncat\n", "in some lines a field is missing"),
-        ("cat,train\ncow,test\n", r"first line \(cat, train\) is not a known header"),
-        (b"class,split\nk\xf6nig,train\n", "not UTF-8"),
-        ('["cat"]', "holds no object"),
-        ('{"train": "cat"}', "must be a list"),
-        ('{"train": ' + "[" * 100_000, "not JSON"),  # deeper than Python's stack
+        {"a.csv": "class,split\n" + "".join(f"{name},{split}\n" for name, split in LINES)},
+        {"a.csv": "Split,Class\r\n" + "".join(f"{split.upper()},{name}\r\n" for name, split in LINES)},
+        {"a.csv": "\ufeffclass,split\n" + "".join(f'"{n}", {s.replace("valid", "val")}\n\n' for n, s in LINES)},
+        {"a.csv": "filename,label,split\n" + "".join(f"{n}{k}.jpg,{n},{s}\n" for n, s in LINES for k in range(3))},
+        {"a.json": json.dumps(ANIMALS)},
+        per_split(lambda names: "class\n" + "\n".join(names)),
+        per_split(lambda names: "filename,label\n" + "\n".join(f"{name}1.jpg,{name}" for name in names)),
     ],
 )
-def test_errors_of_one_file(read, content, message):
-    with pytest.raises(DatasetError, match=f"splits.csv.*{message}|{message}.*splits.csv"):
-        read(content)
+def test_layouts_are_read_alike(tmp_path, files):
+    assert splits_of(write(tmp_path, files)) == ANIMALS
 
 
-@given(st.binary(max_size=60))
-def test_bytes_of_any_kind_are_a_list_or_an_error(tmp_path_factory, content):
-    folder = tmp_path_factory.getbasetemp()
-    (folder / "any").write_bytes(content)
-    try:
-        assert len(read_list(folder / "any"))
-    except DatasetError as error:
-        assert "any" in str(error)
+def test_a_list_without_a_header_is_of_imagenet_s_classes(tmp_path):
+    path = write(tmp_path, {"test.csv": "n00000001,n00000009\nn00000002,n00000009\n"})
+    assert splits_of(path)["test"] == ["n00000001", "n00000002"]
 
 
 @pytest.mark.parametrize(
-    ("files", "message"),
+    ("name", "content", "message"),
     [
-        ({}, "no train.csv, val.csv or test.csv"),
-        ({"train.csv/x": ""}, "train.csv can't be read .Is a directory"),
-        ({"train.csv": "file,class\n1.jpg,a\n1.jpg,b"}, "'1.jpg' is listed twice"),
-        ({"train.csv": "class\na", "test.csv": "class\na"}, "'a' is in two splits"),
+        ("a.csv", "", "no list that can be read"),
+        ("a.csv", "class,split\n", "lists no class"),
+        ("a.json", '{"train": [], "test": []}', "lists no class"),
+        ("a.csv", "class,split\ncat,train\ncat,test\n", "'cat' is in two splits, train and test"),
+        ("a.json", '{"train": ["Ko\\u0308ln "], "test": ["K\\u00f6ln"]}', "is in two splits"),  # two ways to write ö
+        ("a.csv", "class,split\ncat,train\ncow,dev\n", "no split 'dev'"),
+        ("a.csv", "class\ncat\n", "no split 'a'; splits are train, valid, test"),
+        ("a.csv", "class,split\ncat,train\n,test\n", "a line without one of class, split"),
+        ("a.csv", "class,split\ncat,train\ncow,test,x\n", "no list that can be read"),
+        ("a.csv", "cat,train\ncow,test\n", "has no column called class"),
+        ("a.csv", b"class,split\nk\xf6nig,train\n", "no list that can be read"),
+        ("a.json", '["cat"]', "no list that can be read"),
+        ("b.csv", "class,split\ncat,train\n", "No such file"),
     ],
 )
-def test_errors_of_a_folder_of_lists(tmp_path, files, message):
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    with pytest.raises(DatasetError, match=message):
+def test_what_is_wrong_with_a_list_is_named_with_the_remedy(tmp_path, name, content, message):
+    write(tmp_path, {name: content})
+    file = f"a.{name.rpartition('.')[2]}"
+    with pytest.raises(DatasetError, match=f"{file}.*{message}.*(Write a CSV|take it out)"):
+        read_list(tmp_path / file)
+
+
+def test_a_folder_without_lists_is_refused(tmp_path):
+    with pytest.raises(DatasetError, match="no train.csv, val.csv or test.csv. Put them there"):
         read_list(tmp_path)
 
 
-def test_a_listed_superclass_stands_for_its_classes():
-    above = {"Greek/alpha": "Greek", "Greek/beta": "Greek", "Latin/a": "Latin"}
-    assert match_classes({"train": ["Greek"], "test": ["Latin/a"]}, above, "x", above)[0] == {
-        "train": ("Greek/alpha", "Greek/beta"),
-        "test": ("Latin/a",),
-    }
-    with pytest.raises(DatasetError, match="'Greek/beta' is in two splits"):
-        match_classes({"train": ["Greek"], "test": ["Greek/beta"]}, above, "x", above)
+@given(st.binary(max_size=60), st.sampled_from(["csv", "json"]))
+def test_bytes_of_any_kind_are_a_list_or_an_error(tmp_path_factory, content, kind):
+    file = tmp_path_factory.getbasetemp() / f"any.{kind}"
+    file.write_bytes(content)
+    try:
+        assert len(read_list(file))
+    except DatasetError as error:
+        assert file.name in str(error)
 
 
-def test_a_listed_class_that_is_not_there_is_named():
-    with pytest.raises(DatasetError, match="1 of the classes of 'test' .* 'zebar'; it has 'ape', 'Zebra'"):
-        match_classes({"test": ["ape", "zebar"]}, ["ape", "Zebra"], "animals.csv")
-
-
-def test_natural_order():
-    names = ["image10", "image9", "image09", "image", "Image1", "a2b10", "a2b9", "ä", "10", "9"]
-    expected = ["9", "10", "Image1", "a2b9", "a2b10", "image", "image09", "image9", "image10", "ä"]
-    assert sorted(names, key=natural_key) == expected
-    assert natural_key("9" * 5000) < natural_key("1" + "0" * 5000)  # more digits than int() takes
+def test_listed_classes_are_chosen_and_a_superclass_stands_for_its_classes():
+    found = pandas.DataFrame({"class": ["Greek/b", "Greek/a", "Latin/a", "Runic/a"], "split": "", "image": range(4)})
+    listed = pandas.DataFrame({"class": ["Greek", "Latin/a"], "split": ["train", "test"]})
+    table, notes = choose(found, listed, "list.csv")
+    listing = listing_of(table, "list.csv", grouped=True)
+    assert listing.splits == {"train": {"Greek/a": [1], "Greek/b": [0]}, "test": {"Latin/a": [2]}}
+    assert notes == ("classes left out, because list.csv does not list them: 'Runic/a'",)
+    listed = pandas.DataFrame({"class": ["Greek/c"], "split": "train"})
+    with pytest.raises(DatasetError, match="list.csv: 1 of its classes .*: 'Greek/c'; it has 'Greek/b', .*Correct"):
+        choose(found, listed, "list.csv")
+    with pytest.raises(DatasetError, match="the class 'a' is in two splits, train and test; take it out of one"):
+        listing_of(pandas.DataFrame({"class": ["a", "a"], "split": ["train", "test"], "image": range(2)}), "x")
 
 
 @pytest.mark.parametrize("place", ["{1}", "{0}/{1}"])
@@ -149,12 +111,17 @@ def test_listed_images_lie_in_one_folder_or_in_those_of_their_classes(tmp_path, 
         path = tmp_path / place.format(name, file)
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"")
-    splits = listed_images(tmp_path, read_list(tmp_path / "list.csv"), "list.csv")
-    paths = {split: [image.path for of in classes.values() for image in of] for split, classes in splits.items()}
-    assert paths == {
-        "train": [str(tmp_path / place.format("b", file)) for file in ("9.jpg", "10.jpg")],
-        "test": [str(tmp_path / place.format("a", "1.jpg"))],
-    }
+    table = with_images(read_list(tmp_path / "list.csv"), tmp_path, "list.csv")
+    splits = listing_of(table, "list.csv").splits
+    paths = [image.path for split in ("train", "test") for of_class in splits[split].values() for image in of_class]
+    wanted = [place.format(name, file) for name, file in (("b", "9.jpg"), ("b", "10.jpg"), ("a", "1.jpg"))]
+    assert paths == [str(tmp_path / path) for path in wanted]
     (tmp_path / place.format("b", "9.jpg")).unlink()
-    with pytest.raises(DatasetError, match="list.csv: of the 2 images listed of 'b', '9.jpg' are neither in"):
-        listed_images(tmp_path, read_list(tmp_path / "list.csv"), "list.csv")
+    with pytest.raises(DatasetError, match="list.csv: of 3 listed images, '9.jpg' are neither in .* Put them there"):
+        with_images(read_list(tmp_path / "list.csv"), tmp_path, "list.csv")
+
+
+def test_natural_order():
+    names = ["image10", "image9", "image09", "image", "Image1", "a2b10", "a2b9", "ä", "10", "9"]
+    expected = ["9", "10", "Image1", "a2b9", "a2b10", "image", "image09", "image9", "image10", "ä"]
+    assert sorted(names, key=natural_key) == expected

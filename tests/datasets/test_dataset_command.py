@@ -3,65 +3,50 @@
 import importlib
 import json
 import os
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 from file_readers import encoded
+from small_study import small_study
 
 from tcnaps.config import load_study
 from tcnaps.config.settings import AnyDataset
-from tcnaps.datasets import __main__, files, open_split, open_splits
-from tcnaps.datasets.decoding import decode
+from tcnaps.datasets import DatasetError, __main__, files, open_split, open_splits
+from tcnaps.datasets.decoding import square, to_rgb
 
-ROOT = Path(__file__).resolve().parents[2]
 SIZE = 32
 
 
 @pytest.fixture
 def photographs(tmp_path) -> Path:
     """Photographs of 5 + 5 classes, of 3 images each."""
-    folder = tmp_path / "photographs"
-    seed = 0
-    for split in ("train", "test"):
-        for k in range(5):
-            place = folder / split / f"{split}-{k}"
-            place.mkdir(parents=True)
-            for number in range(3):
-                (place / f"{number}.png").write_bytes(encoded(seed := seed + 1))
-    return folder
+    for seed, (split, k, number) in enumerate(product(("train", "test"), range(5), range(3))):
+        place = tmp_path / "photographs" / split / f"{split}-{k}"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{number}.png").write_bytes(encoded(seed))
+    return tmp_path / "photographs"
 
 
 @pytest.fixture
 def study(tmp_path, photographs) -> Path:
     """A study of photographs that are there, of birds that are not, and of the built-in digits."""
-    return write_study(
-        tmp_path,
-        {
-            "birds": {"source": "folder", "domain": "in", "path": str(tmp_path / "birds")},
-            "photographs": {"source": "folder", "domain": "in", "path": str(photographs)},
-            "digits": {"source": "miniature", "domain": "out"},
-        },
-    )
+    folders = {
+        name: {"source": "folder", "domain": "in", "path": str(tmp_path / name)} for name in ("birds", "photographs")
+    }
+    return write_study(tmp_path, folders | {"digits": {"source": "miniature", "domain": "out"}})
 
 
 def write_study(folder: Path, datasets: dict, **values) -> Path:
-    evaluation = {"protocol": {"kind": "variable"}, "datasets": list(datasets), "trainings": ["support"]}
+    content = small_study().model_dump(mode="json", exclude={"evaluations"})
     names = [name for name, dataset in datasets.items() if dataset["domain"] == "in"]
-    content = {
-        "name": "tiny",
-        "image_size": SIZE,
-        "data_folder": str(folder / "data"),
-        "datasets": datasets,
-        "trainings": ["support"],
-        "imported": {"backbone": "backbone.pt", "support": "simple.pt"},  # so that only test classes are needed
-        "pretraining": {"datasets": names},
-        "meta_training": {"datasets": names, "protocol": {"kind": "variable"}, "validation_datasets": names},
-        "evaluations": {"main": evaluation},
-    }
-    file = folder / "study.yaml"
-    file.write_text(json.dumps(content | values))  # JSON is YAML
-    return file
+    content["pretraining"]["datasets"] = names
+    content["meta_training"] |= {"datasets": names, "validation_datasets": names}
+    evaluation = {"protocol": {"kind": "variable"}, "datasets": list(datasets), "trainings": ["support"]}
+    content |= {"datasets": datasets, "data_folder": str(folder / "data"), "evaluations": {"main": evaluation}}
+    (folder / "study.yaml").write_text(json.dumps(content | values))  # JSON is YAML
+    return folder / "study.yaml"
 
 
 def run(*arguments: object) -> int:
@@ -94,7 +79,7 @@ def test_an_interruption_says_how_to_go_on(study, monkeypatch, capsys):
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tcnaps.datasets.arrays.fill", interrupt)
+    monkeypatch.setattr("tcnaps.datasets.preparing.fill", interrupt)
     assert run(study, "--dataset", "photographs") == 130
     assert "the same command goes on from there" in capsys.readouterr().err
 
@@ -105,22 +90,18 @@ def test_an_interruption_says_how_to_go_on(study, monkeypatch, capsys):
 def test_a_list_says_what_is_there_and_what_is_missing(study, photographs, tmp_path, capsys):
     (photographs / "test" / "test-4" / "0.png").write_bytes(b"")
     assert run(study, "--list") == 0
-    said = capsys.readouterr().out
-    assert f"birds: folder, {tmp_path / 'birds'}\n  not prepared: nothing is there\n  missing: " in said
-    assert f"there is no {tmp_path / 'birds'}. Images must lie" in said
-    assert f"photographs: folder, {photographs}\n  not prepared: nothing is there\n" in said
-    assert "digits: built in\n  not prepared" in said
+    said, wrong = capsys.readouterr()
+    assert f"birds: folder, {tmp_path / 'birds'}, not prepared in" in said
+    assert f"birds: Dataset 'birds': there is no {tmp_path / 'birds'}. Images must lie" in wrong
+    assert f"photographs: folder, {photographs}, not prepared in" in said
+    assert "digits: miniature, built in, not prepared in" in said
     assert not (tmp_path / "data").exists()
     run(study)
     assert "photographs: unreadable images left out: 1, listed in" in capsys.readouterr().out
     assert run(study, "--list") == 0
     said = capsys.readouterr().out
-    digits, place = sorted((tmp_path / "data").iterdir())
-    assert (
-        f"photographs: folder, {photographs}\n  prepared in {place}\n  train: 5 classes, 15 images\n"
-        "  test: 5 classes, 14 images\n  unreadable images left out: 1, listed in "
-    ) in said
-    assert f"digits: built in\n  prepared in {digits}\n  test: 10 classes, 1,797" in said
+    assert f"photographs: folder, {photographs}, prepared in {tmp_path / 'data'}/photographs-{SIZE}-" in said
+    assert "photographs test: 5 classes, 14 images, sha256 " in said and "unreadable images left out: 1" in said
 
 
 # From a study
@@ -130,10 +111,12 @@ def test_images_are_decoded_as_the_study_says(tmp_path, photographs):
     datasets = {"photographs": {"source": "folder", "domain": "in", "path": str(photographs)}}
     study = load_study(write_study(tmp_path, datasets, decoding={"resampling": "aligned corners"}))
     opened = open_split(study, "photographs", "test")
-    wanted = decode((photographs / "test" / "test-2" / "1.png").read_bytes(), SIZE, "aligned corners")
+    wanted = square(to_rgb((photographs / "test" / "test-2" / "1.png").read_bytes()), SIZE, "aligned corners")
     np.testing.assert_array_equal(opened.images_of(2)[1], wanted)
     splits = open_splits(study, "photographs")
     assert list(splits) == ["train", "test"] and splits["test"].digest == opened.digest
+    with pytest.raises(DatasetError, match="'photographs' has no split 'valid'; it has: train, test"):
+        open_split(study, "photographs", "valid")
 
 
 def test_a_path_is_taken_from_the_projects_root(tmp_path, photographs, monkeypatch):

@@ -1,16 +1,17 @@
 """The built-in data: deterministic, disjoint, complete."""
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tcnaps.config.settings import Miniature
-from tcnaps.datasets import DatasetError, miniature, open_source
+from tcnaps.datasets import DatasetError, arrays, miniature, preparation
+from tcnaps.datasets.listing import Source
 from tcnaps.datasets.miniature import RECIPES, glyphs, photographs, signs, typefaces
 from tcnaps.datasets.miniature.plan import ClassPlan, Recipe
-from tcnaps.datasets.preparing import Preparation, open_prepared
+from tcnaps.datasets.preparing import Preparation, ensure_prepared
 
 SIZE = 32
 MINIATURE = Miniature(source="miniature", domain="in")
@@ -18,10 +19,7 @@ MINIATURE = Miniature(source="miniature", domain="in")
 
 def few(recipe: Recipe, split: str, classes: int = 2, images: int = 5) -> list[ClassPlan]:
     """The first classes of a split, cut to a few images."""
-    return [
-        ClassPlan(p.dataset, p.name, min(images, p.n_images), p.superclass, p.parameters)
-        for p in recipe.plan(split)[:classes]
-    ]
+    return [plan._replace(n_images=min(images, plan.n_images)) for plan in recipe.plan(split)[:classes]]
 
 
 # What the recipes draw
@@ -89,16 +87,11 @@ def test_places_in_photographs_do_not_overlap():
             assert name != other or max(abs(x - x2), abs(y - y2)) >= photographs.PLACE
 
 
-def test_crops_stay_inside_their_own_place(monkeypatch):
-    name, x, y = photographs.places()[0]
-    white = {other: np.full_like(image, 255) for other, image in photographs._photographs().items()}
-    white[name] = white[name].copy()
-    white[name][y : y + photographs.PLACE, x : x + photographs.PLACE] = 0  # the place is black, all else is white
-    monkeypatch.setattr(photographs, "_photographs", lambda: white)
-    for key in ("exposure", "contrast", "cast", "softness", "shade", "noise"):
-        monkeypatch.setitem(photographs.STRENGTH, key, 0.0)
-    plan = ClassPlan("photographs", "any", 200, parameters={"place": (name, x, y)})
-    assert photographs.RECIPE.render(plan, SIZE).max() == 0
+def test_crops_stay_inside_their_own_place():
+    inside = np.full((200, 200, 3), 255, np.uint8)
+    inside[50 : 50 + photographs.PLACE, 30 : 30 + photographs.PLACE] = 0  # the place is black, all else is white
+    seen = photographs.crops(np.random.default_rng(0), Image.fromarray(inside), 30, 50, 200, SIZE)
+    assert seen.max() == 0
 
 
 def test_digits_are_the_scans_enlarged():
@@ -114,37 +107,30 @@ def test_digits_are_the_scans_enlarged():
 # Drawing with several processes
 
 
-def test_one_and_two_processes_draw_the_same_bytes(tmp_path):
+def test_one_and_two_processes_draw_the_same_bytes(tmp_path, monkeypatch):
     shapes = RECIPES["shapes"]
-    recipe = replace(shapes, plan=lambda split: few(shapes, split, classes=3, images=4))
-    drawn = []
-    for n_jobs in (1, 2):
-        plan = replace(miniature.plan_of(recipe, SIZE), n_jobs=n_jobs)
-        made = Preparation("shapes", SIZE, {}, lambda plan=plan: plan)
-        drawn.append({split: open_prepared(made, tmp_path / f"{n_jobs}", split) for split in shapes.splits})
-    for split, one in drawn[0].items():
-        np.testing.assert_array_equal(one.images, drawn[1][split].images)
-        np.testing.assert_array_equal(one.images_of(1), shapes.render(recipe.plan(split)[1], SIZE))
+    recipe = shapes._replace(plan=lambda split: few(shapes, split, classes=3, images=4))
+    made = Preparation("shapes", SIZE, {}, Source(lambda: miniature.listing_of(recipe, SIZE)))
+    one = ensure_prepared(made, tmp_path / "one").splits
+    monkeypatch.setattr(arrays, "IMAGES_PER_PROCESS", 5)
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "2")
+    two = ensure_prepared(made, tmp_path / "two").splits
+    for split in shapes.splits:
+        np.testing.assert_array_equal(one[split].images, two[split].images)
+        np.testing.assert_array_equal(one[split].images_of(1), shapes.render(recipe.plan(split)[1], SIZE))
 
 
 # From a study
 
 
-def test_open_source_prepares_a_dataset_of_the_miniature(tmp_path):
-    opened = open_source("digits", MINIATURE, "test", SIZE, tmp_path)
-    assert (
-        opened.class_names == tuple("0123456789")
-        and len(opened.images) == 1797
-        and opened.images.shape[1:] == (SIZE, SIZE, 3)
-    )
+def test_a_dataset_of_the_miniature_is_prepared(tmp_path):
+    splits, notes = ensure_prepared(preparation("digits", MINIATURE, SIZE), tmp_path)
+    assert list(splits) == ["test"] and notes == []
+    assert splits["test"].class_names == tuple("0123456789") and splits["test"].images.shape == (1797, SIZE, SIZE, 3)
     plan = RECIPES["digits"].plan("test")[7]
-    np.testing.assert_array_equal(opened.images_of(7), RECIPES["digits"].render(plan, SIZE))
+    np.testing.assert_array_equal(splits["test"].images_of(7), RECIPES["digits"].render(plan, SIZE))
 
 
-def test_unknown_dataset_split_and_size(tmp_path):
+def test_an_unknown_dataset_is_an_error():
     with pytest.raises(DatasetError, match="no dataset 'glyph'; it has: glyphs, textures"):
-        open_source("glyph", MINIATURE, "test", SIZE, tmp_path)
-    with pytest.raises(DatasetError, match="'digits' has no split 'train'; it has: test"):
-        open_source("digits", MINIATURE, "train", SIZE, tmp_path)
-    with pytest.raises(DatasetError, match="drawn at 28 pixels or more, not 20"):
-        open_source("digits", MINIATURE, "test", 20, tmp_path)
+        preparation("glyph", MINIATURE, SIZE)

@@ -109,15 +109,11 @@ def test_every_cut_is_noticed_but_one_between_records(file):
             read_index(file)
 
 
-def test_other_files_are_refused(tmp_path, file):
-    for name, content, message in (
-        ("empty", b"", r"is empty \(0 bytes\)"),
-        ("packed", gzip.compress(file.read_bytes()), "not a TFRecord file; unpack, copy"),
-        ("text", b"No records here, only words.", "not a TFRecord file"),
-    ):
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(DatasetError, match=f"{name}.*{message}"):
-            read_index(tmp_path / name)
+@pytest.mark.parametrize("pack", [gzip.compress, lambda content: b"No records here, only words."])
+def test_other_files_are_refused(file, pack):
+    file.write_bytes(pack(file.read_bytes()))
+    with pytest.raises(DatasetError, match="3.tfrecords.*not a TFRecord file; unpack it, or copy"):
+        read_index(file)
 
 
 def test_mislabelled_records_and_an_index_of_another_file_are_refused(file):
@@ -131,11 +127,11 @@ def test_mislabelled_records_and_an_index_of_another_file_are_refused(file):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "'image' has 0 values of its type; there must be one. Features: none"),
-        (example(("image", bytes_list(b"x"))), "'label' has 0 values .* Features: 'image'"),
-        (example(("image", float_list(1, 2)), ("label", int64_list(1))), "'image' has 0 values"),
-        (example(("image", bytes_list(b"x", b"y")), ("label", int64_list(1))), "'image' has 2 values"),
-        (example(("image", bytes_list(b"x")), ("label", int64_list(1, 2))), "'label' has 2 values"),
+        (b"", "it has 0 images and 0 labels, not one of each. Features: none"),
+        (example(("image", bytes_list(b"x"))), "1 images and 0 labels, .* Features: image"),
+        (example(("image", float_list(1, 2)), ("label", int64_list(1))), "0 images and 1 labels"),
+        (example(("image", bytes_list(b"x", b"y")), ("label", int64_list(1))), "2 images and 1 labels"),
+        (example(("image", bytes_list(b"x")), ("label", int64_list(1, 2))), "1 images and 2 labels"),
         (varint(1 * 8 + 3) + varint(0), "field 1 is of another type or longer"),
         (varint(1 * 8 + 2) + varint(5) + b"four", "field 1 is of another type or longer than its message"),
         (varint(8) + b"\xff" * 10 + b"\x01", "a number in it does not end"),

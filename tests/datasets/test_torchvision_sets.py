@@ -1,10 +1,10 @@
 """torchvision's datasets, written here in their own formats but tiny: every image is found, in its class."""
 
-import hashlib
 import json
 import pickle
 import shutil
 import struct
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,28 +14,31 @@ from record_files import names_by_class as listed
 from scipy.io import savemat
 
 from tcnaps.config import settings
-from tcnaps.datasets import DatasetError, open_source
+from tcnaps.datasets import DatasetError, preparation
 from tcnaps.datasets.listing import ImageFile
+from tcnaps.datasets.preparing import ensure_prepared
 from tcnaps.datasets.readers import mscoco
-from tcnaps.datasets.readers.torchvision_sets import LAYOUTS, TRAFFIC_SIGNS, open_torchvision, read_box
+from tcnaps.datasets.readers.torchvision_sets import LAYOUTS, open_torchvision, read_box
 
 
-def section(name, **keys):
-    return settings.Torchvision(source="torchvision", domain="out", path="data", name=name, **keys)
+def section(folder, name, **keys):
+    return settings.Torchvision(source="torchvision", domain="out", path=str(folder / "data"), name=name, **keys)
 
 
 def opened(tmp_path, name, **keys):
-    return open_torchvision("it", section(name, **keys), tmp_path)
+    return open_torchvision("it", section(tmp_path, name, **keys))
+
+
+def prepared(tmp_path, name, size, **keys):
+    made = preparation("it", section(tmp_path, name, **keys), size)
+    return ensure_prepared(made, tmp_path / "prepared").splits["test"]
 
 
 def save(path, seed=0, size=(12, 10), mode="RGB"):
-    """An image of noise; returns its pixels."""
+    """An image of noise."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    width, height = size
-    shape = (height, width, 3) if mode == "RGB" else (height, width)
-    pixels = np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+    pixels = np.random.default_rng(seed).integers(0, 256, (*size[::-1], 3), dtype=np.uint8)
     Image.fromarray(pixels).convert(mode).save(path)
-    return pixels
 
 
 # Each of them, written as torchvision finds it
@@ -50,66 +53,42 @@ def write_aircraft(folder):
     (data / "images_variant_trainval.txt").write_text("".join(lines[:2]))
     (data / "images_variant_test.txt").write_text("".join(lines[2:]))
     (data / "images_box.txt").write_text("".join(f"{name} 1 2 {20 + k} 28\n" for k, name in enumerate(variants)))
-    return data
 
 
-def write_coco(folder, annotations=((7, 1, [1, 1, 5, 5]),), sizes=((40, 30), (20, 60))):
-    """Annotations are (image's id, category's id, box); ids of images are 7 and 9."""
-    for number, size in zip((7, 9), sizes):
-        save(folder / "data" / "train2017" / f"{number:012d}.jpg", number, size)
+def write_coco(folder, annotations=((7, 1, [1, 1, 5, 5]),)):
+    """Annotations are (image's id, category's id, box); images 7 and 9 are of 40 x 30 and 20 x 60 pixels."""
+    names = {1: "person", 44: "bottle", 90: "toothbrush"}
+    images = []
+    for number, size in ((7, (40, 30)), (9, (20, 60))):
+        images.append({"id": number, "file_name": f"{number:012d}.jpg", "width": size[0], "height": size[1]})
+        save(folder / "data" / "train2017" / images[-1]["file_name"], number, size)
     content = {
-        "categories": [{"id": 1, "name": "person"}, {"id": 44, "name": "bottle"}, {"id": 90, "name": "toothbrush"}],
-        "images": [
-            {"id": number, "file_name": f"{number:012d}.jpg", "width": w, "height": h}
-            for number, (w, h) in zip((7, 9), sizes)
-        ],
-        "annotations": [
-            {"image_id": image, "category_id": category, "bbox": box, "segmentation": {"counts": [1, 2]}}
-            for image, category, box in annotations
-        ],
+        "categories": [{"id": number, "name": name} for number, name in names.items()],
+        "images": images,
+        "annotations": [{"image_id": i, "category_id": c, "bbox": b, "segmentation": {}} for i, c, b in annotations],
     }
-    file = folder / "data" / "annotations" / "instances_train2017.json"
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(json.dumps(content))
-    return file
+    (folder / "data" / "annotations").mkdir()
+    (folder / "data" / mscoco.ANNOTATIONS).write_text(json.dumps(content))
 
 
-@pytest.fixture
-def mnist(tmp_path):
-    """Twelve test images of three digits. Returns their pixels and labels."""
-    folder = tmp_path / "data" / "MNIST" / "raw"
-    folder.mkdir(parents=True)
-    pixels = np.random.default_rng(0).integers(0, 256, (12, 28, 28), dtype=np.uint8)
-    labels = np.array([0, 1, 2, 1, 1, 0, 2, 2, 1, 0, 0, 0], dtype=np.uint8)
-    for part in ("t10k", "train"):
-        (folder / f"{part}-images-idx3-ubyte").write_bytes(struct.pack(">4i", 0x803, 12, 28, 28) + pixels.tobytes())
-        (folder / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 0x801, 12) + labels.tobytes())
-    return pixels, labels
+def write_flowers(folder, labels=(3, 4)):
+    folder = folder / "data" / "flowers-102"
+    for number in range(1, len(labels) + 1):
+        save(folder / "jpg" / f"image_{number:05d}.jpg", number)
+    savemat(folder / "imagelabels.mat", {"labels": np.array([labels], dtype=np.uint8)})
 
 
-def write_cifar(tmp_path, monkeypatch, name):
-    """Eight test images of two classes, with the checksums that torchvision expects. Returns their pixels."""
-    hundred = name == "CIFAR100"
-    kind = getattr(torchvision.datasets, name)
-    pixels = np.random.default_rng(1).integers(0, 256, (8, 32, 32, 3), dtype=np.uint8)
-    folder = tmp_path / "data" / kind.base_folder
-    folder.mkdir(parents=True)
-
-    def write(file, content):
-        encoded = pickle.dumps(content, protocol=2)
-        (folder / file).write_bytes(encoded)
-        return [file, hashlib.md5(encoded).hexdigest()]
-
-    labels = {"fine_labels" if hundred else "labels": [0, 1] * 4}
-    batch = {"data": pixels.transpose(0, 3, 1, 2).reshape(8, -1), **labels}
-    monkeypatch.setattr(kind, "test_list", [write(kind.test_list[0][0], batch)])
-    monkeypatch.setattr(kind, "train_list", [write(file, batch) for file, _ in kind.train_list])
-    _, digest = write(kind.meta["filename"], {kind.meta["key"]: ["airplane", "automobile"]})
-    monkeypatch.setattr(kind, "meta", kind.meta | {"md5": digest})
-    return pixels
+def write_signs(folder):
+    folder = folder / "data" / "gtsrb"
+    for name in ("00014/00001_00002.ppm", "00014/00000_00010.ppm", "00042/00000_00000.ppm"):
+        save(folder / "GTSRB" / "Training" / name)
+    (folder / "GTSRB" / "Training" / "00014" / "GT-00014.csv").write_text("not an image")
+    for k in range(2):
+        save(folder / "GTSRB" / "Final_Test" / "Images" / f"0000{k}.ppm")
+    (folder / "GT-final_test.csv").write_text("Filename;Width;ClassId\n00000.ppm;5;42\n00001.ppm;5;0\n")
 
 
-# Omniglot
+# Omniglot, aircraft, Flowers, GTSRB
 
 
 def test_omniglot_keeps_its_own_split_and_has_alphabets(tmp_path):
@@ -125,71 +104,37 @@ def test_omniglot_keeps_its_own_split_and_has_alphabets(tmp_path):
     assert np.array_equal(pickle.loads(pickle.dumps(listing.read))(image), 255 - stored)  # white ink on black
 
 
-# Aircraft, DTD, Flowers, GTSRB
-
-
 def test_aircraft_are_cut_out_by_their_boxes(tmp_path):
-    data = write_aircraft(tmp_path)
+    write_aircraft(tmp_path)
     listing = opened(tmp_path, "FGVCAircraft").listing()
     assert listed(listing) == {
         "test": {"Cessna 172": ["0000003.jpg"], "F-16A/B": ["0000001.jpg", "0000002.jpg", "0000004.jpg"]}
     }
     images = listing.splits["test"]["F-16A/B"]
     assert [image.position for image in images] == [(1, 2, 21, 28), (1, 2, 20, 28), (1, 2, 23, 28)]
-    whole = np.asarray(Image.open(data / "images" / "0000004.jpg"))
-    assert np.array_equal(listing.read(images[2]), whole[2:28, 1:23])
+    assert np.array_equal(listing.read(images[2]), np.asarray(Image.open(images[2].path))[2:28, 1:23])
 
 
-def write_flowers(folder, labels=(3, 4)):
-    folder = folder / "data" / "flowers-102"
-    for number in range(1, len(labels) + 1):
-        save(folder / "jpg" / f"image_{number:05d}.jpg", number)
-    savemat(folder / "imagelabels.mat", {"labels": np.array([labels], dtype=np.uint8)})
-
-
-def test_flowers_are_named_as_in_meta_dataset(tmp_path):
+def test_flowers_are_named_as_in_meta_dataset(tmp_path, reference):
     write_flowers(tmp_path, [77, 1, 102, 1])
-    assert listed(opened(tmp_path, "Flowers102").listing()) == {
-        "test": {
-            "001.pink primrose": ["image_00002.jpg", "image_00004.jpg"],
-            "077.passion flower": ["image_00001.jpg"],
-            "102.blackberry lily": ["image_00003.jpg"],
-        }
-    }
+    flowers = listed(opened(tmp_path, "Flowers102").listing())["test"]
+    assert list(flowers.values()) == [["image_00002.jpg", "image_00004.jpg"], ["image_00001.jpg"], ["image_00003.jpg"]]
+    specification = json.loads((reference / "dataset_specs" / "vgg_flower_dataset_spec.json").read_text())
+    assert flowers.keys() < set(specification["class_names"].values())
 
 
-def test_the_names_of_flowers_and_signs_are_meta_dataset_s(reference):
-    flowers = torchvision.datasets.Flowers102.classes
-    for dataset, names, first, digits in (("vgg_flower", flowers, 1, 3), ("traffic_sign", TRAFFIC_SIGNS, 0, 2)):
-        specification = json.loads((reference / "dataset_specs" / f"{dataset}_dataset_spec.json").read_text())
-        ours = {f"{k:0{digits}d}.{name}" for k, name in enumerate(names, start=first)}
-        assert ours == set(specification["class_names"].values())
-
-
-def write_signs(folder):
-    folder = folder / "data" / "gtsrb"
-    for name in ("00014/00001_00002.ppm", "00014/00000_00010.ppm", "00042/00000_00000.ppm"):
-        save(folder / "GTSRB" / "Training" / name)
-    (folder / "GTSRB" / "Training" / "00014" / "GT-00014.csv").write_text("not an image")
-    for k in range(2):
-        save(folder / "GTSRB" / "Final_Test" / "Images" / f"0000{k}.ppm")
-    (folder / "GT-final_test.csv").write_text(
-        "Filename;Width;Height;Roi.X1;Roi.Y1;Roi.X2;Roi.Y2;ClassId\n00000.ppm;5;5;0;0;1;1;42\n00001.ppm;5;5;0;0;1;1;0\n"
-    )
-
-
-def test_signs_of_both_sets_are_put_together(tmp_path, monkeypatch):
+def test_signs_of_both_sets_are_put_together(tmp_path):
     write_signs(tmp_path)
-    assert listed(opened(tmp_path, "GTSRB").listing()) == {
-        "test": {
-            "00.Speed limit (20km/h)": ["00001.ppm"],
-            "14.Stop": ["00000_00010.ppm", "00001_00002.ppm"],
-            "42.End of no passing by vehicles over 3.5 metric tons": ["00000.ppm", "00000_00000.ppm"],
-        }
+    signs = {
+        "00000": ["00001.ppm"],
+        "00014": ["00000_00010.ppm", "00001_00002.ppm"],
+        "00042": ["00000.ppm", "00000_00000.ppm"],
     }
-
-
-# What is wrong with lists and archives
+    assert listed(opened(tmp_path, "GTSRB").listing()) == {"test": signs}
+    (tmp_path / "signs.json").write_text('{"train": ["00014"], "test": ["00042"]}')
+    split = opened(tmp_path, "GTSRB", splits=str(tmp_path / "signs.json")).listing()
+    assert listed(split) == {"train": {"00014": signs["00014"]}, "test": {"00042": signs["00042"]}}
+    assert split.notes[0].endswith("does not list them: '00000'")
 
 
 BOXES = "fgvc-aircraft-2013b/data/images_box.txt"
@@ -200,19 +145,15 @@ BOXES = "fgvc-aircraft-2013b/data/images_box.txt"
     [
         ("FGVCAircraft", write_aircraft, BOXES, b"1 1 2 3 4\n", r"'it': FGVCAircraft in .* can't be read \(KeyError"),
         ("Flowers102", write_flowers, "flowers-102/imagelabels.mat", b"no MATLAB file, but text", "can't be read"),
-        ("Flowers102", write_flowers, "flowers-102/jpg/image_00002.jpg", None, "imagelabels.mat lists .*_00002.jpg"),
-        ("GTSRB", write_signs, "gtsrb/GT-final_test.csv", b"Filename;ClassId\n00000.ppm;43\n", r"KeyError\(43\)"),
-        ("GTSRB", write_signs, "gtsrb/GT-final_test.csv", b"Filename;ClassId\n00009.ppm;4\n", "lists are missing"),
+        ("Flowers102", write_flowers, "flowers-102/jpg/image_00002.jpg", None, "are missing: .*jpg/image_00002.jpg"),
         ("CocoDetection", write_coco, mscoco.ANNOTATIONS, b"{", "instances_train2017.json is not JSON"),
         ("CocoDetection", write_coco, mscoco.ANNOTATIONS, b"{}", r"can't be read \(KeyError\('categories'\)"),
-        ("CocoDetection", write_coco, "train2017/000000000007.jpg", None, "instances_train2017.json lists are missing"),
     ],
 )
 def test_wrong_lists_and_lost_images_are_refused(tmp_path, name, write, file, content, message):
     write(tmp_path)
-    if content is None:
-        (tmp_path / "data" / file).unlink()
-    else:
+    (tmp_path / "data" / file).unlink()
+    if content is not None:
         (tmp_path / "data" / file).write_bytes(content)
     with pytest.raises(DatasetError, match=message):
         opened(tmp_path, name).listing()
@@ -240,54 +181,23 @@ def test_boxes_are_enlarged_as_by_meta_dataset():
     boxes = np.concatenate([corners.min(axis=1), np.ptp(corners, axis=1)], axis=1)
     boxes[::4] = boxes[::4].round()  # whole numbers, for halves to round
     expected = [naive_box(box, *size) for box, size in zip(boxes.tolist(), sizes.tolist())]
-    found = mscoco.enlarged(boxes, sizes)
-    assert found.tolist() == expected
-    assert (found[:, :2] < found[:, 2:]).all() and (found[:, 2:] <= sizes).all()
+    assert mscoco.enlarged(boxes, sizes).tolist() == expected
 
 
 def test_objects_are_cut_out_by_their_boxes(tmp_path):
-    write_coco(
-        tmp_path, [(7, 44, [5, 5, 10, 10]), (9, 1, [0, 0, 20, 60]), (7, 1, [38.5, 28.5, 1, 1]), (9, 44, [0, 0, 20, 60])]
-    )
+    whole_9 = [0, 0, 20, 60]
+    write_coco(tmp_path, [(7, 44, [5, 5, 10, 10]), (9, 1, whole_9), (7, 1, [38.5, 28.5, 1, 1]), (9, 44, whole_9)])
     listing = opened(tmp_path, "CocoDetection").listing()
     assert listed(listing) == {
         "test": {"bottle": ["000000000007.jpg", "000000000009.jpg"], "person": ["000000000009.jpg", "000000000007.jpg"]}
     }  # without the toothbrush, of which there is none
     bottles, people = listing.splits["test"].values()
-    assert bottles[0].position == tuple(naive_box([5, 5, 10, 10], 40, 30))
+    left, top, right, bottom = bottles[0].position
+    assert [left, top, right, bottom] == naive_box([5, 5, 10, 10], 40, 30)
     assert people[0].position == bottles[1].position == (0, 0, 20, 60)
     whole = np.asarray(Image.open(bottles[0].path))
-    left, top, right, bottom = bottles[0].position
-    read = pickle.loads(pickle.dumps(listing.read))
-    assert np.array_equal(read(bottles[0]), whole[top:bottom, left:right])
-    assert read(people[1]).shape == (2, 2, 3)
-
-
-# MNIST and CIFAR
-
-
-def test_mnist_is_prepared_as_in_the_released_code(tmp_path, mnist):
-    pixels, labels = mnist
-    dataset = section("MNIST").model_copy(update={"path": str(tmp_path / "data")})
-    prepared = open_source("mnist", dataset, "test", 84, tmp_path / "prepared")
-    assert prepared.class_names == ("0 - zero", "1 - one", "2 - two")
-    assert prepared.class_sizes.tolist() == np.bincount(labels).tolist()
-    order = np.argsort(labels, kind="stable")
-    for found, drawn in zip(prepared.images, pixels[order]):
-        assert np.array_equal(found, Image.fromarray(drawn).convert("RGB").resize((84, 84), Image.Resampling.LANCZOS))
-
-
-@pytest.mark.parametrize("name", ["CIFAR10", "CIFAR100"])
-def test_cifar_s_test_images(tmp_path, monkeypatch, name):
-    pixels = write_cifar(tmp_path, monkeypatch, name)
-    listing = opened(tmp_path, name).listing()
-    assert list(listing.splits["test"]) == ["airplane", "automobile"]
-    for label, images in enumerate(listing.splits["test"].values()):
-        assert np.array_equal([listing.read(image) for image in images], pixels[label::2])
-    assert listing.resampling == "lanczos"
-
-
-# Unreadable images
+    assert np.array_equal(listing.read(bottles[0]), whole[top:bottom, left:right])
+    assert listing.read(people[1]).size == (2, 2)
 
 
 @pytest.mark.parametrize("box", [(3, 3, 3, 5), (0, 0, 13, 5), (-1, 0, 3, 5), (0, 0, 4, 11)])
@@ -297,51 +207,75 @@ def test_a_box_outside_its_image_is_named(tmp_path, box):
         read_box(ImageFile(str(tmp_path / "a.jpg"), box))
 
 
+# MNIST and CIFAR
+
+
+def test_mnist_is_prepared_as_in_the_released_code(tmp_path):
+    folder = tmp_path / "data" / "MNIST" / "raw"
+    folder.mkdir(parents=True)
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 28, 28), dtype=np.uint8)
+    labels = np.array([*range(10), *reversed(range(10))], dtype=np.uint8)
+    for part in ("t10k", "train"):
+        (folder / f"{part}-images-idx3-ubyte").write_bytes(struct.pack(">4i", 0x803, 20, 28, 28) + pixels.tobytes())
+        (folder / f"{part}-labels-idx1-ubyte").write_bytes(struct.pack(">2i", 0x801, 20) + labels.tobytes())
+    source = prepared(tmp_path, "MNIST", 84)
+    assert source.class_names[:3] == ("0 - zero", "1 - one", "2 - two") and source.class_sizes.tolist() == [2] * 10
+    for found, drawn in zip(source.images, pixels[np.argsort(labels, kind="stable")]):
+        assert np.array_equal(found, Image.fromarray(drawn).convert("RGB").resize((84, 84), Image.Resampling.LANCZOS))
+
+
+@pytest.mark.parametrize("name", ["CIFAR10", "CIFAR100"])
+def test_cifar_s_test_images(tmp_path, monkeypatch, name):
+    pixels = np.random.default_rng(1).integers(0, 256, (8, 32, 32, 3), dtype=np.uint8)
+
+    def kind(root, train):
+        assert (root, train) == (tmp_path / "data", False)
+        return SimpleNamespace(data=pixels, targets=[0, 1] * 4, classes=["airplane", "automobile"])
+
+    monkeypatch.setattr(torchvision.datasets, name, kind)
+    monkeypatch.setattr("os.path.isfile", lambda path: True)
+    listing = opened(tmp_path, name).listing()
+    assert list(listing.splits["test"]) == ["airplane", "automobile"] and listing.resampling == "lanczos"
+    for label, images in enumerate(listing.splits["test"].values()):
+        assert np.array_equal([np.asarray(listing.read(image)) for image in images], pixels[label::2])
+
+
 # Missing files and downloads
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_what_is_missing_and_how_to_get_it(tmp_path, name):
-    source, asked = opened(tmp_path, name), opened(tmp_path, name, download=True)
-    assert source.needs == asked.needs and str(source.needs[0]) in source.help
-    assert all(str(path).startswith(str(tmp_path / "data")) for path in source.needs)
-    assert (name == "CocoDetection") == ("download: true" not in asked.help)
-
-
-class FakeDownload:
-    """Stands for torchvision's DTD: writes two images instead of fetching them."""
-
-    def __init__(self, root, split, download):
-        assert (split, download) == ("train", True)
-        self.calls.append(root)
-        if self.fails:
-            raise self.fails
-        for name in self.images:
-            save(root / "dtd" / "dtd" / "images" / name)
+    source = opened(tmp_path, name)
+    assert source.needs[0].is_relative_to(tmp_path / "data") and str(source.needs[0]) in source.help
+    assert (name == "CocoDetection") == ("download: true" not in source.help)
 
 
 @pytest.fixture
 def fake(monkeypatch):
-    names = ("woven/a.jpg", "banded/b.jpg")
-    kind = type("DTD", (FakeDownload,), {"calls": [], "fails": None, "images": names})
+    """Stands for torchvision's DTD: writes two images instead of fetching them."""
+    state = SimpleNamespace(calls=0, fails=None)
+
+    def kind(root, split, download):
+        assert (split, download) == ("train", True)
+        state.calls += 1
+        if state.fails:
+            raise state.fails
+        for name in ("woven/a.jpg", "banded/b.jpg"):
+            save(root / "dtd" / "dtd" / "images" / name)
+
     monkeypatch.setattr(torchvision.datasets, "DTD", kind)
-    return kind
+    return state
 
 
-def test_a_missing_dataset_is_downloaded_once_and_only_if_asked_for(tmp_path, fake):
-    def prepared(size, **keys):
-        dataset = section("DTD", **keys).model_copy(update={"path": str(tmp_path / "data")})
-        return open_source("it", dataset, "test", size, tmp_path / "prepared")
-
+def test_a_dataset_is_downloaded_before_it_is_prepared_and_only_if_asked_for(tmp_path, fake):
     with pytest.raises(DatasetError, match="there is no .*dtd/images. Unpack .*, or set 'download: true'"):
-        prepared(4)
+        prepared(tmp_path, "DTD", 4)
     assert not fake.calls
-    assert prepared(4, download=True).class_names == ("banded", "woven")
-    assert prepared(5, download=True).class_sizes.tolist() == [1, 1]
-    assert not opened(tmp_path, "DTD").listing().orient
-    assert fake.calls == [tmp_path / "data"]
+    for _ in range(2):
+        assert prepared(tmp_path, "DTD", 4, download=True).class_names == ("banded", "woven")
+    assert fake.calls == 1
     shutil.rmtree(tmp_path / "data" / "dtd")
     fake.fails = OSError("Name or service not known")
-    assert prepared(4, download=True).class_names == ("banded", "woven")  # what is prepared needs no network
+    assert prepared(tmp_path, "DTD", 4, download=True).class_sizes.tolist() == [1, 1]  # what is prepared needs none
     with pytest.raises(DatasetError, match="'it': .* could not download DTD .*service not.*'download: false'. Unpack"):
-        prepared(6, download=True)
+        prepared(tmp_path, "DTD", 6, download=True)

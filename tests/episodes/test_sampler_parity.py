@@ -20,10 +20,11 @@ import jaxtyping
 import numpy as np
 import pytest
 from scipy import stats
+from small_study import sized
 
 from tcnaps.config import VariableProtocol
-from tcnaps.datasets.preparing import SplitLayout
-from tcnaps.datasets.readers.specification import read_specification
+from tcnaps.datasets import ImageSource
+from tcnaps.datasets.readers.meta_dataset import read_specification
 from tcnaps.episodes import sampling
 from tcnaps.episodes.sampling import Description, describe_episode, sample_shots, sample_span
 
@@ -41,12 +42,8 @@ class Reference:
     """One file of the reference beside the split that it describes."""
 
     measured: dict
-    split: SplitLayout
+    split: ImageSource
     protocol: VariableProtocol
-
-    @property
-    def class_sizes(self) -> np.ndarray:
-        return np.array(self.split.class_sizes)
 
 
 @cache
@@ -62,24 +59,19 @@ def load(folder: Path, name: str) -> Reference:
         maximum_support_per_class=used["max_support_size_contrib_per_class"],
     )
     classes, above = specification.classes[measured["split"]], specification.superclasses
-    layout = SplitLayout(
-        tuple(classes),
-        tuple(size for _, size in classes.values()),
-        tuple(above[name] for name in classes) if above else None,
-        specification.spans.get(measured["split"]),
+    split = sized(
+        *(size for _, size in classes.values()),
+        superclasses=tuple(above[name] for name in classes) if above else None,
+        spans=specification.spans.get(measured["split"]),
     )
-    return Reference(measured, layout, protocol)
+    return Reference(measured, split, protocol)
 
 
 def describe(reference: Reference, seed: int) -> list[Description]:
-    layout = reference.split
-    spans = None if layout.spans is None else tuple(map(np.array, layout.spans))
-    sizes, generator = reference.class_sizes, np.random.default_rng(seed)
+    generator = np.random.default_rng(seed)
     jaxtyping.config.update("jaxtyping_disable", True)  # checking shapes takes five times longer than drawing
     try:
-        return [
-            describe_episode(generator, sizes, layout.superclasses, spans, reference.protocol) for _ in range(EPISODES)
-        ]
+        return [describe_episode(generator, reference.split, reference.protocol) for _ in range(EPISODES)]
     finally:
         jaxtyping.config.update("jaxtyping_disable", False)
 
@@ -139,7 +131,7 @@ def comparisons(reference: Reference, episodes: list[Description], seed: int) ->
     moments = np.stack([imbalance, imbalance**2], axis=1)
     theirs = measured["imbalance_max_over_min_shot"]
     shots, their_shots = shots_in_bins(episodes, measured["shots_per_class_hist"], n)
-    drawn = np.bincount(np.concatenate([e.classes for e in episodes]), minlength=len(reference.class_sizes))
+    drawn = np.bincount(np.concatenate([e.classes for e in episodes]), minlength=len(reference.split.class_sizes))
     together = alike(reference)
     found = {
         "way": same_distribution(way, measured["way_hist"]),
@@ -165,11 +157,8 @@ def comparisons(reference: Reference, episodes: list[Description], seed: int) ->
     }
     if reference.split.spans is not None:
         generator = np.random.default_rng([seed, 1])
-        spans = tuple(map(np.array, reference.split.spans))
-        protocol = reference.protocol
-        drawn = [
-            len(sample_span(generator, spans, protocol.minimum_way, protocol.maximum_span)) for _ in range(EPISODES)
-        ]
+        limits = reference.protocol.minimum_way, reference.protocol.maximum_span
+        drawn = [len(sample_span(generator, reference.split.spans, *limits)) for _ in range(EPISODES)]
         found["span"] = same_distribution(np.array(drawn), measured["sampled_node_span_hist"])
     return found
 
@@ -194,11 +183,11 @@ def classes_expected(reference: Reference) -> tuple[np.ndarray, np.ndarray]:
 
     Every episode draws a pool of classes, then a way, then so many classes of the pool without replacement.
     """
-    protocol, n_classes = reference.protocol, len(reference.class_sizes)
+    protocol, n_classes = reference.protocol, len(reference.split.class_sizes)
     minimum, maximum = protocol.minimum_way, protocol.maximum_way
     groups = reference.split.superclasses
     if reference.split.spans is not None:
-        pools = [np.array(s) for s in reference.split.spans if minimum <= len(s) <= protocol.maximum_span]
+        pools = [s for s in reference.split.spans if minimum <= len(s) <= protocol.maximum_span]
         ways = [np.array([min(len(pool), maximum)]) for pool in pools]
     else:
         pools = [np.arange(n_classes)]
@@ -219,7 +208,7 @@ def alike(reference: Reference) -> np.ndarray:
     Only the cut to the maximum way tells the classes of such a group apart. It acts in the few episodes of the largest
     nodes: too few for sums over them to be normal in hundreds of directions. Elsewhere every class is its own group.
     """
-    n_classes = len(reference.class_sizes)
+    n_classes = len(reference.split.class_sizes)
     if reference.split.spans is None:
         return np.eye(n_classes)
     eligible = [s for s in reference.split.spans if reference.protocol.minimum_way <= len(s)]

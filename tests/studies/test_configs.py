@@ -52,11 +52,12 @@ def test_without_data_a_list_says_what_is_missing_and_where_it_looked(name, tmp_
     (tmp_path / "Snakefile").touch()  # a project's root without any data
     monkeypatch.chdir(tmp_path)
     assert __main__.main([str(ROOT / "configs" / f"{name}.yaml"), "--list"]) == 0
-    said = capsys.readouterr().out
+    said, wrong = capsys.readouterr()
     assert not (tmp_path / "data").exists()
     of_files = {key: dataset for key, dataset in study_of(name).datasets.items() if dataset.source != "miniature"}
     for key, dataset in of_files.items():
-        assert f"missing: Dataset '{key}': there is no {tmp_path / dataset.path}" in said
+        assert f"{key}: {dataset.source}, {dataset.path}, not prepared in {tmp_path / 'data'}" in said
+        assert f"Dataset '{key}': there is no {tmp_path / dataset.path}" in wrong
 
 
 # The paper's numbers: appendix A of arXiv 2006.12245

@@ -40,7 +40,7 @@ def test_data_is_prepared_and_its_digests_are_written(study, tmp_path, capsys):
     ready = (tmp_path / "ready" / "blobs").read_text()
     assert "sha256" in ready and "3 classes, 9 images" in ready
     assert main([study(), "--list"]) == 0
-    assert "  prepared in " in capsys.readouterr().out
+    assert ", prepared in " in capsys.readouterr().out
 
 
 def test_changed_originals_change_the_digests(study, tmp_path):

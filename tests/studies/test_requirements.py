@@ -5,18 +5,12 @@ import contextlib
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from small_study import blobs, small_study
+from small_study import blobs, sized, small_study
 
 from tcnaps.config import FixedProtocol, UserError, VariableProtocol
-from tcnaps.datasets.preparing import SplitLayout
 from tcnaps.episodes.sampling import describe_episode
 from tcnaps.studies import requirements
 from tcnaps.studies.requirements import check_protocol, needs_of, open_usable, unmet_needs
-
-
-def layout(*sizes, **hierarchy):
-    return SplitLayout(tuple(f"class {k}" for k in range(len(sizes))), sizes, **hierarchy)
-
 
 GROUPS = {"superclasses": ("a", "a", "b")}
 FIXED = {"kind": "fixed", "way": 3, "shot": 2, "queries_per_class": 3}
@@ -44,10 +38,10 @@ def test_imported_weights_need_no_training_data():
 
 def test_what_is_wanting_is_named_with_the_key_that_asks_for_it():
     study = small_study()
-    assert unmet_needs(study, "others", {"test": layout(*[4] * 6)}) == []
-    (missing,) = unmet_needs(study, "others", {"train": layout(9)})
+    assert unmet_needs(study, "others", {"test": sized(*[4] * 6)}) == []
+    (missing,) = unmet_needs(study, "others", {"train": sized(9)})
     assert "evaluations.variable uses the split 'test' of 'others', which has: train." in missing
-    splits = {"train": layout(*[9] * 5), "valid": layout(*[9] * 5), "test": layout(9, 9, 9, 2, 9)}
+    splits = {"train": sized(*[9] * 5), "valid": sized(*[9] * 5), "test": sized(9, 9, 9, 2, 9)}
     (few,) = unmet_needs(study, "blobs", splits)
     assert "evaluations.5-way-1-shot.protocol, dataset 'blobs', split 'test': class 'class 3' has 2 images" in few
 
@@ -74,7 +68,7 @@ def test_what_is_wanting_is_named_with_the_key_that_asks_for_it():
 )
 def test_protocols_that_a_split_can_and_cannot_serve(sizes, hierarchy, protocol, message):
     with pytest.raises(ValueError, match=message) if message else contextlib.nullcontext():
-        check_protocol(layout(*sizes, **hierarchy), protocol)
+        check_protocol(sized(*sizes, **hierarchy), protocol)
 
 
 @given(st.data())
@@ -85,13 +79,13 @@ def test_no_episode_fails_where_the_check_passes(data):
     fixed = FixedProtocol(way=way, shot=number, queries_per_class=2)
     variable = VariableProtocol(minimum_way=way, maximum_way=5, maximum_support_size=10, queries_per_class=number)
     protocol = data.draw(st.sampled_from([fixed, variable]))
-    split = layout(*sizes, superclasses=None if groups is None else tuple(groups))
+    split = sized(*sizes, superclasses=None if groups is None else tuple(groups))
     try:
         check_protocol(split, protocol)
     except ValueError:
         return
     for seed in range(20):
-        describe_episode(np.random.default_rng(seed), np.array(sizes), split.superclasses, None, protocol)
+        describe_episode(np.random.default_rng(seed), split, protocol)
 
 
 def test_datasets_that_will_not_do_are_left_out_aloud(monkeypatch):

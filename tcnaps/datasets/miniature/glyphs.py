@@ -4,8 +4,8 @@ A class is a character of matplotlib's fonts, a superclass its script, a split w
 """
 
 import unicodedata
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,25 +15,8 @@ from tcnaps.datasets.miniature.typefaces import FORM, bitmap, faces_of, form
 
 IMAGES_PER_CLASS = 20  # as in Omniglot
 
-# How much the images of one character differ: change this if glyphs are too easy or too hard.
-STRENGTH = {
-    "angle": 0.35,  # radians of rotation, either way
-    "log_scale": 0.18,  # of the size
-    "stretch": 0.30,  # of width over height
-    "shear": 0.30,
-    "shift": 0.13,  # half sides
-    "bend": 0.085,  # half sides, standard deviation of the elastic displacement
-    "weight": (0.28, 0.54),  # level at which blurred strokes are cut: below 0.5 thickens, above thins
-    "contrast": (0.30, 0.85),  # lightness between ink and paper
-    "chroma": 0.30,
-    "relief": 0.06,  # clouds and ramps behind the character
-    "clutter": 5,  # at most so many other strokes and shapes behind it
-    "noise": 0.10,
-}
 
-
-@dataclass(frozen=True)
-class Script:
+class Script(NamedTuple):
     """Letters whose Unicode name begins with `prefix`, or symbols in `blocks`; the `limit` that most faces hold."""
 
     split: str
@@ -91,37 +74,32 @@ def characters() -> dict[str, tuple[str, ...]]:
 
 
 def _plan(split: str) -> list[ClassPlan]:
+    scripts = [name for name, script in SCRIPTS.items() if script.split == split]
     return [
-        ClassPlan(
-            "glyphs",
-            f"U+{ord(character):04X} {unicodedata.name(character)}",
-            IMAGES_PER_CLASS,
-            name,
-            {"character": character, "faces": faces_of()[character]},
-        )
-        for name, script in SCRIPTS.items()
-        if script.split == split
-        for character in characters()[name]
+        ClassPlan("glyphs", f"U+{ord(c):04X} {unicodedata.name(c)}", IMAGES_PER_CLASS, (c, faces_of()[c]), name)
+        for name in scripts
+        for c in characters()[name]
     ]
 
 
 def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     rng = painting.generator("glyphs", plan.name)
-    n, size = plan.n_images, 2 * image_size
-    faces = rng.permutation(plan.parameters["faces"])
-    matrices = 0.72 * painting.affine(rng, n, *(STRENGTH[key] for key in ("angle", "log_scale", "stretch", "shear")))
-    shifts = rng.uniform(-STRENGTH["shift"], STRENGTH["shift"], (n, 2))
-    bends = STRENGTH["bend"] * painting.smooth_noise(rng, (n, 2), size, 3)
-    bitmaps = [bitmap(plan.parameters["character"], str(faces[k % len(faces)])) for k in range(n)]
+    n, size, (character, held) = plan.n_images, 2 * image_size, plan.parameters
+    faces = rng.permutation(held)
+    matrices = 0.72 * painting.affine(rng, n, angle=0.35, log_scale=0.18, stretch=0.30, shear=0.30)
+    shifts = rng.uniform(-0.13, 0.13, (n, 2))
+    bends = 0.085 * painting.smooth_noise(rng, (n, 2), size, 3)
+    bitmaps = [bitmap(character, str(faces[k % len(faces)])) for k in range(n)]
     masks = np.stack([painting.warp(bitmaps[k], size, matrices[k], shifts[k], bends[k]) for k in range(n)])
     soft = painting.blur(masks, np.full(n, size / 40))
-    level = rng.uniform(*STRENGTH["weight"], (n, 1, 1)) * soft.max(axis=(1, 2), keepdims=True)  # thin strokes survive
+    # The level at which blurred strokes are cut: below 0.5 thickens, above thins; thin strokes survive.
+    level = rng.uniform(0.28, 0.54, (n, 1, 1)) * soft.max(axis=(1, 2), keepdims=True)
     masks = painting.reduce(np.clip((soft - level) * 8 + 0.5, 0, 1).astype(np.float32))
-    ink, paper = painting.ink_and_paper(rng, n, STRENGTH["contrast"], STRENGTH["chroma"])
-    scene = painting.backgrounds(rng, paper, image_size, STRENGTH["relief"], 0.3, STRENGTH["clutter"])
+    ink, paper = painting.ink_and_paper(rng, n, contrast=(0.30, 0.85), chroma=0.30)
+    scene = painting.backgrounds(rng, paper, image_size, relief=0.06, spread=0.3, pieces=5)
     ramp = painting.gradient(rng, n, image_size, 0.15)[:, None]
     scene = painting.compose(scene, ink[:, :, None, None] + ramp, masks)
-    return painting.camera(rng, scene, 0.15, 0.1, 0.05, 0.7, STRENGTH["noise"])
+    return painting.camera(rng, scene, exposure=0.15, contrast=0.1, cast=0.05, softness=0.7, noise=0.10)
 
 
 RECIPE = Recipe("glyphs", ("train", "valid", "test"), _plan, _render)

@@ -46,6 +46,11 @@ def grid(size: int) -> tuple[np.ndarray, np.ndarray]:
     return np.broadcast_to(axis, (size, size)), np.broadcast_to(axis[:, None], (size, size))
 
 
+def circle(angle: np.ndarray) -> np.ndarray:
+    """Points (n, 2) of the unit circle at angles (n,) in radians."""
+    return np.stack([np.cos(angle), np.sin(angle)], 1)
+
+
 def affine(
     rng: np.random.Generator, n: int, angle: float, log_scale: float, stretch: float, shear: float
 ) -> np.ndarray:
@@ -142,8 +147,7 @@ def backgrounds(
             elif kind == 1:
                 draw.ellipse([*(centre - reach / 2), *(centre + reach / 2)], colour)
             else:
-                turns = angle + np.arange(3) * 2
-                corners = centre + reach / 2 * np.stack([np.cos(turns), np.sin(turns)], 1)
+                corners = centre + reach / 2 * circle(angle + np.arange(3) * 2)
                 draw.polygon(corners.ravel().tolist(), colour)
         canvas[k] = picture.reduce(2)
     clouds = smooth_noise(rng, (n, 3), size, 3) * 0.4 + smooth_noise(rng, (n, 1), size, 4)

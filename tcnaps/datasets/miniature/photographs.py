@@ -7,26 +7,14 @@ from PIL import Image
 from scipy.ndimage import uniform_filter
 
 from tcnaps.datasets.miniature import painting
-from tcnaps.datasets.miniature.plan import ClassPlan, Recipe, class_size
+from tcnaps.datasets.miniature.plan import ClassPlan, Recipe, sized
 
 PLACE = 76  # side in pixels of the square that a class owns; every crop stays inside its own square
 CONTRAST = 0.075  # least mean local contrast (deviation within 9 x 9 pixels): bland places make no class
-# How much the images of one place differ: change this if photographs are too easy or too hard.
-STRENGTH = {
-    "side": (30.0, 62.0),  # pixels of the photograph that a crop shows
-    "angle": 0.45,  # radians of rotation, either way
-    "flip": 0.5,  # how often it is mirrored
-    "exposure": 0.5,  # natural logarithm of the brightness, half as far upwards
-    "contrast": 0.4,
-    "cast": 0.18,  # of each colour channel's own brightness
-    "softness": 1.1,  # largest blur, in 32nds of the image's side
-    "shade": 0.2,  # standard deviation of shadows across the image
-    "noise": 0.07,
-}
 
 
 @lru_cache(maxsize=1)
-def _photographs() -> dict[str, np.ndarray]:
+def photographs() -> dict[str, np.ndarray]:
     """Name -> uint8 (height, width, 3)."""
     from matplotlib import cbook
     from sklearn.datasets import load_sample_images  # slow to import, and needed for this dataset only
@@ -42,7 +30,7 @@ def _photographs() -> dict[str, np.ndarray]:
 def places() -> tuple[tuple[str, int, int], ...]:
     """Places (photograph, x, y of the square's corner), squares disjoint, richest in contrast first taken."""
     chosen = []
-    for name, image in _photographs().items():
+    for name, image in photographs().items():
         grey = image.mean(axis=2, dtype=np.float32) / 255
         mean = uniform_filter(grey, 9)
         contrast = np.sqrt(np.maximum(uniform_filter(grey * grey, 9) - mean * mean, 0))
@@ -58,33 +46,34 @@ def places() -> tuple[tuple[str, int, int], ...]:
 
 
 def _plan(split: str) -> list[ClassPlan]:
-    named = {f"{photograph} at {x}, {y}": (photograph, x, y) for photograph, x, y in places()}
-    sizes = [class_size("photographs", name, split) for name in named]
-    return [ClassPlan("photographs", n, size, parameters={"place": named[n]}) for n, size in zip(named, sizes)]
+    return [sized("photographs", f"{name} at {x}, {y}", split, (name, x, y)) for name, x, y in places()]
 
 
-def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
-    rng = painting.generator("photographs", plan.name)
-    n, (photograph, left, top) = plan.n_images, plan.parameters["place"]
-    picture = Image.fromarray(_photographs()[photograph])
-    side = painting.log_uniform(rng, *STRENGTH["side"], n)
-    angle = rng.uniform(-STRENGTH["angle"], STRENGTH["angle"], n)
+def crops(rng: np.random.Generator, picture: Image.Image, left: int, top: int, n: int, size: int) -> np.ndarray:
+    """Views uint8 (n, size, size, 3) of the place whose corner is (left, top): turned, zoomed, mirrored."""
+    side = painting.log_uniform(rng, 30.0, 62.0, n)  # pixels of the photograph that a crop shows
+    angle = rng.uniform(-0.45, 0.45, n)
     reach = (np.abs(np.cos(angle)) + np.abs(np.sin(angle))) / 2  # of a turned square of side 1
     side = np.minimum(side, (PLACE - 2) / 2 / reach)
     centre = PLACE / 2 + rng.uniform(-1, 1, (n, 2)) * (PLACE / 2 - 1 - side * reach)[:, None]
-    flip = np.where(rng.random(n) < STRENGTH["flip"], -1, 1)
-    size = 2 * image_size
-    crops = np.empty((n, size, size, 3), np.uint8)
+    flip = np.where(rng.random(n) < 0.5, -1, 1)
+    seen = np.empty((n, size, size, 3), np.uint8)
     for k in range(n):
         c, s = np.cos(angle[k]) * side[k] / size, np.sin(angle[k]) * side[k] / size
         x, y = left + centre[k, 0], top + centre[k, 1]
         a, d = flip[k] * c, flip[k] * s
         coefficients = (a, -s, x - (a - s) * size / 2, d, c, y - (d + c) * size / 2)
-        crops[k] = picture.transform((size, size), Image.Transform.AFFINE, coefficients, Image.Resampling.BILINEAR)
-    scene = painting.reduce(crops.transpose(0, 3, 1, 2).astype(np.float32)) / 255
-    shade = STRENGTH["shade"] * painting.smooth_noise(rng, (n, 1), image_size, 2)
-    keys = ("exposure", "contrast", "cast", "softness", "noise")
-    return painting.camera(rng, scene * np.exp(shade), *(STRENGTH[key] for key in keys))
+        seen[k] = picture.transform((size, size), Image.Transform.AFFINE, coefficients, Image.Resampling.BILINEAR)
+    return seen
 
 
-RECIPE = Recipe("photographs", ("test",), _plan, _render, parallel=False)
+def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
+    rng = painting.generator("photographs", plan.name)
+    photograph, left, top = plan.parameters
+    seen = crops(rng, Image.fromarray(photographs()[photograph]), left, top, plan.n_images, 2 * image_size)
+    scene = painting.reduce(seen.transpose(0, 3, 1, 2).astype(np.float32)) / 255
+    shade = 0.2 * painting.smooth_noise(rng, (len(scene), 1), image_size, 2)
+    return painting.camera(rng, scene * np.exp(shade), exposure=0.5, contrast=0.4, cast=0.18, softness=1.1, noise=0.07)
+
+
+RECIPE = Recipe("photographs", ("test",), _plan, _render)

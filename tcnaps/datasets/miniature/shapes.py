@@ -7,28 +7,17 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from tcnaps.datasets.miniature import painting
+from tcnaps.datasets.miniature.painting import circle
 from tcnaps.datasets.miniature.plan import ClassPlan, Recipe, procedural
 
-# How much the images of one shape differ: change this if shapes are too easy or too hard.
-STRENGTH = {
-    "angle": 0.35,  # radians of rotation, either way
-    "log_scale": 0.22,
-    "stretch": 0.25,
-    "shear": 0.2,
-    "shift": 0.15,  # half sides
-    "tilt": 0.2,  # perspective: relative change of size from the middle to the rim
-    "outline": 0.05,  # half sides, standard deviation of the outline's own variation
-    "part": 0.16,  # standard deviation of each part's place along the outline (radians) and of its log size
-    "hue": 0.12,  # turns by which the thing's hue may move
-    "other_hue": 0.12,  # how often it has another colour altogether
-    "occlusion": 0.35,  # how often something covers a side of it
-    "clutter": 4,  # at most so many things behind it
-    "shade": 0.35,  # of light from one side
-    "noise": 0.06,
-}
 _SUPERSAMPLING = 4
 _TURN = np.linspace(0, 2 * np.pi, 64, endpoint=False)
-_PARTS = ("disc", "bar", "wedge", "box")
+_PARTS = {  # corners of what points to the right
+    "disc": circle(_TURN[::4]) * 0.8,
+    "bar": np.array([[-0.9, -0.22], [1.3, -0.22], [1.3, 0.22], [-0.9, 0.22]]),
+    "wedge": np.array([[-0.6, -0.8], [1.3, 0], [-0.6, 0.8]]),
+    "box": np.array([[-0.7, -0.7], [0.7, -0.7], [0.7, 0.7], [-0.7, 0.7]]),
+}
 
 
 def _outline(rng: np.random.Generator) -> np.ndarray:
@@ -37,91 +26,56 @@ def _outline(rng: np.random.Generator) -> np.ndarray:
         harmonics = np.arange(2, 7)
         waves = rng.standard_normal((2, 5)) * 0.34 / (harmonics - 0.6)
         outline = 1 + waves[0] @ np.cos(np.outer(harmonics, _TURN)) + waves[1] @ np.sin(np.outer(harmonics, _TURN))
-        outline = np.clip(outline, 0.3, 1.8)
-        return outline[:, None] * np.stack([np.cos(_TURN), np.sin(_TURN)], 1)
+        return np.clip(outline, 0.3, 1.8)[:, None] * circle(_TURN)
     corners = int(rng.integers(3, 8))
     turn = (np.arange(corners) + rng.uniform(-0.3, 0.3, corners)) * 2 * np.pi / corners + rng.uniform(0, 7)
     radius = rng.uniform(0.75, 1.1, corners)
     if rng.random() < 0.45:  # a star: a dent after each corner
-        inner = turn + np.pi / corners
-        turn = np.stack([turn, inner], 1).ravel()
+        turn = np.stack([turn, turn + np.pi / corners], 1).ravel()
         radius = np.stack([radius, radius * rng.uniform(0.35, 0.65)], 1).ravel()
-    return radius[:, None] * np.stack([np.cos(turn), np.sin(turn)], 1)
+    return radius[:, None] * circle(turn)
 
 
-def _parameters(rng: np.random.Generator, number: int) -> dict:
-    points = _outline(rng)
-    parts = [
-        {
-            "kind": str(rng.choice(_PARTS)),
-            "turn": rng.uniform(0, 2 * np.pi),
-            "size": rng.uniform(0.25, 0.6),
-            "reach": rng.uniform(0.5, 1.05),
-        }
-        for _ in range(int(rng.integers(1, 4)))
-    ]
-    holes = [
-        {
-            "turn": rng.uniform(0, 2 * np.pi),
-            "reach": rng.uniform(0, 0.45),
-            "size": rng.uniform(0.18, 0.36),
-            "corners": int(rng.choice([3, 4, 24])),
-        }
-        for _ in range(int(rng.integers(0, 3)))
-    ]
+def _thing(rng: np.random.Generator) -> dict:
+    """An outline; kind, turn, size and reach of its parts; turn, reach, size and corners of its holes; colours."""
+    drawn: dict = {"points": _outline(rng), "parts": [], "holes": []}
+    for _ in range(int(rng.integers(1, 4))):
+        kind = str(rng.choice(list(_PARTS)))
+        drawn["parts"].append((kind, rng.uniform(0, 2 * np.pi), rng.uniform(0.25, 0.6), rng.uniform(0.5, 1.05)))
+    for _ in range(int(rng.integers(0, 3))):
+        turn, reach, size = rng.uniform(0, 2 * np.pi), rng.uniform(0, 0.45), rng.uniform(0.18, 0.36)
+        drawn["holes"].append((turn, reach, size, int(rng.choice([3, 4, 24]))))
     hue = rng.uniform()
-    return {
-        "points": points.tolist(),
-        "parts": parts,
-        "holes": holes,
-        "stretch": painting.log_uniform(rng, 0.6, 1.6),
-        "hues": [hue, hue + rng.uniform(0.2, 0.8)],
-        "saturation": rng.uniform(0.3, 0.9),
-        "value": rng.uniform(0.4, 0.9),
-    }
-
-
-def _part(kind: str, centre: np.ndarray, turn: float, size: float) -> np.ndarray:
-    """Corners (points, 2) of a part that points outwards."""
-    if kind == "disc":
-        local = size * np.stack([np.cos(_TURN[::4]), np.sin(_TURN[::4])], 1) * 0.8
-    elif kind == "bar":
-        local = size * np.array([[-0.9, -0.22], [1.3, -0.22], [1.3, 0.22], [-0.9, 0.22]])
-    elif kind == "wedge":
-        local = size * np.array([[-0.6, -0.8], [1.3, 0], [-0.6, 0.8]])
-    else:
-        local = size * np.array([[-0.7, -0.7], [0.7, -0.7], [0.7, 0.7], [-0.7, 0.7]])
-    c, s = np.cos(turn), np.sin(turn)
-    return centre + local @ np.array([[c, s], [-s, c]])
+    drawn |= {"stretch": painting.log_uniform(rng, 0.6, 1.6), "hues": [hue, hue + rng.uniform(0.2, 0.8)]}
+    return drawn | {"saturation": rng.uniform(0.3, 0.9), "value": rng.uniform(0.4, 0.9)}
 
 
 def _pieces(rng: np.random.Generator, p: dict) -> list[tuple[int, np.ndarray]]:
-    """(label, corners) to draw one after the other: 1 = body, 2 = parts, 0 = holes."""
-    points = np.array(p["points"])
+    """(label, corners) to draw one after the other: 1 = body, 2 = parts, 0 = holes; each varies a little."""
+    points = p["points"]
     if len(points) < 20:
-        change = STRENGTH["outline"] * rng.standard_normal((len(points), 1))
+        change = 0.05 * rng.standard_normal((len(points), 1))
     else:
         wave = np.sin(_TURN[:, None] * rng.integers(2, 5) + rng.uniform(0, 7))
-        change = STRENGTH["outline"] * 2 * wave * rng.standard_normal()
+        change = 0.05 * 2 * wave * rng.standard_normal()
     pieces = [(1, points * (1 + change))]
-    for part in p["parts"]:
-        turn = part["turn"] + STRENGTH["part"] * rng.standard_normal()
-        centre = part["reach"] * np.array([np.cos(turn), np.sin(turn)])
-        size = part["size"] * np.exp(STRENGTH["part"] * rng.standard_normal())
-        pieces.append((2, _part(part["kind"], centre, turn, size)))
-    for hole in p["holes"]:
-        turn = hole["turn"] + STRENGTH["part"] * rng.standard_normal()
-        rim = np.linspace(0, 2 * np.pi, hole["corners"], endpoint=False) + turn
-        size = hole["size"] * np.exp(STRENGTH["part"] * rng.standard_normal())
-        centre = hole["reach"] * np.array([np.cos(turn), np.sin(turn)])
-        pieces.append((0, centre + size * np.stack([np.cos(rim), np.sin(rim)], 1)))
+    for kind, turn, size, reach in p["parts"]:
+        turn = turn + 0.16 * rng.standard_normal()
+        centre, size = reach * np.array([np.cos(turn), np.sin(turn)]), size * np.exp(0.16 * rng.standard_normal())
+        rotation = np.array([[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]])
+        pieces.append((2, centre + size * _PARTS[kind] @ rotation))
+    for turn, reach, size, corners in p["holes"]:
+        turn = turn + 0.16 * rng.standard_normal()
+        rim = circle(np.linspace(0, 2 * np.pi, corners, endpoint=False) + turn)
+        size = size * np.exp(0.16 * rng.standard_normal())
+        pieces.append((0, reach * np.array([np.cos(turn), np.sin(turn)]) + size * rim))
     return [(label, corners * [p["stretch"] ** 0.5, p["stretch"] ** -0.5]) for label, corners in pieces]
 
 
 def _colours(rng: np.random.Generator, p: dict, n: int) -> np.ndarray:
-    """Colours (2, n, 3) of body and parts."""
-    hue = rng.uniform(-STRENGTH["hue"], STRENGTH["hue"], (2, n)) + np.array(p["hues"])[:, None]
-    hue = np.where(rng.random(n) < STRENGTH["other_hue"], rng.uniform(0, 1, (2, n)), hue)
+    """Colours (2, n, 3) of body and parts; now and then another hue altogether."""
+    hue = rng.uniform(-0.12, 0.12, (2, n)) + np.array(p["hues"])[:, None]
+    hue = np.where(rng.random(n) < 0.12, rng.uniform(0, 1, (2, n)), hue)
     saturation = np.clip(p["saturation"] + rng.uniform(-0.2, 0.2, (2, n)), 0, 1)
     value = np.clip(p["value"] + rng.uniform(-0.2, 0.2, (2, n)) + [[0.0], [0.15]], 0.15, 1)
     return painting.hsv(hue, saturation, value)
@@ -143,7 +97,7 @@ def _light(rng: np.random.Generator, masks: np.ndarray) -> np.ndarray:
     """Brightness (n, 1, size, size) of things (n, size, size): grain, light from one side, bright rims."""
     n, size = masks.shape[:2]
     grain = 0.06 * painting.smooth_noise(rng, (n, 1), size, 6)
-    light = painting.gradient(rng, n, size, STRENGTH["shade"])[:, None] + grain
+    light = painting.gradient(rng, n, size, 0.35)[:, None] + grain
     # As if things were swollen: the rim that is turned to the light is bright.
     slope_y, slope_x = np.gradient(painting.blur(masks, np.full(n, size / 20)), axis=(1, 2))
     sun = rng.uniform(0, 2 * np.pi, (n, 1, 1))
@@ -153,10 +107,10 @@ def _light(rng: np.random.Generator, masks: np.ndarray) -> np.ndarray:
 
 def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     rng = painting.generator("shapes", plan.name)
-    n, size, p = plan.n_images, _SUPERSAMPLING * image_size, plan.parameters
-    matrices = 0.56 * painting.affine(rng, n, *(STRENGTH[key] for key in ("angle", "log_scale", "stretch", "shear")))
-    shifts = rng.uniform(-STRENGTH["shift"], STRENGTH["shift"], (n, 2))
-    tilts = rng.uniform(-STRENGTH["tilt"], STRENGTH["tilt"], (n, 2))
+    n, size, p = plan.n_images, _SUPERSAMPLING * image_size, _thing(painting.generator("shapes", plan.name))
+    matrices = 0.56 * painting.affine(rng, n, angle=0.35, log_scale=0.22, stretch=0.25, shear=0.2)
+    shifts = rng.uniform(-0.15, 0.15, (n, 2))
+    tilts = rng.uniform(-0.2, 0.2, (n, 2))  # perspective: relative change of size from the middle to the rim
     labels = np.empty((2, n, image_size, image_size), np.float32)
     covers = np.zeros((n, image_size, image_size), np.float32)
     for k in range(n):
@@ -169,19 +123,21 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
         drawn = np.asarray(picture)
         for number in (0, 1):
             labels[number, k] = painting.reduce(drawn == number + 1, _SUPERSAMPLING)
-        if rng.random() < STRENGTH["occlusion"]:
+        if rng.random() < 0.35:
             covers[k] = _cover(rng, image_size)
     colours = _colours(rng, p, n)
     hue, saturation = rng.uniform(0, 1, n), rng.uniform(0, 0.6, n)
     value = 0.1 + 0.85 * ((colours[0].max(axis=1) + rng.uniform(0.35, 0.65, n)) % 1)
     behind = painting.hsv(hue, saturation, value)
-    scene = painting.backgrounds(rng, behind, image_size, 0.06, 0.25, STRENGTH["clutter"])
+    scene = painting.backgrounds(rng, behind, image_size, relief=0.06, spread=0.25, pieces=4)
     light = _light(rng, labels.sum(0))
     for colour, mask in zip(colours, labels, strict=True):
         scene = painting.compose(scene, colour[:, :, None, None] * light, mask)
     cover = painting.hsv(rng.uniform(0, 1, n), rng.uniform(0, 0.7, n), rng.uniform(0.1, 0.9, n))
     scene = painting.compose(scene, cover, covers)
-    return painting.camera(rng, scene.astype(np.float32), 0.25, 0.2, 0.08, 0.8, STRENGTH["noise"])
+    return painting.camera(
+        rng, scene.astype(np.float32), exposure=0.25, contrast=0.2, cast=0.08, softness=0.8, noise=0.06
+    )
 
 
-RECIPE = Recipe("shapes", ("train", "valid", "test"), procedural("shapes", _parameters), _render)
+RECIPE = Recipe("shapes", ("train", "valid", "test"), procedural("shapes"), _render)

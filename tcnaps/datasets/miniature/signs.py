@@ -7,25 +7,9 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from tcnaps.datasets.miniature import painting
-from tcnaps.datasets.miniature.plan import ClassPlan, Recipe, class_size
+from tcnaps.datasets.miniature.plan import ClassPlan, Recipe, sized
 from tcnaps.datasets.miniature.typefaces import bitmap
 
-# How much the images of one sign differ: change this if signs are too easy or too hard.
-STRENGTH = {
-    "side": (0.7, 1.0),  # of the plate, of the image's side
-    "angle": 0.15,  # radians of rotation, either way
-    "stretch": 0.2,
-    "shear": 0.15,
-    "shift": 0.9,  # of the room that the plate leaves
-    "tilt": 0.2,  # perspective: relative change of size from the middle to the rim
-    "fading": 0.25,  # how far the paint may have faded to grey
-    "sticker": 0.25,  # how often something covers a piece of it
-    "clutter": 4,
-    "exposure": 0.6,  # natural logarithm of the brightness, half as far up
-    "softness": 0.8,  # largest blur, in 32nds of the image's side
-    "shade": 0.25,  # standard deviation of shadows
-    "noise": 0.08,
-}
 RED, BLUE, YELLOW, GREEN = (190, 25, 35), (20, 75, 165), (245, 195, 30), (15, 115, 70)
 BROWN, WHITE, BLACK = (110, 65, 30), (245, 245, 245), (20, 20, 20)
 # Design -> corners (0 = a circle), turn in degrees, colours of border, field and pictogram, size of the
@@ -48,8 +32,7 @@ def plate(design: str, pictogram: str) -> Image.Image:
     corners, turn, border, field, ink, scale, _ = DESIGNS[design]
     picture = Image.new("RGBA", (_PLATE, _PLATE), (*border, 0))
     draw = ImageDraw.Draw(picture)
-    angle = np.deg2rad(turn) + np.arange(corners or 48) * 2 * np.pi / (corners or 48)
-    rim = np.stack([np.cos(angle), np.sin(angle)], 1)
+    rim = painting.circle(np.deg2rad(turn) + np.arange(corners or 48) * 2 * np.pi / (corners or 48))
     rim = rim / np.ptp(rim, axis=0).max() * 2
     rim -= (rim.max(0) + rim.min(0)) / 2
     centroid = rim.mean(0)
@@ -65,13 +48,11 @@ def plate(design: str, pictogram: str) -> Image.Image:
 
 
 def _plan(split: str) -> list[ClassPlan]:
-    plans = []
-    for design, (*_, pictograms) in DESIGNS.items():
-        for pictogram in pictograms:
-            name = f"{design} U+{ord(pictogram):04X}"
-            size = class_size("signs", name, split)
-            plans.append(ClassPlan("signs", name, size, parameters={"design": design, "pictogram": pictogram}))
-    return plans
+    return [
+        sized("signs", f"{design} U+{ord(pictogram):04X}", split, (design, pictogram))
+        for design, (*_, pictograms) in DESIGNS.items()
+        for pictogram in pictograms
+    ]
 
 
 def _view(picture: Image.Image, matrix: np.ndarray, shift: np.ndarray, tilt: np.ndarray, size: int) -> Image.Image:
@@ -89,31 +70,30 @@ def _view(picture: Image.Image, matrix: np.ndarray, shift: np.ndarray, tilt: np.
 def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     rng = painting.generator("signs", plan.name)
     n, size = plan.n_images, 2 * image_size
-    picture = plate(**plan.parameters)
-    side = painting.log_uniform(rng, *STRENGTH["side"], n)
-    turns = painting.affine(rng, n, STRENGTH["angle"], 0.0, STRENGTH["stretch"], STRENGTH["shear"])
-    matrices = side[:, None, None] * turns
-    shifts = rng.uniform(-1, 1, (n, 2)) * (STRENGTH["shift"] * (1 - side))[:, None]
-    tilts = rng.uniform(-STRENGTH["tilt"], STRENGTH["tilt"], (n, 2))
+    picture = plate(*plan.parameters)
+    side = painting.log_uniform(rng, 0.7, 1.0, n)  # of the image's side
+    matrices = side[:, None, None] * painting.affine(rng, n, angle=0.15, log_scale=0.0, stretch=0.2, shear=0.15)
+    shifts = rng.uniform(-1, 1, (n, 2)) * (0.9 * (1 - side))[:, None]
+    tilts = rng.uniform(-0.2, 0.2, (n, 2))  # perspective: relative change of size from the middle to the rim
     seen = np.empty((n, size, size, 4), np.uint8)
     for k in range(n):
         view = _view(picture, matrices[k], shifts[k], tilts[k], size)
-        if rng.random() < STRENGTH["sticker"]:
+        if rng.random() < 0.25:  # a sticker covers a piece of it
             x, y, reach = *rng.uniform(0.1, 0.9, 2) * size, rng.uniform(0.06, 0.16) * size
             colour = tuple(rng.integers(0, 256, 3).tolist())
             ImageDraw.Draw(view).ellipse([x - reach, y - reach, x + reach, y + reach], (*colour, 255))
         seen[k] = np.asarray(view)
     seen = painting.reduce(seen.transpose(0, 3, 1, 2).astype(np.float32)) / 255
     colour, mask = seen[:, :3], seen[:, 3]
-    fading = rng.uniform(0, STRENGTH["fading"], (n, 1, 1, 1)).astype(np.float32)
+    fading = rng.uniform(0, 0.25, (n, 1, 1, 1)).astype(np.float32)  # of the paint, to grey
     colour = colour * (1 - fading) + 0.6 * fading
     hue = rng.choice([0.08, 0.3, 0.58], n) + rng.uniform(-0.07, 0.07, n)
     street = painting.hsv(hue, rng.uniform(0, 0.6, n), rng.uniform(0.2, 0.95, n))
-    scene = painting.backgrounds(rng, street, image_size, 0.08, 0.3, STRENGTH["clutter"])
+    scene = painting.backgrounds(rng, street, image_size, relief=0.08, spread=0.3, pieces=4)
     shadows = painting.smooth_noise(rng, (n, 1), image_size, 2)
-    shade = STRENGTH["shade"] * (shadows + painting.gradient(rng, n, image_size, 1.0)[:, None])
+    shade = 0.25 * (shadows + painting.gradient(rng, n, image_size, 1.0)[:, None])
     scene = painting.compose(scene, colour, mask) * np.exp(shade)
-    return painting.camera(rng, scene, STRENGTH["exposure"], 0.2, 0.12, STRENGTH["softness"], STRENGTH["noise"])
+    return painting.camera(rng, scene, exposure=0.6, contrast=0.2, cast=0.12, softness=0.8, noise=0.08)
 
 
 RECIPE = Recipe("signs", ("test",), _plan, _render)

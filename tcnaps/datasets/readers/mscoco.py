@@ -10,29 +10,24 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from tcnaps.datasets.listing import ImageFile, Images
-from tcnaps.datasets.readers.shared import check_present, read_json
+from tcnaps.datasets.listing import ImageFile
+from tcnaps.datasets.readers.shared import read_json
 
 BOX_SCALE = 1.2  # MSCOCOConverter's box_scale_ratio
 ANNOTATIONS = "annotations/instances_train2017.json"
 
 
-def mscoco(folder: Path) -> Images:
-    """The 80 categories of MSCOCO's objects, in the annotations' order, each with its box."""
-    file, place = folder / ANNOTATIONS, folder / "train2017"
-    content = read_json(file, _only_boxes)
+def mscoco(folder: Path) -> tuple[list[str], list[ImageFile]]:
+    """Category and box of each of MSCOCO's objects, in the annotations' order. There are 80 categories."""
+    content = read_json(folder / ANNOTATIONS, _only_boxes)
     categories = {entry["id"]: entry["name"] for entry in content["categories"]}
     by_id = {entry["id"]: entry for entry in content["images"]}
-    names = [categories[category] for _, category, *_ in content["annotations"]]
     of_images = [by_id[image] for image, *_ in content["annotations"]]
-    boxes = np.array([box for _, _, *box in content["annotations"]], np.float64).reshape(len(names), 4)
     sizes = np.array([(image["width"], image["height"]) for image in of_images], np.int64).reshape(-1, 2)
-    paths = [str(place / image["file_name"]) for image in of_images]
-    check_present(place, {image["file_name"] for image in of_images}, file.name)
-    images: Images = {}
-    for name, path, box in sorted(zip(names, paths, enlarged(boxes, sizes).tolist()), key=lambda entry: entry[0]):
-        images.setdefault(name, []).append(ImageFile(path, tuple(box)))
-    return images
+    boxes = enlarged(np.array([box for _, _, *box in content["annotations"]], np.float64).reshape(-1, 4), sizes)
+    paths = [str(folder / "train2017" / image["file_name"]) for image in of_images]
+    images = [ImageFile(path, tuple(box)) for path, box in zip(paths, boxes.tolist())]
+    return [categories[category] for _, category, *_ in content["annotations"]], images
 
 
 def enlarged(

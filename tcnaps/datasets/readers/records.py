@@ -28,6 +28,7 @@ HEADER = struct.Struct("<QI")  # length, masked CRC-32C of the length
 FOOTER = struct.Struct("<I")  # masked CRC-32C of the data
 OVERHEAD = HEADER.size + FOOTER.size
 DELIMITED = 2  # protobuf's wire type of messages, strings and packed numbers
+AGAIN = "copy or convert it again"
 
 
 def read_index(path: str | Path) -> list[tuple[int, int]]:
@@ -37,21 +38,21 @@ def read_index(path: str | Path) -> list[tuple[int, int]]:
         of each record the place of its start and the length of its data, in bytes; a record takes 16 more.
 
     Raises:
-        DatasetError: the file is empty, cut short or not a TFRecord file, or the checksum of a length is wrong.
+        DatasetError: the file is missing, cut short or not a TFRecord file, or the checksum of a length is wrong.
     """
-    places = []
-    with open(path, "rb", buffering=0) as stream:  # a buffer would read the data that is skipped
-        size = os.fstat(stream.fileno()).st_size
-        if size == 0:
-            raise DatasetError(f"{path} is empty (0 bytes): copy or convert it again.")
-        offset = 0
-        while offset < size:
-            where = f"{path}: record {len(places)} at byte {offset}"
-            length = _length(os.pread(stream.fileno(), HEADER.size, offset), where)
-            if offset + length + OVERHEAD > size:
-                raise DatasetError(f"{where} is cut short: the file ends after {size} bytes; copy or convert it again.")
-            places.append((offset, length))
-            offset += length + OVERHEAD
+    places, offset = [], 0
+    try:
+        with open(path, "rb", buffering=0) as stream:  # a buffer would read the data that is skipped
+            size = os.fstat(stream.fileno()).st_size
+            while offset < size:
+                where = f"{path}: record {len(places)} at byte {offset}"
+                length = _length(os.pread(stream.fileno(), HEADER.size, offset), where)
+                places.append((offset, length))
+                offset += length + OVERHEAD
+    except OSError as error:
+        raise DatasetError(f"{path} can't be read ({error.strerror}): {AGAIN}.") from error
+    if offset > size:
+        raise DatasetError(f"{where} is cut short: the file ends after {size} bytes; {AGAIN}.")
     return places
 
 
@@ -69,12 +70,12 @@ def record_at(path: str | Path, offset: int, length: int, expected_label: int | 
         raise DatasetError(f"{where} has changed since the file was looked through: it does not have {length} bytes.")
     data, footer = record[HEADER.size : -FOOTER.size], record[-FOOTER.size :]
     if masked_crc(data) != FOOTER.unpack(footer)[0]:
-        raise DatasetError(f"{where}: the checksum of its data is wrong: it is damaged; copy or convert it again.")
+        raise DatasetError(f"{where}: the checksum of its data is wrong: it is damaged; {AGAIN}.")
     try:
         image, label = parse_example(data)
     except DatasetError as error:
         raise DatasetError(f"{where}: {error}") from error
-    if expected_label is not None and label != expected_label:
+    if expected_label not in (None, label):
         raise DatasetError(
             f"{where} is mislabelled: its label is {label}, but the file is of class {expected_label}. Compare the "
             "file's name with the dataset's specification."
@@ -84,6 +85,8 @@ def record_at(path: str | Path, offset: int, length: int, expected_label: int | 
 
 def masked_crc(data: bytes) -> int:
     """CRC-32C, rotated and shifted as TFRecord stores it."""
+    if google_crc32c is None:
+        raise DatasetError("Reading TFRecord files needs the package google-crc32c: pip install 'tcnaps[records]'.")
     crc = google_crc32c.value(data)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
@@ -91,12 +94,12 @@ def masked_crc(data: bytes) -> int:
 def _length(header: bytes, where: str) -> int:
     """The length of a record's data, checked against its checksum."""
     if len(header) < HEADER.size:
-        raise DatasetError(f"{where} is cut short; copy or convert the file again.")
+        raise DatasetError(f"{where} is cut short; {AGAIN}.")
     length, checksum = HEADER.unpack(header)
     if masked_crc(header[:8]) != checksum:
         raise DatasetError(
             f"{where}: the checksum of its length is wrong: the file is damaged or packed, or not a TFRecord file; "
-            "unpack, copy or convert it again."
+            f"unpack it, or {AGAIN}."
         )
     return length
 
@@ -118,12 +121,9 @@ def parse_example(data: bytes) -> tuple[bytes, int]:
             while position < len(packed):
                 value, position = _varint(packed, position)
                 labels.append(value)
-    for name, values in (("image", images), ("label", labels)):
-        if len(values) != 1:
-            there = ", ".join(repr(key.decode(errors="replace")) for key in sorted(features)) or "none"
-            raise DatasetError(
-                f"the feature '{name}' has {len(values)} values of its type; there must be one. Features: {there}."
-            )
+    if len(images) != 1 or len(labels) != 1:
+        there = ", ".join(sorted(key.decode(errors="replace") for key in features)) or "none"
+        raise DatasetError(f"it has {len(images)} images and {len(labels)} labels, not one of each. Features: {there}.")
     return bytes(images[0]), labels[0]
 
 
@@ -134,9 +134,7 @@ def _fields(message: memoryview | bytes, wanted: int) -> Iterator[memoryview]:
         key, position = _varint(message, position)
         length, position = _varint(message, position)
         if key & 7 != DELIMITED or not 0 <= length <= len(message) - position:
-            raise DatasetError(
-                f"not a tf.train.Example: field {key >> 3} is of another type or longer than its message."
-            )
+            raise DatasetError(f"no tf.train.Example: field {key >> 3} is of another type or longer than its message.")
         if key >> 3 == wanted:
             yield message[position : position + length]
         position += length
@@ -144,13 +142,10 @@ def _fields(message: memoryview | bytes, wanted: int) -> Iterator[memoryview]:
 
 def _varint(message: memoryview | bytes, position: int) -> tuple[int, int]:
     """A signed 64-bit integer of seven bits per byte, lowest first, and the position after it."""
-    value = shift = 0
-    while position < len(message) and shift < 70:  # 64 bits need ten bytes at most
-        byte = message[position]
-        position += 1
+    value = 0
+    for shift, byte in zip(range(0, 70, 7), message[position : position + 10]):  # 64 bits need ten bytes at most
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             value &= 0xFFFFFFFFFFFFFFFF
-            return (value - (1 << 64) if value >> 63 else value), position  # two's complement
-        shift += 7
-    raise DatasetError("not a tf.train.Example: a number in it does not end.")
+            return (value - (1 << 64) if value >> 63 else value), position + shift // 7 + 1  # two's complement
+    raise DatasetError("no tf.train.Example: a number in it does not end.")
