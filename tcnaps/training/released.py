@@ -1,17 +1,20 @@
-"""Makes the authors' released checkpoints (repository plai-group/simple-cnaps) a study's own.
+"""The authors' released checkpoints (repository plai-group/simple-cnaps): downloaded, and made a study's.
 
-    python -m tcnaps.training.released import [FILE] --study STUDY.yaml     (default: what the study's YAML imports)
+    python -m tcnaps.training.released download NAME [--folder released]
+    python -m tcnaps.training.released import [FILE] --study STUDY.yaml     (default: what the study imports)
 
-docs/fidelity.md says where the files are.
+Only `download` uses the network. Its addresses are those that the repository's README gives.
 """
 
 import argparse
+import logging
 import re
 import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import pooch
 import torch
 from torch import Tensor
 
@@ -23,6 +26,15 @@ from tcnaps.training.checkpoints import CheckpointError, checkpoint_folder, load
 
 LSTM_LAYERS = 2  # the paper has one layer, the released code two (docs/fidelity.md)
 COUNTER = "num_batches_tracked"  # of a batch-norm; nothing reads it, and PyTorch wrote none before 0.4.1
+REPOSITORY = "https://github.com/plai-group/simple-cnaps/raw/master/model-checkpoints"
+PUBLISHED = {
+    "transductive": "meta-dataset-checkpoints/best_transductive_cnaps.pt",
+    "simple": "meta-dataset-checkpoints/best_simple_cnaps.pt",
+    "backbone-meta-dataset": "pretrained_resnets/pretrained_resnet_meta_dataset.pt.tar",
+    "backbone-mini-imagenet": "pretrained_resnets/pretrained_resnet_mini_imagenet.pt.tar",
+    "backbone-tiered-imagenet": "pretrained_resnets/pretrained_resnet_tiered_imagenet.pt.tar",
+    "backbone-feti": "pretrained_resnets/pretrained_resnet_mini_tiered_with_extra_classes.pt.tar",
+}
 # Parts of names here, and what the released code calls them. A stage has two blocks, a block two layers, and between
 # the linear layers of a file ReLUs are counted, too.
 CALLED = (
@@ -44,6 +56,26 @@ CALLED = (
     (r"^film_generator\.stages\.(\d)\.shared", r"film_generator.stages.\1.shared_layer.0"),
     (r"^film_generator\.stages", "feature_adaptation_network.layers"),
 )
+
+
+def download_released(name: str, folder: str | Path = "released", base: str = REPOSITORY) -> Path:
+    """Downloads one of `PUBLISHED` into a folder, unless a file of its name is there already.
+
+    The authors publish no checksums; `import_checkpoint` checks what it reads.
+
+    Raises:
+        CheckpointError: there is no such name, or the address (`base` and the file's path) can't be reached.
+    """
+    if name not in PUBLISHED:
+        raise CheckpointError(f"There is no released file '{name}'. Known: {', '.join(PUBLISHED)}.")
+    url, target = f"{base}/{PUBLISHED[name]}", Path(folder) / Path(PUBLISHED[name]).name
+    pooch.get_logger().setLevel(logging.WARNING)  # it would announce what the progress bar shows
+    downloader = pooch.HTTPDownloader(timeout=30, progressbar=sys.stderr.isatty())
+    try:
+        pooch.retrieve(url, None, target.name, target.parent, downloader=downloader)
+    except (OSError, ValueError) as error:  # of the network, the address or the disk
+        raise CheckpointError(f"{url} can't be downloaded to {target}: {error}. Try again.") from error
+    return target
 
 
 @dataclass(frozen=True)
@@ -114,7 +146,7 @@ def layout(name: str) -> dict[str, tuple[str, Tensor]]:
 def _named_weights(path: Path) -> dict[str, object]:
     """The file's dictionary of weights, without the prefix that DataParallel gives to all names."""
     if not path.is_file():
-        raise CheckpointError(f"There is no file {path}. docs/fidelity.md says where the authors' are.")
+        raise CheckpointError(f"There is no file {path}. docs/fidelity.md says how to download the authors'.")
     try:
         content = read_tensors(path)
         for key in ("state_dict", "resnet_dict"):  # the latter for mini-, tiered-ImageNet and FETI
@@ -186,13 +218,21 @@ def import_all(study: Study) -> list[Path]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns the exit status: 0, or 1 when a file or a study is at fault."""
+    """Returns the exit status: 0, or 1 when a file, an address or a study is at fault."""
     parser = argparse.ArgumentParser("python -m tcnaps.training.released", description=__doc__.splitlines()[0])
-    parser.add_argument("command", choices=["import"])
-    parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="default: all that the study's YAML imports")
-    parser.add_argument("--study", required=True, help="the study's YAML, such as configs/miniature.yaml")
+    commands = parser.add_subparsers(dest="command", required=True)
+    fetch = commands.add_parser("download", help="download one of the authors' files")
+    fetch.add_argument("name", metavar="NAME", help=f"one of {', '.join(PUBLISHED)}")
+    fetch.add_argument("--folder", type=Path, default=Path("released"), help="where to put it (default: released)")
+    into = commands.add_parser("import", help="make a file a study's backbone and training")
+    into.add_argument("file", type=Path, nargs="?", metavar="FILE", help="default: all that the study's YAML imports")
+    into.add_argument("--study", required=True, help="the study's YAML, such as configs/miniature.yaml")
     options = parser.parse_args(arguments)
     try:
+        if options.command == "download":
+            path = download_released(options.name, options.folder)
+            print(f"{path}: SHA-256 {file_digest(path)}")
+            return 0
         study = load_study(options.study)
         written = import_into_study(options.file, study) if options.file else import_all(study)
         print("\n".join(f"wrote {path}" for path in written) or "wrote nothing: the study has these weights")

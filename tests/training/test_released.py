@@ -1,14 +1,16 @@
 """The authors' files: names, damage, malice, and what becomes of them in a study."""
 
+import functools
 import hashlib
+import http.server
 import os
 import pickle
+import threading
 from collections import OrderedDict
 
 import numpy as np
 import pytest
 import torch
-import yaml
 from released_files import (
     MODELS,
     random_weights,
@@ -26,7 +28,15 @@ from tcnaps.method.backbone import Backbone
 from tcnaps.method.model import ModelSettings, TransductiveCNAPS
 from tcnaps.training import checkpoints, released
 from tcnaps.training.checkpoints import CheckpointError, load_model
-from tcnaps.training.released import import_all, import_checkpoint, import_into_study, layout, main
+from tcnaps.training.released import (
+    PUBLISHED,
+    download_released,
+    import_all,
+    import_checkpoint,
+    import_into_study,
+    layout,
+    main,
+)
 
 # A name in a file, and what it is called here. By hand, from the two architectures.
 GAMMA, BETA = "gamma2_processors.1.4.linear.bias", "beta2_regularizers.0"
@@ -280,15 +290,55 @@ def test_an_imported_model_embeds_as_the_released_code(reference, tmp_path, kind
     assert (found - film).abs().max() < 1e-6 * film.abs().max()
 
 
-def test_command_imports_a_file(root, files, capsys):
-    def write(**changes):
-        (root / "study.yaml").write_text(yaml.safe_dump(study(**changes).model_dump(mode="json", exclude_none=True)))
+STUDY = """
+name: small
+task_encoder: {lstm_layers: 2}
+datasets: {blobs: {source: miniature, domain: in}}
+pretraining: {datasets: [blobs]}
+meta_training: {datasets: [blobs], protocol: {kind: variable}, validation_datasets: [blobs]}
+evaluations: {all: {protocol: {kind: variable}, datasets: [blobs], trainings: [support_and_query]}}
+"""
 
+
+def test_command_imports_a_file(root, files, capsys):
+    (root / "study.yaml").write_text(STUDY)
     file, *of_study = str(files["transductive"]), "--study", str(root / "study.yaml")
-    write()
     assert main(["import", file, *of_study]) == 0
     assert f"wrote {root / 'results/small/checkpoints/support_and_query.safetensors'}" in capsys.readouterr().out
-    write(imported={"support_and_query": file})
+    (root / "study.yaml").write_text(f"{STUDY}imported: {{support_and_query: {file}}}")
     assert main(["import", *of_study]) == 0 and "wrote nothing" in capsys.readouterr().out
     assert main(["import", str(root / "none.pt"), *of_study]) == 1
     assert "There is no file" in capsys.readouterr().err
+
+
+def test_downloads(tmp_path, monkeypatch, capsys):
+    """From a server of the test's own, which once breaks off."""
+    cuts, path = [None, 10], PUBLISHED["simple"]
+    (tmp_path / "served" / path).parent.mkdir(parents=True)
+    (tmp_path / "served" / path).write_text("the very weights")
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def copyfile(self, source, stream):
+            stream.write(source.read()[: cuts.pop(0)])
+
+        def log_message(self, *arguments):
+            pass
+
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    handler = functools.partial(Handler, directory=tmp_path / "served")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        file = download_released("simple", tmp_path / "a", address)
+        assert file.name == "best_simple_cnaps.pt" and file.read_text() == "the very weights"
+        file.write_text("mine")
+        assert download_released("simple", tmp_path / "a", address).read_text() == "mine"
+        for name, base in (("simple", address), ("backbone-feti", address), ("simple", "http://["), ("simple", "a/b")):
+            with pytest.raises(CheckpointError, match="can't be downloaded to "):
+                download_released(name, tmp_path / "b", base)
+        server.shutdown()
+        thread.join()
+    assert not any((tmp_path / "b").glob("*"))
+    assert main(["download", "nothing"]) == 1
+    assert "no released file 'nothing'. Known: transductive, simple" in capsys.readouterr().err
