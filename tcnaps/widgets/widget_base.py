@@ -2,15 +2,19 @@
 
 import html
 import traceback
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import ipywidgets
+import pandas as pd
 import traitlets
 from ipywidgets import HTML, Button, Checkbox, Dropdown, HBox, IntRangeSlider, IntSlider, Layout
 
 from tcnaps.config import Study, UserError
+from tcnaps.evaluation.result_files import rows_folder
 
 KEPT = 8  # objects of one kind that outlive their cell
 
@@ -44,11 +48,6 @@ _LOOK = """
 # ---- controls
 
 
-def keys_and_look() -> HTML:
-    """An invisible child of a widget: the look of tables, and a script that keeps keys from the notebook around it."""
-    return HTML(f'<style onload="{" ".join(_KEYS.split())}">{_LOOK}</style>', layout=Layout(display="none"))
-
-
 def styled(control: ipywidgets.Widget, description: str, width: int | None):
     """Gives a control its whole description and a width in pixels, None for all there is; returns the control."""
     control.description = description
@@ -75,14 +74,12 @@ def button(description: str, width: int, icon: str = "") -> Button:
     return Button(description=description, icon=icon, layout=Layout(width=f"{width}px"))
 
 
-def slider(description: str, width: int, low: int, high: int, value: int, live: bool = False) -> IntSlider:
-    """A slider of whole numbers; one that is not live reports a value when it is released."""
-    return styled(IntSlider(value, low, high, continuous_update=live), description, width)
-
-
-def range_slider(description: str, width: int, low: int, high: int, value: tuple[int, int]) -> IntRangeSlider:
-    """A slider with two handles."""
-    return styled(IntRangeSlider(value=value, min=low, max=high, continuous_update=False), description, width)
+def slider(
+    description: str, width: int, low: int, high: int, value: int | tuple[int, int], live: bool = False
+) -> IntSlider | IntRangeSlider:
+    """A slider of whole numbers, with two handles for a pair. One that is not live reports when it is released."""
+    kind = IntRangeSlider if isinstance(value, tuple) else IntSlider
+    return styled(kind(value=value, min=low, max=high, continuous_update=live), description, width)
 
 
 def refit(control: IntRangeSlider, low: int, high: int) -> None:
@@ -100,9 +97,8 @@ def refit(control: IntRangeSlider, low: int, high: int) -> None:
 
 def row(*children: ipywidgets.Widget) -> HBox:
     """Controls side by side, in further lines where the page is narrow."""
-    return HBox(
-        children, layout=Layout(flex_flow="row wrap", align_items="center", overflow="visible", grid_gap="0 4px")
-    )
+    layout = Layout(flex_flow="row wrap", align_items="center", overflow="visible", grid_gap="0 4px")
+    return HBox(children, layout=layout)
 
 
 def text(css_class: str) -> HTML:
@@ -115,14 +111,11 @@ def words(content: str) -> str:
     return f'<div class="xwords">{html.escape(content)}</div>'
 
 
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], height: int, css_class: str = "") -> str:
-    """A table as HTML, of cells that are HTML themselves; it scrolls where it is higher than `height` pixels."""
-    head = "".join(f'<th scope="col">{cell}</th>' for cell in heads)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" for cells in rows)
-    return (
-        f'<div class="xscroll" tabindex="0" style="max-height:{height}px"><table class="xtable {css_class}">'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+def table(cells: pd.DataFrame, height: int, css_class: str = "") -> str:
+    """A frame whose cells and columns are HTML, as a table that scrolls where it is higher than `height` pixels."""
+    with pd.option_context("display.max_colwidth", None):
+        body = cells.to_html(index=False, escape=False, border=0, justify="unset", classes=f"xtable {css_class}")
+    return f'<div class="xscroll" tabindex="0" style="max-height:{height}px">{body}</div>'
 
 
 class Choices(HBox):
@@ -176,8 +169,9 @@ class Notice(HTML):
         self.error, self.value, self.layout.display = error, "", "none" if error is None else ""
         if error is None:
             return
-        message, details = html.escape(str(error)).replace("\n", "<br>"), ""
-        if not isinstance(error, (ValueError, OSError, KeyboardInterrupt)):
+        stopped, details = isinstance(error, KeyboardInterrupt), ""
+        message = "The work was stopped. Choose again to repeat it." if stopped else str(error)
+        if not stopped and not isinstance(error, (ValueError, OSError)):
             details = (
                 "<br><b>What to do:</b> Run the notebook's cells again from the top. If it comes back, report it with "
                 '<details><summary>these details</summary><pre style="white-space:pre-wrap;line-height:1.2">'
@@ -185,8 +179,8 @@ class Notice(HTML):
             )
         self.value = (
             '<div role="alert" style="border-left:4px solid #D55E00;background:#FFF4EC;color:#000;padding:6px 10px;'
-            f'line-height:1.4;overflow-wrap:anywhere"><b>✕ {html.escape(type(error).__name__)}:</b> {message}{details}'
-            "</div>"
+            f'line-height:1.4;overflow-wrap:anywhere"><b>✕ {html.escape(type(error).__name__)}:</b> '
+            f"{html.escape(message).replace(chr(10), '<br>')}{details}</div>"
         )
 
 
@@ -204,6 +198,7 @@ class StudyWidget(ipywidgets.VBox):
 
     kind: ClassVar[str]
     needs: ClassVar[str] = "rows"  # the folder of results without which there is nothing to show
+    tooltips: ClassVar[Mapping[str, str]] = {}  # of controls, by their names
 
     def __init__(self, study: Study):
         super().__init__()
@@ -214,17 +209,24 @@ class StudyWidget(ipywidgets.VBox):
         self._quiet = False
         self.add_class("tcnaps-widget").add_class(f"tcnaps-{self.kind}")
 
-    def add(self, controls: Mapping[str, ipywidgets.Widget], tooltips: Mapping[str, str]) -> None:
-        """Adds controls by name, with their tooltips."""
+    def add(self, **controls: ipywidgets.Widget) -> HBox:
+        """Adds controls by name; returns them side by side."""
         for name, control in controls.items():
             control.add_class(f"tcnaps-{name.replace('_', '-')}")
-            if name in tooltips:
-                control.tooltip = tooltips[name]
+            if name in self.tooltips:
+                control.tooltip = self.tooltips[name]
         self.controls |= controls
+        return row(*controls.values())
 
-    def values(self) -> dict[str, Any]:
-        """What the controls hold, by name."""
-        return {name: control.value for name, control in self.controls.items() if control.has_trait("value")}
+    def arrange(self, *children: ipywidgets.Widget) -> None:
+        """Puts the widget's parts below each other."""
+        look = HTML(f'<style onload="{" ".join(_KEYS.split())}">{_LOOK}</style>', layout=Layout(display="none"))
+        self.children = [*children, look]
+
+    @property
+    def choice(self) -> SimpleNamespace:
+        """What the controls hold, by their names."""
+        return SimpleNamespace(**{name: c.value for name, c in self.controls.items() if c.has_trait("value")})
 
     def on(self, names: Sequence[str], reaction: Callable[[], object]) -> None:
         """Calls the reaction, guarded, whenever the user changes or presses one of the controls."""
@@ -235,10 +237,7 @@ class StudyWidget(ipywidgets.VBox):
                     reaction()
 
         for control in (self.controls[name] for name in names):
-            if isinstance(control, Button):
-                control.on_click(callback)
-            else:
-                control.observe(callback, "selected_index" if isinstance(control, ipywidgets.Tab) else "value")
+            control.on_click(callback) if isinstance(control, Button) else control.observe(callback, "value")
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
@@ -279,10 +278,21 @@ class StudyWidget(ipywidgets.VBox):
         finally:
             self._quiet = before
 
+    def put(self, **values: Any) -> None:
+        """Sets controls, which causes no reactions."""
+        with self.quietly():
+            for name, value in values.items():
+                self.controls[name].value = value
+
 
 # ---- what outlives a cell
 
 _KEPT: dict[str, dict[Hashable, Any]] = {}
+
+
+def stamp_of(files: Iterable[Path]) -> tuple[tuple[str, int], ...]:
+    """Which of these files exist, and when each was written."""
+    return tuple((str(file), file.stat().st_mtime_ns) for file in files if file.is_file())
 
 
 def kept(kind: str, study: Study, key: Hashable, make: Callable[[], Any]) -> Any:
@@ -294,8 +304,9 @@ def kept(kind: str, study: Study, key: Hashable, make: Callable[[], Any]) -> Any
     return own[key]
 
 
-def shown_again(kind: type[StudyWidget], study: Study, *arguments: Hashable, stamp: Hashable = None) -> StudyWidget:
-    """The widget of these arguments as its user left it, or a new one: also when the stamp has changed."""
+def shown_again(kind: type[StudyWidget], study: Study, *arguments: Hashable) -> StudyWidget:
+    """The widget of these arguments as its user left it, or a new one: also when the rows that it shows are new."""
+    stamp = stamp_of(sorted(rows_folder(study).rglob("*.parquet"))) if kind.needs == "rows" else ()
     widget = kept(kind.kind, study, (arguments, stamp), lambda: kind(study, *arguments))
     with widget.guarded():
         widget.load()
