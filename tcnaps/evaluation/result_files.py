@@ -191,8 +191,8 @@ def load_query_counts(study: Study, trainings: Sequence[str], replicates: Sequen
     several = {setting: names for setting, names in settings.items() if len(names) > 1}
     if not several:
         raise UserError(
-            f"Study '{study.name}' has no two fixed evaluations of {' and '.join(trainings) or 'a training'} that differ "
-            "in queries_per_class only: add some to its YAML, as configs/miniature.yaml has them."
+            f"Study '{study.name}' has no two fixed evaluations of {' and '.join(trainings) or 'a training'} that "
+            "differ in queries_per_class only: add some to its YAML, as configs/miniature.yaml has them."
         )
     frames = []
     for (way, shot), names in several.items():

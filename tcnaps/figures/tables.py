@@ -26,7 +26,7 @@ PAPER_NAMES = {
 }
 
 
-def cell(value: float, interval: float | None = None, bold: bool = False, signed: bool = False) -> str:
+def cell(value: float, interval: float | None = None, bold: bool = False, signed: bool = False, digits: int = 1) -> str:
     """A fraction as percent with its interval: "58.8±1.1", "+3.1±0.8" if signed; nan gives an empty cell.
 
     Example:
@@ -35,9 +35,9 @@ def cell(value: float, interval: float | None = None, bold: bool = False, signed
     """
     if pd.isna(value):
         return ""
-    text = points(value) if signed else f"{100 * value:.1f}"
+    text = points(value, digits) if signed else f"{100 * value:.{digits}f}"
     if interval is not None and not pd.isna(interval):
-        text += f"±{100 * interval:.1f}"
+        text += f"±{100 * interval:.{digits}f}"
     return f"**{text}**" if bold else text
 
 

@@ -10,18 +10,22 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 import ipywidgets
+import numpy as np
 import pandas as pd
 from ipywidgets import Layout
 from matplotlib.figure import Figure
 
 from tcnaps.config import Study, UserError
 from tcnaps.figures import results, style
+from tcnaps.figures.tables import cell
 from tcnaps.widgets import READ_ONLY, widget_base as ui
+from tcnaps.widgets.episode_table import counted
 from tcnaps.widgets.pictures import data_address, png
 
 NO_POINT = "none: hover over the picture, or choose here"
 WIDTH = 828  # pixels of a picture; fits beside JupyterLab's file browser in a window of 1280
 SPOT = 15  # pixels of a dot's spot
+UNITS = {"classes": "class", "episodes": "episode", "datasets": "dataset"}
 LOOK = """<style>
 .tcnaps-plot { position: absolute; inset: 0; line-height: 1.35; color: #000; }
 .tcnaps-plot.stale { background: rgba(255, 255, 255, 0.75); }
@@ -56,6 +60,30 @@ class Seen:
     points: pd.DataFrame
     title: str
     steps: pd.DataFrame | None = None
+
+
+def points_of(frame: pd.DataFrame, value: str, **columns: pd.Series | np.ndarray | list | int) -> pd.DataFrame:
+    """`Seen.points` of the rows of a frame of accuracies, recalls or differences.
+
+    Args:
+        frame: its columns `n_…` count what a row was made of; `over` says over what a gain is one.
+        value: the column by which points are compared, a fraction whose axis shows percent.
+        columns: `name`, `panel` and `x`; of cells `y` too.
+    """
+    half = "gain_interval" if value == "gain" else "interval"
+    drawn = {"y": 100 * frame[value], "interval": 100 * frame[half], "value": frame[value], "cell": "y" in columns}
+    points = pd.DataFrame(drawn | columns)
+    return points.assign(text=[f"{name}: {_said(row)}" for name, (_, row) in zip(points["name"], frame.iterrows())])
+
+
+def _said(row: pd.Series) -> str:
+    """The numbers of a row with their intervals, and what they were made of."""
+    numbers = [f"{kind} {cell(row[kind], row['interval'])}%" for kind in ("accuracy", "recall") if kind in row]
+    for kind, half in (("difference", "interval"), ("gain", "gain_interval")):
+        if kind in row:
+            numbers.append(f"gain over {row['over']} {cell(row[kind], row[half], signed=True, digits=2)} points")
+    counts = [counted(row[f"n_{unit}"], one) for unit, one in UNITS.items() if f"n_{unit}" in row]
+    return f"{', '.join(numbers)}, n = {' of '.join(counts)}"
 
 
 class View(ui.StudyWidget):

@@ -13,7 +13,7 @@ from tcnaps.config.errors import nearest
 from tcnaps.evaluation.result_files import needed_trainings
 from tcnaps.evaluation.statistics import EPISODE, domain_averages, episode_accuracies, paired_episodes
 from tcnaps.evaluation.stopped_rows import recorded_predictions, rows_of_training, variant_predictions
-from tcnaps.figures.tables import points
+from tcnaps.figures.tables import cell, points
 from tcnaps.method.variants import VARIANTS
 from tcnaps.widgets.episode_table import at_step, counted, refined, shots_in_words
 
@@ -124,12 +124,11 @@ def in_words(table: pd.DataFrame, better: str, than: str) -> str:
     if table.empty:
         return "No episode is listed: widen the filters, or see in the explorer what is missing."
     mean = domain_averages(table, ["evaluation"], "gain").set_index("domain").loc["all"]
-    interval = "" if pd.isna(mean["interval"]) else f" ± {100 * mean['interval']:.1f}"  # nan from one episode
     once = ", each counting once" if mean["n_datasets"] > 1 else ""
     return (
         f"{counted(len(table), 'episode')} of {counted(mean['n_datasets'], 'dataset')}{once}. Gain of {better} over "
-        f"{than}: {points(mean['gain'])}{interval} points on average, from {points(table['gain'].min())} to "
-        f"{points(table['gain'].max())}."
+        f"{than}: {cell(mean['gain'], mean['interval'], signed=True)} points on average, from "
+        f"{points(table['gain'].min())} to {points(table['gain'].max())}."
     )
 
 

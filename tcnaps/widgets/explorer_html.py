@@ -80,7 +80,7 @@ class Drawer:
         """
         rows = []
         for label, own in found.groupby("label"):
-            shot, recall = own["shot"].iloc[0], own["right"].mean()
+            shot, recall = int(own["shot"].iloc[0]), own["right"].mean()
             about = f'<span class="xquiet">shot {shot} · recall {100 * recall:.0f}%</span>'
             queries = "".join(map(self._query, own.itertuples()))
             rows.append((f"{self._name(label)}<br>{about}", _flow(self._support(label, shot)), _flow(queries)))

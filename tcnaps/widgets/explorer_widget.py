@@ -82,6 +82,7 @@ class Explorer(ui.StudyWidget):
         """Reads and compares what the controls name; the list and the episode follow."""
         settings = evaluation, better, than, limits = tuple(self.controls[name].value for name in SETTINGS)
         if settings == self._settings:
+            self._choose()  # images that could not be shown may be there now
             return
         with self.loading(f"Reading the rows of {evaluation}"):
             self._rows = self._read(evaluation, tuple(needed_trainings([better, than])))

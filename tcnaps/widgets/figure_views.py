@@ -23,10 +23,9 @@ from tcnaps.evaluation.statistics import (
 from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.figures import results
 from tcnaps.figures.style import DOMAIN_NAMES
-from tcnaps.figures.tables import points as in_points
 from tcnaps.method.variants import VARIANTS
 from tcnaps.widgets import widget_base as ui
-from tcnaps.widgets.base_view import Seen, View
+from tcnaps.widgets.base_view import Seen, View, points_of
 from tcnaps.widgets.episode_table import counted
 from tcnaps.widgets.explorer_data import variants_of
 
@@ -58,7 +57,6 @@ class RecallView(View):
         study, names = self.study, variants_of(self.evaluation.trainings)
         first = _first_choice(names, ("Simple", "Transductive"))
         own = {dataset.domain for dataset in study.datasets.values()}
-        panels = list(DOMAIN_NAMES) if len(own) > 1 else list(own)
         every = Checkbox(False, description="every shot by itself, not in bins", indent=False, layout={"width": "auto"})
         return {
             "evaluation": ui.menu("Evaluation:", 265, list(study.evaluations)),
@@ -66,7 +64,7 @@ class RecallView(View):
             "shots": ui.slider("Shots:", 300, 1, 2, (1, 2)),
             "variants": ui.Choices("Variants", names, first),
             "datasets": self.dataset_choices(self.evaluation.datasets),
-            "domains": ui.Choices("Panels", list(DOMAIN_NAMES), panels, DOMAIN_NAMES),
+            "domains": ui.Choices("Panels", list(DOMAIN_NAMES), DOMAIN_NAMES if len(own) > 1 else own, DOMAIN_NAMES),
             "apart": every,
         }
 
@@ -77,12 +75,12 @@ class RecallView(View):
 
     def follow(self, name):
         super().follow(name)
-        c = self.controls
+        variants = self.controls["variants"]
         if name == "evaluation":
             names = variants_of(self.evaluation.trainings)
-            c["variants"].offer(names, _first_choice(names, c["variants"].value))
+            variants.offer(names, _first_choice(names, variants.value))
         if name in ("evaluation", "variants"):
-            ui.offer(c["value"], self._values(c["variants"].value))
+            ui.offer(self.controls["value"], self._values(variants.value))
 
     @staticmethod
     def fetch(study, evaluation, variant):
@@ -91,41 +89,34 @@ class RecallView(View):
 
     def see(self):
         chosen = self.choice
-        _ticked(variant=chosen.variants, dataset=chosen.datasets, panel=chosen.domains)
-        recalls = {name: self.read(chosen.evaluation, name) for name in chosen.variants}
+        _ticked(variant=chosen.variants, panel=chosen.domains)
+        own = {name: self.read(chosen.evaluation, name) for name in chosen.variants}
         with self.quietly():
-            ui.refit(self.controls["shots"], 1, max(int(frame["shot"].max()) for frame in recalls.values()))
+            ui.refit(self.controls["shots"], 1, max(int(frame["shot"].max()) for frame in own.values()))
         low, high = self.choice.shots
+        domains = [domain for panel in chosen.domains for domain in DOMAINS[panel]]
         own = {
-            name: frame[frame["dataset"].isin(chosen.datasets) & frame["shot"].between(low, high)]
-            for name, frame in recalls.items()
+            name: _kept(frame[frame["shot"].between(low, high)], chosen.datasets, domains)
+            for name, frame in own.items()
         }
-        there = {domain for frame in own.values() for domain in frame["domain"]}
-        if not any(there & set(DOMAINS[domain]) for domain in chosen.domains):
-            raise UserError(
-                f"No class of the chosen datasets and domains has {low} to {high} support images: "
-                "widen the range of shots, or choose more datasets or domains."
-            )
-        value, what, against = "recall", "Class recall", chosen.value
-        if against:
-            value, what, base = "difference", f"Gain in class recall over {against}", own.pop(against)
+        value, what, over = "recall", "Class recall", chosen.value
+        if over:
+            value, what, base = "difference", f"Gain in class recall over {over}", own.pop(over)
             own = {name: paired_episodes(frame, base, "recall", ["label"]) for name, frame in own.items()}
         edges = None if chosen.apart else SHOT_EDGES
         frame = recall_by_shot(pd.concat(own.values(), ignore_index=True), GROUP, value, edges)
         frame = frame[frame["domain"].isin(chosen.domains)]
-        order = frame["variant"].map(list(own).index)
-        frame = frame.loc[order.sort_values(kind="stable").index].reset_index(drop=True)
-        points = [self._point(row, value) for row in frame.itertuples()]
+        frame = frame.sort_values(
+            "variant", key=lambda names: names.map(list(own).index), kind="stable", ignore_index=True
+        )
+        shots = [
+            f"{r.shot_low:.0f}" + f" to {r.shot_high:.0f}" * (r.shot_high > r.shot_low) for r in frame.itertuples()
+        ]
+        names = frame["variant"] + ", " + frame["domain"].map(DOMAIN_NAMES).str.lower() + ", shot " + shots
+        panel = frame["domain"].map(chosen.domains.index)
+        points = points_of(frame.assign(over=over), value, name=names, panel=panel, x=frame["shot"])
         counts = f"{counted(len(chosen.datasets), 'dataset')} · shots {low} to {high} · {counted(len(points), 'point')}"
-        return Seen(frame, pd.DataFrame(points), f"{what}: {', '.join(own)} · {counts}")
-
-    def _point(self, row, value):
-        against, mean = self.choice.value, getattr(row, value)
-        shots = f"shot {row.shot_low:.0f}" + ("" if row.shot_high == row.shot_low else f" to {row.shot_high:.0f}")
-        what = f"gain over {against} {_gain(mean, row.interval)}" if against else f"recall {_share(mean, row.interval)}"
-        says = f"{what}, n = {counted(row.n_classes, 'class')} of {counted(row.n_episodes, 'episode')}"
-        name = f"{row.variant}, {DOMAIN_NAMES[row.domain].lower()}, {shots}"
-        return _point(self.choice.domains.index(row.domain), row.shot, mean, row.interval, name, says)
+        return Seen(frame, points, f"{what}: {', '.join(own)} · {counts}")
 
     def panels(self, figure, seen, mark):
         domains = self.choice.domains
@@ -139,25 +130,21 @@ class RefinementView(View):
     kind, height, remembered = "refinement-steps", 3.3, 1  # tables of large studies fill the memory
 
     def make_filters(self):
-        study, rule = self.study, self.study.refinement
-        recorded = rule.recorded_steps
-        minimum, highest = min(rule.limits), min(LARGEST_MINIMUM, recorded)
+        rule = self.study.refinement
+        limits = max(1, min(rule.limits)), max(1, rule.maximum_steps)
         return {
-            "evaluation": ui.menu("Evaluation:", 255, list(study.evaluations)),
+            "evaluation": ui.menu("Evaluation:", 255, list(self.study.evaluations)),
             "training": ui.menu("Variant:", 205, self._trainings()),
             "domain": ui.menu("Domain:", 200, DOMAIN_MENU),
             "value": ui.menu("Show:", 135, ["gain", "accuracy"]),
-            "minimum": ui.slider("Minimum:", 290, 1, highest, max(1, min(minimum, highest))),
-            "maximum": ui.slider("Maximum:", 290, 1, recorded, max(1, rule.maximum_steps)),
+            "rule": ui.slider("Stopping rule: minimum, maximum", 460, 1, max(2, rule.recorded_steps), limits),
             "datasets": self.dataset_choices(self.evaluation.datasets),
         }
 
     def _trainings(self) -> list[tuple[str, str]]:
         """The trainings with a variant that refines at test time, by its name; Transductive first."""
-        served = variants_of(self.evaluation.trainings)
-        names = [name for name in served if VARIANTS[name].refinement_at_test]
-        names.sort(key=lambda name: name != "Transductive")
-        return [(name, VARIANTS[name].training) for name in names]
+        served = reversed(variants_of(self.evaluation.trainings))
+        return [(name, VARIANTS[name].training) for name in served if VARIANTS[name].refinement_at_test]
 
     def follow(self, name):
         super().follow(name)
@@ -165,20 +152,19 @@ class RefinementView(View):
             ui.offer(self.controls["training"], self._trainings())
 
     def change(self, name):
-        if name not in ("minimum", "maximum") or self.seen is None:
+        if name == "rule" and self.seen is not None:  # another point of the same picture
+            self.put(points=self.first_point())
+            self.mark()
+        else:
             super().change(name)
-            return
-        if self.choice.minimum > self.choice.maximum:  # the other slider follows
-            self.put(**{{"minimum": "maximum", "maximum": "minimum"}[name]: self.controls[name].value})
-        self.put(points=self.first_point())  # of the same picture
-        self.mark()
 
     def first_point(self):
-        return f"minimum {self.choice.minimum}, maximum {self.choice.maximum}"
+        low, high = self.choice.rule
+        return f"minimum {min(low, LARGEST_MINIMUM)}, maximum {min(high, self.study.refinement.recorded_steps)}"
 
     def mark(self):
         if self.seen is not None and self.point is not None and self.point["cell"]:
-            self.put(minimum=int(self.point["y"] + 0.5), maximum=int(self.point["x"] + 0.5))
+            self.put(rule=_rule_of(self.point))
         super().mark()
 
     @staticmethod
@@ -187,35 +173,26 @@ class RefinementView(View):
 
     def see(self):
         chosen, rule = self.choice, self.study.refinement
-        recorded = rule.recorded_steps
-        kept = _kept(self.read(chosen.evaluation, chosen.training), chosen.datasets, chosen.domain)
-        minima, steps = range(1, min(LARGEST_MINIMUM, recorded) + 1), range(recorded + 1)
-        grid = refinement_grid(kept, chosen.training, minima, steps[1:], chosen.domain, rule.limits)
-        steps = accuracy_by_step(kept, chosen.training, steps, chosen.domain)
-        episodes = counted(len(kept.drop_duplicates(["dataset", "episode"])), "episode")
-        datasets = counted(kept["dataset"].nunique(), "dataset")
-
-        def point(panel, row, x, y, interval, over, name):
-            gain = f"gain over {over} {_gain(row.gain, row.gain_interval)}"
-            says = f"accuracy {_share(row.accuracy, row.interval)}, {gain}, n = {episodes} of {datasets}"
-            return _point(panel, x, row.gain, interval, name, says, y)
-
-        points = [  # the middles of cells, then dots
-            point(0, row, high - 0.5, low - 0.5, 0.0, "no refinement", f"minimum {low}, maximum {high}")
-            for row in grid.itertuples()
-            for low, high in [(row.minimum, row.maximum)]
+        rows = _kept(self.read(chosen.evaluation, chosen.training), chosen.datasets, DOMAINS[chosen.domain])
+        steps, n_episodes = range(rule.recorded_steps + 1), len(rows.drop_duplicates(["dataset", "episode"]))
+        minima = steps[1 : LARGEST_MINIMUM + 1]
+        grid = refinement_grid(rows, chosen.training, minima, steps[1:], chosen.domain, rule.limits)
+        by_step = accuracy_by_step(rows, chosen.training, steps, chosen.domain)
+        low, high = grid["minimum"], grid["maximum"]
+        cells = {"name": [f"minimum {a}, maximum {b}" for a, b in zip(low, high)], "x": high - 0.5, "y": low - 0.5}
+        dots = {"name": [f"exactly {counted(step, 'step')}" for step in steps], "x": by_step["step"]}
+        points = [
+            points_of(frame.assign(n_episodes=n_episodes, over=over), "gain", panel=panel, **places)
+            for panel, (frame, over, places) in enumerate(((grid, "no refinement", cells), (by_step, "step 0", dots)))
         ]
-        for row in steps.itertuples():
-            name = f"exactly {counted(row.step, 'step')}"
-            points.append(point(1, row, row.step, None, row.gain_interval, "step 0", name))
-        title = f"{DOMAIN_NAMES[chosen.domain]}: {datasets} · {episodes}"
-        return Seen(grid, pd.DataFrame(points), title, steps)
+        counts = f"{counted(rows['dataset'].nunique(), 'dataset')} · {counted(n_episodes, 'episode')}"
+        points = pd.concat(points, ignore_index=True)
+        return Seen(grid, points, f"{DOMAIN_NAMES[chosen.domain]}: {counts}", by_step)
 
     def panels(self, figure, seen, mark):
         axes = figure.subplots(1, 2, width_ratios=[2.1, 1])
-        chosen = self.choice
-        cell = (chosen.minimum, chosen.maximum) if mark is not None and mark["cell"] else (0, 0)  # which is none
-        results.refinement_heatmap(axes[0], seen.frame, chosen.value, cell)
+        cell = (0, 0) if mark is None or not mark["cell"] else _rule_of(mark)  # (0, 0) is no cell
+        results.refinement_heatmap(axes[0], seen.frame, self.choice.value, cell)
         results.accuracy_by_step(axes[1], seen.steps, value="gain")
 
 
@@ -248,23 +225,15 @@ class QueryCountView(View):
                 self.controls[name].offer(list(episodes[column].unique()))
         chosen = self.choice
         _ticked(**{"way and shot": chosen.settings})
-        kept = _kept(episodes, chosen.datasets, chosen.domain)
-        kept = kept[kept["evaluation"].isin(chosen.settings)]
-        if kept.empty:
-            raise UserError(
-                f"The chosen datasets have no episodes of {', '.join(chosen.settings)}: choose more datasets."
-            )
-        frame = accuracy_by_query_count(kept)
-        n_episodes = kept.groupby(["variant", "evaluation", "queries_per_class"]).size()
-        panels, points = list(frame["evaluation"].unique()), []
-        for row in frame.assign(x=results.side_by_side(frame)).itertuples():
-            n = counted(n_episodes[row.variant, row.evaluation, row.queries_per_class], "episode")
-            name = f"{row.variant}, {row.evaluation}, {row.queries_per_class} queries per class"
-            accuracy = f"accuracy {_share(row.accuracy, row.interval)}"
-            says = f"{accuracy}, n = {n} of {counted(row.n_datasets, 'dataset')}"
-            points.append(_point(panels.index(row.evaluation), row.x, row.accuracy, row.interval, name, says))
-        counts = f"{counted(kept['dataset'].nunique(), 'dataset')} · {counted(len(points), 'point')}"
-        return Seen(frame, pd.DataFrame(points), f"{', '.join(frame['variant'].unique())} · {counts}")
+        episodes = episodes[episodes["evaluation"].isin(chosen.settings)]
+        episodes = _kept(episodes, chosen.datasets, DOMAINS[chosen.domain])
+        frame, by = accuracy_by_query_count(episodes), ["variant", "evaluation", "queries_per_class"]
+        frame = frame.merge(episodes.groupby(by, observed=True).size().reset_index(name="n_episodes"), on=by)
+        names = frame["variant"] + ", " + frame["evaluation"] + ", " + frame["queries_per_class"].astype(str)
+        panel, x = pd.factorize(frame["evaluation"])[0], results.side_by_side(frame)
+        points = points_of(frame, "accuracy", name=names + " queries per class", panel=panel, x=x)
+        counts = f"{counted(episodes['dataset'].nunique(), 'dataset')} · {counted(len(points), 'point')}"
+        return Seen(frame, points, f"{', '.join(frame['variant'].unique())} · {counts}")
 
     def panels(self, figure, seen, mark):
         results.number_of_queries(figure.subplots(1, seen.frame["evaluation"].nunique(), squeeze=False)[0], seen.frame)
@@ -281,29 +250,15 @@ def _ticked(**choices: Sequence) -> None:
             raise UserError(f"No {what} is chosen: tick at least one.")
 
 
-def _kept(frame: pd.DataFrame, datasets: Sequence[str], domain: str) -> pd.DataFrame:
-    """The rows of the chosen datasets in a domain."""
+def _kept(frame: pd.DataFrame, datasets: Sequence[str], domains: Sequence[str]) -> pd.DataFrame:
+    """The rows of the chosen datasets and domains, of which there must be some."""
     _ticked(dataset=datasets)
-    kept = frame[frame["dataset"].isin(datasets) & frame["domain"].isin(DOMAINS[domain])]
+    kept = frame[frame["dataset"].isin(datasets) & frame["domain"].isin(domains)]
     if kept.empty:
-        raise UserError(
-            f"None of the chosen datasets ({', '.join(datasets)}) is {DOMAIN_NAMES[domain].lower()}: "
-            "choose another domain or more datasets."
-        )
+        raise UserError(f"Nothing of {', '.join(datasets)} fits these choices: widen them, or choose more datasets.")
     return kept
 
 
-def _share(value: float, interval: float) -> str:
-    """A fraction and its interval, such as "58.8 ± 1.1%"."""
-    return f"{100 * value:.1f}" + ("%" if pd.isna(interval) else f" ± {100 * interval:.1f}%")
-
-
-def _gain(value: float, interval: float) -> str:
-    """A difference of fractions and its interval, such as "+0.45 ± 0.20 points"."""
-    return in_points(value, 2) + (" points" if pd.isna(interval) else f" ± {100 * interval:.2f} points")
-
-
-def _point(panel, x, value, interval, name, says, y=None) -> dict:
-    """A row of `Seen.points`; `value` and `interval` are fractions; a dot's y is the percentage."""
-    place = {"panel": panel, "x": x, "y": 100 * value if y is None else y, "interval": 100 * interval}
-    return place | {"cell": y is not None, "name": name, "text": f"{name}: {says}", "value": value}
+def _rule_of(cell: pd.Series) -> tuple[int, int]:
+    """Minimum and maximum steps of a cell of the heatmap, whose point lies in its middle."""
+    return int(cell["y"] + 0.5), int(cell["x"] + 0.5)

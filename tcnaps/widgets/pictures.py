@@ -37,7 +37,7 @@ class Picture(ipywidgets.Image):
         place: of the figure's only Axes: left, bottom, width and height, as shares of the figure.
     """
 
-    def __init__(self, css_class: str, width: int, height: int, place: tuple[float, ...]):
+    def __init__(self, css_class: str, width: int, height: int, place: tuple[float | int, ...]):
         super().__init__(format="png", layout=Layout(width=f"{width}px", max_width="100%", object_fit="contain"))
         self.add_class(css_class)
         self._size, self._place = (width / PIXELS_PER_INCH, height / PIXELS_PER_INCH), place

@@ -129,13 +129,13 @@ class Choices(HBox):
     value = traitlets.Tuple()
 
     def __init__(
-        self, label: str, options: Sequence[str], value: Sequence[str], texts: Mapping[str, str] | None = None
+        self, label: str, options: Collection[str], value: Collection[str], texts: Mapping[str, str] | None = None
     ):
         super().__init__(layout=Layout(flex_flow="row wrap", width="100%", overflow="visible"))
         self._texts, self._label = texts or {}, HTML(f"{label}:", layout=Layout(margin="0 8px 0 2px"))
         self.offer(options, value)
 
-    def offer(self, options: Sequence[str], value: Collection[str] | None = None) -> None:
+    def offer(self, options: Collection[str], value: Collection[str] | None = None) -> None:
         """Offers other names and ticks some: by default new ones, and those that were ticked before."""
         if value is None:
             value = [name for name in options if name in self.value or name not in self.options]

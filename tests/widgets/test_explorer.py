@@ -17,6 +17,7 @@ from small_study import blobs, small_study
 from synthetic_rows import synthetic_rows
 
 from tcnaps.config import UserError
+from tcnaps.datasets.image_source import DatasetError
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation.result_files import load_rows, needed_trainings, rows_file, write_rows
 from tcnaps.widgets import episode_table, explorer, explorer_data, explorer_html, explorer_widget
@@ -41,10 +42,7 @@ def study(tmp_path, monkeypatch):
 def set_to(widget, **values):
     """Changes controls."""
     for name, value in values.items():
-        if name == "tabs":
-            widget.controls[name].selected_index = value
-        else:
-            widget.controls[name].value = value
+        widget.controls[name].value = value
 
 
 def text(value):
@@ -52,21 +50,14 @@ def text(value):
     return html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", value)))
 
 
-def shown_table(widget):
-    """What the library finds for the controls: the rows, the table, and the episodes that should be listed."""
-    values = widget.values()
-    evaluation, better, than, limits = (values[name] for name in ("evaluation", "better", "than", "limits"))
-    rows = load_rows(widget.study, evaluation, needed_trainings([better, than]))
-    table = explorer_data.episodes(rows, better, than, limits)
-    return rows, table, explorer_data.chosen(table, values["dataset"], values["ways"], values["shots"], values["sort"])
-
-
 def check_all(widget):
     """Everything that is shown follows from the rows and the controls."""
-    values = widget.values()
+    choice = widget.choice
     assert widget.notice.error is None, widget.notice.value
-    better, than = values["better"], values["than"]
-    rows, table, listed = shown_table(widget)
+    better, than = choice.better, choice.than
+    rows = load_rows(widget.study, choice.evaluation, needed_trainings([better, than]))
+    table = explorer_data.episodes(rows, better, than, choice.limits)
+    listed = explorer_data.chosen(table, choice.dataset, choice.ways, choice.shots, choice.sort)
     pd.testing.assert_frame_equal(widget.listed, listed)
     options = [value for _, value in widget.controls["episodes"].options]
     assert options == list(zip(listed["dataset"], listed["episode"]))
@@ -74,22 +65,23 @@ def check_all(widget):
     assert widget._details.layout.display == ("none" if listed.empty else "")
     if listed.empty:
         return
-    dataset, episode = values["episodes"]
+    dataset, episode = choice.episodes
     row = table[(table["dataset"] == dataset) & (table["episode"] == episode)].iloc[0]
     assert row["gain"] == widget.row["gain"]
-    step, own = values["step"], episode_table.rows_of_episode(rows, values["variant"], dataset, episode)
-    stop = int(row["step"] if values["variant"] == better else row["step_than"])
-    status = episode_table.status(row, values["variant"], own, step, stop)
-    right = (own[f"prediction_{step}"] == own["label"]).sum()
-    assert status in text(widget._status.value) and f"{right} of {len(own)} queries right" in status
-    page = widget.controls["tabs"].selected_index
-    if page == explorer_widget.IMAGES:
-        assert widget._sheet.value.count(explorer_html.WRONG + " ") == len(own) - right + 1  # and once in the heading
+    step, own = choice.step, episode_table.rows_of_episode(rows, choice.variant, dataset, episode)
+    stop = int(row["step"] if choice.variant == better else row["step_than"])
+    assert explorer_data.status(row, choice.variant, own, step, stop) in text(widget._status.value)
+    wrong, shown = own[f"prediction_{step}"] != own["label"], widget._sheet.value
+    if choice.page == explorer_widget.IMAGES:
+        assert shown.count(explorer_html.WRONG + " ") == wrong.sum() + 1  # and once in the heading
         confidences = [f"{x:.2f}" for x in own[f"confidence_{step}"]]
-        assert re.findall(r"\d\.\d\d(?=(?: ↻)?</span></div>)", widget._sheet.value) == confidences
+        assert re.findall(r"\d\.\d\d(?=(?: ↻)?</span></div>)", shown) == confidences
+        for label, of_class in own.groupby("label"):
+            recall = 100 * (of_class[f"prediction_{step}"] == label).mean()
+            assert f"shot {of_class['shot'].iloc[0]} · recall {recall:.0f}%" in shown
     else:
-        counts = episode_table.confusion(own, step).to_numpy()
-        assert [int(n) for n in re.findall(r"<b[^>]*>(\d+)</b>", widget._confusion.value)] == list(counts[counts > 0])
+        counts = pd.crosstab(own["label"], own[f"prediction_{step}"]).to_numpy()
+        assert [int(n) for n in re.findall(r"<b[^>]*>(\d+)</b>", shown)] == list(counts[counts > 0])
 
 
 def test_the_first_display_is_complete_when_the_cell_ends(study):
@@ -99,7 +91,6 @@ def test_the_first_display_is_complete_when_the_cell_ends(study):
     assert widget.row["gain"] == widget.table["gain"].max()
     assert widget.controls["step"].value == widget.row["step"] and widget.controls["step"].max == 4
     assert widget._style_sheet.value.count("data:image/png;base64,") > len(widget.own["FEOT"])
-    assert widget.controls["tabs"].titles == explorer_widget.TABS
 
 
 def test_every_control_changes_what_is_shown(study):
@@ -116,17 +107,17 @@ def test_every_control_changes_what_is_shown(study):
         ("limits", (1, 4)),
         ("step", 2),
         ("variant", "FEOT"),
-        ("tabs", explorer_widget.CONFUSION),
+        ("page", explorer_widget.CONFUSION),
         ("step", 3),
         ("than", "Simple"),
         ("better", "COT"),
         ("evaluation", "5-way-1-shot"),
-        ("tabs", explorer_widget.IMAGES),
+        ("page", explorer_widget.IMAGES),
         ("evaluation", "variable"),
     ]:
         set_to(widget, **{name: value})
         check_all(widget)
-        places = widget._count, widget._header, widget._status, widget._sheet, widget._confusion
+        places = widget._count, widget._header, widget._status, widget._sheet
         after = [place.value for place in places], widget.controls["episodes"].options
         assert after != before, (name, value)
         before = after
@@ -204,22 +195,35 @@ def test_rows_of_other_images_show_their_numbers_and_say_why_there_are_no_images
         set_to(widget, step=step)
         assert "The images can&#x27;t be shown" in widget._sheet.value
         assert "queries right" in widget._status.value
-    set_to(widget, tabs=explorer_widget.CONFUSION)
+    set_to(widget, page=explorer_widget.CONFUSION)
     check_all(widget)
-    set_to(widget, tabs=explorer_widget.IMAGES, episodes=("blobs", 1))
+    set_to(widget, page=explorer_widget.IMAGES, episodes=("blobs", 1))
+    check_all(widget)
+
+
+def test_images_that_were_missing_are_shown_when_the_cell_runs_again(study, monkeypatch):
+    def missing(*_):
+        raise DatasetError("blobs is not prepared: run `make figures`")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(episode_table, "open_split", missing)
+        for _ in range(2):
+            widget = explorer(study)
+            assert isinstance(widget.notice.error, DatasetError) and "can&#x27;t be shown: blobs" in widget._sheet.value
+    assert explorer(study) is widget and "ximage" in widget._sheet.value
     check_all(widget)
 
 
 def test_what_was_chosen_stays_when_the_cell_runs_again(study):
     first = explorer(study)
     set_to(first, sort="Largest loss first", dataset=("others",), step=4)
-    again = explorer(study).values()
-    assert (again["sort"], again["dataset"], again["step"]) == ("Largest loss first", ("others",), 4)
+    again = explorer(study).choice
+    assert (again.sort, again.dataset, again.step) == ("Largest loss first", ("others",), 4)
     check_all(explorer(study))
-    assert explorer(study, "variable", "COT", "Simple").values()["sort"] == "Largest gain first"
+    assert explorer(study, "variable", "COT", "Simple").choice.sort == "Largest gain first"
     file = study.results_folder / "rows/support_and_query/variable/others.parquet"
     write_rows(file, pd.read_parquet(file), "key")
-    assert explorer(study).values()["sort"] == "Largest gain first", "results were written anew"
+    assert explorer(study).choice.sort == "Largest gain first", "results were written anew"
 
 
 def test_wrong_names_are_refused(study):
@@ -232,7 +236,6 @@ def test_wrong_names_are_refused(study):
         ): "no evaluation of Transductive and Simple named '5-way-1-shot'; known: variable",
         (None, "Transductiv"): "no variant 'Transductiv'",
         (None, "GMM"): "No evaluation of study 'small' serves GMM and FEOT",
-        (None, "FEOT"): "FEOT can't be compared with itself",
     }.items():
         with pytest.raises(ValueError, match=message):
             explorer(study, *arguments)
@@ -255,7 +258,7 @@ def test_fast_and_in_odd_orders_the_last_word_is_shown(study, seed):
         c[name].value = tuple(sorted(chance.choices(ranges[name], k=2)))
 
     def step():
-        c["step"].value, c["tabs"].selected_index = chance.randrange(5), chance.randrange(2)
+        c["step"].value, c["page"].index = chance.randrange(5), chance.randrange(2)
 
     for _ in range(60):
         chance.choice([*[pick] * 6, *[stretch] * 3, step, c["stop"].click])()
@@ -264,7 +267,7 @@ def test_fast_and_in_odd_orders_the_last_word_is_shown(study, seed):
     check_all(widget)
 
 
-def test_the_stepper_opens_below_with_this_episode(study, monkeypatch):
+def test_the_stepper_opens_below_with_this_episode_and_stopping_rule(study, monkeypatch):
     import ipywidgets
 
     from tcnaps.widgets import stepper_widget
@@ -272,16 +275,17 @@ def test_the_stepper_opens_below_with_this_episode(study, monkeypatch):
     class Opened(ipywidgets.VBox):
         def __init__(self, study, *place):
             super().__init__()
-            self.place = place
+            self.place, self.load, self.guarded = place, lambda: None, nullcontext
 
-            self.load, self.guarded = lambda: None, nullcontext
+        def put(self, **values):
+            self.rule = values
 
     monkeypatch.setattr(stepper_widget, "Stepper", Opened)
     widget = explorer(study)
-    set_to(widget, episodes=("others", 3))
+    set_to(widget, episodes=("others", 3), limits=(1, 4))
     widget.controls["open"].click()
     bar, opened = widget._below.children
-    assert opened.place == ("Transductive", "variable", "others", 3)
+    assert opened.place == ("Transductive", "variable", "others", 3) and opened.rule == {"minimum": 1, "maximum": 4}
     assert "Transductive, variable, others, episode 3" in bar.children[0].value
     assert "scrollIntoView" in bar.children[0].value and "Episode 3 is open in the stepper" in widget._opened.value
     widget.controls["close"].click()
@@ -305,17 +309,12 @@ def test_without_results_a_box_says_what_to_do(study, tmp_path, monkeypatch):
 
 
 def test_names_of_any_kind_are_shown_as_they_are():
-    way = 20
-    names = [f'<b>class & "{k}" {"long " * 12}' for k in range(way)]
-    own = synthetic_rows(("support",), 1, 2, (way,), 2, datasets={"d": "in"})
+    names = [f'<b>class & "{k}" {"long " * 12}' for k in range(20)]
+    own = synthetic_rows(("support",), 1, 2, (20,), 2, datasets={"d": "in"})
     own["class_name"] = [names[k] for k in own["label"]]
     drawer, found = explorer_html.Drawer(names, None), episode_table.at_step(own, 1)
-    for page in (
-        drawer.sheet(found, episode_table.recall_by_class(own, 1)),
-        drawer.confusion(episode_table.confusion(own, 0)),
-    ):
+    for page in (drawer.sheet(found), drawer.confusion(found)):
         assert "<b>class" not in page and "&lt;b&gt;class &amp; &quot;0&quot;" in page
-    assert len({episode_table.letter(k) for k in range(800)}) == 800
 
 
 def test_list_is_cut_to_what_a_browser_can_hold(study, monkeypatch):
