@@ -4,10 +4,9 @@ import html
 import os
 import re
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import ipywidgets
 import numpy as np
@@ -43,8 +42,7 @@ LOOK = """<style>
 </style>"""
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(NamedTuple):
     """What a view shows.
 
     Attributes:
@@ -53,13 +51,11 @@ class Seen:
             axes, a short `name`, a `text` with n, mean and interval, and the `value` by which points are compared.
             `cell` tells a heatmap's cell, of width and height 1, from a dot.
         title: one line that says what was chosen.
-        steps: of the refinement view only, accuracy after exactly 0, 1, 2, … steps.
     """
 
     frame: pd.DataFrame
     points: pd.DataFrame
     title: str
-    steps: pd.DataFrame | None = None
 
 
 def points_of(frame: pd.DataFrame, value: str, **columns: pd.Series | np.ndarray | list | int) -> pd.DataFrame:
@@ -122,27 +118,13 @@ class View(ui.StudyWidget):
         self.on(["save"], self._save)
 
     def change(self, name: str) -> None:
-        """A filter was changed: others may have to follow, then everything is shown anew."""
-        with self.quietly():
-            self.follow(name)
+        """A filter was changed: everything is shown anew."""
         self.load()
 
-    def follow(self, name: str) -> None:
-        """Changes the filters that depend on another."""
-        if name == "evaluation":
-            datasets = self.evaluation.datasets
-            self.controls["datasets"].offer(datasets, datasets)
-
-    @property
-    def evaluation(self):
-        """The evaluation of the study that is chosen; the first before there is a choice."""
-        chosen = self.controls.get("evaluation")
-        return self.study.evaluations[chosen.value if chosen else next(iter(self.study.evaluations))]
-
-    def dataset_choices(self, names: Sequence[str] = ()) -> ui.Choices:
-        """Boxes for datasets, all of them ticked."""
-        texts = {name: f"{name} ({dataset.domain})" for name, dataset in self.study.datasets.items()}
-        return ui.Choices("Datasets", names, names, texts)
+    def dataset_choices(self) -> ui.Choices:
+        """Boxes for the study's datasets, all of them ticked."""
+        datasets = self.study.datasets
+        return ui.Choices("Datasets", datasets, datasets, {n: f"{n} ({own.domain})" for n, own in datasets.items()})
 
     def first_point(self) -> str:
         """Which point to choose unless one was chosen before."""
@@ -157,7 +139,7 @@ class View(ui.StudyWidget):
     def answer(self) -> str:
         """What is shown, and its points with the highest and the lowest value, in words; or why nothing is shown."""
         if self.seen is None:
-            return f"Nothing is shown: {self.notice.error}"
+            return f"Nothing is shown: {self.error}"
         texts = self.seen.points.sort_values("value", kind="stable")["text"]
         return f"{self.seen.title}\n  highest: {texts.iloc[-1]}\n  lowest: {texts.iloc[0]}"
 

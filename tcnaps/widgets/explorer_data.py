@@ -41,6 +41,11 @@ def variants_of(trainings: Collection[str]) -> list[str]:
     return [name for name, variant in VARIANTS.items() if variant.training in trainings]
 
 
+def evaluated_variants(study: Study) -> list[str]:
+    """The variants that some evaluation of a study serves."""
+    return variants_of({training for evaluation in study.evaluations.values() for training in evaluation.trainings})
+
+
 def evaluations_of(study: Study, variants: Sequence[str]) -> list[str]:
     """The evaluations whose trainings serve all these variants.
 
@@ -132,9 +137,9 @@ def in_words(table: pd.DataFrame, better: str, than: str) -> str:
     )
 
 
-def dataset_filters(table: pd.DataFrame) -> list[tuple[str, tuple[str, ...]]]:
+def dataset_filters(study: Study) -> list[tuple[str, tuple[str, ...]]]:
     """The dataset filter's options, with their datasets as values: all, each domain if there are two, each dataset."""
-    names, domains = {"in": "in-domain", "out": "out-of-domain"}, dict(zip(table["dataset"], table["domain"]))
+    names, domains = {"in": "in-domain", "out": "out-of-domain"}, {n: own.domain for n, own in study.datasets.items()}
     both = [(f"All {names[d]}", tuple(n for n in domains if domains[n] == d)) for d in names if d in domains.values()]
     each = [(f"{name} ({names[domain]})", (name,)) for name, domain in domains.items()]
     return [("All datasets", tuple(domains)), *(both if len(both) > 1 else []), *each]

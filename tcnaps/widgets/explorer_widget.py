@@ -12,7 +12,6 @@ from tcnaps.evaluation.result_files import load_rows, needed_trainings
 from tcnaps.evaluation.stopped_rows import recorded_predictions
 from tcnaps.widgets import episode_table, explorer_data, explorer_html, widget_base as ui
 
-SETTINGS = ("evaluation", "better", "than", "limits")  # the controls that choose what is compared
 MOST_LISTED = 500  # episodes in the list; the filters reach the others
 IMAGES, CONFUSION = "Images", "Confusion"
 # A style sheet that is put on the page runs what its onload says: the page moves to the stepper.
@@ -61,8 +60,7 @@ class Explorer(ui.StudyWidget):
         self.row: pd.Series | None = None
         self.problem: Exception | None = None
         self._read = lru_cache(1)(lambda name, trainings: load_rows(study, name, trainings, [study.replicate]))
-        self._settings: tuple | None = None  # of the table
-        self._at: tuple | None = None  # settings and episode that are shown
+        self._shown: tuple | None = None  # what was compared in which episode
         self._arrange(evaluation, better, than)
         self.on(["evaluation"], self._change_evaluation)
         self.on(["better", "than", "limits"], self.load)
@@ -80,36 +78,30 @@ class Explorer(ui.StudyWidget):
 
     def load(self) -> None:
         """Reads and compares what the controls name; the list and the episode follow."""
-        settings = evaluation, better, than, limits = tuple(self.controls[name].value for name in SETTINGS)
-        if settings == self._settings:
-            self._choose()  # images that could not be shown may be there now
-            return
-        with self.loading(f"Reading the rows of {evaluation}"):
-            self._rows = self._read(evaluation, tuple(needed_trainings([better, than])))
-            self.table = explorer_data.episodes(self._rows, better, than, limits)
-        self._settings = settings
+        choice = self.choice
+        with self.loading(f"Reading the rows of {choice.evaluation}"):
+            self._rows = self._read(choice.evaluation, tuple(needed_trainings(self.variants)))
+            table = self.table = explorer_data.episodes(self._rows, *self.variants, choice.limits)
         with self.quietly():
-            ui.offer(self.controls["dataset"], explorer_data.dataset_filters(self.table))
             for name, low, high in (("ways", "way", "way"), ("shots", "lowest_shot", "highest_shot")):
-                ui.refit(self.controls[name], int(self.table[low].min()), int(self.table[high].max()))
+                ui.refit(self.controls[name], int(table[low].min()), int(table[high].max()))
         self._filter()
 
     def hide(self) -> None:
         """Lists nothing, as the episodes could not be compared."""
         self.table = self.listed = pd.DataFrame()
-        self._settings = None
         self._count.value = self._header.value = ""
         with self.quietly():
             self.controls["episodes"].options = ()
         self._hide_episode()
 
     def _hide_episode(self) -> None:
-        self._at, self.own = None, {}
+        self._shown, self.own = None, {}
         self._details.layout.display = "none"
 
     def _arrange(self, evaluation, better, than) -> None:
         study, rule = self.study, self.study.refinement
-        variants = explorer_data.variants_of(study.evaluations[evaluation].trainings)
+        variants = explorer_data.evaluated_variants(study)
         limits = min(rule.limits), rule.maximum_steps  # a minimum above the maximum acts as the maximum
         compared = self.add(
             evaluation=ui.menu("Evaluation", 330, list(study.evaluations), evaluation),
@@ -121,7 +113,7 @@ class Explorer(ui.StudyWidget):
             sort=ui.menu("Sort", 300, list(explorer_data.SORTS)),
         )
         filters = self.add(
-            dataset=ui.menu("Dataset", 260, ["All datasets"]),
+            dataset=ui.menu("Dataset", 260, explorer_data.dataset_filters(study)),
             ways=ui.slider("Way", 240, 0, 1, (0, 1)),
             shots=ui.slider("A class with shot", 320, 0, 1, (0, 1)),
         )
@@ -148,18 +140,12 @@ class Explorer(ui.StudyWidget):
         self.arrange(*above, self._count, self._header, episodes, self._details)
 
     def _change_evaluation(self) -> None:
-        """Offers the evaluation's variants; the list begins at its top."""
-        variants = explorer_data.variants_of(self.study.evaluations[self.choice.evaluation].trainings)
-        chosen = self.variants if set(self.variants) <= set(variants) else (variants[-1], variants[0])
         with self.quietly():
-            self.controls["episodes"].options = ()
-            for name, variant in zip(("better", "than"), chosen, strict=True):
-                self.controls[name].options = variants
-                self.controls[name].value = variant
+            self.controls["episodes"].options = ()  # the new list is shown from its top
         self.load()
 
     def _filter(self) -> None:
-        if self._settings is None:
+        if self.table.empty:
             return
         choice, episodes = self.choice, self.controls["episodes"]
         self.listed = explorer_data.chosen(self.table, choice.dataset, choice.ways, choice.shots, choice.sort)
@@ -173,7 +159,7 @@ class Explorer(ui.StudyWidget):
         found = explorer_data.in_words(self.listed, *self.variants)
         if len(self.listed) > len(options):
             found += f" The list holds the first {len(options)} of them."
-        self._count.value = ui.words(found)
+        self._count.value = html.escape(found)
         if options:
             self._choose()
         else:
@@ -181,10 +167,10 @@ class Explorer(ui.StudyWidget):
 
     def _choose(self) -> None:
         """Shows the episode that is chosen in the list, unless it is shown already."""
-        place = self.choice.episodes
-        if place is None or (self._at == (self._settings, place) and self.problem is None):
+        choice, (better, than) = self.choice, self.variants
+        place, shown = choice.episodes, (choice.evaluation, better, than, choice.limits, choice.episodes)
+        if place is None or (self._shown == shown and self.problem is None):
             return
-        better, than = self.variants
         self.row = self.table.set_index(["dataset", "episode"], drop=False).loc[place]
         self.own = {name: episode_table.rows_of_episode(self._rows, name, *place) for name in (better, than)}
         images = self.problem = None
@@ -200,7 +186,7 @@ class Explorer(ui.StudyWidget):
             position, variant.options = variant.index, [better, than]
             variant.index = position
             self.controls["step"].max = recorded_predictions(self.own[better]).shape[1] - 1
-        self._at = self._settings, place
+        self._shown = shown
         self._details.layout.display = ""
         self._to_stop()
         if self.problem is not None:
@@ -222,10 +208,10 @@ class Explorer(ui.StudyWidget):
         choice = self.choice
         own = self.own[choice.variant]
         status = explorer_data.status(self.row, choice.variant, own, choice.step, self._stop())
-        self._status.value, found = ui.words(status), episode_table.at_step(own, choice.step)
+        self._status.value, found = html.escape(status), episode_table.at_step(own, choice.step)
         if choice.page == IMAGES:
             missing = "" if self.problem is None else f"✕ The images can't be shown: {self.problem}"
-            self._sheet.value = ui.words(missing) + self._drawer.sheet(found)
+            self._sheet.value = html.escape(missing) + self._drawer.sheet(found)
         else:
             self._sheet.value = self._drawer.confusion(found)
 

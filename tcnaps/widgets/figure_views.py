@@ -3,7 +3,8 @@
 The numbers are those of `tcnaps.evaluation`. A view chooses the rows that go in, and says in words what came out.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 
 import pandas as pd
 from ipywidgets import Checkbox
@@ -27,7 +28,7 @@ from tcnaps.method.variants import VARIANTS
 from tcnaps.widgets import widget_base as ui
 from tcnaps.widgets.base_view import Seen, View, points_of
 from tcnaps.widgets.episode_table import counted
-from tcnaps.widgets.explorer_data import variants_of
+from tcnaps.widgets.explorer_data import evaluated_variants, variants_of
 
 LARGEST_MINIMUM = 6  # steps of the heatmap, as in the paper's sweep
 DOMAIN_MENU = [(DOMAIN_NAMES[key], key) for key in ("all", "in", "out")]
@@ -54,33 +55,19 @@ class RecallView(View):
     kind, height = "class-recall", 2.9
 
     def make_filters(self):
-        study, names = self.study, variants_of(self.evaluation.trainings)
-        first = _first_choice(names, ("Simple", "Transductive"))
-        own = {dataset.domain for dataset in study.datasets.values()}
+        names, domains = evaluated_variants(self.study), {own.domain for own in self.study.datasets.values()}
+        panels = DOMAIN_NAMES if len(domains) > 1 else domains
+        gains = [("recall", ""), *((f"gain over {name}", name) for name in names)]
         every = Checkbox(False, description="every shot by itself, not in bins", indent=False, layout={"width": "auto"})
         return {
-            "evaluation": ui.menu("Evaluation:", 265, list(study.evaluations)),
-            "value": ui.menu("Show:", 225, self._values(first)),
+            "evaluation": ui.menu("Evaluation:", 265, list(self.study.evaluations)),
+            "value": ui.menu("Show:", 225, gains),
             "shots": ui.slider("Shots:", 300, 1, 2, (1, 2)),
-            "variants": ui.Choices("Variants", names, first),
-            "datasets": self.dataset_choices(self.evaluation.datasets),
-            "domains": ui.Choices("Panels", list(DOMAIN_NAMES), DOMAIN_NAMES if len(own) > 1 else own, DOMAIN_NAMES),
+            "variants": ui.Choices("Variants", names, ("Simple", "Transductive")),
+            "datasets": self.dataset_choices(),
+            "domains": ui.Choices("Panels", DOMAIN_NAMES, panels, DOMAIN_NAMES),
             "apart": every,
         }
-
-    @staticmethod
-    def _values(variants: Sequence[str]) -> list[tuple[str, str]]:
-        """What can be shown: recall and, where there are several variants, the gain over each."""
-        return [("recall", ""), *((f"gain over {name}", name) for name in variants if len(variants) > 1)]
-
-    def follow(self, name):
-        super().follow(name)
-        variants = self.controls["variants"]
-        if name == "evaluation":
-            names = variants_of(self.evaluation.trainings)
-            variants.offer(names, _first_choice(names, variants.value))
-        if name in ("evaluation", "variants"):
-            ui.offer(self.controls["value"], self._values(variants.value))
 
     @staticmethod
     def fetch(study, evaluation, variant):
@@ -89,10 +76,7 @@ class RecallView(View):
 
     def see(self):
         chosen = self.choice
-        _ticked(variant=chosen.variants, panel=chosen.domains)
-        own = {name: self.read(chosen.evaluation, name) for name in chosen.variants}
-        with self.quietly():
-            ui.refit(self.controls["shots"], 1, max(int(frame["shot"].max()) for frame in own.values()))
+        own = self._recalls(chosen)
         low, high = self.choice.shots
         domains = [domain for panel in chosen.domains for domain in DOMAINS[panel]]
         own = {
@@ -103,20 +87,35 @@ class RecallView(View):
         if over:
             value, what, base = "difference", f"Gain in class recall over {over}", own.pop(over)
             own = {name: paired_episodes(frame, base, "recall", ["label"]) for name, frame in own.items()}
-        edges = None if chosen.apart else SHOT_EDGES
-        frame = recall_by_shot(pd.concat(own.values(), ignore_index=True), GROUP, value, edges)
+        classes = pd.concat(own.values(), ignore_index=True)
+        frame = recall_by_shot(classes, GROUP, value, None if chosen.apart else SHOT_EDGES)
         frame = frame[frame["domain"].isin(chosen.domains)]
-        frame = frame.sort_values(
-            "variant", key=lambda names: names.map(list(own).index), kind="stable", ignore_index=True
-        )
+        order = list(own).index
+        frame = frame.sort_values("variant", key=lambda names: names.map(order), kind="stable", ignore_index=True)
         shots = [
             f"{r.shot_low:.0f}" + f" to {r.shot_high:.0f}" * (r.shot_high > r.shot_low) for r in frame.itertuples()
         ]
         names = frame["variant"] + ", " + frame["domain"].map(DOMAIN_NAMES).str.lower() + ", shot " + shots
         panel = frame["domain"].map(chosen.domains.index)
         points = points_of(frame.assign(over=over), value, name=names, panel=panel, x=frame["shot"])
-        counts = f"{counted(len(chosen.datasets), 'dataset')} · shots {low} to {high} · {counted(len(points), 'point')}"
+        datasets = counted(classes["dataset"].nunique(), "dataset")
+        counts = f"{datasets} · shots {low} to {high} · {counted(len(points), 'point')}"
         return Seen(frame, points, f"{what}: {', '.join(own)} · {counts}")
+
+    def _recalls(self, chosen) -> dict[str, pd.DataFrame]:
+        """Variant → its recalls: of the ticked ones that the evaluation serves, and of the one that a gain is over."""
+        _ticked(variant=chosen.variants, panel=chosen.domains)
+        served, over = variants_of(self.study.evaluations[chosen.evaluation].trainings), chosen.value
+        names = [name for name in served if name in (*chosen.variants, over)]
+        if not set(names) - {over} or over not in ("", *names):
+            raise UserError(
+                f"Evaluation '{chosen.evaluation}' serves {', '.join(served)}: tick some of them, and show recall or "
+                "the gain over another of them."
+            )
+        own = {name: self.read(chosen.evaluation, name) for name in names}
+        with self.quietly():
+            ui.refit(self.controls["shots"], 1, max(int(frame["shot"].max()) for frame in own.values()))
+        return own
 
     def panels(self, figure, seen, mark):
         domains = self.choice.domains
@@ -130,26 +129,17 @@ class RefinementView(View):
     kind, height, remembered = "refinement-steps", 3.3, 1  # tables of large studies fill the memory
 
     def make_filters(self):
-        rule = self.study.refinement
+        rule, names = self.study.refinement, reversed(evaluated_variants(self.study))  # Transductive first
         limits = max(1, min(rule.limits)), max(1, rule.maximum_steps)
+        trainings = [(name, VARIANTS[name].training) for name in names if VARIANTS[name].refinement_at_test]
         return {
             "evaluation": ui.menu("Evaluation:", 255, list(self.study.evaluations)),
-            "training": ui.menu("Variant:", 205, self._trainings()),
+            "training": ui.menu("Variant:", 205, trainings),
             "domain": ui.menu("Domain:", 200, DOMAIN_MENU),
             "value": ui.menu("Show:", 135, ["gain", "accuracy"]),
             "rule": ui.slider("Stopping rule: minimum, maximum", 460, 1, max(2, rule.recorded_steps), limits),
-            "datasets": self.dataset_choices(self.evaluation.datasets),
+            "datasets": self.dataset_choices(),
         }
-
-    def _trainings(self) -> list[tuple[str, str]]:
-        """The trainings with a variant that refines at test time, by its name; Transductive first."""
-        served = reversed(variants_of(self.evaluation.trainings))
-        return [(name, VARIANTS[name].training) for name in served if VARIANTS[name].refinement_at_test]
-
-    def follow(self, name):
-        super().follow(name)
-        if name == "evaluation":
-            ui.offer(self.controls["training"], self._trainings())
 
     def change(self, name):
         if name == "rule" and self.seen is not None:  # another point of the same picture
@@ -177,23 +167,25 @@ class RefinementView(View):
         steps, n_episodes = range(rule.recorded_steps + 1), len(rows.drop_duplicates(["dataset", "episode"]))
         minima = steps[1 : LARGEST_MINIMUM + 1]
         grid = refinement_grid(rows, chosen.training, minima, steps[1:], chosen.domain, rule.limits)
-        by_step = accuracy_by_step(rows, chosen.training, steps, chosen.domain)
+        self.steps = accuracy_by_step(rows, chosen.training, steps, chosen.domain)
         low, high = grid["minimum"], grid["maximum"]
         cells = {"name": [f"minimum {a}, maximum {b}" for a, b in zip(low, high)], "x": high - 0.5, "y": low - 0.5}
-        dots = {"name": [f"exactly {counted(step, 'step')}" for step in steps], "x": by_step["step"]}
+        dots = {"name": [f"exactly {counted(step, 'step')}" for step in steps], "x": self.steps["step"]}
         points = [
             points_of(frame.assign(n_episodes=n_episodes, over=over), "gain", panel=panel, **places)
-            for panel, (frame, over, places) in enumerate(((grid, "no refinement", cells), (by_step, "step 0", dots)))
+            for panel, (frame, over, places) in enumerate(
+                ((grid, "no refinement", cells), (self.steps, "step 0", dots))
+            )
         ]
         counts = f"{counted(rows['dataset'].nunique(), 'dataset')} · {counted(n_episodes, 'episode')}"
         points = pd.concat(points, ignore_index=True)
-        return Seen(grid, points, f"{DOMAIN_NAMES[chosen.domain]}: {counts}", by_step)
+        return Seen(grid, points, f"{DOMAIN_NAMES[chosen.domain]}: {counts}")
 
     def panels(self, figure, seen, mark):
         axes = figure.subplots(1, 2, width_ratios=[2.1, 1])
         cell = (0, 0) if mark is None or not mark["cell"] else _rule_of(mark)  # (0, 0) is no cell
         results.refinement_heatmap(axes[0], seen.frame, self.choice.value, cell)
-        results.accuracy_by_step(axes[1], seen.steps, value="gain")
+        results.accuracy_by_step(axes[1], self.steps, value="gain")
 
 
 class QueryCountView(View):
@@ -202,12 +194,15 @@ class QueryCountView(View):
     kind = "number-of-queries"
 
     def make_filters(self):
-        fixed = [own for own in self.study.evaluations.values() if own.protocol.kind == "fixed"]
-        names = variants_of({training for own in fixed for training in own.trainings})
+        evaluations = self.study.evaluations.values()
+        fixed = [own for own in evaluations if own.protocol.kind == "fixed" and not own.before_training]
+        counts = Counter((f"{e.protocol.way}-way {e.protocol.shot}-shot", t) for e in fixed for t in e.trainings)
+        several = [pair for pair, number in counts.items() if number > 1]
+        names, settings = variants_of({training for _, training in several}), dict.fromkeys(way for way, _ in several)
         return {
-            "variants": ui.Choices("Variants", names, _first_choice(names, ("FEOT", "Transductive"))),
+            "variants": ui.Choices("Variants", names, ("FEOT", "Transductive")),
             "domain": ui.menu("Domain:", 220, DOMAIN_MENU),
-            "settings": ui.Choices("Ways and shots", (), ()),
+            "settings": ui.Choices("Ways and shots", settings, settings),
             "datasets": self.dataset_choices(),
         }
 
@@ -217,14 +212,10 @@ class QueryCountView(View):
         return episode_accuracies(variant_predictions(rows, variants, *study.refinement.limits))
 
     def see(self):
-        if self.controls["variants"].options:  # otherwise reading says what the study lacks
-            _ticked(variant=self.choice.variants)
-        episodes = self.read(self.choice.variants)
-        with self.quietly():
-            for name, column in (("settings", "evaluation"), ("datasets", "dataset")):
-                self.controls[name].offer(list(episodes[column].unique()))
         chosen = self.choice
-        _ticked(**{"way and shot": chosen.settings})
+        if self.controls["variants"].boxes:  # otherwise reading says what the study lacks
+            _ticked(**{"variant": chosen.variants, "way and shot": chosen.settings})
+        episodes = self.read(chosen.variants)
         episodes = episodes[episodes["evaluation"].isin(chosen.settings)]
         episodes = _kept(episodes, chosen.datasets, DOMAINS[chosen.domain])
         frame, by = accuracy_by_query_count(episodes), ["variant", "evaluation", "queries_per_class"]
@@ -239,12 +230,7 @@ class QueryCountView(View):
         results.number_of_queries(figure.subplots(1, seen.frame["evaluation"].nunique(), squeeze=False)[0], seen.frame)
 
 
-def _first_choice(names: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
-    """The wanted names that exist, or else the first name."""
-    return tuple(name for name in wanted if name in names) or tuple(names[:1])
-
-
-def _ticked(**choices: Sequence) -> None:
+def _ticked(**choices: Collection) -> None:
     for what, names in choices.items():
         if not names:
             raise UserError(f"No {what} is chosen: tick at least one.")

@@ -75,7 +75,7 @@ class Stepper(ui.StudyWidget):
         self.trajectory: stepper_data.Trajectory | None = None
         self._place = self._training = None  # what the step and the head were last set for
         self._arrange(variant, evaluation, dataset, episode)
-        self.on(EPISODE, self._choose_episode)
+        self.on(EPISODE, self.load)
         self.on(["head", "identity_weight", "plane"], self._recompute)
         self.on(["minimum", "maximum", "which", "step"], self._draw)
         targets = {
@@ -95,7 +95,7 @@ class Stepper(ui.StudyWidget):
             Exception: they could not be loaded; it is the error that the widget shows.
         """
         if self.features is None:
-            raise self.notice.error or UserError("No episode is shown: choose another one.")
+            raise self.error or UserError("No episode is shown: choose another one.")
         return self.features, self.trajectory
 
     def load(self) -> None:
@@ -110,7 +110,7 @@ class Stepper(ui.StudyWidget):
             self.put(head=stepper_data.head_name(found.head), identity_weight=weight)
         self._place, self._training = found.place, found.variant.training
         self._legend.value = legend(found.class_names)
-        self._about.value = ui.words(stepper_data.described(found))
+        self._about.value = html.escape(stepper_data.described(found))
         self._recompute()
         self._body.layout.display = ""
 
@@ -119,17 +119,19 @@ class Stepper(ui.StudyWidget):
         self.features = self.trajectory = None
         self._body.layout.display = "none"
         self._about.value = ""
-        self._status.value = ui.words("Nothing to show: see above what went wrong, or choose another episode.")
+        self._status.value = html.escape("Nothing to show: see above what went wrong, or choose another episode.")
 
     def _arrange(self, variant, evaluation, dataset, episode):
         study, rule = self.study, self.study.refinement
         last, weight = rule.recorded_steps, math.log10(study.clustering.identity_weight)
         ends = {"min": min(-2.0, weight - 1), "max": max(2.0, weight + 1)}
         weights = FloatLogSlider(step=0.1, readout_format=".3g", continuous_update=False, **ends)
+        tested = {name for own in study.evaluations.values() for name in own.datasets}
+        datasets = [name for name in study.datasets if name in tested]
         place = self.add(
             variant=ui.menu("Variant", 205, variants_of(study.trainings), variant),
             evaluation=ui.menu("Evaluation", 245, list(study.evaluations), evaluation),
-            dataset=ui.menu("Dataset", 185, study.evaluations[evaluation].datasets, dataset),
+            dataset=ui.menu("Dataset", 185, datasets, dataset),
             episode=ui.styled(BoundedIntText(episode, 0, HIGHEST_EPISODE), "Episode", 130),
         )
         head = self.add(
@@ -162,11 +164,6 @@ class Stepper(ui.StudyWidget):
         above = place, head, ui.row(*rule.children, self.busy), self.notice, self._about, steps
         self.arrange(*above, self._status, self._body)
 
-    def _choose_episode(self):
-        with self.quietly():
-            ui.offer(self.controls["dataset"], self.study.evaluations[self.choice.evaluation].datasets)
-        self.load()
-
     def _go_to(self, target):
         if self.trajectory is not None:
             self.controls["step"].value = min(max(target(), 0), self.controls["step"].max)
@@ -196,7 +193,7 @@ class Stepper(ui.StudyWidget):
         with self._curves.drawn() as ax:
             stepper_figures.step_curves(ax, steps, step, self._answer_step(), *limits)
         ends = stepper_data.verdict(self.trajectory, *limits), stepper_data.convergence(self.trajectory)
-        self._verdict.value = ui.words(" ".join(end.words for end in ends))
+        self._verdict.value = html.escape(" ".join(end.words for end in ends))
         self._changes.value = changes_table(self.features, found, step, choice.which)
         self._status.value = (
             '<div role="status" aria-live="polite" style="font-size:115%;font-weight:bold;line-height:1.5">'
@@ -209,7 +206,7 @@ def legend(names: Sequence[str]) -> str:
     pairs = (f"{chip} {html.escape(shortened(name))}" for chip, name in zip(chips(names), names))
     classes = " &nbsp; ".join(f'<span style="white-space:nowrap">{pair}</span>' for pair in pairs)
     symbols = "● right &nbsp; ■ wrong &nbsp; ★ support &nbsp; ◯ label changed &nbsp; ✖ class mean"
-    return f'<div class="xwords" style="font-size:12px">{symbols}<br>{classes}</div>'
+    return f'<div style="font-size:12px">{symbols}<br>{classes}</div>'
 
 
 def changes_table(features: stepper_data.EpisodeFeatures, found: pd.DataFrame, step: int, which: str) -> str:
@@ -221,9 +218,11 @@ def changes_table(features: stepper_data.EpisodeFeatures, found: pd.DataFrame, s
     """
     listed = found[{"changed": found["changed"], "wrong": ~found["right"], "all": found["query"] >= 0}[which]]
     if listed.empty:
-        return ui.words({"changed": "No label changed at this step."}.get(which, "No query is wrong after this step."))
+        return html.escape(
+            {"changed": "No label changed at this step."}.get(which, "No query is wrong after this step.")
+        )
     listed = listed.sort_values(["outcome", "query"])
-    more = ui.words(f"… and {len(listed) - MOST_ROWS} more") if len(listed) > MOST_ROWS else ""
+    more = html.escape(f"… and {len(listed) - MOST_ROWS} more") if len(listed) > MOST_ROWS else ""
     return ui.table(pd.DataFrame([_cells(features, q, step) for q in listed.head(MOST_ROWS).itertuples()]), 290) + more
 
 

@@ -34,7 +34,7 @@ if (!window.tcnapsKeys) {
 }
 """
 _LOOK = """
-.tcnaps-widget .xwords {line-height:1.4;}
+.tcnaps-widget .widget-html-content {line-height:1.4;}
 .tcnaps-widget .xchip {display:inline-block;min-width:14px;padding:0 3px;border-radius:3px;text-align:center;
   font-weight:bold;font-size:11px;box-shadow:inset 0 0 0 1px rgba(128,128,128,.5);}
 .tcnaps-widget .xscroll {overflow:auto;line-height:1.25;color:var(--jp-ui-font-color1,#000);}
@@ -59,14 +59,6 @@ def styled(control: ipywidgets.Widget, description: str, width: int | None):
 def menu(description: str, width: int | None, options: Sequence, value: Any = None) -> Dropdown:
     """A menu. Without a value, the first option is chosen."""
     return styled(Dropdown(options=options, **({} if value is None else {"value": value})), description, width)
-
-
-def offer(control: Dropdown, options: Sequence) -> None:
-    """Offers other options in a menu. What was chosen stays chosen where it can, or else the first is."""
-    before = control.value
-    control.options = options
-    if before in [option[1] if isinstance(option, tuple) else option for option in options]:
-        control.value = before
 
 
 def button(description: str, width: int, icon: str = "") -> Button:
@@ -106,11 +98,6 @@ def text(css_class: str) -> HTML:
     return HTML(layout=Layout(overflow="visible")).add_class(css_class)
 
 
-def words(content: str) -> str:
-    """A paragraph as HTML."""
-    return f'<div class="xwords">{html.escape(content)}</div>'
-
-
 def table(cells: pd.DataFrame, height: int, css_class: str = "") -> str:
     """A frame whose cells and columns are HTML, as a table that scrolls where it is higher than `height` pixels."""
     with pd.option_context("display.max_colwidth", None):
@@ -121,9 +108,12 @@ def table(cells: pd.DataFrame, height: int, css_class: str = "") -> str:
 class Choices(HBox):
     """Checkboxes under one label, of which several can be ticked. Each takes one click, or one press of a key.
 
+    Args:
+        texts: what stands beside the boxes, by name; default: the names.
+
     Attributes:
-        options: the names.
-        value: those that are ticked, in the order of the options.
+        value: the names that are ticked, in the order of the options.
+        boxes: the checkboxes by name.
     """
 
     value = traitlets.Tuple()
@@ -131,23 +121,16 @@ class Choices(HBox):
     def __init__(
         self, label: str, options: Collection[str], value: Collection[str], texts: Mapping[str, str] | None = None
     ):
-        super().__init__(layout=Layout(flex_flow="row wrap", width="100%", overflow="visible"))
-        self._texts, self._label = texts or {}, HTML(f"{label}:", layout=Layout(margin="0 8px 0 2px"))
-        self.offer(options, value)
-
-    def offer(self, options: Collection[str], value: Collection[str] | None = None) -> None:
-        """Offers other names and ticks some: by default new ones, and those that were ticked before."""
-        if value is None:
-            value = [name for name in options if name in self.value or name not in self.options]
         look = {"width": "auto", "margin": "0 10px 0 0"}
-        self.options = tuple(options)
         self.boxes = {
-            name: Checkbox(name in value, description=self._texts.get(name, name), indent=False, layout=look)
+            name: Checkbox(name in value, description=(texts or {}).get(name, name), indent=False, layout=look)
             for name in options
         }
+        title = HTML(f"{label}:", layout=Layout(margin="0 8px 0 2px"))
+        layout = Layout(flex_flow="row wrap", width="100%", overflow="visible")
+        super().__init__([title, *self.boxes.values()], layout=layout)
         for box in self.boxes.values():
             box.observe(self._read, "value")
-        self.children = [self._label, *self.boxes.values()]
         self._read()
 
     def _read(self, change=None) -> None:
@@ -157,31 +140,21 @@ class Choices(HBox):
 # ---- widgets
 
 
-class Notice(HTML):
-    """Says what went wrong and what to do; hidden while all is well. `error` is what is shown, or None."""
-
-    def __init__(self):
-        super().__init__()
-        self.add_class("tcnaps-notice").show(None)
-
-    def show(self, error: BaseException | None) -> None:
-        """Shows an error's kind and message; one that was not foreseen also with its traceback, to unfold."""
-        self.error, self.value, self.layout.display = error, "", "none" if error is None else ""
-        if error is None:
-            return
-        stopped, details = isinstance(error, KeyboardInterrupt), ""
-        message = "The work was stopped. Choose again to repeat it." if stopped else str(error)
-        if not stopped and not isinstance(error, (ValueError, OSError)):
-            details = (
-                "<br><b>What to do:</b> Run the notebook's cells again from the top. If it comes back, report it with "
-                '<details><summary>these details</summary><pre style="white-space:pre-wrap;line-height:1.2">'
-                f"{html.escape(''.join(traceback.format_exception(error)))}</pre></details>"
-            )
-        self.value = (
-            '<div role="alert" style="border-left:4px solid #D55E00;background:#FFF4EC;color:#000;padding:6px 10px;'
-            f'line-height:1.4;overflow-wrap:anywhere"><b>✕ {html.escape(type(error).__name__)}:</b> '
-            f"{html.escape(message).replace(chr(10), '<br>')}{details}</div>"
+def error_box(error: BaseException) -> str:
+    """As HTML: an error's kind and message; of one that was not foreseen also its traceback, to unfold."""
+    stopped, details = isinstance(error, KeyboardInterrupt), ""
+    message = "The work was stopped. Choose again to repeat it." if stopped else str(error)
+    if not isinstance(error, (ValueError, OSError, KeyboardInterrupt)):
+        details = (
+            "<br><b>What to do:</b> Run the notebook's cells again from the top. If it comes back, report it with "
+            '<details><summary>these details</summary><pre style="white-space:pre-wrap;line-height:1.2">'
+            f"{html.escape(''.join(traceback.format_exception(error)))}</pre></details>"
         )
+    return (
+        '<div role="alert" style="border-left:4px solid #D55E00;background:#FFF4EC;color:#000;padding:6px 10px;'
+        f'overflow-wrap:anywhere"><b>✕ {html.escape(type(error).__name__)}:</b> '
+        f"{html.escape(message).replace(chr(10), '<br>')}{details}</div>"
+    )
 
 
 class StudyWidget(ipywidgets.VBox):
@@ -192,7 +165,7 @@ class StudyWidget(ipywidgets.VBox):
 
     Attributes:
         controls: the controls by name.
-        notice: where errors are shown.
+        error: what went wrong at last, or None; `notice` shows it.
         busy: says what is under way.
     """
 
@@ -203,8 +176,8 @@ class StudyWidget(ipywidgets.VBox):
     def __init__(self, study: Study):
         super().__init__()
         self.study, self.controls = study, {}
-        self.notice = Notice()
-        self.busy = text("tcnaps-busy")
+        self.notice, self.busy = text("tcnaps-notice"), text("tcnaps-busy")
+        self._tell(None)
         self.busy.layout.min_height = "24px"  # empty or not: nothing moves when work begins
         self._quiet = False
         self.add_class("tcnaps-widget").add_class(f"tcnaps-{self.kind}")
@@ -242,11 +215,15 @@ class StudyWidget(ipywidgets.VBox):
     @contextmanager
     def guarded(self) -> Iterator[None]:
         """Shows whatever goes wrong inside; an error in a callback would otherwise be lost in a log."""
-        self.notice.show(None)
+        self._tell(None)
         try:
             yield
         except (Exception, KeyboardInterrupt) as error:  # interrupting the kernel stops long work
-            self.notice.show(error)
+            self._tell(error)
+
+    def _tell(self, error: BaseException | None) -> None:
+        self.error, self.notice.value = error, "" if error is None else error_box(error)
+        self.notice.layout.display = "none" if error is None else ""
 
     @contextmanager
     def loading(self, what: str) -> Iterator[None]:

@@ -53,7 +53,7 @@ def text(value):
 def check_all(widget):
     """Everything that is shown follows from the rows and the controls."""
     choice = widget.choice
-    assert widget.notice.error is None, widget.notice.value
+    assert widget.error is None, widget.notice.value
     better, than = choice.better, choice.than
     rows = load_rows(widget.study, choice.evaluation, needed_trainings([better, than]))
     table = explorer_data.episodes(rows, better, than, choice.limits)
@@ -111,6 +111,8 @@ def test_every_control_changes_what_is_shown(study):
         ("step", 3),
         ("than", "Simple"),
         ("better", "COT"),
+        ("better", "FEOT"),
+        ("than", "Transductive"),
         ("evaluation", "5-way-1-shot"),
         ("page", explorer_widget.IMAGES),
         ("evaluation", "variable"),
@@ -145,21 +147,21 @@ def test_filters_that_leave_nothing_say_so_and_recover(study):
     for name in ("stop", "open"):  # nothing to act on
         widget.controls[name].click()
     set_to(widget, step=1)
-    assert widget.notice.error is None and not widget._below.children
+    assert widget.error is None and not widget._below.children
     widget.table["shots"] = before
     set_to(widget, shots=(1, widget.controls["shots"].max))
     check_all(widget)
 
 
-def test_variants_that_cannot_be_compared_say_so_and_an_evaluation_offers_its_own(study):
+def test_what_cannot_be_compared_says_so_and_ranges_follow_the_episodes(study):
     widget = explorer(study)
     set_to(widget, than="Transductive")
-    assert "can't be compared with itself" in html.unescape(widget.notice.value)
+    assert "can't be compared with itself" in str(widget.error)
     assert not widget.controls["episodes"].options and widget._details.layout.display == "none"
-    set_to(widget, than="Simple")
+    set_to(widget, than="Simple", evaluation="5-way-1-shot")
+    assert "does not name training 'support'; add it to evaluations.5-way-1-shot" in str(widget.error)
+    set_to(widget, than="FEOT")
     c = widget.controls
-    set_to(widget, evaluation="5-way-1-shot")
-    assert (c["better"].value, c["than"].value) == ("Transductive", "FEOT")
     assert c["ways"].disabled and c["shots"].disabled
     check_all(widget)
     set_to(widget, evaluation="variable")
@@ -209,7 +211,7 @@ def test_images_that_were_missing_are_shown_when_the_cell_runs_again(study, monk
         patch.setattr(episode_table, "open_split", missing)
         for _ in range(2):
             widget = explorer(study)
-            assert isinstance(widget.notice.error, DatasetError) and "can&#x27;t be shown: blobs" in widget._sheet.value
+            assert isinstance(widget.error, DatasetError) and "can&#x27;t be shown: blobs" in widget._sheet.value
     assert explorer(study) is widget and "ximage" in widget._sheet.value
     check_all(widget)
 
@@ -303,7 +305,7 @@ def test_another_evaluations_list_is_shown_from_its_top(study):
 def test_without_results_a_box_says_what_to_do(study, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     widget = explorer(small_study(name="empty"))
-    assert isinstance(widget.notice.error, UserError) and not widget.listed.size
+    assert isinstance(widget.error, UserError) and not widget.listed.size
     for needed in ("has no rows yet", "make figures", "minutes"):
         assert needed in widget.notice.value
 

@@ -77,7 +77,7 @@ def faded(view):
 
 
 def point(view, name):
-    assert view.notice.error is None and view.seen.points["name"].is_unique
+    assert view.error is None and view.seen.points["name"].is_unique
     return view.seen.points.set_index("name").loc[name]
 
 
@@ -95,7 +95,7 @@ def naive_recalls(rows, column, datasets, low, high):
 
 def test_the_first_display_is_complete(study):
     view = recall_view(study)
-    assert view.notice.error is None and view._status.value == view.seen.title and "2 datasets" in view.seen.title
+    assert view.error is None and view._status.value == view.seen.title and "2 datasets" in view.seen.title
     assert view.controls["points"].options == (NO_POINT, *view.seen.points["name"]) and view.point is None
     assert view.choice.shots == (1, 14) and view.choice.variants == ("Simple", "Transductive")
     for panel, name in enumerate(("in-domain", "out-of-domain", "all datasets")):
@@ -136,15 +136,17 @@ def test_a_gain_is_paired(study):
     assert view._status.value.startswith("Gain in class recall over Simple: Transductive · 2 datasets · ")
 
 
-def test_another_evaluation_offers_its_own_and_a_gain_follows_the_variants(study):
+def test_of_what_is_ticked_only_what_the_evaluation_has_is_shown(study):
     view = recall_view(study)
-    set_to(view, value="Simple")
-    tick(view, variants=["Simple"])  # nothing left to compare with
-    assert view.choice.value == "" and view._status.value.startswith("Class recall: Transductive ·")
     set_to(view, evaluation="5-way-1-shot")
-    assert view.controls["variants"].options == ("FEOT", "Transductive")
-    assert view.choice.variants == ("Transductive",)  # what was chosen and is still there
-    assert view.controls["value"].options == (("recall", ""),) and view.notice.error is None
+    assert view._status.value.startswith("Class recall: Transductive · 2 datasets ·")
+    set_to(view, evaluation="5-way-1-shot-4-queries")
+    assert view._status.value.startswith("Class recall: Transductive · 1 dataset ·")
+    set_to(view, value="FEOT")  # which is not ticked
+    assert view._status.value.startswith("Gain in class recall over FEOT: Transductive ·")
+    for value in ("Transductive", "Simple"):
+        set_to(view, value=value)
+        assert "serves FEOT, Transductive: tick some of them, and show recall or the gain over an" in str(view.error)
 
 
 def test_what_is_refused_shows_in_the_notice_and_is_got_over(study):
@@ -155,12 +157,12 @@ def test_what_is_refused_shows_in_the_notice_and_is_got_over(study):
     ):
         before = view.picture.image.value
         tick(view, **presses)
-        assert message in str(view.notice.error) and message in view.notice.value and message in view.answer()
+        assert message in str(view.error) and message in view.notice.value and message in view.answer()
         assert view.seen is None and "Nothing is shown" in view._status.value and faded(view)
         view.controls["save"].click()
         assert "Nothing is shown that could be saved" in view.notice.value
         tick(view, **presses)
-        assert view.notice.error is None and view.picture.image.value == before and not faded(view)
+        assert view.error is None and view.picture.image.value == before and not faded(view)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -170,7 +172,7 @@ def test_driven_fast_and_in_odd_orders_it_ends_with_the_last_choices(study, seed
         name = dice.choice(view.filters)
         control = view.controls[name]
         if isinstance(control, widget_base.Choices):
-            tick(view, **{name: [dice.choice(control.options)]})
+            tick(view, **{name: [dice.choice(list(control.boxes))]})
         elif name == "shots":
             control.value = tuple(sorted(dice.choices(range(1, control.max + 1), k=2)))
         elif name == "apart":
@@ -181,16 +183,13 @@ def test_driven_fast_and_in_odd_orders_it_ends_with_the_last_choices(study, seed
             view.controls["points"].index = dice.randrange(len(view.controls["points"].options))
     fresh = RecallView(study)
     with fresh.quietly():
-        fresh.controls["evaluation"].value = view.choice.evaluation
-        fresh.follow("evaluation")
         for name in ("variants", "datasets", "domains"):
             tick(fresh, **{name: set(fresh.controls[name].value) ^ set(view.controls[name].value)})
-        fresh.follow("variants")
-    fresh.put(value=view.choice.value, apart=view.choice.apart)
+    fresh.put(evaluation=view.choice.evaluation, value=view.choice.value, apart=view.choice.apart)
     with fresh.guarded():
         fresh.load()
         set_to(fresh, shots=view.choice.shots)
-    assert str(view.notice.error) == str(fresh.notice.error) and view.answer() == fresh.answer()
+    assert str(view.error) == str(fresh.error) and view.answer() == fresh.answer()
     if view.seen is not None:
         assert view.picture.image.value == fresh.picture.image.value
 
@@ -224,7 +223,7 @@ def test_a_cell_of_the_heatmap_is_the_rule_applied_to_each_episode(study):
     assert f"gain over no refinement {gain:+.2f}±".replace("-", "−") in cell["text"]
     dots = view.seen.points[~view.seen.points["cell"]]
     assert list(dots["x"]) == list(range(5)) and set(dots["panel"]) == {1} and dots["y"].iloc[0] == 0
-    assert dots["y"].to_numpy() == pytest.approx(100 * view.seen.steps["gain"].to_numpy())
+    assert dots["y"].to_numpy() == pytest.approx(100 * view.steps["gain"].to_numpy())
     assert len(view.seen.points) - len(dots) == 4 * 5 // 2
 
 
@@ -245,7 +244,7 @@ def test_the_slider_chooses_a_cell_without_a_new_picture(study):
 def test_a_rule_whose_minimum_exceeds_its_maximum_opens_on_what_it_means(study):
     rule = {"recorded_steps": 4, "minimum_steps": 4, "maximum_steps": 2}
     view = refinement_view(made_study(refinement=rule))
-    assert view.notice.error is None and view.choice.points == "minimum 2, maximum 2"
+    assert view.error is None and view.choice.points == "minimum 2, maximum 2"
 
 
 def test_domain_and_variant_choose_the_rows(study):
@@ -257,10 +256,10 @@ def test_domain_and_variant_choose_the_rows(study):
     accuracy = own.apply(lambda g: (g["prediction_1"] == g["label"]).mean()).mean()
     assert f"accuracy {100 * accuracy:.1f}±" in point(view, "exactly 1 step")["text"]
     assert view.seen.title == "Out-of-domain: 1 dataset · 6 episodes"
-    set_to(view, evaluation="5-way-1-shot")  # has no training "support"
-    assert view.choice.training == "support_and_query" and view.notice.error is None
     tick(view, datasets=["others"])
-    assert "Nothing of blobs fits these choices" in str(view.notice.error)
+    assert "Nothing of blobs fits these choices" in str(view.error)
+    set_to(view, evaluation="5-way-1-shot")
+    assert "does not name training 'support'" in str(view.error)
 
 
 # Numbers of queries.
@@ -268,8 +267,8 @@ def test_domain_and_variant_choose_the_rows(study):
 
 def test_query_counts(study, monkeypatch):
     view = query_count_view(study)
-    assert view.controls["variants"].options == ("FEOT", "Transductive")
-    assert view.controls["datasets"].options == ("blobs",) and view.choice.settings == ("5-way 1-shot",)
+    assert list(view.controls["variants"].boxes) == ["FEOT", "Transductive"]
+    assert view.choice.settings == ("5-way 1-shot",)
     rows = load_rows(study, "5-way-1-shot-4-queries")
     accuracy = 100 * rows.groupby("episode").apply(lambda own: (own["prediction_0"] == own["label"]).mean()).mean()
     found = point(view, "FEOT, 5-way 1-shot, 4 queries per class")
@@ -282,7 +281,7 @@ def test_query_counts(study, monkeypatch):
     tick(view, variants=["FEOT"])
     assert view._status.value == "Transductive · 1 dataset · 3 points"
     tick(view, settings=["5-way 1-shot"])
-    assert "No way and shot is chosen" in str(view.notice.error)
+    assert "No way and shot is chosen" in str(view.error)
     monkeypatch.setattr(type(study), "results_folder", study.results_folder)  # which holds rows
     view = query_count_view(small_study(name="single"))
     assert "queries_per_class only: add some" in view.notice.value and view.seen is None
@@ -310,17 +309,17 @@ def test_a_failure_names_the_remedy_and_another_choice_works(study, tmp_path, mo
     rows_file(partial, "support_and_query", "5-way-1-shot", "others").unlink()
     view = recall_view(partial)
     set_to(view, evaluation="5-way-1-shot")
-    assert isinstance(view.notice.error, FileNotFoundError) and "make figures" in view.notice.value
+    assert isinstance(view.error, FileNotFoundError) and "make figures" in view.notice.value
     assert view.seen is None and faded(view)
     set_to(view, evaluation="variable")
-    assert view.notice.error is None and view._status.value.startswith("Class recall") and not faded(view)
+    assert view.error is None and view._status.value.startswith("Class recall") and not faded(view)
 
 
 def test_without_results_the_widget_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for made in (recall_view, refinement_view, query_count_view):
         view = made(made_study("empty"))
-        assert isinstance(view.notice.error, UserError) and "has no rows yet" in view.notice.value
+        assert isinstance(view.error, UserError) and "has no rows yet" in view.notice.value
         assert view.seen is None and "Nothing is shown" in view.answer()
 
 
