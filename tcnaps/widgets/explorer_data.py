@@ -53,8 +53,7 @@ def evaluations_of(study: Study, variants: Sequence[str]) -> list[str]:
         UserError: there is no such variant, or no such evaluation.
     """
     needed = set(needed_trainings(variants))
-    served = {name: evaluation for name, evaluation in study.evaluations.items() if not evaluation.before_training}
-    names = [name for name, evaluation in served.items() if needed <= set(evaluation.trainings)]
+    names = [n for n, e in study.evaluations.items() if needed <= set(e.trainings) and not e.before_training]
     if not names:
         raise UserError(
             f"No evaluation of study '{study.name}' serves {' and '.join(variants)}: add {', '.join(sorted(needed))} "

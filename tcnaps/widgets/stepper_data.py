@@ -108,13 +108,6 @@ class Trajectory(NamedTuple):
     steps: pd.DataFrame
 
 
-class Verdict(NamedTuple):
-    """Where the stopping rule ends, and why, in words."""
-
-    step: int
-    words: str
-
-
 def head_name(head: Head) -> str:
     """The name in `HEADS` of a head's settings."""
     return next(name for name, changes in HEADS.items() if replace(head, **changes) == head)
@@ -151,39 +144,35 @@ def run(features: EpisodeFeatures, head: Head | None = None, steps: int = 10, pl
     return Trajectory(rows, view, steps_of(rows))
 
 
-def verdict(trajectory: Trajectory, minimum: int, maximum: int) -> Verdict:
-    """Where the stopping rule ends the episode's refinement.
+def verdict(trajectory: Trajectory, minimum: int, maximum: int) -> tuple[int, str]:
+    """The step at which the stopping rule ends the episode's refinement, and why, in words.
 
     Raises:
         ValueError: a limit is negative or exceeds the steps of the trajectory.
     """
     step = stopping_step(recorded_predictions(trajectory.rows).T, minimum, maximum)
-    found, first = trajectory.steps.loc[step], trajectory.steps.loc[0]
+    changed, accuracy = int(trajectory.steps["changed"][step]), 100 * trajectory.steps["accuracy"]
     if step == 0:
         reason = "it does not refine at all"
-    elif found["changed"]:
-        reason = f"the maximum, though {counted(int(found['changed']), 'label')} still changed there"
+    elif changed:
+        reason = f"the maximum, though {counted(changed, 'label')} still changed there"
     else:
         reason = "no label changed there"
-    return Verdict(
-        step,
+    return step, (
         f"With minimum {minimum} and maximum {maximum} the rule stops at step {step}: {reason}. Accuracy there: "
-        f"{100 * found['accuracy']:.1f}% ({100 * (found['accuracy'] - first['accuracy']):+.1f} points from step 0).",
+        f"{accuracy[step]:.1f}% ({accuracy[step] - accuracy[0]:+.1f} points from step 0)."
     )
 
 
-def convergence(trajectory: Trajectory) -> Verdict:
-    """The first step at which no label changes; the last step computed if there is none."""
-    changed = trajectory.steps["changed"].to_numpy()[1:]
-    if (changed == 0).any():
-        step = 1 + int((changed == 0).argmax())
-        return Verdict(step, f"The first step at which no label changes: {step}.")
-    return Verdict(len(changed), f"Labels still change at step {len(changed)}, the last one computed.")
+def convergence(trajectory: Trajectory) -> int:
+    """The first step at which no label changes; the last one if labels change at every step."""
+    still = trajectory.steps["changed"][1:] == 0
+    return int(still.idxmax()) if still.any() else len(still)
 
 
 def answer_step(features: EpisodeFeatures, trajectory: Trajectory, minimum: int, maximum: int) -> int:
     """The step at which the variant answers: where the rule ends, or 0 where the variant does not refine."""
-    return verdict(trajectory, minimum, maximum).step if features.variant.refinement_at_test else 0
+    return verdict(trajectory, minimum, maximum)[0] if features.variant.refinement_at_test else 0
 
 
 def status(trajectory: Trajectory, step: int) -> str:

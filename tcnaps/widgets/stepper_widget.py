@@ -82,7 +82,7 @@ class Stepper(ui.StudyWidget):
             "first": lambda: 0,
             "back": lambda: self.choice.step - 1,
             "forward": lambda: self.choice.step + 1,
-            "converge": lambda: stepper_data.convergence(self.trajectory).step,
+            "converge": lambda: stepper_data.convergence(self.trajectory),
             "answer": self._answer_step,
         }
         for name, target in targets.items():
@@ -192,8 +192,7 @@ class Stepper(ui.StudyWidget):
             stepper_figures.plane_step(ax, view, step, found)
         with self._curves.drawn() as ax:
             stepper_figures.step_curves(ax, steps, step, self._answer_step(), *limits)
-        ends = stepper_data.verdict(self.trajectory, *limits), stepper_data.convergence(self.trajectory)
-        self._verdict.value = html.escape(" ".join(end.words for end in ends))
+        self._verdict.value = html.escape(stepper_data.verdict(self.trajectory, *limits)[1])
         self._changes.value = changes_table(self.features, found, step, choice.which)
         self._status.value = (
             '<div role="status" aria-live="polite" style="font-size:115%;font-weight:bold;line-height:1.5">'

@@ -30,7 +30,7 @@ def shows(view, features, found, step, minimum, maximum):
     """Waits until the widget says what the library says: status, verdict, and the table of changes."""
     expect(view.locator(".tcnaps-status")).to_have_text(stepper_data.status(found, step), timeout=PATIENCE)
     expect(view.locator(".tcnaps-about")).to_contain_text(stepper_data.described(features))
-    expect(view.locator(".tcnaps-verdict")).to_contain_text(stepper_data.verdict(found, minimum, maximum).words)
+    expect(view.locator(".tcnaps-verdict")).to_contain_text(stepper_data.verdict(found, minimum, maximum)[1])
     frame = stepper_data.changes(features, found, step)
     rows = view.locator(".tcnaps-changes tbody tr")
     expect(rows).to_have_count(len(frame))
@@ -68,11 +68,11 @@ def test_stepping_through_an_episode(site, study, request):
     view.locator(".tcnaps-back").click()
     shows(view, features, found, 2, *limits)
     view.locator(".tcnaps-converge").click()
-    shows(view, features, found, stepper_data.convergence(found).step, *limits)
+    shows(view, features, found, stepper_data.convergence(found), *limits)
     view.locator(".tcnaps-first").click()
     shows(view, features, found, 0, *limits)
     view.locator(".tcnaps-answer").click()
-    shows(view, features, found, stepper_data.verdict(found, *limits).step, *limits)
+    shows(view, features, found, stepper_data.verdict(found, *limits)[0], *limits)
 
 
 def test_settings_and_episodes(lab, study):

@@ -62,7 +62,7 @@ def check(view):
     assert view.trajectory.rows.equals(found.rows)
     np.testing.assert_allclose(view.trajectory.view.points, found.view.points)
     assert words(view._status) == stepper_data.status(found, choice.step)
-    assert stepper_data.verdict(found, choice.minimum, choice.maximum).words in words(view._verdict)
+    assert stepper_data.verdict(found, choice.minimum, choice.maximum)[1] in words(view._verdict)
     assert stepper_data.described(features) == words(view._about)
     assert view._changes.value == changes_table(features, at_step(found.rows, choice.step), choice.step, choice.which)
     for image in (view._plane, view._curves):
@@ -83,9 +83,9 @@ def test_it_opens_at_step_0_with_the_studys_settings_and_buttons_and_slider_agre
         assert view.choice.step == step and (view._plane.value != shown or names == ["back"])
         check(view)
     click(view, "converge")
-    assert view.choice.step == stepper_data.convergence(view.trajectory).step
+    assert view.choice.step == stepper_data.convergence(view.trajectory)
     click(view, "answer")
-    assert view.choice.step == stepper_data.verdict(view.trajectory, 2, 3).step
+    assert view.choice.step == stepper_data.verdict(view.trajectory, 2, 3)[0]
     check(view)
 
 

@@ -106,7 +106,7 @@ def test_the_verdict_says_where_and_why_the_rule_stops(found):
     features, changed = planted(), found.steps["changed"]
     last = next(step for step in range(1, 7) if not changed[step])
     assert last > 1, "the planted episode is to converge, but not at once"
-    assert stepper_data.convergence(found).step == last
+    assert stepper_data.convergence(found) == last
     accuracy = 100 * found.steps["accuracy"]
     for limits, step, words in (
         ((1, 6), last, "no label changed there."),
@@ -115,14 +115,13 @@ def test_the_verdict_says_where_and_why_the_rule_stops(found):
         ((1, last), last, "no label"),
         ((0, 0), 0, "does not refine"),
     ):
-        verdict = stepper_data.verdict(found, *limits)
-        assert verdict.step == step and words in verdict.words
+        ended, why = stepper_data.verdict(found, *limits)
+        assert ended == step and words in why
         assert stepper_data.answer_step(features, found, *limits) == step
     assert stepper_data.answer_step(replace(features, variant=VARIANTS["FEOT"]), found, 2, 4) == 0
     with pytest.raises(ValueError, match="needs as many recorded"):
         stepper_data.verdict(found, 2, 7)
-    short = stepper_data.convergence(stepper_data.run(features, steps=1))
-    assert short.step == 1 and "still change" in short.words
+    assert stepper_data.convergence(stepper_data.run(features, steps=1)) == 1  # still changing
 
 
 def test_words_say_which_episode_it_is_and_what_the_variant_makes_of_the_steps(found):
