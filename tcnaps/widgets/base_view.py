@@ -82,6 +82,32 @@ def _said(row: pd.Series) -> str:
     return f"{', '.join(numbers)}, n = {' of '.join(counts)}"
 
 
+def spots_of(figure: Figure, points: pd.DataFrame) -> pd.DataFrame:
+    """The points with their spots' `left`, `top`, `width` and `height`, in percent of the figure, and what each `says`.
+
+    Where spots hide each other, each says what all of them have to say.
+    """
+    size, places = figure.bbox.size, []
+    for point in points.itertuples():
+        transform = figure.axes[point.panel].transData.transform
+        (x, y), corner, far = transform([(point.x, point.y), (0, 0), (1, 1)]) / size
+        width, height = abs(far - corner) if point.cell else (0, 0)
+        places.append((x, 1 - y, width, height))
+    places = 100 * np.array(places)
+    apart = np.abs(places[:, None, :2] - places[:, :2]) * (1, size[1] / size[0])  # in percent of the width
+    hidden = apart.max(axis=2) * WIDTH / 100 < SPOT
+    spots = points.join(pd.DataFrame(places, points.index, ["left", "top", "width", "height"]))
+    return spots.assign(says=["<br>".join(map(html.escape, points["text"][own])) for own in hidden])
+
+
+def spot(point, chosen: str) -> str:
+    """A point's spot as HTML: invisible, and with a text while the mouse is over it."""
+    sides = f"{'right' if point.left > 50 else 'left'} {'up' if point.top > 50 else 'down'}"
+    classes = f"{'cell' if point.cell else 'dot'} {sides}{' chosen' if point.name == chosen else ''}"
+    place = "".join(f"{side}:{getattr(point, side):.2f}%;" for side in ("left", "top", "width", "height"))
+    return f'<div class="tcnaps-spot {classes}" style="{place}"><span>{point.says}</span></div>'
+
+
 class View(ui.StudyWidget):
     """Controls, a picture, and one chosen point of it. A new one shows nothing before `load`.
 
@@ -92,6 +118,7 @@ class View(ui.StudyWidget):
     Attributes:
         filters: the names of the controls that choose what is shown.
         seen: what is shown, or None.
+        image, spots: the picture, and HTML over it with a spot for each point.
     """
 
     height = 3.0  # inches
@@ -101,7 +128,12 @@ class View(ui.StudyWidget):
         super().__init__(study)
         self.seen: Seen | None = None
         self.read = lru_cache(self.remembered)(partial(self.fetch, study))
-        self.picture = HoverPicture()
+        # The image and the spots share a cell of a grid: HTML and CSS only, which works wherever ipywidgets do.
+        whole = {"grid_area": "1 / 1 / 2 / 2", "width": "100%", "margin": "0"}
+        self.image = ipywidgets.Image(format="png", layout=Layout(height="auto", **whole))
+        self.spots = ipywidgets.HTML(layout=Layout(overflow="visible", height="100%", **whole))
+        layout = Layout(width="100%", max_width=f"{WIDTH}px", overflow="visible", grid_template_columns="100%")
+        picture = ipywidgets.GridBox([self.image, self.spots], layout=layout).add_class("tcnaps-picture")
         self._status, self._readout, self._saved = map(ui.text, ("tcnaps-status", "tcnaps-readout", "tcnaps-saved"))
         filters = self.add(**self.make_filters())
         self.filters = tuple(self.controls)
@@ -109,7 +141,7 @@ class View(ui.StudyWidget):
         filters.layout.max_width = points.layout.max_width = f"{WIDTH}px"
         save_name = ui.styled(ipywidgets.Text(self.kind, continuous_update=False), "Save as:", 280)
         saving = self.add(save_name=save_name, save=ui.button("Save PNG and PDF", 170, "save"))
-        shown = self._status, self.picture, points, self._readout, saving, self._saved
+        shown = self._status, picture, points, self._readout, saving, self._saved
         self.arrange(filters, self.busy, self.notice, *shown)
         self.layout = Layout(width="100%", overflow="visible")
         for name in self.filters:
@@ -151,14 +183,15 @@ class View(ui.StudyWidget):
             with self.quietly():
                 self.controls["points"].options = [NO_POINT, *names]
                 self.controls["points"].value = before if before in names else self.first_point()
-            self.picture.put(self.figure(), self.seen.points, self.seen.title)
+            figure = self.figure()
+            self.image.value, self._places = png(figure), spots_of(figure, self.seen.points)
             self._status.value = html.escape(self.seen.title)
             self.mark()
 
     def hide(self) -> None:
         """Fades the picture, as it does not show what the filters ask for."""
         self.seen = None
-        self.picture.fade()
+        self.spots.value = f'{LOOK}<div class="tcnaps-plot stale"></div>'
         self._status.value = "Nothing is shown for these choices."
         self._readout.value = self._saved.value = ""
 
@@ -179,8 +212,9 @@ class View(ui.StudyWidget):
         """Marks the chosen point in the picture, and writes it out."""
         if self.seen is None:
             return
-        point = self.point
-        self.picture.choose(self.choice.points)
+        point, title = self.point, html.escape(self.seen.title)
+        spots = "".join(spot(place, self.choice.points) for place in self._places.itertuples(index=False))
+        self.spots.value = f'{LOOK}<div class="tcnaps-plot" role="img" aria-label="{title}">{spots}</div>'
         chosen = "" if point is None else f"<b>Chosen:</b> {html.escape(point['text'])}"
         self._readout.value, self._saved.value = f'<span role="status">{chosen}</span>', ""
 
@@ -201,61 +235,3 @@ class View(ui.StudyWidget):
             ]
         where = "" if served else f"Saved in figures/{self.study.name}/views. "
         self._saved.value = f"{where}Download: {' '.join(links)}"
-
-
-class HoverPicture(ipywidgets.GridBox):
-    """A figure with an invisible spot over each of its points, which shows a text while the mouse is over it.
-
-    HTML and CSS only, so that it works wherever ipywidgets do: the image and the spots share a cell of a grid.
-    """
-
-    def __init__(self):
-        whole = {"grid_area": "1 / 1 / 2 / 2", "width": "100%", "margin": "0"}
-        self.image = ipywidgets.Image(format="png", layout=Layout(height="auto", **whole))
-        self.spots = ipywidgets.HTML(layout=Layout(overflow="visible", height="100%", **whole))
-        layout = Layout(width="100%", max_width=f"{WIDTH}px", overflow="visible", grid_template_columns="100%")
-        super().__init__([self.image, self.spots], layout=layout)
-        self.add_class("tcnaps-picture")
-
-    def put(self, figure: Figure, points: pd.DataFrame, description: str) -> None:
-        """Shows a figure.
-
-        Args:
-            points: of `Seen`; their panels are the figure's axes, in order.
-            description: for those who cannot see the picture.
-        """
-        self.image.value = png(figure)
-        self._description = html.escape(description)
-        places = [(row, *_place(figure, row)) for row in points.itertuples()]
-        aspect = figure.get_figheight() / figure.get_figwidth()
-
-        def hides(a, b):
-            return max(abs(a[1] - b[1]), aspect * abs(a[2] - b[2])) * WIDTH / 100 < SPOT
-
-        # Where spots hide each other, each says what all of them have to say.
-        self._places = [(place, [other[0].text for other in places if hides(other, place)]) for place in places]
-
-    def choose(self, name: str) -> None:
-        """Marks the point of this name, if there is one. Nothing is drawn anew."""
-        spots = "".join(_spot(*place, texts, chosen=place[0].name == name) for place, texts in self._places)
-        self.spots.value = f'{LOOK}<div class="tcnaps-plot" role="img" aria-label="{self._description}">{spots}</div>'
-
-    def fade(self) -> None:
-        """Fades the picture, because it does not show what has been chosen."""
-        self.spots.value = f'{LOOK}<div class="tcnaps-plot stale"></div>'
-
-
-def _place(figure: Figure, point) -> tuple[float, float, float, float]:
-    """Left, top, width and height of a point's spot, in percent of the figure. A cell has width and height 1."""
-    transform, size = figure.axes[point.panel].transData.transform, figure.bbox.size
-    (x, y), corner, far = transform([(point.x, point.y), (0, 0), (1, 1)]) / size
-    width, height = abs(far - corner) if point.cell else (0, 0)
-    return tuple(100 * float(share) for share in (x, 1 - y, width, height))
-
-
-def _spot(point, left, top, width, height, texts, chosen) -> str:
-    classes = f"{'cell' if point.cell else 'dot'} {'right' if left > 50 else 'left'} {'up' if top > 50 else 'down'}"
-    return (
-        f'<div class="tcnaps-spot {classes}{" chosen" if chosen else ""}" style="left:{left:.2f}%;top:{top:.2f}%;'
-        f'width:{width:.2f}%;height:{height:.2f}%"><span>{"<br>".join(map(html.escape, texts))}</span></div>'
-    )

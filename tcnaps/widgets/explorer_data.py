@@ -71,8 +71,7 @@ def episodes(rows: pd.DataFrame, better: str, than: str, limits: tuple[int, int]
 
     Returns:
         The episode's key, `way`, `n_support` and `n_query`; `accuracy` and stopping `step` of `better`;
-        `accuracy_than` and `step_than` of `than`; the `gain` of the first over the second; `shots` (a tuple, by
-        label), `lowest_shot` and `highest_shot`.
+        `accuracy_than` and `step_than` of `than`; the `gain` of the first over the second; `shots`, a tuple, by label.
 
     Raises:
         ValueError: there is no such variant, its rows are missing, the two are the same, or they were evaluated on
@@ -85,10 +84,8 @@ def episodes(rows: pd.DataFrame, better: str, than: str, limits: tuple[int, int]
     pairs = pairs.merge(b[[*EPISODE, "accuracy", "step"]], on=EPISODE, suffixes=("", "_than"), validate="1:1")
     own = rows_of_training(rows, VARIANTS[better].training)
     classes = own.drop_duplicates([*EPISODE, "label"]).sort_values("label")
-    shots = classes.groupby(EPISODE, sort=False, observed=True)["shot"].agg(
-        [("shots", tuple), ("lowest_shot", "min"), ("highest_shot", "max")]
-    )
-    return pairs.merge(shots.reset_index(), on=EPISODE, validate="1:1").drop(columns="variant")
+    shots = classes.groupby(EPISODE, sort=False, observed=True)["shot"].agg(tuple).reset_index(name="shots")
+    return pairs.merge(shots, on=EPISODE, validate="1:1").drop(columns="variant")
 
 
 def chosen(
@@ -146,12 +143,11 @@ def dataset_filters(study: Study) -> list[tuple[str, tuple[str, ...]]]:
 
 def lines(listed: pd.DataFrame, better: str, than: str) -> tuple[str, list[tuple[str, tuple[str, int]]]]:
     """The list's heading, and its options: one line per episode, with dataset and number as its value."""
-    shots = zip(listed["lowest_shot"], listed["highest_shot"])
     columns = {
         "dataset": listed["dataset"],
         "episode": listed["episode"],
         "way": listed["way"],
-        "shots": [str(low) if low == high else f"{low}–{high}" for low, high in shots],
+        "shots": ["–".join(map(str, sorted({min(shots), max(shots)}))) for shots in listed["shots"]],
         "queries": listed["n_query"],
         than: [f"{100 * accuracy:.1f}%" for accuracy in listed["accuracy_than"]],
         better: [f"{100 * accuracy:.1f}%" for accuracy in listed["accuracy"]],

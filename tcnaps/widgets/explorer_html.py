@@ -42,25 +42,6 @@ LOOK = """
 .tcnaps-explorer .xcell {display:block;}"""
 
 
-def style_sheet(name: str, images: Replayed | None, size: int) -> str:
-    """The look of the explorer with CSS class `name`, and its images, `size` pixels wide.
-
-    The browser gets the images once; tables refer to them by class: `s3` is support image 3, `q3` query 3.
-    """
-    rules = [f".{name} {{--side:{size}px;}}"]
-    if images is not None:
-        kept = {f"s{number}": images.support_images[number] for number in np.concatenate(_shown_support(images))}
-        kept |= {f"q{number}": image for number, image in enumerate(images.query_images)}
-        rules += [f".{name} .{key} {{background-image:url({image_address(image)});}}" for key, image in kept.items()]
-    return f"<style>{LOOK}{chr(10).join(rules)}</style>"
-
-
-def _shown_support(images: Replayed) -> list[np.ndarray]:
-    """The numbers of the support images that are shown, by class."""
-    labels = images.support_labels
-    return [np.flatnonzero(labels == label)[:MOST_SUPPORT] for label in range(labels.max() + 1)]
-
-
 class Drawer:
     """Tables of one episode. Colours and names of its classes are the same in all of them.
 
@@ -69,8 +50,24 @@ class Drawer:
     """
 
     def __init__(self, names: Sequence[str], images: Replayed | None):
-        self.names, self.support = list(names), None if images is None else _shown_support(images)
-        self.frames, self.chips = [to_hex(colour) for colour in class_colours(len(names))], chips(names)
+        self.names, self.images, self.chips = list(names), images, chips(names)
+        self.frames = [to_hex(colour) for colour in class_colours(len(names))]
+        labels = np.array([]) if images is None else images.support_labels
+        self.support = [np.flatnonzero(labels == label)[:MOST_SUPPORT] for label in range(len(names))]  # those shown
+
+    def style_sheet(self, name: str, size: int) -> str:
+        """The look of the explorer with CSS class `name`, and the images, `size` pixels wide.
+
+        The browser gets the images once; tables refer to them by class: `s3` is support image 3, `q3` query 3.
+        """
+        rules = [f".{name} {{--side:{size}px;}}"]
+        if self.images is not None:
+            kept = {f"s{number}": self.images.support_images[number] for number in np.concatenate(self.support)}
+            kept |= {f"q{number}": image for number, image in enumerate(self.images.query_images)}
+            rules += [
+                f".{name} .{key} {{background-image:url({image_address(image)});}}" for key, image in kept.items()
+            ]
+        return f"<style>{LOOK}{chr(10).join(rules)}</style>"
 
     def sheet(self, found: pd.DataFrame) -> str:
         """Support images and queries of each class, with what is predicted for the queries.
@@ -104,17 +101,15 @@ class Drawer:
         return f'<span class="xname">{self.chips[label]} {named(self.names[label], 40)}</span>'
 
     def _support(self, label: int, shot: int) -> str:
-        if self.support is None:
-            return f'<span class="xquiet">{counted(shot, "image")}</span>'
         numbers = self.support[label]
         images = "".join(self._image(f"s{n}", label, f"Support image of {self.names[label]}") for n in numbers)
-        left_out = shot - len(numbers)
-        return images + (f'<span class="xquiet">+{left_out} more</span>' if left_out else "")
+        rest = f"{'+' * (len(numbers) > 0)}{counted(shot - len(numbers), 'image')}"
+        return images + f'<span class="xquiet">{rest}</span>' * (shot > len(numbers))
 
     def _query(self, query) -> str:
         verdict = "right" if query.right else f"wrong, it is {query.class_name}"
         title = f"Query {query.query}: {self.names[query.prediction]}, {query.confidence:.2f} ({verdict})"
-        image = "" if self.support is None else self._image(f"q{query.query}", query.prediction, title)
+        image = "" if self.images is None else self._image(f"q{query.query}", query.prediction, title)
         sign = RIGHT if query.right else f"{WRONG} {self.chips[query.prediction]}"
         changed = f" {CHANGED}" if query.changed else ""
         return (

@@ -83,8 +83,8 @@ class Explorer(ui.StudyWidget):
             self._rows = self._read(choice.evaluation, tuple(needed_trainings(self.variants)))
             table = self.table = explorer_data.episodes(self._rows, *self.variants, choice.limits)
         with self.quietly():
-            for name, low, high in (("ways", "way", "way"), ("shots", "lowest_shot", "highest_shot")):
-                ui.refit(self.controls[name], int(table[low].min()), int(table[high].max()))
+            for name, values in (("ways", table["way"]), ("shots", table["shots"].explode())):
+                ui.refit(self.controls[name], int(values.min()), int(values.max()))
         self._filter()
 
     def hide(self) -> None:
@@ -135,7 +135,6 @@ class Explorer(ui.StudyWidget):
         self._details = VBox([self._status, look_at, page, self._sheet, self._below], layout={"display": "none"})
         self._css_class = f"tcnaps-explorer-{self.model_id}"  # several may be on one page, each with its images
         self.add_class(self._css_class)
-        self._style_sheet.value = explorer_html.style_sheet(self._css_class, None, 56)
         above = self._style_sheet, compared, ordered, filters, self.notice, self.busy
         self.arrange(*above, self._count, self._header, episodes, self._details)
 
@@ -179,8 +178,7 @@ class Explorer(ui.StudyWidget):
         except (UserError, OSError) as error:  # the numbers can be shown all the same
             self.problem = error
         self._drawer = explorer_html.Drawer(episode_table.class_names(self.own[better]), images)
-        size = 56 if self.row["way"] <= 10 else 44
-        self._style_sheet.value = explorer_html.style_sheet(self._css_class, images, size)
+        self._style_sheet.value = self._drawer.style_sheet(self._css_class, 56 if self.row["way"] <= 10 else 44)
         variant = self.controls["variant"]
         with self.quietly():
             position, variant.options = variant.index, [better, than]

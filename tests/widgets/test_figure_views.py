@@ -73,7 +73,7 @@ def set_to(view, **values):
 
 
 def faded(view):
-    return 'class="tcnaps-plot stale"' in view.picture.spots.value
+    return 'class="tcnaps-plot stale"' in view.spots.value
 
 
 def point(view, name):
@@ -155,14 +155,14 @@ def test_what_is_refused_shows_in_the_notice_and_is_got_over(study):
         ({"variants": ["Simple", "Transductive"]}, "No variant is chosen: tick at least one"),
         ({"domains": ["out", "all"], "datasets": ["blobs"]}, "Nothing of others fits these choices: widen them"),
     ):
-        before = view.picture.image.value
+        before = view.image.value
         tick(view, **presses)
         assert message in str(view.error) and message in view.notice.value and message in view.answer()
         assert view.seen is None and "Nothing is shown" in view._status.value and faded(view)
         view.controls["save"].click()
         assert "Nothing is shown that could be saved" in view.notice.value
         tick(view, **presses)
-        assert view.error is None and view.picture.image.value == before and not faded(view)
+        assert view.error is None and view.image.value == before and not faded(view)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -191,7 +191,7 @@ def test_driven_fast_and_in_odd_orders_it_ends_with_the_last_choices(study, seed
         set_to(fresh, shots=view.choice.shots)
     assert str(view.error) == str(fresh.error) and view.answer() == fresh.answer()
     if view.seen is not None:
-        assert view.picture.image.value == fresh.picture.image.value
+        assert view.image.value == fresh.image.value
 
 
 def test_a_replicate_is_shown_alone(tmp_path, monkeypatch):
@@ -230,15 +230,15 @@ def test_a_cell_of_the_heatmap_is_the_rule_applied_to_each_episode(study):
 def test_the_slider_chooses_a_cell_without_a_new_picture(study):
     view = refinement_view(study)
     assert view.choice.points == "minimum 2, maximum 3"  # the study's rule
-    picture = view.picture.image.value
+    picture = view.image.value
     set_to(view, rule=(2, 4))
     assert view.choice.points == "minimum 2, maximum 4" and "minimum 2, maximum 4: accuracy" in view._readout.value
     set_to(view, points="minimum 3, maximum 4")
-    assert view.choice.rule == (3, 4) and view.picture.image.value == picture
+    assert view.choice.rule == (3, 4) and view.image.value == picture
     set_to(view, points="exactly 2 steps")
     assert "exactly 2 steps:" in view._readout.value
     set_to(view, value="accuracy")
-    assert view.picture.image.value != picture and view.choice.points == "exactly 2 steps"
+    assert view.image.value != picture and view.choice.points == "exactly 2 steps"
 
 
 def test_a_rule_whose_minimum_exceeds_its_maximum_opens_on_what_it_means(study):
@@ -292,10 +292,10 @@ def test_query_counts(study, monkeypatch):
 
 def test_a_chosen_point_is_written_out_marked_and_stays_chosen(study):
     view = recall_view(study)
-    chosen, picture = view.seen.points.iloc[4], view.picture.image.value
+    chosen, picture = view.seen.points.iloc[4], view.image.value
     set_to(view, points=chosen["name"])
-    assert chosen["text"] in view._readout.value and view.picture.image.value == picture  # nothing is drawn anew
-    assert view.picture.spots.value.count(" chosen") == 1
+    assert chosen["text"] in view._readout.value and view.image.value == picture  # nothing is drawn anew
+    assert view.spots.value.count(" chosen") == 1
     tick(view, datasets=["others"])
     assert view.choice.points == chosen["name"] and "<b>Chosen:</b> Simple, " in view._readout.value
     tick(view, variants=["Simple"])
@@ -326,18 +326,18 @@ def test_without_results_the_widget_says_what_to_do(tmp_path, monkeypatch):
 def test_spots_lie_on_the_markers_of_the_picture(study):
     """The middle of each spot has its variant's colour in the picture as it is shown."""
     view = query_count_view(study)
-    pixels = np.asarray(Image.open(BytesIO(view.picture.image.value)).convert("RGB")) / 255
-    for (spot, left, top, *_), _ in view.picture._places:
-        colour = pixels[round(top / 100 * len(pixels)), round(left / 100 * pixels.shape[1])]
-        assert np.abs(colour - to_rgb(VARIANT_STYLES[spot.name.split(",")[0]][0])).max() < 0.05, spot.name
+    pixels = np.asarray(Image.open(BytesIO(view.image.value)).convert("RGB")) / 255
+    for spot in view._places.itertuples():
+        colour = pixels[round(spot.top / 100 * len(pixels)), round(spot.left / 100 * pixels.shape[1])]
+        assert np.abs(colour - to_rgb(VARIANT_STYLES[spot.text.split(",")[0]][0])).max() < 0.05, spot.text
 
 
 def test_points_that_hide_each_other_are_read_together(study):
     view = recall_view(study)
     tick(view, variants=["Transductive", "FEOT", "COT"])
-    for place, texts in view.picture._places:
-        there = {other[0].text for other, _ in view.picture._places if place[1:3] == other[1:3]}
-        assert place[0].text in texts and there <= set(texts)
+    for spot in view._places.itertuples():
+        there = view._places[(view._places["left"] == spot.left) & (view._places["top"] == spot.top)]
+        assert all(text in spot.says for text in there["text"]) and spot.text in spot.says
 
 
 @pytest.mark.parametrize("made", [recall_view, refinement_view, query_count_view])
