@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import ipywidgets
 import pandas as pd
 import traitlets
-from ipywidgets import HTML, Button, Checkbox, Dropdown, HBox, IntRangeSlider, IntSlider, Layout
+from ipywidgets import HTML, Button, Checkbox, Dropdown, HBox, IntRangeSlider, IntSlider, Label, Layout
 
 from tcnaps.config import Study, UserError
 from tcnaps.evaluation.result_files import rows_folder
@@ -126,7 +126,7 @@ class Choices(HBox):
             name: Checkbox(name in value, description=(texts or {}).get(name, name), indent=False, layout=look)
             for name in options
         }
-        title = HTML(f"{label}:", layout=Layout(margin="0 8px 0 2px"))
+        title = Label(f"{label}:", layout=Layout(margin="0 8px 0 2px"))
         layout = Layout(flex_flow="row wrap", width="100%", overflow="visible")
         super().__init__([title, *self.boxes.values()], layout=layout)
         for box in self.boxes.values():

@@ -22,18 +22,8 @@ def interactive():
     matplotlib.interactive(before)
 
 
-def test_a_figure_made_inside_leaves_matplotlib_interactive(interactive):
-    """As in a notebook, whose first figure switches it on: else no later figure would be displayed."""
-    interactive(False)
-    with style():
-        interactive(True)
-    assert matplotlib.is_interactive()
-    with style():
-        interactive(False)
-    assert not matplotlib.is_interactive()
-
-
-def test_the_look_ends_with_the_block_even_after_an_error(interactive):
+def test_the_look_ends_with_the_block_and_interactive_stays_what_it_became(interactive):
+    """In a notebook, the first figure switches it on: else no later figure would be displayed."""
     interactive(False)
     before = matplotlib.rcParams["font.size"]
     with pytest.raises(ZeroDivisionError), style():
@@ -41,6 +31,9 @@ def test_the_look_ends_with_the_block_even_after_an_error(interactive):
         interactive(True)
         1 / 0  # noqa: B018
     assert matplotlib.rcParams["font.size"] == before and matplotlib.is_interactive()
+    with style():
+        interactive(False)
+    assert not matplotlib.is_interactive()
 
 
 def test_class_names_are_no_formulas():

