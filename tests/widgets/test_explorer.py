@@ -154,21 +154,6 @@ def test_what_cannot_be_compared_says_so_and_another_evaluation_is_shown_from_it
     check_all(widget)
 
 
-def test_missing_rows_show_with_the_remedy_and_are_read_when_they_are_there(study):
-    file = rows_file(study, "support_and_query", "5-way-1-shot", "blobs")
-    kept = file.read_bytes()
-    file.unlink()
-    widget = explorer(study)
-    set_to(widget, evaluation="5-way-1-shot")
-    assert "make figures" in widget.notice.value and "blobs.parquet" in widget.notice.value
-    assert "No episode is listed" in explorer_data.in_words(widget.listed, *widget.variants)
-    set_to(widget, sort="Largest loss first")  # nothing to sort
-    file.write_bytes(kept)
-    set_to(widget, evaluation="variable", limits=(0, 1))
-    set_to(widget, evaluation="5-way-1-shot")
-    check_all(widget)
-
-
 def test_rows_of_other_images_show_their_numbers_and_say_why_there_are_no_images(study):
     for training in ("support", "support_and_query"):
         file = rows_file(study, training, "variable", "blobs")
@@ -213,7 +198,7 @@ def test_wrong_names_are_refused(study):
         ("varied",): "no evaluation of Transductive and FEOT named 'varied'; did you mean 'variable'",
         ("5-way-1-shot", "Transductive", "Simple"): "Transductive and Simple named '5-way-1-shot'; known: variable",
         (None, "Transductiv"): "no variant 'Transductiv'",
-        (None, "GMM"): "No evaluation of study 'small' serves GMM and FEOT",
+        (None, "GMM"): "'small' serves GMM and FEOT: add support_and_query, support_log_det",
     }.items():
         with pytest.raises(ValueError, match=message):
             explorer(study, *arguments)

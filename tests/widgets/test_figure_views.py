@@ -1,6 +1,5 @@
 """The views without a browser: their numbers against naive loops; what controls do, in any order; failing, saving."""
 
-import random
 from io import BytesIO
 
 import numpy as np
@@ -17,7 +16,6 @@ from tcnaps.figures.style import VARIANT_STYLES
 from tcnaps.method.stopping import stopping_step
 from tcnaps.widgets import query_count_view, recall_view, refinement_view, widget_base
 from tcnaps.widgets.base_view import NO_POINT
-from tcnaps.widgets.figure_views import RecallView
 
 BOTH = ["blobs", "others"]
 
@@ -151,27 +149,6 @@ def test_what_is_refused_shows_in_the_notice_and_is_got_over(study):
         assert view.error is None and view.image.value == before and not faded(view)
 
 
-@pytest.mark.slow
-def test_driven_fast_and_in_odd_orders_it_shows_what_another_view_of_the_same_choices_does(study):
-    views, dice = (recall_view(study), RecallView(study)), random.Random(0)
-    for _ in range(12):
-        control = views[0].controls[dice.choice([*views[0].filters, "points"])]
-        if isinstance(control, widget_base.Choices):
-            box = dice.choice(list(control.boxes.values()))
-            box.value = not box.value
-        elif hasattr(control, "options"):
-            control.index = dice.randrange(len(control.options))
-        else:
-            control.value = (2, dice.randrange(3, 15)) if isinstance(control.value, tuple) else not control.value
-    with views[1].quietly():
-        for name in ("variants", "datasets", "domains"):
-            tick(views[1], **{name: set(views[1].controls[name].value) ^ set(views[0].controls[name].value)})
-    for name in ("evaluation", "value", "apart", "shots"):
-        set_to(views[1], **{name: views[0].controls[name].value})
-    errors, answers, pictures = zip(*((str(view.error), view.answer(), view.image.value) for view in views))
-    assert len(set(errors)) == len(set(answers)) == 1 and (views[0].seen is None or len(set(pictures)) == 1)
-
-
 def test_a_replicate_is_shown_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     study = made_study(replicates=2)
@@ -274,18 +251,6 @@ def test_a_chosen_point_is_written_out_marked_and_stays_chosen(study):
     assert view.choice.points == chosen["name"] and "<b>Chosen:</b> Simple, " in view._readout.value
     tick(view, variants=["Simple"])
     assert view.point is None and "Chosen" not in view._readout.value
-
-
-def test_a_failure_names_the_remedy_and_another_choice_works(study, monkeypatch):
-    partial = made_study("partial")
-    write_rows(partial)
-    view = recall_view(partial)
-    rows_file(partial, "support_and_query", "5-way-1-shot", "others").unlink()
-    set_to(view, evaluation="5-way-1-shot")
-    assert isinstance(view.error, FileNotFoundError) and "make figures" in view.notice.value
-    assert view.seen is None and faded(view)
-    set_to(view, evaluation="variable")
-    assert view.error is None and view._status.value.startswith("Class recall") and not faded(view)
 
 
 def test_spots_lie_on_the_markers_of_the_picture(study):
