@@ -45,9 +45,7 @@ def planted(way=3, shot=2, n_query=12, d=8, variant="Transductive", spread=1.5, 
     pixels = np.random.default_rng(0).integers(0, 255, (way * n_query, 8, 8, 3), dtype=np.uint8)
     return stepper_data.EpisodeFeatures(
         variant=VARIANTS[variant],
-        evaluation="5-way",
-        dataset="planted",
-        episode=3,
+        place=("5-way", "planted", 3),
         class_names=names or tuple(f"class-{k}" for k in range(way)),
         support_features=support,
         support_labels=labels[0],

@@ -168,10 +168,13 @@ def _problem(rows: pd.DataFrame, expected: dict[str, str | int], n_episodes: int
     return None
 
 
-def load_query_counts(study: Study, trainings: Sequence[str]) -> pd.DataFrame:
+def load_query_counts(study: Study, trainings: Sequence[str], replicates: Sequence[int] | None = None) -> pd.DataFrame:
     """Rows of the fixed evaluations that differ only in their number of queries, on the datasets that all of them have.
 
     Their `evaluation` is "<way>-way <shot>-shot"; the column queries_per_class tells them apart.
+
+    Args:
+        replicates: as for `load_rows`.
 
     Raises:
         UserError: the study evaluates no way and shot with several numbers of queries.
@@ -188,14 +191,14 @@ def load_query_counts(study: Study, trainings: Sequence[str]) -> pd.DataFrame:
     several = {setting: names for setting, names in settings.items() if len(names) > 1}
     if not several:
         raise UserError(
-            f"Study '{study.name}' has no two fixed evaluations of {', '.join(trainings)} that differ in "
-            "queries_per_class only."
+            f"Study '{study.name}' has no two fixed evaluations of {' and '.join(trainings) or 'a training'} that "
+            "differ in queries_per_class only: add some to its YAML, as configs/miniature.yaml has them."
         )
     frames = []
     for (way, shot), names in several.items():
         shared = set.intersection(*(set(study.evaluations[name].datasets) for name in names))
         fewest = min(study.evaluations[name].episodes for name in names)
-        rows = load_rows(study, names, trainings)
+        rows = load_rows(study, names, trainings, replicates)
         rows = rows[rows["dataset"].isin(shared) & (rows["episode"] < fewest)]
         frames.append(rows.assign(evaluation=f"{way}-way {shot}-shot"))
     return pd.concat(frames, ignore_index=True)

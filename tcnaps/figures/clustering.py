@@ -93,19 +93,16 @@ def steps_strip(
         ax.set(xlim=(low[0] - margin[0], high[0] + margin[0]), ylim=(low[1] - margin[1], high[1] + margin[1]))
 
 
-def clustering_legend(figure: Figure, way: int) -> None:
+def clustering_legend(figure: Figure) -> None:
     """What the symbols of `clustering_step` mean, below the panels."""
-
-    def mark(marker: str, label: str, **options) -> Line2D:
-        return Line2D([], [], linestyle="", marker=marker, label=label, **options)
-
-    handles = [
-        mark("*", "support", color=GREY, markersize=8, markeredgecolor=BLACK),
-        mark("o", "query (colour mixes the responsibilities)", color=GREY),
-        mark("X", "class mean", color=GREY, markersize=6, markeredgecolor=BLACK, markeredgewidth=0.5),
-        mark("o", "label changed", markerfacecolor="none", markeredgecolor=BLACK, markersize=7),
-        Line2D([], [], color=GREY, label="Mahalanobis distance 1, 2"),
-    ]
+    symbols = {
+        "support": {"marker": "*", "markersize": 8, "markeredgecolor": BLACK},
+        "query (colour mixes the responsibilities)": {"marker": "o"},
+        "class mean": {"marker": "X", "markersize": 6, "markeredgecolor": BLACK, "markeredgewidth": 0.5},
+        "label changed": {"marker": "o", "markersize": 7, "markeredgecolor": BLACK, "markerfacecolor": "none"},
+        "Mahalanobis distance 1, 2": {"linestyle": "-"},
+    }
+    handles = [Line2D([], [], **{"color": GREY, "linestyle": ""} | look, label=name) for name, look in symbols.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), handletextpad=0.4, columnspacing=1.2)
     figure.draw_without_rendering()  # with equal scales the layout needs two passes; after one, titles are cut off
 
@@ -125,10 +122,9 @@ def confidence_by_scale(axes: Panels, frame: pd.DataFrame) -> None:
             look = {"histtype": "step", "color": shades[step], "linewidth": 1.2, "label": f"step {step}"}
             ax.hist(confidence, bins=np.linspace(0, 1, 21), weights=share, **look)
         ax.set(title=f"Scale {scale:g}", xlim=(0, 1))
+        ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes[0].set_ylabel("Share of queries")
     axes[0].figure.supxlabel("Responsibility of the predicted class", fontsize=8)
-    for ax in axes:
-        ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes[-1].legend(loc="upper right")  # at small scales responsibilities crowd at the left
 
 

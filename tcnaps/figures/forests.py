@@ -9,22 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from tcnaps.figures.style import (
-    BLACK,
-    DOMAIN_COLOURS,
-    DOMAIN_NAMES,
-    GREEN,
-    GREY,
-    VERMILLION,
-    Panels,
-    domains_shown,
-    dots,
-    in_view,
-    legend_above,
-    legend_below,
-    variant_style,
-    zero_line,
-)
+from tcnaps.figures import style
 from tcnaps.figures.tables import points
 
 
@@ -42,12 +27,12 @@ def accuracy_by_dataset(
     for i, name in enumerate(methods):
         own = summary[summary[method] == name]
         y = own["dataset"].map(rows) + offsets[i]
-        dots(ax, 100 * own[value], y, variant_style(name, i), xerr=100 * own["interval"], label=name)
+        style.dots(ax, 100 * own[value], y, style.variant_style(name, i), xerr=100 * own["interval"], label=name)
     if value == "difference":
-        zero_line(ax, "y")
-        ax.set_xlim(in_view(summary[value], summary["interval"]))
+        style.zero_line(ax, "y")
+        ax.set_xlim(style.in_view(summary[value], summary["interval"]))
     ax.set_xlabel(label)
-    legend_above(ax, len(methods))
+    style.legend_above(ax, len(methods))
 
 
 def paired_gain(ax: Axes, differences: pd.DataFrame, averages: pd.DataFrame) -> None:
@@ -57,52 +42,51 @@ def paired_gain(ax: Axes, differences: pd.DataFrame, averages: pd.DataFrame) -> 
         differences: of `paired_difference`, one evaluation.
         averages: of `domain_averages` of the same.
     """
-    means = averages[averages["domain"].isin(domains_shown(averages))]
+    means = averages[averages["domain"].isin(style.domains_shown(averages))]
     if differences["dataset"].nunique() == 1:  # the mean of one dataset is itself
         means = means.iloc[:0]
-    rows = _dataset_rows(ax, differences, [DOMAIN_NAMES[d] for d in means["domain"]])
-    zero_line(ax, "y")
+    rows = _dataset_rows(ax, differences, [style.DOMAIN_NAMES[d] for d in means["domain"]])
+    style.zero_line(ax, "y")
     entries = [(rows[r.dataset], "o", r) for r in differences.itertuples()]
-    entries += [(rows[DOMAIN_NAMES[r.domain]], "D", r) for r in means.itertuples()]
+    entries += [(rows[style.DOMAIN_NAMES[r.domain]], "D", r) for r in means.itertuples()]
     for y, marker, r in entries:
-        dots(ax, 100 * r.difference, y, (DOMAIN_COLOURS[r.domain], marker), xerr=100 * r.interval)
+        style.dots(ax, 100 * r.difference, y, (style.DOMAIN_COLOURS[r.domain], marker), xerr=100 * r.interval)
         text, where = f"{points(r.difference)} ± {100 * r.interval:.1f}", ("axes fraction", "data")
         ax.annotate(text, (1.02, y), fontsize=7, va="center", xycoords=where)
-    ax.set_xlim(in_view(*(pd.concat([differences, means])[column] for column in ("difference", "interval"))))
+    ax.set_xlim(style.in_view(*(pd.concat([differences, means])[column] for column in ("difference", "interval"))))
     ax.set_xlabel("Paired difference in accuracy (points)")
 
 
-def ablations(ax: Axes, gains: pd.DataFrame, published: pd.DataFrame | None = None) -> None:
+def ablations(ax: Axes, gains: pd.DataFrame, published: pd.DataFrame) -> None:
     """Each variant's gain over another: one row per variant, one dot per domain of `domains_shown`.
 
     Args:
         gains: of `domain_averages` of paired differences, with `variant`, of one evaluation.
         published: `variant`, `domain`, `difference`: those of the paper's averages, drawn hollow.
     """
-    names, domains = list(gains["variant"].unique()), domains_shown(gains)
+    names, domains = list(gains["variant"].unique()), style.domains_shown(gains)
+    published = published[published["variant"].isin(names)]
     offsets = dict(zip(domains, 0.27 * (np.arange(len(domains)) - (len(domains) - 1) / 2)))
     for domain, offset in offsets.items():
-        colour, own = DOMAIN_COLOURS[domain], gains[gains["domain"] == domain]
-        y = own["variant"].map(names.index) + offset
-        label = DOMAIN_NAMES[domain]
-        dots(ax, 100 * own["difference"], y, (colour, "o"), xerr=100 * own["interval"], label=label, markersize=3.5)
-        if published is not None:
-            paper = published[(published["domain"] == domain) & published["variant"].isin(names)]
-            hollow = {"markerfacecolor": "white", "markeredgecolor": colour, "markersize": 3.5, "zorder": 1.5}
-            ax.plot(100 * paper["difference"], paper["variant"].map(names.index) + offset, "D", **hollow)
-    seen = gains if published is None else pd.concat([gains, published[published["variant"].isin(names)]])
-    ax.set_xlim(in_view(seen["difference"], seen["interval"] if "interval" in seen else 0 * seen["difference"]))
-    zero_line(ax, "y")
+        colour = style.DOMAIN_COLOURS[domain]
+        own, paper = (frame[frame["domain"] == domain] for frame in (gains, published))
+        y, paper_y = (frame["variant"].map(names.index) + offset for frame in (own, paper))
+        bars = {"xerr": 100 * own["interval"], "label": style.DOMAIN_NAMES[domain], "markersize": 3.5}
+        style.dots(ax, 100 * own["difference"], y, (colour, "o"), **bars)
+        hollow = {"markerfacecolor": "white", "markeredgecolor": colour, "markersize": 3.5, "zorder": 1.5}
+        ax.plot(100 * paper["difference"], paper_y, "D", **hollow)
+    seen = pd.concat([gains, published])
+    ax.set_xlim(style.in_view(seen["difference"], seen["interval"]))
+    style.zero_line(ax, "y")
     for y in range(1, len(names)):
         ax.axhline(y - 0.5, color="#E2E2E2", linewidth=0.5)
     ax.set(xlabel="Paired difference in accuracy (points)", ylim=(len(names) - 0.5, -0.5))
     ax.set_yticks(range(len(names)), names)
     ax.grid(False, axis="y")
     ax.tick_params(axis="y", length=0)
-    if published is not None:
-        look = {"color": GREY, "markerfacecolor": "white", "markersize": 3.5, "linestyle": ""}
-        ax.plot([], [], "D", label="paper (its datasets)", **look)
-    legend_below([ax], 2)
+    look = {"color": style.GREY, "markerfacecolor": "white", "markersize": 3.5, "linestyle": ""}
+    ax.plot([], [], "D", label="paper (its datasets)", **look)
+    style.legend_below([ax], 2)
 
 
 def claims(ax: Axes, table: pd.DataFrame) -> None:
@@ -115,31 +99,31 @@ def claims(ax: Axes, table: pd.DataFrame) -> None:
     y, labels = 0.0, {}
     for claim, own in evaluated.groupby("claim", sort=False):
         for r in own.itertuples():
-            colour = {"holds": GREEN, "fails": VERMILLION}.get(r.verdict, GREY)
+            colour = {"holds": style.GREEN, "fails": style.VERMILLION}.get(r.verdict, style.GREY)
             trainings = np.array(r.replicates.split(), dtype=float)
             ax.plot(trainings, [y] * len(trainings), "|", color=colour, markersize=6, zorder=1.5)
-            dots(ax, 100 * r.difference, y, (colour, "o"), xerr=100 * r.interval)
-            ax.plot([100 * r.paper], [y], "D", markerfacecolor="white", markeredgecolor=BLACK, markersize=3.5)
+            style.dots(ax, 100 * r.difference, y, (colour, "o"), xerr=100 * r.interval)
+            ax.plot([100 * r.paper], [y], "D", markerfacecolor="white", markeredgecolor=style.BLACK, markersize=3.5)
             where = {"in": ", in-domain", "out": ", out-of-domain"}.get(r.domain, "")
             setting = "" if r.setting == "variable" else f", {r.setting}"
             labels[y] = f"{r.contrast}{setting}{where}  {claim}"
             y += 1.0
         ax.axhline(y - 0.2, color="#E2E2E2", linewidth=0.5)
         y += 0.6
-    low, high = in_view(evaluated["difference"], evaluated["interval"])
+    low, high = style.in_view(evaluated["difference"], evaluated["interval"])
     ax.set_xlim(min(low, 105 * evaluated["paper"].min()), max(high, 105 * evaluated["paper"].max()))
-    zero_line(ax, "y")
+    style.zero_line(ax, "y")
     ax.set(xlabel="Paired difference (points)", ylim=(y - 0.8, -0.7))
     ax.set_yticks(list(labels), labels.values())
     ax.grid(False, axis="y")
-    for verdict, colour in (("holds", GREEN), ("open", GREY), ("fails", VERMILLION)):
-        dots(ax, [], [], (colour, "o"), label=verdict)
-    ax.plot([], [], "D", markerfacecolor="white", markeredgecolor=BLACK, markersize=3.5, label="paper")
-    ax.plot([], [], "|", color=GREY, markersize=6, label="one training")
-    legend_below([ax], 5)
+    for verdict, colour in (("holds", style.GREEN), ("open", style.GREY), ("fails", style.VERMILLION)):
+        style.dots(ax, [], [], (colour, "o"), label=verdict)
+    ax.plot([], [], "D", markerfacecolor="white", markeredgecolor=style.BLACK, markersize=3.5, label="paper")
+    ax.plot([], [], "|", color=style.GREY, markersize=6, label="one training")
+    style.legend_below([ax], 5)
 
 
-def cost_of_differences(axes: Panels, costs: pd.DataFrame) -> None:
+def cost_of_differences(axes: style.Panels, costs: pd.DataFrame) -> None:
     """Paired change in accuracy when a switch is turned: one panel per evaluation, one marker per variant.
 
     Args:
@@ -153,20 +137,20 @@ def cost_of_differences(axes: Panels, costs: pd.DataFrame) -> None:
         for i, (variant, cell) in enumerate(own.groupby("variant", sort=False)):
             y = cell["y"] + (0.16 if variant in ("Transductive", "COT") else -0.16)
             bars = {"xerr": 100 * cell["interval"], "label": variant}
-            dots(ax, 100 * cell["difference"], y, variant_style(variant, i), **bars)
-        zero_line(ax, "y")
+            style.dots(ax, 100 * cell["difference"], y, style.variant_style(variant, i), **bars)
+        style.zero_line(ax, "y")
         for y in [y for y in trains.index[1:] if trains[y] != trains[y - 1]]:
-            ax.axhline(y - 0.5, color=GREY, linewidth=0.6, linestyle=":")
+            ax.axhline(y - 0.5, color=style.GREY, linewidth=0.6, linestyle=":")
         ax.set(title=evaluation, xlabel="Paired change in accuracy (points)", ylim=(len(rows) - 0.4, -0.6))
         ax.set_yticks(range(len(rows)), rows)
         ax.label_outer()
-    legend_below(axes)
+    style.legend_below(axes)
 
 
 def _dataset_rows(ax: Axes, frame: pd.DataFrame, means: Sequence[str] = ()) -> dict[str, float]:
     """Gives each dataset a row under its domain's heading, and the means rows below; returns the heights."""
     domain = frame["domain"]
-    groups = {DOMAIN_NAMES[d]: list(frame.loc[domain == d, "dataset"].unique()) for d in ("in", "out")}
+    groups = {style.DOMAIN_NAMES[d]: list(frame.loc[domain == d, "dataset"].unique()) for d in ("in", "out")}
     headings, rows, y = {}, {}, 0.0
     for heading, names in {**groups, "Mean over datasets": list(means)}.items():
         if names:
@@ -175,7 +159,7 @@ def _dataset_rows(ax: Axes, frame: pd.DataFrame, means: Sequence[str] = ()) -> d
             y = max(rows.values()) + 1.1
     ax.set_yticks([*headings.values(), *rows.values()], [*headings, *rows])
     for label in ax.get_yticklabels()[: len(headings)]:
-        label.set(style="italic", color=GREY)
+        label.set(style="italic", color=style.GREY)
     for row in rows.values():  # in place of the grid, which would cross the headings too
         ax.axhline(row, color="#E2E2E2", linewidth=0.5, zorder=0.5)
     ax.grid(False, axis="y")

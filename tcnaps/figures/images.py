@@ -7,7 +7,7 @@ from jaxtyping import Integer
 from matplotlib.axes import Axes
 
 from tcnaps.figures.clustering import class_colours
-from tcnaps.figures.style import BLACK, Panels, plain_text
+from tcnaps.figures.style import BLACK, Panels
 
 
 def contact_sheets(axes: Panels, sheets: Mapping[str, Sequence[np.ndarray]]) -> None:
@@ -30,9 +30,9 @@ def contact_sheets(axes: Panels, sheets: Mapping[str, Sequence[np.ndarray]]) -> 
 def episode_images(
     ax: Axes,
     support: Mapping[str, np.ndarray],
-    query: np.ndarray | None = None,
-    predicted: Integer[np.ndarray, "n_query"] | None = None,
-    true: Integer[np.ndarray, "n_query"] | None = None,
+    query: np.ndarray,
+    predicted: Integer[np.ndarray, "n_query"],
+    true: Integer[np.ndarray, "n_query"],
     columns: int = 8,
 ) -> None:
     """A contact sheet: one row per class with its support images at the left and its queries at the right.
@@ -42,31 +42,26 @@ def episode_images(
     Args:
         support: class name → (n, height, width, 3) uint8, in the order of the labels.
         query: (n_query, height, width, 3) uint8.
-        true: the queries' labels, which say in which row each stands; given with `query`.
+        true: the queries' labels, which say in which row each stands.
         columns: images of either kind in a row at most.
     """
     colours = class_colours(len(support))
-    widest = min(columns, max(len(images) for images in support.values()))
+    widest = min(columns, max(map(len, support.values())))
     first = widest + (0.5 if widest > 1 else 1.0)  # of the query columns; the word "Support" needs its room
+    names = {"ha": "right", "va": "center", "fontsize": 7, "parse_math": False}  # dollar signs begin no formula
     for row, (name, images) in enumerate(support.items()):
-        ax.text(-0.15, row + 0.5, plain_text(name), ha="right", va="center", fontsize=7, color=colours[row] * 0.8)
+        ax.text(-0.15, row + 0.5, name, color=colours[row] * 0.8, **names)
         for column, image in enumerate(images[:columns]):
             _thumbnail(ax, image, column, row, colours[row])
-        if query is not None:
-            for column, index in enumerate(np.flatnonzero(true == row)[:columns]):
-                label = row if predicted is None else int(predicted[index])
-                x = first + column
-                _thumbnail(ax, query[index], x, row, colours[label])
-                if label != row:
-                    for colour, size, width in (("white", 5.5, 2.6), (BLACK, 4.5, 1.2)):
-                        look = {"color": colour, "markersize": size, "markeredgewidth": width}
-                        ax.plot(x + 0.82, row + 0.18, "x", zorder=4, **look)
-    right = widest
-    ax.text(0, -0.15, "Support", fontsize=8, weight="bold")
-    if query is not None:
-        right = first + min(columns, int(np.bincount(true).max()))
-        heading = "Queries" if predicted is None else "Queries (frame: prediction)"
-        ax.text(first, -0.15, heading, fontsize=8, weight="bold")
+        for column, index in enumerate(np.flatnonzero(true == row)[:columns]):
+            _thumbnail(ax, query[index], first + column, row, colours[predicted[index]])
+            if predicted[index] != row:
+                for colour, size, width in (("white", 5.5, 2.6), (BLACK, 4.5, 1.2)):
+                    look = {"color": colour, "markersize": size, "markeredgewidth": width}
+                    ax.plot(first + column + 0.82, row + 0.18, "x", zorder=4, **look)
+    for x, heading in ((0, "Support"), (first, "Queries (frame: prediction)")):
+        ax.text(x, -0.15, heading, fontsize=8, weight="bold")
+    right = first + min(columns, int(np.bincount(true).max()))
     ax.set(xlim=(-0.1, right + 0.05), ylim=(len(support) + 0.05, -0.1))
     ax.set_aspect("equal")
     ax.axis("off")

@@ -10,32 +10,17 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, ScalarFormatter
+from matplotlib.ticker import MaxNLocator, NullLocator
 
-from tcnaps.figures.style import (
-    BLACK,
-    BLUE,
-    DOMAIN_COLOURS,
-    DOMAIN_NAMES,
-    GREY,
-    ORANGE,
-    VERMILLION,
-    Panels,
-    domains_shown,
-    dots,
-    in_view,
-    legend_above,
-    legend_below,
-    variant_style,
-    zero_line,
-)
+from tcnaps.figures import style
+from tcnaps.figures.style import domains_shown
 from tcnaps.figures.tables import points
 
 SHOT_LABEL = "Support images per class (shot)"
 
 
 def class_recall(
-    axes: Panels, recalls: pd.DataFrame, domains: Sequence[str] | None = None, value: str = "recall"
+    axes: style.Panels, recalls: pd.DataFrame, domains: Sequence[str] | None = None, value: str = "recall"
 ) -> None:
     """Class recall against shot, one line and band per variant.
 
@@ -44,24 +29,27 @@ def class_recall(
         domains: one for each panel; default: `domains_shown`.
         value: "recall", or "difference" for the variants' gain over another.
     """
-    for ax, domain in zip(axes, domains or domains_shown(recalls), strict=True):
+    domains, highest = domains or domains_shown(recalls), float(recalls["shot"].max())
+    ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100, 200) if tick <= highest * 1.1]
+    for ax, domain in zip(axes, domains, strict=True):
         for i, name in enumerate(recalls["variant"].unique()):
-            own = _one_cell(recalls, domain, name).sort_values("shot")
+            own = recalls[(recalls["domain"] == domain) & (recalls["variant"] == name)].sort_values("shot")
             _band(ax, own["shot"], own[value], own["interval"], name, i, (0, 1) if value == "recall" else (-1, 1))
         if not (recalls["domain"] == domain).any():
-            ax.text(0.5, 0.5, "no classes", transform=ax.transAxes, ha="center", color=GREY)
+            ax.text(0.5, 0.5, "no classes", transform=ax.transAxes, ha="center", color=style.GREY)
         if value == "difference":
-            zero_line(ax)
-        _shot_axis(ax, float(recalls["shot"].max()))
-        ax.set(title=DOMAIN_NAMES[domain])
+            style.zero_line(ax)
+        ax.set(title=style.DOMAIN_NAMES[domain], xscale="log", xlim=(0.85, highest * 1.2))
+        ax.set_xticks(ticks, ticks)
+        ax.xaxis.set_minor_locator(NullLocator())
     for ax in axes if len(axes) < 3 else axes[1:2]:
         ax.set_xlabel(SHOT_LABEL)
-    shown = recalls[recalls["domain"].isin(domains or domains_shown(recalls))]
-    low, high = in_view(shown[value], shown["interval"], None if value == "recall" else 0.0)
+    shown = recalls[recalls["domain"].isin(domains)]
+    low, high = style.in_view(shown[value], shown["interval"], None if value == "recall" else 0.0)
     for ax in axes:
         ax.set_ylim(max(low, -1 if value == "recall" else -101), min(high, 101))
     axes[0].set_ylabel({"recall": "Class recall (%)", "difference": "Gain in recall (points)"}[value])
-    legend_below(axes)
+    style.legend_below(axes)
 
 
 def refinement_heatmap(ax: Axes, grid: pd.DataFrame, value: str = "accuracy", mark: tuple[int, int] = (2, 4)) -> None:
@@ -86,10 +74,10 @@ def refinement_heatmap(ax: Axes, grid: pd.DataFrame, value: str = "accuracy", ma
     ax.collections[0].set_alpha(np.where(sure.to_numpy() == True, 1.0, 0.25).ravel())  # noqa: E712 (nan is neither)
     written_on = zip(ax.texts, cells.stack(), sure.stack())  # those without a value have no text
     for text, beyond, full in written_on:
-        text.set_color("white" if full and abs(beyond) > 0.6 * reach else BLACK)
+        text.set_color("white" if full and abs(beyond) > 0.6 * reach else style.BLACK)
     if mark[0] in cells.index and mark[1] in cells.columns:
         corner = cells.columns.get_loc(mark[1]), cells.index.get_loc(mark[0])
-        outline = {"fill": False, "edgecolor": VERMILLION, "linewidth": 1.6}
+        outline = {"fill": False, "edgecolor": style.VERMILLION, "linewidth": 1.6}
         ax.add_patch(Rectangle(corner, 1, 1, zorder=5, **outline))
         sample = Rectangle((0, 0), 1, 1, label=f"minimum {mark[0]},\nmaximum {mark[1]}", **outline)
         ax.legend(handles=[sample], handlelength=1, handleheight=1, loc="lower left", borderaxespad=0.3)
@@ -114,14 +102,14 @@ def accuracy_by_step(ax: Axes, frame: pd.DataFrame, by: str | None = None, value
     ax.set(xlabel="Refinement steps", ylabel=label)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     if value == "gain":
-        zero_line(ax)
+        style.zero_line(ax)
     if by is not None:
-        legend_above(ax, len(lines))
+        style.legend_above(ax, len(lines))
         if len(lines) == 1:
             ax.set_title(ax.lines[0].get_label())
 
 
-def number_of_queries(axes: Panels, frame: pd.DataFrame) -> None:
+def number_of_queries(axes: style.Panels, frame: pd.DataFrame) -> None:
     """Accuracy against the number of queries per class; one panel per evaluation, one line per variant.
 
     Args:
@@ -131,11 +119,13 @@ def number_of_queries(axes: Panels, frame: pd.DataFrame) -> None:
     for ax, (protocol, cell) in zip(axes, frame.groupby("evaluation", sort=False), strict=True):
         for i, (name, own) in enumerate(cell.groupby("variant", sort=False)):
             bars = {"yerr": 100 * own["interval"], "label": name}
-            dots(ax, x[own.index], 100 * own["accuracy"], variant_style(name, i), line="-", **bars)
+            style.dots(ax, x[own.index], 100 * own["accuracy"], style.variant_style(name, i), line="-", **bars)
         ax.set(title=protocol, xlabel="Queries per class", xticks=sorted(cell["queries_per_class"].unique()))
-    _in_range(axes, -1)
+    for ax in axes:  # intervals may reach beyond what is possible
+        low, high = ax.get_ylim()
+        ax.set_ylim(max(low, -1), min(high, 101))
     axes[0].set_ylabel("Accuracy (%)")
-    legend_below(axes)
+    style.legend_below(axes)
 
 
 def side_by_side(frame: pd.DataFrame) -> pd.Series:
@@ -158,24 +148,24 @@ def frequencies(ax: Axes, counts: pd.DataFrame, column: str) -> None:
     table = counts.pivot_table(index=column, columns="domain", values=size, aggfunc="sum", fill_value=0, observed=True)
     base = np.zeros(len(table))
     for domain in [d for d in ("in", "out") if d in table]:
-        look = {"width": 0.9, "color": DOMAIN_COLOURS[domain], "label": DOMAIN_NAMES[domain]}
+        look = {"width": 0.9, "color": style.DOMAIN_COLOURS[domain], "label": style.DOMAIN_NAMES[domain]}
         ax.bar(table.index, table[domain], bottom=base, **look)
         base = base + table[domain].to_numpy()
     ax.set(xlabel=label, ylabel=unit)
     ax.grid(False, axis="x")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    legend_above(ax, 2)
+    style.legend_above(ax, 2)
 
 
-def reliability(axes: Panels, bins: pd.DataFrame) -> None:
+def reliability(axes: style.Panels, bins: pd.DataFrame) -> None:
     """Accuracy against confidence, before and after meta-training; one panel per step, the size showing the share.
 
     Args:
         bins: of `before_and_after.reliability`.
     """
     for ax, (step, cell) in zip(axes, bins.groupby("step", sort=False), strict=True):
-        ax.plot([0, 100], [0, 100], color=GREY, linewidth=0.8, linestyle="--")
-        for (state, own), look in zip(cell.groupby("state", sort=False), ((ORANGE, "s"), (BLUE, "o"))):
+        ax.plot([0, 100], [0, 100], color=style.GREY, linewidth=0.8, linestyle="--")
+        for (state, own), look in zip(cell.groupby("state", sort=False), ((style.ORANGE, "s"), (style.BLUE, "o"))):
             x, y = 100 * own["confidence"], 100 * own["accuracy"]
             low, high = (100 * (own["accuracy"] + sign * own["interval"]).clip(0, 1) for sign in (-1, 1))
             ax.fill_between(x, low, high, color=look[0], alpha=0.2, linewidth=0)
@@ -185,43 +175,25 @@ def reliability(axes: Panels, bins: pd.DataFrame) -> None:
         ax.set(title=title, xlabel="Confidence (%)", xlim=(0, 101), ylim=(0, 101))
         ax.set_aspect("equal")
     axes[0].set_ylabel("Accuracy (%)")
-    legend_below(axes)
+    style.legend_below(axes)
 
 
 def ring(ax: Axes, x: float, y: float, half_width: float = np.nan) -> None:
     """Marks one point and its interval, for instance the one that a reader has chosen."""
     if np.isfinite(half_width):
-        ax.plot([x, x], [y - half_width, y + half_width], color=BLACK, linewidth=1.6, zorder=6)
-    ax.plot([x], [y], "o", markersize=9, markerfacecolor="none", markeredgecolor=BLACK, markeredgewidth=1.6, zorder=7)
-
-
-def _one_cell(frame: pd.DataFrame, domain: str, variant: str) -> pd.DataFrame:
-    return frame[(frame["domain"] == domain) & (frame["variant"] == variant)]
+        ax.plot([x, x], [y - half_width, y + half_width], color=style.BLACK, linewidth=1.6, zorder=6)
+    ax.plot(
+        [x], [y], "o", markersize=9, markerfacecolor="none", markeredgecolor=style.BLACK, markeredgewidth=1.6, zorder=7
+    )
 
 
 def _band(
     ax: Axes, x: pd.Series, y: pd.Series, half_width: pd.Series, name: str, position: int, limits: tuple = (-1, 1)
 ) -> None:
-    colour, marker = variant_style(name, position)
-    ax.plot(x, 100 * y, color=colour, marker=marker, markersize=3, label=DOMAIN_NAMES.get(name, name))
+    colour, marker = style.variant_style(name, position)
+    ax.plot(x, 100 * y, color=colour, marker=marker, markersize=3, label=style.DOMAIN_NAMES.get(name, name))
     if len(x) == 1:  # a band of no width would not show
         ax.errorbar(x, 100 * y, yerr=100 * half_width, color=colour, elinewidth=1)
         return
     low, high = (100 * (y + sign * half_width).clip(*limits) for sign in (-1, 1))
     ax.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
-
-
-def _in_range(axes: Panels, lowest: int) -> None:
-    """Cuts the axes where intervals reach beyond what is possible, in percent."""
-    for ax in axes:
-        low, high = ax.get_ylim()
-        ax.set_ylim(max(low, lowest), min(high, 101))
-
-
-def _shot_axis(ax: Axes, highest: float) -> None:
-    ax.set_xscale("log")
-    ax.set_xlim(0.85, highest * 1.2)
-    ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100, 200) if tick <= highest * 1.1]
-    ax.xaxis.set_major_locator(FixedLocator(ticks))
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter(ScalarFormatter())

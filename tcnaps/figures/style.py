@@ -1,8 +1,8 @@
 """What all figures share: sizes, colours, one marker per variant, and how they are written."""
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 
 import matplotlib as mpl
@@ -72,11 +72,6 @@ def style() -> Iterator[None]:
                 interactive = mpl.is_interactive()
     finally:
         mpl.interactive(interactive)
-
-
-def plain_text(name: str) -> str:
-    """A name from outside, such as a class's, as matplotlib shows it unchanged: dollar signs begin no formula."""
-    return name.replace("$", r"\$")
 
 
 @contextmanager
@@ -170,7 +165,7 @@ def in_view(values: pd.Series, half_widths: pd.Series, always: float | None = 0.
 
 
 def save(figure: Figure, path: str | Path) -> list[Path]:
-    """Writes `path`.png (200 dpi) and `path`.pdf; equal figures give equal bytes, and none is left half-written.
+    """Writes `path`.png (200 dpi) and `path`.pdf; equal figures give equal bytes. A failure leaves the old files.
 
     Args:
         path: without suffix; missing folders are made.
@@ -179,13 +174,8 @@ def save(figure: Figure, path: str | Path) -> list[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     # The date and the program's version would make two runs differ.
     for suffix, metadata in (("png", {"Software": None}), ("pdf", {"CreationDate": None})):
-        final = path.with_name(f"{path.name}.{suffix}")
-        partial = path.with_name(f".{os.getpid()}.{path.name}.{suffix}")
-        try:
-            with style():
-                figure.savefig(partial, metadata=metadata)
-            os.replace(partial, final)
-        finally:
-            partial.unlink(missing_ok=True)
-        written.append(final)
+        content, written = BytesIO(), [*written, path.with_name(f"{path.name}.{suffix}")]
+        with style():
+            figure.savefig(content, format=suffix, metadata=metadata)
+        written[-1].write_bytes(content.getvalue())
     return written

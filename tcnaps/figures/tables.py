@@ -26,7 +26,7 @@ PAPER_NAMES = {
 }
 
 
-def cell(value: float, interval: float | None = None, bold: bool = False, signed: bool = False) -> str:
+def cell(value: float, interval: float | None = None, bold: bool = False, signed: bool = False, digits: int = 1) -> str:
     """A fraction as percent with its interval: "58.8±1.1", "+3.1±0.8" if signed; nan gives an empty cell.
 
     Example:
@@ -35,9 +35,9 @@ def cell(value: float, interval: float | None = None, bold: bool = False, signed
     """
     if pd.isna(value):
         return ""
-    text = points(value) if signed else f"{100 * value:.1f}"
+    text = points(value, digits) if signed else f"{100 * value:.{digits}f}"
     if interval is not None and not pd.isna(interval):
-        text += f"±{100 * interval:.1f}"
+        text += f"±{100 * interval:.{digits}f}"
     return f"**{text}**" if bold else text
 
 
@@ -65,27 +65,19 @@ def accuracy_table(
         summary: of `accuracy_summary` (or `paired_difference`, with value "difference"), one evaluation.
         averages: of `domain_averages`. An `interval` is shown, and `bold` followed, where there is one.
         ranks: of `average_ranks`, `bold` likewise.
-        bold: per row of the summary, of `best`.
+        bold: per row of the summary, of `best`; default: its column `bold`, if any.
 
     Raises:
-        ValueError: a column is missing, or a method and dataset occur twice.
+        ValueError: a method and dataset occur twice.
     """
-    signed = value == "difference"
-    if missing := [column for column in (method, "dataset", value, "interval") if column not in summary]:
-        raise ValueError(f"The summary lacks column {', '.join(missing)}; it holds: {', '.join(summary.columns)}.")
     if summary.duplicated([method, "dataset"]).any():
         raise ValueError(f"A {method} and dataset occur more than once: pick one evaluation for a table.")
-    marks = [False] * len(summary) if bold is None else list(bold)
-    entries = zip(summary[value], summary["interval"], marks, strict=True)
-    texts = [cell(v, i, b, signed) for v, i, b in entries]
-    table = _wide(summary[method], summary["dataset"], texts)
+    summary = summary if bold is None else summary.assign(bold=list(bold))
+    table = _wide(summary[method], summary["dataset"], _texts(summary, value))
     if averages is not None:
-        half_widths, marks = averages.get("interval", [None] * len(averages)), _marks(averages)
-        texts = [cell(v, i, b, signed) for v, i, b in zip(averages[value], half_widths, marks, strict=True)]
-        table = table.join(_wide(averages[method], "Mean " + averages["domain"], texts))
+        table = table.join(_wide(averages[method], "Mean " + averages["domain"], _texts(averages, value)))
     if ranks is not None:
-        entries = zip(ranks["rank"], _marks(ranks), strict=True)
-        texts = [f"**{r:.1f}**" if b else f"{r:.1f}" for r, b in entries]
+        texts = [f"**{r:.1f}**" if b else f"{r:.1f}" for r, b in zip(ranks["rank"], _column(ranks, "bold"))]
         table = table.join(_wide(ranks[method], "Rank " + ranks["domain"], texts))
     return table.fillna("").rename_axis(index=method, columns=None)
 
@@ -107,7 +99,7 @@ def published_table(
         setting = rows["way"].astype(str) + "-way " + rows["shot"].astype(str) + "-shot"
         rows = rows.assign(dataset=rows["benchmark"] + " " + setting)
     extra = {} if averages is None else {"ranks" if "rank" in averages else "averages": averages}
-    wide = accuracy_table(rows, bold=rows["bold"], method="model", **extra)
+    wide = accuracy_table(rows, method="model", **extra)
     if "transductive" in rows:
         wide.insert(0, "Transductive", rows.groupby("model")["transductive"].first())
     if unknown := [name for name in models or () if name not in wide.index]:
@@ -148,8 +140,13 @@ def html(tables: pd.DataFrame | dict[str, pd.DataFrame]) -> Html:
     return Html("\n".join(parts))
 
 
-def _marks(frame: pd.DataFrame) -> list[bool]:
-    return list(frame["bold"]) if "bold" in frame else [False] * len(frame)
+def _column(frame: pd.DataFrame, name: str) -> pd.Series | list[None]:
+    return frame.get(name, [None] * len(frame))
+
+
+def _texts(frame: pd.DataFrame, value: str) -> list[str]:
+    columns = frame[value], _column(frame, "interval"), _column(frame, "bold")
+    return [cell(number, half, bool(bold), signed=value == "difference") for number, half, bold in zip(*columns)]
 
 
 def _wide(rows: pd.Series, columns: pd.Series, texts: Sequence[str]) -> pd.DataFrame:

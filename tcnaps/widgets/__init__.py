@@ -1,8 +1,9 @@
 """The soft k-means stepper, the episode explorer, and interactive views of the figures.
 
-Each is a function that takes a study and returns a widget for the last line of a notebook cell. The widgets draw and
-listen. What they show is computed by `stepper_data`, `explorer_data`, `episode_table` and `view_data`, which need no
-browser. Every widget is imported when it is first used, so that looking at results loads no PyTorch.
+Each is a function that takes a study and returns a widget for the last line of a notebook cell. Menus and boxes hold
+what the study has; of a choice without results the widget says what to do. `stepper_data`, `explorer_data` and
+`episode_table` compute what is shown. Every widget is imported when it is first used, so that looking at results loads
+no PyTorch.
 """
 
 import importlib

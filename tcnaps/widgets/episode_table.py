@@ -1,11 +1,11 @@
-"""One episode of the results: what was predicted after a refinement step, and the very images it came from.
+"""One episode as one row per query: what was predicted after every refinement step, and the images it came from.
 
-No PyTorch and no ipywidgets. `explorer_data` finds the episode.
+The rows are those of an evaluation, or the stepper's own. No PyTorch and no ipywidgets.
 """
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,37 +14,18 @@ from jaxtyping import Int, UInt8
 from tcnaps.config import Study, UserError
 from tcnaps.datasets import open_split
 from tcnaps.episodes.sampling import draw_episode
-from tcnaps.evaluation import recall
 from tcnaps.evaluation.result_files import RowsError, read_rows, rows_file
 from tcnaps.evaluation.stopped_rows import recorded_predictions, rows_of_training
 from tcnaps.method.variants import VARIANTS
+
+OUTCOMES = ("became right", "became wrong", "still wrong", "wrong", "right")  # of a query at a step
 
 
 class StaleRowsError(UserError):
     """An episode can't be drawn again as its rows recorded it; the message says what differs and the remedy."""
 
 
-def rows_of_episode(rows: pd.DataFrame, variant: str, dataset: str, episode: int) -> pd.DataFrame:
-    """What a variant's training predicted in one episode, by query."""
-    own = rows_of_training(rows, VARIANTS[variant].training)
-    own = own[(own["dataset"] == dataset) & (own["episode"] == episode)]
-    return own.sort_values("query", ignore_index=True)
-
-
-def liveliest(study: Study, variant: str, evaluation: str, dataset: str) -> int:
-    """The number of the episode in which refinement changes the largest share of labels; 0 if there are no rows."""
-    try:
-        rows, _ = read_rows(rows_file(study, VARIANTS[variant].training, evaluation, dataset))
-    except RowsError:
-        return 0
-    predictions = recorded_predictions(rows)
-    changed = pd.Series(predictions[:, 0] != predictions[:, study.refinement.maximum_steps])
-    return int(changed.groupby(rows["episode"]).mean().idxmax())
-
-
-def class_names(own: pd.DataFrame) -> list[str]:
-    """The names of an episode's classes, by label."""
-    return list(own.drop_duplicates("label").sort_values("label")["class_name"])
+# ---- words
 
 
 def letter(label: int) -> str:
@@ -76,79 +57,86 @@ def shots_in_words(shots: Sequence[int]) -> str:
     return f"{low}-shot" if low == high else f"shots {low} to {high}"
 
 
-def recorded_steps(own: pd.DataFrame) -> int:
-    """How many refinement steps the rows record."""
-    return recorded_predictions(own).shape[1] - 1
-
-
-def at_step(own: pd.DataFrame, step: int) -> pd.DataFrame:
-    """What is predicted for every query after one step.
-
-    Args:
-        own: of `rows_of_episode`.
-
-    Returns:
-        `query`, `label`, `class_name`, `step`, `prediction`, `predicted` (its name), `confidence` (the responsibility
-        of the predicted class), `right`, and `changed` (whether the step before predicted another class).
-    """
-    prediction, before = (own[f"prediction_{number}"].to_numpy() for number in (step, max(step - 1, 0)))
-    return own[["query", "label", "class_name"]].assign(
-        step=step,
-        prediction=prediction.astype(int),
-        predicted=np.array(class_names(own), dtype=object)[prediction],
-        confidence=own[f"confidence_{step}"].astype(float),
-        right=prediction == own["label"],
-        changed=prediction != before,
-    )
-
-
 def refined(variant: str) -> str:
     """The variant that refines at test time with the same training; itself where it does."""
     training = VARIANTS[variant].training
     return next(name for name, v in VARIANTS.items() if v.training == training and v.refinement_at_test)
 
 
-def confusion(own: pd.DataFrame, step: int) -> pd.DataFrame:
-    """How many queries of each class (rows) are taken for each class (columns) after a step; both by label."""
-    labels = range(len(class_names(own)))
-    counts = pd.crosstab(own["label"], own[f"prediction_{step}"])
-    return counts.reindex(index=labels, columns=labels, fill_value=0)
+# ---- predictions
 
 
-def recall_by_class(own: pd.DataFrame, step: int) -> pd.DataFrame:
-    """Share of each class's queries that are recognised after a step.
-
-    Returns:
-        `label`, `class_name`, `shot`, `n_query` and `recall`, by label.
-    """
-    recalls = recall.class_recall(own.assign(variant="", prediction=own[f"prediction_{step}"]))
-    recalls = recalls.sort_values("label", ignore_index=True)
-    return recalls[["label", "shot", "n_query", "recall"]].assign(class_name=class_names(own))
+def rows_of_episode(rows: pd.DataFrame, variant: str, dataset: str, episode: int) -> pd.DataFrame:
+    """What a variant's training predicted in one episode, by query."""
+    own = rows_of_training(rows, VARIANTS[variant].training)
+    own = own[(own["dataset"] == dataset) & (own["episode"] == episode)]
+    return own.sort_values("query", ignore_index=True)
 
 
-def status(row: pd.Series, variant: str, own: pd.DataFrame, step: int, stop: int) -> str:
-    """In words: which episode it is, what the variant achieves after a step, and whether it would stop there.
+def liveliest(study: Study, variant: str, evaluation: str, dataset: str) -> int:
+    """The number of the episode in which refinement changes the largest share of labels; 0 if there are no rows."""
+    try:
+        rows, _ = read_rows(rows_file(study, VARIANTS[variant].training, evaluation, dataset))
+    except RowsError:
+        return 0
+    predictions = recorded_predictions(rows)[:, : study.refinement.maximum_steps + 1]
+    changed = pd.Series(predictions[:, 0] != predictions[:, -1])
+    return int(changed.groupby(rows["episode"]).mean().idxmax())
+
+
+def class_names(own: pd.DataFrame) -> list[str]:
+    """The names of an episode's classes, by label."""
+    return list(own.drop_duplicates("label").sort_values("label")["class_name"])
+
+
+def steps_of(own: pd.DataFrame) -> pd.DataFrame:
+    """One row per refinement step: `step`, `accuracy` and `mean_confidence` in [0, 1], `changed` (labels).
 
     Args:
-        row: of `explorer_data.episodes`.
-        own: of `rows_of_episode`.
-        stop: the step at which the variant stops.
+        own: one row per query of an episode: `query`, `label`, `class_name`, `prediction_0` … and `confidence_0` ….
     """
-    found = at_step(own, step)
-    if VARIANTS[variant].refinement_at_test:
-        place = "where it stops" if step == stop else f"it stops at {stop}"
-    else:
-        place = "no refinement at test time" if step == 0 else f"as {refined(variant)}; it does not refine itself"
-    changed = f" · {counted(int(found['changed'].sum()), 'label')} changed in this step" if step else ""
-    return (
-        f"{row['dataset']}, episode {row['episode']} · {row['way']}-way, {shots_in_words(row['shots'])}, "
-        f"{row['n_support']} support images · {variant}, step {step} of {recorded_steps(own)} ({place}): "
-        f"{found['right'].sum()} of {len(found)} queries right, {100 * found['right'].mean():.1f}%{changed}"
+    predictions, confidences = (recorded_predictions(own, what) for what in ("prediction", "confidence"))
+    found = {
+        "step": np.arange(predictions.shape[1]),
+        "accuracy": (predictions == own[["label"]].to_numpy()).mean(0),
+        "mean_confidence": confidences.mean(0, dtype=float),
+        "changed": (np.diff(predictions, axis=1, prepend=predictions[:, :1]) != 0).sum(0),
+    }
+    return pd.DataFrame(found)
+
+
+def at_step(own: pd.DataFrame, step: int) -> pd.DataFrame:
+    """What one step made of every query.
+
+    Args:
+        own: as for `steps_of`.
+
+    Returns:
+        `query`, `label`, `class_name`; `before` and `prediction` (labels; the step before step 0 is that itself),
+        `confidence_before` and `confidence` (the responsibility of the predicted class), `right`, `changed`, and
+        `outcome`, one of `OUTCOMES`.
+    """
+    label, previous = own["label"], max(step - 1, 0)
+    before, after = own[f"prediction_{previous}"].astype(int), own[f"prediction_{step}"].astype(int)
+    right, was_right, changed = after == label, before == label, after != before
+    cases = [right & ~was_right, ~right & was_right, changed & ~right, right]
+    outcome = np.select(cases, ["became right", "became wrong", "still wrong", "right"], "wrong")
+    facts = own[[name for name in ("query", "label", "class_name", "shot") if name in own]]
+    return facts.assign(
+        before=before,
+        prediction=after,
+        confidence_before=own[f"confidence_{previous}"].astype(float),
+        confidence=own[f"confidence_{step}"].astype(float),
+        right=right,
+        changed=changed,
+        outcome=pd.Categorical(outcome, OUTCOMES, ordered=True),
     )
 
 
-@dataclass(frozen=True)
-class Replayed:
+# ---- images
+
+
+class Replayed(NamedTuple):
     """An episode's images: those of the queries in the order of its rows."""
 
     support_labels: Int[np.ndarray, "n_support"]

@@ -3,28 +3,27 @@
 Every number comes from `tcnaps.evaluation`. This module selects, sorts and names them.
 """
 
-from collections.abc import Collection, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Collection, Sequence
 
+import numpy as np
 import pandas as pd
 
 from tcnaps.config import Study, UserError
 from tcnaps.config.errors import nearest
-from tcnaps.evaluation.result_files import needed_trainings, rows_folder
+from tcnaps.evaluation.result_files import needed_trainings
 from tcnaps.evaluation.statistics import EPISODE, domain_averages, episode_accuracies, paired_episodes
-from tcnaps.evaluation.stopped_rows import rows_of_training, variant_predictions
+from tcnaps.evaluation.stopped_rows import recorded_predictions, rows_of_training, variant_predictions
+from tcnaps.figures.tables import cell, points
 from tcnaps.method.variants import VARIANTS
-from tcnaps.widgets.episode_table import counted
+from tcnaps.widgets.episode_table import at_step, counted, refined, shots_in_words
 
-Limits = tuple[int, int]  # minimum and maximum number of refinement steps
-Range = tuple[int, int]  # lowest and highest value, both included
 # Name → column and whether it rises. Episodes with equal values stay in the order of datasets and numbers.
 SORTS = {
     "Largest gain first": ("gain", False),
     "Largest loss first": ("gain", True),
     "Lowest accuracy first": ("accuracy", True),
     "Most refinement steps first": ("step", False),
-    "Dataset and episode": ("episode", True),
+    "Dataset and episode": (None, True),
 }
 
 
@@ -42,6 +41,11 @@ def variants_of(trainings: Collection[str]) -> list[str]:
     return [name for name, variant in VARIANTS.items() if variant.training in trainings]
 
 
+def evaluated_variants(study: Study) -> list[str]:
+    """The variants that some evaluation of a study serves."""
+    return variants_of({training for evaluation in study.evaluations.values() for training in evaluation.trainings})
+
+
 def evaluations_of(study: Study, variants: Sequence[str]) -> list[str]:
     """The evaluations whose trainings serve all these variants.
 
@@ -49,8 +53,7 @@ def evaluations_of(study: Study, variants: Sequence[str]) -> list[str]:
         UserError: there is no such variant, or no such evaluation.
     """
     needed = set(needed_trainings(variants))
-    served = {name: evaluation for name, evaluation in study.evaluations.items() if not evaluation.before_training}
-    names = [name for name, evaluation in served.items() if needed <= set(evaluation.trainings)]
+    names = [n for n, e in study.evaluations.items() if needed <= set(e.trainings) and not e.before_training]
     if not names:
         raise UserError(
             f"No evaluation of study '{study.name}' serves {' and '.join(variants)}: add {', '.join(sorted(needed))} "
@@ -59,55 +62,44 @@ def evaluations_of(study: Study, variants: Sequence[str]) -> list[str]:
     return names
 
 
-def stamp_of(files: Iterable[Path]) -> tuple[tuple[str, int], ...]:
-    """Which of these files exist, and when each was written."""
-    return tuple((str(file), file.stat().st_mtime_ns) for file in files if file.is_file())
-
-
-def results_stamp(study: Study) -> tuple[tuple[str, int], ...]:
-    """It changes when an evaluation has been run again."""
-    return stamp_of(sorted(rows_folder(study).rglob("*.parquet")))
-
-
-def episodes(rows: pd.DataFrame, better: str, than: str, limits: Limits) -> pd.DataFrame:
+def episodes(rows: pd.DataFrame, better: str, than: str, limits: tuple[int, int]) -> pd.DataFrame:
     """What one variant gains over another on the same images: one row per episode.
 
     Args:
         rows: one row per query, of one evaluation.
-        limits: the stopping rule. Variants without refinement predict at step 0.
+        limits: minimum and maximum of the stopping rule. Variants without refinement predict at step 0.
 
     Returns:
         The episode's key, `way`, `n_support` and `n_query`; `accuracy` and stopping `step` of `better`;
-        `accuracy_than` and `step_than` of `than`; the `gain` of the first over the second; `shots` (a tuple, by
-        label), `lowest_shot` and `highest_shot`.
+        `accuracy_than` and `step_than` of `than`; the `gain` of the first over the second; `shots`, a tuple, by label.
 
     Raises:
-        ValueError: there is no such variant, its rows are missing, or the two were evaluated on different episodes.
+        ValueError: there is no such variant, its rows are missing, the two are the same, or they were evaluated on
+            different episodes.
     """
-    a = episode_accuracies(variant_predictions(rows, better, *limits))
-    b = episode_accuracies(variant_predictions(rows, than, *limits))
+    if better == than:
+        raise UserError(f"{better} can't be compared with itself: choose two variants.")
+    a, b = (episode_accuracies(variant_predictions(rows, name, *limits)) for name in (better, than))
     pairs = paired_episodes(a, b).rename(columns={"difference": "gain"})
     pairs = pairs.merge(b[[*EPISODE, "accuracy", "step"]], on=EPISODE, suffixes=("", "_than"), validate="1:1")
     own = rows_of_training(rows, VARIANTS[better].training)
     classes = own.drop_duplicates([*EPISODE, "label"]).sort_values("label")
-    shots = classes.groupby(EPISODE, sort=False, observed=True)["shot"].agg(
-        [("shots", tuple), ("lowest_shot", "min"), ("highest_shot", "max")]
-    )
-    return pairs.merge(shots.reset_index(), on=EPISODE, validate="1:1").drop(columns="variant")
+    shots = classes.groupby(EPISODE, sort=False, observed=True)["shot"].agg(tuple).reset_index(name="shots")
+    return pairs.merge(shots, on=EPISODE, validate="1:1").drop(columns="variant")
 
 
 def chosen(
     table: pd.DataFrame,
     datasets: Sequence[str] | None = None,
-    ways: Range | None = None,
-    shots: Range | None = None,
+    ways: tuple[int, int] | None = None,
+    shots: tuple[int, int] | None = None,
     sort: str = "Largest gain first",
 ) -> pd.DataFrame:
     """The episodes of some datasets, ways and shots, sorted; possibly none.
 
     Args:
         table: of `episodes`.
-        shots: keeps the episodes in which *some* class has such a shot, as the shots of an episode vary.
+        ways, shots: lowest and highest, both included. Shots keep the episodes in which *some* class has such a shot.
         sort: a name of `SORTS`.
     """
     if datasets is not None:
@@ -116,9 +108,9 @@ def chosen(
         table = table[table["way"].between(*ways)]
     if shots is not None:
         within = [any(shots[0] <= shot <= shots[1] for shot in own) for own in table["shots"]]
-        table = table[pd.Series(within, table.index, dtype=bool)]
+        table = table[np.array(within, dtype=bool)]
     column, rising = SORTS[sort]
-    if column == "episode":
+    if column is None:
         return table
     values = table[column].round(9)  # gains that are equal as fractions of queries differ in the last digit
     return table.loc[values.sort_values(ascending=rising, kind="stable").index]
@@ -132,25 +124,18 @@ def in_words(table: pd.DataFrame, better: str, than: str) -> str:
     """
     if table.empty:
         return "No episode is listed: widen the filters, or see in the explorer what is missing."
-    means = domain_averages(table, ["evaluation"], "gain")
-    mean = means[means["domain"] == "all"].iloc[0]
-    interval = "" if pd.isna(mean["interval"]) else f" ± {100 * mean['interval']:.1f}"  # nan from one episode
+    mean = domain_averages(table, ["evaluation"], "gain").set_index("domain").loc["all"]
     once = ", each counting once" if mean["n_datasets"] > 1 else ""
     return (
         f"{counted(len(table), 'episode')} of {counted(mean['n_datasets'], 'dataset')}{once}. Gain of {better} over "
-        f"{than}: {points(mean['gain'])}{interval} points on average, from {points(table['gain'].min())} to "
-        f"{points(table['gain'].max())}."
+        f"{than}: {cell(mean['gain'], mean['interval'], signed=True)} points on average, from "
+        f"{points(table['gain'].min())} to {points(table['gain'].max())}."
     )
 
 
-def points(gain: float) -> str:
-    """A gain in percentage points, with a sign unless it rounds to zero."""
-    return "0.0" if abs(100 * gain) < 0.05 else f"{100 * gain:+.1f}"
-
-
-def dataset_filters(table: pd.DataFrame) -> list[tuple[str, tuple[str, ...]]]:
+def dataset_filters(study: Study) -> list[tuple[str, tuple[str, ...]]]:
     """The dataset filter's options, with their datasets as values: all, each domain if there are two, each dataset."""
-    names, domains = {"in": "in-domain", "out": "out-of-domain"}, dict(zip(table["dataset"], table["domain"]))
+    names, domains = {"in": "in-domain", "out": "out-of-domain"}, {n: own.domain for n, own in study.datasets.items()}
     both = [(f"All {names[d]}", tuple(n for n in domains if domains[n] == d)) for d in names if d in domains.values()]
     each = [(f"{name} ({names[domain]})", (name,)) for name, domain in domains.items()]
     return [("All datasets", tuple(domains)), *(both if len(both) > 1 else []), *each]
@@ -158,22 +143,40 @@ def dataset_filters(table: pd.DataFrame) -> list[tuple[str, tuple[str, ...]]]:
 
 def lines(listed: pd.DataFrame, better: str, than: str) -> tuple[str, list[tuple[str, tuple[str, int]]]]:
     """The list's heading, and its options: one line per episode, with dataset and number as its value."""
-    shots = zip(listed["lowest_shot"], listed["highest_shot"])
     columns = {
         "dataset": listed["dataset"],
         "episode": listed["episode"],
         "way": listed["way"],
-        "shots": [str(low) if low == high else f"{low}–{high}" for low, high in shots],
+        "shots": ["–".join(map(str, sorted({min(shots), max(shots)}))) for shots in listed["shots"]],
         "queries": listed["n_query"],
         than: [f"{100 * accuracy:.1f}%" for accuracy in listed["accuracy_than"]],
         better: [f"{100 * accuracy:.1f}%" for accuracy in listed["accuracy"]],
         "gain": listed["gain"].map(points),
         "stops at": listed["step"],
     }
-    cells = [list(columns), *([str(cell) for cell in line] for line in zip(*columns.values()))]
-    widths = [max(map(len, column)) for column in zip(*cells)]
-    heading, *texts = (
-        "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).replace(" ", "\N{NO-BREAK SPACE}")
-        for line in cells
+    cells = [[name, *map(str, values)] for name, values in columns.items()]
+    padded = [[cell.rjust(max(map(len, column))) for cell in column] for column in cells]
+    padded[0] = [cell.ljust(max(map(len, cells[0]))) for cell in cells[0]]
+    heading, *options = ("  ".join(line).replace(" ", "\N{NO-BREAK SPACE}") for line in zip(*padded))
+    return heading, list(zip(options, zip(listed["dataset"], listed["episode"].tolist())))
+
+
+def status(row: pd.Series, variant: str, own: pd.DataFrame, step: int, stop: int) -> str:
+    """In words: which episode it is, what the variant achieves after a step, and whether it would stop there.
+
+    Args:
+        row: of `episodes`.
+        own: of `episode_table.rows_of_episode`.
+        stop: the step at which the variant stops.
+    """
+    found, last = at_step(own, step), recorded_predictions(own).shape[1] - 1
+    if VARIANTS[variant].refinement_at_test:
+        place = "where it stops" if step == stop else f"it stops at {stop}"
+    else:
+        place = "no refinement at test time" if step == 0 else f"as {refined(variant)}; it does not refine itself"
+    changed = f" · {counted(int(found['changed'].sum()), 'label')} changed in this step" if step else ""
+    return (
+        f"{row['dataset']}, episode {row['episode']} · {row['way']}-way, {shots_in_words(row['shots'])}, "
+        f"{row['n_support']} support images · {variant}, step {step} of {last} ({place}): "
+        f"{found['right'].sum()} of {len(found)} queries right, {100 * found['right'].mean():.1f}%{changed}"
     )
-    return heading, list(zip(texts, zip(listed["dataset"], listed["episode"].tolist())))

@@ -18,6 +18,10 @@ from tcnaps.widgets.widget_base import table
 
 MOST_SUPPORT = 10  # support images of a class that are shown
 RIGHT, WRONG, CHANGED = "✓", "✗", "↻"
+QUERIES = (
+    f"Queries: {RIGHT} right, {WRONG} wrong (with the class predicted instead); responsibility of the prediction; "
+    f"{CHANGED} changed in this step"
+)
 LOOK = """
 .tcnaps-explorer .tcnaps-episodes select {font-family:var(--jp-code-font-family,monospace);}
 .tcnaps-explorer .xheader {font-family:var(--jp-code-font-family,monospace);font-size:var(--jp-widgets-font-size,13px);
@@ -38,25 +42,6 @@ LOOK = """
 .tcnaps-explorer .xcell {display:block;}"""
 
 
-def style_sheet(name: str, images: Replayed | None, size: int) -> str:
-    """The look of the explorer with CSS class `name`, and its images, `size` pixels wide.
-
-    The browser gets the images once; tables refer to them by class: `s3` is support image 3, `q3` query 3.
-    """
-    rules = [f".{name} {{--side:{size}px;}}"]
-    if images is not None:
-        kept = {f"s{number}": images.support_images[number] for number in np.concatenate(_shown_support(images))}
-        kept |= {f"q{number}": image for number, image in enumerate(images.query_images)}
-        rules += [f".{name} .{key} {{background-image:url({image_address(image)});}}" for key, image in kept.items()]
-    return f"<style>{LOOK}{chr(10).join(rules)}</style>"
-
-
-def _shown_support(images: Replayed) -> list[np.ndarray]:
-    """The numbers of the support images that are shown, by class."""
-    labels = images.support_labels
-    return [np.flatnonzero(labels == label)[:MOST_SUPPORT] for label in range(labels.max() + 1)]
-
-
 class Drawer:
     """Tables of one episode. Colours and names of its classes are the same in all of them.
 
@@ -65,54 +50,65 @@ class Drawer:
     """
 
     def __init__(self, names: Sequence[str], images: Replayed | None):
-        self.names, self.images = list(names), images
-        self.support = None if images is None else _shown_support(images)
-        self.frames, self.chips = [to_hex(colour) for colour in class_colours(len(names))], chips(names)
+        self.names, self.images, self.chips = list(names), images, chips(names)
+        self.frames = [to_hex(colour) for colour in class_colours(len(names))]
+        labels = np.array([]) if images is None else images.support_labels
+        self.support = [np.flatnonzero(labels == label)[:MOST_SUPPORT] for label in range(len(names))]  # those shown
 
-    def sheet(self, found: pd.DataFrame, recalls: pd.DataFrame) -> str:
+    def style_sheet(self, name: str, size: int) -> str:
+        """The look of the explorer with CSS class `name`, and the images, `size` pixels wide.
+
+        The browser gets the images once; tables refer to them by class: `s3` is support image 3, `q3` query 3.
+        """
+        rules = [f".{name} {{--side:{size}px;}}"]
+        if self.images is not None:
+            kept = {f"s{number}": self.images.support_images[number] for number in np.concatenate(self.support)}
+            kept |= {f"q{number}": image for number, image in enumerate(self.images.query_images)}
+            rules += [
+                f".{name} .{key} {{background-image:url({image_address(image)});}}" for key, image in kept.items()
+            ]
+        return f"<style>{LOOK}{chr(10).join(rules)}</style>"
+
+    def sheet(self, found: pd.DataFrame) -> str:
         """Support images and queries of each class, with what is predicted for the queries.
 
         Args:
             found: of `episode_table.at_step`.
-            recalls: of `episode_table.recall_by_class`.
         """
         rows = []
-        for row in recalls.itertuples():
-            queries = "".join(self._query(query) for query in found[found["label"] == row.label].itertuples())
-            about = f'<span class="xquiet">shot {row.shot} · recall {100 * row.recall:.0f}%</span>'
-            rows.append((f"{self._name(row.label)}<br>{about}", _flow(self._support(row)), _flow(queries)))
-        explained = (
-            f"Queries: {RIGHT} right, {WRONG} wrong (with the class predicted instead); responsibility of the "
-            f"prediction; {CHANGED} changed in this step"
-        )
-        return table(("Class", "Support images", explained), rows, 640)
+        for label, own in found.groupby("label"):
+            shot, recall = int(own["shot"].iloc[0]), own["right"].mean()
+            about = f'<span class="xquiet">shot {shot} · recall {100 * recall:.0f}%</span>'
+            queries = "".join(map(self._query, own.itertuples()))
+            rows.append((f"{self._name(label)}<br>{about}", _flow(self._support(label, shot)), _flow(queries)))
+        return table(pd.DataFrame(rows, columns=["Class", "Support images", QUERIES]), 640)
 
-    def confusion(self, counts: pd.DataFrame) -> str:
+    def confusion(self, found: pd.DataFrame) -> str:
         """The confusion matrix: rows are classes, columns what their queries are taken for.
 
         Args:
-            counts: of `episode_table.confusion`.
+            found: of `episode_table.at_step`.
         """
+        labels = range(len(self.names))
+        counts = pd.crosstab(found["label"], found["prediction"]).reindex(index=labels, columns=labels, fill_value=0)
         rows = [
-            (self._name(label), *(self._cell(label, k, int(n), int(own.sum())) for k, n in own.items()))
+            (self._name(label), *(_cell(label == k, int(n), int(own.sum())) for k, n in own.items()))
             for label, own in counts.iterrows()
         ]
-        return table(("Class ↓ taken for →", *self.chips), rows, 640, "xmatrix")
+        return table(pd.DataFrame(rows, columns=["Class ↓ taken for →", *self.chips]), 640, "xmatrix")
 
     def _name(self, label: int) -> str:
         return f'<span class="xname">{self.chips[label]} {named(self.names[label], 40)}</span>'
 
-    def _support(self, row) -> str:
-        if self.support is None:
-            return f'<span class="xquiet">{counted(row.shot, "image")}</span>'
-        numbers = self.support[row.label]
-        images = "".join(self._image(f"s{n}", row.label, f"Support image of {row.class_name}") for n in numbers)
-        left_out = row.shot - len(numbers)
-        return images + (f'<span class="xquiet">+{left_out} more</span>' if left_out else "")
+    def _support(self, label: int, shot: int) -> str:
+        numbers = self.support[label]
+        images = "".join(self._image(f"s{n}", label, f"Support image of {self.names[label]}") for n in numbers)
+        rest = f"{'+' * (len(numbers) > 0)}{counted(shot - len(numbers), 'image')}"
+        return images + f'<span class="xquiet">{rest}</span>' * (shot > len(numbers))
 
     def _query(self, query) -> str:
         verdict = "right" if query.right else f"wrong, it is {query.class_name}"
-        title = f"Query {query.query}, step {query.step}: {query.predicted}, {query.confidence:.2f} ({verdict})"
+        title = f"Query {query.query}: {self.names[query.prediction]}, {query.confidence:.2f} ({verdict})"
         image = "" if self.images is None else self._image(f"q{query.query}", query.prediction, title)
         sign = RIGHT if query.right else f"{WRONG} {self.chips[query.prediction]}"
         changed = f" {CHANGED}" if query.changed else ""
@@ -122,17 +118,15 @@ class Drawer:
         )
 
     def _image(self, key: str, label: int, title: str) -> str:
-        title, colour = html.escape(title), self.frames[label]
-        return (
-            f'<div class="ximage {key}" role="img" aria-label="{title}" title="{title}" '
-            f'style="border-color:{colour}"></div>'
-        )
+        title, look = html.escape(title), f'style="border-color:{self.frames[label]}"'
+        return f'<div class="ximage {key}" role="img" aria-label="{title}" title="{title}" {look}></div>'
 
-    def _cell(self, label: int, prediction: int, n: int, total: int) -> str:
-        if n == 0:
-            return '<span class="xquiet">·</span>'
-        colour, strength = "0,114,178" if label == prediction else "213,94,0", 0.12 + 0.5 * n / total
-        return f'<b class="xcell" style="background:rgba({colour},{strength:.2f})">{n}</b>'
+
+def _cell(right: bool, n: int, total: int) -> str:
+    if n == 0:
+        return '<span class="xquiet">·</span>'
+    colour, strength = "0,114,178" if right else "213,94,0", 0.12 + 0.5 * n / total
+    return f'<b class="xcell" style="background:rgba({colour},{strength:.2f})">{n}</b>'
 
 
 def _flow(items: str) -> str:

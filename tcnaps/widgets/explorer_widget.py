@@ -5,20 +5,15 @@ from functools import lru_cache
 
 import ipywidgets
 import pandas as pd
+from ipywidgets import HTML, VBox
 
 from tcnaps.config import Study, UserError
 from tcnaps.evaluation.result_files import load_rows, needed_trainings
+from tcnaps.evaluation.stopped_rows import recorded_predictions
 from tcnaps.widgets import episode_table, explorer_data, explorer_html, widget_base as ui
 
-SETTINGS = ("evaluation", "better", "than", "limits")  # the controls that choose what is compared
 MOST_LISTED = 500  # episodes in the list; the filters reach the others
-TABS = ("Images", "Confusion")
-IMAGES, CONFUSION = range(len(TABS))
-TOOLTIPS = {
-    "limits": "Fewest and most refinement steps; refinement stops when no label changes",
-    "shots": "Lists episodes in which some class has so many support images",
-    "open": "Shows this episode's clustering step by step, below; loads the network",
-}
+IMAGES, CONFUSION = "Images", "Confusion"
 # A style sheet that is put on the page runs what its onload says: the page moves to the stepper.
 SCROLL = """<style onload="this.parentElement.scrollIntoView({behavior:'smooth'})"></style>"""
 
@@ -39,8 +34,7 @@ def explorer(
     possible = explorer_data.evaluations_of(study, [better, than])
     evaluation = possible[0] if evaluation is None else evaluation
     explorer_data.one_of(f"evaluation of {better} and {than} named", evaluation, possible)
-    _check_different(better, than)
-    return ui.shown_again(Explorer, study, evaluation, better, than, stamp=explorer_data.results_stamp(study))
+    return ui.shown_again(Explorer, study, evaluation, better, than)
 
 
 class Explorer(ui.StudyWidget):
@@ -53,6 +47,11 @@ class Explorer(ui.StudyWidget):
     """
 
     kind = "explorer"
+    tooltips = {
+        "limits": "Fewest and most refinement steps; refinement stops when no label changes",
+        "shots": "Lists episodes in which some class has so many support images",
+        "open": "Shows this episode's clustering step by step, below; loads the network",
+    }
 
     def __init__(self, study: Study, evaluation: str, better: str, than: str):
         super().__init__(study)
@@ -61,110 +60,94 @@ class Explorer(ui.StudyWidget):
         self.row: pd.Series | None = None
         self.problem: Exception | None = None
         self._read = lru_cache(1)(lambda name, trainings: load_rows(study, name, trainings, [study.replicate]))
-        self._settings: tuple | None = None  # of the table
-        self._at: tuple | None = None  # settings and episode that are shown
-        self._add_controls(evaluation, better, than)
-        self._arrange()
+        self._shown: tuple | None = None  # what was compared in which episode
+        self._arrange(evaluation, better, than)
         self.on(["evaluation"], self._change_evaluation)
         self.on(["better", "than", "limits"], self.load)
         self.on(["sort", "dataset", "ways", "shots"], self._filter)
         self.on(["episodes"], self._choose)
         self.on(["variant", "stop"], self._to_stop)
-        self.on(["step", "tabs"], self._draw)
+        self.on(["step", "page"], self._draw)
         self.on(["open"], self._open)
         self.on(["close"], self._close)
 
     @property
     def variants(self) -> tuple[str, str]:
         """The two variants that are compared."""
-        return self.controls["better"].value, self.controls["than"].value
+        return self.choice.better, self.choice.than
 
     def load(self) -> None:
         """Reads and compares what the controls name; the list and the episode follow."""
-        settings = evaluation, better, than, limits = tuple(self.controls[name].value for name in SETTINGS)
-        if settings == self._settings:
-            return
-        with self.loading(f"Reading the rows of {evaluation}"):
-            _check_different(better, than)
-            self._rows = self._read(evaluation, tuple(needed_trainings([better, than])))
-            self.table = explorer_data.episodes(self._rows, better, than, limits)
-        self._settings = settings
+        choice = self.choice
+        with self.loading(f"Reading the rows of {choice.evaluation}"):
+            self._rows = self._read(choice.evaluation, tuple(needed_trainings(self.variants)))
+            table = self.table = explorer_data.episodes(self._rows, *self.variants, choice.limits)
         with self.quietly():
-            ui.offer(self.controls["dataset"], explorer_data.dataset_filters(self.table))
-            for name, low, high in (("ways", "way", "way"), ("shots", "lowest_shot", "highest_shot")):
-                ui.refit(self.controls[name], int(self.table[low].min()), int(self.table[high].max()))
+            for name, values in (("ways", table["way"]), ("shots", table["shots"].explode())):
+                ui.refit(self.controls[name], int(values.min()), int(values.max()))
         self._filter()
 
     def hide(self) -> None:
         """Lists nothing, as the episodes could not be compared."""
         self.table = self.listed = pd.DataFrame()
-        self._settings = None
         self._count.value = self._header.value = ""
         with self.quietly():
             self.controls["episodes"].options = ()
         self._hide_episode()
 
     def _hide_episode(self) -> None:
-        self._at, self.own = None, {}
+        self._shown, self.own = None, {}
         self._details.layout.display = "none"
 
-    def _add_controls(self, evaluation, better, than) -> None:
+    def _arrange(self, evaluation, better, than) -> None:
         study, rule = self.study, self.study.refinement
-        variants = explorer_data.variants_of(study.evaluations[evaluation].trainings)
-        controls = {
-            "evaluation": ui.menu("Evaluation", 330, list(study.evaluations), evaluation),
-            "better": ui.menu("Gain of", 190, variants, better),
-            "than": ui.menu("over", 170, variants, than),
-            "limits": ui.range_slider("Stopping rule: minimum, maximum", 460, 0, rule.recorded_steps, rule.limits),
-            "sort": ui.menu("Sort", 300, list(explorer_data.SORTS)),
-            "dataset": ui.menu("Dataset", 260, ["All datasets"]),
-            "ways": ui.range_slider("Way", 240, 0, 1, (0, 1)),
-            "shots": ui.range_slider("A class with shot", 320, 0, 1, (0, 1)),
-            "episodes": ui.styled(ipywidgets.Select(options=(), rows=9), "", None),
-            "variant": ui.menu("Predictions of", 215, [better, than]),
-            "step": ui.slider("Refinement step", 305, 0, 1, 0, live=True),
-            "stop": ui.button("Where it stops", 120),
-            "open": ui.button("Open in the stepper", 155),
-            "close": ui.button("Close", 100),
-            "tabs": ipywidgets.Tab(list(map(ui.text, ("tcnaps-sheet", "tcnaps-confusion"))), titles=TABS),
-        }
-        self.add(controls, TOOLTIPS)
-
-    def _arrange(self) -> None:
-        c = self.controls
-        self._style_sheet = ipywidgets.HTML(layout={"height": "0px", "margin": "0px"})
-        self._header = ipywidgets.HTML()
-        self._count, self._status, self._opened = (ui.text(f"tcnaps-{name}") for name in ("count", "status", "opened"))
-        self._sheet, self._confusion = c["tabs"].children
-        for page in c["tabs"].children:  # wide tables scroll in themselves
-            page.layout.width = "100%"
-        self._below = ipywidgets.VBox([])
-        look_at = ui.row(c["variant"], c["step"], c["stop"], c["open"], self._opened)
-        self._details = ipywidgets.VBox([self._status, look_at, c["tabs"], self._below], layout={"display": "none"})
+        variants = explorer_data.evaluated_variants(study)
+        limits = min(rule.limits), rule.maximum_steps  # a minimum above the maximum acts as the maximum
+        compared = self.add(
+            evaluation=ui.menu("Evaluation", 330, list(study.evaluations), evaluation),
+            better=ui.menu("Gain of", 190, variants, better),
+            than=ui.menu("over", 170, variants, than),
+        )
+        ordered = self.add(
+            limits=ui.slider("Stopping rule: minimum, maximum", 460, 0, rule.recorded_steps, limits),
+            sort=ui.menu("Sort", 300, list(explorer_data.SORTS)),
+        )
+        filters = self.add(
+            dataset=ui.menu("Dataset", 260, explorer_data.dataset_filters(study)),
+            ways=ui.slider("Way", 240, 0, 1, (0, 1)),
+            shots=ui.slider("A class with shot", 320, 0, 1, (0, 1)),
+        )
+        episodes = self.add(episodes=ui.styled(ipywidgets.Select(options=(), rows=9), "", None))
+        look_at = self.add(
+            variant=ui.menu("Predictions of", 215, [better, than]),
+            step=ui.slider("Refinement step", 305, 0, 1, 0, live=True),
+            stop=ui.button("Where it stops", 120),
+            open=ui.button("Open in the stepper", 155),
+        )
+        page = self.add(page=ipywidgets.ToggleButtons(options=[IMAGES, CONFUSION], style={"button_width": "120px"}))
+        self.add(close=ui.button("Close", 100))
+        self._style_sheet, self._header, self._below = HTML(layout={"height": "0px", "margin": "0px"}), HTML(), VBox()
+        self._count, self._status, self._opened, self._sheet = (
+            ui.text(f"tcnaps-{name}") for name in ("count", "status", "opened", "sheet")
+        )
+        self._sheet.layout.width = "100%"  # wide tables scroll in themselves
+        look_at.children += (self._opened,)
+        self._details = VBox([self._status, look_at, page, self._sheet, self._below], layout={"display": "none"})
         self._css_class = f"tcnaps-explorer-{self.model_id}"  # several may be on one page, each with its images
         self.add_class(self._css_class)
-        self._style_sheet.value = explorer_html.style_sheet(self._css_class, None, 56)
-        filters = ui.row(c["limits"], c["sort"]), ui.row(c["dataset"], c["ways"], c["shots"])
-        above = ui.keys_and_look(), ui.row(c["evaluation"], c["better"], c["than"]), *filters, self.notice, self.busy
-        self.children = [self._style_sheet, *above, self._count, self._header, c["episodes"], self._details]
+        above = self._style_sheet, compared, ordered, filters, self.notice, self.busy
+        self.arrange(*above, self._count, self._header, episodes, self._details)
 
     def _change_evaluation(self) -> None:
-        """Offers the evaluation's variants; the list begins at its top."""
-        variants = explorer_data.variants_of(self.study.evaluations[self.controls["evaluation"].value].trainings)
-        chosen = self.variants if set(self.variants) <= set(variants) else (variants[-1], variants[0])
         with self.quietly():
-            self.controls["episodes"].options = ()
-            for name, variant in zip(("better", "than"), chosen, strict=True):
-                self.controls[name].options = variants
-                self.controls[name].value = variant
+            self.controls["episodes"].options = ()  # the new list is shown from its top
         self.load()
 
     def _filter(self) -> None:
-        if self._settings is None:
+        if self.table.empty:
             return
-        episodes = self.controls["episodes"]
-        filters = (self.controls[name].value for name in ("dataset", "ways", "shots", "sort"))
-        self.listed = explorer_data.chosen(self.table, *filters)
+        choice, episodes = self.choice, self.controls["episodes"]
+        self.listed = explorer_data.chosen(self.table, choice.dataset, choice.ways, choice.shots, choice.sort)
         heading, options = explorer_data.lines(self.listed.head(MOST_LISTED), *self.variants)
         self._header.value = f'<div class="xheader">{heading}</div>'
         values, before = [value for _, value in options], episodes.value
@@ -175,7 +158,7 @@ class Explorer(ui.StudyWidget):
         found = explorer_data.in_words(self.listed, *self.variants)
         if len(self.listed) > len(options):
             found += f" The list holds the first {len(options)} of them."
-        self._count.value = ui.words(found)
+        self._count.value = html.escape(found)
         if options:
             self._choose()
         else:
@@ -183,12 +166,11 @@ class Explorer(ui.StudyWidget):
 
     def _choose(self) -> None:
         """Shows the episode that is chosen in the list, unless it is shown already."""
-        place = self.controls["episodes"].value
-        if place is None or self._at == (self._settings, place):
+        choice, (better, than) = self.choice, self.variants
+        place, shown = choice.episodes, (choice.evaluation, better, than, choice.limits, choice.episodes)
+        if place is None or (self._shown == shown and self.problem is None):
             return
-        better, than = self.variants
-        of_place = (self.table["dataset"] == place[0]) & (self.table["episode"] == place[1])
-        self.row = self.table[of_place].iloc[0]
+        self.row = self.table.set_index(["dataset", "episode"], drop=False).loc[place]
         self.own = {name: episode_table.rows_of_episode(self._rows, name, *place) for name in (better, than)}
         images = self.problem = None
         try:
@@ -196,14 +178,13 @@ class Explorer(ui.StudyWidget):
         except (UserError, OSError) as error:  # the numbers can be shown all the same
             self.problem = error
         self._drawer = explorer_html.Drawer(episode_table.class_names(self.own[better]), images)
-        size = 56 if self.row["way"] <= 10 else 44
-        self._style_sheet.value = explorer_html.style_sheet(self._css_class, images, size)
+        self._style_sheet.value = self._drawer.style_sheet(self._css_class, 56 if self.row["way"] <= 10 else 44)
         variant = self.controls["variant"]
         with self.quietly():
             position, variant.options = variant.index, [better, than]
             variant.index = position
-            self.controls["step"].max = episode_table.recorded_steps(self.own[better])
-        self._at = self._settings, place
+            self.controls["step"].max = recorded_predictions(self.own[better]).shape[1] - 1
+        self._shown = shown
         self._details.layout.display = ""
         self._to_stop()
         if self.problem is not None:
@@ -215,43 +196,38 @@ class Explorer(ui.StudyWidget):
 
     def _to_stop(self) -> None:
         if self.own:
-            with self.quietly():
-                self.controls["step"].value = self._stop()
+            self.put(step=self._stop())
             self._draw()
 
     def _draw(self) -> None:
-        """Shows the status line and the page that is open."""
+        """Shows the status line, and the images or the confusion matrix."""
         if not self.own:
             return
-        variant, step = self.controls["variant"].value, self.controls["step"].value
-        own = self.own[variant]
-        self._status.value = ui.words(episode_table.status(self.row, variant, own, step, self._stop()))
-        if self.controls["tabs"].selected_index == IMAGES:
+        choice = self.choice
+        own = self.own[choice.variant]
+        status = explorer_data.status(self.row, choice.variant, own, choice.step, self._stop())
+        self._status.value, found = html.escape(status), episode_table.at_step(own, choice.step)
+        if choice.page == IMAGES:
             missing = "" if self.problem is None else f"✕ The images can't be shown: {self.problem}"
-            found, recalls = episode_table.at_step(own, step), episode_table.recall_by_class(own, step)
-            self._sheet.value = ui.words(missing) + self._drawer.sheet(found, recalls)
+            self._sheet.value = html.escape(missing) + self._drawer.sheet(found)
         else:
-            self._confusion.value = self._drawer.confusion(episode_table.confusion(own, step))
+            self._sheet.value = self._drawer.confusion(found)
 
     def _open(self) -> None:
         if not self.own:
             return
         self._close()
         self._opened.value = "Loading the network and computing the episode's features …"
-        place = self.controls["variant"].value, self.row["evaluation"], self.row["dataset"], int(self.row["episode"])
+        place = self.choice.variant, self.row["evaluation"], self.row["dataset"], int(self.row["episode"])
         from tcnaps.widgets.stepper_widget import Stepper  # needs PyTorch, which looking at results does not
 
-        stepper = Stepper(self.study, *place)
+        stepper, (minimum, maximum) = Stepper(self.study, *place), self.choice.limits
+        stepper.put(minimum=minimum, maximum=maximum)
         with stepper.guarded():
             stepper.load()
-        title = ipywidgets.HTML(f"{SCROLL}<b>Stepper: {html.escape('{}, {}, {}, episode {}'.format(*place))}</b>")
+        title = HTML(f"{SCROLL}<b>Stepper: {html.escape('{}, {}, {}, episode {}'.format(*place))}</b>")
         self._below.children = [ui.row(title, self.controls["close"]), stepper]
         self._opened.value = f"Episode {place[-1]} is open in the stepper, below."
 
     def _close(self) -> None:
         self._below.children, self._opened.value = [], ""
-
-
-def _check_different(better: str, than: str) -> None:
-    if better == than:
-        raise UserError(f"{better} can't be compared with itself: choose two variants.")

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Int
 from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator, PercentFormatter
@@ -16,34 +15,27 @@ from tcnaps.widgets.pictures import readable_on
 MOST_LETTERED = 250  # points that get a letter of their own
 
 
-def plane_step(
-    ax: Axes,
-    view: PlaneView,
-    step: int,
-    labels: Int[np.ndarray, "n_query"],
-    right: Bool[np.ndarray, "n_query"],
-    changed: Bool[np.ndarray, "n_query"],
-) -> None:
+def plane_step(ax: Axes, view: PlaneView, step: int, found: pd.DataFrame) -> None:
     """One step in the plane, as `figures.clustering.clustering_step`, with the same limits at every step.
 
     A query has the letter of its most probable class. One with a wrong answer is a square.
 
     Args:
-        labels, right, changed: the queries' answers after this step.
+        found: of `episode_table.at_step`.
     """
     queries, lettered = view.points[~view.is_support], len(view.points) <= MOST_LETTERED
     size = 95 if lettered else 20
     seen = view.responsibilities[step], view.means[step], view.covariances[step]
-    flipped = np.append(np.zeros(view.is_support.sum(), dtype=bool), changed)
+    flipped = np.append(np.zeros(view.is_support.sum(), dtype=bool), found["changed"])
     clustering_step(ax, view.points, view.is_support, *seen, flipped, (size, 1.7 * size, 2.9 * size, 130))
-    colours = class_colours(view.means.shape[1])
+    colours, wrong = class_colours(view.means.shape[1]), ~found["right"].to_numpy()
     mixed = (seen[0][~view.is_support] @ colours).clip(0, 1)
-    wrong = {"s": size, "marker": "s", "edgecolor": BLACK, "linewidth": 1, "zorder": 3.2}
-    ax.scatter(*queries[~right].T, c=mixed[~right], **wrong)
+    square = {"s": size, "marker": "s", "edgecolor": BLACK, "linewidth": 1, "zorder": 3.2}
+    ax.scatter(*queries[wrong].T, c=mixed[wrong], **square)
     if lettered:
         shades = np.array([readable_on(colour) for colour in mixed])
-        for k in np.unique(labels):  # as markers, one class at a time: much faster than text
-            own, name = labels == k, letter(int(k))
+        for k in found["prediction"].unique():  # as markers, one class at a time: much faster than text
+            own, name = (found["prediction"] == k).to_numpy(), letter(int(k))
             marker = rf"$\mathrm{{{name}}}$"
             ax.scatter(*queries[own].T, s=30 * len(name), marker=marker, c=shades[own], linewidth=0, zorder=3.4)
     halo = [withStroke(linewidth=2.2, foreground="white")]
@@ -53,31 +45,30 @@ def plane_step(
     _set_limits(ax, view)
 
 
-def step_curves(ax: Axes, curves: pd.DataFrame, step: int, answer: int, minimum: int, maximum: int) -> None:
+def step_curves(ax: Axes, steps: pd.DataFrame, step: int, answer: int, minimum: int, maximum: int) -> None:
     """Accuracy and mean confidence over the steps, the step that is shown, and where the variant answers.
 
     Args:
-        curves: of `stepper_data.curves`.
+        steps: of `episode_table.steps_of`.
         answer: the step of the variant's answer. Between `minimum` and `maximum` the stopping rule decides.
     """
     if minimum < maximum:
         ax.axvspan(minimum, maximum, color="#EFEFEF", zorder=0, label="rule decides")
     ax.axvline(step, color=GREY, linewidth=1, linestyle="--", zorder=1)
-    percent = 100 * curves[["accuracy", "mean_confidence"]]
+    percent = 100 * steps[["accuracy", "mean_confidence"]]
     for column, colour, marker in (("accuracy", BLUE, "o"), ("mean_confidence", VERMILLION, "s")):
-        name = column.replace("_", " ")
-        ax.plot(curves["step"], percent[column], color=colour, marker=marker, markersize=4.5, label=name)
-        ax.plot(step, percent[column][step], marker=marker, color=colour, markersize=8, markeredgecolor=BLACK)
+        look = {"color": colour, "marker": marker}
+        ax.plot(percent[column], markersize=4.5, label=column.replace("_", " "), **look)
+        ax.plot(step, percent[column][step], markersize=8, markeredgecolor=BLACK, **look)
     circle = {"markersize": 13, "markerfacecolor": "none", "markeredgecolor": BLACK, "markeredgewidth": 1.3}
     ax.plot(answer, percent["accuracy"][answer], marker="o", linestyle="", label="answer", **circle)
-    bottom = max(0, 10 * np.floor((percent.to_numpy().min() - 4) / 10))
-    last = int(curves["step"].max())
+    bottom, last = max(0, 10 * np.floor((percent.to_numpy().min() - 4) / 10)), len(steps) - 1
     ax.set(xlim=(-0.4, last + 0.4), ylim=(bottom, 100 + 0.06 * (100 - bottom)))
     ax.set_xlabel("Refinement step (below: labels changed)")
     ax.yaxis.set_major_formatter(PercentFormatter(100, decimals=0))
     ax.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     ticks = range(0, last + 1, 1 if last <= 12 else 2 if last <= 24 else 5)
-    ax.set_xticks(ticks, [f"{t}\n{'–' if t == 0 else curves['changed'][t]}" for t in ticks])
+    ax.set_xticks(ticks, [f"{t}\n{steps['changed'][t] if t else '–'}" for t in ticks])
     ax.tick_params(labelsize=8)
     narrow = {"handletextpad": 0.3, "columnspacing": 0.7, "handlelength": 1.4, "markerscale": 0.8}
     ax.legend(loc="lower left", bbox_to_anchor=(-0.13, 1.0), ncols=4, fontsize=7.5, borderaxespad=0.1, **narrow)

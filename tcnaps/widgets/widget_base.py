@@ -2,15 +2,19 @@
 
 import html
 import traceback
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import ipywidgets
+import pandas as pd
 import traitlets
-from ipywidgets import HTML, Button, Checkbox, Dropdown, HBox, IntRangeSlider, IntSlider, Layout
+from ipywidgets import HTML, Button, Checkbox, Dropdown, HBox, IntRangeSlider, IntSlider, Label, Layout
 
 from tcnaps.config import Study, UserError
+from tcnaps.evaluation.result_files import rows_folder
 
 KEPT = 8  # objects of one kind that outlive their cell
 
@@ -30,7 +34,7 @@ if (!window.tcnapsKeys) {
 }
 """
 _LOOK = """
-.tcnaps-widget .xwords {line-height:1.4;}
+.tcnaps-widget .widget-html-content {line-height:1.4;}
 .tcnaps-widget .xchip {display:inline-block;min-width:14px;padding:0 3px;border-radius:3px;text-align:center;
   font-weight:bold;font-size:11px;box-shadow:inset 0 0 0 1px rgba(128,128,128,.5);}
 .tcnaps-widget .xscroll {overflow:auto;line-height:1.25;color:var(--jp-ui-font-color1,#000);}
@@ -42,11 +46,6 @@ _LOOK = """
 
 
 # ---- controls
-
-
-def keys_and_look() -> HTML:
-    """An invisible child of a widget: the look of tables, and a script that keeps keys from the notebook around it."""
-    return HTML(f'<style onload="{" ".join(_KEYS.split())}">{_LOOK}</style>', layout=Layout(display="none"))
 
 
 def styled(control: ipywidgets.Widget, description: str, width: int | None):
@@ -62,27 +61,17 @@ def menu(description: str, width: int | None, options: Sequence, value: Any = No
     return styled(Dropdown(options=options, **({} if value is None else {"value": value})), description, width)
 
 
-def offer(control: Dropdown, options: Sequence) -> None:
-    """Offers other options in a menu. What was chosen stays chosen where it can, or else the first is."""
-    before = control.value
-    control.options = options
-    if before in [option[1] if isinstance(option, tuple) else option for option in options]:
-        control.value = before
-
-
 def button(description: str, width: int, icon: str = "") -> Button:
     """A button."""
     return Button(description=description, icon=icon, layout=Layout(width=f"{width}px"))
 
 
-def slider(description: str, width: int, low: int, high: int, value: int, live: bool = False) -> IntSlider:
-    """A slider of whole numbers; one that is not live reports a value when it is released."""
-    return styled(IntSlider(value, low, high, continuous_update=live), description, width)
-
-
-def range_slider(description: str, width: int, low: int, high: int, value: tuple[int, int]) -> IntRangeSlider:
-    """A slider with two handles."""
-    return styled(IntRangeSlider(value=value, min=low, max=high, continuous_update=False), description, width)
+def slider(
+    description: str, width: int, low: int, high: int, value: int | tuple[int, int], live: bool = False
+) -> IntSlider | IntRangeSlider:
+    """A slider of whole numbers, with two handles for a pair. One that is not live reports when it is released."""
+    kind = IntRangeSlider if isinstance(value, tuple) else IntSlider
+    return styled(kind(value=value, min=low, max=high, continuous_update=live), description, width)
 
 
 def refit(control: IntRangeSlider, low: int, high: int) -> None:
@@ -100,9 +89,8 @@ def refit(control: IntRangeSlider, low: int, high: int) -> None:
 
 def row(*children: ipywidgets.Widget) -> HBox:
     """Controls side by side, in further lines where the page is narrow."""
-    return HBox(
-        children, layout=Layout(flex_flow="row wrap", align_items="center", overflow="visible", grid_gap="0 4px")
-    )
+    layout = Layout(flex_flow="row wrap", align_items="center", overflow="visible", grid_gap="0 4px")
+    return HBox(children, layout=layout)
 
 
 def text(css_class: str) -> HTML:
@@ -110,51 +98,39 @@ def text(css_class: str) -> HTML:
     return HTML(layout=Layout(overflow="visible")).add_class(css_class)
 
 
-def words(content: str) -> str:
-    """A paragraph as HTML."""
-    return f'<div class="xwords">{html.escape(content)}</div>'
-
-
-def table(heads: Sequence[str], rows: Sequence[Sequence[str]], height: int, css_class: str = "") -> str:
-    """A table as HTML, of cells that are HTML themselves; it scrolls where it is higher than `height` pixels."""
-    head = "".join(f'<th scope="col">{cell}</th>' for cell in heads)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>" for cells in rows)
-    return (
-        f'<div class="xscroll" tabindex="0" style="max-height:{height}px"><table class="xtable {css_class}">'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+def table(cells: pd.DataFrame, height: int, css_class: str = "") -> str:
+    """A frame whose cells and columns are HTML, as a table that scrolls where it is higher than `height` pixels."""
+    with pd.option_context("display.max_colwidth", None):
+        body = cells.to_html(index=False, escape=False, border=0, justify="unset", classes=f"xtable {css_class}")
+    return f'<div class="xscroll" tabindex="0" style="max-height:{height}px">{body}</div>'
 
 
 class Choices(HBox):
     """Checkboxes under one label, of which several can be ticked. Each takes one click, or one press of a key.
 
+    Args:
+        texts: what stands beside the boxes, by name; default: the names.
+
     Attributes:
-        options: the names.
-        value: those that are ticked, in the order of the options.
+        value: the names that are ticked, in the order of the options.
+        boxes: the checkboxes by name.
     """
 
     value = traitlets.Tuple()
 
     def __init__(
-        self, label: str, options: Sequence[str], value: Sequence[str], texts: Mapping[str, str] | None = None
+        self, label: str, options: Collection[str], value: Collection[str], texts: Mapping[str, str] | None = None
     ):
-        super().__init__(layout=Layout(flex_flow="row wrap", width="100%", overflow="visible"))
-        self._texts, self._label = texts or {}, HTML(f"{label}:", layout=Layout(margin="0 8px 0 2px"))
-        self.offer(options, value)
-
-    def offer(self, options: Sequence[str], value: Collection[str] | None = None) -> None:
-        """Offers other names and ticks some: by default new ones, and those that were ticked before."""
-        if value is None:
-            value = [name for name in options if name in self.value or name not in self.options]
         look = {"width": "auto", "margin": "0 10px 0 0"}
-        self.options = tuple(options)
         self.boxes = {
-            name: Checkbox(name in value, description=self._texts.get(name, name), indent=False, layout=look)
+            name: Checkbox(name in value, description=(texts or {}).get(name, name), indent=False, layout=look)
             for name in options
         }
+        title = Label(f"{label}:", layout=Layout(margin="0 8px 0 2px"))
+        layout = Layout(flex_flow="row wrap", width="100%", overflow="visible")
+        super().__init__([title, *self.boxes.values()], layout=layout)
         for box in self.boxes.values():
             box.observe(self._read, "value")
-        self.children = [self._label, *self.boxes.values()]
         self._read()
 
     def _read(self, change=None) -> None:
@@ -164,30 +140,21 @@ class Choices(HBox):
 # ---- widgets
 
 
-class Notice(HTML):
-    """Says what went wrong and what to do; hidden while all is well. `error` is what is shown, or None."""
-
-    def __init__(self):
-        super().__init__()
-        self.add_class("tcnaps-notice").show(None)
-
-    def show(self, error: BaseException | None) -> None:
-        """Shows an error's kind and message; one that was not foreseen also with its traceback, to unfold."""
-        self.error, self.value, self.layout.display = error, "", "none" if error is None else ""
-        if error is None:
-            return
-        message, details = html.escape(str(error)).replace("\n", "<br>"), ""
-        if not isinstance(error, (ValueError, OSError, KeyboardInterrupt)):
-            details = (
-                "<br><b>What to do:</b> Run the notebook's cells again from the top. If it comes back, report it with "
-                '<details><summary>these details</summary><pre style="white-space:pre-wrap;line-height:1.2">'
-                f"{html.escape(''.join(traceback.format_exception(error)))}</pre></details>"
-            )
-        self.value = (
-            '<div role="alert" style="border-left:4px solid #D55E00;background:#FFF4EC;color:#000;padding:6px 10px;'
-            f'line-height:1.4;overflow-wrap:anywhere"><b>✕ {html.escape(type(error).__name__)}:</b> {message}{details}'
-            "</div>"
+def error_box(error: BaseException) -> str:
+    """As HTML: an error's kind and message; of one that was not foreseen also its traceback, to unfold."""
+    stopped, details = isinstance(error, KeyboardInterrupt), ""
+    message = "The work was stopped. Choose again to repeat it." if stopped else str(error)
+    if not isinstance(error, (ValueError, OSError, KeyboardInterrupt)):
+        details = (
+            "<br><b>What to do:</b> Run the notebook's cells again from the top. If it comes back, report it with "
+            '<details><summary>these details</summary><pre style="white-space:pre-wrap;line-height:1.2">'
+            f"{html.escape(''.join(traceback.format_exception(error)))}</pre></details>"
         )
+    return (
+        '<div role="alert" style="border-left:4px solid #D55E00;background:#FFF4EC;color:#000;padding:6px 10px;'
+        f'overflow-wrap:anywhere"><b>✕ {html.escape(type(error).__name__)}:</b> '
+        f"{html.escape(message).replace(chr(10), '<br>')}{details}</div>"
+    )
 
 
 class StudyWidget(ipywidgets.VBox):
@@ -198,33 +165,41 @@ class StudyWidget(ipywidgets.VBox):
 
     Attributes:
         controls: the controls by name.
-        notice: where errors are shown.
+        error: what went wrong at last, or None; `notice` shows it.
         busy: says what is under way.
     """
 
     kind: ClassVar[str]
     needs: ClassVar[str] = "rows"  # the folder of results without which there is nothing to show
+    tooltips: ClassVar[Mapping[str, str]] = {}  # of controls, by their names
 
     def __init__(self, study: Study):
         super().__init__()
         self.study, self.controls = study, {}
-        self.notice = Notice()
-        self.busy = text("tcnaps-busy")
+        self.notice, self.busy = text("tcnaps-notice"), text("tcnaps-busy")
+        self._tell(None)
         self.busy.layout.min_height = "24px"  # empty or not: nothing moves when work begins
         self._quiet = False
         self.add_class("tcnaps-widget").add_class(f"tcnaps-{self.kind}")
 
-    def add(self, controls: Mapping[str, ipywidgets.Widget], tooltips: Mapping[str, str]) -> None:
-        """Adds controls by name, with their tooltips."""
+    def add(self, **controls: ipywidgets.Widget) -> HBox:
+        """Adds controls by name; returns them side by side."""
         for name, control in controls.items():
             control.add_class(f"tcnaps-{name.replace('_', '-')}")
-            if name in tooltips:
-                control.tooltip = tooltips[name]
+            if name in self.tooltips:
+                control.tooltip = self.tooltips[name]
         self.controls |= controls
+        return row(*controls.values())
 
-    def values(self) -> dict[str, Any]:
-        """What the controls hold, by name."""
-        return {name: control.value for name, control in self.controls.items() if control.has_trait("value")}
+    def arrange(self, *children: ipywidgets.Widget) -> None:
+        """Puts the widget's parts below each other."""
+        look = HTML(f'<style onload="{" ".join(_KEYS.split())}">{_LOOK}</style>', layout=Layout(display="none"))
+        self.children = [*children, look]
+
+    @property
+    def choice(self) -> SimpleNamespace:
+        """What the controls hold, by their names."""
+        return SimpleNamespace(**{name: c.value for name, c in self.controls.items() if c.has_trait("value")})
 
     def on(self, names: Sequence[str], reaction: Callable[[], object]) -> None:
         """Calls the reaction, guarded, whenever the user changes or presses one of the controls."""
@@ -235,19 +210,20 @@ class StudyWidget(ipywidgets.VBox):
                     reaction()
 
         for control in (self.controls[name] for name in names):
-            if isinstance(control, Button):
-                control.on_click(callback)
-            else:
-                control.observe(callback, "selected_index" if isinstance(control, ipywidgets.Tab) else "value")
+            control.on_click(callback) if isinstance(control, Button) else control.observe(callback, "value")
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
         """Shows whatever goes wrong inside; an error in a callback would otherwise be lost in a log."""
-        self.notice.show(None)
+        self._tell(None)
         try:
             yield
         except (Exception, KeyboardInterrupt) as error:  # interrupting the kernel stops long work
-            self.notice.show(error)
+            self._tell(error)
+
+    def _tell(self, error: BaseException | None) -> None:
+        self.error, self.notice.value = error, "" if error is None else error_box(error)
+        self.notice.layout.display = "none" if error is None else ""
 
     @contextmanager
     def loading(self, what: str) -> Iterator[None]:
@@ -279,10 +255,21 @@ class StudyWidget(ipywidgets.VBox):
         finally:
             self._quiet = before
 
+    def put(self, **values: Any) -> None:
+        """Sets controls, which causes no reactions."""
+        with self.quietly():
+            for name, value in values.items():
+                self.controls[name].value = value
+
 
 # ---- what outlives a cell
 
 _KEPT: dict[str, dict[Hashable, Any]] = {}
+
+
+def stamp_of(files: Iterable[Path]) -> tuple[tuple[str, int], ...]:
+    """Which of these files exist, and when each was written."""
+    return tuple((str(file), file.stat().st_mtime_ns) for file in files if file.is_file())
 
 
 def kept(kind: str, study: Study, key: Hashable, make: Callable[[], Any]) -> Any:
@@ -294,8 +281,9 @@ def kept(kind: str, study: Study, key: Hashable, make: Callable[[], Any]) -> Any
     return own[key]
 
 
-def shown_again(kind: type[StudyWidget], study: Study, *arguments: Hashable, stamp: Hashable = None) -> StudyWidget:
-    """The widget of these arguments as its user left it, or a new one: also when the stamp has changed."""
+def shown_again(kind: type[StudyWidget], study: Study, *arguments: Hashable) -> StudyWidget:
+    """The widget of these arguments as its user left it, or a new one: also when the rows that it shows are new."""
+    stamp = stamp_of(sorted(rows_folder(study).rglob("*.parquet"))) if kind.needs == "rows" else ()
     widget = kept(kind.kind, study, (arguments, stamp), lambda: kind(study, *arguments))
     with widget.guarded():
         widget.load()

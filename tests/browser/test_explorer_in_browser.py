@@ -3,6 +3,7 @@
 import io
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 from playwright.sync_api import expect
@@ -24,7 +25,7 @@ def found(study):
 def status_of(rows, row, variant=BETTER, step=None):
     own = episode_table.rows_of_episode(rows, variant, row["dataset"], int(row["episode"]))
     stop = int(row["step"] if variant == BETTER else row["step_than"])
-    return episode_table.status(row, variant, own, stop if step is None else step, stop)
+    return explorer_data.status(row, variant, own, stop if step is None else step, stop)
 
 
 def choose(page, place):
@@ -77,9 +78,9 @@ def test_images_tables_and_pictures_are_there_and_right(lab, study, found):
         images.query_images[1].reshape(-1, 3).mean(0), abs=6
     )
     lab.screenshot(page.locator(".tcnaps-explorer").first, "explorer-images")
-    page.get_by_role("tab", name="Confusion", exact=True).click()
-    counts = episode_table.confusion(own, step)
-    matrix = page.locator(".tcnaps-confusion tbody tr")
+    page.locator(".tcnaps-page").get_by_role("button", name="Confusion", exact=True).click()
+    counts = pd.crosstab(at_step["label"], at_step["prediction"]).reindex(columns=range(row["way"]), fill_value=0)
+    matrix = page.locator(".tcnaps-sheet .xmatrix tbody tr")
     expect(matrix).to_have_count(len(counts))
     for label in counts.index:
         cells = matrix.nth(label).locator("td").all_inner_texts()[1:]

@@ -7,6 +7,7 @@ from playwright.sync_api import expect
 from servers import PATIENCE
 
 from tcnaps.widgets import stepper_data
+from tcnaps.widgets.episode_table import at_step
 from tcnaps.widgets.stepper_data import features_of
 
 NOTEBOOK = "12-stepper"
@@ -30,14 +31,15 @@ def shows(view, features, found, step, minimum, maximum):
     """Waits until the widget says what the library says: status, verdict, and the table of changes."""
     expect(view.locator(".tcnaps-status")).to_have_text(stepper_data.status(found, step), timeout=PATIENCE)
     expect(view.locator(".tcnaps-about")).to_contain_text(stepper_data.described(features))
-    expect(view.locator(".tcnaps-verdict")).to_contain_text(stepper_data.verdict(found, minimum, maximum).words)
-    frame = stepper_data.changes(features, found, step)
+    expect(view.locator(".tcnaps-verdict")).to_contain_text(stepper_data.verdict(found, minimum, maximum)[1])
+    frame = at_step(found.rows, step)
+    frame = frame[frame["changed"]].sort_values(["outcome", "query"])
     rows = view.locator(".tcnaps-changes tbody tr")
     expect(rows).to_have_count(len(frame))
     for row, text in zip(frame.itertuples(), rows.all_inner_texts(), strict=True):
         words = re.sub(r"\s+", " ", text).strip()
         assert words.startswith(str(row.query)) and row.outcome in words, words
-        assert f"{row.confidence_before:.2f}" in words and f"{row.confidence_after:.2f}" in words, words
+        assert f"{row.confidence_before:.2f}" in words and f"{row.confidence:.2f}" in words, words
     for name in ("plane-picture", "curves"):
         image = view.locator(f".tcnaps-{name}")
         assert image.evaluate("image => image.complete && image.naturalWidth > 0"), name
@@ -58,7 +60,7 @@ def test_stepping_through_an_episode(site, study, request):
     features = features_of(study, "Transductive", "variable", "digits", 1)
     found = trajectory_of(study, features)
     shows(view, features, found, 0, *limits)
-    assert f"accuracy {100 * found.accuracy[0]:.1f}%" in opened.answer(page)
+    assert f"accuracy {100 * found.steps['accuracy'][0]:.1f}%" in opened.answer(page)
     for step in range(1, 4):
         before = view.locator(".tcnaps-plane-picture").screenshot(), view.locator(".tcnaps-curves").screenshot()
         view.locator(".tcnaps-forward").click()
@@ -68,11 +70,11 @@ def test_stepping_through_an_episode(site, study, request):
     view.locator(".tcnaps-back").click()
     shows(view, features, found, 2, *limits)
     view.locator(".tcnaps-converge").click()
-    shows(view, features, found, stepper_data.convergence(found).step, *limits)
+    shows(view, features, found, stepper_data.convergence(found), *limits)
     view.locator(".tcnaps-first").click()
     shows(view, features, found, 0, *limits)
     view.locator(".tcnaps-answer").click()
-    shows(view, features, found, stepper_data.verdict(found, *limits).step, *limits)
+    shows(view, features, found, stepper_data.verdict(found, *limits)[0], *limits)
 
 
 def test_settings_and_episodes(lab, study):

@@ -5,11 +5,9 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tcnaps.evaluation.result_files import load_rows
-from tcnaps.widgets import view_data
+from tcnaps.widgets.figure_views import RecallView, RefinementView
 
 NOTEBOOK = "14-views"
-DATASETS = ("textures", "digits")
 
 
 def view_of(page, kind):
@@ -20,10 +18,15 @@ def view_of(page, kind):
     return view
 
 
-def recall_seen(study, datasets=DATASETS, shots=None, against=None):
-    recalls = [view_data.recalls_of(study, "variable", name) for name in ("Simple", "Transductive")]
-    shots = shots or (1, int(recalls[0]["shot"].max()))
-    return view_data.recall_seen(recalls, datasets, ("in", "out", "all"), shots, against)
+def seen_by(kind, study, datasets=None, **choices):
+    """What a view of the same choices shows here."""
+    view = kind(study)
+    view.load()
+    for name, box in view.controls["datasets"].boxes.items():
+        box.value = datasets is None or name in datasets
+    for name, value in choices.items():
+        view.controls[name].value = value
+    return view.seen
 
 
 def shows(view, seen):
@@ -50,17 +53,17 @@ def box(view, filter_name, name):
 def test_class_recall_in_jupyterlab(lab, study):
     page = lab.open(NOTEBOOK, height=1000)
     view = view_of(page, "class-recall")
-    shows(view, recall_seen(study))
+    shows(view, seen_by(RecallView, study))
     lab.screenshot(page, "views-class-recall")
 
     before = view.locator(".tcnaps-picture").screenshot()
     box(view, "datasets", "digits (out)").uncheck()
-    shows(view, recall_seen(study, datasets=("textures",)))
+    shows(view, seen_by(RecallView, study, datasets=["textures"]))
     assert view.locator(".tcnaps-picture").screenshot() != before
     box(view, "datasets", "digits (out)").check()
 
     choose(view, "value", "gain over Simple")
-    seen = recall_seen(study, against="Simple")
+    seen = seen_by(RecallView, study, value="Simple")
     shows(view, seen)
 
     point = seen.points.iloc[0]
@@ -73,35 +76,35 @@ def test_class_recall_in_jupyterlab(lab, study):
     slider = view.locator(".tcnaps-shots .noUi-handle-upper")
     slider.focus()
     page.keyboard.press("ArrowLeft")
-    last = view_data.recalls_of(study, "variable", "Simple")["shot"].max()
-    shows(view, recall_seen(study, shots=(1, int(last) - 1)))
+    view.locator(".tcnaps-status").filter(has_text=re.compile(r"shots 1 to \d")).wait_for()
+    highest = int(seen.frame["shot_high"].max())
+    shows(view, seen_by(RecallView, study, shots=(1, highest - 1)))
 
 
 @pytest.mark.parametrize("site", ["lab", "notebook7"])
 def test_hovering_shows_n_mean_and_interval(site, study, request):
     opened = request.getfixturevalue(site)
     page = opened.open(NOTEBOOK, height=1000)
-    shows(view_of(page, "class-recall"), recall_seen(study))
+    shows(view_of(page, "class-recall"), seen_by(RecallView, study))
     view = view_of(page, "number-of-queries")
     spot = view.locator(".tcnaps-spot").first
     expect(spot.locator("span")).to_be_hidden()
     spot.hover(force=True)
     shown = view.locator(".tcnaps-spot:hover span")
     expect(shown).to_be_visible()
-    assert re.search(r"queries per class: accuracy [\d.]+ ± [\d.]+%, n = 4 episodes of 2 datasets", shown.inner_text())
+    assert re.search(r"queries per class: accuracy [\d.]+±[\d.]+%, n = 4 episodes of 2 datasets", shown.inner_text())
     opened.screenshot(page, f"views-hover-{site}")
 
 
 def test_keys_alone_choose_and_save(lab, study):
     page = lab.open(NOTEBOOK, height=1000)
     view = view_of(page, "refinement-steps")
-    training = load_rows(study, "variable", ["support_and_query"])
-    seen = view_data.refinement_seen(training, "support_and_query", study.refinement.recorded_steps, DATASETS, "all")
+    seen = seen_by(RefinementView, study)
     shows(view, seen)
     lab.screenshot(page, "views-refinement")
     readout = view.locator(".tcnaps-readout")
     expect(readout).to_contain_text("minimum 2, maximum 4: accuracy")
-    view.locator(".tcnaps-maximum .noUi-handle").focus()
+    view.locator(".tcnaps-rule .noUi-handle-upper").focus()
     page.keyboard.press("ArrowRight")
     expect(readout).to_contain_text(seen.points.set_index("name").loc["minimum 2, maximum 5", "text"])
     page.keyboard.press("Tab")
@@ -121,9 +124,9 @@ def test_keys_alone_choose_and_save(lab, study):
 def test_voila_shows_no_code_and_writes_no_file(voila, study):
     page = voila.open(NOTEBOOK, height=1000)
     view = view_of(page, "class-recall")
-    shows(view, recall_seen(study))
+    shows(view, seen_by(RecallView, study))
     box(view, "datasets", "digits (out)").uncheck()
-    shows(view, recall_seen(study, datasets=("textures",)))
+    shows(view, seen_by(RecallView, study, datasets=["textures"]))
     assert page.locator(".jp-CodeCell .jp-InputArea-editor").count() == 0
     assert "load_study" not in page.content()
     voila.screenshot(page, "views-voila")

@@ -16,7 +16,6 @@ from tcnaps.evaluation.statistics import (
     accuracy_summary,
     domain_averages,
     episode_accuracies,
-    paired_difference,
     paired_episodes,
     refinement_grid,
 )
@@ -43,7 +42,7 @@ def episodes(predictions):
 
 
 @pytest.fixture
-def panels(tmp_path):
+def panels():
     """Axes in the shared style; at the end every text of the figure must lie inside it."""
     with style.style():
         yield lambda columns=1, height=2.4, **options: plt.subplots(
@@ -62,8 +61,12 @@ def dots(ax):
     return {c.get_label(): c.lines[0].get_xydata() for c in ax.containers}
 
 
-def pairs(episodes, better="Transductive", than="Simple"):
-    return paired_episodes(*(episodes[episodes["variant"] == name] for name in (better, than)))
+def texts(labels):
+    return [label.get_text() for label in labels]
+
+
+def pairs(episodes, better="Transductive", than="Simple", value="accuracy", extra=()):
+    return paired_episodes(*(episodes[episodes["variant"] == name] for name in (better, than)), value, extra)
 
 
 # Dots in rows.
@@ -90,17 +93,14 @@ def test_paired_gain_writes_its_values_and_one_wide_bar_flattens_none(panels, ep
     differences.loc[1, "interval"] = 0.9
     ax = panels(height=2.8)
     forests.paired_gain(ax, differences, averages)
-    written = [text.get_text() for text in ax.texts]
+    written = texts(ax.texts)
     for row in [*differences.itertuples(), *averages.itertuples()]:
         assert f"{100 * row.difference:+.1f} ± {100 * row.interval:.1f}".replace("-", "−") in written
-    assert len(written) == len(differences) + 3 and ax.get_xlabel() == "Paired difference in accuracy (points)"
+    assert len(written) == len(differences) + 3
     usual = np.median([*differences["interval"], *averages["interval"]])
     assert np.diff(ax.get_xlim()).item() < 100 * (8 * usual + np.ptp(differences["difference"]))
-    single = paired_difference(
-        *(episodes[(episodes["variant"] == v) & (episodes["dataset"] == "digits")] for v in ("COT", "Simple"))
-    )
     ax = panels()
-    forests.paired_gain(ax, single, domain_averages(own[own["dataset"] == "digits"], ["evaluation"], "difference"))
+    forests.paired_gain(ax, *(frame[frame["domain"] == "out"] for frame in (differences, averages)))
     assert len(ax.texts) == 1  # the mean of one dataset is itself
 
 
@@ -117,20 +117,18 @@ def test_ablations_stand_beside_the_papers_differences(panels, episodes):
         np.testing.assert_allclose(dots(ax)[label][:, 0], 100 * own[names])
         theirs = printed[(printed["domain"] == domain) & (printed["variant"] != "Simple")]
         np.testing.assert_allclose(paper.get_xdata(), 100 * theirs["difference"])
-    assert [label.get_text() for label in ax.get_yticklabels()] == names
+    assert texts(ax.get_yticklabels()) == names
 
 
 def test_claims_show_each_training_and_the_paper(panels, rows):
-    both = pd.concat([rows.assign(replicate=0), rows.assign(replicate=1)])
-    table = claims_table(both)
+    table = claims_table(pd.concat([rows.assign(replicate=0), rows.assign(replicate=1)]))
     ax = panels(2, height=5)[0]
     forests.claims(ax, table)
     evaluated = table[table["verdict"] != "not evaluated"]
     drawn = [c.lines[0].get_xdata()[0] for c in ax.containers if len(c.lines[0].get_xdata())]
     np.testing.assert_allclose(drawn, 100 * evaluated["difference"])
     ticks = [line for line in ax.lines if line.get_marker() == "|" and len(line.get_xdata())]
-    assert [len(tick.get_xdata()) for tick in ticks] == [2] * len(evaluated)
-    assert len(ax.get_yticklabels()) == len(evaluated)
+    assert [len(tick.get_xdata()) for tick in ticks] == [2] * len(evaluated) == [2] * len(ax.get_yticklabels())
 
 
 def test_cost_of_differences_has_one_row_per_switch_and_one_marker_per_variant(panels):
@@ -146,8 +144,7 @@ def test_cost_of_differences_has_one_row_per_switch_and_one_marker_per_variant(p
     ]
     axes = panels(2, sharey=True)
     forests.cost_of_differences(axes, pd.DataFrame(cells, columns=columns).astype({"row": "Int64"}))
-    labels = [label.get_text() for label in axes[0].get_yticklabels()]
-    assert labels == ["1  task covariance: n − 1", "–  arithmetic: plain"]
+    assert texts(axes[0].get_yticklabels()) == ["1  task covariance: n − 1", "–  arithmetic: plain"]
     for ax, title in zip(axes, ("variable", "5-way-1-shot"), strict=True):
         drawn = np.concatenate([container[0].get_xdata() for container in ax.containers])
         assert ax.get_title() == title and np.allclose(np.sort(drawn), [-1, 0.3, 2])
@@ -164,9 +161,8 @@ def test_class_recall_draws_a_line_per_variant_with_bands_inside_percent(panels,
     own = table[(table["domain"] == "out") & (table["variant"] == line.get_label())].sort_values("shot")
     np.testing.assert_allclose(line.get_xydata(), own[["shot", "recall"]] * [1, 100])
     assert axes[0].get_ylabel() == "Class recall (%)" and axes[0].get_xscale() == "log"
-    heights = np.concatenate(
-        [path.vertices[:, 1] for ax in axes for band in ax.collections for path in band.get_paths()]
-    )
+    paths = [path for ax in axes for band in ax.collections for path in band.get_paths()]
+    heights = np.concatenate([path.vertices[:, 1] for path in paths])
     assert (table["recall"] + table["interval"]).max() > 1 and 0 <= heights.min() and heights.max() <= 100
 
 
@@ -175,21 +171,19 @@ def test_a_study_of_one_domain_and_one_shot_has_one_panel_with_an_interval(panel
     table = recall_by_shot(class_recall(own))
     axes = [panels()]
     results.class_recall(axes, table)
-    assert axes[0].get_title() == "In-domain" and axes[0].get_xlabel()
     low, high = axes[0].containers[0].lines[2][0].get_segments()[0][:, 1]
     shown = table[table["domain"] == "in"].iloc[0]
     np.testing.assert_allclose([low, high], 100 * (shown["recall"] + shown["interval"] * np.array([-1, 1])))
+    assert axes[0].get_title() == "In-domain" and axes[0].get_xlabel()
 
 
 def test_class_recall_of_some_domains_and_as_a_gain(panels, predictions):
-    recalls = class_recall(predictions)
-    sides = (recalls[recalls["variant"] == name] for name in ("Transductive", "Simple"))
-    gains = recall_by_shot(paired_episodes(*sides, "recall", ["label"]), value="difference")
-    gains["interval"] = 0.05
+    own = pairs(class_recall(predictions), value="recall", extra=["label"])
+    gains = recall_by_shot(own, value="difference").assign(interval=0.05)
     gains.loc[gains.index[-1], "interval"] = 5.0
     axes = panels(2, sharey=True)
     results.class_recall(axes, gains[gains["domain"] != "out"], ["out", "all"], "difference")
-    assert [text.get_text() for text in axes[0].texts] == ["no classes"] and not axes[1].texts
+    assert texts(axes[0].texts) == ["no classes"] and not axes[1].texts
     own = gains[gains["domain"] == "all"].sort_values("shot")
     np.testing.assert_allclose(axes[1].lines[0].get_xydata(), own[["shot", "difference"]] * [1, 100])
     assert axes[0].get_ylabel() == "Gain in recall (points)" and np.ptp(axes[0].get_ylim()) < 202
@@ -201,17 +195,15 @@ def test_heatmap_writes_every_cell_and_fades_what_is_within_its_interval(panels,
     grid.loc[3:, "beyond_interval"] = 0.9
     ax = panels(2, height=2.8)[0]
     results.refinement_heatmap(ax, grid, value)
-    written = sorted(text.get_text() for text in ax.texts if text.get_text())
+    written = sorted(text for text in texts(ax.texts) if text)
     assert written == sorted(f"{100 * v:{form}}".replace("-", "−") for v in grid[value])
     [outline] = ax.patches
     assert outline.get_xy() == (4, 2)  # column 4 = maximum, row 2 = minimum
-    assert ax.get_legend().get_texts()[0].get_text() == "minimum 2,\nmaximum 4"
+    assert texts(ax.get_legend().get_texts()) == ["minimum 2,\nmaximum 4"]
     mesh = ax.collections[0]
     low, high = mesh.get_clim()
-    assert (
-        low == -high
-        and (np.asarray(mesh.get_alpha()) == 1).sum() == (grid["beyond"].abs() > grid["beyond_interval"]).sum()
-    )
+    sure = grid["beyond"].abs() > grid["beyond_interval"]
+    assert low == -high and (np.asarray(mesh.get_alpha()) == 1).sum() == sure.sum()
     ax = panels()
     results.refinement_heatmap(ax, refinement_grid(rows, "support_and_query", [0, 1], [1, 2]))
     assert not ax.patches and ax.get_legend() is None  # without the paper's cell
@@ -230,20 +222,15 @@ def test_accuracy_by_step(panels, rows):
 
 
 def test_number_of_queries_side_by_side_and_within_percent(panels):
-    shots, counts = (1, 5), (10, 20, 50)
-    cells = [
-        (v, f"5-way {s}-shot", n, 0.5 + n / 1000, 0.7)
-        for v in ("Simple", "Transductive")
-        for s in shots
-        for n in counts
-    ]
-    frame = pd.DataFrame(cells, columns=["variant", "evaluation", "queries_per_class", "accuracy", "interval"])
+    columns = ["variant", "evaluation", "queries_per_class", "accuracy", "interval"]
+    names, settings, counts = ("Simple", "Transductive"), ("5-way 1-shot", "5-way 5-shot"), (10, 20, 50)
+    cells = [(name, setting, n, 0.5 + n / 1000, 0.7) for name in names for setting in settings for n in counts]
     axes = panels(2)
-    results.number_of_queries(axes, frame)
-    assert [ax.get_title() for ax in axes] == ["5-way 1-shot", "5-way 5-shot"] and axes[0].get_ylim() == (-1, 101)
-    simple, transductive = dots(axes[1])["Simple"], dots(axes[1])["Transductive"]
+    results.number_of_queries(axes, pd.DataFrame(cells, columns=columns))
+    assert [ax.get_title() for ax in axes] == list(settings) and axes[0].get_ylim() == (-1, 101)
+    simple, transductive = (dots(axes[1])[name] for name in names)
     np.testing.assert_allclose(simple[:, 1], [51, 52, 55])
-    np.testing.assert_allclose((simple + transductive)[:, 0] / 2, [10, 20, 50])  # a hair apart
+    np.testing.assert_allclose((simple + transductive)[:, 0] / 2, counts)  # a hair apart
     np.testing.assert_allclose((transductive - simple)[:, 0], 0.48)
 
 
@@ -262,13 +249,6 @@ def test_frequencies_stack_to_the_counts(panels, rows):
     results.frequencies(axes[1], shot_frequencies(rows), "shot")
     assert sum(bar.get_height() for bar in axes[0].patches) == 6 * len(DATASETS)
     assert [ax.get_ylabel() for ax in axes] == ["Episodes", "Classes"]
-
-
-def test_a_ring_marks_a_point_and_its_interval(panels):
-    ax = panels()
-    results.ring(ax, 2.0, 50.0, 4.0)
-    results.ring(ax, 3.0, 60.0)
-    assert [line.get_xydata().tolist() for line in ax.lines] == [[[2, 46], [2, 54]], [[2, 50]], [[3, 60]]]
 
 
 def test_training_curves(panels):

@@ -1,67 +1,55 @@
-"""Errors that show, work in the background, what follows from controls, state that is kept, pictures."""
+"""Errors that show, work that is announced, what follows from controls, state that is kept."""
 
 import subprocess
 import sys
-from io import BytesIO
 
-import matplotlib
-import matplotlib.pyplot as plt
 import pytest
-from PIL import Image
 from small_study import small_study
 
 from tcnaps import widgets
-from tcnaps.figures.style import style
-from tcnaps.widgets import pictures, widget_base
-
-
-def test_a_notice_shows_kind_and_message_escaped_and_a_remedy_for_unforeseen_errors():
-    notice, error = widget_base.Notice(), ValueError("no <dataset> 'x'\nnext line")
-    notice.show(error)
-    assert notice.error is error and notice.layout.display == ""
-    assert "ValueError" in notice.value and "no &lt;dataset&gt; &#x27;x&#x27;<br>next line" in notice.value
-    assert "What to do" not in notice.value
-    notice.show(ZeroDivisionError("division by zero"))
-    assert "What to do" in notice.value
-    notice.show(None)
-    assert notice.value == "" and notice.error is None and notice.layout.display == "none"
+from tcnaps.widgets import widget_base
 
 
 class Small(widget_base.StudyWidget):
-    """Two menus, of which the second follows the first."""
+    """Two menus, of which the first sets the second."""
 
     kind = "small"
+    tooltips = {"first": "the first"}
 
     def __init__(self):
         super().__init__(small_study())
         self.heard = []
-        self.add(
-            {"first": widget_base.menu("First", 90, ["a", "b"]), "second": widget_base.menu("Second", 90, ["x", "y"])},
-            {},
-        )
+        first, second = widget_base.menu("First", 90, ["a", "b"]), widget_base.menu("Second", 90, ["x", "y", "z"])
+        self.arrange(self.add(first=first, second=second))
         self.on(["first"], self._follow)
         self.on(["second"], lambda: self.heard.append("second"))
 
     def _follow(self):
-        with self.quietly():
-            widget_base.offer(self.controls["second"], ["y", "z"])
-        1 / (self.controls["first"].value != "a")
+        self.put(second="y")
+        1 / (self.choice.first != "a")
 
 
 def test_controls_follow_one_another_without_calling_back_and_errors_show_until_the_next_action():
     widget = Small()
     first, second = widget.controls.values()
+    assert first.tooltip == "the first" and widget.notice.layout.display == "none"
     first.value = "b"
-    assert second.value == "y" and second.options == ("y", "z") and widget.heard == []
+    assert second.value == "y" and widget.heard == []
     first.value = "a"
-    assert isinstance(widget.notice.error, ZeroDivisionError) and "in _follow" in widget.notice.value
+    assert isinstance(widget.error, ZeroDivisionError) and "in _follow" in widget.notice.value
+    assert "What to do" in widget.notice.value and widget.notice.layout.display == ""
     second.value = "z"
-    assert widget.notice.error is None and widget.heard == ["second"]
-    assert widget.values() == {"first": "a", "second": "z"}
+    assert widget.error is None and widget.heard == ["second"] and widget.notice.value == ""
 
 
-@pytest.mark.parametrize("error", [ValueError("the file is gone; fetch it"), KeyboardInterrupt()])
-def test_loading_says_so_and_shows_nothing_after_a_failure_or_an_interruption(error, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (ValueError("no <file> 'x'\nfetch it"), "ValueError:</b> no &lt;file&gt; &#x27;x&#x27;<br>fetch it</div>"),
+        (KeyboardInterrupt(), "Choose again to repeat it.</div>"),
+    ],
+)
+def test_loading_says_so_and_shows_nothing_after_a_failure_or_an_interruption(error, shown, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results/small/rows/support").mkdir(parents=True)
     widget, hidden = Small(), []
@@ -71,7 +59,12 @@ def test_loading_says_so_and_shows_nothing_after_a_failure_or_an_interruption(er
     assert widget.busy.value == "" and not hidden
     with widget.guarded(), widget.loading("Reading"):
         raise error
-    assert widget.notice.error is error and widget.busy.value == "" and hidden
+    assert widget.error is error and widget.notice.value.endswith(shown)
+    assert widget.busy.value == "" and hidden
+    monkeypatch.chdir(tmp_path.parent)  # where there are no results at all
+    with widget.guarded(), widget.loading("Reading"):
+        raise AssertionError("nothing is read")
+    assert "Study 'small' has no rows yet. Run `make figures`" in str(widget.error)
 
 
 def test_state_is_kept_by_kind_and_key(monkeypatch):
@@ -99,33 +92,16 @@ def test_choices():
     assert choices.value == ("a", "c") and [box.description for box in boxes.values()] == ["a (in)", "b", "c"]
     boxes["b"].value, boxes["a"].value = True, False
     assert choices.value == ("b", "c") and seen == [("a", "b", "c"), ("b", "c")]
-    choices.offer(("b", "c", "d"))
-    assert choices.value == ("b", "c", "d")
-    choices.boxes["c"].value = False
-    choices.offer(("c", "d"))
-    assert choices.value == ("d",) and not choices.boxes["c"].value
-    choices.offer(("x",), ())
-    assert choices.value == () and list(choices.boxes) == ["x"]
 
 
 def test_a_range_keeps_its_handles_at_the_ends_or_inside():
-    slider = widget_base.range_slider("Way", 100, 2, 6, (2, 4))
+    slider = widget_base.slider("Way", 100, 2, 6, (2, 4))
     widget_base.refit(slider, 3, 9)
     assert (slider.min, slider.max, slider.value) == (3, 9, (3, 4))
     widget_base.refit(slider, 5, 5)
     assert slider.disabled and slider.value == (5, 5)
     widget_base.refit(slider, 2, 6)
     assert not slider.disabled and slider.value == (2, 6)
-
-
-def test_pictures_have_twice_the_pixels_of_their_place_and_leave_nothing_behind():
-    look, place = matplotlib.rcParams["font.size"], pictures.Picture("tcnaps-plane")
-    with style():
-        figure, ax = pictures.new_figure(300, 150, (0, 0, 1, 1))
-        ax.plot([0, 1])
-    place.put(figure)
-    assert Image.open(BytesIO(place.value)).size == (600, 300) and place.layout.width == "300px"
-    assert plt.get_fignums() == [] and matplotlib.rcParams["font.size"] == look
 
 
 def test_the_widgets_stay_functions_and_importing_them_loads_no_torch():

@@ -1,0 +1,30 @@
+"""Driving a widget as a user would, without a browser."""
+
+import html
+import re
+
+
+def set_to(widget, **values):
+    """Changes controls, one after the other."""
+    for name, value in values.items():
+        widget.controls[name].value = value
+
+
+def click(widget, *names):
+    """Presses buttons."""
+    for name in names:
+        widget.controls[name].click()
+
+
+def tick(widget, **names):
+    """Presses boxes: those named of each control."""
+    for control, pressed in names.items():
+        for name in pressed:
+            box = widget.controls[control].boxes[name]
+            box.value = not box.value
+
+
+def words(place):
+    """The text that a place on the page shows."""
+    plain = html.unescape(re.sub(r"<[^>]*>", " ", place.value)).replace("\N{NO-BREAK SPACE}", " ")
+    return re.sub(r"\s+", " ", plain).strip()
