@@ -149,8 +149,8 @@ class RefinementView(View):
             super().change(name)
 
     def first_point(self):
-        low, high = self.choice.rule
-        return f"minimum {min(low, LARGEST_MINIMUM)}, maximum {min(high, self.study.refinement.recorded_steps)}"
+        high = min(self.choice.rule[1], self.study.refinement.recorded_steps)
+        return f"minimum {min(self.choice.rule[0], high, LARGEST_MINIMUM)}, maximum {high}"
 
     def mark(self):
         if self.seen is not None and self.point is not None and self.point["cell"]:

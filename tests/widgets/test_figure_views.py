@@ -196,10 +196,16 @@ def test_the_slider_chooses_a_cell_without_a_new_picture(study):
     assert view.image.value != picture and view.choice.points == "exactly 2 steps"
 
 
-def test_a_rule_whose_minimum_exceeds_its_maximum_opens_on_what_it_means(study):
-    rule = {"recorded_steps": 4, "minimum_steps": 4, "maximum_steps": 2}
+@pytest.mark.parametrize(
+    ("recorded", "minimum", "maximum", "opens"), [(4, 4, 2, "minimum 2, maximum 2"), (1, 1, 1, "minimum 1, maximum 1")]
+)
+def test_rules_at_the_edge_open_on_what_they_mean(study, recorded, minimum, maximum, opens):
+    rule = {"recorded_steps": recorded, "minimum_steps": minimum, "maximum_steps": maximum}
     view = refinement_view(made_study(refinement=rule))
-    assert view.error is None and view.choice.points == "minimum 2, maximum 2"
+    assert view.error is None and view.choice.points == opens
+    set_to(view, rule=(1, 1))
+    set_to(view, rule=(2, 2))
+    assert view.error is None and view.choice.points == opens
 
 
 def test_domain_and_variant_choose_the_rows(study):
