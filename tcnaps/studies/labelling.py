@@ -45,13 +45,13 @@ def label_folder(options: argparse.Namespace) -> str:
     """
     if not 0 <= options.abstain <= 1:
         raise UserError(f"--abstain {options.abstain:g}: a probability is between 0 and 1.")
-    folder, images, truth = options.folder, find_images(options.folder), read_truth(options.folder / "truth.csv")
+    folder, images, truth = options.folder, _find_images(options.folder), _read_truth(options.folder / "truth.csv")
     features, unreadable = _features(images, options)
     read = ~images.index.isin(unreadable)
     for label, own in images.groupby(images["label"].fillna("unlabelled/"), sort=False):
         if not read[own.index].any():
             raise UserError(f"No image of {label} can be read: add some, or delete the folder.")
-    found, examples = classify(images[read], features[read], options.abstain), images[read & images["label"].notna()]
+    found, examples = _classify(images[read], features[read], options.abstain), images[read & images["label"].notna()]
     write_text(folder / "labels.csv", found.round({"probability": 4}).to_csv(index=False))
     write_text(folder / "contact-sheet.html", contact_sheet(folder, examples, found))
     lines = [f"Labelled {len(found)} images, from {len(examples)} examples of {examples['label'].nunique()} classes."]
@@ -63,27 +63,23 @@ def label_folder(options: argparse.Namespace) -> str:
     if doubtful := (found["label"] == "").sum():
         lines.append(f"{doubtful} have no label: their probability is below {options.abstain:g}.")
     if truth is not None:
-        lines.append(accuracy(found, truth))
+        lines.append(_accuracy(found, truth))
     lines.append(f"See {folder / 'labels.csv'} and {folder / 'contact-sheet.html'}.")
     if options.sort_into is not None:
-        lines.append(f"Moved {sort_into(folder, found, options.sort_into)} images into {options.sort_into}.")
+        lines.append(f"Moved {_sort_into(folder, found, options.sort_into)} images into {options.sort_into}.")
     return "\n".join(lines)
 
 
 def _features(images: pd.DataFrame, options: argparse.Namespace) -> tuple[np.ndarray, dict[int, str]]:
     """Features of all images, and the numbers of those that can't be read, with the reasons."""
     if options.features is not None:
-        return given_features(options.features, images["file"]), {}
+        return _given_features(options.features, images["file"]), {}
     files, codes = [options.folder / file for file in images["file"]], pd.factorize(images["label"])[0]
     return embed(files, codes, open_network(options.backbone, options.device), options.device, options.workers)
 
 
-def find_images(folder: Path) -> pd.DataFrame:
-    """`file`, relative to the folder, and `label` of every image; the label is None for those without.
-
-    Raises:
-        UserError: there is no such folder, it has no folder of unlabelled images or of a class, or one has no images.
-    """
+def _find_images(folder: Path) -> pd.DataFrame:
+    """`file`, relative to the folder, and `label` of every image; the label is None for those without."""
     if not folder.is_dir():
         raise UserError(f"There is no folder {folder}.")
     rows = []
@@ -100,12 +96,8 @@ def find_images(folder: Path) -> pd.DataFrame:
     return images
 
 
-def given_features(file: Path, names: pd.Series) -> np.ndarray:
-    """Features of the named images from an .npz with `files`, relative to the folder, and `features`, a row for each.
-
-    Raises:
-        UserError: the file is no such .npz, or lacks an image's features, or they are not finite.
-    """
+def _given_features(file: Path, names: pd.Series) -> np.ndarray:
+    """The named images' rows of `features` in an .npz, whose `files` are relative to the folder."""
     try:
         with np.load(file) as arrays:
             features = pd.DataFrame(arrays["features"].astype(np.float32), arrays["files"].astype(str))
@@ -117,12 +109,8 @@ def given_features(file: Path, names: pd.Series) -> np.ndarray:
     return found
 
 
-def classify(images: pd.DataFrame, features: np.ndarray, abstain: float | int = 0) -> pd.DataFrame:
-    """`file`, `label`, `probability` and `runner_up` of the images without a label.
-
-    Args:
-        abstain: probability below which the label is left empty.
-    """
+def _classify(images: pd.DataFrame, features: np.ndarray, abstain: float | int = 0) -> pd.DataFrame:
+    """The table of the images without a label; that stays empty where the probability is below `abstain`."""
     estimator = TransductiveMahalanobisClassifier().fit(features, images["label"].to_list())
     own = images["label"].isna().to_numpy()
     probabilities, classes = estimator.label_distributions_[own], estimator.classes_
@@ -133,12 +121,8 @@ def classify(images: pd.DataFrame, features: np.ndarray, abstain: float | int = 
     return found.assign(label=found["label"].where(found["probability"] >= abstain, ""))
 
 
-def read_truth(file: Path) -> dict[str, str] | None:
-    """The true label of each file, where there is such a table.
-
-    Raises:
-        UserError: the table can't be read, or lacks a column.
-    """
+def _read_truth(file: Path) -> dict[str, str] | None:
+    """The true label of each file, where there is such a table."""
     if not file.is_file():
         return None
     try:
@@ -148,7 +132,7 @@ def read_truth(file: Path) -> dict[str, str] | None:
         raise UserError(f"{file} must be a table with the columns file and label: {error}") from error
 
 
-def accuracy(found: pd.DataFrame, truth: dict[str, str]) -> str:
+def _accuracy(found: pd.DataFrame, truth: dict[str, str]) -> str:
     """How many labels are true, as a sentence with a 95% interval (Wilson's)."""
     names = found["file"].map(lambda name: truth.get(name, truth.get(name.partition("/")[2])))
     known = names.notna() & (found["label"] != "")
@@ -160,12 +144,8 @@ def accuracy(found: pd.DataFrame, truth: dict[str, str]) -> str:
     return f"Accuracy {100 * result.statistic:.1f}% ({interval}) on the {known.sum()} labelled images in truth.csv."
 
 
-def sort_into(folder: Path, found: pd.DataFrame, target: Path) -> int:
-    """Moves the labelled images into target/<label>/ and returns how many they are; abstentions stay.
-
-    Raises:
-        UserError: a file is in the way; then nothing was moved.
-    """
+def _sort_into(folder: Path, found: pd.DataFrame, target: Path) -> int:
+    """Moves the labelled images into target/<label>/ and returns how many they are; abstentions stay."""
     pairs = found.loc[found["label"] != "", ["file", "label"]].itertuples(index=False)
     moves = [(folder / file, target / label / file.partition("/")[2]) for file, label in pairs]
     if there := [str(new) for new, count in Counter(new for _, new in moves).items() if count > 1 or new.exists()]:
