@@ -44,7 +44,7 @@ def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, pro
         NotebookFailed: a cell raised an exception, or the kernel died.
     """
     notebook, output = Path(notebook), Path(output).resolve()
-    defaults = notebook_parameters(notebook)
+    defaults = _parameters(notebook)
     for name in parameters.keys() - defaults.keys():
         raise BatchError(f"{notebook} has no parameter '{name}'{nearest(name, defaults)}")
     if output == notebook.resolve():
@@ -78,13 +78,8 @@ def _execute(notebook: Path, output: Path, parameters: dict, progress: bool, att
         raise NotebookFailed(f"{what}\nThe notebook as far as it was executed: {output}") from error
 
 
-def notebook_parameters(notebook: str | Path) -> dict[str, object]:
-    """Names and default values of a notebook's parameters; None where the default is not a literal.
-
-    Raises:
-        BatchError: not exactly one cell is tagged `parameters`.
-        UserError: there is no such notebook.
-    """
+def _parameters(notebook: Path) -> dict[str, object]:
+    """Names and default values of a notebook's parameters; None where the default is not a literal."""
     tagged = [source for source, tags in code_cells(notebook) if "parameters" in tags]
     if len(tagged) != 1:
         raise BatchError(
@@ -163,11 +158,12 @@ def main(arguments: list[str] | None = None) -> int:
         if options.command == "study":
             asked = options.study, options.cores, options.dry_run, options.snakemake, options.device, options.workers
             return run_study(*asked)
-        defaults = notebook_parameters(options.notebook)
+        notebook, output = Path(options.notebook), Path(options.output)
+        defaults = _parameters(notebook)
         values = {name: _value(name, text, defaults.get(name)) for name, text in options.parameters}
         if options.quiet:
-            print(f"Started {Path(options.output).stem}", file=sys.stderr)
-        run_notebook(options.notebook, options.output, values, not options.quiet and sys.stderr.isatty())
+            print(f"Started {output.stem}", file=sys.stderr)
+        run_notebook(notebook, output, values, not options.quiet and sys.stderr.isatty())
         return 0
     except (UserError, NotebookFailed) as error:
         print(error, file=sys.stderr)
