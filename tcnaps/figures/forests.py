@@ -57,7 +57,7 @@ def paired_gain(ax: Axes, differences: pd.DataFrame, averages: pd.DataFrame) -> 
     ax.set_xlabel("Paired difference in accuracy (points)")
 
 
-def ablations(ax: Axes, gains: pd.DataFrame, published: pd.DataFrame) -> None:
+def ablations(ax: Axes, gains: pd.DataFrame, published: pd.DataFrame | None = None) -> None:
     """Each variant's gain over another: one row per variant, one dot per domain of `domains_shown`.
 
     Args:
@@ -65,17 +65,17 @@ def ablations(ax: Axes, gains: pd.DataFrame, published: pd.DataFrame) -> None:
         published: `variant`, `domain`, `difference`: those of the paper's averages, drawn hollow.
     """
     names, domains = list(gains["variant"].unique()), style.domains_shown(gains)
-    published = published[published["variant"].isin(names)]
+    paper = None if published is None else published[published["variant"].isin(names)]
     offsets = dict(zip(domains, 0.27 * (np.arange(len(domains)) - (len(domains) - 1) / 2)))
     for domain, offset in offsets.items():
-        colour = style.DOMAIN_COLOURS[domain]
-        own, paper = (frame[frame["domain"] == domain] for frame in (gains, published))
-        y, paper_y = (frame["variant"].map(names.index) + offset for frame in (own, paper))
+        colour, own = style.DOMAIN_COLOURS[domain], gains[gains["domain"] == domain]
         bars = {"xerr": 100 * own["interval"], "label": style.DOMAIN_NAMES[domain], "markersize": 3.5}
-        style.dots(ax, 100 * own["difference"], y, (colour, "o"), **bars)
-        hollow = {"markerfacecolor": "white", "markeredgecolor": colour, "markersize": 3.5, "zorder": 1.5}
-        ax.plot(100 * paper["difference"], paper_y, "D", **hollow)
-    seen = pd.concat([gains, published])
+        style.dots(ax, 100 * own["difference"], own["variant"].map(names.index) + offset, (colour, "o"), **bars)
+        if paper is not None:
+            theirs = paper[paper["domain"] == domain]
+            hollow = {"markerfacecolor": "white", "markeredgecolor": colour, "markersize": 3.5, "zorder": 1.5}
+            ax.plot(100 * theirs["difference"], theirs["variant"].map(names.index) + offset, "D", **hollow)
+    seen = pd.concat([gains, paper])  # None adds nothing
     ax.set_xlim(style.in_view(seen["difference"], seen["interval"]))
     style.zero_line(ax, "y")
     for y in range(1, len(names)):
@@ -84,8 +84,9 @@ def ablations(ax: Axes, gains: pd.DataFrame, published: pd.DataFrame) -> None:
     ax.set_yticks(range(len(names)), names)
     ax.grid(False, axis="y")
     ax.tick_params(axis="y", length=0)
-    look = {"color": style.GREY, "markerfacecolor": "white", "markersize": 3.5, "linestyle": ""}
-    ax.plot([], [], "D", label="paper (its datasets)", **look)
+    if paper is not None:
+        look = {"color": style.GREY, "markerfacecolor": "white", "markersize": 3.5, "linestyle": ""}
+        ax.plot([], [], "D", label="paper (its datasets)", **look)
     style.legend_below([ax], 2)
 
 

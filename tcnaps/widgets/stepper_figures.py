@@ -34,7 +34,7 @@ def plane_step(ax: Axes, view: PlaneView, step: int, found: pd.DataFrame) -> Non
     ax.scatter(*queries[wrong].T, c=mixed[wrong], **square)
     if lettered:
         shades = np.array([readable_on(colour) for colour in mixed])
-        for k in found["prediction"].unique():  # as markers, one class at a time: much faster than text
+        for k in np.unique(found["prediction"]):  # as markers, one class at a time: much faster than text
             own, name = (found["prediction"] == k).to_numpy(), letter(int(k))
             marker = rf"$\mathrm{{{name}}}$"
             ax.scatter(*queries[own].T, s=30 * len(name), marker=marker, c=shades[own], linewidth=0, zorder=3.4)

@@ -118,6 +118,9 @@ def test_ablations_stand_beside_the_papers_differences(panels, episodes):
         theirs = printed[(printed["domain"] == domain) & (printed["variant"] != "Simple")]
         np.testing.assert_allclose(paper.get_xdata(), 100 * theirs["difference"])
     assert texts(ax.get_yticklabels()) == names
+    ax = panels(height=4)
+    forests.ablations(ax, gains)  # alone
+    assert not any(line.get_marker() == "D" for line in ax.lines)
 
 
 def test_claims_show_each_training_and_the_paper(panels, rows):
