@@ -56,10 +56,6 @@ class Sums:
         """Of the first classes alone."""
         return Sums(self.counts[:way], self.totals[:way], self.products[:way])
 
-    def at(self, basis: Float[Tensor, "d r"]) -> "Sums":
-        """In other coordinates."""
-        return Sums(self.counts, self.totals @ basis, basis.T @ self.products @ basis)
-
     def statistics(self, head: Head) -> ClassStatistics:
         """What `class_statistics` makes of the images themselves (equations 1-4; refined, 9-12).
 
@@ -77,6 +73,14 @@ class Sums:
         return ClassStatistics(means, mixed + mix.identity_weight * torch.eye(len(task)).to(task), self.counts)
 
 
+def in_span(kept: Sums, query: Float[Tensor, "n_query d"]) -> tuple[Sums, Float[Tensor, "n_query r"]]:
+    """Both in coordinates of the span of all images, which are fewer and leave every distance as it is."""
+    query = query.double()
+    values, vectors = torch.linalg.eigh(kept.products.sum(0) + query.T @ query)
+    basis = vectors[:, values > 1e-12 * values[-1]]
+    return Sums(kept.counts, kept.totals @ basis, basis.T @ kept.products @ basis), query @ basis
+
+
 def classify(
     kept: Sums,
     query: Float[Tensor, "n_query d"],
@@ -90,10 +94,6 @@ def classify(
         limits: minimum and maximum steps; (0, 0) is Simple CNAPS.
         competing: which classes each query may have.
     """
-    query = query.double()
-    values, vectors = torch.linalg.eigh(kept.products.sum(0) + query.T @ query)
-    basis = vectors[:, values > 1e-12 * values[-1]]  # of the span of all images: no distance changes in it
-    kept, query = kept.at(basis), query @ basis
     logits = class_logits(query, kept.statistics(head), head).masked_fill(~competing, -torch.inf)
     for step in range(1, limits[1] + 1):
         refined = (kept + Sums.of(query, logits.softmax(1))).statistics(replace(head, class_covariance_divisor="n"))
@@ -132,10 +132,10 @@ def accuracy_by_arrival(
         support, query = model.extract(images, model.film_generator(embedding)).tensor_split([len(new.support_labels)])
         sums = Sums.of(support, one_hot(new.support_labels + start, episode.way, support))
         kept = sums if start == 0 else kept + sums
-        truth = tested.query_labels
+        truth, in_coordinates = tested.query_labels, in_span(kept.first(seen), query)
         same_arrival = truth[:, None] // per_arrival == torch.arange(seen).to(truth) // per_arrival
         for head, competing in zip(HEADS, (torch.ones_like(same_arrival), same_arrival)):
-            labels = classify(kept.first(seen), query, model.head, limits, competing)
+            labels = classify(*in_coordinates, model.head, limits, competing)
             yield seen, head, (labels == truth).double().mean().item()
 
 

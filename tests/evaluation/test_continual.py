@@ -9,7 +9,7 @@ from tcnaps.config import FixedProtocol
 from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation.comparison import LoadedVariant
-from tcnaps.evaluation.continual import ALL_KEPT, FILM, Sums, accuracy_by_arrival, classify, continual_learning
+from tcnaps.evaluation.continual import ALL_KEPT, FILM, Sums, accuracy_by_arrival, classify, continual_learning, in_span
 from tcnaps.method.backbone import Backbone
 from tcnaps.method.class_statistics import class_logits, class_statistics, one_hot
 from tcnaps.method.clustering import cluster, trajectory
@@ -68,7 +68,8 @@ def test_queries_are_classified_as_by_the_images(head, limits, d):
     kept = accumulated(support, labels, 4, [labels == k for k in range(4)])
     expected = cluster(support, labels, query, None, head, *limits).labels
     everything = torch.ones(len(query), 4, dtype=torch.bool)
-    assert torch.equal(classify(kept, query, head, limits, everything), expected)
+    for contents in ((kept, query), in_span(kept, query)):
+        assert torch.equal(classify(*contents, head, limits, everything), expected)
 
 
 def test_a_class_that_does_not_compete_is_never_found():
