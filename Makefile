@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 # With either of these set, Jupyter may prefer another installation's kernel to the one in .venv.
 unexport JUPYTER_PATH JUPYTER_PREFER_ENV_PATH
 
-.PHONY: help figures plan differences rivals lint test test-browser lab serve bench clean force
+.PHONY: help figures plan differences rivals active lint test test-browser lab serve bench clean force
 
 help:
 	@echo "make figures [STUDY=configs/miniature.yaml] [CORES=n] [DEVICE=cuda] [WORKERS=n]"
@@ -22,6 +22,8 @@ help:
 	@echo "             what each difference between the paper and its released code costs; trains a dozen models"
 	@echo "make rivals [STUDY=...]"
 	@echo "             other classifiers and heads on the study's features, also where queries are out of balance: half an hour"
+	@echo "make active [STUDY=...]"
+	@echo "             active and continual learning with the study's models: a quarter of an hour"
 	@echo "make test    run the tests                            (ARGS=... goes to pytest)"
 	@echo "make lint    check format, style, types of method and config, and what the rooms import"
 	@echo "make test-browser"
@@ -49,6 +51,9 @@ differences: $(STAMP)
 
 rivals: $(STAMP)
 	@exec $(RUN) -m tcnaps.studies.batch study --parent $$PPID $(OPTIONS) "$(STUDY)" -- rivals balance log_determinant
+
+active: $(STAMP)
+	@exec $(RUN) -m tcnaps.studies.batch study --parent $$PPID $(OPTIONS) "$(STUDY)" -- active_learning continual_learning
 
 lint: $(STAMP)
 	$(RUN) -m ruff format --check

@@ -19,9 +19,12 @@ from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import Draw, draw_episode
 from tcnaps.evaluation.rivals import Classifier
 from tcnaps.method.clustering import trajectory
+from tcnaps.method.episode import Episode
 from tcnaps.method.head import Head
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.method.stopping import stopping_step
+from tcnaps.method.variants import VARIANTS
+from tcnaps.training.checkpoints import load_model
 
 
 class EpisodeFeatures(NamedTuple):
@@ -67,6 +70,40 @@ def episode_features(
             yield EpisodeFeatures(
                 source.dataset, entry.domain if entry else "out", index, support, labels, query, truth
             )
+
+
+class LoadedVariant(NamedTuple):
+    """A trained model, and the minimum and maximum of its refinement steps; (0, 0) is none."""
+
+    model: TransductiveCNAPS
+    limits: tuple[int, int]
+
+
+def load_variants(study: Study, names: Sequence[str], device: torch.device | str = "cpu") -> dict[str, LoadedVariant]:
+    """Trained models of some of `VARIANTS`; errors are those of `load_model`."""
+    limits = {True: study.refinement.limits, False: (0, 0)}
+    rows = {name: VARIANTS[name] for name in names}
+    return {
+        name: LoadedVariant(load_model(study, row.training, device), limits[row.refinement_at_test])
+        for name, row in rows.items()
+    }
+
+
+def numbered_episodes(
+    study: Study, sources: Sequence[ImageSource], protocol: FixedProtocol, episodes: int
+) -> Iterator[tuple[dict[str, str | int], Episode]]:
+    """The first episodes of every source, with what tells their rows apart: dataset, domain and episode."""
+    for source in sources:
+        for index in tqdm(range(episodes), desc=source.dataset, unit="episode", leave=False):
+            facts = {"dataset": source.dataset, "domain": study.datasets[source.dataset].domain, "episode": index}
+            yield facts, load_episode(source, draw_episode(source, protocol, study.seed, index))
+
+
+def difference_from(rows: pd.DataFrame, column: str, base: str, value: str = "accuracy") -> pd.DataFrame:
+    """The rows with `difference`: their value less that of the row with `base` in this column, all else being equal."""
+    keys = [name for name in rows if name not in (column, value, "difference")]
+    bases = rows[rows[column] == base].set_index(keys)[value]
+    return rows.assign(difference=rows[value] - bases.reindex(pd.MultiIndex.from_frame(rows[keys])).to_numpy())
 
 
 def feature_table(path: str | Path) -> ImageSource:
@@ -141,7 +178,4 @@ def compare_classifiers(
             accuracy = (labels == episode.query_labels).double().mean().item()
             rows.append((episode.dataset, episode.domain, episode.index, name, accuracy, seconds))
     found = pd.DataFrame(rows, columns=["dataset", "domain", "episode", "classifier", "accuracy", "seconds"])
-    keys = ["dataset", "episode"]
-    base = found.loc[found["classifier"] == baseline].set_index(keys)["accuracy"]
-    others = base.reindex(pd.MultiIndex.from_frame(found[keys])).to_numpy()
-    return found.assign(difference=found["accuracy"] - others)
+    return difference_from(found.drop(columns="seconds"), "classifier", baseline).assign(seconds=found["seconds"])

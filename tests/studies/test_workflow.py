@@ -38,9 +38,11 @@ WRITES = {
     "18-before-and-after": ("gain-of-meta-training reliability", "gain-of-meta-training.csv reliability.csv"),
     "19-rivals": ("rivals-1-shot rivals-5-shot", "rivals.csv rivals-episodes.csv"),
     "20-balance": ("balance", "balance.csv balance-episodes.csv"),
+    "21-active-learning": ("active-learning", "active-learning.csv active-learning-episodes.csv"),
+    "22-continual-learning": ("continual-learning", "continual-learning.csv continual-learning-episodes.csv"),
     "23-log-determinant": ("log-determinant-1-shot log-determinant-5-shot", "log-determinant.csv"),
 }
-ON_REQUEST = {"11-differences", "19-rivals", "20-balance", "23-log-determinant"}
+ON_REQUEST = {"11-differences", *(name for name in WRITES if name > "19")}
 
 
 def files_of(name):

@@ -1,0 +1,54 @@
+"""Tidy frames → matplotlib Axes: accuracy as images are labelled or classes arrive. Bands are 95% intervals."""
+
+import pandas as pd
+from matplotlib.ticker import MaxNLocator
+
+from tcnaps.figures.style import BLACK, GREEN, GREY, ORANGE, PURPLE, Panels, zero_line
+
+# Of every line its name in the legend, colour and dashes; dashed is what the others are compared with.
+LOOKS = {
+    "random": ("random choice", GREY, "--"),
+    "predictive entropy": ("predictive entropy", PURPLE, "-"),
+    "variation ratios": ("variation ratios", GREEN, "-"),
+    "all images kept": ("all images kept", BLACK, "--"),
+    "first": ("FiLM by the first arrival", GREEN, "-"),
+    "average": ("FiLM by the arrivals' average", PURPLE, "-"),
+    "latest": ("FiLM by the latest arrival", ORANGE, "-"),
+}
+LABELS = {"labels": "Labels bought", "classes": "Classes so far"}
+
+
+def curves(
+    axes: Panels, averages: pd.DataFrame, x: str, lines: str, label: str, value: str = "accuracy", note: str = ""
+) -> None:
+    """A row of panels, one per variant, with one line and band per name in the column `lines`.
+
+    Args:
+        averages: of `domain_averages`, one domain.
+        x: the column of the horizontal axis, a name of `LABELS`.
+        lines: the column of names of `LOOKS`.
+        label: of the vertical axis.
+        value: "accuracy" or "difference".
+        note: stands above the right end of the first line.
+    """
+    ticks = sorted(averages[x].unique())
+    for ax, (variant, panel) in zip(axes, averages.groupby("variant", sort=False), strict=True):
+        if value == "difference":
+            zero_line(ax)
+        for name, own in panel.groupby(lines, sort=False):
+            legend, colour, dashes = LOOKS[name]
+            low, high = (100 * (own[value] + sign * own["interval"]) for sign in (-1, 1))
+            ax.fill_between(own[x], low, high, color=colour, alpha=0.15, linewidth=0)
+            look = {"color": colour, "linestyle": dashes, "zorder": 3 if dashes == "--" else 2}
+            ax.plot(own[x], 100 * own[value], label=legend, marker="o" if len(ticks) < 8 else "", markersize=3, **look)
+        first = panel[panel[lines] == panel[lines].iloc[0]].iloc[-1]
+        place = {"textcoords": "offset points", "xytext": (0, 10), "ha": "right", "fontsize": 7}
+        ax.annotate(note, (first[x], 100 * first[value]), **place)
+        if ax.get_subplotspec().is_first_row():
+            ax.set_title(f"{variant} CNAPS")
+        ax.set(xlabel=LABELS[x], ylabel=label)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if len(ticks) < 8:
+            ax.set_xticks(ticks)
+        ax.margins(x=0.02)
+        ax.label_outer()
