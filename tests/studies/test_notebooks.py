@@ -88,8 +88,11 @@ EXTRA = {
     | {"scales": [0.25, 1.0]},
     "11-differences": {"evaluations": ["variable", "5-way-1-shot-3"], "retrain": False},
     "16-precision": {"evaluations": ["variable", "5-way-1-shot-3"]},
+    "19-rivals": {"shots": [1], "queries_per_class": 3, "episodes": 2},
+    "20-balance": {"queries": 6, "concentrations": [1], "episodes": 2},
     "21-active-learning": {"labels": 3, "episodes": 2},
     "22-continual-learning": {"way": 4, "shot": 2, "episodes": 2},
+    "23-log-determinant": {"trainings": ["support_and_query"], "shots": [1], "queries_per_class": 3, "episodes": 2},
 }
 LOOKING = [n.stem for n in NOTEBOOKS if n.stem[:2] not in ("02", "03", "04")]
 
