@@ -10,9 +10,10 @@ one head (every class competes) or several (a query's arrival is known, and only
 * Scaled down: the paper has MNIST, CIFAR-10 (2 classes per arrival) and CIFAR-100 (10), 1 to 100 images per class.
 * Different: the released code keeps each class's mean and inverse covariance, with the task covariance of its own
   arrival, and refinement overwrites them. Here n_k, Σ x and Σ x xᵀ are kept, so that under one FiLM the head is exactly
-  that of all images at once. Refinement adds the queries' soft assignments to them, for one classification. Queries
-  of all arrivals are classified together: one by one, the arrivals would tell one head which classes to expect.
-* Uncertain: where the paper's text differs from its code.
+  that of all images at once. Refinement adds the queries' soft assignments to them, for one classification. The
+  released code tests arrival by arrival, which shows refinement the queries of few classes at a time; here the queries
+  of all classes so far are classified together.
+* Not checked: whether the paper's text says otherwise than its code.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
