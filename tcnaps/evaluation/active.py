@@ -10,7 +10,7 @@ held-out images are when accuracy is measured.
 * Scaled down: the released code labels all characters of an Omniglot alphabet, or CIFAR-10 (25 labels per round), from
   5 images per class, for 30 rounds. Here tasks are a study's episodes. There FiLM is adapted anew in every round;
   here once, to the first labelled images (and the pool), unless `readapt` asks for more.
-* Different: scores are in float64 and tell even tiny probabilities apart; in float32, images that a model is sure of tie.
+* Different: scores are in float64, which tells even tiny probabilities apart; in float32, sure images tie.
 * Not checked: whether the paper's text says otherwise than its code.
 """
 
