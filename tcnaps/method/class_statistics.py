@@ -98,9 +98,10 @@ def regulariser(counts: Float[Tensor, "way"], head: Head) -> Regulariser:
     """
     task_weights = (counts + 1).reciprocal()
     class_weights = counts * task_weights
-    # A class of one image has no scatter: where n_k − 1 is 0, any divisor will do.
-    image_weights = class_weights / divisor(counts, head.class_covariance_divisor).clamp_min(1)
-    return Regulariser(class_weights, image_weights, task_weights, head.identity_weight)
+    images = divisor(counts, head.class_covariance_divisor)
+    if head.class_covariance_divisor == "n-1":
+        images = images.clamp_min(1)  # a class of one image has no scatter: any divisor will do
+    return Regulariser(class_weights, class_weights / images, task_weights, head.identity_weight)
 
 
 def divisor(count: Tensor | int, rule: str) -> Tensor | int:
