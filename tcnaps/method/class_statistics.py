@@ -128,10 +128,11 @@ def class_statistics(
         alone = torch.where(counts == 1, responsibilities.T @ features.var(1), 0)
         covariances = covariances + (mix.class_weights * alone)[:, None, None]
     weights = responsibilities * mix.image_weights
-    for k, mean in enumerate(means):
+    of_classes = []
+    for others, mean, own in zip(covariances, means, weights.T):
         deviations = features - mean
-        covariances[k].addmm_((deviations * weights[:, k : k + 1]).T, deviations)  # λ_k Σ_k
-    return ClassStatistics(means, covariances, counts)
+        of_classes.append(torch.addmm(others, deviations.T * own, deviations))  # λ_k Σ_k and the others
+    return ClassStatistics(means, torch.stack(of_classes), counts)
 
 
 def class_means(features: Float[Tensor, "n d"], responsibilities: Float[Tensor, "n way"]) -> Float[Tensor, "way d"]:

@@ -13,7 +13,6 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 TOLERANCE = {torch.float32: 3e-5, torch.float64: 1e-12}  # the largest that costs no accuracy beyond rounding
-FEW = 128  # axes, up to which it is faster to keep them all
 COLUMNS = 256  # of a matrix product: enough for its best speed
 IN_CACHE = 2**20  # numbers that are worked on at a time: a processor's cache holds them
 
@@ -40,15 +39,12 @@ def squared_distances(
     tolerance = TOLERANCE[points.dtype] if tolerance is None else tolerance
     sizes = weights * squared_euclidean(members, means)  # |x_j|² of `significant_members`
     count = significant_members(sizes, diagonals.min())
-    if means.shape[1] <= FEW:
-        left_out = torch.zeros_like(count)
-    else:
-        left_out = axes_to_leave_out(points, means, diagonals, members, weights, tolerance)
+    left_out = axes_to_leave_out(points, means, diagonals, members, weights, tolerance)
     count, left_out = torch.stack([count, left_out]).tolist()  # a GPU is waited for once
     z, mu, d, of_class = (part[:, left_out:] for part in (points, means, diagonals, members))
-    (n, a), n_support = z.shape, sum(shots)
+    n, a = z.shape
     by_images = count * a * (n + count) + count**3 / 6 + count**2 * n / 2
-    by_axes = (max(shots, default=0) + (len(members) - n_support + n) / 2 + a / 6) * a**2
+    by_axes = (max(shots, default=0) + (len(members) - sum(shots) + n) / 2 + a / 6) * a**2
     if by_images < by_axes:
         distances, log_determinants = _by_images(z, mu, d, of_class, weights, sizes, count)
     else:
@@ -164,11 +160,10 @@ def dense_squared_distances(
     """
     factors, columns = cholesky(covariances, in_place), points.T.contiguous()
     distances, at_once = [], max(1, IN_CACHE // 8 // max(1, points.numel()))
-    for start in range(0, means.shape[0], at_once):
-        k = slice(start, start + at_once)
-        differences = columns - means[k, :, None]
+    for own_factors, own_means in zip(factors.split(at_once), means.split(at_once)):
+        differences = columns - own_means[:, :, None]
         out = differences if in_place else None
-        solved = torch.linalg.solve_triangular(factors[k], differences, upper=False, out=out)
+        solved = torch.linalg.solve_triangular(own_factors, differences, upper=False, out=out)
         distances.append((solved.square_() if in_place else solved.square()).sum(1))
     return torch.cat(distances).T, 2 * factors.diagonal(dim1=1, dim2=2).log().sum(1)
 
