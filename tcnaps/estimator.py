@@ -20,12 +20,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from tcnaps.method.class_statistics import Samples, logits_of, member_weights, one_hot, regulariser
-from tcnaps.method.clustering import in_working_precision, total_variance
+from tcnaps.method.class_statistics import Samples, logits_of, one_hot, regulariser
 from tcnaps.method.distances import dense_squared_distances, singular, squared_euclidean
 from tcnaps.method.head import Head
-from tcnaps.method.low_rank import LowRank
 from tcnaps.method.stopping import check_limits, should_stop
+from tcnaps.method.strategies import in_working_precision, strategy_for, total_variance
 
 IDENTITY_SHARE = 0.1  # of the features' total variance: identity_weight under `auto`
 COVARIANCES_AT_ONCE = 2**24  # numbers; 64 MiB in float32
@@ -107,13 +106,13 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         spread = total_variance(features)
         self.identity_weight_ = self.identity_weight
         if self.identity_weight == "auto":
-            self.identity_weight_ = IDENTITY_SHARE * float(spread) or 1.0  # where all rows are the same, any will do
+            self.identity_weight_ = IDENTITY_SHARE * spread or 1.0  # where all rows are the same, any will do
         elif isinstance(self.identity_weight, str):
             raise ValueError(f"identity_weight is {self.identity_weight!r}; it must be a number above 0, or 'auto'")
         head = self._head()
         features, shots = in_working_precision(features, spread, head), np.bincount(codes).tolist()
         own = one_hot(torch.from_numpy(codes), len(shots), features)
-        samples = Samples(features[labelled], own, features[~labelled], slice(None), shots)
+        samples = Samples(torch.cat([features[labelled], features[~labelled]]), own, slice(None), shots, spread)
         found = self._refine(samples, head)
         self.label_distributions_ = np.empty((len(X), len(shots)), found.numpy().dtype)
         self.label_distributions_[labelled], self.label_distributions_[~labelled] = own, found
@@ -168,7 +167,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
     def _refine(self, samples: Samples, head: Head) -> Float[Tensor, "n_points way"]:
         """The refinement loop (Algorithm 1). Returns the points' responsibilities; keeps what they were found with."""
         prior, labels = self._log_prior(samples.support), None
-        strategy, members, weights = LowRank(samples, head), samples.support, samples.one_hot
+        strategy, members, weights = strategy_for(samples, head), samples.support, samples.one_hot
         logits = strategy.from_support()
         for self.n_iter_ in count():
             responsibilities = logits.add_(prior).softmax(1)
@@ -241,7 +240,7 @@ def _covariances(
     identity = head.identity_weight * torch.eye(d, dtype=task.dtype)
     covariances, means = task.new_empty(len(counts), d, d), weights.T @ centred / counts[:, None]
     for k, covariance in enumerate(covariances):
-        own = member_weights(weights[:, k : k + 1], counts[k : k + 1], head)
+        own = weights[:, k : k + 1] * mix.image_weights[k]
         shares = own * squared_euclidean(centred, means[k : k + 1])
         counting = (shares > torch.finfo(shares.dtype).eps * head.identity_weight / m).flatten()
         deviations = centred[counting] - means[k]

@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import tcnaps
 from tcnaps import LabelledKFold, TransductiveMahalanobisClassifier, estimator
-from tcnaps.method import low_rank
+from tcnaps.method import strategies
 from tcnaps.method.clustering import cluster
 from tcnaps.method.head import Head
 
@@ -134,9 +134,9 @@ def test_statistics_are_those_of_the_equations():
 
 
 def test_classes_in_blocks_change_nothing(monkeypatch):
-    X, _, y = planted(way=7, n=70, noise=2.0)
+    X, _, y = planted(way=7, n=140, noise=2.0)
     whole = TransductiveMahalanobisClassifier().fit(X, y)
-    monkeypatch.setattr(low_rank, "AT_ONCE", 2 * 56 * 6)  # two classes
+    monkeypatch.setattr(strategies, "AT_ONCE", 2 * 126 * 6)  # two classes
     monkeypatch.setattr(estimator, "COVARIANCES_AT_ONCE", 3 * 6 * 6)
     blocks = TransductiveMahalanobisClassifier().fit(X, y)
     np.testing.assert_allclose(blocks.label_distributions_, whole.label_distributions_, atol=1e-12)

@@ -52,7 +52,7 @@ class ConvNorm(nn.Module):
         """relu(forward(x, film) + shortcut), with less kept for backpropagation where only FiLM is trained."""
         if not self.training and self.folds and film is not None and not self.conv.weight.requires_grad:
             weight, bias, rest = self.folded(film)
-            if rest is not None and torch.is_grad_enabled():
+            if rest is not None and rest.gamma.dim() == 1:
                 return modulated_conv(x, weight, bias, *rest, shortcut, self.conv.stride, self.conv.padding)
         x = self(x, film)
         if not torch.is_grad_enabled():  # fresh memory costs as much as the additions

@@ -1,17 +1,18 @@
 """Class means and regularised covariances from weighted images, and the logits they give (sections 3.1 and 3.3).
 
-`Dense` forms every class covariance as a matrix. It is the plain reading of the equations, works under gradients, and
-serves every option of `Head`; `tcnaps.method.low_rank` reaches the same logits with far fewer operations.
+The plain reading of the equations, with every class covariance as a matrix. `tcnaps.method.strategies` reaches the same
+logits with far fewer operations.
 """
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import threshold
 
 from tcnaps.method.distances import dense_squared_distances, squared_euclidean
 from tcnaps.method.head import Head
@@ -29,9 +30,14 @@ class ClassStatistics:
 
 
 class Regulariser(NamedTuple):
-    """Q_k = class_weights_k · Σ_k + task_weights_k · Σ + identity_weight · I (equation 2)."""
+    """Q_k = class_weights_k · Σ_k + task_weights_k · Σ + identity_weight · I (equation 2).
+
+    Attributes:
+        image_weights: of an image that counts fully in class k, in class_weights_k · Σ_k.
+    """
 
     class_weights: Float[Tensor, "way"]  # λ_k
+    image_weights: Float[Tensor, "way"]  # λ_k / n_k
     task_weights: Float[Tensor, "way"]  # 1 − λ_k
     identity_weight: float | int  # β
 
@@ -41,59 +47,43 @@ class Samples:
     """An episode's images as points, in the feature dimensions or in other coordinates.
 
     Attributes:
+        features: those of the support set, then the points to classify: query images, then unlabelled ones.
         one_hot: responsibilities of the support images.
-        points: the images to classify: query images, then unlabelled ones.
-        refining: which of `points` refine the classes.
+        refining: which of the points refine the classes.
         shots: support images of each class; known to the host, so that a GPU need not be asked.
+        spread: the features' total variance.
     """
 
-    support: Float[Tensor, "n_support d"]
+    features: Float[Tensor, "n d"]
     one_hot: Float[Tensor, "n_support way"]
-    points: Float[Tensor, "n_points d"]
     refining: slice
     shots: Sequence[int]
+    spread: float
 
-    @property
-    def features(self) -> Float[Tensor, "n d"]:
-        """All images, those of the support set first."""
-        return torch.cat([self.support, self.points])
+    @cached_property
+    def support(self) -> Float[Tensor, "n_support d"]:
+        return self.features[: self.one_hot.shape[0]]
 
-    @property
+    @cached_property
+    def points(self) -> Float[Tensor, "n_points d"]:
+        return self.features[self.one_hot.shape[0] :]
+
+    @cached_property
     def members(self) -> Float[Tensor, "m d"]:
         """The images that make up the classes from step 1 on."""
-        return torch.cat([self.support, self.points[self.refining]])
+        refining = self.points[self.refining]
+        if len(refining) == 0:
+            return self.support
+        return self.features if len(refining) == len(self.points) else torch.cat([self.support, refining])
 
     def weights(self, responsibilities: Float[Tensor, "n_refining way"]) -> Float[Tensor, "m way"]:
-        """The members' responsibilities, those of the support set being fixed (equation 8)."""
-        return torch.cat([self.one_hot, responsibilities])
+        """The members' responsibilities, those of the support set being fixed (equation 8).
 
-    def at(self, coordinates: Float[Tensor, "n r"]) -> "Samples":
-        """The same images at other coordinates."""
-        return replace(self, support=coordinates[: len(self.support)], points=coordinates[len(self.support) :])
-
-
-class Dense:
-    """A strategy for the refinement loop: class covariances as matrices, one Cholesky factor per class.
-
-    Args:
-        outside: see `class_logits`.
-    """
-
-    def __init__(self, samples: Samples, head: Head, outside: int = 0):
-        self.samples, self.head, self.outside = samples, head, outside
-
-    def from_support(self) -> Float[Tensor, "n_points way"]:
-        """Logits under the support set's statistics alone: step 0, which is Simple CNAPS."""
-        self.first = class_statistics(self.samples.support, self.samples.one_hot, self.head)
-        return class_logits(self.samples.points, self.first, self.head, self.outside)
-
-    def refined(self, responsibilities: Float[Tensor, "n_refining way"]) -> Float[Tensor, "n_points way"]:
-        """Logits under the statistics of support and refining images, weighted by responsibilities."""
-        head = replace(self.head, class_covariance_divisor="n")
-        statistics = class_statistics(self.samples.members, self.samples.weights(responsibilities), head)
-        if head.update == "means":
-            statistics = replace(statistics, covariances=self.first.covariances)
-        return class_logits(self.samples.points, statistics, head, self.outside)
+        Some are so small that numbers made of them would slow a processor down (denormal numbers). As 0 they change no
+        Q_k beyond rounding, since each image has a share of 1 / N in Σ.
+        """
+        negligible = torch.finfo(responsibilities.dtype).eps ** 2
+        return torch.cat([self.one_hot, threshold(responsibilities, negligible, 0)])
 
 
 def one_hot(labels: Int[Tensor, "n"], way: int, like: Tensor) -> Float[Tensor, "n way"]:
@@ -106,8 +96,17 @@ def regulariser(counts: Float[Tensor, "way"], head: Head) -> Regulariser:
 
     λ_k = n_k / (n_k + 1): the more images a class has, the more its own covariance counts.
     """
-    shrinkage = counts / (counts + 1)
-    return Regulariser(shrinkage, 1 - shrinkage, head.identity_weight)
+    task_weights = (counts + 1).reciprocal()
+    class_weights = counts * task_weights
+    images = divisor(counts, head.class_covariance_divisor)
+    if head.class_covariance_divisor == "n-1":
+        images = images.clamp_min(1)  # a class of one image has no scatter: any divisor will do
+    return Regulariser(class_weights, class_weights / images, task_weights, head.identity_weight)
+
+
+def divisor(count: Tensor | int, rule: str) -> Tensor | int:
+    """n, or n − 1 where the rule says so."""
+    return count - 1 if rule == "n-1" else count
 
 
 def class_statistics(
@@ -118,63 +117,70 @@ def class_statistics(
     Σ is the weighted task covariance and Σ_k the weighted class covariance, about the means μ and μ_k; `regulariser`
     combines them. With the class divisor n_k − 1, responsibilities must be one-hot and features not rotated (`Head`).
     """
-    d = features.shape[1]
-    counts = responsibilities.sum(0)
-    means = responsibilities.T @ features / counts[:, None]
-    identity = torch.eye(d, dtype=features.dtype, device=features.device)
+    counts, means = responsibilities.sum(0), class_means(features, responsibilities)
     if head.metric == "euclidean":
-        return ClassStatistics(means, identity.expand(len(counts), d, d), counts)
+        identity = torch.eye(features.shape[1], dtype=features.dtype, device=features.device)
+        return ClassStatistics(means, identity.expand(len(counts), -1, -1), counts)
     mix = regulariser(counts, head)
-    centred = features - features.mean(0)  # rows of responsibilities sum to 1: Σ is the plain covariance
-    task_covariance = centred.T @ centred / divisor(len(features), head.task_covariance_divisor)
-    weights = member_weights(responsibilities, counts, head)
-    covariances = []
-    for k in range(len(counts)):
-        if head.class_covariance_divisor == "n-1" and counts[k] == 1:
-            own = mix.class_weights[k] * features[responsibilities[:, k].argmax()].var()
-        else:
-            deviations = features - means[k]
-            own = (deviations * weights[:, k : k + 1]).T @ deviations  # λ_k Σ_k
-        covariances.append(own + mix.task_weights[k] * task_covariance + mix.identity_weight * identity)
-    return ClassStatistics(means, torch.stack(covariances), counts)
+    covariances = mix.task_weights[:, None, None] * covariance(features, head)
+    covariances.diagonal(dim1=1, dim2=2).add_(mix.identity_weight)
+    if head.class_covariance_divisor == "n-1":
+        alone = torch.where(counts == 1, responsibilities.T @ features.var(1), 0)
+        covariances = covariances + (mix.class_weights * alone)[:, None, None]
+    weights = responsibilities * mix.image_weights
+    of_classes = []
+    for others, mean, own in zip(covariances, means, weights.T):
+        deviations = features - mean
+        of_classes.append(torch.addmm(others, deviations.T * own, deviations))  # λ_k Σ_k and the others
+    return ClassStatistics(means, torch.stack(of_classes), counts)
+
+
+def class_means(features: Float[Tensor, "n d"], responsibilities: Float[Tensor, "n way"]) -> Float[Tensor, "way d"]:
+    """μ_k (equation 10)."""
+    return responsibilities.T @ features / responsibilities.sum(0)[:, None]
+
+
+def covariance(features: Float[Tensor, "n d"], head: Head) -> Float[Tensor, "d d"]:
+    """Σ of equations 2 and 11. Rows of responsibilities sum to 1, so that it depends on the images alone."""
+    centred = features - features.mean(0)
+    return centred.T @ centred / divisor(len(features), head.task_covariance_divisor)
 
 
 def class_logits(
-    features: Float[Tensor, "n d"], statistics: ClassStatistics, head: Head = Head(), outside: int = 0
+    features: Float[Tensor, "n d"], statistics: ClassStatistics, head: Head = Head()
 ) -> Float[Tensor, "n way"]:
-    """Logits of images under given class statistics (equation 5, or the mixture equation with `log_determinant`).
+    """Logits of images under given class statistics (equation 5, or the mixture equation with `log_determinant`)."""
+    distances, log_determinants = class_distances(features, statistics, head)
+    return logits_of(distances, log_determinants, scale_of(distances, head), head)
 
-    Args:
-        outside: feature dimensions beyond d in which every covariance is identity_weight · I and no image differs
-            from a mean; they count in the log-determinant only.
-    """
-    if head.metric == "euclidean":
-        centre = statistics.means.mean(0)
-        distances = squared_euclidean(features - centre, statistics.means - centre)
-        return -scale_of(distances, head) * distances
-    distances, log_determinants = dense_squared_distances(features, statistics.means, statistics.covariances)
-    return logits_of(distances, log_determinants, scale_of(distances, head), head, outside)
+
+def class_distances(
+    features: Float[Tensor, "n d"], statistics: ClassStatistics, head: Head
+) -> tuple[Float[Tensor, "n way"], Float[Tensor, "way"]]:
+    """Squared distances of images from every class, and log|Q_k|."""
+    if head.metric == "mahalanobis":
+        return dense_squared_distances(features, statistics.means, statistics.covariances)
+    centre = statistics.means.mean(0)
+    distances = squared_euclidean(features - centre, statistics.means - centre)
+    return distances, torch.zeros_like(statistics.counts)
 
 
 def logits_of(
     distances: Float[Tensor, "n way"],
-    log_determinants: Float[Tensor, "way"],
+    log_determinants: Float[Tensor, "way"] | None,
     scale: float | int | Float[Tensor, ""],
     head: Head,
-    outside: int = 0,
 ) -> Float[Tensor, "n way"]:
-    """−scale · d², less ½ log|Q_k| where the head has the log-determinant; for `outside` see `class_logits`."""
+    """−scale · d², less ½ log|Q_k| where the head has the log-determinant."""
     logits = -scale * distances
-    if head.log_determinant:
-        logits = logits - (log_determinants + outside * math.log(head.identity_weight)) / 2
-    return logits
+    return logits - log_determinants / 2 if head.log_determinant else logits
 
 
 def scale_of(distances: Float[Tensor, "n way"], head: Head) -> float | int | Float[Tensor, ""]:
     """The factor on squared distances: the head's own, or under `auto` one that makes the median gap between an
     image's two nearest classes 2, so that half of the images have odds above e² for the nearest class.
 
-    It is chosen from the images to be classified alone, and is 1 where there is no image or a single class.
+    It is 1 where there is no image or a single class.
     """
     if head.scale != "auto":
         return head.scale
@@ -183,16 +189,3 @@ def scale_of(distances: Float[Tensor, "n way"], head: Head) -> float | int | Flo
     nearest, second = distances.topk(2, dim=1, largest=False).values.T
     gap = (second - nearest).median()
     return MEDIAN_GAP / gap.clamp_min(torch.finfo(gap.dtype).eps)  # at a gap of 0, most images lie on a border
-
-
-def member_weights(
-    responsibilities: Float[Tensor, "m way"], counts: Float[Tensor, "way"], head: Head
-) -> Float[Tensor, "m way"]:
-    """λ_k w_jk / n_k, the weight of image j in λ_k Σ_k."""
-    share = regulariser(counts, head).class_weights / divisor(counts, head.class_covariance_divisor)
-    return responsibilities * share
-
-
-def divisor(count: Tensor | int, rule: str) -> Tensor | int:
-    """n, or n − 1 where the rule says so."""
-    return count - 1 if rule == "n-1" else count

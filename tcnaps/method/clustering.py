@@ -9,33 +9,23 @@ steps one by one; `trajectory` collects them and `cluster` stops by the paper's 
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count, islice
+from math import isfinite
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tcnaps.method.checks import Features, Labels, as_features, as_labels, check_support_labels
-from tcnaps.method.class_statistics import ClassStatistics, Dense, Samples, class_logits, class_statistics, one_hot
+from tcnaps.method.checks import Features, Labels, as_features, as_labels, check_finite, check_support_labels
+from tcnaps.method.class_statistics import ClassStatistics, Samples, class_logits, class_statistics, one_hot
 from tcnaps.method.distances import singular
 from tcnaps.method.head import Head
-from tcnaps.method.low_rank import LowRank, LowRankAfterReleased, span_coordinates
 from tcnaps.method.stopping import check_limits, should_stop
+from tcnaps.method.strategies import in_working_precision, strategy_for, total_variance
 
-__all__ = [
-    "ClassStatistics",
-    "Step",
-    "class_logits",
-    "class_statistics",
-    "cluster",
-    "one_hot",
-    "refinement_steps",
-    "should_stop",
-    "trajectory",
-]
+__all__ = ["ClassStatistics", "Step", "class_logits", "class_statistics", "cluster", "refinement_steps", "trajectory"]
 
-SMALL = 256  # up to so many images or features, float64 throughout costs little, and no rounding is amplified
-SPREAD = 1e4  # total variance, in units of identity_weight, from which on float32 would lose the small distances
 FAR = 2.0**17  # size of a logit from which on float32 no longer tells neighbouring logits apart
 
 
@@ -53,12 +43,12 @@ class Step:
     logits: Float[Tensor, "n_query way"]
     unlabelled_logits: Float[Tensor, "n_unlabelled way"]
 
-    @property
+    @cached_property
     def responsibilities(self) -> Float[Tensor, "n_query way"]:
         """Of the query images: rows sum to 1 (equation 8)."""
         return self.logits.softmax(1)
 
-    @property
+    @cached_property
     def labels(self) -> Int[Tensor, "n_query"]:
         """The most probable class of every query image."""
         return self.logits.argmax(1)
@@ -92,12 +82,12 @@ def refinement_steps(
             `head.task_covariance_divisor` is n − 1; a covariance that is singular in floating point.
     """
     samples, n_query, dtype = _samples(support_features, support_labels, query_features, unlabelled_features, head)
-    strategy = _strategy(samples, head)
+    strategy = strategy_for(samples, head)
     logits = strategy.from_support()
     for number in count():
         rounded = _rounded(logits, dtype)
         yield Step(number, rounded[:n_query], rounded[n_query:])
-        if len(samples.points[samples.refining]):  # otherwise step 0 stands
+        if samples.members is not samples.support:  # otherwise step 0 stands
             logits = strategy.refined(logits[samples.refining].softmax(1))
 
 
@@ -143,50 +133,31 @@ def _samples(support, labels, query, unlabelled, head: Head) -> tuple[Samples, i
     """The images as the strategies take them, the number of query images, and the precision asked for."""
     sets = as_features({"support": support, "query": query, "unlabelled": unlabelled})
     labels = as_labels(labels, sets["support"], "support")
-    shots = check_support_labels(labels.cpu())
+    shots = check_support_labels(labels)
     if head.task_covariance_divisor == "n-1" and head.metric == "mahalanobis" and len(labels) == 1:
         raise ValueError("there is one support image in all, so n − 1 is 0; use the task covariance's divisor 'n'")
-    features, n_support, n_query = torch.cat(list(sets.values())), len(sets["support"]), len(sets["query"])
+    features, n_query = torch.cat(list(sets.values())), len(sets["query"])
     dtype, spread = features.dtype, total_variance(features)
-    features = in_working_precision(features, spread, head)
+    if not isfinite(spread):
+        check_finite(sets)
     if head.metric == "mahalanobis" and spread < head.identity_weight:
         warnings.warn(
-            f"The features' total variance, {float(spread):.3g}, is below identity_weight, {head.identity_weight:g}: "
+            f"The features' total variance, {spread:.3g}, is below identity_weight, {head.identity_weight:g}: "
             "every class is nearly as probable as any other, and refinement does little. Set identity_weight to about "
             "a tenth of that variance, or scale the features up.",
             stacklevel=4,
         )
+    features = in_working_precision(features, spread, head)
     refining = {"query": slice(0, n_query), "extra": slice(n_query, None), "both": slice(None)}[head.unlabelled]
-    responsibilities = one_hot(labels, len(shots), features)
-    return Samples(features[:n_support], responsibilities, features[n_support:], refining, shots), n_query, dtype
-
-
-def total_variance(features: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
-    """The variance of features about their mean, summed over dimensions."""
-    return (features - features.mean(0)).detach().square().sum() / len(features)
-
-
-def in_working_precision(features: Float[Tensor, "n d"], spread: Float[Tensor, ""], head: Head) -> Float[Tensor, "n d"]:
-    """The features, in float64 where they are few or their total variance, `spread`, is large."""
-    large = not spread <= SPREAD * head.identity_weight
-    return features.double() if large or min(features.shape) <= SMALL else features
-
-
-def _strategy(samples: Samples, head: Head) -> Dense | LowRank:
-    released = head.class_covariance_divisor == "n-1"
-    if samples.support.requires_grad or head.metric == "euclidean" or head.update == "means":
-        if released or head.metric == "euclidean":
-            return Dense(samples, head)
-        coordinates = span_coordinates(samples.features)
-        return Dense(samples.at(coordinates), head, outside=samples.support.shape[1] - coordinates.shape[1])
-    return LowRankAfterReleased(samples, head) if released else LowRank(samples, head)
+    return Samples(features, one_hot(labels, len(shots), features), refining, shots, spread), n_query, dtype
 
 
 def _rounded(logits: Float[Tensor, "n way"], dtype: torch.dtype) -> Float[Tensor, "n way"]:
     """Logits in the precision asked for; rows whose logits would tie there are given relative to their largest."""
-    if not logits.isfinite().all():
+    largest = float(logits.detach().abs().max()) if logits.numel() else 0.0
+    if not isfinite(largest):
         raise singular(logits.dtype)
-    if logits.dtype == dtype:
-        return logits
-    relative = logits - logits.amax(1, keepdim=True)
-    return torch.where(logits.abs().amax(1, keepdim=True) > FAR, relative, logits).to(dtype)
+    if logits.dtype != dtype and largest > FAR:
+        relative = logits - logits.amax(1, keepdim=True)
+        logits = torch.where(logits.abs().amax(1, keepdim=True) > FAR, relative, logits)
+    return logits.to(dtype)

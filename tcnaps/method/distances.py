@@ -13,8 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 TOLERANCE = {torch.float32: 3e-5, torch.float64: 1e-12}  # the largest that costs no accuracy beyond rounding
-FEW = 128  # axes, up to which it is faster to keep them all
-COLUMNS = 512  # of a matrix product: enough for its best speed
+COLUMNS = 256  # of a matrix product: enough for its best speed
 IN_CACHE = 2**20  # numbers that are worked on at a time: a processor's cache holds them
 
 
@@ -37,28 +36,23 @@ def squared_distances(
         shots: how many members, from the first, count in one class each: so many of each class.
         tolerance: see `axes_to_leave_out`; None is `TOLERANCE`.
     """
-    from_means, few = squared_euclidean(members, means), means.shape[1] <= FEW
-    count = significant_members(from_means, weights, diagonals.min())
-    if few:
-        left_out = torch.zeros_like(count)
-    else:
-        tolerance = TOLERANCE[points.dtype] if tolerance is None else tolerance
-        left_out = axes_to_leave_out(points, means, diagonals, members, weights, tolerance)
+    tolerance = TOLERANCE[points.dtype] if tolerance is None else tolerance
+    sizes = weights * squared_euclidean(members, means)  # |x_j|² of `significant_members`
+    count = significant_members(sizes, diagonals.min())
+    left_out = axes_to_leave_out(points, means, diagonals, members, weights, tolerance)
     count, left_out = torch.stack([count, left_out]).tolist()  # a GPU is waited for once
-    outer, inner = slice(left_out), slice(left_out, None)
-    z, mu, d, of_class = (part[:, inner] for part in (points, means, diagonals, members))
+    z, mu, d, of_class = (part[:, left_out:] for part in (points, means, diagonals, members))
     n, a = z.shape
     by_images = count * a * (n + count) + count**3 / 6 + count**2 * n / 2
     by_axes = (max(shots, default=0) + (len(members) - sum(shots) + n) / 2 + a / 6) * a**2
     if by_images < by_axes:
-        x = _largest_rows(of_class, mu, weights, from_means, count)
-        distances, log_determinants = low_rank_squared_distances(z, mu, d, x)
+        distances, log_determinants = _by_images(z, mu, d, of_class, weights, sizes, count)
     else:
-        distances, log_determinants = _by_axes(z, mu, d, of_class, weights, () if few else shots)
+        distances, log_determinants = _by_axes(z, mu, d, of_class, weights, shots)
     if left_out == 0:
         return distances, log_determinants
-    outside = _diagonal_distances(points[:, outer], means[:, outer], 1 / diagonals[:, outer])
-    return distances + outside, log_determinants + diagonals[:, outer].log().sum(1)
+    z, mu, d = (part[:, :left_out] for part in (points, means, diagonals))
+    return distances + squared_euclidean(z, mu, 1 / d), log_determinants + d.log().sum(1)
 
 
 def axes_to_leave_out(
@@ -84,9 +78,7 @@ def axes_to_leave_out(
     return ((shares <= tolerance) & (shares.sqrt() * farthest <= tolerance)).sum()
 
 
-def significant_members(
-    squared_norms: Float[Tensor, "m way"], weights: Float[Tensor, "m way"], floor: Float[Tensor, ""]
-) -> Int[Tensor, ""]:
+def significant_members(sizes: Float[Tensor, "m way"], floor: Float[Tensor, ""]) -> Int[Tensor, ""]:
     """How many members the largest class needs, so that leaving out the others changes no distance beyond rounding.
 
     Leaving out rows x_j of X_k lowers Q_k by Δ ≼ (Σ_j |x_j|²) I, and Q_k ≽ floor · I, so that a squared distance grows
@@ -94,44 +86,38 @@ def significant_members(
     resolution. At responsibilities of exactly 0 nothing is lost at all.
 
     Args:
-        squared_norms: |z_j − μ_k|².
-        weights: λ_k w_jk / n_k, so that |x_j|² = weights · squared_norms.
+        sizes: |x_j|² for every class, weights_jk |z_j − μ_k|².
         floor: the smallest entry of any D_k.
     """
-    resolution = torch.finfo(weights.dtype).eps * floor / len(weights)
-    return (weights * squared_norms > resolution).sum(0).max()
+    resolution = torch.finfo(sizes.dtype).eps * floor / len(sizes)
+    return (sizes > resolution).sum(0).max()
 
 
-def low_rank_squared_distances(
-    points: Float[Tensor, "n r"],
-    means: Float[Tensor, "way r"],
-    diagonals: Float[Tensor, "way r"],
-    x: Float[Tensor, "way count r"],
-) -> tuple[Float[Tensor, "n way"], Float[Tensor, "way"]]:
-    """Squared distances and log-determinants for Q_k = D_k + X_kᵀ X_k from a count × count Cholesky factor per class.
+def _by_images(points, means, diagonals, members, weights, sizes, count) -> tuple[Tensor, Tensor]:
+    """For Q_k = D_k + X_kᵀ X_k, from a count × count Cholesky factor per class; X_k has the rows that count most.
 
     By the Woodbury identity and the matrix determinant lemma.
     """
-    way, count, r = x.shape
-    precisions = 1 / diagonals
+    precisions, identity = 1 / diagonals, torch.eye(count, dtype=points.dtype, device=points.device)
+    largest = sizes.topk(count, dim=0).indices
+    x = members[largest.T].sub_(means[:, None]).mul_(weights.gather(0, largest).sqrt_().T[..., None])
     x_precise = x * precisions[:, None]
-    capacitance = torch.baddbmm(torch.eye(count, dtype=x.dtype, device=x.device), x_precise, x.mT)  # I + X D⁻¹ Xᵀ
-    factor = cholesky(capacitance)
-    at_points = (x_precise.reshape(way * count, r) @ points.T).view(way, count, len(points))
-    at_means = x_precise @ means[..., None]
-    solved = torch.linalg.solve_triangular(factor, at_points - at_means, upper=False)
-    distances = _diagonal_distances(points, means, precisions) - solved.square().sum(1).T
-    return distances, diagonals.log().sum(1) + 2 * factor.diagonal(dim1=1, dim2=2).log().sum(1)
+    factors = cholesky(torch.baddbmm(identity, x_precise, x.mT), in_place=True)  # of I + X D⁻¹ Xᵀ
+    solved = (x_precise.flatten(0, 1) @ points.T).view(len(means), count, len(points))
+    solved -= x_precise @ means[..., None]
+    torch.linalg.solve_triangular(factors, solved, upper=False, out=solved)
+    distances = squared_euclidean(points, means, precisions) - solved.square_().sum(1).T
+    return distances, diagonals.log().sum(1) + 2 * factors.diagonal(dim1=1, dim2=2).log().sum(1)
 
 
 def _by_axes(points, means, diagonals, members, weights, shots) -> tuple[Tensor, Tensor]:
     """From every Q_k as a matrix, of as many classes at a time as a processor's cache holds."""
-    found, at_once = [], max(1, IN_CACHE // max(1, means.shape[1] ** 2))
-    for start in range(0, len(means), at_once):
-        classes = slice(start, start + at_once)
-        covariances = class_scatters(members, means[classes], weights[:, classes], shots)
-        covariances.diagonal(dim1=1, dim2=2).add_(diagonals[classes])
-        found.append(dense_squared_distances(points, means[classes], covariances))
+    found, at_once, points = [], max(1, IN_CACHE // max(1, means.shape[1] ** 2)), points.T.contiguous().T
+    for start in range(0, means.shape[0], at_once):
+        k = slice(start, start + at_once)
+        covariances = class_scatters(members, means[k], weights[:, k], shots)
+        covariances.diagonal(dim1=1, dim2=2).add_(diagonals[k])
+        found.append(dense_squared_distances(points, means[k], covariances, in_place=True))
     distances, log_determinants = zip(*found)
     return torch.cat(distances, dim=1), torch.cat(log_determinants)
 
@@ -142,78 +128,78 @@ def class_scatters(
     weights: Float[Tensor, "m way"],
     shots: Sequence[int] = (),
 ) -> Float[Tensor, "way r r"]:
-    """The lower triangles of S_k = Σ_j weights_jk (z_j − μ_k)(z_j − μ_k)ᵀ, as sums of z zᵀ less those of μ_k μ_kᵀ.
+    """The upper triangles of S_k = Σ_j weights_jk (z_j − μ_k)(z_j − μ_k)ᵀ, as sums of z zᵀ less those of μ_k μ_kᵀ.
 
     Support images are taken by class. Of the others, a few rows of all classes' matrices are one product, of half the
     size of the whole, and no deviations from every mean are held. The difference loses few digits: in units of D_k,
     |μ_k|² is at most N (n_k + 1) / n_k.
     """
-    way, r = means.shape
-    if weights.numel() * r <= IN_CACHE // 8:
-        x = (members - means[:, None]) * weights.T.sqrt()[..., None]
-        return x.mT @ x
-    scatters, step = means.new_zeros(way, r, r), -(-COLUMNS // way)
-    soft, others = weights[sum(shots) :, :, None], members[sum(shots) :, None]
+    (way, r), n_support = means.shape, sum(shots)
+    scatters, step = means.new_empty(way, r, r), -(-COLUMNS // way)
+    soft, others = weights[n_support:, :, None], members[n_support:, None]
     for start in range(0, r, step):
-        rows, end = slice(start, start + step), min(start + step, r)
+        rows = slice(start, start + step)
         weighted = (others[..., rows] * soft).flatten(1)
-        scatters[:, rows, :end] = (weighted.T @ others[:, 0, :end]).view(way, -1, end)
-    if shots:
-        of_support, images = weights[: sum(shots)].topk(max(shots), dim=0)
-        own = members[images.T] * of_support.T.sqrt()[..., None]
-        scatters.baddbmm_(own.mT, own)
-    return scatters.baddbmm_(means[..., None] * -weights.sum(0)[:, None, None], means[:, None])
+        scatters[:, rows, start:] = (weighted.T @ others[:, 0, start:]).view(way, -1, r - start)
+    shares, images = weights[:n_support].topk(max(shots, default=0), dim=0)
+    terms = torch.cat([members[images.T], means[:, None]], dim=1)
+    shares = torch.cat([shares, -weights.sum(0, keepdim=True)]).T[..., None]
+    return scatters.baddbmm_((shares * terms).mT, terms)
 
 
 def dense_squared_distances(
-    points: Float[Tensor, "n r"], means: Float[Tensor, "way r"], covariances: Float[Tensor, "way r r"]
+    points: Float[Tensor, "n r"],
+    means: Float[Tensor, "way r"],
+    covariances: Float[Tensor, "way r r"],
+    in_place: bool = False,
 ) -> tuple[Float[Tensor, "n way"], Float[Tensor, "way"]]:
     """Squared distances and log-determinants from one Cholesky factor per class; differentiable.
 
-    Of the covariances, the lower triangles are read.
+    Args:
+        in_place: see `cholesky`.
     """
-    factors, at_once = cholesky(covariances), max(1, IN_CACHE // 8 // max(1, points.numel()))
-    distances = [
-        torch.linalg.solve_triangular(factor, (points - mean[:, None]).mT, upper=False).square().sum(1)
-        for factor, mean in zip(factors.split(at_once), means.split(at_once))
-    ]
-    return torch.cat(distances).T.contiguous(), 2 * factors.diagonal(dim1=1, dim2=2).log().sum(1)
+    factors, columns = cholesky(covariances, in_place), points.T.contiguous()
+    distances, at_once = [], max(1, IN_CACHE // 8 // max(1, points.numel()))
+    for own_factors, own_means in zip(factors.split(at_once), means.split(at_once)):
+        differences = columns - own_means[:, :, None]
+        out = differences if in_place else None
+        solved = torch.linalg.solve_triangular(own_factors, differences, upper=False, out=out)
+        distances.append((solved.square_() if in_place else solved.square()).sum(1))
+    return torch.cat(distances).T, 2 * factors.diagonal(dim1=1, dim2=2).log().sum(1)
 
 
-def squared_euclidean(points: Float[Tensor, "n r"], means: Float[Tensor, "way r"]) -> Float[Tensor, "n way"]:
-    """|z_i − μ_k|² by matrix products."""
-    products = points @ means.T
-    return (points.square().sum(1, keepdim=True) - 2 * products + means.square().sum(1)).clamp_min(0)
+def squared_euclidean(
+    points: Float[Tensor, "n r"], means: Float[Tensor, "way r"], precisions: Float[Tensor, "way r"] | None = None
+) -> Float[Tensor, "n way"]:
+    """|z_i − μ_k|² by matrix products; with `precisions`, of the axes of each class, Σ_i (z_i − μ_ki)² p_ki."""
+    if precisions is None:
+        squares, weighted = points.square().sum(1, keepdim=True), means
+    else:
+        squares, weighted = points.square() @ precisions.T, means * precisions
+    return (squares - 2 * points @ weighted.T + (weighted * means).sum(1)).clamp_min(0)
 
 
-def cholesky(matrices: Float[Tensor, "*batch r r"]) -> Float[Tensor, "*batch r r"]:
-    """Lower Cholesky factors.
+def cholesky(matrices: Float[Tensor, "*batch r r"], in_place: bool = False) -> Float[Tensor, "*batch r r"]:
+    """Lower Cholesky factors; differentiable.
+
+    Args:
+        in_place: writes over the matrices, of which the upper triangles are read instead of the lower, and has no
+            gradients: fresh memory costs as much as the arithmetic.
 
     Raises:
         ValueError: a matrix is singular in this precision; the message says what to change.
     """
-    try:
-        return torch.linalg.cholesky(matrices)
-    except torch.linalg.LinAlgError as error:
-        raise singular(matrices.dtype) from error
+    if not in_place:
+        factors, failures = torch.linalg.cholesky_ex(matrices)
+    else:
+        factors = matrices.mT  # column by column, as LAPACK works
+        failures = torch.empty(matrices.shape[:-2], dtype=torch.int32, device=matrices.device)
+        torch.linalg.cholesky_ex(factors, out=(factors, failures))
+    if failures.any():
+        raise singular(matrices.dtype)
+    return factors
 
 
 def singular(dtype: torch.dtype) -> ValueError:
     """The error of a covariance that can't be inverted in this precision."""
     return ValueError(f"a class covariance is singular in {dtype}: raise identity_weight, or scale the features down")
-
-
-def _largest_rows(members: Tensor, means: Tensor, weights: Tensor, from_means: Tensor, count: int) -> Tensor:
-    """X_k of every class, (way, count, r): the rows that count most, √weight · (z_j − μ_k)."""
-    if count < len(members):
-        largest = (weights * from_means).topk(count, dim=0).indices.T
-        chosen, chosen_weights = members[largest], weights.T.gather(1, largest)
-    else:
-        chosen, chosen_weights = members.expand(len(means), -1, -1), weights.T
-    return (chosen - means[:, None]) * chosen_weights.sqrt()[..., None]
-
-
-def _diagonal_distances(points: Tensor, means: Tensor, precisions: Tensor) -> Tensor:
-    """Σ_i (z_i − μ_ki)² p_ki as three matrix products."""
-    cross = points @ (means * precisions).T
-    return points.square() @ precisions.T - 2 * cross + (means.square() * precisions).sum(1)

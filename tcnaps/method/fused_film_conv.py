@@ -16,8 +16,8 @@ def modulated_conv(
     x: Float[Tensor, "n c h w"],
     weight: Float[Tensor, "k c size size"],
     bias: Float[Tensor, "k"],
-    gamma: Float[Tensor, "*n k"],
-    beta: Float[Tensor, "*n k"],
+    gamma: Float[Tensor, "k"],
+    beta: Float[Tensor, "k"],
     shortcut: Float[Tensor, "n k h2 w2"] | None,
     stride: tuple[int, int],
     padding: tuple[int, int],
@@ -52,36 +52,28 @@ class _ModulatedConv(torch.autograd.Function):
             gradient = torch.ops.aten.threshold_backward(gradient, affine(inner, gamma, beta), 0)
         else:
             gradient = gradient * positive
-        to_gamma, to_beta = _sums(gradient, inner, gamma)
+        # The backward pass of batch-norm with mean 0 and variance 1 sums gradient · inner and gradient in one pass.
+        no, one, wanted = torch.zeros_like(gamma), torch.ones_like(gamma), (False, True, True)
+        _, to_gamma, to_beta = torch.ops.aten.native_batch_norm_backward(
+            gradient, inner, one, None, None, no, one, True, 0.0, wanted
+        )
         to_x = None
         if ctx.needs_input_grad[0]:
-            if gamma.dim() == 1:  # the weight has fewer numbers to multiply than the gradient
-                weight, to_inner = weight * gamma.to(weight.dtype)[:, None, None, None], gradient
-            else:
-                to_inner = gradient * gamma.to(inner.dtype)[..., None, None]
             # Only the shape of the input matters: its values would enter the weight's gradient alone.
             shaped = torch.empty(
                 ctx.input_shape, dtype=inner.dtype, device=inner.device, memory_format=_memory_format(inner)
             )
+            modulated, only_x = weight * gamma.to(weight.dtype)[:, None, None, None], (True, False, False)
             to_x = torch.ops.aten.convolution_backward(
-                to_inner, shaped, weight, None, ctx.stride, ctx.padding, (1, 1), False, (0, 0), 1, (True, False, False)
+                gradient, shaped, modulated, None, ctx.stride, ctx.padding, (1, 1), False, (0, 0), 1, only_x
             )[0]
         return to_x, None, None, to_gamma, to_beta, gradient if ctx.needs_input_grad[5] else None, None, None
-
-
-def _sums(gradient: Tensor, inner: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums of gradient · inner and of gradient over all positions that share a gamma."""
-    if gamma.dim() == 2:
-        return (gradient * inner).sum((2, 3), dtype=gamma.dtype), gradient.sum((2, 3), dtype=gamma.dtype)
-    # The backward pass of batch-norm with mean 0 and variance 1 computes both sums in one pass.
-    no, one, wanted = torch.zeros_like(gamma), torch.ones_like(gamma), (False, True, True)
-    return torch.ops.aten.native_batch_norm_backward(gradient, inner, one, None, None, no, one, True, 0.0, wanted)[1:]
 
 
 def affine(
     x: Float[Tensor, "n k h w"], gamma: Float[Tensor, "*n k"], beta: Float[Tensor, "*n k"]
 ) -> Float[Tensor, "n k h w"]:
-    """gamma · x + beta in the precision of x, without gradients."""
+    """gamma · x + beta in the precision of x, without gradients; for all images alike, or a row for each image."""
     gamma, beta = (part.to(x.dtype)[..., None, None] for part in (gamma, beta))
     return torch.addcmul(beta, x, gamma, out=torch.empty_like(x))
 

@@ -12,14 +12,12 @@ from contextlib import contextmanager
 from functools import cache
 
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # parameters of mallopt
-SOME = {MMAP_THRESHOLD: 64 << 20, TRIM_THRESHOLD: 512 << 20}
-ALL = {MMAP_THRESHOLD: 1 << 30, TRIM_THRESHOLD: -1}  # -1: nothing is ever given back
 
 
 @cache
 def keep_some_memory() -> None:
     """From now on, up to 512 MiB of freed memory stay with the process."""
-    _set(SOME)
+    _keep(512 << 20, largest_block=64 << 20)
 
 
 @contextmanager
@@ -28,18 +26,18 @@ def kept_memory() -> Iterator[None]:
 
     Peak memory rises somewhat, since free blocks of different sizes cannot always serve each other.
     """
-    _set(ALL)
+    _keep(-1, largest_block=1 << 30)
     try:
         yield
     finally:
-        _set(SOME)
+        _keep(512 << 20, largest_block=64 << 20)
 
 
-def _set(thresholds: dict[int, int]) -> None:
+def _keep(n_bytes: int, largest_block: int) -> None:
+    """`n_bytes` of −1 is everything."""
     library = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if not hasattr(library, "gnu_get_libc_version"):
-        return
-    for parameter, value in thresholds.items():
-        library.mallopt(parameter, value)
-    if thresholds is SOME:
-        library.malloc_trim(0)
+    if hasattr(library, "gnu_get_libc_version"):
+        library.mallopt(MMAP_THRESHOLD, largest_block)
+        library.mallopt(TRIM_THRESHOLD, n_bytes)
+        if n_bytes >= 0:
+            library.malloc_trim(0)

@@ -20,15 +20,7 @@ def should_stop(step: int, labels_changed: bool, minimum: int, maximum: int) -> 
 
 
 def stopping_step(labels: Integer[np.ndarray, "n_steps_and_1 n_query"], minimum: int, maximum: int) -> int:
-    """The step at which the rule stops in one episode.
-
-    Args:
-        labels: the class predicted for each query after refinement steps 0, 1, …
-        minimum, maximum: as for `stopping_steps`.
-
-    Raises:
-        ValueError: the maximum exceeds the recorded steps, or a limit is negative.
-    """
+    """`stopping_steps` of one episode, from the class predicted for each query after refinement steps 0, 1, …"""
     changed = (labels[1:] != labels[:-1]).any(axis=1)
     return int(stopping_steps(changed[None], minimum, maximum)[0])
 

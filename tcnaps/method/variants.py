@@ -43,34 +43,27 @@ class Variant:
 TRAININGS = {
     training.name: training
     for training in (
-        Training("support", "support_only", log_determinant=False, refinement_in_training=False),
-        Training("support_and_query", "transductive", log_determinant=False, refinement_in_training=False),
-        Training("support_and_query_refined", "transductive", log_determinant=False, refinement_in_training=True),
-        Training("support_log_determinant", "support_only", log_determinant=True, refinement_in_training=False),
-        Training(
-            "support_and_query_log_determinant", "transductive", log_determinant=True, refinement_in_training=False
-        ),
-        Training(
-            "support_and_query_log_determinant_refined",
-            "transductive",
-            log_determinant=True,
-            refinement_in_training=True,
-        ),
+        Training("support", "support_only", False, False),
+        Training("support_and_query", "transductive", False, False),
+        Training("support_and_query_refined", "transductive", False, True),
+        Training("support_log_determinant", "support_only", True, False),
+        Training("support_and_query_log_determinant", "transductive", True, False),
+        Training("support_and_query_log_determinant_refined", "transductive", True, True),
     )
 }
 
 VARIANTS = {
     variant.name: variant
     for variant in (
-        Variant("GMM-EM+", "support_and_query_log_determinant_refined", refinement_at_test=True),
-        Variant("GMM", "support_log_determinant", refinement_at_test=False),
-        Variant("FEOT GMM", "support_and_query_log_determinant", refinement_at_test=False),
-        Variant("COT GMM", "support_log_determinant", refinement_at_test=True),
-        Variant("GMM-EM", "support_and_query_log_determinant", refinement_at_test=True),
-        Variant("Transductive+", "support_and_query_refined", refinement_at_test=True),
-        Variant("Simple", "support", refinement_at_test=False),
-        Variant("FEOT", "support_and_query", refinement_at_test=False),
-        Variant("COT", "support", refinement_at_test=True),
-        Variant("Transductive", "support_and_query", refinement_at_test=True),
+        Variant("GMM-EM+", "support_and_query_log_determinant_refined", True),
+        Variant("GMM", "support_log_determinant", False),
+        Variant("FEOT GMM", "support_and_query_log_determinant", False),
+        Variant("COT GMM", "support_log_determinant", True),
+        Variant("GMM-EM", "support_and_query_log_determinant", True),
+        Variant("Transductive+", "support_and_query_refined", True),
+        Variant("Simple", "support", False),
+        Variant("FEOT", "support_and_query", False),
+        Variant("COT", "support", True),
+        Variant("Transductive", "support_and_query", True),
     )
 }

@@ -25,6 +25,7 @@ EPISODES = {  # shots of every class, queries a class, features
 }
 MIXTURE = Head(log_determinant=True, scale=0.5, identity_weight=0.7)
 HEADS = {"Mahalanobis": Head(), "mixture": MIXTURE, "means": Head(update="means"), "Euclidean": Head("euclidean")}
+pytestmark = pytest.mark.usefixtures("each_strategy")
 every_episode = pytest.mark.parametrize("sizes", EPISODES.values(), ids=list(EPISODES))
 every_head = pytest.mark.parametrize("head", HEADS.values(), ids=list(HEADS))
 any_sizes = st.tuples(st.lists(st.integers(1, 6), min_size=2, max_size=5), st.integers(1, 4), st.integers(1, 40))
