@@ -7,6 +7,8 @@ taken by images (the Woodbury identity) or by axes (Q_k itself), whichever multi
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import torch
 from jaxtyping import Float, Int
@@ -111,15 +113,24 @@ def _by_images(points, means, diagonals, members, weights, sizes, count) -> tupl
 
 
 def _by_axes(points, means, diagonals, members, weights, shots) -> tuple[Tensor, Tensor]:
-    """From every Q_k as a matrix, of as many classes at a time as a processor's cache holds."""
-    found, at_once, points = [], max(1, IN_CACHE // max(1, means.shape[1] ** 2)), points.T.contiguous().T
-    for start in range(0, means.shape[0], at_once):
-        k = slice(start, start + at_once)
+    """From every Q_k as a matrix, of as many classes at a time as a processor's cache holds, one thread for each."""
+    points, at_once = points.T.contiguous().T, max(1, IN_CACHE // max(1, means.shape[1] ** 2))
+
+    def of_some(k: slice) -> tuple[Tensor, Tensor]:
         covariances = class_scatters(members, means[k], weights[:, k], shots)
         covariances.diagonal(dim1=1, dim2=2).add_(diagonals[k])
-        found.append(dense_squared_distances(points, means[k], covariances, in_place=True))
-    distances, log_determinants = zip(*found)
+        return dense_squared_distances(points, means[k], covariances, in_place=True)
+
+    threads = torch.get_num_threads() if points.device.type == "cpu" else 1
+    parts = [slice(start, start + at_once) for start in range(0, len(means), at_once)]
+    distances, log_determinants = zip(*(map if threads == 1 else _pool(threads).map)(of_some, parts))
     return torch.cat(distances, dim=1), torch.cat(log_determinants)
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Threads that compute alone: matrices as small as these gain little from sharing one operation."""
+    return ThreadPoolExecutor(threads, "clustering", torch.set_num_threads, (1,))
 
 
 def class_scatters(

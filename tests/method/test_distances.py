@@ -122,6 +122,20 @@ def test_soft_features_have_the_labels_and_steps_of_float64(setting, identity_we
     assert (ours - exact).abs().max() <= 3 * (own - exact).abs().max()
 
 
+def test_threads_change_nothing_beyond_rounding():
+    """Classes are shared out among threads."""
+    support, labels, query = soft_features(20, 10)
+    threads, logits = torch.get_num_threads(), []
+    try:
+        for n in (1, 2):
+            torch.set_num_threads(n)
+            logits.append(trajectory(support, labels, query, steps=2))
+    finally:
+        torch.set_num_threads(threads)
+    torch.testing.assert_close(logits[1], logits[0], rtol=1e-5, atol=1e-5)
+    assert torch.equal(logits[0].argmax(2), logits[1].argmax(2))
+
+
 def test_one_huge_direction_keeps_float32s_accuracy():
     """Between the classes of one episode: their means lie far apart there, images of a class close together."""
     support, labels, query = soft_features(20, 10)
