@@ -1,5 +1,6 @@
 """Soft k-means step by step, and what the softmax's scale does → matplotlib Axes."""
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
@@ -10,6 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Ellipse
 from matplotlib.ticker import PercentFormatter
 
+from tcnaps.figures.results import ring
 from tcnaps.figures.style import BLACK, GREY, PALETTE, Panels, dots, variant_style, zero_line
 
 
@@ -140,12 +142,34 @@ def gain_by_scale(ax: Axes, frame: pd.DataFrame, averages: pd.DataFrame) -> None
         ax.plot(own["scale"], 100 * own["gain"], marker + "-", color=colour, alpha=0.45, label=name, lw=0.8, ms=2.5)
     bars = {"yerr": 100 * averages["interval"], "label": "mean", "linewidth": 2.2, "markersize": 6, "zorder": 4}
     dots(ax, averages["scale"], 100 * averages["gain"], (BLACK, "o"), line="-", **bars)
+    _scales(ax, averages)
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
+
+
+def gain_by_scale_in_training(ax: Axes, averages: pd.DataFrame) -> None:
+    """Gain of refinement against the scale, one line for each number of training episodes; the best scales are ringed.
+
+    Args:
+        averages: `trained_episodes`, `scale`, `gain` and `interval`, in [0, 1].
+    """
+    groups = list(averages.groupby("trained_episodes"))
+    colours = mpl.colormaps["viridis"](np.linspace(0.9, 0, len(groups)))
+    for (trained, own), colour, marker in zip(groups, colours, "ovs^Dpd*" * len(groups)):
+        bars = {"yerr": 100 * own["interval"], "label": f"{trained:,} episodes", "capsize": 0}
+        dots(ax, own["scale"], 100 * own["gain"], (colour, marker), line="-", **bars)
+        best = own.loc[own["gain"].idxmax()]
+        ring(ax, best["scale"], 100 * best["gain"])
+    _scales(ax, averages)
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
+
+
+def _scales(ax: Axes, averages: pd.DataFrame) -> None:
+    """Axes of a gain against the scale."""
     zero_line(ax)
     scales = sorted(averages["scale"].unique())
     ax.set_xscale("log", base=2)
     ax.set_xticks(scales, [{0.125: "⅛", 0.25: "¼", 0.5: "½"}.get(scale, f"{scale:g}") for scale in scales])
     ax.set(xlabel="Scale of the squared distance in the softmax", ylabel="Gain of refinement (points)")
-    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
 
 
 def covariance_ellipse(mean: np.ndarray, covariance: np.ndarray, distance: float, colour: np.ndarray) -> Ellipse:

@@ -20,12 +20,12 @@ def mapped_blobs(root, name, split):
 @contextlib.contextmanager
 def placed(root):
     """Results lie in `root`, and blobs take the place of the miniature's images."""
-    from tcnaps.evaluation import differences, evaluate
+    from tcnaps.evaluation import differences, evaluate, scale_in_training
     from tcnaps.training import meta_training, pretraining
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(config, "project_root", lambda: root)
-        for module in (differences, evaluate, meta_training, pretraining):
+        for module in (differences, evaluate, meta_training, pretraining, scale_in_training):
             patch.setattr(module, "open_split", lambda study, name, split: mapped_blobs(root, name, split))
         yield small_study(trainings=["support", "support_and_query"])
 

@@ -93,6 +93,7 @@ EXTRA = {
     "21-active-learning": {"labels": 3, "episodes": 2},
     "22-continual-learning": {"way": 4, "shot": 2, "episodes": 2},
     "23-log-determinant": {"trainings": ["support_and_query"], "shots": [1], "queries_per_class": 3, "episodes": 2},
+    "25-scale-in-training": {"parts": [0, 1], "scales": [0.5, 1.0], "queries_per_class": 3, "episodes": 2},
 }
 LOOKING = [n.stem for n in NOTEBOOKS if n.stem[:2] not in ("02", "03", "04")]
 
