@@ -2,10 +2,12 @@
 
 import ast
 import json
+import subprocess
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+from tcnaps import __version__
 from tcnaps.config.errors import UserError
 from tcnaps.config.storage import digest_of
 
@@ -37,6 +39,22 @@ def code_fingerprint(paths: Iterable[str | Path], without: Iterable[str] = ()) -
                 waiting.add(file)
     named = [(str(path.relative_to(PACKAGE)) if PACKAGE in path.parents else path.name, codes[path]) for path in codes]
     return digest_of(sorted(named))[:16]
+
+
+@cache
+def code_version() -> str:
+    """The package's version and, in a clone of its source, the commit: "0.1.0, commit 722d4440a1b2, changed"."""
+    root = PACKAGE.parent
+    if not (root / ".git").exists():
+        return __version__
+    try:
+        commit, changes = (
+            subprocess.run(["git", "-C", str(root), *asked], capture_output=True, text=True, check=True).stdout.strip()
+            for asked in (["rev-parse", "--short=12", "HEAD"], ["status", "--porcelain", "--", "tcnaps", "notebooks"])
+        )
+    except (OSError, subprocess.CalledProcessError):  # no git, or a clone that belongs to someone else
+        return __version__
+    return f"{__version__}, commit {commit}{', changed' if changes else ''}"
 
 
 def code_cells(path: str | Path) -> list[tuple[str, list[str]]]:

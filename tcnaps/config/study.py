@@ -9,8 +9,10 @@ from pydantic import Field, PositiveInt, PrivateAttr, ValidationError, model_val
 
 from tcnaps.config import settings
 from tcnaps.config.errors import ConfigError, explained, nearest
+from tcnaps.config.fingerprint import code_version
 from tcnaps.config.presets import with_preset
 from tcnaps.config.settings import Evaluation, Name, Section
+from tcnaps.config.storage import digest_of
 from tcnaps.method.variants import TRAININGS
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -131,6 +133,16 @@ class Study(Section):
     @property
     def _part(self) -> str:
         return f"replicate-{self.replicate}" if self.replicate else ""
+
+    @property
+    def origin(self) -> dict[str, str]:
+        """Where a result comes from, for the metadata of figures: study, digest of its settings, code and seeds."""
+        return {
+            "Study": self.name,
+            "Digest": digest_of(self.model_dump(mode="json"))[:16],
+            "Code": code_version(),
+            "Seed": f"{self.seed}, of the trainings {', '.join(map(str, self.seeds))}",
+        }
 
     def tested_on(self, training: str) -> list[str]:
         """The datasets that a training is evaluated on, in their order in the study."""

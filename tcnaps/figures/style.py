@@ -1,6 +1,6 @@
 """What all figures share: sizes, colours, one marker per variant, and how they are written."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -77,6 +77,7 @@ def style() -> Iterator[None]:
 @contextmanager
 def figure(
     path: str | Path,
+    about: Mapping[str, str] | None = None,
     columns: int | None = None,
     rows: int = 1,
     width: float | None = None,
@@ -87,6 +88,7 @@ def figure(
 
     Args:
         path: without suffix; see `save`.
+        about: where the figure comes from, usually `Study.origin`; see `save`.
         columns: panels side by side. None gives a single Axes, a number an array of rows * columns Axes.
         width: in inches, like the height; by default a column's for one panel, the text's for several side by side.
         options: of `plt.subplots`, for instance `sharey=True`.
@@ -103,7 +105,7 @@ def figure(
         size = (width or (COLUMN_WIDTH if columns in (None, 1) else TEXT_WIDTH), height)
         drawn, axes = plt.subplots(rows, columns or 1, figsize=size, squeeze=False, **options)
         yield drawn, axes[0, 0] if columns is None else axes.ravel()
-        save(drawn, path)
+        save(drawn, path, about)
 
 
 def variant_style(name: str, position: int = 0) -> tuple[str, str]:
@@ -164,16 +166,18 @@ def in_view(values: pd.Series, half_widths: pd.Series, always: float | None = 0.
     return low - margin, high + margin
 
 
-def save(figure: Figure, path: str | Path) -> list[Path]:
+def save(figure: Figure, path: str | Path, about: Mapping[str, str] | None = None) -> list[Path]:
     """Writes `path`.png (200 dpi) and `path`.pdf; equal figures give equal bytes. A failure leaves the old files.
 
     Args:
         path: without suffix; missing folders are made.
+        about: where the figure comes from (`Study.origin`). It becomes texts of the PNG and the subject of the PDF.
     """
-    path, written = Path(path), []
+    path, written, about = Path(path), [], dict(about or {})
     path.parent.mkdir(parents=True, exist_ok=True)
+    subject = {"Subject": "; ".join(f"{name}: {text}" for name, text in about.items())} if about else {}
     # The date and the program's version would make two runs differ.
-    for suffix, metadata in (("png", {"Software": None}), ("pdf", {"CreationDate": None})):
+    for suffix, metadata in (("png", {"Software": None} | about), ("pdf", {"CreationDate": None} | subject)):
         content, written = BytesIO(), [*written, path.with_name(f"{path.name}.{suffix}")]
         with style():
             figure.savefig(content, format=suffix, metadata=metadata)

@@ -227,7 +227,7 @@ class View(ui.StudyWidget):
         with tempfile.TemporaryDirectory() as temporary:
             served = os.environ.get(READ_ONLY) == "1"
             folder = Path(temporary) if served else self.study.figures_folder / "views"
-            files = style.save(self.figure(self.point), folder / name)
+            files = style.save(self.figure(self.point), folder / name, self.study.origin)
             links = [
                 f'<a download="{html.escape(file.name)}" style="text-decoration:underline" '
                 f'href="{data_address(file.read_bytes(), kind)}">{file.suffix[1:].upper()}</a>'

@@ -1,9 +1,12 @@
+import subprocess
+
 import pytest
 from notebook_files import cell, write_notebook
 
+from tcnaps import __version__
 from tcnaps.config import fingerprint
 from tcnaps.config.errors import UserError
-from tcnaps.config.fingerprint import code_cells, code_fingerprint
+from tcnaps.config.fingerprint import code_cells, code_fingerprint, code_version
 
 MODULE = '''"""What it is for."""
 from tcnaps.other import helper
@@ -94,3 +97,22 @@ def test_code_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "wrong.py").write_text("def f(:\n    pass")
     with pytest.raises(UserError, match=r"wrong.py is not valid Python: .*def f\(:"):
         code_fingerprint([tmp_path / "wrong.py"])
+
+
+def test_the_codes_version_names_the_commit_and_says_if_the_code_differs_from_it(package):
+    def git(*arguments):
+        identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+        command = ["git", "-C", str(package.parent), *identity, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    version = code_version.__wrapped__
+    assert version() == __version__
+    git("init")
+    assert version() == __version__  # no commit yet
+    git("add", ".")
+    git("commit", "-m", "first")
+    commit = git("rev-parse", "HEAD")[:12]
+    (package.parent / "results.csv").touch()
+    assert version() == f"{__version__}, commit {commit}"
+    edited(package / "first.py", "+ 1", "+ 2")
+    assert version() == f"{__version__}, commit {commit}, changed"

@@ -202,6 +202,12 @@ def test_replicates_have_seeds_and_folders_of_their_own(load):
     assert other.seed == study.seed and other.model_dump() == study.model_dump()
 
 
+def test_the_origin_of_results_tells_studies_with_other_settings_apart(load):
+    origin, other = load(STUDY).origin, load(changed(["image_size"], 96)).origin
+    assert origin["Study"] == STUDY["name"] and origin == load(STUDY).origin
+    assert {name for name in origin if origin[name] != other[name]} == {"Digest"}
+
+
 def test_replicates_that_cannot_be_are_named(load):
     for changes, message in (
         ({"replicates": 0}, "replicates"),

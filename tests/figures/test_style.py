@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from PIL import Image
 
 from tcnaps.figures import style as module
 from tcnaps.figures.images import episode_images
@@ -63,6 +64,15 @@ def test_a_figure_is_saved_with_the_same_bytes_each_time(tmp_path):
         assert one == other and b"CreationDate" not in one
     assert len(list((tmp_path / "a" / "deep").iterdir())) == 2
     assert plt.imread(tmp_path / "a" / "deep" / "v1.5-plot.png").shape[1] == round(module.COLUMN_WIDTH * 200)
+
+
+def test_a_file_says_where_its_figure_comes_from_and_looks_the_same(tmp_path):
+    about = {"Study": "small", "Seed": "0"}
+    module.save(draw(tmp_path / "bare"), tmp_path / "told", about)
+    with Image.open(tmp_path / "told.png") as told, Image.open(tmp_path / "bare.png") as bare:
+        assert about.items() <= told.info.items() and not about.keys() & bare.info.keys()
+        assert (np.asarray(told) == np.asarray(bare)).all()
+    assert b"/Subject (Study: small; Seed: 0)" in (tmp_path / "told.pdf").read_bytes()
 
 
 def test_a_figure_that_fails_leaves_the_old_files(tmp_path, monkeypatch):

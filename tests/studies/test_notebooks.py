@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from measured import write_measurements
+from PIL import Image
 from tiny_study import STUDY
 
 from tcnaps.config.fingerprint import code_cells
@@ -76,6 +77,15 @@ def figures_drawn(name):
     return sum(source.count("style.figure(") for source, _ in code_cells(Path("notebooks") / f"{name}.ipynb"))
 
 
+def without_origin(folder):
+    """The figures that don't say where they come from."""
+    found = []
+    for path in Path(folder).rglob("*.png"):
+        with Image.open(path) as image:
+            found += [] if {"Study", "Digest", "Code", "Seed"} <= image.info.keys() else [path]
+    return found
+
+
 def images_shown(name):
     """How many pictures the executed notebook displays; those inside widgets do not count."""
     cells = json.loads((Path("results/tiny/notebooks") / f"{name}.ipynb").read_text())["cells"]
@@ -120,6 +130,7 @@ def test_a_notebook_runs_and_answers_with_a_number(project, name, monkeypatch):
     answer = run(name)
     assert re.search(r"\d", answer) and ("±" in answer or name in ("00-data", "15-speed")), answer
     assert images_shown(name) == figures_drawn(name)
+    assert not without_origin("figures")
 
 
 @pytest.mark.slow
