@@ -21,6 +21,7 @@ from tcnaps.method.variants import VARIANTS
 COLUMNS = ["training", "replicate", "evaluation", "dataset", "domain", "split", "episode", "way", "n_support"]
 COLUMNS += ["queries_per_class", "query", "label", "class_name", "shot", "image"]
 COLUMNS += ["prediction_0", "confidence_0"]  # and those of more steps
+DIGEST = b"tcnaps_digest"  # in a file's metadata
 
 
 class RowsError(UserError):
@@ -43,7 +44,7 @@ def rows_file(study: Study, training: str, evaluation: str, dataset: str) -> Pat
 
 def write_rows(path: Path, rows: pd.DataFrame, key: str) -> None:
     """Writes rows, whole or not at all, with the key of the job that they came from and a digest of what they hold."""
-    facts = {"tcnaps": key, "tcnaps_digest": _digest(rows)}
+    facts = {"tcnaps": key, DIGEST: _digest(rows)}
     table = pa.Table.from_pandas(rows, preserve_index=False).replace_schema_metadata(facts)
     with replacing(path) as temporary:
         pq.write_table(table, temporary, write_page_checksum=True)
@@ -61,7 +62,7 @@ def read_rows(path: Path, remedy: str = "Run `make figures`.") -> tuple[pd.DataF
     try:
         table = pq.read_table(path, partitioning=None, page_checksum_verification=True)
         rows, facts = table.to_pandas(), table.schema.metadata
-        if facts[b"tcnaps_digest"].decode() != _digest(rows):
+        if facts[DIGEST].decode() != _digest(rows):
             raise ValueError("its digest is of other rows")
         return rows, facts[b"tcnaps"].decode()
     except Exception as error:  # Arrow and pandas raise many kinds for a damaged file
@@ -76,9 +77,10 @@ def _digest(rows: pd.DataFrame) -> str:
 
 
 def write_manifest(study: Study, training: str, files: Sequence[Path]) -> Path:
-    """Says which files a finished evaluation consists of."""
+    """Says which files a finished evaluation consists of, with the digest of each: other rows make another manifest."""
     path = rows_folder(study) / f"{training}.json"
-    write_text(path, json.dumps([str(file.relative_to(path.parent)) for file in files], indent=1) + "\n")
+    digests = {str(file.relative_to(path.parent)): pq.read_schema(file).metadata[DIGEST].decode() for file in files}
+    write_text(path, json.dumps(digests, indent=1) + "\n")
     return path
 
 

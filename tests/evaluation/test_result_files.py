@@ -53,6 +53,16 @@ def test_rows_come_back_as_they_were_written(study):
     assert incomplete_evaluations(study) == {}
 
 
+def test_other_rows_make_another_manifest(study):
+    """Snakemake compares contents: a manifest that stayed the same would leave figures of the earlier rows."""
+    file = rows_file(study, "support", "variable", "blobs")
+    before = write_manifest(study, "support", [file]).read_text()
+    assert write_manifest(study, "support", [file]).read_text() == before
+    write_rows(file, rows_of("support", "blobs", seed=1), "key")
+    assert write_manifest(study, "support", [file]).read_text() != before
+    assert incomplete_evaluations(study) == {}
+
+
 def test_no_flipped_bit_loads_as_other_rows(study):
     path, original = rows_file(study, "support", "variable", "blobs"), rows_of("support", "blobs")
     content, generator, refused = path.read_bytes(), random.Random(0), 0

@@ -356,6 +356,23 @@ def test_damaged_rows_and_a_lost_table_are_made_again(project):
     assert stale(project) == set()
 
 
+def test_figures_older_than_their_rows_are_named(project):
+    def outdated():
+        code = "import json; from tcnaps.studies.report.freshness import outdated; print(json.dumps(outdated(%r, %r)))"
+        code %= ("configs/small.yaml", ["figures/small/ways-and-shots.png", *made])
+        environment = os.environ | {"PYTHONPATH": str(project)}
+        return json.loads(subprocess.check_output([sys.executable, "-c", code], cwd=project, env=environment))
+
+    made = ["figures/small/accuracy.png", "results/small/accuracy.csv", "figures/small/refinement-steps.png"]
+    assert outdated() == {}
+    (project / "results/small/rows/support.json").write_text(json.dumps({"support/all.parquet": "other rows"}))
+    found = outdated()
+    assert found.keys() == {"figures/small/ways-and-shots.png", *made[:2]}
+    assert all("older than the rows" in why for why in found.values())
+    made.append("figures/small/of-no-rule.png")  # then only the others can be told
+    assert outdated() == found
+
+
 def test_a_fresh_clone_makes_everything(project, clone):
     for file in [*project.glob("results/*/*.csv"), *project.glob("figures/**/*.png")]:  # what git keeps
         kept = clone / file.relative_to(project)
