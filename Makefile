@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 # With either of these set, Jupyter may prefer another installation's kernel to the one in .venv.
 unexport JUPYTER_PATH JUPYTER_PREFER_ENV_PATH
 
-.PHONY: help figures plan differences rivals active lint test test-browser report lab serve bench clean force
+.PHONY: help figures plan differences rivals active lint test test-browser report docs lab serve bench clean force
 
 help:
 	@echo "make figures [STUDY=configs/miniature.yaml] [CORES=n] [DEVICE=cuda] [WORKERS=n]"
@@ -26,6 +26,8 @@ help:
 	@echo "             active and continual learning with the study's models: a quarter of an hour"
 	@echo "make report [STUDY=...]"
 	@echo "             write one HTML file with all of a study's figures and tables, to be mailed"
+	@echo "make docs [STUDY=...]"
+	@echo "             build the documentation site in build/docs, with the executed notebooks of a study"
 	@echo "make test    run the tests                            (ARGS=... goes to pytest)"
 	@echo "make lint    check format, style, types of method and config, and what the rooms import"
 	@echo "make test-browser"
@@ -59,6 +61,13 @@ active: $(STAMP)
 
 report: $(STAMP)
 	@exec $(RUN) -m tcnaps.studies.report "$(STUDY)"
+
+docs: $(VENV)/.docs
+	@exec $(RUN) docs/build.py "$(STUDY)"
+
+$(VENV)/.docs: $(STAMP)
+	@$(RUN) -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[docs]'
+	@touch $@
 
 lint: $(STAMP)
 	$(RUN) -m ruff format --check

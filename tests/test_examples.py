@@ -38,6 +38,21 @@ def test_the_python_of_the_pages_runs(page):
         assert printed.getvalue().strip()
 
 
+def test_the_cells_of_the_tutorial_run_one_after_the_other():
+    cells, names = (
+        re.findall(r"```{code-cell} python\n(.*?)```", (ROOT / "docs/tutorial.md").read_text(), re.DOTALL),
+        {},
+    )
+    matplotlib.use("Agg")
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        for cell in cells:
+            exec(cell, names)
+    sys.modules["matplotlib.pyplot"].close("all")
+    gains = re.findall(r"^\d-shot: \+([\d.]+) ± ([\d.]+) points", printed.getvalue(), re.MULTILINE)
+    assert len(cells) == 5 and len(gains) == 2
+    assert all(float(gain) > float(half_width) for gain, half_width in gains)  # as its words say
+
+
 def test_the_claims_of_the_pages_are_those_of_the_results():
     def block(page):
         return re.search(r"<!-- claims -->\n(.*?)<!-- end -->", (ROOT / page).read_text(), re.DOTALL)[1]

@@ -1,5 +1,6 @@
 """The Snakefile with stand-ins for the notebooks: the same files, no training. One run serves all tests."""
 
+import json
 import os
 import re
 import shutil

@@ -1,10 +1,12 @@
 """Lists that say which class, or which image, is of which split.
 
-class,split                    a CSV with one line per class; other columns do no harm
-file,class,split               or with one line per image: only the listed images are taken
-{"train": [...], "test": []}   JSON, as published with Meta-Dataset
-train.csv val.csv test.csv     a folder with one CSV per split: filename,label with one line per image, as for
-                               mini-ImageNet; or wnid,category with one line per class, as for tiered-ImageNet
+They have one of these forms::
+
+    class,split                    a CSV with one line per class; other columns do no harm
+    file,class,split               or with one line per image: only the listed images are taken
+    {"train": [...], "test": []}   JSON, as published with Meta-Dataset
+    train.csv val.csv test.csv     a folder with one CSV per split: filename,label with one line per image, as for
+                                   mini-ImageNet; or wnid,category with one line per class, as for tiered-ImageNet
 """
 
 import io

@@ -51,10 +51,11 @@ def _pattern(parts: str) -> str:
     return "/".join(names)
 
 
-def question_of(notebook: Path) -> str:
-    """A notebook's title."""
+def opening(notebook: Path) -> tuple[str, str]:
+    """A notebook's title, which is a question, and the prose below it, in Markdown."""
     first = json.loads(notebook.read_text(encoding="utf-8"))["cells"][0]
-    return "".join(first["source"]).partition("\n")[0].lstrip("# ")
+    title, _, prose = "".join(first["source"]).partition("\n")
+    return title.lstrip("# "), prose.strip()
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from tcnaps.config.study import study_file
 from tcnaps.evaluation.result_files import rows_folder
 from tcnaps.studies.pages import render
 from tcnaps.studies.report.freshness import outdated
-from tcnaps.studies.report.notebooks import Output, Run, command, outputs_of, question_of, runs
+from tcnaps.studies.report.notebooks import Output, Run, command, opening, outputs_of, runs
 from tcnaps.studies.report.striking import striking_episodes
 
 LONGEST = 200  # rows of a table that is shown
@@ -84,7 +84,7 @@ def _chapters(figures: list[Path], tables: list[Path], known: _Known) -> list[di
         if made["figures"] or made["results"]:
             own = [run for name, run in known.executed.items() if name.startswith(notebook.stem)]
             answers = [run.answer for run in own if run.answer]
-            chapters.append({"notebook": notebook.stem, "question": question_of(notebook), "answers": answers} | made)
+            chapters.append({"notebook": notebook.stem, "question": opening(notebook)[0], "answers": answers} | made)
     if any(waiting.values()):
         rest = {folder: [_made(file, "", None, known) for file in files] for folder, files in waiting.items()}
         chapters.append({"notebook": "", "question": "What no notebook here has made"} | rest)
