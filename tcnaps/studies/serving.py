@@ -50,6 +50,8 @@ class Index(BaseVoilaHandler):
 
     @web.authenticated
     def get(self) -> None:
+        """Also sets the cookie with which a page may end its kernel when it is closed."""
+        _ = self.xsrf_token
         self.finish(self.settings["index"])
 
 
