@@ -19,7 +19,7 @@ nb_execution_mode, nb_execution_timeout, nb_execution_raise_on_error = "force", 
 nb_ipywidgets_js = {}  # would be fetched; without a kernel no widget does anything
 nb_merge_streams = True
 
-autodoc_member_order = "bysource"
+autodoc_member_order, autodoc_inherit_docstrings = "bysource", False
 # Names where they are defined, and without the methods that scikit-learn writes for an estimator.
 requests = "set_fit_request, set_predict_request, set_score_request, set_transform_request"
 autodoc_default_options = {"members": True, "ignore-module-all": True, "exclude-members": requests}
@@ -35,6 +35,8 @@ def visit_formula(translator, node):
 
 def escape_marks(app, what, name, obj, options, lines):
     """Bars, as in log|Q|, and stars before names are no marks of reStructuredText in our docstrings."""
+    if lines and lines[0].startswith("Alias for field number"):  # Python's own, of a named tuple
+        lines.clear()
     marked = [line.replace("|", r"\|").replace("(*", r"(\*") for line in lines]
     lines[:] = [line if line.lstrip().startswith(">>>") else new for line, new in zip(lines, marked, strict=True)]
 
