@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 # With either of these set, Jupyter may prefer another installation's kernel to the one in .venv.
 unexport JUPYTER_PATH JUPYTER_PREFER_ENV_PATH
 
-.PHONY: help figures plan differences rivals active lint test test-browser lab serve bench clean force
+.PHONY: help figures plan differences rivals active demonstration lint test test-browser lab serve bench clean force
 
 help:
 	@echo "make figures [STUDY=configs/miniature.yaml] [CORES=n] [DEVICE=cuda] [WORKERS=n]"
@@ -24,6 +24,8 @@ help:
 	@echo "             other classifiers and heads on the study's features, also where queries are out of balance: half an hour"
 	@echo "make active [STUDY=...]"
 	@echo "             active and continual learning with the study's models: a quarter of an hour"
+	@echo "make demonstration"
+	@echo "             choose the episodes that the notebooks show while there are no results; needs those of 'make figures'"
 	@echo "make test    run the tests                            (ARGS=... goes to pytest)"
 	@echo "make lint    check format, style, types of method and config, and what the rooms import"
 	@echo "make test-browser"
@@ -55,6 +57,9 @@ rivals: $(STAMP)
 active: $(STAMP)
 	@exec $(RUN) -m tcnaps.studies.batch study --parent $$PPID $(OPTIONS) "$(STUDY)" -- active_learning continual_learning
 
+demonstration: $(STAMP)
+	@exec $(RUN) -m tcnaps.studies.demonstration "$(STUDY)"
+
 lint: $(STAMP)
 	$(RUN) -m ruff format --check
 	$(RUN) -m ruff check
@@ -80,7 +85,8 @@ bench: $(STAMP)
 
 clean:
 	rm -rf .snakemake .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis build tcnaps.egg-info
-	for made in checkpoints rows notebooks served meta-training .ready .lock; do rm -rf results/*/$$made results/*/replicate-*/$$made; done
+	find results -path results/demonstration -prune -o \( -name checkpoints -o -name rows -o -name notebooks -o -name served \
+	  -o -name meta-training -o -name .ready -o -name .lock \) -prune -exec rm -rf {} +
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 	if [ -d figures ]; then find figures -name '*.pdf' -type f -exec rm -f {} +; fi
 

@@ -15,6 +15,7 @@ from ipywidgets import HTML, Button, Checkbox, Dropdown, HBox, IntRangeSlider, I
 
 from tcnaps.config import Study, UserError
 from tcnaps.evaluation.result_files import rows_folder
+from tcnaps.widgets.demonstration import is_recorded
 
 KEPT = 8  # objects of one kind that outlive their cell
 
@@ -234,7 +235,7 @@ class StudyWidget(ipywidgets.VBox):
         """
         self.busy.value = f"{html.escape(what)} …"
         try:
-            if not any((self.study.results_folder / self.needs).glob("*")):
+            if not (is_recorded(self.study) or any((self.study.results_folder / self.needs).glob("*"))):
                 raise UserError(
                     f"Study '{self.study.name}' has no {self.needs} yet. Run `make figures` in a terminal (with "
                     "STUDY=<file> for any but the miniature, which takes 20 minutes), then this cell again."
