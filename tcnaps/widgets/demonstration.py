@@ -13,6 +13,7 @@ from jaxtyping import Float, Int, UInt8
 from PIL import Image
 
 from tcnaps.config import Study, UserError, load_study, project_root
+from tcnaps.config.errors import MAKE
 
 FOLDER = Path("results", "demonstration")  # from the project's root
 STUDY, EPISODES = "study.yaml", "episodes.npz"
@@ -46,7 +47,7 @@ def open_study(path: str | Path, replicate: int = 0) -> Study:
         return study
     print(
         f"Study '{study.name}' has no results yet, so this is the demonstration: episodes of the built-in study, "
-        "chosen because much happens in them. Their averages are no results; `make figures` makes those."
+        f"chosen because much happens in them. Their averages are no results. {MAKE}"
     )
     return load_study(demonstration)
 

@@ -14,6 +14,7 @@ import traitlets
 from ipywidgets import HTML, Button, Checkbox, Dropdown, HBox, IntRangeSlider, IntSlider, Label, Layout
 
 from tcnaps.config import Study, UserError
+from tcnaps.config.errors import MAKE
 from tcnaps.evaluation.result_files import rows_folder
 from tcnaps.widgets.demonstration import is_recorded
 
@@ -236,10 +237,7 @@ class StudyWidget(ipywidgets.VBox):
         self.busy.value = f"{html.escape(what)} …"
         try:
             if not (is_recorded(self.study) or any((self.study.results_folder / self.needs).glob("*"))):
-                raise UserError(
-                    f"Study '{self.study.name}' has no {self.needs} yet. Run `make figures` in a terminal (with "
-                    "STUDY=<file> for any but the miniature, which takes 20 minutes), then this cell again."
-                )
+                raise UserError(f"Study '{self.study.name}' has no {self.needs} yet. {MAKE} Then run this cell again.")
             yield
         except BaseException:
             self.hide()
