@@ -152,16 +152,18 @@ def head_name(head: Head) -> str:
     return next(name for name, changes in HEADS.items() if replace(head, **changes) == head)
 
 
-def with_head(head: Head, name: str, identity_weight: float | int) -> Head:
+def with_head(head: Head, name: str, identity_weight: float | int, scale: float | None = None) -> Head:
     """A training's head with the settings of another.
 
     Args:
         name: of `HEADS`.
+        scale: default: that of the settings.
 
     Raises:
-        ValueError: the identity_weight is not above 0.
+        ValueError: the identity_weight or the scale is not above 0.
     """
-    return replace(head, **HEADS[name], identity_weight=float(identity_weight))
+    own = {} if scale is None else {"scale": float(scale)}
+    return replace(head, **HEADS[name] | own, identity_weight=float(identity_weight))
 
 
 def run(features: EpisodeFeatures, head: Head | None = None, steps: int = 10, plane: str = PLANES[0]) -> Trajectory:
@@ -222,6 +224,16 @@ def status(trajectory: Trajectory, step: int) -> str:
         f"Step {step} of {len(trajectory.steps) - 1} · {done} · accuracy {100 * found['accuracy']:.1f}% · "
         f"mean confidence {100 * found['mean_confidence']:.1f}%"
     )
+
+
+def curves_in_words(steps: pd.DataFrame) -> str:
+    """Accuracy and mean confidence after every step.
+
+    Args:
+        steps: of `episode_table.steps_of`.
+    """
+    values = [f"{100 * row.accuracy:.0f}% and {100 * row.mean_confidence:.0f}%" for row in steps.itertuples()]
+    return f"Accuracy and mean confidence after the steps 0 to {len(steps) - 1}: {', '.join(values)}"
 
 
 def described(features: EpisodeFeatures) -> str:

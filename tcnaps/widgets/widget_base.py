@@ -76,6 +76,12 @@ def slider(
     return styled(kind(value=value, min=low, max=high, continuous_update=live), description, width)
 
 
+def saving(name: str) -> dict[str, ipywidgets.Widget]:
+    """A box for a file's name and the button that saves it, by the names that all widgets give them."""
+    box = styled(ipywidgets.Text(name, continuous_update=False), "Save as:", 280)
+    return {"save_name": box, "save": button("Save PNG and PDF", 170, "save")}
+
+
 def refit(control: IntRangeSlider, low: int, high: int) -> None:
     """Sets new ends. A handle at its end stays at the end; others are moved inside.
 
@@ -174,6 +180,7 @@ class StudyWidget(ipywidgets.VBox):
     kind: ClassVar[str]
     needs: ClassVar[str] = "rows"  # the folder of results without which there is nothing to show
     tooltips: ClassVar[Mapping[str, str]] = {}  # of controls, by their names
+    arguments: ClassVar[Sequence[str]] = ()  # the controls that the function `kind` sets, in its order
 
     def __init__(self, study: Study):
         super().__init__()
@@ -197,6 +204,19 @@ class StudyWidget(ipywidgets.VBox):
         """Puts the widget's parts below each other."""
         look = HTML(f'<style onload="{" ".join(_KEYS.split())}">{_LOOK}</style>', layout=Layout(display="none"))
         self.children = [*children, look]
+
+    def code(self) -> str:
+        """A notebook's cell that makes this widget of `study` anew, with what is chosen in it."""
+        values = vars(self.choice)
+        called = ", ".join(repr(values[name]) for name in self.arguments)
+        rest = [f"    {name}={v!r}," for name, v in values.items() if name not in (*self.arguments, "save_name")]
+        lines = [f"from tcnaps.widgets import {self.kind}", "", f"view = {self.kind}(study, {called})"]
+        return "\n".join([*lines, "view.restore(", *rest, ")", "view"])
+
+    def restore(self, **values: Any) -> None:
+        """Sets controls one after the other, as a user would; `code` calls it."""
+        for name, value in values.items():
+            self.controls[name].value = value
 
     @property
     def choice(self) -> SimpleNamespace:

@@ -61,8 +61,8 @@ def test_it_holds_the_chosen_episodes_and_the_same_predictions(tmp_path, monkeyp
                     for own, index in ((study, number), (made, new))
                 )
                 assert features.class_names == recorded.class_names and features.head == recorded.head
-                patterns = (of_patches(own.query_images) for own in (features, recorded))
-                np.testing.assert_allclose(*patterns, atol=25)  # the pictures are compressed
+                difference = of_patches(features.query_images) - of_patches(recorded.query_images)
+                assert abs(difference).mean() < 15  # compressed; patterns of two classes differ by some 80
 
 
 def of_patches(images):
