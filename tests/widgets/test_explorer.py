@@ -119,7 +119,7 @@ def test_copied_code_makes_the_same_widget_again_and_images_are_saved(study, mon
     assert names["view"] is not widget and names["view"].choice == before
     check_all(names["view"])
     click(widget, "save")
-    assert Image.open(study.figures_folder / "views" / "explorer.png").width > 1000
+    assert Image.open(io.BytesIO((study.figures_folder / "views" / "explorer.png").read_bytes())).width > 1000
     assert widget._saved.value.count("download=") == 2
 
 

@@ -127,7 +127,10 @@ def test_what_is_seen_is_saved_as_png_and_pdf(study):
     set_to(view, step=1, save_name="of mine")
     click(view, "save")
     folder = study.figures_folder / "views"
-    assert Image.open(folder / "of mine.png").width > 1000 and (folder / "of mine.pdf").stat().st_size > 5000
+    assert (
+        Image.open(BytesIO((folder / "of mine.png").read_bytes())).width > 1000
+        and (folder / "of mine.pdf").stat().st_size > 5000
+    )
     assert "figures/small/views" in view._saved.value and view._saved.value.count("download=") == 2
     set_to(view, save_name="../x")
     click(view, "save")
