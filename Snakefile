@@ -258,7 +258,7 @@ if TOY:
             f"{RESULTS}/softmax-scale.csv",
         params:
             key=key("01-soft-k-means", dependencies(study, "soft_k_means"), images=TESTED,
-                    evaluation=study.evaluations[SMALLEST].model_dump(mode="json")),
+                    shown=study.evaluations[SMALLEST].model_dump(mode="json", include={"protocol", "datasets", "episodes"})),
             evaluation=SMALLEST,
         log:
             notebook=executed("01-soft-k-means"),

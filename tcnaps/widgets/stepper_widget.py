@@ -145,11 +145,11 @@ class Stepper(ui.StudyWidget):
             head=ui.menu("Head", 190, list(stepper_data.HEADS)),
             identity_weight=ui.styled(weights, "identity_weight", 300),
             scale=ui.styled(scales, "scale", 230),
-            plane=ui.menu("Plane", 270, stepper_data.PLANES),
         )
         rule = self.add(
             minimum=ui.slider("Minimum", 230, 0, last, rule.minimum_steps),
             maximum=ui.slider("Maximum", 230, 0, last, rule.maximum_steps),
+            plane=ui.menu("Plane", 270, stepper_data.PLANES),
         )
         steps = self.add(
             first=ui.button("First", 72, "step-backward"),
