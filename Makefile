@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 # With either of these set, Jupyter may prefer another installation's kernel to the one in .venv.
 unexport JUPYTER_PATH JUPYTER_PREFER_ENV_PATH
 
-.PHONY: help figures plan differences rivals active lint test test-browser report docs lab serve bench clean force
+.PHONY: help figures plan differences rivals active demonstration lint test test-browser report docs lab serve bench clean force
 
 help:
 	@echo "make figures [STUDY=configs/miniature.yaml] [CORES=n] [DEVICE=cuda] [WORKERS=n]"
@@ -28,6 +28,9 @@ help:
 	@echo "             write one HTML file with all of a study's figures and tables, to be mailed"
 	@echo "make docs [STUDY=...]"
 	@echo "             build the documentation site in build/docs, with the executed notebooks of a study"
+
+	@echo "make demonstration"
+	@echo "             choose the episodes that the notebooks show while there are no results; needs those of 'make figures'"
 	@echo "make test    run the tests                            (ARGS=... goes to pytest)"
 	@echo "make lint    check format, style, types of method and config, and what the rooms import"
 	@echo "make test-browser"
@@ -69,6 +72,9 @@ $(VENV)/.docs: $(STAMP)
 	@$(RUN) -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[docs]'
 	@touch $@
 
+demonstration: $(STAMP)
+	@exec $(RUN) -m tcnaps.studies.demonstration "$(STUDY)"
+
 lint: $(STAMP)
 	$(RUN) -m ruff format --check
 	$(RUN) -m ruff check
@@ -94,7 +100,8 @@ bench: $(STAMP)
 
 clean:
 	rm -rf .snakemake .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis build tcnaps.egg-info
-	for made in checkpoints rows notebooks served meta-training report.html .ready .lock; do rm -rf results/*/$$made results/*/replicate-*/$$made; done
+	find results -path results/demonstration -prune -o \( -name checkpoints -o -name rows -o -name notebooks -o -name served \
+	  -o -name meta-training -o -name report.html -o -name .ready -o -name .lock \) -prune -exec rm -rf {} +
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 	if [ -d figures ]; then find figures -name '*.pdf' -type f -exec rm -f {} +; fi
 

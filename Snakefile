@@ -98,11 +98,14 @@ def evaluation_with(*trainings, kinds=("variable", "fixed")):
 REPLICATES = [study.of_replicate(number) for number in range(len(study.seeds))]
 EVALUATED = [training for training in study.trainings if n_evaluations(training)]
 COMPARED = ["support", "support_and_query"]       # the trainings of Simple and Transductive CNAPS
-FIXED = sorted((e.protocol for e in study.evaluations_of(["support_and_query"], "fixed").values()),
-               key=lambda protocol: (protocol.shot + protocol.queries_per_class, protocol.way))
+FIXED_EVALUATIONS = study.evaluations_of(["support_and_query"], "fixed")
+FIXED = [evaluation.protocol for evaluation in FIXED_EVALUATIONS.values()]
+SMALLEST = min(FIXED_EVALUATIONS, default=evaluation_with("support_and_query"),  # of the fewest images per class
+               key=lambda name: (FIXED_EVALUATIONS[name].protocol.shot + FIXED_EVALUATIONS[name].protocol.queries_per_class,
+                                 FIXED_EVALUATIONS[name].protocol.way))
 TESTED = study.tested_on("support_and_query")
 TOY = figures("soft-k-means-toy", "soft-k-means-episode", "episode-images", "softmax-confidence",
-              "softmax-scale") if TESTED else []
+              "softmax-scale") if SMALLEST else []
 
 # The figure notebooks that this study has something to show in: the trainings whose rows they read, the evaluations
 # that they show where they show some, by parameter, and what they write.
@@ -254,16 +257,15 @@ if TOY:
             TOY,
             f"{RESULTS}/softmax-scale.csv",
         params:
-            key=key("01-soft-k-means", dependencies(study, "soft_k_means"), images=TESTED),
-            # The smallest episodes that the study is tested on.
-            protocol=" ".join(f"-p {key} {getattr(FIXED[0], key)}" for key in ("way", "shot", "queries_per_class"))
-                     if FIXED else "",
+            key=key("01-soft-k-means", dependencies(study, "soft_k_means"), images=TESTED,
+                    shown=study.evaluations[SMALLEST].model_dump(mode="json", include={"protocol", "datasets", "episodes"})),
+            evaluation=SMALLEST,
         log:
             notebook=executed("01-soft-k-means"),
         resources:
             mem_mb=2500,
         shell:
-            RUN + " {params.protocol}"
+            RUN + " -p evaluation {params.evaluation}"
 
 
 for name, (trainings, shown, drawn, tables) in SHOWN.items():

@@ -27,8 +27,8 @@ COPIED = (
     "figures/**/*.png",
     "results/published/*.md",
 )
-COPIED += ("results/**/*.csv", "results/benchmarks.json", "notebooks/*.ipynb")
-EXECUTED = ("00-data", "15-speed")  # notebooks that need no training and no results
+COPIED += ("results/**/*.csv", "results/demonstration/**/*.*", "results/benchmarks.json", "notebooks/*.ipynb")
+EXECUTED = ("00-data", "01-soft-k-means", "15-speed")  # notebooks that need no training and no results
 ROOMS = ("method", "config", "datasets", "episodes", "training", "evaluation", "figures", "widgets", "studies")
 CONTENTS = {
     "Begin": ["docs/tutorial", "docs/using", "docs/exploring", "docs/my-images", "docs/data"],

@@ -51,6 +51,7 @@ def planted(way=3, shot=2, n_query=12, d=8, variant="Transductive", spread=1.5, 
         support_labels=labels[0],
         query_features=query,
         query_labels=labels[1],
+        support_images=pixels[: way * shot],
         query_images=pixels,
         head=Head(),
     )

@@ -9,6 +9,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Ellipse
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import PercentFormatter
 
 from tcnaps.figures.results import ring
@@ -54,7 +55,10 @@ def clustering_step(
     mixed = (responsibilities @ colours).clip(0, 1)
     dot, star, ring, cross = sizes
     ax.scatter(*points[~is_support].T, s=dot, c=mixed[~is_support], edgecolor="white", linewidth=0.3, zorder=3)
-    ax.scatter(*points[is_support].T, s=star, marker="*", c=mixed[is_support], edgecolor=BLACK, linewidth=0.5, zorder=4)
+    # Stars lie above crosses: at step 0 the mean of a class with one support image is that image.
+    stars = {"marker": "*", "edgecolor": BLACK, "linewidth": 0.5, "zorder": 7}
+    halo = [withStroke(linewidth=2.5, foreground="white")]
+    ax.scatter(*points[is_support].T, s=star, c=mixed[is_support], path_effects=halo, **stars)
     if flipped is not None and flipped.any():
         ax.scatter(*points[flipped].T, s=ring, facecolor="none", edgecolor=BLACK, linewidth=0.9, zorder=5)
     ax.scatter(*means.T, s=cross, marker="X", c=colours, edgecolor=BLACK, linewidth=0.5, zorder=6)

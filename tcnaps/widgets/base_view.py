@@ -1,11 +1,7 @@
 """A view of a figure: controls, the picture, one chosen point of it, and a way to save it. `figure_views` has them."""
 
 import html
-import os
-import re
-import tempfile
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import NamedTuple
 
 import ipywidgets
@@ -17,9 +13,9 @@ from matplotlib.figure import Figure
 from tcnaps.config import Study, UserError
 from tcnaps.figures import results, style
 from tcnaps.figures.tables import cell
-from tcnaps.widgets import READ_ONLY, widget_base as ui
+from tcnaps.widgets import widget_base as ui
 from tcnaps.widgets.episode_table import counted
-from tcnaps.widgets.pictures import data_address, png
+from tcnaps.widgets.pictures import png, saved
 
 NO_POINT = "none: hover over the picture, or choose here"
 WIDTH = 828  # pixels of a picture; fits beside JupyterLab's file browser in a window of 1280
@@ -139,8 +135,7 @@ class View(ui.StudyWidget):
         self.filters = tuple(self.controls)
         points = self.add(points=ui.menu("Point:", None, [NO_POINT]))
         filters.layout.max_width = points.layout.max_width = f"{WIDTH}px"
-        save_name = ui.styled(ipywidgets.Text(self.kind, continuous_update=False), "Save as:", 280)
-        saving = self.add(save_name=save_name, save=ui.button("Save PNG and PDF", 170, "save"))
+        saving = self.add(**ui.saving(self.kind))
         shown = self._status, picture, points, self._readout, saving, self._saved
         self.arrange(filters, self.busy, self.notice, *shown)
         self.layout = Layout(width="100%", overflow="visible")
@@ -221,17 +216,4 @@ class View(ui.StudyWidget):
     def _save(self) -> None:
         if self.seen is None:
             raise UserError("Nothing is shown that could be saved: change the choices first.")
-        name = self.choice.save_name.strip()
-        if not re.fullmatch(r"[\w][\w .-]*", name):
-            raise UserError(f"'{name}' is no name of a file: use letters, digits, '-', '_' and '.'.")
-        with tempfile.TemporaryDirectory() as temporary:
-            served = os.environ.get(READ_ONLY) == "1"
-            folder = Path(temporary) if served else self.study.figures_folder / "views"
-            files = style.save(self.figure(self.point), folder / name, self.study.origin)
-            links = [
-                f'<a download="{html.escape(file.name)}" style="text-decoration:underline" '
-                f'href="{data_address(file.read_bytes(), kind)}">{file.suffix[1:].upper()}</a>'
-                for file, kind in zip(files, ("image/png", "application/pdf"), strict=True)
-            ]
-        where = "" if served else f"Saved in figures/{self.study.name}/views. "
-        self._saved.value = f"{where}Download: {' '.join(links)}"
+        self._saved.value = saved(self.figure(self.point), self.study, self.choice.save_name)

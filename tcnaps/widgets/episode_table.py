@@ -17,6 +17,7 @@ from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation.result_files import RowsError, read_rows, rows_file
 from tcnaps.evaluation.stopped_rows import recorded_predictions, rows_of_training
 from tcnaps.method.variants import VARIANTS
+from tcnaps.widgets.demonstration import recorded
 
 OUTCOMES = ("became right", "became wrong", "still wrong", "wrong", "right")  # of a query at a step
 
@@ -158,6 +159,8 @@ def replay(study: Study, own: pd.DataFrame) -> Replayed:
     """
     first = own.iloc[0]
     name, index = first["evaluation"], int(first["episode"])
+    if found := recorded(study, name, first["dataset"], index):
+        return Replayed(found.support_labels, found.support_images, found.query_images)
     title = f"Episode {index} of {first['dataset']}, evaluation {name}"
     again = "data, seed or protocol have changed since the evaluation. Run `make figures` to evaluate again."
     source = open_split(study, first["dataset"], first["split"])

@@ -6,11 +6,16 @@ from functools import lru_cache
 import ipywidgets
 import pandas as pd
 from ipywidgets import HTML, VBox
+from matplotlib.figure import Figure
 
 from tcnaps.config import Study, UserError
 from tcnaps.evaluation.result_files import load_rows, needed_trainings
 from tcnaps.evaluation.stopped_rows import recorded_predictions
+from tcnaps.figures.images import episode_images
+from tcnaps.figures.style import TEXT_WIDTH, style
 from tcnaps.widgets import episode_table, explorer_data, explorer_html, widget_base as ui
+from tcnaps.widgets.episode_table import shortened
+from tcnaps.widgets.pictures import copied, saved
 
 MOST_LISTED = 500  # episodes in the list; the filters reach the others
 IMAGES, CONFUSION = "Images", "Confusion"
@@ -46,7 +51,7 @@ class Explorer(ui.StudyWidget):
         problem: why its images can't be shown, or None.
     """
 
-    kind = "explorer"
+    kind, arguments = "explorer", ("evaluation", "better", "than")
     tooltips = {
         "limits": "Fewest and most refinement steps; refinement stops when no label changes",
         "shots": "Lists episodes in which some class has so many support images",
@@ -70,6 +75,8 @@ class Explorer(ui.StudyWidget):
         self.on(["step", "page"], self._draw)
         self.on(["open"], self._open)
         self.on(["close"], self._close)
+        self.on(["save"], self._save)
+        self.on(["copy"], self._copy)
 
     @property
     def variants(self) -> tuple[str, str]:
@@ -127,12 +134,14 @@ class Explorer(ui.StudyWidget):
         page = self.add(page=ipywidgets.ToggleButtons(options=[IMAGES, CONFUSION], style={"button_width": "120px"}))
         self.add(close=ui.button("Close", 100))
         self._style_sheet, self._header, self._below = HTML(layout={"height": "0px", "margin": "0px"}), HTML(), VBox()
-        self._count, self._status, self._opened, self._sheet = (
-            ui.text(f"tcnaps-{name}") for name in ("count", "status", "opened", "sheet")
+        keeping = self.add(**ui.saving("explorer"), copy=ui.button("Copy code", 110, "copy"))
+        self._count, self._status, self._opened, self._sheet, self._saved = (
+            ui.text(f"tcnaps-{name}") for name in ("count", "status", "opened", "sheet", "saved")
         )
         self._sheet.layout.width = "100%"  # wide tables scroll in themselves
         look_at.children += (self._opened,)
-        self._details = VBox([self._status, look_at, page, self._sheet, self._below], layout={"display": "none"})
+        shown = [self._status, look_at, page, self._sheet, keeping, self._saved, self._below]
+        self._details = VBox(shown, layout={"display": "none"})
         self._css_class = f"tcnaps-explorer-{self.model_id}"  # several may be on one page, each with its images
         self.add_class(self._css_class)
         above = self._style_sheet, compared, ordered, filters, self.notice, self.busy
@@ -203,7 +212,7 @@ class Explorer(ui.StudyWidget):
         """Shows the status line, and the images or the confusion matrix."""
         if not self.own:
             return
-        choice = self.choice
+        choice, self._saved.value = self.choice, ""
         own = self.own[choice.variant]
         status = explorer_data.status(self.row, choice.variant, own, choice.step, self._stop())
         self._status.value, found = html.escape(status), episode_table.at_step(own, choice.step)
@@ -212,6 +221,31 @@ class Explorer(ui.StudyWidget):
             self._sheet.value = html.escape(missing) + self._drawer.sheet(found)
         else:
             self._sheet.value = self._drawer.confusion(found)
+
+    def figure(self) -> Figure:
+        """The episode's images with the predictions that are shown, at most ten of a class.
+
+        Raises:
+            UserError: there are no images.
+        """
+        images = self._drawer.images if self.own else None
+        if images is None:
+            raise UserError("No images are shown that could be saved: choose another episode first.")
+        names = [shortened(name) for name in self._drawer.names]
+        support = {name: images.support_images[images.support_labels == k] for k, name in enumerate(names)}
+        found = episode_table.at_step(self.own[self.choice.variant], self.choice.step)
+        with style():
+            figure = Figure((TEXT_WIDTH, 0.4 + 0.36 * len(names)))
+            ax = figure.subplots()
+            labels = found["prediction"].to_numpy(), found["label"].to_numpy()
+            episode_images(ax, support, images.query_images, *labels, columns=10)
+        return figure
+
+    def _save(self) -> None:
+        self._saved.value = saved(self.figure(), self.study, self.choice.save_name)
+
+    def _copy(self) -> None:
+        self._saved.value = copied(self.code())
 
     def _open(self) -> None:
         if not self.own:

@@ -27,6 +27,7 @@ from tcnaps.figures.style import DOMAIN_NAMES
 from tcnaps.method.variants import VARIANTS
 from tcnaps.widgets import widget_base as ui
 from tcnaps.widgets.base_view import Seen, View, points_of
+from tcnaps.widgets.demonstration import is_recorded
 from tcnaps.widgets.episode_table import counted
 from tcnaps.widgets.explorer_data import evaluated_variants, variants_of
 
@@ -208,6 +209,8 @@ class QueryCountView(View):
 
     @staticmethod
     def fetch(study, variants):
+        if is_recorded(study):
+            raise UserError("The demonstration has one number of queries only: `make figures` evaluates others.")
         rows = load_query_counts(study, needed_trainings(variants), [study.replicate])
         return episode_accuracies(variant_predictions(rows, variants, *study.refinement.limits))
 

@@ -2,9 +2,13 @@
 
 import base64
 import html
+import os
+import re
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
+from pathlib import Path
 
 import ipywidgets
 import numpy as np
@@ -15,8 +19,10 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from PIL import Image
 
+from tcnaps.config import Study, UserError
 from tcnaps.figures.clustering import class_colours
-from tcnaps.figures.style import style
+from tcnaps.figures.style import save, style
+from tcnaps.widgets import READ_ONLY
 from tcnaps.widgets.episode_table import letter, shortened
 
 PIXELS_PER_INCH = 96  # of a picture on the page
@@ -30,31 +36,79 @@ def png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-class Picture(ipywidgets.Image):
+class Picture(ipywidgets.HTML):
     """A figure on the page, so many pixels wide and high, shrinking with a narrow page.
+
+    HTML, as ipywidgets' own images have no text for those who don't see them.
 
     Args:
         place: of the figure's only Axes: left, bottom, width and height, as shares of the figure.
+
+    Attributes:
+        png: what is shown.
     """
 
     def __init__(self, css_class: str, width: int, height: int, place: tuple[float | int, ...]):
-        super().__init__(format="png", layout=Layout(width=f"{width}px", max_width="100%", object_fit="contain"))
+        super().__init__(layout=Layout(width=f"{width}px", max_width="100%", overflow="visible", margin="0"))
         self.add_class(css_class)
-        self._size, self._place = (width / PIXELS_PER_INCH, height / PIXELS_PER_INCH), place
+        self.place, self.png, self._pixels = place, b"", (width, height)
 
     @contextmanager
-    def drawn(self) -> Iterator[Axes]:
-        """The Axes of a new figure, unknown to pyplot, which is shown when the block ends."""
+    def drawn(self, alt: str) -> Iterator[Axes]:
+        """The Axes of a new figure, unknown to pyplot, which is shown when the block ends.
+
+        Args:
+            alt: what the picture says, in words.
+        """
+        width, height = self._pixels
         with style():
-            figure = Figure(self._size, dpi=PIXELS_PER_INCH)
+            figure = Figure((width / PIXELS_PER_INCH, height / PIXELS_PER_INCH), dpi=PIXELS_PER_INCH)
             figure.set_layout_engine("none")  # measuring texts takes longer than drawing them
-            yield figure.add_axes(self._place)
-        self.value = png(figure)
+            yield figure.add_axes(self.place)
+        self.png = png(figure)
+        self.value = (
+            f'<img alt="{html.escape(alt)}" src="{data_address(self.png, "image/png")}" width="{width}" '
+            f'height="{height}" style="display:block;max-width:100%;height:auto">'
+        )
+
+
+def saved(figure: Figure, study: Study, name: str) -> str:
+    """Writes a figure as PNG and PDF to figures/<study>/views; where nothing may be written, it is offered only.
+
+    Returns:
+        HTML that says where it is, with both files as downloads.
+
+    Raises:
+        UserError: the name is none for a file.
+    """
+    name = name.strip()
+    if not re.fullmatch(r"[\w][\w .-]*", name):
+        raise UserError(f"'{name}' is no name of a file: use letters, digits, '-', '_' and '.'.")
+    with tempfile.TemporaryDirectory() as temporary:
+        served = os.environ.get(READ_ONLY) == "1"
+        folder = Path(temporary) if served else study.figures_folder / "views"
+        links = [
+            f'<a download="{html.escape(file.name)}" style="text-decoration:underline" '
+            f'href="{data_address(file.read_bytes(), kind)}">{file.suffix[1:].upper()}</a>'
+            for file, kind in zip(
+                save(figure, folder / name, study.origin), ("image/png", "application/pdf"), strict=True
+            )
+        ]
+    return f"{'' if served else f'Saved in figures/{study.name}/views. '}Download: {' '.join(links)}"
 
 
 def data_address(content: bytes, kind: str) -> str:
     """Content as the address of an image or a download."""
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def copied(code: str) -> str:
+    """Code as HTML, which also goes to the clipboard where the browser allows it."""
+    copy = "navigator.clipboard?.writeText(this.nextElementSibling.textContent)"
+    look = "margin:2px 0;padding:6px 10px;background:#F5F5F5;color:#000;user-select:all;line-height:1.3"
+    return (
+        f'Copied; a cell of this notebook:<style onload="{copy}"></style><pre style="{look}">{html.escape(code)}</pre>'
+    )
 
 
 def image_address(image: UInt8[np.ndarray, "height width 3"]) -> str:

@@ -4,6 +4,7 @@
 rule ends. What a step did to the queries is told by `episode_table`.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from tcnaps.config import Study
 from tcnaps.datasets import open_split
 from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import draw_episode
+from tcnaps.evaluation import comparison
 from tcnaps.evaluation.projection import PlaneView, discriminative_plane, principal_plane, project
 from tcnaps.evaluation.stopped_rows import recorded_predictions
 from tcnaps.method import clustering
@@ -24,6 +26,8 @@ from tcnaps.method.head import Head
 from tcnaps.method.stopping import stopping_step
 from tcnaps.method.variants import VARIANTS, Variant
 from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, load_model
+from tcnaps.training.networks import head_of
+from tcnaps.widgets.demonstration import recorded
 from tcnaps.widgets.episode_table import counted, refined, shots_in_words, steps_of
 from tcnaps.widgets.widget_base import kept, stamp_of
 
@@ -45,7 +49,7 @@ class EpisodeFeatures:
 
     Attributes:
         place: evaluation, dataset and number of the episode. The same place always gives the same images.
-        query_images: RGB.
+        support_images, query_images: RGB.
         head: the training's, with the study's settings.
     """
 
@@ -56,6 +60,7 @@ class EpisodeFeatures:
     support_labels: Int[Tensor, "n_support"]
     query_features: Float[Tensor, "n_query d"]
     query_labels: Int[Tensor, "n_query"]
+    support_images: UInt8[np.ndarray, "n_support height width 3"]
     query_images: UInt8[np.ndarray, "n_query height width 3"]
     head: Head
 
@@ -65,11 +70,13 @@ def features_of(study: Study, variant: str, evaluation: str, dataset: str, episo
 
     Raises:
         CheckpointError: the variant's network is not trained yet, or was trained on another backbone.
+        UserError: the study is the demonstration, which lacks this episode.
     """
-    training = VARIANTS[variant].training
+    training, place = VARIANTS[variant].training, (evaluation, dataset, episode)
+    if found := recorded(study, *place):
+        return _of_record(found, VARIANTS[variant], place, head_of(training, study.clustering))
     network = training, stamp_of([backbone_file(study), checkpoint_folder(study) / f"{training}.safetensors"])
     model = kept("network", study, network, lambda: load_model(study, training))
-    place = evaluation, dataset, episode
     features = kept("features", study, (network, place), lambda: _computed(study, model, VARIANTS[variant], place))
     return replace(features, variant=VARIANTS[variant])
 
@@ -88,9 +95,41 @@ def _computed(study, model, variant, place):
         support_labels=labels,
         query_features=query,
         query_labels=loaded.query_labels,
+        support_images=source.images[draw.support_images],
         query_images=source.images[draw.query_images],
         head=model.head,
     )
+
+
+def _of_record(found, variant, place, head):
+    support, query = torch.from_numpy(found.features[variant.training]).tensor_split([len(found.support_labels)])
+    return EpisodeFeatures(
+        variant=variant,
+        place=place,
+        class_names=found.class_names,
+        support_features=support,
+        support_labels=torch.from_numpy(found.support_labels),
+        query_features=query,
+        query_labels=torch.from_numpy(found.query_labels),
+        support_images=found.support_images,
+        query_images=found.query_images,
+        head=head,
+    )
+
+
+def first_episodes(
+    study: Study, variant: str, evaluation: str, datasets: Sequence[str], episodes: int
+) -> Iterator[comparison.EpisodeFeatures]:
+    """An evaluation's first episodes of each dataset, as `comparison.compare_heads` takes them.
+
+    Args:
+        episodes: how many of each dataset; no more than the evaluation has.
+    """
+    for dataset in datasets:
+        for number in range(min(episodes, study.evaluations[evaluation].episodes)):
+            own = features_of(study, variant, evaluation, dataset, number)
+            sets = own.support_features, own.support_labels, own.query_features, own.query_labels
+            yield comparison.EpisodeFeatures(dataset, study.datasets[dataset].domain, number, *sets)
 
 
 class Trajectory(NamedTuple):
@@ -113,16 +152,18 @@ def head_name(head: Head) -> str:
     return next(name for name, changes in HEADS.items() if replace(head, **changes) == head)
 
 
-def with_head(head: Head, name: str, identity_weight: float | int) -> Head:
+def with_head(head: Head, name: str, identity_weight: float | int, scale: float | None = None) -> Head:
     """A training's head with the settings of another.
 
     Args:
         name: of `HEADS`.
+        scale: default: that of the settings.
 
     Raises:
-        ValueError: the identity_weight is not above 0.
+        ValueError: the identity_weight or the scale is not above 0.
     """
-    return replace(head, **HEADS[name], identity_weight=float(identity_weight))
+    own = {} if scale is None else {"scale": float(scale)}
+    return replace(head, **HEADS[name] | own, identity_weight=float(identity_weight))
 
 
 def run(features: EpisodeFeatures, head: Head | None = None, steps: int = 10, plane: str = PLANES[0]) -> Trajectory:
@@ -183,6 +224,16 @@ def status(trajectory: Trajectory, step: int) -> str:
         f"Step {step} of {len(trajectory.steps) - 1} · {done} · accuracy {100 * found['accuracy']:.1f}% · "
         f"mean confidence {100 * found['mean_confidence']:.1f}%"
     )
+
+
+def curves_in_words(steps: pd.DataFrame) -> str:
+    """Accuracy and mean confidence after every step.
+
+    Args:
+        steps: of `episode_table.steps_of`.
+    """
+    values = [f"{100 * row.accuracy:.0f}% and {100 * row.mean_confidence:.0f}%" for row in steps.itertuples()]
+    return f"Accuracy and mean confidence after the steps 0 to {len(steps) - 1}: {', '.join(values)}"
 
 
 def described(features: EpisodeFeatures) -> str:

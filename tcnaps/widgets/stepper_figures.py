@@ -27,7 +27,7 @@ def plane_step(ax: Axes, view: PlaneView, step: int, found: pd.DataFrame) -> Non
     size = 95 if lettered else 20
     seen = view.responsibilities[step], view.means[step], view.covariances[step]
     flipped = np.append(np.zeros(view.is_support.sum(), dtype=bool), found["changed"])
-    clustering_step(ax, view.points, view.is_support, *seen, flipped, (size, 1.7 * size, 2.9 * size, 130))
+    clustering_step(ax, view.points, view.is_support, *seen, flipped, (size, 2.2 * size, 2.9 * size, 120))
     colours, wrong = class_colours(view.means.shape[1]), ~found["right"].to_numpy()
     mixed = (seen[0][~view.is_support] @ colours).clip(0, 1)
     square = {"s": size, "marker": "s", "edgecolor": BLACK, "linewidth": 1, "zorder": 3.2}

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 import pandas as pd
 from ipywidgets import BoundedIntText, FloatLogSlider, HBox, Layout, VBox
+from matplotlib.figure import Figure
 
 from tcnaps.config import Study, UserError
-from tcnaps.figures.style import BLUE, VERMILLION
+from tcnaps.figures.style import BLUE, VERMILLION, style
 from tcnaps.widgets import stepper_data, stepper_figures, widget_base as ui
 from tcnaps.widgets.episode_table import at_step, letter, liveliest, shortened
 from tcnaps.widgets.explorer_data import one_of, variants_of
-from tcnaps.widgets.pictures import Picture, chips, image_address, named
+from tcnaps.widgets.pictures import PIXELS_PER_INCH, Picture, chips, copied, image_address, named, saved
 
 HIGHEST_EPISODE = 10**6  # episodes are drawn when they are asked for, so there is no last one
 PLANE = (456, 400)  # pixels on the page: both pictures fit side by side in a window of 1280, with the file browser open
@@ -61,11 +62,12 @@ class Stepper(ui.StudyWidget):
         trajectory: what refinement found in it.
     """
 
-    kind, needs = "stepper", "checkpoints"
+    kind, needs, arguments = "stepper", "checkpoints", EPISODE
     tooltips = {
         "episode": "The same number always gives the same images",
         "head": "How distances become responsibilities; 'means only' keeps the covariances of step 0",
         "identity_weight": "The weight of the identity in every covariance, the paper's beta",
+        "scale": "A factor on squared distances in the softmax: the smaller, the softer; each head brings its own",
         "plane": "Two directions: those that best tell these classes apart, or those of the largest spread",
     }
 
@@ -76,7 +78,10 @@ class Stepper(ui.StudyWidget):
         self._place = self._training = None  # what the step and the head were last set for
         self._arrange(variant, evaluation, dataset, episode)
         self.on(EPISODE, self.load)
-        self.on(["head", "identity_weight", "plane"], self._recompute)
+        self.on(["head"], self._change_head)
+        self.on(["identity_weight", "scale", "plane"], self._recompute)
+        self.on(["save"], self._save)
+        self.on(["copy"], self._copy)
         self.on(["minimum", "maximum", "which", "step"], self._draw)
         targets = {
             "first": lambda: 0,
@@ -108,6 +113,7 @@ class Stepper(ui.StudyWidget):
         if self._training != found.variant.training:  # each training has its own head and identity_weight
             weight = float(found.head.identity_weight)
             self.put(head=stepper_data.head_name(found.head), identity_weight=weight)
+            self._set_scale()
         self._place, self._training = found.place, found.variant.training
         self._legend.value = legend(found.class_names)
         self._about.value = html.escape(stepper_data.described(found))
@@ -134,14 +140,16 @@ class Stepper(ui.StudyWidget):
             dataset=ui.menu("Dataset", 185, datasets, dataset),
             episode=ui.styled(BoundedIntText(episode, 0, HIGHEST_EPISODE), "Episode", 130),
         )
+        scales = FloatLogSlider(base=2, min=-8, max=4, step=0.5, readout_format=".3g", continuous_update=False)
         head = self.add(
             head=ui.menu("Head", 190, list(stepper_data.HEADS)),
             identity_weight=ui.styled(weights, "identity_weight", 300),
-            plane=ui.menu("Plane", 270, stepper_data.PLANES),
+            scale=ui.styled(scales, "scale", 230),
         )
         rule = self.add(
             minimum=ui.slider("Minimum", 230, 0, last, rule.minimum_steps),
             maximum=ui.slider("Maximum", 230, 0, last, rule.maximum_steps),
+            plane=ui.menu("Plane", 270, stepper_data.PLANES),
         )
         steps = self.add(
             first=ui.button("First", 72, "step-backward"),
@@ -151,8 +159,8 @@ class Stepper(ui.StudyWidget):
             answer=ui.button("To the answer", 130, "flag-checkered"),
             step=ui.slider("Step", 270, 0, last, 0, live=True),
         )
-        self._status, self._about, self._verdict, self._changes, self._legend = (
-            ui.text(f"tcnaps-{name}") for name in ("status", "about", "verdict", "changes", "legend")
+        self._status, self._about, self._verdict, self._changes, self._legend, self._saved = (
+            ui.text(f"tcnaps-{name}") for name in ("status", "about", "verdict", "changes", "legend", "saved")
         )
         self._plane = Picture("tcnaps-plane-picture", *PLANE, (0.002, 0.002, 0.996, 0.996))
         self._curves = Picture("tcnaps-curves", *CURVES, (0.125, 0.245, 0.86, 0.65))
@@ -160,9 +168,10 @@ class Stepper(ui.StudyWidget):
         left = VBox([self._plane, self._legend], layout=Layout(width=f"{PLANE[0] + 4}px", overflow="visible"))
         which = self.add(which=ui.menu("Queries", 260, QUERIES))
         right = VBox([self._curves, self._verdict, which, self._changes], layout=narrow)
+        keeping = self.add(**ui.saving("stepper"), copy=ui.button("Copy code", 110, "copy"))
         self._body = HBox([left, right], layout=Layout(flex_flow="row wrap", overflow="visible", display="none"))
         above = place, head, ui.row(*rule.children, self.busy), self.notice, self._about, steps
-        self.arrange(*above, self._status, self._body)
+        self.arrange(*above, self._status, self._body, keeping, self._saved)
 
     def _go_to(self, target):
         if self.trajectory is not None:
@@ -172,11 +181,28 @@ class Stepper(ui.StudyWidget):
         choice = self.choice
         return stepper_data.answer_step(self.features, self.trajectory, choice.minimum, choice.maximum)
 
+    def _change_head(self):
+        if self.features is not None:
+            self._set_scale()
+            self._recompute()
+
+    def _set_scale(self):
+        """The scale of the head that is chosen; one that is found without labels can't be moved."""
+        scale, control = (
+            stepper_data.HEADS[self.choice.head].get("scale", self.features.head.scale),
+            self.controls["scale"],
+        )
+        control.disabled = scale == "auto"
+        if scale != "auto":
+            control.min, control.max = min(control.min, math.log2(scale)), max(control.max, math.log2(scale))
+            self.put(scale=float(scale))
+
     def _recompute(self):
         if self.features is None:
             return
         choice = self.choice
-        head = stepper_data.with_head(self.features.head, choice.head, choice.identity_weight)
+        scale = None if self.controls["scale"].disabled else choice.scale
+        head = stepper_data.with_head(self.features.head, choice.head, choice.identity_weight, scale)
         steps = self.study.refinement.recorded_steps
         self.trajectory = stepper_data.run(self.features, head, steps, choice.plane)
         self._draw()
@@ -187,17 +213,48 @@ class Stepper(ui.StudyWidget):
         rows, view, steps = self.trajectory
         choice = self.choice
         step, limits = choice.step, (choice.minimum, choice.maximum)
-        found = at_step(rows, step)
-        with self._plane.drawn() as ax:
+        found, status = at_step(rows, step), stepper_data.status(self.trajectory, step)
+        with self._plane.drawn(f"The episode's images and classes in a plane. {status}") as ax:
             stepper_figures.plane_step(ax, view, step, found)
-        with self._curves.drawn() as ax:
+        with self._curves.drawn(stepper_data.curves_in_words(steps)) as ax:
             stepper_figures.step_curves(ax, steps, step, self._answer_step(), *limits)
         self._verdict.value = html.escape(stepper_data.verdict(self.trajectory, *limits)[1])
         self._changes.value = changes_table(self.features, found, step, choice.which)
         self._status.value = (
             '<div role="status" aria-live="polite" style="font-size:115%;font-weight:bold;line-height:1.5">'
-            f"{html.escape(stepper_data.status(self.trajectory, step))}</div>"
+            f"{html.escape(status)}</div>"
         )
+        self._saved.value = ""
+
+    def figure(self) -> Figure:
+        """Both pictures side by side, as on the page.
+
+        Raises:
+            UserError: nothing is shown.
+        """
+        if self.trajectory is None:
+            raise UserError("Nothing is shown that could be saved: choose another episode first.")
+        choice, width = self.choice, PLANE[0] + CURVES[0]
+        (rows, view, steps), step = self.trajectory, choice.step
+        with style():
+            figure = Figure((width / PIXELS_PER_INCH, PLANE[1] / PIXELS_PER_INCH))
+            figure.set_layout_engine("none")
+            plane, curves = (
+                figure.add_axes((start + left * share, low + bottom * high, wide * share, tall * high))
+                for (left, bottom, wide, tall), start, share, low, high in (
+                    (self._plane.place, 0, PLANE[0] / width, 0, 1),
+                    (self._curves.place, PLANE[0] / width, CURVES[0] / width, 0.25, CURVES[1] / PLANE[1]),
+                )
+            )
+            stepper_figures.plane_step(plane, view, step, at_step(rows, step))
+            stepper_figures.step_curves(curves, steps, step, self._answer_step(), choice.minimum, choice.maximum)
+        return figure
+
+    def _save(self):
+        self._saved.value = saved(self.figure(), self.study, self.choice.save_name)
+
+    def _copy(self):
+        self._saved.value = copied(self.code())
 
 
 def legend(names: Sequence[str]) -> str:

@@ -14,7 +14,9 @@ import traitlets
 from ipywidgets import HTML, Button, Checkbox, Dropdown, HBox, IntRangeSlider, IntSlider, Label, Layout
 
 from tcnaps.config import Study, UserError
+from tcnaps.config.errors import MAKE
 from tcnaps.evaluation.result_files import rows_folder
+from tcnaps.widgets.demonstration import is_recorded
 
 KEPT = 8  # objects of one kind that outlive their cell
 
@@ -72,6 +74,12 @@ def slider(
     """A slider of whole numbers, with two handles for a pair. One that is not live reports when it is released."""
     kind = IntRangeSlider if isinstance(value, tuple) else IntSlider
     return styled(kind(value=value, min=low, max=high, continuous_update=live), description, width)
+
+
+def saving(name: str) -> dict[str, ipywidgets.Widget]:
+    """A box for a file's name and the button that saves it, by the names that all widgets give them."""
+    box = styled(ipywidgets.Text(name, continuous_update=False), "Save as:", 280)
+    return {"save_name": box, "save": button("Save PNG and PDF", 170, "save")}
 
 
 def refit(control: IntRangeSlider, low: int, high: int) -> None:
@@ -172,6 +180,7 @@ class StudyWidget(ipywidgets.VBox):
     kind: ClassVar[str]
     needs: ClassVar[str] = "rows"  # the folder of results without which there is nothing to show
     tooltips: ClassVar[Mapping[str, str]] = {}  # of controls, by their names
+    arguments: ClassVar[Sequence[str]] = ()  # the controls that the function `kind` sets, in its order
 
     def __init__(self, study: Study):
         super().__init__()
@@ -195,6 +204,19 @@ class StudyWidget(ipywidgets.VBox):
         """Puts the widget's parts below each other."""
         look = HTML(f'<style onload="{" ".join(_KEYS.split())}">{_LOOK}</style>', layout=Layout(display="none"))
         self.children = [*children, look]
+
+    def code(self) -> str:
+        """A notebook's cell that makes this widget of `study` anew, with what is chosen in it."""
+        values = vars(self.choice)
+        called = ", ".join(repr(values[name]) for name in self.arguments)
+        rest = [f"    {name}={v!r}," for name, v in values.items() if name not in (*self.arguments, "save_name")]
+        lines = [f"from tcnaps.widgets import {self.kind}", "", f"view = {self.kind}(study, {called})"]
+        return "\n".join([*lines, "view.restore(", *rest, ")", "view"])
+
+    def restore(self, **values: Any) -> None:
+        """Sets controls one after the other, as a user would; `code` calls it."""
+        for name, value in values.items():
+            self.controls[name].value = value
 
     @property
     def choice(self) -> SimpleNamespace:
@@ -234,11 +256,8 @@ class StudyWidget(ipywidgets.VBox):
         """
         self.busy.value = f"{html.escape(what)} …"
         try:
-            if not any((self.study.results_folder / self.needs).glob("*")):
-                raise UserError(
-                    f"Study '{self.study.name}' has no {self.needs} yet. Run `make figures` in a terminal (with "
-                    "STUDY=<file> for any but the miniature, which takes 20 minutes), then this cell again."
-                )
+            if not (is_recorded(self.study) or any((self.study.results_folder / self.needs).glob("*"))):
+                raise UserError(f"Study '{self.study.name}' has no {self.needs} yet. {MAKE} Then run this cell again.")
             yield
         except BaseException:
             self.hide()

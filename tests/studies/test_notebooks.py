@@ -94,8 +94,8 @@ def images_shown(name):
 
 
 EXTRA = {
-    "01-soft-k-means": {"dataset": "textures", "candidates": 3, "scale_episodes": 2, "queries_per_class": 4}
-    | {"scales": [0.25, 1.0]},
+    "01-soft-k-means": {"evaluation": "5-way-1-shot-3", "dataset": "textures", "candidates": 3}
+    | {"scale_episodes": 2, "scales": [0.25, 1.0]},
     "11-differences": {"evaluations": ["variable", "5-way-1-shot-3"], "retrain": False},
     "16-precision": {"evaluations": ["variable", "5-way-1-shot-3"]},
     "19-rivals": {"shots": [1], "queries_per_class": 3, "episodes": 2},

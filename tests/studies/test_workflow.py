@@ -81,7 +81,7 @@ for file in files:
 """
 
 DEFAULTS = {"study_file": "configs/miniature.yaml", "training": "", "evaluation": "", "start": "", "evaluations": []}
-DEFAULTS |= {"device": "cpu", "workers": 0, "way": 5, "shot": 1, "queries_per_class": 10, "replicate": 0}
+DEFAULTS |= {"device": "cpu", "workers": 0, "replicate": 0}
 PARAMETERS = "\n".join(f"{name} = {value!r}" for name, value in DEFAULTS.items())
 
 STUDY = {
@@ -311,7 +311,7 @@ def test_notebooks_get_device_and_workers(clone):
     told = [line for line in commands if "-p device cuda -p workers 2" in line]
     with_device = {line.split("results/small/notebooks/")[1][:2] for line in told}
     assert with_device == {"02", "03", "04"} and len(commands) == len(NOTEBOOKS)
-    assert [line for line in commands if "-p way 5 -p shot 1 -p queries_per_class 10" in line]
+    assert [line for line in commands if "01-soft-k-means" in line and "-p evaluation 5-way" in line]
 
 
 def test_changed_images_make_stale_what_is_made_of_them(project):

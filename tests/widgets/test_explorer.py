@@ -20,7 +20,7 @@ from synthetic_rows import synthetic_rows
 from tcnaps.datasets.image_source import DatasetError
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation.result_files import load_rows, needed_trainings, rows_file, write_rows
-from tcnaps.widgets import episode_table, explorer, explorer_data, explorer_html, explorer_widget
+from tcnaps.widgets import episode_table, explorer, explorer_data, explorer_html, explorer_widget, widget_base
 from tcnaps.widgets.explorer_widget import CONFUSION, IMAGES
 
 
@@ -105,6 +105,22 @@ def test_every_control_changes_what_is_shown(study):
         after = [place.value for place in places], widget.controls["episodes"].options
         assert after != before, changes
         before = after
+
+
+def test_copied_code_makes_the_same_widget_again_and_images_are_saved(study, monkeypatch):
+    widget = explorer(study)
+    changes = {"limits": (1, 3), "sort": "Largest loss first", "dataset": ("others",), "episodes": ("others", 4)}
+    set_to(widget, **changes, variant="FEOT", step=3, page=CONFUSION)
+    click(widget, "copy")
+    code, before = widget.code(), widget.choice
+    monkeypatch.setattr(widget_base, "_KEPT", {})
+    names = {"study": study}
+    exec(code, names)
+    assert names["view"] is not widget and names["view"].choice == before
+    check_all(names["view"])
+    click(widget, "save")
+    assert Image.open(io.BytesIO((study.figures_folder / "views" / "explorer.png").read_bytes())).width > 1000
+    assert widget._saved.value.count("download=") == 2
 
 
 def test_images_are_those_of_the_episode(study):

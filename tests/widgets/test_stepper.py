@@ -1,5 +1,6 @@
 """The stepper as a user drives it, without a browser: buttons, sliders and menus, fast and in odd orders."""
 
+import html
 import random
 import re
 from io import BytesIO
@@ -43,7 +44,7 @@ def check(view):
     assert view.error is None, view.notice.value
     chosen = choice.variant, (choice.evaluation, choice.dataset, choice.episode)
     assert (features.variant.name, features.place) == chosen
-    head = stepper_data.with_head(features.head, choice.head, choice.identity_weight)
+    head = stepper_data.with_head(features.head, choice.head, choice.identity_weight, choice.scale)
     found = stepper_data.run(features, head, view.study.refinement.recorded_steps, choice.plane)
     assert view.trajectory.rows.equals(found.rows)
     np.testing.assert_allclose(view.trajectory.view.points, found.view.points)
@@ -52,7 +53,10 @@ def check(view):
     assert stepper_data.described(features) == words(view._about)
     assert view._changes.value == changes_table(features, at_step(found.rows, choice.step), choice.step, choice.which)
     for image in (view._plane, view._curves):
-        assert Image.open(BytesIO(image.value)).width == 2 * int(image.layout.width.removesuffix("px"))
+        assert Image.open(BytesIO(image.png)).width == 2 * int(image.layout.width.removesuffix("px"))
+    assert f"alt=\"The episode's images and classes in a plane. {stepper_data.status(found, choice.step)}" in (
+        html.unescape(view._plane.value)
+    )
 
 
 def test_it_opens_at_step_0_with_the_studys_settings_and_buttons_and_slider_agree(study):
@@ -85,6 +89,52 @@ def test_heads_and_sliders_recompute_at_once(study):
     for name, value in ((name, value) for name, values in settings.items() for value in values):
         set_to(view, **{name: value})
         check(view)
+
+
+def test_each_head_brings_its_scale_which_the_slider_changes(study):
+    view = stepper(study)
+    assert view.choice.scale == 1
+    before = view.trajectory.rows["confidence_0"]
+    set_to(view, scale=0.25)
+    assert (view.trajectory.rows["confidence_0"] < before).all()
+    check(view)
+    set_to(view, head="log-determinant")
+    assert view.choice.scale == 0.5
+    check(view)
+    own = study.clustering.model_copy(update={"scale": "auto"})
+    view = stepper(study.model_copy(update={"clustering": own}))
+    assert view.controls["scale"].disabled and view.trajectory is not None
+    set_to(view, head="Euclidean")
+    assert view.choice.scale == 1 and not view.controls["scale"].disabled
+    check(view)
+
+
+def test_copied_code_makes_the_same_widget_again(study, monkeypatch):
+    view = stepper(study, evaluation="5-way-1-shot")
+    set_to(view, variant="COT", episode=2, head="Euclidean", identity_weight=3.0, scale=0.5, step=2, maximum=4)
+    click(view, "copy")
+    code, before = view.code(), view.choice
+    assert html.escape(code) in view._saved.value and "clipboard" in view._saved.value
+    monkeypatch.setattr(widget_base, "_KEPT", {})
+    names = {"study": study}
+    exec(code, names)
+    assert names["view"] is not view and names["view"].choice == before
+    check(names["view"])
+
+
+def test_what_is_seen_is_saved_as_png_and_pdf(study):
+    view = stepper(study)
+    set_to(view, step=1, save_name="of mine")
+    click(view, "save")
+    folder = study.figures_folder / "views"
+    assert (
+        Image.open(BytesIO((folder / "of mine.png").read_bytes())).width > 1000
+        and (folder / "of mine.pdf").stat().st_size > 5000
+    )
+    assert "figures/small/views" in view._saved.value and view._saved.value.count("download=") == 2
+    set_to(view, save_name="../x")
+    click(view, "save")
+    assert "no name of a file" in str(view.error)
 
 
 def test_a_studys_own_scale_is_not_replaced_by_the_papers(study):
@@ -168,7 +218,7 @@ def test_a_missing_network_shows_with_the_remedy_and_another_variant_can_be_chos
 def test_driven_fast_and_in_odd_orders_it_ends_consistent(study, seed):
     chance, look = random.Random(seed), matplotlib.rcParams["font.size"]
     view = stepper(study, "Simple")
-    names = [name for name in view.controls if name != "identity_weight"]
+    names = [name for name in view.controls if name not in ("identity_weight", "save_name", "save")]
     for _ in range(30):
         control = view.controls[chance.choice(names)]
         if hasattr(control, "click"):

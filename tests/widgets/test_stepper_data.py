@@ -137,7 +137,7 @@ def test_words_say_which_episode_it_is_and_what_the_variant_makes_of_the_steps(f
 def test_the_plane_holds_everything_on_the_same_scale_at_every_step(found):
     limits, picture = [], pictures.Picture("plane", 520, 430, (0, 0, 1, 1))
     for step in range(4):
-        with picture.drawn() as ax:
+        with picture.drawn("a plane") as ax:
             stepper_figures.plane_step(ax, found.view, step, at_step(found.rows, step))
         (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
         assert (found.view.points > (left, bottom)).all() and (found.view.points < (right, top)).all()

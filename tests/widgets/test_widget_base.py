@@ -64,7 +64,7 @@ def test_loading_says_so_and_shows_nothing_after_a_failure_or_an_interruption(er
     monkeypatch.chdir(tmp_path.parent)  # where there are no results at all
     with widget.guarded(), widget.loading("Reading"):
         raise AssertionError("nothing is read")
-    assert "Study 'small' has no rows yet. Run `make figures`" in str(widget.error)
+    assert "Study 'small' has no rows yet. `make figures`" in str(widget.error)
 
 
 def test_state_is_kept_by_kind_and_key(monkeypatch):
