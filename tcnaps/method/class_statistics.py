@@ -176,6 +176,31 @@ def logits_of(
     return logits - log_determinants / 2 if head.log_determinant else logits
 
 
+def log_prior(
+    head: Head, logits: Float[Tensor, "n way"], responsibilities: Float[Tensor, "n_refining way"] | None = None
+) -> Float[Tensor, "way"]:
+    """log π_k, for the logits: 0 where the head has no class prior.
+
+    An estimated one is π_k = (c + Σ_i r_ik) / (c · way + n_refining), with c `pseudo_images` of each class besides the
+    refining images' responsibilities r: the M-step of a mixture whose π has the Dirichlet prior with parameters c + 1.
+    Support images don't count, as somebody chose their numbers. At step 0 there is no r yet, and π is uniform.
+
+    Raises:
+        ValueError: the head has a prior for another number of classes.
+    """
+    prior, way = head.class_prior, logits.shape[1]
+    if isinstance(prior, tuple):
+        if len(prior) != way:
+            raise ValueError(f"class_prior has {len(prior)} probabilities for {way} classes; it needs one for each")
+        return logits.new_tensor(prior).log()
+    if prior is None:
+        return logits.new_zeros(way)
+    counts = logits.new_full((way,), head.pseudo_images)
+    if responsibilities is not None:
+        counts = counts + responsibilities.sum(0)
+    return (counts / counts.sum()).log()
+
+
 def scale_of(distances: Float[Tensor, "n way"], head: Head) -> float | int | Float[Tensor, ""]:
     """The factor on squared distances: the head's own, or under `auto` one that makes the median gap between an
     image's two nearest classes 2, so that half of the images have odds above e² for the nearest class.
