@@ -52,8 +52,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         minimum_steps: first refinement step after which unchanged labels end the refinement.
         maximum_steps: last refinement step in any case; 0 means no refinement.
         class_prior: probability of each class, in the order of `classes_`; None is the paper's, where all are equal.
-            "estimated" sets it at every step by the rows' probabilities and some pseudo-rows of each class: for rows
-            whose classes may be of very different size. Where they are not, it gains less.
+            "estimated" sets it at every step, half by the rows' mean probabilities and half to equal classes: for rows
+            whose classes may be of very different size. Where they are not, it costs some of the gain.
 
     Attributes:
         classes_: the labels, sorted.

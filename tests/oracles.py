@@ -59,7 +59,7 @@ def naive_trajectory(
     log_determinant=False,
     class_divisor="n",
     class_prior=None,
-    pseudo_images=5,
+    uniform_weight=0.5,
     **covariance_options,
 ):
     """Algorithm 1 without its stopping rule: the query logits after steps 0, ..., `steps`.
@@ -94,8 +94,9 @@ def naive_trajectory(
         members = torch.cat([support] + [points[name] for name in used])
         weights = torch.cat([one_hot] + [torch.softmax(logits[name], dim=1) for name in used])
         if class_prior == "estimated":
-            counts = [pseudo_images + weights[len(support) :, k].sum() for k in range(way)]
-            prior = torch.stack([count / sum(counts) for count in counts])
+            soft = weights[len(support) :]
+            shares = [soft[:, k].sum() / soft.sum() for k in range(way)]
+            prior = torch.stack([uniform_weight / way + (1 - uniform_weight) * share for share in shares])
     return torch.stack(record)
 
 

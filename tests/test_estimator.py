@@ -58,8 +58,12 @@ def naively(X, y, steps, scale, identity_weight, log_determinant=False, prior=No
         if log_determinant:
             logits -= torch.stack([torch.linalg.slogdet(q).logabsdet for q in covariances]) / 2
         if prior == "estimated":
-            counts = sum(weights[len(one_hot) :], torch.full((len(classes),), 5.0))
-            logits += (counts / counts.sum()).log()
+            refining = (
+                weights[len(one_hot) :]
+                if len(weights) > len(one_hot)
+                else torch.full((1, len(classes)), 1 / len(classes))
+            )
+            logits += (0.5 / len(classes) + 0.5 * refining.mean(0)).log()
         elif prior is not None:
             logits += torch.tensor(prior).log()
         responsibilities = logits.exp() / logits.exp().sum(1, keepdim=True)

@@ -181,9 +181,10 @@ def log_prior(
 ) -> Float[Tensor, "way"]:
     """log π_k, for the logits: 0 where the head has no class prior.
 
-    An estimated one is π_k = (c + Σ_i r_ik) / (c · way + n_refining), with c `pseudo_images` of each class besides the
-    refining images' responsibilities r: the M-step of a mixture whose π has the Dirichlet prior with parameters c + 1.
-    Support images don't count, as somebody chose their numbers. At step 0 there is no r yet, and π is uniform.
+    An estimated one is π_k = w / way + (1 − w) · (mean over i of r_ik), with w `uniform_weight` and r the refining
+    images' responsibilities: the M-step of a mixture whose π has a Dirichlet prior worth n_refining · w / (1 − w)
+    images, evenly spread. So many, rather than a fixed number, since what r gets wrong does not shrink with their
+    number. Support images don't count, as somebody chose their numbers. At step 0 there is no r yet, and π is uniform.
 
     Raises:
         ValueError: the head has a prior for another number of classes.
@@ -195,10 +196,8 @@ def log_prior(
         return logits.new_tensor(prior).log()
     if prior is None:
         return logits.new_zeros(way)
-    counts = logits.new_full((way,), head.pseudo_images)
-    if responsibilities is not None:
-        counts = counts + responsibilities.sum(0)
-    return (counts / counts.sum()).log()
+    shares = logits.new_full((way,), 1 / way) if responsibilities is None else responsibilities.mean(0)
+    return (head.uniform_weight / way + (1 - head.uniform_weight) * shares).log()
 
 
 def scale_of(distances: Float[Tensor, "n way"], head: Head) -> float | int | Float[Tensor, ""]:

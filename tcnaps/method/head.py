@@ -23,9 +23,10 @@ class Head:
             Σ_k of a 1-shot class is the variance of its image's features, in every entry. Refinement divides by n_k.
         class_prior: π of the mixture equation, whose logarithm is added to the logits. None leaves all classes equally
             probable, as in the paper; numbers, one per class, are the same at every step. `estimated` sets it anew at
-            each step, by how many of the refining images are in each class (`class_statistics.log_prior`): for images
-            whose classes may be of very different size.
-        pseudo_images: of each class, which the estimate counts besides: the more, the nearer it is to equal classes.
+            each step, by the classes' shares among the refining images (`class_statistics.log_prior`): for images whose
+            classes may be of very different size.
+        uniform_weight: of equal classes in an estimated prior, the rest being the shares; at 1 it is the paper's. ½ was
+            chosen on training classes (docs/comparisons.md).
         tolerance: what axes of little variance may change in a squared distance, relative to it, for speed's sake; None
             is so little that it does not show beside rounding. `tcnaps.method.distances` and docs/speed.md say more.
     """
@@ -39,7 +40,7 @@ class Head:
     task_covariance_divisor: Literal["n", "n-1"] = "n"
     class_covariance_divisor: Literal["n", "n-1"] = "n"
     class_prior: tuple[float | int, ...] | Literal["estimated"] | None = None
-    pseudo_images: float | int = 5
+    uniform_weight: float | int = 0.5
     tolerance: float | int | None = None
 
     def __post_init__(self) -> None:
@@ -53,8 +54,8 @@ class Head:
             raise ValueError(f"scale is {self.scale!r}; it must be above 0 and finite, or 'auto'")
         if self.tolerance is not None and not 0 <= self.tolerance <= 1:
             raise ValueError(f"tolerance is {self.tolerance}; it must be between 0 and 1, or None")
-        if not 0 < self.pseudo_images < math.inf:
-            raise ValueError(f"pseudo_images is {self.pseudo_images}; it must be above 0 and finite")
+        if not 0 < self.uniform_weight <= 1:
+            raise ValueError(f"uniform_weight is {self.uniform_weight}; it must be above 0 and at most 1")
         prior = self.class_prior
         given = isinstance(prior, tuple) and min(prior, default=0) > 0 and math.isclose(sum(prior), 1, rel_tol=1e-5)
         if prior not in (None, "estimated") and not given:

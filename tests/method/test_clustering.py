@@ -24,7 +24,7 @@ OPTIONS = [
     {"update": "means", "log_determinant": True},
     {"identity_weight": 3.0, "log_determinant": True},
     {"class_prior": "estimated"},
-    {"class_prior": "estimated", "pseudo_images": 0.5, "log_determinant": True, "scale": 0.5},
+    {"class_prior": "estimated", "uniform_weight": 0.1, "log_determinant": True, "scale": 0.5},
     {"class_prior": "estimated", "metric": "euclidean"},
     {"class_prior": "estimated", "update": "means"},
     {"class_prior": "estimated", "class_covariance_divisor": "n-1"},
@@ -144,7 +144,7 @@ def test_statistics_and_logits_equal_the_naive_ones(d):
     )
 
 
-@pytest.mark.parametrize("options", [{}, {"class_prior": "estimated", "pseudo_images": 1}])
+@pytest.mark.parametrize("options", [{}, {"class_prior": "estimated", "uniform_weight": 0.2}])
 def test_gradients_equal_those_in_all_dimensions(options):
     """The loop under gradients works in the span; its gradients must be the naive loop's, for every image."""
     support, labels, query = make_episode(3, 2, 2, 12, 0.5)
@@ -254,7 +254,7 @@ def test_what_cannot_be_computed_is_refused():
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("identity_weight", 0), ("tolerance", -0.1), ("metric", "cosine"), ("pseudo_images", 0)]
+    [("identity_weight", 0), ("tolerance", -0.1), ("metric", "cosine"), ("uniform_weight", 0)]
     + [("class_prior", value) for value in ("estimate", (), (0.5, 0.6), (1.0, 0.0), [0.5, 0.5])]
     + [("scale", value) for value in (-1.0, float("inf"), float("nan"))],
 )

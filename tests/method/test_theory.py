@@ -154,18 +154,18 @@ def test_one_euclidean_step_is_that_of_ren_et_al():
 
 
 @every_episode
-@pytest.mark.parametrize("pseudo_images", [None, 2])
-def test_the_mixture_head_is_the_e_step_of_a_gaussian_mixture(sizes, pseudo_images):
+@pytest.mark.parametrize("uniform_weight", [None, 0.3])
+def test_the_mixture_head_is_the_e_step_of_a_gaussian_mixture(sizes, uniform_weight):
     """The paper, section 3.4, the last equation; against scikit-learn, in all d dimensions.
 
-    π_k is 1 / way, or an estimated class prior's: the mean of the responsibilities and so many pseudo-images.
+    π_k is 1 / way, or partly, with an estimated class prior, the mean of the responsibilities.
     """
     support, labels, query = make_episode(*sizes)
     way, d = len(sizes[0]), support.shape[1]
     members, weights = support, one_hot(labels, way, support)
     prior, head, left_out = np.full(way, 1 / way), MIXTURE, np.log(way)
-    if pseudo_images:
-        head, left_out = replace(MIXTURE, class_prior="estimated", pseudo_images=pseudo_images), 0
+    if uniform_weight:
+        head, left_out = replace(MIXTURE, class_prior="estimated", uniform_weight=uniform_weight), 0
     for step in first_steps(support, labels, query, head, 5):
         statistics = class_statistics(members, weights, MIXTURE)
         mixture = GaussianMixture(way)
@@ -177,9 +177,8 @@ def test_the_mixture_head_is_the_e_step_of_a_gaussian_mixture(sizes, pseudo_imag
         np.testing.assert_allclose(log_density, mixture.score_samples(query.numpy()), rtol=1e-10)
         members = torch.cat([support, query])
         weights = torch.cat([one_hot(labels, way, support), step.responsibilities])
-        if pseudo_images:
-            counts = [np.eye(way)] * pseudo_images + [step.responsibilities.numpy()]
-            prior = np.concatenate(counts).mean(0)
+        if uniform_weight:
+            prior = uniform_weight / way + (1 - uniform_weight) * step.responsibilities.numpy().mean(0)
 
 
 # What it maximises

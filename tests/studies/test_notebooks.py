@@ -92,7 +92,8 @@ EXTRA = {
     "20-balance": {"queries": 6, "concentrations": [1], "episodes": 2},
     "21-active-learning": {"labels": 3, "episodes": 2},
     "22-continual-learning": {"way": 4, "shot": 2, "episodes": 2},
-    "23-log-determinant": {"trainings": ["support_and_query"], "shots": [1], "queries_per_class": 3, "episodes": 2},
+    "23-log-determinant": {"trainings": {"support_and_query": "trained with −d²"}, "shots": [1]}
+    | {"queries_per_class": 3, "episodes": 2, "scales": [1.0], "scale_settings": [[5, 1]]},
     "25-scale-in-training": {"parts": [0, 1], "scales": [0.5, 1.0], "queries_per_class": 3, "episodes": 2},
 }
 WITHOUT_INTERVAL = ("00-data", "15-speed")
