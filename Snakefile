@@ -320,7 +320,7 @@ if TESTED:
     for name, drawn, tables in (
         ("19-rivals", ["rivals-1-shot", "rivals-5-shot"], ["rivals.csv", "rivals-episodes.csv"]),
         ("20-balance", ["balance"], ["balance.csv", "balance-episodes.csv"]),
-        ("23-log-determinant", ["log-determinant-1-shot", "log-determinant-5-shot"], ["log-determinant.csv"]),
+        ("23-log-determinant", ["log-determinant-1-shot", "log-determinant-5-shot"], ["log-determinant.csv", "scales.csv"]),
         ("25-scale-in-training", ["scale-in-training"], ["scale-in-training.csv"]),
         ("21-active-learning", ["active-learning"], ["active-learning.csv", "active-learning-episodes.csv"]),
         ("22-continual-learning", ["continual-learning"], ["continual-learning.csv", "continual-learning-episodes.csv"]),

@@ -20,7 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from tcnaps.method.class_statistics import Samples, logits_of, one_hot, regulariser
+from tcnaps.method.class_statistics import Samples, log_prior, logits_of, one_hot, regulariser
 from tcnaps.method.distances import dense_squared_distances, singular, squared_euclidean
 from tcnaps.method.head import Head
 from tcnaps.method.stopping import check_limits, should_stop
@@ -52,6 +52,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         minimum_steps: first refinement step after which unchanged labels end the refinement.
         maximum_steps: last refinement step in any case; 0 means no refinement.
         class_prior: probability of each class, in the order of `classes_`; None is the paper's, where all are equal.
+            "estimated" sets it at every step, half by the rows' mean probabilities and half to equal classes: for rows
+            whose classes may be of very different size. Where they are not, it costs some of the gain.
 
     Attributes:
         classes_: the labels, sorted.
@@ -60,7 +62,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         means_: (way, d) class means.
         covariances_: (way, d, d) class covariances with their regularisation, Q_k. The precisions are their inverses,
             which are never needed.
-        scale_, identity_weight_: the numbers used last. Where nothing is unlabelled, "auto" is a scale of 1.
+        scale_, identity_weight_, class_prior_: the numbers used last. Where nothing is unlabelled, "auto" is a scale of
+            1, and an estimated prior is uniform.
         n_iter_: refinement steps done.
 
     Example:
@@ -138,7 +141,9 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         found = [dense_squared_distances(points, *of_block) for of_block in blocks]
         distances, log_determinants = (torch.cat(parts, dim=-1) for parts in zip(*found))
         logits = logits_of(distances, log_determinants, self.scale_, self._head())
-        return (logits + self._log_prior(points)).softmax(1).numpy()
+        if self.class_prior is not None:
+            logits += _tensor(self.class_prior_).log()
+        return logits.softmax(1).numpy()
 
     def _encode(self, labels: np.ndarray) -> np.ndarray:
         """Sets `classes_` and returns each label's place in it."""
@@ -153,22 +158,22 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         return codes
 
     def _head(self) -> Head:
-        return Head(scale=self.scale, log_determinant=self.log_determinant, identity_weight=self.identity_weight_)
-
-    def _log_prior(self, like: Tensor) -> Float[Tensor, "way"]:
-        way = len(self.classes_)
-        if self.class_prior is None:
-            return like.new_zeros(way)
-        prior = check_array(self.class_prior, ensure_2d=False, input_name="class_prior", dtype=np.float64)
-        if prior.shape != (way,) or (prior <= 0).any() or not np.isclose(prior.sum(), 1):
-            raise ValueError(f"class_prior must be {way} probabilities above 0 that sum to 1, one for each of classes_")
-        return torch.from_numpy(prior).log().to(like)
+        prior = self.class_prior
+        if prior is not None and not isinstance(prior, str):
+            prior = check_array(prior, ensure_2d=False, input_name="class_prior", dtype=np.float64)
+            prior = tuple(prior.ravel().tolist())
+        return Head(
+            scale=self.scale,
+            log_determinant=self.log_determinant,
+            identity_weight=self.identity_weight_,
+            class_prior=prior,
+        )
 
     def _refine(self, samples: Samples, head: Head) -> Float[Tensor, "n_points way"]:
         """The refinement loop (Algorithm 1). Returns the points' responsibilities; keeps what they were found with."""
-        prior, labels = self._log_prior(samples.support), None
         strategy, members, weights = strategy_for(samples, head), samples.support, samples.one_hot
-        logits = strategy.from_support()
+        logits, labels = strategy.from_support(), None
+        prior = log_prior(head, logits)
         for self.n_iter_ in count():
             responsibilities = logits.add_(prior).softmax(1)
             if not responsibilities.isfinite().all():
@@ -178,8 +183,9 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
             if len(found) == 0 or should_stop(self.n_iter_, changed, self.minimum_steps, self.maximum_steps):
                 break
             labels, members, weights = found, samples.members, samples.weights(responsibilities)
+            prior = log_prior(head, logits, responsibilities)
             logits = strategy.refined(responsibilities)
-        self.scale_ = float(strategy.scale)
+        self.scale_, self.class_prior_ = float(strategy.scale), prior.softmax(0).numpy()
         del strategy, logits  # as large as X and as the responsibilities
         self.means_ = (weights.T @ members / weights.sum(0)[:, None]).numpy()
         self.covariances_ = _covariances(members, weights, head).numpy()

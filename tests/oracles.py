@@ -58,6 +58,8 @@ def naive_trajectory(
     scale=1.0,
     log_determinant=False,
     class_divisor="n",
+    class_prior=None,
+    uniform_weight=0.5,
     **covariance_options,
 ):
     """Algorithm 1 without its stopping rule: the query logits after steps 0, ..., `steps`.
@@ -71,6 +73,7 @@ def naive_trajectory(
         one_hot[i, label] = 1
     members, weights = support, one_hot
     record, first = [], None
+    prior = [1 / way] * way if class_prior == "estimated" else class_prior
     for step in range(steps + 1):
         divisor = class_divisor if step == 0 else "n"
         means, covariances = naive_statistics(members, weights, class_divisor=divisor, **covariance_options)
@@ -83,11 +86,17 @@ def naive_trajectory(
             name: naive_logits(points, means, covariances, scale, log_determinant and metric != "euclidean")
             for name, points in (("query", query), ("extra", extra))
         }
+        if prior is not None:
+            logits = {name: own + torch.log(torch.as_tensor(prior, dtype=own.dtype)) for name, own in logits.items()}
         record.append(logits["query"])
         used = {"query": ["query"], "extra": ["extra"], "both": ["query", "extra"]}[unlabelled]
         points = {"query": query, "extra": extra}
         members = torch.cat([support] + [points[name] for name in used])
         weights = torch.cat([one_hot] + [torch.softmax(logits[name], dim=1) for name in used])
+        if class_prior == "estimated":
+            soft = weights[len(support) :]
+            shares = [soft[:, k].sum() / soft.sum() for k in range(way)]
+            prior = torch.stack([uniform_weight / way + (1 - uniform_weight) * share for share in shares])
     return torch.stack(record)
 
 

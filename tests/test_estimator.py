@@ -57,7 +57,14 @@ def naively(X, y, steps, scale, identity_weight, log_determinant=False, prior=No
         logits = -used * squared
         if log_determinant:
             logits -= torch.stack([torch.linalg.slogdet(q).logabsdet for q in covariances]) / 2
-        if prior is not None:
+        if prior == "estimated":
+            refining = (
+                weights[len(one_hot) :]
+                if len(weights) > len(one_hot)
+                else torch.full((1, len(classes)), 1 / len(classes))
+            )
+            logits += (0.5 / len(classes) + 0.5 * refining.mean(0)).log()
+        elif prior is not None:
             logits += torch.tensor(prior).log()
         responsibilities = logits.exp() / logits.exp().sum(1, keepdim=True)
         members, weights = torch.cat([X[y != -1], points]), torch.cat([one_hot, responsibilities])
@@ -72,6 +79,7 @@ def naively(X, y, steps, scale, identity_weight, log_determinant=False, prior=No
         {"scale": "auto", "identity_weight": 0.5},
         {"scale": 0.5, "identity_weight": 2.0, "log_determinant": True},
         {"scale": "auto", "identity_weight": 1.0, "class_prior": [0.4, 0.3, 0.2, 0.1]},
+        {"scale": 0.2, "identity_weight": 1.0, "class_prior": "estimated"},
     ],
 )
 def test_it_is_algorithm_1(options, steps):
@@ -84,12 +92,15 @@ def test_it_is_algorithm_1(options, steps):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("scale, log_determinant", [(1.0, False), (0.5, True), ("auto", False)])
-def test_it_stops_where_the_method_stops_with_the_same_probabilities(scale, log_determinant, dtype):
+@pytest.mark.parametrize(
+    "scale, log_determinant, prior", [(1.0, False, None), (0.5, True, None), ("auto", False, "estimated")]
+)
+def test_it_stops_where_the_method_stops_with_the_same_probabilities(scale, log_determinant, prior, dtype):
     X, _, y = planted(way=5, d=40, n=100, noise=2.5)
     X, own = X.astype(dtype), y != -1
-    fitted = TransductiveMahalanobisClassifier(scale, log_determinant, 1.0, 2, 10).fit(X, y)
-    step = cluster(X[own], y[own], X[~own], head=Head(scale=scale, log_determinant=log_determinant), maximum=10)
+    fitted = TransductiveMahalanobisClassifier(scale, log_determinant, 1.0, 2, 10, prior).fit(X, y)
+    head = Head(scale=scale, log_determinant=log_determinant, class_prior=prior)
+    step = cluster(X[own], y[own], X[~own], head=head, maximum=10)
     assert fitted.n_iter_ == step.number
     found = fitted.label_distributions_
     np.testing.assert_allclose(found[~own], step.responsibilities, atol=1e-5 if dtype == np.float32 else 1e-9)
@@ -118,7 +129,8 @@ def test_unlabelled_rows_help_on_handwritten_digits():
 
 def test_new_rows_get_what_the_same_rows_got_as_unlabelled_ones():
     X, _, y = planted(noise=2.0)
-    for options in ({}, {"log_determinant": True, "class_prior": [0.7, 0.1, 0.1, 0.1]}, {"maximum_steps": 0}):
+    priors = ({"log_determinant": True, "class_prior": [0.7, 0.1, 0.1, 0.1]}, {"class_prior": "estimated"})
+    for options in ({}, *priors, {"maximum_steps": 0}):
         fitted = TransductiveMahalanobisClassifier(**options).fit(X, y)
         np.testing.assert_allclose(fitted.predict_proba(X[y == -1]), fitted.label_distributions_[y == -1], atol=1e-9)
         np.testing.assert_array_equal(fitted.predict(X[y == -1]), fitted.transduction_[y == -1])
@@ -187,8 +199,8 @@ X, _, Y = planted()
         (X, Y, {"identity_weight": "automatic"}, "identity_weight is 'automatic'"),
         (X, Y, {"identity_weight": -1.0}, "identity_weight is -1.0"),
         (X, Y, {"maximum_steps": -1}, "maximum -1"),
-        (X, Y, {"class_prior": [0.5, 0.5]}, "class_prior must be 4 probabilities"),
-        (X, Y, {"class_prior": [1.0, 0, 0, 0]}, "class_prior must be 4 probabilities"),
+        (X, Y, {"class_prior": [0.5, 0.5]}, "class_prior has 2 probabilities for 4 classes"),
+        (X, Y, {"class_prior": [1.0, 0, 0, 0]}, r"class_prior is \(1.0, 0.0.*above 0 that sum to 1, or 'estimated'"),
     ],
 )
 def test_bad_input_is_named(X, y, options, message):

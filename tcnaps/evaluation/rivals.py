@@ -75,12 +75,17 @@ def cnaps(head: Head | None, minimum: int = 2, maximum: int = 4) -> dict[str, Cl
     """
     if head is None:
         simple = of_estimator(minimum_steps=0, maximum_steps=0)
-        calibrated = of_estimator(minimum_steps=minimum, maximum_steps=maximum)
-        return {"Simple CNAPS": simple, "Calibrated Transductive": calibrated}
+        limits = {"minimum_steps": minimum, "maximum_steps": maximum}
+        return {
+            "Simple CNAPS": simple,
+            "Calibrated Transductive": of_estimator(**limits),
+            "Calibrated with prior": of_estimator(**limits, class_prior="estimated"),
+        }
     return {
         "Simple CNAPS": of_head(head, 0, 0),
         "Transductive CNAPS": of_head(head, minimum, maximum),
         "Calibrated Transductive": of_head(replace(head, scale="auto"), minimum, maximum),
+        "Transductive with prior": of_head(replace(head, class_prior="estimated"), minimum, maximum),
     }
 
 

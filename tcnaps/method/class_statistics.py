@@ -176,6 +176,30 @@ def logits_of(
     return logits - log_determinants / 2 if head.log_determinant else logits
 
 
+def log_prior(
+    head: Head, logits: Float[Tensor, "n way"], responsibilities: Float[Tensor, "n_refining way"] | None = None
+) -> Float[Tensor, "way"]:
+    """log π_k, for the logits: 0 where the head has no class prior.
+
+    An estimated one is π_k = w / way + (1 − w) · (mean over i of r_ik), with w `uniform_weight` and r the refining
+    images' responsibilities: the M-step of a mixture whose π has a Dirichlet prior worth n_refining · w / (1 − w)
+    images, evenly spread. So many, rather than a fixed number, since what r gets wrong does not shrink with their
+    number. Support images don't count, as somebody chose their numbers. At step 0 there is no r yet, and π is uniform.
+
+    Raises:
+        ValueError: the head has a prior for another number of classes.
+    """
+    prior, way = head.class_prior, logits.shape[1]
+    if isinstance(prior, tuple):
+        if len(prior) != way:
+            raise ValueError(f"class_prior has {len(prior)} probabilities for {way} classes; it needs one for each")
+        return logits.new_tensor(prior).log()
+    if prior is None:
+        return logits.new_zeros(way)
+    shares = logits.new_full((way,), 1 / way) if responsibilities is None else responsibilities.mean(0)
+    return (head.uniform_weight / way + (1 - head.uniform_weight) * shares).log()
+
+
 def scale_of(distances: Float[Tensor, "n way"], head: Head) -> float | int | Float[Tensor, ""]:
     """The factor on squared distances: the head's own, or under `auto` one that makes the median gap between an
     image's two nearest classes 2, so that half of the images have odds above e² for the nearest class.

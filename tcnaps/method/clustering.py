@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tcnaps.method.checks import Features, Labels, as_features, as_labels, check_finite, check_support_labels
-from tcnaps.method.class_statistics import ClassStatistics, Samples, class_logits, class_statistics, one_hot
+from tcnaps.method.class_statistics import ClassStatistics, Samples, class_logits, class_statistics, log_prior, one_hot
 from tcnaps.method.distances import singular
 from tcnaps.method.head import Head
 from tcnaps.method.stopping import check_limits, should_stop
@@ -34,8 +34,9 @@ class Step:
     """What is known after one refinement step.
 
     Attributes:
-        logits: of the query images: −scale · d², less ½ log|Q_k| where the head has the log-determinant. Rows that
-            float32 could not hold (beyond ±131,072) are given relative to their largest.
+        logits: of the query images: −scale · d², less ½ log|Q_k| where the head has the log-determinant, plus log π_k
+            where it has a class prior. Rows that float32 could not hold (beyond ±131,072) are given relative to their
+            largest.
         unlabelled_logits: the same for the other unlabelled images.
     """
 
@@ -79,16 +80,19 @@ def refinement_steps(
     Raises:
         ValueError: features of different width or kind, or that are not finite numbers; labels that are no integers,
             too few or too many; a class without a support image; a single support image where
-            `head.task_covariance_divisor` is n − 1; a covariance that is singular in floating point.
+            `head.task_covariance_divisor` is n − 1; a `head.class_prior` for another number of classes; a covariance
+            that is singular in floating point.
     """
     samples, n_query, dtype = _samples(support_features, support_labels, query_features, unlabelled_features, head)
     strategy = strategy_for(samples, head)
     logits = strategy.from_support()
+    logits = logits + log_prior(head, logits)
     for number in count():
         rounded = _rounded(logits, dtype)
         yield Step(number, rounded[:n_query], rounded[n_query:])
         if samples.members is not samples.support:  # otherwise step 0 stands
-            logits = strategy.refined(logits[samples.refining].softmax(1))
+            responsibilities = logits[samples.refining].softmax(1)
+            logits = strategy.refined(responsibilities) + log_prior(head, logits, responsibilities)
 
 
 def trajectory(

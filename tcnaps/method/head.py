@@ -11,7 +11,7 @@ class Head:
 
     Attributes:
         metric: `euclidean` puts the identity in place of every covariance (Ren et al. 2018).
-        log_determinant: adds −½ log|Q_k| to the logits (the paper's mixture equation, with a uniform prior).
+        log_determinant: adds −½ log|Q_k| to the logits (the paper's mixture equation).
         scale: factor on the squared distance inside the softmax: 1 in equation 5, ½ in the mixture equation. `auto`
             sets it anew at every step, without labels, so that the median gap between an image's two nearest squared
             distances becomes 2: for features that were not meta-trained with the paper's scale.
@@ -21,6 +21,12 @@ class Head:
         task_covariance_divisor: Σ is the scatter divided by n (the paper) or n − 1 (the released code).
         class_covariance_divisor: likewise for Σ_k by the support set alone; n_k − 1 is the released Simple CNAPS, whose
             Σ_k of a 1-shot class is the variance of its image's features, in every entry. Refinement divides by n_k.
+        class_prior: π of the mixture equation, whose logarithm is added to the logits. None leaves all classes equally
+            probable, as in the paper; numbers, one per class, are the same at every step. `estimated` sets it anew at
+            each step, by the classes' shares among the refining images (`class_statistics.log_prior`): for images whose
+            classes may be of very different size.
+        uniform_weight: of equal classes in an estimated prior, the rest being the shares; at 1 it is the paper's. ½ was
+            chosen on training classes (docs/comparisons.md).
         tolerance: what axes of little variance may change in a squared distance, relative to it, for speed's sake; None
             is so little that it does not show beside rounding. `tcnaps.method.distances` and docs/speed.md say more.
     """
@@ -33,6 +39,8 @@ class Head:
     identity_weight: float | int = 1.0
     task_covariance_divisor: Literal["n", "n-1"] = "n"
     class_covariance_divisor: Literal["n", "n-1"] = "n"
+    class_prior: tuple[float | int, ...] | Literal["estimated"] | None = None
+    uniform_weight: float | int = 0.5
     tolerance: float | int | None = None
 
     def __post_init__(self) -> None:
@@ -46,3 +54,11 @@ class Head:
             raise ValueError(f"scale is {self.scale!r}; it must be above 0 and finite, or 'auto'")
         if self.tolerance is not None and not 0 <= self.tolerance <= 1:
             raise ValueError(f"tolerance is {self.tolerance}; it must be between 0 and 1, or None")
+        if not 0 < self.uniform_weight <= 1:
+            raise ValueError(f"uniform_weight is {self.uniform_weight}; it must be above 0 and at most 1")
+        prior = self.class_prior
+        given = isinstance(prior, tuple) and min(prior, default=0) > 0 and math.isclose(sum(prior), 1, rel_tol=1e-5)
+        if prior not in (None, "estimated") and not given:
+            raise ValueError(
+                f"class_prior is {prior!r}; it must be a tuple of numbers above 0 that sum to 1, or 'estimated'"
+            )

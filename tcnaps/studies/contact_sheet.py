@@ -10,6 +10,7 @@ from PIL import ImageOps
 
 from tcnaps.config import UserError
 from tcnaps.datasets.decoding import to_rgb
+from tcnaps.figures.tables import Html
 
 SHOWN = 16  # images in each row
 SIDE = 112  # pixels of a thumbnail
@@ -40,6 +41,12 @@ def contact_sheet(folder: Path, examples: pd.DataFrame, found: pd.DataFrame) -> 
                 figures = "".join(_figure(folder, row) for row in rows[:SHOWN].itertuples())
                 parts.append(f"<h3>{heading}</h3><section>{figures}</section>")
     return PAGE.format(title=html.escape(f"Labels of {folder.resolve().name}"), body="\n".join(parts))
+
+
+def in_frame(page: str, height: int = 600) -> Html:
+    """The page inside a notebook, `height` pixels high, with its styles to itself."""
+    frame = f'<iframe srcdoc="{html.escape(page)}" style="width: 100%; height: {height}px; border: 0"></iframe>'
+    return Html(f"<div>{frame}</div>")
 
 
 def _figure(folder: Path, row: tuple) -> str:

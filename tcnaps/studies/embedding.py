@@ -115,9 +115,9 @@ def embed_split(source: ImageSource, network: Network, device: torch.device | st
 
 
 def feature_sources(
-    name: str, study: Study, protocol: FixedProtocol, device: torch.device | str = "cpu"
+    name: str, study: Study, protocol: FixedProtocol, device: torch.device | str = "cpu", split: str = "test"
 ) -> tuple[list[ImageSource], list[str]]:
-    """What episodes of features are drawn from: the study's test splits, or a file.
+    """What episodes of features are drawn from: a split of the study's datasets, or a file.
 
     Args:
         name: "study", torchvision:NAME, timm:NAME or a file .npz of `features` and `labels`.
@@ -132,7 +132,7 @@ def feature_sources(
         table = feature_table(name)
         check_protocol(table, protocol)
         return [table], []
-    sources, left_out = open_usable(study, study.tested_on(VARIANTS["Transductive"].training), "test", protocol)
+    sources, left_out = open_usable(study, study.tested_on(VARIANTS["Transductive"].training), split, protocol)
     if name != "study":
         network = open_network(name, device)
         sources = [embed_split(source, network, device) for source in sources]

@@ -13,12 +13,16 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import torch
+from PIL import Image
 from scipy.stats import binomtest
 
-from tcnaps.config import UserError
+from tcnaps.config import FixedProtocol, UserError
 from tcnaps.config.storage import write_text
+from tcnaps.datasets.image_source import ImageSource
 from tcnaps.datasets.readers.folders import EXTENSIONS, subfolders
 from tcnaps.datasets.readers.shared import some, walk
+from tcnaps.episodes.sampling import draw_episode
 from tcnaps.estimator import TransductiveMahalanobisClassifier
 from tcnaps.studies.contact_sheet import contact_sheet
 from tcnaps.studies.embedding import embed, open_network
@@ -28,54 +32,80 @@ UNLABELLED = ("unlabelled", "unlabeled")  # names of the folder of images withou
 
 def main(arguments: list[str] | None = None) -> int:
     """Status 1: the folder, the network or an option is at fault."""
-    options = _parser().parse_args(arguments)
+    options = vars(_parser().parse_args(arguments))
+    del options["command"]
     try:
-        print(label_folder(options))
+        print(label_folder(**options))
     except UserError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
 
 
-def label_folder(options: argparse.Namespace) -> str:
-    """Does what the command line asks and returns what there is to say about it.
+def label_folder(
+    folder: Path,
+    backbone: str = "torchvision:resnet18",
+    features: Path | None = None,
+    abstain: float | int = 0,
+    sort_into: Path | None = None,
+    device: torch.device | str = "cpu",
+    workers: int = 0,
+) -> str:
+    """Labels the folder's images, and returns what there is to say about it. Arguments are the command's options.
 
     Raises:
         UserError: an option, the folder or a file in it is not as it should be.
     """
-    if not 0 <= options.abstain <= 1:
-        raise UserError(f"--abstain {options.abstain:g}: a probability is between 0 and 1.")
-    folder, images, truth = options.folder, _find_images(options.folder), _read_truth(options.folder / "truth.csv")
-    features, unreadable = _features(images, options)
+    if not 0 <= abstain <= 1:
+        raise UserError(f"--abstain {abstain:g}: a probability is between 0 and 1.")
+    images, truth, unreadable = _find_images(folder), _read_truth(folder / "truth.csv"), {}
+    if features is None:
+        files, codes = [folder / file for file in images["file"]], pd.factorize(images["label"])[0]
+        found, unreadable = embed(files, codes, open_network(backbone, device), device, workers)
+    else:
+        found = _given_features(features, images["file"])
     read = ~images.index.isin(unreadable)
     for label, own in images.groupby(images["label"].fillna("unlabelled/"), sort=False):
         if not read[own.index].any():
             raise UserError(f"No image of {label} can be read: add some, or delete the folder.")
-    found, examples = _classify(images[read], features[read], options.abstain), images[read & images["label"].notna()]
-    write_text(folder / "labels.csv", found.round({"probability": 4}).to_csv(index=False))
-    write_text(folder / "contact-sheet.html", contact_sheet(folder, examples, found))
-    lines = [f"Labelled {len(found)} images, from {len(examples)} examples of {examples['label'].nunique()} classes."]
+    table, examples = _classify(images[read], found[read], abstain), images[read & images["label"].notna()]
+    write_text(folder / "labels.csv", table.round({"probability": 4}).to_csv(index=False))
+    write_text(folder / "contact-sheet.html", contact_sheet(folder, examples, table))
+    lines = [f"Labelled {len(table)} images, from {len(examples)} examples of {examples['label'].nunique()} classes."]
     (folder / "unreadable.csv").unlink(missing_ok=True)  # of an earlier call
     if unreadable:
         reasons = images.loc[list(unreadable), ["file"]].assign(reason=list(unreadable.values()))
         write_text(folder / "unreadable.csv", reasons.to_csv(index=False))
         lines.append(f"{len(unreadable)} can't be read; unreadable.csv says why: {some(reasons['file'])}.")
-    if doubtful := (found["label"] == "").sum():
-        lines.append(f"{doubtful} have no label: their probability is below {options.abstain:g}.")
+    if doubtful := (table["label"] == "").sum():
+        lines.append(f"{doubtful} have no label: their probability is below {abstain:g}.")
     if truth is not None:
-        lines.append(_accuracy(found, truth))
+        lines.append(_accuracy(table, truth))
     lines.append(f"See {folder / 'labels.csv'} and {folder / 'contact-sheet.html'}.")
-    if options.sort_into is not None:
-        lines.append(f"Moved {_sort_into(folder, found, options.sort_into)} images into {options.sort_into}.")
+    if sort_into is not None:
+        lines.append(f"Moved {_sort_into(folder, table, sort_into)} images into {sort_into}.")
     return "\n".join(lines)
 
 
-def _features(images: pd.DataFrame, options: argparse.Namespace) -> tuple[np.ndarray, dict[int, str]]:
-    """Features of all images, and the numbers of those that can't be read, with the reasons."""
-    if options.features is not None:
-        return _given_features(options.features, images["file"]), {}
-    files, codes = [options.folder / file for file in images["file"]], pd.factorize(images["label"])[0]
-    return embed(files, codes, open_network(options.backbone, options.device), options.device, options.workers)
+def write_example(folder: Path, source: ImageSource, way: int = 4, shot: int = 3, others: int = 12) -> None:
+    """Writes images of some classes as a folder to be labelled, with truth.csv, unless that is there.
+
+    Args:
+        shot: images of each class that go to the folder of their class.
+        others: images of each class that go to unlabelled/, in any order.
+    """
+    if (folder / "truth.csv").exists():
+        return
+    draw = draw_episode(source, FixedProtocol(way=way, shot=shot, queries_per_class=others), 0, 0)
+    names = [source.class_names[k] for k in draw.classes]
+    labels, order = draw.query_labels, np.random.default_rng(0).permutation(len(draw.query_labels))
+    files = [f"{names[label]}/{row}.png" for label, row in zip(draw.support_labels, draw.support_images)]
+    files += [f"unlabelled/{number:03}.png" for number in range(len(order))]
+    for file, row in zip(files, [*draw.support_images, *draw.query_images[order]]):
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(source.images[row]).save(folder / file)
+    truth = pd.DataFrame({"file": files[-len(order) :], "label": [names[label] for label in labels[order]]})
+    write_text(folder / "truth.csv", truth.to_csv(index=False))
 
 
 def _find_images(folder: Path) -> pd.DataFrame:

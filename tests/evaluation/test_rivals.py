@@ -56,3 +56,18 @@ def test_paddle_lets_a_class_without_queries_vanish_which_soft_k_means_does_not(
     own = [(found == truth).double().mean() for found in (paddle(support, labels, query),)]
     even = rivals()["PT-MAP"](support, labels, query)  # assumes that classes are equally frequent
     assert own[0] > 0.8 > 0.7 > (even == truth).double().mean()
+
+
+@pytest.mark.parametrize(
+    "plain, with_prior",
+    [
+        (cnaps(Head())["Transductive CNAPS"], cnaps(Head())["Transductive with prior"]),
+        (cnaps(None)["Calibrated Transductive"], cnaps(None)["Calibrated with prior"]),
+    ],
+)
+def test_an_estimated_prior_keeps_queries_out_of_classes_that_have_none(plain, with_prior):
+    strays = np.zeros(2)
+    for seed in range(10):
+        support, labels, query, _ = clusters([1, 1, 1], [60, 0, 0], spread=1.4, seed=seed)
+        strays += [(classify(support, labels, query) != 0).sum().item() for classify in (plain, with_prior)]
+    assert strays[1] < 0.8 * strays[0]

@@ -1,5 +1,6 @@
 """The clustering against naive loops written from the equations, planted answers, invariants and limits."""
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,6 +23,11 @@ OPTIONS = [
     {"task_covariance_divisor": "n-1"},
     {"update": "means", "log_determinant": True},
     {"identity_weight": 3.0, "log_determinant": True},
+    {"class_prior": "estimated"},
+    {"class_prior": "estimated", "uniform_weight": 0.1, "log_determinant": True, "scale": 0.5},
+    {"class_prior": "estimated", "metric": "euclidean"},
+    {"class_prior": "estimated", "update": "means"},
+    {"class_prior": "estimated", "class_covariance_divisor": "n-1"},
 ]
 EPISODES = {  # way, shots, queries a class, features, separation of the classes (small = diffuse responsibilities)
     "1-shot, N < d": (5, 1, 3, 40, 1.0),
@@ -115,9 +121,10 @@ def test_class_covariance_with_n_minus_1(shots, update):
 def test_extra_images_refine_where_the_head_says_so(unlabelled):
     support, labels, query = make_episode(4, 2, 3, 20, 0.6)
     extra = make_episode(4, 2, 5, 20, 0.6, seed=1)[2]
-    ours = trajectory(support, labels, query, extra, Head(unlabelled=unlabelled), steps=3)
-    naive = naive_trajectory(support, labels, query, 3, extra=extra, unlabelled=unlabelled)
-    assert relative_difference(ours, naive) < 1e-10
+    for options in ({}, {"class_prior": "estimated"}):
+        ours = trajectory(support, labels, query, extra, Head(unlabelled=unlabelled, **options), steps=3)
+        naive = naive_trajectory(support, labels, query, 3, extra=extra, unlabelled=unlabelled, **options)
+        assert relative_difference(ours, naive) < 1e-10
 
 
 @pytest.mark.parametrize("d", [6, 60])
@@ -137,11 +144,16 @@ def test_statistics_and_logits_equal_the_naive_ones(d):
     )
 
 
-def test_gradients_equal_those_in_all_dimensions():
+@pytest.mark.parametrize("options", [{}, {"class_prior": "estimated", "uniform_weight": 0.2}])
+def test_gradients_equal_those_in_all_dimensions(options):
     """The loop under gradients works in the span; its gradients must be the naive loop's, for every image."""
     support, labels, query = make_episode(3, 2, 2, 12, 0.5)
     gradients = []
-    for function in (lambda s, q: trajectory(s, labels, q, steps=2), lambda s, q: naive_trajectory(s, labels, q, 2)):
+    functions = (
+        lambda s, q: trajectory(s, labels, q, head=Head(**options), steps=2),
+        lambda s, q: naive_trajectory(s, labels, q, 2, **options),
+    )
+    for function in functions:
         s, q = support.clone().requires_grad_(), query.clone().requires_grad_()
         logits = function(s, q)
         (logits * torch.linspace(-1, 1, logits.numel(), dtype=logits.dtype).view_as(logits)).sum().backward()
@@ -236,15 +248,18 @@ def test_what_cannot_be_computed_is_refused():
         trajectory(*make_episode(2, (1, 3), 3, 300, 1.0), head=Head(identity_weight=5e-324))
     with pytest.raises(ValueError, match="one support image in all"):
         trajectory(*make_episode(1, 1, 2, 6, 0.5), head=Head(task_covariance_divisor="n-1"))
+    with pytest.raises(ValueError, match="class_prior has 2 probabilities for 3 classes"):
+        trajectory(*make_episode(3, 2, 2, 6, 0.5), head=Head(class_prior=(0.5, 0.5)))
 
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("identity_weight", 0), ("tolerance", -0.1), ("metric", "cosine")]
+    [("identity_weight", 0), ("tolerance", -0.1), ("metric", "cosine"), ("uniform_weight", 0)]
+    + [("class_prior", value) for value in ("estimate", (), (0.5, 0.6), (1.0, 0.0), [0.5, 0.5])]
     + [("scale", value) for value in (-1.0, float("inf"), float("nan"))],
 )
 def test_settings_out_of_range_are_refused(setting, value):
-    with pytest.raises(ValueError, match=f"{setting} is {value!r}; it must be"):
+    with pytest.raises(ValueError, match=re.escape(f"{setting} is {value!r}; it must be")):
         Head.__post_init__(
             SimpleNamespace(**vars(Head()) | {setting: value}, __dataclass_fields__=Head.__dataclass_fields__)
         )

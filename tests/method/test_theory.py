@@ -25,6 +25,7 @@ EPISODES = {  # shots of every class, queries a class, features
 }
 MIXTURE = Head(log_determinant=True, scale=0.5, identity_weight=0.7)
 HEADS = {"Mahalanobis": Head(), "mixture": MIXTURE, "means": Head(update="means"), "Euclidean": Head("euclidean")}
+HEADS |= {"estimated prior": Head(class_prior="estimated")}
 pytestmark = pytest.mark.usefixtures("each_strategy")
 every_episode = pytest.mark.parametrize("sizes", EPISODES.values(), ids=list(EPISODES))
 every_head = pytest.mark.parametrize("head", HEADS.values(), ids=list(HEADS))
@@ -153,22 +154,31 @@ def test_one_euclidean_step_is_that_of_ren_et_al():
 
 
 @every_episode
-def test_the_mixture_head_is_the_e_step_of_a_gaussian_mixture(sizes):
-    """The paper, section 3.4, the last equation, with π_k = 1 / way; against scikit-learn, in all d dimensions."""
+@pytest.mark.parametrize("uniform_weight", [None, 0.3])
+def test_the_mixture_head_is_the_e_step_of_a_gaussian_mixture(sizes, uniform_weight):
+    """The paper, section 3.4, the last equation; against scikit-learn, in all d dimensions.
+
+    π_k is 1 / way, or partly, with an estimated class prior, the mean of the responsibilities.
+    """
     support, labels, query = make_episode(*sizes)
     way, d = len(sizes[0]), support.shape[1]
     members, weights = support, one_hot(labels, way, support)
-    for step in first_steps(support, labels, query, MIXTURE, 5):
+    prior, head, left_out = np.full(way, 1 / way), MIXTURE, np.log(way)
+    if uniform_weight:
+        head, left_out = replace(MIXTURE, class_prior="estimated", uniform_weight=uniform_weight), 0
+    for step in first_steps(support, labels, query, head, 5):
         statistics = class_statistics(members, weights, MIXTURE)
         mixture = GaussianMixture(way)
-        mixture.weights_, mixture.means_ = np.full(way, 1 / way), statistics.means.numpy()
+        mixture.weights_, mixture.means_ = prior, statistics.means.numpy()
         mixture.covariances_ = statistics.covariances.numpy()
         mixture.precisions_cholesky_ = np.linalg.inv(np.linalg.cholesky(mixture.covariances_)).transpose(0, 2, 1)
         np.testing.assert_allclose(step.responsibilities, mixture.predict_proba(query.numpy()), rtol=1e-9, atol=1e-200)
-        log_density = step.logits.logsumexp(1) - np.log(way) - d / 2 * np.log(2 * np.pi)
+        log_density = step.logits.logsumexp(1) - left_out - d / 2 * np.log(2 * np.pi)
         np.testing.assert_allclose(log_density, mixture.score_samples(query.numpy()), rtol=1e-10)
         members = torch.cat([support, query])
         weights = torch.cat([one_hot(labels, way, support), step.responsibilities])
+        if uniform_weight:
+            prior = uniform_weight / way + (1 - uniform_weight) * step.responsibilities.numpy().mean(0)
 
 
 # What it maximises

@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 from PIL import Image
-from small_study import small_study
+from small_study import blobs, small_study
 
 from tcnaps.__main__ import main
 from tcnaps.config import UserError
@@ -18,6 +18,7 @@ from tcnaps.method.backbone import Backbone
 from tcnaps.method.episode import Episode
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.studies.embedding import embed, open_network
+from tcnaps.studies.labelling import label_folder, write_example
 from tcnaps.training import checkpoints
 
 COLOURS = {"ash": (220, 40, 40), "beech": (40, 220, 40), "cedar & oak": (40, 40, 220)}
@@ -123,6 +124,24 @@ def test_a_study_s_network_and_images_that_cannot_be_read(folder, network, capsy
     bad = pd.read_csv(folder / "unreadable.csv")
     assert set(bad["file"]) == {"unlabelled/empty.jpg", "ash/cut.png"} and bad["reason"].str.len().min() > 5
     assert "2 can't be read; unreadable.csv says why" in capsys.readouterr().out
+
+
+def test_an_example_folder_has_true_labels_and_is_written_once(tmp_path, network):
+    source, folder = blobs("blobs", "test"), tmp_path / "example"
+    write_example(folder, source, way=3, shot=2, others=4)
+    truth = pd.read_csv(folder / "truth.csv").set_index("file")["label"]
+    assert len(truth) == 12 and (truth.value_counts() == 4).all()
+    assert sorted(file.parent.name for file in folder.glob("*/*.png")) == sorted(
+        [*set(truth)] * 2 + ["unlabelled"] * 12
+    )
+    for file in folder.glob("*/*.png"):
+        name = truth.get(file.relative_to(folder).as_posix(), file.parent.name)
+        own = source.images_of(source.class_names.index(name))
+        assert (np.asarray(Image.open(file)) == own).all((1, 2, 3)).any()
+    assert "Labelled 12 images, from 6 examples of 3 classes." in label_folder(folder, network)
+    before = {file: file.read_bytes() for file in folder.rglob("*.*")}
+    write_example(folder, source, way=2, shot=1, others=4)
+    assert {file: file.read_bytes() for file in folder.rglob("*.*")} == before
 
 
 def test_features_of_a_study_s_network_are_those_of_its_episode(folder, network):

@@ -41,7 +41,7 @@ WRITES = {
     "20-balance": ("balance", "balance.csv balance-episodes.csv"),
     "21-active-learning": ("active-learning", "active-learning.csv active-learning-episodes.csv"),
     "22-continual-learning": ("continual-learning", "continual-learning.csv continual-learning-episodes.csv"),
-    "23-log-determinant": ("log-determinant-1-shot log-determinant-5-shot", "log-determinant.csv"),
+    "23-log-determinant": ("log-determinant-1-shot log-determinant-5-shot", "log-determinant.csv scales.csv"),
     "25-scale-in-training": ("scale-in-training", "scale-in-training.csv"),
 }
 ON_REQUEST = {"11-differences", *(name for name in WRITES if name > "19")}

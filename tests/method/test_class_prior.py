@@ -1,0 +1,69 @@
+"""The class prior: planted imbalance, and what it reduces to. The oracle of its equation is in test_clustering."""
+
+import pytest
+import torch
+
+from tcnaps.method.clustering import cluster, trajectory
+from tcnaps.method.head import Head
+
+pytestmark = pytest.mark.usefixtures("each_strategy")
+
+
+def planted(queries, seed=0, d=20, shots=2):
+    """Support features, labels, query features and labels of overlapping classes with these numbers of queries."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = 1.6 * torch.eye(d, dtype=torch.float64)[: len(queries)]
+
+    def draw(counts):
+        labels = torch.arange(len(queries)).repeat_interleave(torch.tensor(counts))
+        noise = torch.randn(len(labels), d, generator=generator, dtype=torch.float64)
+        return centres[labels] + 0.6 * noise, labels
+
+    return *draw([shots] * len(queries)), *draw(queries)
+
+
+def accuracy(head, queries, episodes=20):
+    found = []
+    for seed in range(episodes):
+        *episode, truth = planted(queries, seed)
+        found.append((cluster(*episode, head=head).labels == truth).double().mean())
+    return float(sum(found)) / episodes
+
+
+@pytest.mark.parametrize("queries", [(36, 2, 2), (40, 0, 0), (20, 20, 0)])
+def test_it_finds_planted_imbalance(queries):
+    assert accuracy(Head(class_prior="estimated"), queries) > accuracy(Head(), queries) + 0.02
+
+
+def test_shares_come_nearer_to_the_planted_ones():
+    errors = []
+    for head in (Head(class_prior="estimated", uniform_weight=0.1), Head()):
+        found = [cluster(*planted((60, 20, 10), seed)[:3], head=head).responsibilities.mean(0) for seed in range(5)]
+        errors.append((torch.stack(found).mean(0) - torch.tensor([60, 20, 10]) / 90).abs().max())
+    assert errors[0] < errors[1] / 2
+
+
+def test_at_full_uniform_weight_the_classes_are_equal_as_in_the_paper():
+    *episode, _ = planted((30, 3, 3))
+    paper = trajectory(*episode, steps=5).softmax(2)
+    little, full = (Head(class_prior="estimated", uniform_weight=weight) for weight in (0.1, 1))
+    torch.testing.assert_close(trajectory(*episode, head=full, steps=5).softmax(2), paper)
+    assert (trajectory(*episode, head=little, steps=5).softmax(2) - paper).abs().max() > 0.1
+    given = Head(class_prior=(1 / 3,) * 3)
+    torch.testing.assert_close(trajectory(*episode, head=given, steps=5).softmax(2), paper)
+
+
+def test_a_given_prior_is_that_of_bayes_at_every_step():
+    """Step 0: odds times the odds of the prior. Later steps: as if each step's likelihoods were weighted by it."""
+    *episode, truth = planted((40, 5, 5))
+    shares = (0.8, 0.1, 0.1)
+    plain, weighted = (trajectory(*episode, head=Head(class_prior=prior), steps=0)[0] for prior in (None, shares))
+    expected = plain.softmax(1) * torch.tensor(shares).double()
+    torch.testing.assert_close(weighted.softmax(1), expected / expected.sum(1, keepdim=True))
+    assert accuracy(Head(class_prior=shares), (40, 5, 5)) > accuracy(Head(), (40, 5, 5))
+
+
+def test_an_estimated_prior_changes_nothing_at_step_0():
+    *episode, _ = planted((30, 3, 3))
+    step_0, plain = (trajectory(*episode, head=head, steps=0) for head in (Head(class_prior="estimated"), Head()))
+    torch.testing.assert_close(step_0.softmax(2), plain.softmax(2))
