@@ -47,7 +47,7 @@ def _pattern(parts: str) -> str:
     names = []
     for part in parts.split(" / ")[1:]:
         literal = part.lstrip("f").strip('"') if '"' in part else "{}"
-        names.append(re.sub(r"\\\{.*?\\\}", "[^/]+", re.escape(literal)))
+        names.append(re.sub(r"\\\{.*?\\\}", "[^/]*", re.escape(literal)))
     return "/".join(names)
 
 
