@@ -84,7 +84,7 @@ lint: $(STAMP)
 
 # Two processes, with one thread each (tests/conftest.py): each of them loads PyTorch.
 test: $(STAMP)
-	@exec $(RUN) -m pytest -n 2 --dist loadfile $(ARGS)
+	@exec $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-browser: $(STAMP)
 	@exec $(RUN) -m pytest tests/browser $(ARGS)

@@ -26,3 +26,10 @@ def reference() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no reference values at {folder}: set TCNAPS_REFERENCE to the folder that holds them")
     return folder
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long begin first, so that no process ends long after the others."""
+    slow = [item.get_closest_marker("slow") is not None for item in items]
+    share = {path: sum(s for item, s in zip(items, slow) if item.path == path) for path in {i.path for i in items}}
+    items.sort(key=lambda item: -share[item.path])
