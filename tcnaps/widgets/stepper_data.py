@@ -21,6 +21,7 @@ from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation import comparison
 from tcnaps.evaluation.projection import PlaneView, discriminative_plane, principal_plane, project
 from tcnaps.evaluation.stopped_rows import recorded_predictions
+from tcnaps.figures.tables import points
 from tcnaps.method import clustering
 from tcnaps.method.head import Head
 from tcnaps.method.stopping import stopping_step
@@ -201,7 +202,7 @@ def verdict(trajectory: Trajectory, minimum: int, maximum: int) -> tuple[int, st
         reason = "no label changed there"
     return step, (
         f"With minimum {minimum} and maximum {maximum} the rule stops at step {step}: {reason}. Accuracy there: "
-        f"{accuracy[step]:.1f}% ({accuracy[step] - accuracy[0]:+.1f} points from step 0)."
+        f"{accuracy[step]:.1f}% ({points((accuracy[step] - accuracy[0]) / 100)} points from step 0)."
     )
 
 
