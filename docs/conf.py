@@ -45,3 +45,7 @@ def setup(app):
     """Called by Sphinx."""
     app.connect("autodoc-process-docstring", escape_marks)
     app.add_html_math_renderer("mathml", (visit_formula, None), (visit_formula, None))
+
+
+# Several classes have attributes of the same name, which annotations and text then refer to by it.
+suppress_warnings = ["ref.python"]
