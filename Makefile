@@ -21,7 +21,7 @@ help:
 	@echo "make differences [STUDY=...]"
 	@echo "             what each difference between the paper and its released code costs; trains a dozen models"
 	@echo "make rivals [STUDY=...]"
-	@echo "             other classifiers and heads on the study's features, also where queries are out of balance: half an hour"
+	@echo "             other classifiers and heads on the study's features, also where queries are out of balance: an hour or more"
 	@echo "make active [STUDY=...]"
 	@echo "             active and continual learning with the study's models: a quarter of an hour"
 	@echo "make report [STUDY=...]"

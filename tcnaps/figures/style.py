@@ -167,7 +167,7 @@ def in_view(values: pd.Series, half_widths: pd.Series, always: float | None = 0.
 
 
 def save(figure: Figure, path: str | Path, about: Mapping[str, str] | None = None) -> list[Path]:
-    """Writes `path`.png (200 dpi) and `path`.pdf; equal figures give equal bytes. A failure leaves the old files.
+    """Writes `path`.png (200 dpi) and `path`.pdf; equal figures give equal bytes. If drawing fails, the old file stays.
 
     Args:
         path: without suffix; missing folders are made.

@@ -1,6 +1,5 @@
 """Pages of HTML that stand alone: templates, and what they show as text, tables and pictures within the page."""
 
-import base64
 import re
 from html import escape
 from pathlib import Path
@@ -12,6 +11,8 @@ from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
 from markupsafe import Markup
 
+from tcnaps.widgets.pictures import data_address
+
 FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+?)\$", re.DOTALL)
 FRACTIONS = re.compile("accuracy|recall|interval|difference|gain|beyond|confidence|share|paper")
 
@@ -20,7 +21,7 @@ def render(template: str, **values: object) -> str:
     """A page from a file of `templates/`. Values are escaped there, but for what the filters below make."""
     loader = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"markdown": markdown, "table": table, "data_address": data_address}
+    environment.filters |= {"markdown": markdown, "table": table, "png_address": png_address}
     return environment.get_template(template).render(values)
 
 
@@ -47,7 +48,6 @@ def table(frame: pd.DataFrame) -> Markup:
     return Markup(shown.to_html(index=False, **look))
 
 
-def data_address(picture: Path | bytes) -> str:
+def png_address(picture: Path | bytes) -> str:
     """A PNG as an address that holds all of it."""
-    content = picture if isinstance(picture, bytes) else picture.read_bytes()
-    return f"data:image/png;base64,{base64.b64encode(content).decode()}"
+    return data_address(picture if isinstance(picture, bytes) else picture.read_bytes(), "image/png")
