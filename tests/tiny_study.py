@@ -21,7 +21,13 @@ STUDY = {
         "textures": {"source": "miniature", "domain": "in"},
         "digits": {"source": "miniature", "domain": "out"},
     },
-    "pretraining": {"datasets": ["textures"], "epochs": 1, "schedule": "one cycle", "batch_size": 128},
+    "pretraining": {
+        "datasets": ["textures"],
+        "epochs": 1,
+        "schedule": "one cycle",
+        "batch_size": 128,
+        "valid_fraction": 0.85,
+    },
     "meta_training": {
         "datasets": ["textures"],
         "protocol": PROTOCOL,

@@ -22,7 +22,6 @@ import psutil
 from tcnaps.config import UserError
 from tcnaps.config.errors import nearest
 from tcnaps.config.fingerprint import code_cells, parse
-from tcnaps.studies.run import BatchError, run_study
 
 
 class NotebookFailed(Exception):
@@ -39,16 +38,15 @@ def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, pro
         progress: whether to show a bar.
 
     Raises:
-        BatchError: there is no such parameter, no `parameters` cell, or `output` is the notebook itself.
-        UserError: there is no such notebook.
+        UserError: there is no such notebook or parameter, no `parameters` cell, or `output` is the notebook itself.
         NotebookFailed: a cell raised an exception, or the kernel died.
     """
     notebook, output = Path(notebook), Path(output).resolve()
     defaults = _parameters(notebook)
     for name in parameters.keys() - defaults.keys():
-        raise BatchError(f"{notebook} has no parameter '{name}'{nearest(name, defaults)}")
+        raise UserError(f"{notebook} has no parameter '{name}'{nearest(name, defaults)}")
     if output == notebook.resolve():
-        raise BatchError(f"{output} is the notebook itself: name another file for the executed copy.")
+        raise UserError(f"{output} is the notebook itself: name another file for the executed copy.")
     output.parent.mkdir(parents=True, exist_ok=True)
     # With either of these set, Jupyter may prefer another installation's python3 kernel to ours.
     for variable in ("JUPYTER_PATH", "JUPYTER_PREFER_ENV_PATH"):
@@ -57,6 +55,8 @@ def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, pro
 
 
 def _execute(notebook: Path, output: Path, parameters: dict, progress: bool, attempts: int = 3) -> None:
+    # jsonschema would compile a grammar of web addresses, for a second; a notebook has none to be checked.
+    sys.modules.setdefault("rfc3987_syntax", None)
     import papermill
     from nbclient.exceptions import DeadKernelError
     from traitlets.config import Config
@@ -82,7 +82,7 @@ def _parameters(notebook: Path) -> dict[str, object]:
     """Names and default values of a notebook's parameters; None where the default is not a literal."""
     tagged = [source for source, tags in code_cells(notebook) if "parameters" in tags]
     if len(tagged) != 1:
-        raise BatchError(
+        raise UserError(
             f"{notebook} has {len(tagged) or 'no'} code cells tagged 'parameters' and needs exactly one. In "
             "JupyterLab: select the cell with the defaults, then Property Inspector, Common Tools, Cell Tags."
         )
@@ -107,7 +107,7 @@ def _value(name: str, text: str, default: object) -> object:
     if isinstance(default, float) and type(value) is int:
         return float(value)
     if default is not None and type(value) is not type(default):
-        raise BatchError(f"Parameter '{name}' must be {type(default).__name__}, like {default!r}; got {text}.")
+        raise UserError(f"Parameter '{name}' must be {type(default).__name__}, like {default!r}; got {text}.")
     return value
 
 
@@ -156,6 +156,8 @@ def main(arguments: list[str] | None = None) -> int:
         _end_with(options.parent)
     try:
         if options.command == "study":
+            from tcnaps.studies.run import run_study  # with pandas, which a notebook loads in its own process
+
             asked = options.study, options.cores, options.dry_run, options.snakemake, options.device, options.workers
             return run_study(*asked)
         notebook, output = Path(options.notebook), Path(options.output)

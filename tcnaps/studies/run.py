@@ -19,10 +19,6 @@ OPTIONS += "--quiet host reason rules".split()
 LOCK_PATIENCE = 5.0  # seconds that a second run waits for one that is ending
 
 
-class BatchError(UserError):
-    """A notebook or study cannot be run as asked; the message says why and what to do."""
-
-
 def run_study(
     path: str, cores: int, dry_run: bool = False, snakemake: Sequence[str] = (), device: str = "cpu", workers: int = 0
 ) -> int:
@@ -40,11 +36,11 @@ def run_study(
 
     Raises:
         ConfigError: the YAML is wrong.
-        BatchError: this is not the project's folder, there is no such device, or another process runs the same study.
+        UserError: this is not the project's folder, there is no such device, or another process runs the same study.
     """
     root = project_root()
     if not (root / "Snakefile").is_file():
-        raise BatchError(f"There is no Snakefile in {root} or above it: run this in the project's folder.")
+        raise UserError(f"There is no Snakefile in {root} or above it: run this in the project's folder.")
     study, file = load_study(path), study_file(path).resolve()
     _check_device(device)
     os.chdir(root)
@@ -60,7 +56,7 @@ def run_study(
     try:
         lock = FileLock(results / ".lock").acquire(timeout=LOCK_PATIENCE)
     except Timeout:
-        raise BatchError(f"Study '{study.name}' is already being run by another process. Wait for it to end.") from None
+        raise UserError(f"Study '{study.name}' is already being run by another process. Wait for it to end.") from None
     with lock:
         # Before Snakemake, which sees neither that originals have changed nor what a study asks of them.
         if status := data.main([name, "--ready", f"results/{study.name}/.ready"]):
@@ -81,7 +77,7 @@ def _check_device(device: str) -> None:
         count = torch.cuda.device_count()
         there = ["cpu", *["cuda"][:count], *(f"cuda:{number}" for number in range(count))]
         if device not in there:
-            raise BatchError(f"There is no device '{device}' here; PyTorch finds {', '.join(there)}.")
+            raise UserError(f"There is no device '{device}' here; PyTorch finds {', '.join(there)}.")
 
 
 def _snakemake(options: Sequence[str]) -> int:

@@ -12,7 +12,6 @@ from tcnaps.training import checkpoints, meta_training, pretraining
 
 NOTHING = Difference(None, "nothing", {}, variants=("Simple", "Transductive"))
 IDENTITY = Difference(1, "identity weight", {"clustering": {"identity_weight": 5.0}})
-PENALTY = Difference(8, "penalty", {"meta_training": {"film_penalty": 1.0}}, "adaptation", ("Transductive",))
 LAYERS = Difference(5, "two layers", {"task_encoder": {"lstm_layers": 2}}, "adaptation", ("Transductive",))
 RANGE = Difference(13, "pixels", {"pixel_range": [0, 1]}, "everything", ("Transductive",))
 
@@ -59,21 +58,21 @@ def test_costs_are_paired_means_over_datasets(study):
 @pytest.mark.slow
 def test_retrained_weights_lie_apart_and_are_found_again(study, monkeypatch):
     before = {file: file.read_bytes() for file in study.results_folder.glob("checkpoints/*")}
-    costs = cost_of_differences(study, [PENALTY, LAYERS, RANGE], ["5-way-1-shot"])
-    assert list(costs["trains"]) == ["adaptation", "adaptation", "everything"]
+    costs = cost_of_differences(study, [LAYERS, RANGE], ["5-way-1-shot"])
+    assert list(costs["trains"]) == ["adaptation", "everything"]
     assert {file: file.read_bytes() for file in study.results_folder.glob("checkpoints/*")} == before
     folders = sorted(folder.name for folder in (study.results_folder / "differences").iterdir())
-    assert folders == ["penalty", "pixels", "two-layers"]
+    assert folders == ["pixels", "two-layers"]
     weights, _ = checkpoints.load(
         study.results_folder / "differences/two-layers/checkpoints/support_and_query.safetensors", ""
     )
     assert "task_encoder.lstm.weight_ih_l1" in weights
-    shorter = cost_of_differences(study, [NOTHING, PENALTY], ["5-way-1-shot"], episodes=4)
+    shorter = cost_of_differences(study, [NOTHING, LAYERS], ["5-way-1-shot"], episodes=4)
     assert (shorter["difference"][:1] == 0).all() and shorter["trains"].iloc[-1] == "adaptation"
-    for name in ("none", "penalty"):
+    for name in ("none", "two-layers"):
         path = study.results_folder / f"differences/{name}/checkpoints/support_and_query.safetensors"
         assert checkpoints.load(path, "")[1]["log"][-1]["episode"] == 4
-    cost_of_differences(study, [PENALTY], ["5-way-1-shot"])  # of the study's own length again
+    cost_of_differences(study, [LAYERS], ["5-way-1-shot"])  # of the study's own length again
     for module, name in ((meta_training, "episode_loss"), (pretraining, "augment")):
         monkeypatch.setattr(module, name, lambda *a, **k: pytest.fail("trained again"))
-    pd.testing.assert_frame_equal(cost_of_differences(study, [PENALTY, LAYERS, RANGE], ["5-way-1-shot"]), costs)
+    pd.testing.assert_frame_equal(cost_of_differences(study, [LAYERS, RANGE], ["5-way-1-shot"]), costs)

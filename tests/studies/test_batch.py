@@ -12,9 +12,9 @@ from filelock import FileLock
 from notebook_files import cell, write_notebook
 
 import tcnaps
+from tcnaps.config import UserError
 from tcnaps.studies import batch
 from tcnaps.studies.batch import NotebookFailed, main, run_notebook
-from tcnaps.studies.run import BatchError
 
 ROOT = Path(tcnaps.__file__).parents[1]
 STUDY = (ROOT / "configs" / "miniature.yaml").read_text()
@@ -34,13 +34,13 @@ def notebook(tmp_path):
 
 def test_what_is_asked_for_wrongly_is_an_error_before_anything_runs(notebook, tmp_path, capsys):
     output = tmp_path / "out.ipynb"
-    with pytest.raises(BatchError, match=r"no parameter 'epsiodes'; did you mean 'episodes'\?"):
+    with pytest.raises(UserError, match=r"no parameter 'epsiodes'; did you mean 'episodes'\?"):
         run_notebook(notebook, output, {"epsiodes": 1})
-    with pytest.raises(BatchError, match="is the notebook itself"):
+    with pytest.raises(UserError, match="is the notebook itself"):
         run_notebook(notebook, notebook, {})
     for tags, count in (([], "no"), (["parameters"], "2")):
         path = write_notebook(tmp_path / "n.ipynb", cell("x = 1", *tags), cell("y = 2", *tags))
-        with pytest.raises(BatchError, match=f"n.ipynb has {count} code cells tagged 'parameters' and needs"):
+        with pytest.raises(UserError, match=f"n.ipynb has {count} code cells tagged 'parameters' and needs"):
             run_notebook(path, output, {})
     assert main(["notebook", str(notebook), str(output), "-p", "xyzzy", "1"]) == 2
     assert "no parameter 'xyzzy'; known: episodes, training, scales, rate" in capsys.readouterr().err

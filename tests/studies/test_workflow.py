@@ -137,6 +137,24 @@ def main(arguments):
 """
 
 
+# Stands for papermill, whose kernels take longer to start than the stand-ins for the notebooks to run.
+PAPERMILL = """
+import json
+import os
+
+class PapermillExecutionError(Exception):
+    pass
+
+def execute_notebook(notebook, output, parameters, cwd, **options):
+    text, names = notebook.read_text(), {}
+    output.write_text(text)
+    os.chdir(cwd)
+    for cell in json.loads(text)["cells"]:
+        exec("".join(cell["source"]), names)
+        names |= parameters if "parameters" in cell["metadata"].get("tags", ()) else {}
+"""
+
+
 def make_project(root):
     """A checkout with stand-ins: notebooks that only write their files, a library without torch."""
     (root / "configs").mkdir(parents=True)
@@ -166,6 +184,8 @@ def make_project(root):
         code = cell(CODE.format(facts=(name, files_of(name))))
         write_notebook(root / "notebooks" / f"{name}.ipynb", cell(PARAMETERS, "parameters"), *imported, code)
     write_study(root, STUDY)
+    (root / "without_kernels" / "papermill").mkdir(parents=True)
+    (root / "without_kernels" / "papermill" / "__init__.py").write_text(PAPERMILL)
     return root
 
 
@@ -173,8 +193,9 @@ def write_study(root, content, name="small"):
     (root / "configs" / f"{name}.yaml").write_text(yaml.safe_dump(content))
 
 
-def start(root, *options, study="configs/small.yaml", rules=()):
-    environment = os.environ | {"PYTHONPATH": str(root)}
+def start(root, *options, study="configs/small.yaml", rules=(), kernels=False):
+    path = [root] if kernels else [root / "without_kernels", root]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path))}
     command = [sys.executable, "-m", "tcnaps.studies.batch", "study", "--cores", "2", *options, study]
     command += ["--", *rules] if rules else []
     return subprocess.Popen(
@@ -205,7 +226,7 @@ def executed(root):
 def story(tmp_path_factory):
     """A run that was killed half-way, one in which a cell failed, and one that went through."""
     root, finished = make_project(tmp_path_factory.mktemp("project") / "root"), set()
-    with start(root) as process:
+    with start(root, kernels=True) as process:
         for line in process.stdout:
             finished |= set(re.findall(r"Finished jobid: \d+ \(Rule: (\w+)\)", line))
             if len(finished) >= 4:
@@ -224,7 +245,7 @@ def story(tmp_path_factory):
     (root / "wait").unlink()
     before = executed(root)
     (root / "fail").touch()
-    failed = run(root)
+    failed = run(root, kernels=True)
     (root / "fail").unlink()
     return SimpleNamespace(
         root=root,
@@ -233,7 +254,7 @@ def story(tmp_path_factory):
         left_running=[child.pid for child in alive],
         failed=failed,
         stale_after_failure=stale(root),
-        whole=run(root),
+        whole=run(root, kernels=True),
     )
 
 
