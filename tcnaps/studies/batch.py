@@ -136,7 +136,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     one.add_argument("output", help="where to keep the executed notebook")
     value = {"nargs": 2, "action": "append", "default": [], "metavar": ("NAME", "VALUE")}
     one.add_argument("-p", dest="parameters", **value, help="VALUE is JSON, or bare text where the default is text")
-    one.add_argument("--quiet", action="store_true", help="one line instead of a progress bar")
+    one.add_argument("--quiet", action="store_true", help="no progress bar")
     whole = commands.add_parser("study", help="bring all figures and tables of a study up to date")
     whole.add_argument("study", help="the study's YAML, for instance configs/miniature.yaml")
     whole.add_argument("--cores", type=int, default=os.cpu_count(), help="default: all")
@@ -163,8 +163,6 @@ def main(arguments: list[str] | None = None) -> int:
         notebook, output = Path(options.notebook), Path(options.output)
         defaults = _parameters(notebook)
         values = {name: _value(name, text, defaults.get(name)) for name, text in options.parameters}
-        if options.quiet:
-            print(f"Started {output.stem}", file=sys.stderr)
         run_notebook(notebook, output, values, not options.quiet and sys.stderr.isatty())
         return 0
     except (UserError, NotebookFailed) as error:

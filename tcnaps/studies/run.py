@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from tcnaps.config import Study, UserError, load_study, project_root
 from tcnaps.config.study import study_file
 from tcnaps.evaluation.result_files import incomplete_evaluations
 from tcnaps.studies import data
+from tcnaps.studies.progress import Progress
 
 # No lock of Snakemake's: it outlives a killed run and must be removed by hand. The system frees ours.
 OPTIONS = "--nolock --rerun-incomplete --rerun-triggers mtime params input code --keep-going --scheduler greedy".split()
@@ -64,7 +66,7 @@ def run_study(
         for manifest, problem in incomplete_evaluations(study).items():
             print(problem, file=sys.stderr)
             manifest.unlink()  # so that Snakemake evaluates again, which keeps the files that are whole
-        status = _snakemake(options)
+        status = _snakemake(options, Progress(results / "times.csv", cores))
     failed = "\nNot everything could be made; the errors stand above. Running again continues from here."
     print(failed if status else _summary(study), flush=True)
     return status
@@ -80,10 +82,12 @@ def _check_device(device: str) -> None:
             raise UserError(f"There is no device '{device}' here; PyTorch finds {', '.join(there)}.")
 
 
-def _snakemake(options: Sequence[str]) -> int:
+def _snakemake(options: Sequence[str], progress: logging.Filter | None = None) -> int:
     """In this process, so that it can't outlive it. Returns the exit status."""
     from snakemake.cli import main  # takes a second
 
+    if progress:
+        logging.getLogger("snakemake.logging").addFilter(progress)
     try:
         main(options)
     except SystemExit as end:

@@ -228,7 +228,7 @@ def story(tmp_path_factory):
     root, finished = make_project(tmp_path_factory.mktemp("project") / "root"), set()
     with start(root, kernels=True) as process:
         for line in process.stdout:
-            finished |= set(re.findall(r"Finished jobid: \d+ \(Rule: (\w+)\)", line))
+            finished |= set(re.findall(r"Finished (\w+) in", line))
             if len(finished) >= 4:
                 break
         (root / "wait").touch()
@@ -241,7 +241,7 @@ def story(tmp_path_factory):
         alive = psutil.wait_procs(family, timeout=5)[1]
         for child in alive:
             child.kill()
-        finished |= set(re.findall(r"Finished jobid: \d+ \(Rule: (\w+)\)", process.stdout.read()))
+        finished |= set(re.findall(r"Finished (\w+) in", process.stdout.read()))
     (root / "wait").unlink()
     before = executed(root)
     (root / "fail").touch()

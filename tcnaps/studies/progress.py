@@ -1,0 +1,112 @@
+"""One bar over all jobs of a study: what runs, how much is done, and about how long the rest will take."""
+
+import csv
+import logging
+import sys
+import threading
+import time
+from pathlib import Path
+
+from tqdm import tqdm
+
+from tcnaps.config.storage import replacing
+
+COLUMNS = ("job", "seconds", "threads")
+
+
+class Progress(logging.Filter):
+    """Stands in front of Snakemake's log: shows the jobs in its place, and lets only warnings and errors pass.
+
+    On a terminal it is a bar; elsewhere one line for the start and one for the end of every job. How long jobs take is
+    noted beside the study's tables, and read at the next run.
+
+    Args:
+        table: a CSV of `COLUMNS`; made if it does not exist.
+        cores: that the jobs share.
+    """
+
+    def __init__(self, table: Path, cores: int):
+        super().__init__()
+        self._table, self._cores = table, cores
+        self._known = {name: (float(seconds), int(threads)) for name, seconds, threads in _rows(table)}
+        self._waiting: set[str] = set()
+        self._running: dict[int, tuple[str, float, int]] = {}  # name, start and threads by Snakemake's number
+        self._all, self._expected = 0, None  # jobs, and seconds for all of them where that is known
+        self._bar: tqdm | None = None
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        event = getattr(record, "event", None)
+        if event == "run_info":
+            self._begin(set(record.stats) - {"all", "total"})
+        elif event == "job_info" and record.rule_name != "all":
+            self._running[record.jobid] = record.rule_name, time.monotonic(), record.threads
+            self._show(f"Started {record.rule_name}")
+        elif event == "job_finished" and record.job_id in self._running:
+            self._finish(*self._running.pop(record.job_id))
+        elif event == "job_error":
+            self._running.pop(record.jobid, None)
+        # A job that failed has said why itself.
+        own = event == "job_error" or getattr(record, "exception", None) == "RuleException"
+        return record.levelno >= logging.WARNING and not own
+
+    def _begin(self, jobs: set[str]) -> None:
+        self._waiting, self._all = set(jobs), len(jobs)
+        self._expected = self._left() if self._is_known() else None
+        about = "" if self._expected is None else f": {_time(self._expected)} on {self._cores} cores, by the last times"
+        print(_jobs(self._all) + about, flush=True)
+        look = "{percentage:3.0f}%|{bar:30}| {desc}"
+        self._bar = tqdm(total=1.0, bar_format=look, disable=not sys.stderr.isatty())
+        if not self._bar.disable:
+            threading.Thread(target=self._keep_moving, daemon=True).start()
+
+    def _finish(self, name: str, start: float, threads: int) -> None:
+        self._waiting.discard(name)
+        self._known[name] = time.monotonic() - start, threads
+        with replacing(self._table) as temporary, open(temporary, "w", newline="") as file:
+            rows = [(job, f"{seconds:.0f}", number) for job, (seconds, number) in sorted(self._known.items())]
+            csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
+        self._show(f"Finished {name} in {_time(self._known[name][0])}, {_jobs(len(self._waiting))} left")
+
+    def _show(self, line: str) -> None:
+        left = f": {_time(self._left())} left" if self._waiting and self._expected is not None else ""
+        if self._bar.disable:
+            print(line + left, flush=True)
+            return
+        done = self._all - len(self._waiting)
+        self._bar.n = 1 - self._left() / self._expected if self._expected else done / self._all
+        running = "".join(f"; {name}" for name, _, _ in list(self._running.values()))
+        self._bar.set_description_str(f"{done} of {_jobs(self._all)}{left}{running}")
+        if not self._waiting:
+            self._bar.close()
+
+    def _keep_moving(self) -> None:
+        while not time.sleep(1) and self._waiting:
+            self._show("")
+
+    def _is_known(self) -> bool:
+        return self._waiting <= self._known.keys()
+
+    def _left(self) -> float:
+        """Seconds, if jobs take as long as the last time and all cores are busy."""
+        now, seconds = time.monotonic(), 0.0
+        starts = {name: start for name, start, _ in list(self._running.values())}
+        for name in self._waiting & self._known.keys():
+            expected, threads = self._known[name]
+            seconds += max(expected - (now - starts.get(name, now)), 0) * min(threads, self._cores)
+        return seconds / self._cores
+
+
+def _rows(table):
+    try:
+        with open(table, newline="") as file:
+            return list(csv.reader(file))[1:]
+    except FileNotFoundError:
+        return []
+
+
+def _jobs(number: int) -> str:
+    return f"{number} job{'s' * (number != 1)}"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"about {seconds / 60:.0f} minutes"

@@ -1,0 +1,64 @@
+"""What is shown of a run, and what it says about the time that is left, from times planted in a study's table."""
+
+import logging
+
+import pytest
+
+from tcnaps.studies import progress
+from tcnaps.studies.progress import Progress
+
+TIMES = "job,seconds,threads\naccuracy,60,1\npretrain,600,2\ntrain,1200,1\n"
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    return now
+
+
+def told(follower, level=logging.INFO, **facts):
+    record = logging.makeLogRecord({"levelno": level} | facts)
+    return follower.filter(record)
+
+
+def started(follower, number, name, threads=1):
+    return told(follower, event="job_info", jobid=number, rule_name=name, threads=threads)
+
+
+def test_the_time_left_is_that_of_the_last_run_shared_by_the_cores(tmp_path, clock, capsys):
+    (tmp_path / "times.csv").write_text(TIMES)
+    follower = Progress(tmp_path / "times.csv", cores=2)
+    told(follower, event="run_info", stats={"all": 1, "accuracy": 1, "pretrain": 1, "train": 1, "total": 4})
+    assert capsys.readouterr().out == "3 jobs: about 20 minutes on 2 cores, by the last times\n"  # 60 + 1200 + 1200
+    started(follower, 4, "pretrain", threads=2)
+    clock[0] = 300.0
+    started(follower, 7, "train")
+    assert capsys.readouterr().out.splitlines()[-1] == "Started train: about 16 minutes left"  # 60 + 600 + 1200
+    clock[0] = 900.0
+    told(follower, event="job_finished", job_id=4)
+    assert capsys.readouterr().out == "Finished pretrain in about 15 minutes, 2 jobs left: about 6 minutes left\n"
+    assert "pretrain,900,2" in (tmp_path / "times.csv").read_text().splitlines()
+
+
+def test_a_first_run_promises_nothing_and_notes_what_jobs_take(tmp_path, clock, capsys):
+    follower = Progress(tmp_path / "times.csv", cores=1)
+    told(follower, event="run_info", stats={"all": 1, "accuracy": 1, "total": 2})
+    started(follower, 1, "accuracy")
+    clock[0] = 42.0
+    told(follower, event="job_finished", job_id=1)
+    told(follower, event="job_finished", job_id=0)  # the target, which is no job
+    assert capsys.readouterr().out == "1 job\nStarted accuracy\nFinished accuracy in 42 s, 0 jobs left\n"
+    assert (tmp_path / "times.csv").read_text() == "job,seconds,threads\naccuracy,42,1\n"
+
+
+def test_only_warnings_and_errors_pass_and_not_what_a_job_has_said_itself(tmp_path, clock):
+    follower = Progress(tmp_path / "times.csv", cores=1)
+    assert not told(follower, msg="Building DAG of jobs...")
+    assert told(follower, logging.ERROR, event="error", exception="WorkflowError")
+    assert told(follower, logging.WARNING)
+    told(follower, event="run_info", stats={"accuracy": 1, "total": 1})
+    started(follower, 1, "accuracy")
+    assert not told(follower, logging.ERROR, event="job_error", jobid=1)
+    assert not told(follower, logging.ERROR, event="error", exception="RuleException")
+    assert not (tmp_path / "times.csv").exists()  # a failed job has no time
