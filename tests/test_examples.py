@@ -57,8 +57,12 @@ def test_the_claims_of_the_pages_are_those_of_the_results():
     def block(page):
         return re.search(r"<!-- claims -->\n(.*?)<!-- end -->", (ROOT / page).read_text(), re.DOTALL)[1]
 
-    full = (ROOT / "results/miniature/claims.md").read_text()
-    assert block("docs/miniature-study.md") == full
-    cells = [line.split("|") for line in full.splitlines() if line.startswith("| **")]
-    verdicts = [f"| {claim.replace('**', '').strip()} | {verdict.strip()} |" for _, claim, *_, verdict, _ in cells]
-    assert block("README.md").splitlines() == ["| claim | verdict |", "|---|---|", *verdicts]
+    verdicts = []
+    for study, page in (("photos", "docs/photos-study.md"), ("miniature", "docs/miniature-study.md")):
+        full = (ROOT / f"results/{study}/claims.md").read_text()
+        assert block(page) == full
+        cells = [line.split("|") for line in full.splitlines() if line.startswith("| **")]
+        verdicts.append({claim.replace("**", "").strip(): verdict.strip() for _, claim, *_, verdict, _ in cells})
+    photos, miniature = verdicts
+    rows = [f"| {claim} | {photos[claim]} | {verdict} |" for claim, verdict in miniature.items()]
+    assert block("README.md").splitlines() == ["| claim | real images | built-in study |", "|---|---|---|", *rows]
