@@ -35,15 +35,13 @@ def letter(label: int) -> str:
 
 
 def shortened(name: str, length: int = 28) -> str:
-    """A character in place of its Unicode name; of other long names the ends, which tell classes apart.
+    """A character in place of its code and Unicode name; of other long names the ends, which tell classes apart.
 
     Example:
-        >>> shortened("U+03BD GREEK SMALL LETTER NU"), shortened("a field of sunflowers", 12)
-        ('ν', 'a field…ers')
+        >>> shortened("U+03BD GREEK SMALL LETTER NU"), shortened("place U+2663"), shortened("a field of sunflowers", 12)
+        ('ν', 'place ♣', 'a field…ers')
     """
-    character = re.fullmatch(r"U\+([0-9A-F]{4,6}) [A-Z].*", name)
-    if character:
-        return chr(int(character[1], 16))
+    name = re.sub(r"\bU\+([0-9A-F]{4,6})( [A-Z].*)?$", lambda found: chr(int(found[1], 16)), name)
     return name if len(name) <= length else f"{name[: 2 * length // 3].rstrip()}…{name[1 - length // 3 :].lstrip()}"
 
 
