@@ -153,7 +153,7 @@ def _cells(features, query, step, marked):
 
     image = f'src="{image_address(features.query_images[query.query])}" style="width:30px;height:30px;max-width:none"'
     dot = f'data-dot="{len(features.support_labels) + query.query}"'
-    mark = f'<b class="xmarked">◉ marked</b><style onload="{SCROLL}"></style><br>' if marked else ""
+    mark = f'<b class="xmarked">◉&nbsp;marked</b><style onload="{SCROLL}"></style><br>' if marked else ""
     return {
         "Query": f'{mark}<img {dot} alt="query image {query.query}" {image}><br>{query.query}',
         "True": of_class(query.label),

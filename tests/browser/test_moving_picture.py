@@ -16,7 +16,6 @@ from servers import PATIENCE, REPOSITORY
 from tcnaps.config import load_study
 from tcnaps.widgets import stepper_data
 from tcnaps.widgets.stepper_data import features_of
-from tcnaps.widgets.stepper_figures import TABLE_HEIGHT
 
 RECORDED = "results/demonstration"
 EPISODE = ("Transductive", "5-way-1-shot", "signs", 0)  # refinement helps, and ends by itself
@@ -30,7 +29,7 @@ def test_the_moving_picture_shows_the_stepper_until_no_label_changes(lab, projec
     features = features_of(load_study(f"{RECORDED}/study.yaml"), *EPISODE)
     found = stepper_data.run(features)
     places = dict(zip(("variant", "evaluation", "dataset", "episode"), EPISODE))
-    page = lab.open("12-stepper", height=1200, study_file=f"{RECORDED}/study.yaml", **places)
+    page = lab.open("12-stepper", width=1400, height=1200, study_file=f"{RECORDED}/study.yaml", **places)
     view = page.locator(".tcnaps-stepper")
     plane, status = view.locator(".tcnaps-plane-picture"), view.locator(".tcnaps-status")
     dot = plane.locator(".xdot").nth(len(features.support_labels) + turned_right(found))
@@ -51,7 +50,7 @@ def test_the_moving_picture_shows_the_stepper_until_no_label_changes(lab, projec
             expect(view.locator(".xmarked")).to_be_visible()
     (first, *rest), durations = zip(*frames)
     file = pictures / "stepper.webp"
-    first.save(file, save_all=True, append_images=rest, duration=list(durations), loop=0, quality=80, method=6)
+    first.save(file, save_all=True, append_images=rest, duration=list(durations), loop=0, lossless=True, method=6)
     with Image.open(file) as moving:
         assert moving.n_frames == last + 3 and file.stat().st_size < MOST_BYTES
 
@@ -67,10 +66,10 @@ def turned_right(found):
 
 
 def taken(page, view):
-    """A picture of the stepper from its steps' buttons to the end of its table, once its own pictures are there."""
+    """A picture of the stepper from its steps' buttons to its legend, once its own pictures are there."""
     page.evaluate("Promise.all([...document.querySelectorAll('.tcnaps-stepper img')].map(image => image.decode()))")
     page.wait_for_timeout(300)  # milliseconds
-    side, first, table = (at.bounding_box() for at in (view, *map(view.locator, (".tcnaps-first", ".tcnaps-changes"))))
-    high = table["y"] + TABLE_HEIGHT - first["y"]
+    side, first, last = (at.bounding_box() for at in (view, *map(view.locator, (".tcnaps-first", ".tcnaps-legend"))))
+    high = last["y"] + last["height"] - first["y"]
     clip = {"x": side["x"], "y": first["y"] - 4, "width": side["width"], "height": high + 8}
     return Image.open(io.BytesIO(page.screenshot(clip=clip))).convert("RGB")

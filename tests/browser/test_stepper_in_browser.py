@@ -41,7 +41,7 @@ def shows(view, features, found, step, minimum, maximum):
         assert words.startswith(str(row.query)) and row.outcome in words, words
         assert f"{row.confidence_before:.2f}" in words and f"{row.confidence:.2f}" in words, words
     for name in ("plane-picture", "curves"):
-        image = view.locator(f".tcnaps-{name} img")
+        image = view.locator(f".tcnaps-{name} .xstage img")
         assert image.evaluate("image => image.complete && image.naturalWidth > 0 && image.alt"), name
     assert not view.locator(".jupyter-widgets-error-widget").count()
 
