@@ -123,7 +123,8 @@ function render({ model, el, signal }) {
     if (!dots.length || !(event.ctrlKey || event.metaKey)) return; // the page scrolls
     event.preventDefault();
     const box = frame.getBoundingClientRect();
-    zoom(event.deltaY < 0 ? 1.25 : 0.8, (event.x - box.x) / box.width, (event.y - box.y) / box.height);
+    const pixels = event.deltaY * (event.deltaMode ? 33 : 1); // some browsers count lines
+    zoom(Math.exp(-pixels / 400), (event.x - box.x) / box.width, (event.y - box.y) / box.height);
   }, { passive: false });
   [1.5, 1 / 1.5, 0].forEach((factor, k) => on(zoomer.children[k], "click", () => zoom(factor)));
 

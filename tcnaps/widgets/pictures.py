@@ -138,11 +138,16 @@ def copied(code: str) -> str:
     )
 
 
-def image_address(image: UInt8[np.ndarray, "height width 3"]) -> str:
-    """An image of a dataset as an address: PNG, or JPEG where it is large."""
+def image_address(image: UInt8[np.ndarray, "height width 3"], most: int = 2**16) -> str:
+    """An image of a dataset as an address: PNG, or JPEG where it is large.
+
+    Args:
+        most: pixels of its longer side; a larger image is shrunk.
+    """
     kind, options = ("png", {}) if len(image) <= 48 else ("jpeg", {"quality": 90})
-    buffer = BytesIO()
-    Image.fromarray(image).save(buffer, kind, **options)
+    buffer, picture = BytesIO(), Image.fromarray(image)
+    picture.thumbnail((most, most))
+    picture.save(buffer, kind, **options)
     return data_address(buffer.getvalue(), f"image/{kind}")
 
 

@@ -15,6 +15,7 @@ from tcnaps.widgets.pictures import PIXELS_PER_INCH, Picture, copied, image_addr
 
 HIGHEST_EPISODE = 10**6  # episodes are drawn when they are asked for, so there is no last one
 PLANE, CURVES = (580, 508), (345, 205)  # pixels of the figures
+CARD = 144  # of an image on a card, twice as many as it has there
 PLAYING = 1000  # milliseconds between two steps
 EPISODE = ("variant", "evaluation", "dataset", "episode")  # the controls that choose what has to be loaded
 QUERIES = [("changed at this step", "changed"), ("wrong after this step", "wrong"), ("all", "all")]
@@ -114,7 +115,7 @@ class Stepper(ui.StudyWidget):
             self._set_scale()
         self._place, self._training = found.place, found.variant.training
         self._legend.value = stepper_figures.legend(found.class_names)
-        self._plane.images = [image_address(image) for image in (*found.support_images, *found.query_images)]
+        self._plane.images = [image_address(own, CARD) for own in (*found.support_images, *found.query_images)]
         self._about.value = html.escape(stepper_data.described(found))
         self._recompute()
         self._body.layout.display = ""

@@ -195,9 +195,27 @@ def test_dots_and_marks_with_the_keyboard_alone(lab):
     expect(plane.locator("[aria-pressed=true]")).to_be_focused()
     page.keyboard.press("Enter")
     expect(plane.locator("[aria-pressed=true]")).to_have_count(0)
+    # Ctrl and the wheel zoom where the mouse is, and a dot that takes the focus comes into sight.
+    dot, frame = plane.locator(".xdot").first, plane.locator(".xframe")
+    dot.hover(force=True)
+    before = dot.bounding_box()
+    page.keyboard.down("Control")
+    for _ in range(8):
+        page.mouse.wheel(0, -100)
+    page.keyboard.up("Control")
+    expect(plane.locator(".xstage")).to_have_attribute("style", re.compile(r"scale\(7\.38"))
+    assert centre(dot.bounding_box()) == pytest.approx(centre(before), abs=7.4)  # a pixel of the mouse, enlarged
+    for _ in range(12):
+        page.keyboard.press("ArrowDown")
+        at, inside = centre(page.locator(":focus").bounding_box()), frame.bounding_box()
+        assert 0 <= at[0] - inside["x"] <= inside["width"] and 0 <= at[1] - inside["y"] <= inside["height"]
     # Both pictures stay side by side here, and the plane grows in a larger window.
     curves = view.locator(".tcnaps-curves").bounding_box()
     narrow = plane.bounding_box()
     assert curves["y"] == narrow["y"] and curves["x"] >= narrow["x"] + narrow["width"] and narrow["width"] > 440
     page.set_viewport_size({"width": 1920, "height": 1080})
     page.wait_for_function("document.querySelector('.tcnaps-plane-picture').clientWidth >= 700")
+
+
+def centre(box):
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
