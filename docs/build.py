@@ -23,6 +23,7 @@ COPIED = (
     "*.cff",
     "Snakefile",
     "docs/*.md",
+    "docs/images/*",
     "configs/*",
     "figures/**/*.png",
     "results/published/*.md",

@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 
-import ipywidgets
+import anywidget
 import numpy as np
+import traitlets
 from ipywidgets import Layout
-from jaxtyping import UInt8
+from jaxtyping import Float, UInt8
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -26,6 +28,7 @@ from tcnaps.widgets import READ_ONLY
 from tcnaps.widgets.episode_table import letter, shortened
 
 PIXELS_PER_INCH = 96  # of a picture on the page
+NO_POINTS = np.empty((0, 2))
 
 
 def png(figure: Figure) -> bytes:
@@ -36,40 +39,64 @@ def png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-class Picture(ipywidgets.HTML):
-    """A figure on the page, so many pixels wide and high, shrinking with a narrow page.
+def svg(figure: Figure) -> bytes:
+    """A figure as SVG, sharp at any size. The same figure always gives the same file."""
+    buffer = BytesIO()
+    with style(), rc_context({"svg.hashsalt": "tcnaps"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
 
-    HTML, as ipywidgets' own images have no text for those who don't see them.
+
+class Picture(anywidget.AnyWidget):
+    """A figure on the page, as wide as its place allows, with a layer over it to point at its dots.
+
+    Matplotlib alone draws, so that what is saved is what was seen. The layer, `picture.js`, shows a dot's card under
+    the mouse or the keyboard's focus, puts a ring round the dot that is marked, and zooms.
 
     Args:
+        width, height: of the figure in pixels; on the page it is larger or smaller.
         place: of the figure's only Axes: left, bottom, width and height, as shares of the figure.
 
     Attributes:
-        png: what is shown.
+        svg: what is shown.
+        dots: each with `x` and `y` in pixels from the figure's upper left corner, its `words`, which are read out, and
+            its `card` as HTML.
+        images: the addresses of the images on the cards.
+        value: the number of the dot that is marked, or None. A press on a row of a table that has an element with the
+            attribute `data-dot` marks that dot, too.
     """
 
+    _esm = Path(__file__).with_name("picture.js")
+    _css = Path(__file__).with_name("picture.css")
+    image, alt = traitlets.Unicode().tag(sync=True), traitlets.Unicode().tag(sync=True)
+    size, dots, images = (traitlets.List().tag(sync=True) for _ in range(3))
+    value = traitlets.Int(None, allow_none=True).tag(sync=True)
+
     def __init__(self, css_class: str, width: int, height: int, place: tuple[float | int, ...]):
-        super().__init__(layout=Layout(width=f"{width}px", max_width="100%", overflow="visible", margin="0"))
+        super().__init__(size=[width, height], layout=Layout(width="100%", overflow="visible", margin="0"))
         self.add_class(css_class)
-        self.place, self.png, self._pixels = place, b"", (width, height)
+        self.place, self.svg = place, b""
 
     @contextmanager
-    def drawn(self, alt: str) -> Iterator[Axes]:
+    def drawn(
+        self, alt: str, points: Float[np.ndarray, "n_points 2"] = NO_POINTS, cards: Sequence[tuple[str, str]] = ()
+    ) -> Iterator[Axes]:
         """The Axes of a new figure, unknown to pyplot, which is shown when the block ends.
 
         Args:
             alt: what the picture says, in words.
+            points: where the dots are, on the Axes.
+            cards: the dots' words and cards.
         """
-        width, height = self._pixels
         with style():
-            figure = Figure((width / PIXELS_PER_INCH, height / PIXELS_PER_INCH), dpi=PIXELS_PER_INCH)
+            figure = Figure([pixels / PIXELS_PER_INCH for pixels in self.size], dpi=PIXELS_PER_INCH)
             figure.set_layout_engine("none")  # measuring texts takes longer than drawing them
-            yield figure.add_axes(self.place)
-        self.png = png(figure)
-        self.value = (
-            f'<img alt="{html.escape(alt)}" src="{data_address(self.png, "image/png")}" width="{width}" '
-            f'height="{height}" style="display:block;max-width:100%;height:auto">'
-        )
+            yield (ax := figure.add_axes(self.place))
+        self.svg = svg(figure)
+        at = ax.transData.transform(points) * (1, -1) + (0, figure.bbox.height)
+        dots = [{"x": x, "y": y, "words": words, "card": card} for (x, y), (words, card) in zip(at.tolist(), cards)]
+        with self.hold_sync():
+            self.image, self.alt, self.dots = data_address(self.svg, "image/svg+xml"), alt, dots
 
 
 def saved(figure: Figure, study: Study, name: str) -> str:
@@ -111,11 +138,16 @@ def copied(code: str) -> str:
     )
 
 
-def image_address(image: UInt8[np.ndarray, "height width 3"]) -> str:
-    """An image of a dataset as an address: PNG, or JPEG where it is large."""
+def image_address(image: UInt8[np.ndarray, "height width 3"], most: int = 2**16) -> str:
+    """An image of a dataset as an address: PNG, or JPEG where it is large.
+
+    Args:
+        most: pixels of its longer side; a larger image is shrunk.
+    """
     kind, options = ("png", {}) if len(image) <= 48 else ("jpeg", {"quality": 90})
-    buffer = BytesIO()
-    Image.fromarray(image).save(buffer, kind, **options)
+    buffer, picture = BytesIO(), Image.fromarray(image)
+    picture.thumbnail((most, most))
+    picture.save(buffer, kind, **options)
     return data_address(buffer.getvalue(), f"image/{kind}")
 
 

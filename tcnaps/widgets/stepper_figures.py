@@ -1,18 +1,31 @@
-"""What the stepper draws: a refinement step in the plane, and curves over steps. Nothing is told by colour alone."""
+"""What the stepper shows: a refinement step in the plane, curves over steps, and as HTML the table of queries and the
+cards of the plane's dots. Nothing is told by colour alone.
+"""
+
+import html
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from tcnaps.evaluation.projection import PlaneView
 from tcnaps.figures.clustering import class_colours, clustering_step
 from tcnaps.figures.style import BLACK, BLUE, GREY, VERMILLION
-from tcnaps.widgets.episode_table import letter
-from tcnaps.widgets.pictures import readable_on
+from tcnaps.widgets.episode_table import letter, shortened
+from tcnaps.widgets.pictures import chips, image_address, named, readable_on
+from tcnaps.widgets.stepper_data import EpisodeFeatures
+from tcnaps.widgets.widget_base import table
 
 MOST_LETTERED = 250  # points that get a letter of their own
+MOST_ROWS = 60  # of the table
+MOST_BARS = 5  # of a card
+TABLE_HEIGHT = 290
+# Of the table alone: the page stays where it is.
+SCROLL = "const r = this.closest('tr'); r.closest('.xscroll').scrollTop = r.offsetTop - 100"
 
 
 def plane_step(ax: Axes, view: PlaneView, step: int, found: pd.DataFrame) -> None:
@@ -72,6 +85,82 @@ def step_curves(ax: Axes, steps: pd.DataFrame, step: int, answer: int, minimum: 
     ax.tick_params(labelsize=8)
     narrow = {"handletextpad": 0.3, "columnspacing": 0.7, "handlelength": 1.4, "markerscale": 0.8}
     ax.legend(loc="lower left", bbox_to_anchor=(-0.13, 1.0), ncols=4, fontsize=7.5, borderaxespad=0.1, **narrow)
+
+
+def legend(names: Sequence[str]) -> str:
+    """As HTML: the classes' letters and names, and the meaning of the plane's symbols."""
+    pairs = (f"{chip} {html.escape(shortened(name))}" for chip, name in zip(chips(names), names))
+    classes = " &nbsp; ".join(f'<span style="white-space:nowrap">{pair}</span>' for pair in pairs)
+    symbols = "● right &nbsp; ■ wrong &nbsp; ★ support &nbsp; ◯ label changed &nbsp; ✖ class mean"
+    return f'<div style="font-size:12px">{symbols}<br>{classes}</div>'
+
+
+def changes_table(
+    features: EpisodeFeatures, found: pd.DataFrame, step: int, which: str, marked: int | None = None
+) -> str:
+    """As HTML: the queries with image, classes, confidence and outcome; those that became right or wrong come first.
+
+    Args:
+        found: of `episode_table.at_step`.
+        which: `changed` at this step, `wrong` after it, or `all`.
+        marked: the query whose row is marked and scrolled to. Where it is not listed, it comes first.
+    """
+    listed = found[{"changed": found["changed"], "wrong": ~found["right"], "all": found["query"] >= 0}[which]]
+    listed, more = listed.sort_values(["outcome", "query"]), ""
+    if listed.empty:
+        more = {"changed": "No label changed at this step."}.get(which, "No query is wrong after this step.")
+    elif len(listed) > MOST_ROWS:
+        more = f"… and {len(listed) - MOST_ROWS} more"
+    shown = listed.head(MOST_ROWS)
+    if marked is not None and marked not in set(shown["query"]):
+        shown = pd.concat([found[found["query"] == marked], shown])
+    rows = pd.DataFrame([_cells(features, query, step, query.query == marked) for query in shown.itertuples()])
+    return (table(rows, TABLE_HEIGHT) if len(rows) else "") + html.escape(more)
+
+
+def cards(features: EpisodeFeatures, view: PlaneView, step: int, found: pd.DataFrame) -> list[tuple[str, str]]:
+    """Every image of the plane in words, and as HTML: its classes, and a query's highest responsibilities as bars.
+
+    Args:
+        found: of `episode_table.at_step`.
+    """
+    names, signs = features.class_names, chips(features.class_names)
+    colours = [to_hex(colour) for colour in class_colours(len(names))]
+    classes = [f"{sign} {html.escape(shortened(name))}" for sign, name in zip(signs, names)]
+    labels = features.support_labels.tolist()
+    told = [(f"Support image of {names[k]}", f"<b>Support image</b><br>{classes[k]}") for k in labels]
+    for query, shares in zip(found.itertuples(), view.responsibilities[step][len(labels) :]):
+        words = f"Query {query.query}, {query.outcome}: {names[query.label]}, predicted {names[query.prediction]}"
+        bars = "".join(
+            f'<div class="xbar">{signs[k]}<i style="width:{100 * shares[k]:.0f}px;background:{colours[k]}"></i>'
+            f"{shares[k]:.2f}</div>"
+            for k in np.argsort(-shares, kind="stable")[:MOST_BARS]
+        )
+        card = f"<b>Query {query.query}</b> {_outcome(query)}<br>true: {classes[query.label]}<br>"
+        told.append((words, f'{card}predicted: {classes[query.prediction]}<div class="xbars">{bars}</div>'))
+    return told
+
+
+def _outcome(query):
+    colour, sign = (BLUE, "✓") if query.right else (VERMILLION, "✗")
+    return f'<span style="color:{colour};font-weight:bold">{sign}&nbsp;{query.outcome}</span>'
+
+
+def _cells(features, query, step, marked):
+    def of_class(label, confidence=None):
+        name = f"{letter(int(label))}:&nbsp;{named(features.class_names[label], 16)}"
+        return name if confidence is None else f"{name}<br>{confidence:.2f}"
+
+    image = f'src="{image_address(features.query_images[query.query])}" style="width:30px;height:30px;max-width:none"'
+    dot = f'data-dot="{len(features.support_labels) + query.query}"'
+    mark = f'<b class="xmarked">◉&nbsp;marked</b><style onload="{SCROLL}"></style><br>' if marked else ""
+    return {
+        "Query": f'{mark}<img {dot} alt="query image {query.query}" {image}><br>{query.query}',
+        "True": of_class(query.label),
+        "Before": of_class(query.before, query.confidence_before) if step else "–",
+        "After": of_class(query.prediction, query.confidence),
+        "Outcome": _outcome(query),
+    }
 
 
 def _set_limits(ax, view):

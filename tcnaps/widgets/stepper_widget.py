@@ -2,23 +2,21 @@
 
 import html
 import math
-from collections.abc import Sequence
 
-import pandas as pd
-from ipywidgets import BoundedIntText, FloatLogSlider, HBox, Layout, VBox
+from ipywidgets import BoundedIntText, FloatLogSlider, HBox, Layout, Play, VBox, jslink
 from matplotlib.figure import Figure
 
 from tcnaps.config import Study, UserError
-from tcnaps.figures.style import BLUE, VERMILLION, style
+from tcnaps.figures.style import style
 from tcnaps.widgets import stepper_data, stepper_figures, widget_base as ui
-from tcnaps.widgets.episode_table import at_step, letter, liveliest, shortened
+from tcnaps.widgets.episode_table import at_step, liveliest
 from tcnaps.widgets.explorer_data import one_of, variants_of
-from tcnaps.widgets.pictures import PIXELS_PER_INCH, Picture, chips, copied, image_address, named, saved
+from tcnaps.widgets.pictures import PIXELS_PER_INCH, Picture, copied, image_address, saved
 
 HIGHEST_EPISODE = 10**6  # episodes are drawn when they are asked for, so there is no last one
-PLANE = (456, 400)  # pixels on the page: both pictures fit side by side in a window of 1280, with the file browser open
-CURVES = (345, 205)
-MOST_ROWS = 60  # of the table
+PLANE, CURVES = (580, 508), (345, 205)  # pixels of the figures
+CARD = 144  # of an image on a card, twice as many as it has there
+PLAYING = 1000  # milliseconds between two steps
 EPISODE = ("variant", "evaluation", "dataset", "episode")  # the controls that choose what has to be loaded
 QUERIES = [("changed at this step", "changed"), ("wrong after this step", "wrong"), ("all", "all")]
 
@@ -82,7 +80,8 @@ class Stepper(ui.StudyWidget):
         self.on(["identity_weight", "scale", "plane"], self._recompute)
         self.on(["save"], self._save)
         self.on(["copy"], self._copy)
-        self.on(["minimum", "maximum", "which", "step"], self._draw)
+        self.on(["minimum", "maximum", "step"], self._draw)
+        self.on(["which", "mark"], self._list)
         targets = {
             "first": lambda: 0,
             "back": lambda: self.choice.step - 1,
@@ -109,13 +108,14 @@ class Stepper(ui.StudyWidget):
         with self.loading(f"Computing the features of {place[2]}, episode {place[3]}"):
             found = self.features = stepper_data.features_of(self.study, *place)
         if self._place not in (None, found.place):
-            self.put(step=0)
+            self.put(step=0, mark=None)
         if self._training != found.variant.training:  # each training has its own head and identity_weight
             weight = float(found.head.identity_weight)
             self.put(head=stepper_data.head_name(found.head), identity_weight=weight)
             self._set_scale()
         self._place, self._training = found.place, found.variant.training
-        self._legend.value = legend(found.class_names)
+        self._legend.value = stepper_figures.legend(found.class_names)
+        self._plane.images = [image_address(own, CARD) for own in (*found.support_images, *found.query_images)]
         self._about.value = html.escape(stepper_data.described(found))
         self._recompute()
         self._body.layout.display = ""
@@ -157,20 +157,33 @@ class Stepper(ui.StudyWidget):
             forward=ui.button("Step", 72, "chevron-right"),
             converge=ui.button("To convergence", 140, "fast-forward"),
             answer=ui.button("To the answer", 130, "flag-checkered"),
-            step=ui.slider("Step", 270, 0, last, 0, live=True),
         )
+        slider = self.add(step=ui.slider("Step", 225, 0, last, 0, live=True))
+        play = Play(
+            max=last, interval=PLAYING, show_repeat=False, tooltip="Play or pause; stop", layout={"width": "auto"}
+        )
+        play.add_class("tcnaps-play")
+        jslink((self.controls["step"], "value"), (play, "value"))
         self._status, self._about, self._verdict, self._changes, self._legend, self._saved = (
             ui.text(f"tcnaps-{name}") for name in ("status", "about", "verdict", "changes", "legend", "saved")
         )
         self._plane = Picture("tcnaps-plane-picture", *PLANE, (0.002, 0.002, 0.996, 0.996))
         self._curves = Picture("tcnaps-curves", *CURVES, (0.125, 0.245, 0.86, 0.65))
-        narrow = Layout(width=f"{CURVES[0] + 8}px", margin="0 0 0 8px", overflow="visible")
-        left = VBox([self._plane, self._legend], layout=Layout(width=f"{PLANE[0] + 4}px", overflow="visible"))
         which = self.add(which=ui.menu("Queries", 260, QUERIES))
-        right = VBox([self._curves, self._verdict, which, self._changes], layout=narrow)
+        self.add(mark=self._plane)
+        left = VBox([self._plane, self._legend], layout=_column("456px", "720px"))
+        right = VBox([self._curves, self._verdict, which, self._changes], layout=_column("350px", "440px"))
         keeping = self.add(**ui.saving("stepper"), copy=ui.button("Copy code", 110, "copy"))
-        self._body = HBox([left, right], layout=Layout(flex_flow="row wrap", overflow="visible", display="none"))
-        above = place, head, ui.row(*rule.children, self.busy), self.notice, self._about, steps
+        look = {"flex_flow": "row wrap", "grid_gap": "8px", "overflow": "visible", "display": "none"}
+        self._body = HBox([left, right], layout=Layout(**look))
+        above = (
+            place,
+            head,
+            ui.row(*rule.children, self.busy),
+            self.notice,
+            self._about,
+            ui.row(*steps.children, play, *slider.children),
+        )
         self.arrange(*above, self._status, self._body, keeping, self._saved)
 
     def _go_to(self, target):
@@ -214,17 +227,26 @@ class Stepper(ui.StudyWidget):
         choice = self.choice
         step, limits = choice.step, (choice.minimum, choice.maximum)
         found, status = at_step(rows, step), stepper_data.status(self.trajectory, step)
-        with self._plane.drawn(f"The episode's images and classes in a plane. {status}") as ax:
+        alt, cards = f"The episode's images and classes in a plane. {status}", stepper_figures.cards
+        with self._plane.drawn(alt, view.points, cards(self.features, view, step, found)) as ax:
             stepper_figures.plane_step(ax, view, step, found)
         with self._curves.drawn(stepper_data.curves_in_words(steps)) as ax:
             stepper_figures.step_curves(ax, steps, step, self._answer_step(), *limits)
         self._verdict.value = html.escape(stepper_data.verdict(self.trajectory, *limits)[1])
-        self._changes.value = changes_table(self.features, found, step, choice.which)
         self._status.value = (
             '<div role="status" aria-live="polite" style="font-size:115%;font-weight:bold;line-height:1.5">'
             f"{html.escape(status)}</div>"
         )
         self._saved.value = ""
+        self._list()
+
+    def _list(self):
+        if self.trajectory is None:
+            return
+        choice, support = self.choice, len(self.features.support_labels)
+        marked = None if choice.mark is None or choice.mark < support else choice.mark - support
+        found = at_step(self.trajectory.rows, choice.step)
+        self._changes.value = stepper_figures.changes_table(self.features, found, choice.step, choice.which, marked)
 
     def figure(self) -> Figure:
         """Both pictures side by side, as on the page.
@@ -257,42 +279,6 @@ class Stepper(ui.StudyWidget):
         self._saved.value = copied(self.code())
 
 
-def legend(names: Sequence[str]) -> str:
-    """As HTML: the classes' letters and names, and the meaning of the plane's symbols."""
-    pairs = (f"{chip} {html.escape(shortened(name))}" for chip, name in zip(chips(names), names))
-    classes = " &nbsp; ".join(f'<span style="white-space:nowrap">{pair}</span>' for pair in pairs)
-    symbols = "● right &nbsp; ■ wrong &nbsp; ★ support &nbsp; ◯ label changed &nbsp; ✖ class mean"
-    return f'<div style="font-size:12px">{symbols}<br>{classes}</div>'
-
-
-def changes_table(features: stepper_data.EpisodeFeatures, found: pd.DataFrame, step: int, which: str) -> str:
-    """As HTML: the queries with image, classes, confidence and outcome; those that became right or wrong come first.
-
-    Args:
-        found: of `episode_table.at_step`.
-        which: `changed` at this step, `wrong` after it, or `all`.
-    """
-    listed = found[{"changed": found["changed"], "wrong": ~found["right"], "all": found["query"] >= 0}[which]]
-    if listed.empty:
-        return html.escape(
-            {"changed": "No label changed at this step."}.get(which, "No query is wrong after this step.")
-        )
-    listed = listed.sort_values(["outcome", "query"])
-    more = html.escape(f"… and {len(listed) - MOST_ROWS} more") if len(listed) > MOST_ROWS else ""
-    return ui.table(pd.DataFrame([_cells(features, q, step) for q in listed.head(MOST_ROWS).itertuples()]), 290) + more
-
-
-def _cells(features, query, step):
-    def of_class(label, confidence=None):
-        name = f"{letter(int(label))}:&nbsp;{named(features.class_names[label], 16)}"
-        return name if confidence is None else f"{name}<br>{confidence:.2f}"
-
-    colour, sign = (BLUE, "✓") if query.right else (VERMILLION, "✗")
-    image = f'src="{image_address(features.query_images[query.query])}" style="width:30px;height:30px;max-width:none"'
-    return {
-        "Query": f'<img alt="query image {query.query}" {image}><br>{query.query}',
-        "True": of_class(query.label),
-        "Before": of_class(query.before, query.confidence_before) if step else "–",
-        "After": of_class(query.prediction, query.confidence),
-        "Outcome": f'<span style="color:{colour};font-weight:bold">{sign}&nbsp;{query.outcome}</span>',
-    }
+def _column(width: str, most: str) -> Layout:
+    """Of the page: both fit side by side in a window of 1280 with the file browser open, and grow in a larger one."""
+    return Layout(flex=f"1 1 {width}", max_width=most, min_width="0", overflow="visible")

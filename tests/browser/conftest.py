@@ -81,7 +81,7 @@ def study(project, monkeypatch):
 def pictures(tmp_path_factory):
     """The folder of the screenshots."""
     kept = os.environ.get("TCNAPS_SCREENSHOTS")
-    folder = Path(kept) if kept else tmp_path_factory.mktemp("screenshots")
+    folder = Path(kept).resolve() if kept else tmp_path_factory.mktemp("screenshots")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

@@ -41,7 +41,7 @@ def shows(view, features, found, step, minimum, maximum):
         assert words.startswith(str(row.query)) and row.outcome in words, words
         assert f"{row.confidence_before:.2f}" in words and f"{row.confidence:.2f}" in words, words
     for name in ("plane-picture", "curves"):
-        image = view.locator(f".tcnaps-{name} img")
+        image = view.locator(f".tcnaps-{name} .xstage img")
         assert image.evaluate("image => image.complete && image.naturalWidth > 0 && image.alt"), name
     assert not view.locator(".jupyter-widgets-error-widget").count()
 
@@ -124,3 +124,98 @@ def test_the_read_only_version_steps_too(voila, study):
     shows(view, features, found, 1, *study.refinement.limits)
     assert not page.console_errors
     voila.screenshot(page, "stepper-voila")
+
+
+@pytest.mark.parametrize("site", ["lab", "notebook7", "voila"])
+def test_the_plane_is_alive(site, request):
+    opened = request.getfixturevalue(site)
+    page = opened.open(NOTEBOOK, height=1000)
+    view = stepper_of(page)
+    plane, marked = view.locator(".tcnaps-plane-picture"), view.locator(".tcnaps-changes tr:has(.xmarked)")
+    card, stage, pressed = plane.locator(".xcard"), plane.locator(".xstage"), plane.locator("[aria-pressed=true]")
+    choose(view, "which", "all")
+    # A query that nothing covers: the one farthest to the right.
+    query = plane.locator(".xdot[aria-label^=Query]").evaluate_all(
+        "dots => dots.sort((a, b) => b.cx.baseVal.value - a.cx.baseVal.value)[0].getAttribute('aria-label')"
+    )
+    number, dot = re.match(r"Query (\d+)", query)[1], plane.get_by_label(query, exact=True)
+    expect(card).to_be_hidden()
+    dot.hover()
+    expect(card).to_contain_text(f"Query {number}")
+    assert card.locator("img").evaluate("image => image.naturalWidth > 0") and card.locator(".xbar i").count() > 1
+    # A click marks dot and row, Escape takes the mark away; a click on the row marks the dot.
+    dot.click()
+    expect(marked).to_contain_text(number)
+    expect(marked).to_be_in_viewport()
+    expect(plane.locator(".xring")).to_be_visible()
+    opened.screenshot(page, f"plane-{site}")
+    page.keyboard.press("Escape")
+    expect(marked).to_have_count(0)
+    expect(pressed).to_have_count(0)
+    row = view.locator(".tcnaps-changes tbody tr").last
+    last = row.locator("img").get_attribute("alt").removeprefix("query image ")
+    row.click()
+    expect(marked).to_contain_text(last)
+    expect(pressed).to_have_attribute("aria-label", re.compile(rf"Query {last},"))
+    # The mark survives steps, which playing takes one after the other.
+    view.locator(".tcnaps-play button").first.click()
+    expect(view.locator(".tcnaps-status")).to_contain_text(re.compile(r"Step [2-9] of"), timeout=PATIENCE)
+    view.locator(".tcnaps-play button").first.click()
+    expect(pressed).to_have_attribute("aria-label", re.compile(rf"Query {last},"))
+    expect(marked).to_contain_text(last)
+    # Zoom: a dot keeps its place over the picture; dragging moves both, and is no click.
+    plane.get_by_role("button", name="+", exact=True).click()
+    expect(stage).to_have_attribute("style", re.compile(r"scale\(1\.5\)"))
+    middle, before = plane.locator(".xframe").bounding_box(), stage.bounding_box()
+    page.mouse.move(middle["x"] + middle["width"] / 2, middle["y"] + middle["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(middle["x"] + middle["width"] / 2 + 40, middle["y"] + middle["height"] / 2 + 30, steps=3)
+    page.mouse.up()
+    moved = stage.bounding_box()
+    assert (moved["x"] - before["x"], moved["y"] - before["y"]) == pytest.approx((40, 30), abs=1)
+    expect(pressed).to_have_attribute("aria-label", re.compile(rf"Query {last},"))
+    plane.get_by_role("button", name="Reset").click()
+    expect(stage).to_have_attribute("style", re.compile(r"scale\(1\)"))
+    assert stage.bounding_box()["width"] == pytest.approx(before["width"] / 1.5, abs=1)
+    assert site == "notebook7" or not page.console_errors
+
+
+def test_dots_and_marks_with_the_keyboard_alone(lab):
+    page = lab.open(NOTEBOOK, height=1000)
+    view = stepper_of(page)
+    plane = view.locator(".tcnaps-plane-picture")
+    plane.locator(".xdot[tabindex='0']").focus()
+    where = "[document.activeElement.cx.baseVal.value, document.activeElement.cy.baseVal.value]"
+    for key, axis, sign in (("ArrowRight", 0, 1), ("ArrowRight", 0, 1), ("ArrowLeft", 0, -1), ("ArrowDown", 1, 1)):
+        before = page.evaluate(where)
+        page.keyboard.press(key)
+        assert sign * (page.evaluate(where)[axis] - before[axis]) > 0
+        expect(plane.locator(".xcard")).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(plane.locator("[aria-pressed=true]")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(plane.locator("[aria-pressed=true]")).to_have_count(0)
+    # Ctrl and the wheel zoom where the mouse is, and a dot that takes the focus comes into sight.
+    dot, frame = plane.locator(".xdot").first, plane.locator(".xframe")
+    dot.hover(force=True)
+    before = dot.bounding_box()
+    page.keyboard.down("Control")
+    for _ in range(8):
+        page.mouse.wheel(0, -100)
+    page.keyboard.up("Control")
+    expect(plane.locator(".xstage")).to_have_attribute("style", re.compile(r"scale\(7\.38"))
+    assert centre(dot.bounding_box()) == pytest.approx(centre(before), abs=7.4)  # a pixel of the mouse, enlarged
+    for _ in range(12):
+        page.keyboard.press("ArrowDown")
+        at, inside = centre(page.locator(":focus").bounding_box()), frame.bounding_box()
+        assert 0 <= at[0] - inside["x"] <= inside["width"] and 0 <= at[1] - inside["y"] <= inside["height"]
+    # Both pictures stay side by side here, and the plane grows in a larger window.
+    curves = view.locator(".tcnaps-curves").bounding_box()
+    narrow = plane.bounding_box()
+    assert curves["y"] == narrow["y"] and curves["x"] >= narrow["x"] + narrow["width"] and narrow["width"] > 440
+    page.set_viewport_size({"width": 1920, "height": 1080})
+    page.wait_for_function("document.querySelector('.tcnaps-plane-picture').clientWidth >= 700")
+
+
+def centre(box):
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2

@@ -16,9 +16,9 @@ from stepper_study import place, planted, write_networks
 
 from tcnaps.config import UserError
 from tcnaps.training.checkpoints import CheckpointError, checkpoint_folder
-from tcnaps.widgets import stepper, stepper_data, widget_base
+from tcnaps.widgets import stepper, stepper_data, stepper_figures, widget_base
 from tcnaps.widgets.episode_table import at_step
-from tcnaps.widgets.stepper_widget import changes_table, legend
+from tcnaps.widgets.stepper_figures import changes_table, legend
 
 # Random networks make small features, and the tests move identity_weight far up.
 pytestmark = pytest.mark.filterwarnings("ignore:The features' total variance")
@@ -41,6 +41,7 @@ def study(networks, monkeypatch):
 def check(view):
     """Whatever was done to it: what the widget shows is what the library computes for what is chosen."""
     choice, features = view.choice, view.features
+    n_support = len(features.support_labels)
     assert view.error is None, view.notice.value
     chosen = choice.variant, (choice.evaluation, choice.dataset, choice.episode)
     assert (features.variant.name, features.place) == chosen
@@ -51,12 +52,16 @@ def check(view):
     assert words(view._status) == stepper_data.status(found, choice.step)
     assert stepper_data.verdict(found, choice.minimum, choice.maximum)[1] in words(view._verdict)
     assert stepper_data.described(features) == words(view._about)
-    assert view._changes.value == changes_table(features, at_step(found.rows, choice.step), choice.step, choice.which)
-    for image in (view._plane, view._curves):
-        assert Image.open(BytesIO(image.png)).width == 2 * int(image.layout.width.removesuffix("px"))
-    assert f"alt=\"The episode's images and classes in a plane. {stepper_data.status(found, choice.step)}" in (
-        html.unescape(view._plane.value)
-    )
+    at, marked = at_step(found.rows, choice.step), None if choice.mark is None else choice.mark - n_support
+    marked = None if marked is None or marked < 0 else marked
+    assert view._changes.value == changes_table(features, at, choice.step, choice.which, marked)
+    for picture in (view._plane, view._curves):
+        assert picture.svg.startswith(b"<?xml") and picture.image.startswith("data:image/svg+xml;base64,")
+    assert view._plane.alt == f"The episode's images and classes in a plane. {stepper_data.status(found, choice.step)}"
+    assert view._curves.alt == stepper_data.curves_in_words(found.steps)
+    cards = stepper_figures.cards(features, found.view, choice.step, at)
+    assert [(dot["words"], dot["card"]) for dot in view._plane.dots] == cards
+    assert len(view._plane.images) == len(cards) == len(found.view.points)
 
 
 def test_it_opens_at_step_0_with_the_studys_settings_and_buttons_and_slider_agree(study):
@@ -65,12 +70,12 @@ def test_it_opens_at_step_0_with_the_studys_settings_and_buttons_and_slider_agre
     place = choice.variant, choice.evaluation, choice.dataset, choice.episode, choice.step
     assert place == ("Transductive", "variable", "blobs", 0, 0)
     assert (choice.head, choice.identity_weight, choice.minimum, choice.maximum) == ("Mahalanobis", 1.0, 2, 3)
-    assert all(control.description for control in view.controls.values())
+    assert all(control.description for name, control in view.controls.items() if name != "mark")
     check(view)
     for names, step in ((["forward"], 1), (["first"], 0), (["back"], 0), (["forward"] * 9, 4), (["back"], 3)):
-        shown = view._plane.value
+        shown = view._plane.image
         click(view, *names)
-        assert view.choice.step == step and (view._plane.value != shown or names == ["back"])
+        assert view.choice.step == step and (view._plane.image != shown or names == ["back"])
         check(view)
     click(view, "converge")
     assert view.choice.step == stepper_data.convergence(view.trajectory)
@@ -82,9 +87,9 @@ def test_it_opens_at_step_0_with_the_studys_settings_and_buttons_and_slider_agre
 def test_heads_and_sliders_recompute_at_once(study):
     view = stepper(study, evaluation="5-way-1-shot")
     click(view, "forward")
-    before = view._plane.value
+    before = view._plane.image
     set_to(view, identity_weight=10.0)
-    assert view._plane.value != before and view.choice.step == 1
+    assert view._plane.image != before and view.choice.step == 1
     settings = {"head": stepper_data.HEADS, "minimum": (0, 4, 1), "maximum": (0, 4, 1), "which": ("all", "wrong")}
     for name, value in ((name, value) for name, values in settings.items() for value in values):
         set_to(view, **{name: value})
@@ -111,7 +116,7 @@ def test_each_head_brings_its_scale_which_the_slider_changes(study):
 
 def test_copied_code_makes_the_same_widget_again(study, monkeypatch):
     view = stepper(study, evaluation="5-way-1-shot")
-    set_to(view, variant="COT", episode=2, head="Euclidean", identity_weight=3.0, scale=0.5, step=2, maximum=4)
+    set_to(view, variant="COT", episode=2, head="Euclidean", identity_weight=3.0, scale=0.5, step=2, maximum=4, mark=9)
     click(view, "copy")
     code, before = view.code(), view.choice
     assert html.escape(code) in view._saved.value and "clipboard" in view._saved.value
@@ -120,6 +125,44 @@ def test_copied_code_makes_the_same_widget_again(study, monkeypatch):
     exec(code, names)
     assert names["view"] is not view and names["view"].choice == before
     check(names["view"])
+
+
+def test_a_marked_query_has_its_row_at_every_step_until_another_episode_comes(study):
+    view = stepper(study, evaluation="5-way-1-shot")
+    n_support, unmarked = len(view.features.support_labels), view._changes.value
+    assert "data-dot" not in unmarked  # at step 0 no label changes
+    set_to(view, mark=n_support + 3)
+    for step in range(3):
+        set_to(view, step=step)
+        assert marked_rows(view) == [n_support + 3]
+        check(view)
+    set_to(view, which="all")
+    assert marked_rows(view) == [n_support + 3]
+    assert view._changes.value.count("data-dot") == len(view.features.query_labels)
+    set_to(view, mark=0)  # a support image: no row
+    assert marked_rows(view) == []
+    check(view)
+    set_to(view, mark=n_support, variant="COT")  # the same images
+    assert view.choice.mark == n_support
+    set_to(view, episode=1)
+    assert view.choice.mark is None and marked_rows(view) == []
+    check(view)
+
+
+def marked_rows(view):
+    """The dots of the rows of the table that are marked."""
+    rows = view._changes.value.split("<tr>")
+    return [int(re.search(r'data-dot="(\d+)"', row)[1]) for row in rows if "marked" in row]
+
+
+def test_dots_lie_where_matplotlib_draws_their_points(study):
+    view = stepper(study)
+    points, (width, height) = view.trajectory.view.points, view._plane.size
+    dots = np.array([(dot["x"], dot["y"]) for dot in view._plane.dots])
+    saved = view.figure()  # the same plane at the left of a wider figure
+    at = saved.axes[0].transData.transform(points) / saved.bbox.height
+    np.testing.assert_allclose(dots / height, at * (1, -1) + (0, 1), atol=1e-5)
+    assert (dots > 0).all() and (dots < (width, height)).all()
 
 
 def test_what_is_seen_is_saved_as_png_and_pdf(study):
@@ -255,6 +298,21 @@ def test_the_table_names_classes_confidences_and_outcomes():
     assert "<cats>" not in table + shown and "&lt;cats&gt;" in shown and ">AD</span> class 26" in shown
 
 
+def test_cards_hold_the_classes_and_the_highest_responsibilities():
+    features = planted(way=7, names=("<cats>", *(f"class-{k}" for k in range(6))))
+    found = stepper_data.run(features, steps=2)
+    at, n_support = at_step(found.rows, 1), len(features.support_labels)
+    told = stepper_figures.cards(features, found.view, 1, at)
+    assert told[0][0] == "Support image of <cats>" and told[0][1].endswith("&lt;cats&gt;")
+    for query, (said, card) in zip(at.itertuples(), told[n_support:], strict=True):
+        label, prediction = (features.class_names[k] for k in (query.label, query.prediction))
+        assert said == f"Query {query.query}, {query.outcome}: {label}, predicted {prediction}"
+        shares = np.sort(found.view.responsibilities[1][n_support + query.query])[:-6:-1]
+        assert re.findall(r"</i>([\d.]+)<", card) == [f"{share:.2f}" for share in shares]
+        bars = re.findall(r">([A-G])</span><i", card)
+        assert len(bars) == 5 and bars[0] == "ABCDEFG"[query.prediction] and "<cats>" not in card
+
+
 def test_a_table_with_nothing_or_too_much_to_show_says_so():
     many, easy = planted(n_query=30), planted(spread=0.01)
     for features, step, which, message in (
@@ -264,3 +322,4 @@ def test_a_table_with_nothing_or_too_much_to_show_says_so():
     ):
         found = at_step(stepper_data.run(features, steps=2).rows, step)
         assert message in changes_table(features, found, step, which)
+        assert changes_table(features, found, step, which, 89 if features is many else 1).count("marked") >= 1
