@@ -151,7 +151,16 @@ class Stepper(ui.StudyWidget):
             maximum=ui.slider("Maximum", 230, 0, last, rule.maximum_steps),
             plane=ui.menu("Plane", 270, stepper_data.PLANES),
         )
-        steps = self.add(
+        self._status, self._about, self._verdict, self._changes, self._legend, self._saved = (
+            ui.text(f"tcnaps-{name}") for name in ("status", "about", "verdict", "changes", "legend", "saved")
+        )
+        above = place, head, ui.row(*rule.children, self.busy), self.notice, self._about, self._steps(last)
+        self._body = self._pictures()
+        keeping = self.add(**ui.saving("stepper"), copy=ui.button("Copy code", 110, "copy"))
+        self.arrange(*above, self._status, self._body, keeping, self._saved)
+
+    def _steps(self, last):
+        buttons = self.add(
             first=ui.button("First", 72, "step-backward"),
             back=ui.button("Back", 72, "chevron-left"),
             forward=ui.button("Step", 72, "chevron-right"),
@@ -159,32 +168,21 @@ class Stepper(ui.StudyWidget):
             answer=ui.button("To the answer", 130, "flag-checkered"),
         )
         slider = self.add(step=ui.slider("Step", 225, 0, last, 0, live=True))
-        play = Play(
-            max=last, interval=PLAYING, show_repeat=False, tooltip="Play or pause; stop", layout={"width": "auto"}
-        )
+        look = {"tooltip": "Play or pause; stop", "layout": {"width": "auto"}}
+        play = Play(max=last, interval=PLAYING, show_repeat=False, **look)
         play.add_class("tcnaps-play")
         jslink((self.controls["step"], "value"), (play, "value"))
-        self._status, self._about, self._verdict, self._changes, self._legend, self._saved = (
-            ui.text(f"tcnaps-{name}") for name in ("status", "about", "verdict", "changes", "legend", "saved")
-        )
+        return ui.row(*buttons.children, play, *slider.children)
+
+    def _pictures(self):
         self._plane = Picture("tcnaps-plane-picture", *PLANE, (0.002, 0.002, 0.996, 0.996))
         self._curves = Picture("tcnaps-curves", *CURVES, (0.125, 0.245, 0.86, 0.65))
         which = self.add(which=ui.menu("Queries", 260, QUERIES))
         self.add(mark=self._plane)
         left = VBox([self._plane, self._legend], layout=_column("456px", "720px"))
         right = VBox([self._curves, self._verdict, which, self._changes], layout=_column("350px", "440px"))
-        keeping = self.add(**ui.saving("stepper"), copy=ui.button("Copy code", 110, "copy"))
         look = {"flex_flow": "row wrap", "grid_gap": "8px", "overflow": "visible", "display": "none"}
-        self._body = HBox([left, right], layout=Layout(**look))
-        above = (
-            place,
-            head,
-            ui.row(*rule.children, self.busy),
-            self.notice,
-            self._about,
-            ui.row(*steps.children, play, *slider.children),
-        )
-        self.arrange(*above, self._status, self._body, keeping, self._saved)
+        return HBox([left, right], layout=Layout(**look))
 
     def _go_to(self, target):
         if self.trajectory is not None:
