@@ -23,6 +23,9 @@ class Progress(logging.Filter):
     Args:
         table: a CSV of `COLUMNS`; made if it does not exist.
         cores: that the jobs share.
+
+    Attributes:
+        n_jobs: how many there are to be run; 0 as long as Snakemake has found none.
     """
 
     def __init__(self, table: Path, cores: int):
@@ -31,7 +34,7 @@ class Progress(logging.Filter):
         self._known = {name: (float(seconds), int(threads)) for name, seconds, threads in _rows(table)}
         self._waiting: set[str] = set()
         self._running: dict[int, tuple[str, float, int]] = {}  # name, start and threads by Snakemake's number
-        self._all, self._expected = 0, None  # jobs, and seconds for all of them where that is known
+        self.n_jobs, self._expected = 0, None  # jobs, and seconds for all of them where that is known
         self._bar: tqdm | None = None
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -50,10 +53,10 @@ class Progress(logging.Filter):
         return record.levelno >= logging.WARNING and not own
 
     def _begin(self, jobs: set[str]) -> None:
-        self._waiting, self._all = set(jobs), len(jobs)
+        self._waiting, self.n_jobs = set(jobs), len(jobs)
         self._expected = self._left() if self._is_known() else None
         about = "" if self._expected is None else f": {_time(self._expected)} on {self._cores} cores, by the last times"
-        print(_jobs(self._all) + about, flush=True)
+        print(_jobs(self.n_jobs) + about, flush=True)
         look = "{percentage:3.0f}%|{bar:30}| {desc}"
         self._bar = tqdm(total=1.0, bar_format=look, disable=not sys.stderr.isatty())
         if not self._bar.disable:
@@ -72,10 +75,10 @@ class Progress(logging.Filter):
         if self._bar.disable:
             print(line + left, flush=True)
             return
-        done = self._all - len(self._waiting)
-        self._bar.n = 1 - self._left() / self._expected if self._expected else done / self._all
+        done = self.n_jobs - len(self._waiting)
+        self._bar.n = 1 - self._left() / self._expected if self._expected else done / self.n_jobs
         running = "".join(f"; {name}" for name, _, _ in list(self._running.values()))
-        self._bar.set_description_str(f"{done} of {_jobs(self._all)}{left}{running}")
+        self._bar.set_description_str(f"{done} of {_jobs(self.n_jobs)}{left}{running}")
         if not self._waiting:
             self._bar.close()
 

@@ -66,7 +66,10 @@ def run_study(
         for manifest, problem in incomplete_evaluations(study).items():
             print(problem, file=sys.stderr)
             manifest.unlink()  # so that Snakemake evaluates again, which keeps the files that are whole
-        status = _snakemake(options, Progress(results / "times.csv", cores))
+        progress = Progress(results / "times.csv", cores)
+        status = _snakemake(options, progress)
+        if not status and not progress.n_jobs:
+            print("Nothing to be done: all is up to date.", flush=True)
     failed = "\nNot everything could be made; the errors stand above. Running again continues from here."
     print(failed if status else _summary(study), flush=True)
     return status
