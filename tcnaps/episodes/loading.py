@@ -63,10 +63,10 @@ def read_episodes(
 
 def read_batches(
     sources: Sequence[ImageSource],
-    batches: Iterable[Int[np.ndarray, "n"]],
+    batches: Iterable[Int[np.ndarray, "_"]],
     workers: int = 0,
     device: torch.device | str = "cpu",
-) -> Iterator[Float[Tensor, "n 3 height width"]]:
+) -> Iterator[Float[Tensor, "_ 3 height width"]]:
     """The images of each batch, scaled to [-1, 1]; `workers`, `device` and errors are those of `read_episodes`.
 
     Args:

@@ -111,8 +111,10 @@ def claims(ax: Axes, table: pd.DataFrame) -> None:
             y += 1.0
         ax.axhline(y - 0.2, color="#E2E2E2", linewidth=0.5)
         y += 0.6
-    low, high = style.in_view(evaluated["difference"], evaluated["interval"])
-    ax.set_xlim(min(low, 105 * evaluated["paper"].min()), max(high, 105 * evaluated["paper"].max()))
+    drawn = pd.concat([evaluated["difference"] + sign * evaluated["interval"].fillna(0) for sign in (-1, 1)])
+    drawn = 100 * pd.concat([drawn, evaluated["paper"]])
+    margin = 0.05 * (drawn.max() - drawn.min())
+    ax.set_xlim(min(drawn.min(), 0) - margin, max(drawn.max(), 0) + margin)
     style.zero_line(ax, "y")
     ax.set(xlabel="Paired difference (points)", ylim=(y - 0.8, -0.7))
     ax.set_yticks(list(labels), labels.values())

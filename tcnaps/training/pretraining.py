@@ -125,7 +125,7 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
     return pd.DataFrame(log)
 
 
-def batch_numbers(images: "ImageTable", study: Study, first: int = 0) -> Iterator[Int[np.ndarray, "n"]]:
+def batch_numbers(images: "ImageTable", study: Study, first: int = 0) -> Iterator[Int[np.ndarray, "_"]]:
     """Numbers of the images of each batch, from batch `first` on. Every epoch has an order of its own."""
     size, n_batches = study.pretraining.batch_size, images.n_batches(study.pretraining.batch_size)
     for step in range(first, study.pretraining.epochs * n_batches):
@@ -180,8 +180,8 @@ class ImageTable:
         return len(self.train) // size
 
     def batches(
-        self, batches: Iterable[Int[np.ndarray, "n"]], workers: int = 0, device: torch.device | str = "cpu"
-    ) -> Iterator[tuple[Float[Tensor, "n 3 height width"], Int[Tensor, "n"]]]:
+        self, batches: Iterable[Int[np.ndarray, "_"]], workers: int = 0, device: torch.device | str = "cpu"
+    ) -> Iterator[tuple[Float[Tensor, "_ 3 height width"], Int[Tensor, "_"]]]:
         """The images of each batch of numbers, scaled to [-1, 1], and their labels."""
         here, there = tee(batches)
         for numbers, pixels in zip(here, read_batches(self.sources, there, workers, device)):

@@ -132,6 +132,11 @@ def test_claims_show_each_training_and_the_paper(panels, rows):
     np.testing.assert_allclose(drawn, 100 * evaluated["difference"])
     ticks = [line for line in ax.lines if line.get_marker() == "|" and len(line.get_xdata())]
     assert [len(tick.get_xdata()) for tick in ticks] == [2] * len(evaluated) == [2] * len(ax.get_yticklabels())
+    widest = evaluated["interval"].idxmax()
+    table.loc[widest, "interval"] = 9.0
+    ax = panels(2, height=5)[0]
+    forests.claims(ax, table)  # the widest interval is seen whole, too
+    assert ax.get_xlim()[1] > 100 * (table.loc[widest, "difference"] + 9.0)
 
 
 def test_cost_of_differences_has_one_row_per_switch_and_one_marker_per_variant(panels):
