@@ -24,7 +24,7 @@ from snakemake.exceptions import WorkflowError
 
 from tcnaps.config import UserError, load_study
 from tcnaps.config.dependencies import dependencies, notebook_key
-from tcnaps.method.variants import TRAININGS
+from tcnaps.method.variants import FURTHER_TRAININGS, TRAININGS
 
 STUDY = config.get("study", "configs/miniature.yaml")
 PYTHON = sys.executable
@@ -129,6 +129,9 @@ if shown := evaluation_with(kinds=["variable"]):
 if evaluation_with("support_and_query", kinds=["variable"]) or any(
         e.protocol.shot == 1 for e in study.evaluations_of(COMPARED, "fixed").values()):
     SHOWN["17-claims"] = (EVALUATED, {}, ["claims"], ["claims.csv", "claims.md"])
+HEADS = ["support_and_query", *(training for training in FURTHER_TRAININGS if training in EVALUATED)]
+if len(HEADS) > 1 and evaluation_with(*HEADS):
+    SHOWN["26-heads"] = (HEADS, {}, ["heads", "heads-and-scales"], ["heads.csv", "learned-numbers.csv"])
 for start, untrained in study.evaluations.items():
     again = [name for name, evaluation in study.evaluations.items() if evaluation.protocol == untrained.protocol
              and set(COMPARED) <= set(evaluation.trainings) and not evaluation.before_training]

@@ -3,8 +3,13 @@
 import torch
 
 
-def naive_statistics(features, weights, identity_weight=1.0, task_divisor="n", class_divisor="n"):
-    """Equations 9-12 (1-4 where the weights are one-hot): class means and regularised covariances."""
+def naive_statistics(
+    features, weights, identity_weight=1.0, task_divisor="n", class_divisor="n", class_weight=1.0, task_weight=1.0
+):
+    """Equations 9-12 (1-4 where the weights are one-hot): class means and regularised covariances.
+
+    `class_weight` and `task_weight` are factors on λ_k Σ_k and (1 − λ_k) Σ.
+    """
     n, d = features.shape
     way = weights.shape[1]
     total = weights.sum()
@@ -28,9 +33,8 @@ def naive_statistics(features, weights, identity_weight=1.0, task_divisor="n", c
             own = own / (n_k - 1 if class_divisor == "n-1" else n_k)
         shrinkage = n_k / (n_k + 1)
         means.append(mu)
-        covariances.append(
-            shrinkage * own + (1 - shrinkage) * task + identity_weight * torch.eye(d, dtype=features.dtype)
-        )
+        mixed = class_weight * shrinkage * own + task_weight * (1 - shrinkage) * task
+        covariances.append(mixed + identity_weight * torch.eye(d, dtype=features.dtype))
     return torch.stack(means), torch.stack(covariances)
 
 

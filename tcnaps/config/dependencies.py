@@ -9,7 +9,7 @@ from pathlib import Path
 from tcnaps.config.fingerprint import PACKAGE, code_fingerprint
 from tcnaps.config.storage import digest_of
 from tcnaps.config.study import Study
-from tcnaps.method.variants import TRAININGS
+from tcnaps.method.variants import ALL_TRAININGS
 
 # Rooms and modules that change no weight and no prediction. They read the YAML, fetch pixels (whose digests count
 # instead), draw, or run the others.
@@ -56,7 +56,9 @@ def dependencies(study: Study, job: str, training: str = "", evaluation: str = "
     if job == "meta_training":
         found["training_seed"] = study.training_seed
     # Only the "+" trainings see the refinement loop before they are tested, or all where validation refines.
-    if job == "meta_training" and (TRAININGS[training].refinement_in_training or study.meta_training.validate_refined):
+    if job == "meta_training" and (
+        ALL_TRAININGS[training].refinement_in_training or study.meta_training.validate_refined
+    ):
         found["limits"] = list(study.refinement.limits)
     if job == "evaluation":
         asked = values["evaluations"][evaluation]

@@ -13,7 +13,7 @@ from tcnaps.config.fingerprint import code_version
 from tcnaps.config.presets import with_preset
 from tcnaps.config.settings import Evaluation, Name, Section
 from tcnaps.config.storage import digest_of
-from tcnaps.method.variants import TRAININGS
+from tcnaps.method.variants import ALL_TRAININGS, TRAININGS
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Published = Literal["backbone", "support", "support_and_query"]  # what there are published weights of
@@ -68,7 +68,12 @@ class Study(Section):
             for name in () if key.endswith("validation_datasets") else names:
                 if self.datasets[name].domain == "out":
                     raise ValueError(f"{key}: '{name}' must not be trained on, for its domain is 'out'")
-        _check_names("trainings", self.trainings, TRAININGS, "a training")
+        _check_names("trainings", self.trainings, ALL_TRAININGS, "a training")
+        for name in self.trainings if self.clustering.scale == "auto" else ():
+            if "scale" in ALL_TRAININGS[name].learned:
+                raise ValueError(
+                    f"clustering.scale: '{name}' learns its scale; give a number to start from, not 'auto'"
+                )
         for name, evaluation in self.evaluations.items():
             _check_names(f"evaluations.{name}.datasets", evaluation.datasets, self.datasets, "in datasets")
             _check_names(f"evaluations.{name}.trainings", evaluation.trainings, self.trainings, among)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from tcnaps.config import FixedProtocol, Study, UserError
 from tcnaps.config.errors import nearest
 from tcnaps.config.storage import digest_of, replacing, write_text
-from tcnaps.method.variants import VARIANTS
+from tcnaps.method.variants import ALL_VARIANTS
 
 COLUMNS = ["training", "replicate", "evaluation", "dataset", "domain", "split", "episode", "way", "n_support"]
 COLUMNS += ["queries_per_class", "query", "label", "class_name", "shot", "image"]
@@ -106,9 +106,9 @@ def needed_trainings(variants: Sequence[str]) -> list[str]:
         UserError: there is no such variant.
     """
     for name in variants:
-        if name not in VARIANTS:
-            raise UserError(f"There is no variant '{name}'{nearest(name, VARIANTS)}")
-    return list(dict.fromkeys(VARIANTS[name].training for name in variants))
+        if name not in ALL_VARIANTS:
+            raise UserError(f"There is no variant '{name}'{nearest(name, ALL_VARIANTS)}")
+    return list(dict.fromkeys(ALL_VARIANTS[name].training for name in variants))
 
 
 def load_rows(

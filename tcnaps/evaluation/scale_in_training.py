@@ -59,11 +59,10 @@ def scale_in_training(
     train = [open_split(study, name, "train") for name in settings.datasets]
     model = new_model(study, training).to(device)
     learned = {"task_encoder": model.task_encoder, "film_generator": model.film_generator}
-    learned["optimiser"] = optimiser = new_optimiser(model, study)
+    learned["exponents"], learned["optimiser"] = model.exponents, (optimiser := new_optimiser(model, study))
     digests = [*(source.digest for source in [*train, *sources]), file_digest(backbone_file(study))]
     key = f"{job_key(digests, study, 'meta_training', training=training)} {scales} {protocol} {episodes} {stops}"
     progress = {"done": -1, "rows": []}  # steps at the last stop
-    heads = {scale: replace(model.head, scale=scale) for scale in scales}
     with Resumable(checkpoint_folder(study) / "scale-in-training", key, learned, progress) as state:
         first = max(0, progress["done"])
         drawn = read_episodes(training_tasks(train, study, first), workers, device)
@@ -73,6 +72,7 @@ def scale_in_training(
             ahead = stop - max(0, progress["done"])
             deque(tqdm(islice(steps, ahead), total=ahead, desc=f"to step {stop}", unit="step", leave=False), 0)
             model.eval()
+            heads = {scale: replace(model.head, scale=scale) for scale in scales}
             found = compare_heads(episode_features(study, sources, protocol, episodes, model), heads, study.refinement)
             rows = found.assign(trained_episodes=stop * settings.episodes_per_step)
             progress["rows"] += rows.to_dict("records")

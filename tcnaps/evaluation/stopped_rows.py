@@ -13,7 +13,7 @@ from jaxtyping import Shaped
 
 from tcnaps.config.errors import UserError, nearest
 from tcnaps.method.stopping import stopping_steps
-from tcnaps.method.variants import VARIANTS
+from tcnaps.method.variants import ALL_VARIANTS
 
 # What tells one episode of one evaluation from another, in the table of one row per query.
 EPISODE_KEY = ["training", "replicate", "evaluation", "dataset", "domain", "split", "queries_per_class", "episode"]
@@ -42,25 +42,30 @@ def stopped(rows: pd.DataFrame, minimum: int, maximum: int) -> pd.DataFrame:
 
 
 def variant_predictions(rows: pd.DataFrame, variants: str | Sequence[str], minimum: int, maximum: int) -> pd.DataFrame:
-    """What named systems of the paper predict: their trainings' rows, and the label where the rule stops.
+    """What named systems predict: their trainings' rows, and the label where the rule stops.
 
     Args:
         rows: one row per query, of one or more trainings.
-        variants: one name of `VARIANTS` or several. Those without refinement at test time predict at step 0.
+        variants: one name of `ALL_VARIANTS` or several. Those without refinement at test time predict at step 0.
 
     Returns:
         The variants' rows, one variant after the other, with columns `variant`, `step` and `prediction` in
         place of the recorded steps.
 
     Raises:
-        UserError: there is no such variant, or its training is absent from the rows.
+        UserError: there is no such variant, its training is absent from the rows, or its scale is not the training's.
     """
     names = [variants] if isinstance(variants, str) else list(variants)
     frames = []
     for name in names:
-        if name not in VARIANTS:
-            raise UserError(f"There is no variant '{name}'{nearest(name, VARIANTS)}")
-        variant = VARIANTS[name]
+        if name not in ALL_VARIANTS:
+            raise UserError(f"There is no variant '{name}'{nearest(name, ALL_VARIANTS)}")
+        variant = ALL_VARIANTS[name]
+        if variant.scale_at_test:
+            raise UserError(
+                f"The rows of '{variant.training}' are of its own scale, not of {name}'s ('{variant.scale_at_test}'): "
+                "classify anew with tcnaps.evaluation.heads."
+            )
         own = with_replicate(rows_of_training(rows, variant.training))
         limits = (minimum, maximum) if variant.refinement_at_test else (0, 0)
         kept = own.drop(columns=[c for c in own.columns if re.fullmatch(r"(prediction|confidence)_\d+", c)])

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import threshold
 
 from tcnaps.method.distances import dense_squared_distances, squared_euclidean
-from tcnaps.method.head import Head
+from tcnaps.method.head import Head, Number
 
 MEDIAN_GAP = 2.0  # of squared distances, after scaling; see `scale_of`
 
@@ -36,10 +36,10 @@ class Regulariser(NamedTuple):
         image_weights: of an image that counts fully in class k, in class_weights_k · Σ_k.
     """
 
-    class_weights: Float[Tensor, "way"]  # λ_k
-    image_weights: Float[Tensor, "way"]  # λ_k / n_k
-    task_weights: Float[Tensor, "way"]  # 1 − λ_k
-    identity_weight: float | int  # β
+    class_weights: Float[Tensor, "way"]  # λ_k, times the head's class_covariance_weight
+    image_weights: Float[Tensor, "way"]  # the same / n_k
+    task_weights: Float[Tensor, "way"]  # 1 − λ_k, times the head's task_covariance_weight
+    identity_weight: Number  # β
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,15 @@ def one_hot(labels: Int[Tensor, "n"], way: int, like: Tensor) -> Float[Tensor, "
 def regulariser(counts: Float[Tensor, "way"], head: Head) -> Regulariser:
     """How Q_k is made of Σ_k, Σ and I: the one place that says so (equation 2).
 
-    λ_k = n_k / (n_k + 1): the more images a class has, the more its own covariance counts.
+    λ_k = n_k / (n_k + 1): the more images a class has, the more its own covariance counts. The head's weights of the
+    covariances, 1 in the paper, are factors on λ_k and on 1 − λ_k.
     """
-    task_weights = (counts + 1).reciprocal()
-    class_weights = counts * task_weights
+    task_shares = (counts + 1).reciprocal()
+    class_weights = counts * task_shares * head.class_covariance_weight
     images = divisor(counts, head.class_covariance_divisor)
     if head.class_covariance_divisor == "n-1":
         images = images.clamp_min(1)  # a class of one image has no scatter: any divisor will do
+    task_weights = task_shares * head.task_covariance_weight
     return Regulariser(class_weights, class_weights / images, task_weights, head.identity_weight)
 
 

@@ -2,7 +2,14 @@
 
 import math
 from dataclasses import dataclass, fields
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    Number = float | int | Tensor
+else:
+    Number = Any  # a tensor of one number while it is learned; without importing torch, for tables and figures
 
 
 @dataclass(frozen=True)
@@ -18,6 +25,8 @@ class Head:
         update: `means` leaves the covariances as the support set gave them (Bregman soft clustering).
         unlabelled: whose responsibilities refine the classes: the query images', the extra images', or both.
         identity_weight: β of equation 2, in squared feature units; the weight of the identity in every covariance.
+        class_covariance_weight, task_covariance_weight: factors on λ_k Σ_k and on (1 − λ_k) Σ in equation 2; 1 in the
+            paper. The variant Learned Covariances learns them with identity_weight (`tcnaps.method.learned_head`).
         task_covariance_divisor: Σ is the scatter divided by n (the paper) or n − 1 (the released code).
         class_covariance_divisor: likewise for Σ_k by the support set alone; n_k − 1 is the released Simple CNAPS, whose
             Σ_k of a 1-shot class is the variance of its image's features, in every entry. Refinement divides by n_k.
@@ -33,10 +42,12 @@ class Head:
 
     metric: Literal["mahalanobis", "euclidean"] = "mahalanobis"
     log_determinant: bool = False
-    scale: float | int | Literal["auto"] = 1.0
+    scale: Number | Literal["auto"] = 1.0
     update: Literal["means and covariances", "means"] = "means and covariances"
     unlabelled: Literal["query", "extra", "both"] = "query"
-    identity_weight: float | int = 1.0
+    identity_weight: Number = 1.0
+    class_covariance_weight: Number = 1.0
+    task_covariance_weight: Number = 1.0
     task_covariance_divisor: Literal["n", "n-1"] = "n"
     class_covariance_divisor: Literal["n", "n-1"] = "n"
     class_prior: tuple[float | int, ...] | Literal["estimated"] | None = None
@@ -48,8 +59,9 @@ class Head:
             allowed, value = get_args(setting.type), getattr(self, setting.name)
             if isinstance(setting.default, str) and value not in allowed:
                 raise ValueError(f"{setting.name} is {value!r}; it must be one of {', '.join(map(repr, allowed))}")
-        if not 0 < self.identity_weight < math.inf:
-            raise ValueError(f"identity_weight is {self.identity_weight}; it must be above 0 and finite")
+        for name in ("identity_weight", "class_covariance_weight", "task_covariance_weight"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0 and finite")
         if self.scale != "auto" and (isinstance(self.scale, str) or not 0 < self.scale < math.inf):
             raise ValueError(f"scale is {self.scale!r}; it must be above 0 and finite, or 'auto'")
         if self.tolerance is not None and not 0 <= self.tolerance <= 1:

@@ -17,9 +17,10 @@ from tcnaps.method.clustering import Step, cluster, trajectory
 from tcnaps.method.episode import Episode, in_range
 from tcnaps.method.film import FilmGenerator
 from tcnaps.method.head import Head
+from tcnaps.method.learned_head import in_numbers, learned_head
 from tcnaps.method.memory import keep_some_memory
 from tcnaps.method.task_encoder import TaskEncoder
-from tcnaps.method.variants import TRAININGS, VARIANTS
+from tcnaps.method.variants import ALL_TRAININGS, TRAININGS, VARIANTS
 
 __all__ = ["TRAININGS", "VARIANTS", "ModelSettings", "TransductiveCNAPS"]
 
@@ -61,27 +62,35 @@ class TransductiveCNAPS(nn.Module):
     classifying, by the support set alone.
 
     Args:
-        training: a name of `TRAININGS`; it says which task encoder and which head.
+        training: a name of `ALL_TRAININGS`; it says which task encoder and which head.
         backbone: pretrained; frozen and in evaluation mode from here on.
 
     Raises:
-        ValueError: there is no such training.
+        ValueError: there is no such training, or it learns a number that the settings' head does not have.
     """
 
     def __init__(self, training: str, backbone: Backbone, settings: ModelSettings = ModelSettings()):
         super().__init__()
-        if training not in TRAININGS:
-            raise ValueError(f"there is no training '{training}'; trainings are {', '.join(TRAININGS)}")
+        if training not in ALL_TRAININGS:
+            raise ValueError(f"there is no training '{training}'; trainings are {', '.join(ALL_TRAININGS)}")
+        own = ALL_TRAININGS[training]
         self.training_name, self.settings = training, settings
-        self.head = settings.head or TRAININGS[training].head
+        self.first_head = settings.head or own.head
+        if "scale" in own.learned and self.first_head.scale == "auto":
+            raise ValueError(f"'{training}' learns its scale, which must start from a number, not from 'auto'")
+        self.exponents = nn.ParameterDict({name: torch.zeros(()) for name in own.learned})
         self.backbone = backbone.requires_grad_(False).eval()
         self.backbone.set_arithmetic(settings.arithmetic)
-        self.task_encoder = TaskEncoder(
-            TRAININGS[training].task_embedding, settings.set_encoder_statistics, settings.lstm_layers
-        )
+        self.task_encoder = TaskEncoder(own.task_embedding, settings.set_encoder_statistics, settings.lstm_layers)
         self.task_encoder.set_encoder.memory_format = self.backbone.memory_format
         self.task_encoder.set_encoder.precision = settings.precision
         self.film_generator = FilmGenerator()
+
+    @property
+    def head(self) -> Head:
+        """How features become logits. Learned numbers carry gradients in training mode."""
+        head = learned_head(self.first_head, dict(self.exponents.items()))
+        return head if self.training and torch.is_grad_enabled() else in_numbers(head)
 
     def forward(self, episode: Episode, steps: int = 10) -> Float[Tensor, "{steps}+1 n_query way"]:
         """Logits after refinement steps 0, 1, ..., `steps`."""

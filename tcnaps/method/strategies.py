@@ -73,13 +73,15 @@ class Strategy:
     def logits(self, distances: Tensor, log_determinants: Tensor | None) -> Float[Tensor, "n_points way"]:
         self.scale = scale_of(distances, self.head)
         if self.head.log_determinant:  # outside, all covariances are identity_weight · I
-            log_determinants = log_determinants + self.outside * log(self.head.identity_weight)
+            beta = self.head.identity_weight
+            log_determinants = log_determinants + self.outside * (beta.log() if isinstance(beta, Tensor) else log(beta))
         return logits_of(distances, log_determinants, self.scale, self.head)
 
 
 def strategy_for(samples: Samples, head: Head) -> Strategy:
     """The fastest strategy that serves the head and, where there are any, gradients."""
-    plain = head.update == "means" or samples.features.requires_grad
+    learned = any(isinstance(value, Tensor) for value in vars(head).values())
+    plain = head.update == "means" or samples.features.requires_grad or learned
     if head.metric == "euclidean" or plain and head.class_covariance_divisor == "n-1":
         return Dense(samples, head)
     if head.class_covariance_divisor == "n-1":

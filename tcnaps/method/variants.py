@@ -1,4 +1,4 @@
-"""Every system of the paper's ablation table (Table 3) as one row of settings.
+"""Every system of the paper's ablation table (Table 3) as one row of settings, and beside them some of other heads.
 
 Kept apart from `model` so that tables and figures can read it without importing torch.
 """
@@ -11,33 +11,42 @@ from tcnaps.method.head import Head
 
 @dataclass(frozen=True)
 class Training:
-    """One set of meta-learned weights. Six of them serve all ten variants.
+    """One set of meta-learned weights. Six of them serve the paper's ten variants.
 
     Attributes:
         task_embedding: `support_only` is the plain mean over the support images (Simple CNAPS);
             `transductive` is the two-step LSTM over the support and query means (equations 6 and 7).
         log_determinant: whether the head is a Gaussian mixture's: −½ d² − ½ log|Q|, else −d².
         refinement_in_training: whether the loss is taken after the refinement loop (the "+" variants).
+        scale: the head's; None is the paper's, 1, or ½ in its mixture equation.
+        learned: the numbers of the head that are learned with the networks (`tcnaps.method.learned_head`).
     """
 
     name: str
     task_embedding: Literal["support_only", "transductive"]
     log_determinant: bool
     refinement_in_training: bool
+    scale: Literal["auto"] | None = None
+    learned: tuple[str, ...] = ()
 
     @property
     def head(self) -> Head:
-        """The training's head with the paper's settings; its scale is 1, or ½ in the paper's mixture equation."""
-        return Head(log_determinant=self.log_determinant, scale=0.5 if self.log_determinant else 1.0)
+        """The training's head with the paper's settings but for `scale`; what is learned starts from it."""
+        return Head(log_determinant=self.log_determinant, scale=self.scale or (0.5 if self.log_determinant else 1.0))
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A named system of the paper: one training, classified with or without refinement at test time."""
+    """A named system: one training, classified with or without refinement at test time.
+
+    Attributes:
+        scale_at_test: in place of the training's; None leaves it.
+    """
 
     name: str
     training: str
     refinement_at_test: bool
+    scale_at_test: Literal["auto"] | None = None
 
 
 TRAININGS = {
@@ -67,3 +76,31 @@ VARIANTS = {
         Variant("Transductive", "support_and_query", True),
     )
 }
+
+# Transductive with other heads. They are not the paper's: its tables and figures leave them out.
+FURTHER_TRAININGS = {
+    training.name: training
+    for training in (
+        Training("support_and_query_calibrated", "transductive", False, False, scale="auto"),
+        Training("support_and_query_learned_scale", "transductive", False, False, learned=("scale",)),
+        Training(
+            "support_and_query_learned_covariances",
+            "transductive",
+            False,
+            False,
+            learned=("class_covariance_weight", "task_covariance_weight", "identity_weight"),
+        ),
+    )
+}
+
+FURTHER_VARIANTS = {
+    variant.name: variant
+    for variant in (
+        Variant("Calibrated Transductive", "support_and_query", True, "auto"),
+        Variant("Trained Calibrated", "support_and_query_calibrated", True),
+        Variant("Learned Scale", "support_and_query_learned_scale", True),
+        Variant("Learned Covariances", "support_and_query_learned_covariances", True),
+    )
+}
+
+ALL_TRAININGS, ALL_VARIANTS = TRAININGS | FURTHER_TRAININGS, VARIANTS | FURTHER_VARIANTS

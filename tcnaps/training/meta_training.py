@@ -23,7 +23,7 @@ from tcnaps.episodes.sampling import Draw, draw_episode
 from tcnaps.method.episode import Episode
 from tcnaps.method.memory import kept_memory
 from tcnaps.method.model import TransductiveCNAPS
-from tcnaps.method.variants import TRAININGS
+from tcnaps.method.variants import ALL_TRAININGS
 from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, finished_log, new_model, refuse_imported, save
 from tcnaps.training.resuming import Resumable
 
@@ -64,13 +64,13 @@ def meta_training_steps(
 def meta_train(
     study: Study, training: str, device: torch.device | str = "cpu", save_every: int = 10, workers: int = 0
 ) -> pd.DataFrame:
-    """Runs one of the six trainings, saves the best checkpoint of its validations and returns the log.
+    """Runs one training, saves the best checkpoint of its validations and returns the log.
 
     Every training sees the same episodes. An interrupted call goes on from its last saved state and ends with the very
     same weights. Where the checkpoint is there already, made by the same code and settings, nothing is trained.
 
     Args:
-        training: a name of `TRAININGS`.
+        training: a name of `ALL_TRAININGS`.
         save_every: optimiser steps between saved states.
         workers: processes that read images ahead; see `tcnaps.episodes.loading`. They change nothing else.
 
@@ -95,6 +95,7 @@ def meta_train(
     n_steps = math.ceil(settings.episodes / settings.episodes_per_step)
     validate_every = max(1, settings.validate_every // settings.episodes_per_step)
     parts = {"task_encoder": model.task_encoder, "film_generator": model.film_generator, "optimiser": optimiser}
+    parts["exponents"] = model.exponents
     progress = {"log": [], "best": {}, "best_weights": {}}
     with Resumable(path, key, parts, progress) as state, kept_memory():
         log = progress["log"]
@@ -122,9 +123,13 @@ def meta_train(
 
 
 def new_optimiser(model: TransductiveCNAPS, study: Study) -> torch.optim.Optimizer:
-    """Adam for all that is learned."""
-    learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return torch.optim.Adam(learned, study.meta_training.learning_rate)
+    """Adam for all that is learned: the networks and, where the training learns some, numbers of the head."""
+    settings, of_head = study.meta_training, list(model.exponents.values())
+    networks = [*model.task_encoder.parameters(), *model.film_generator.parameters()]
+    groups: list[dict] = [{"params": networks}]
+    if of_head:
+        groups.append({"params": of_head, "lr": settings.head_learning_rate or settings.learning_rate})
+    return torch.optim.Adam(groups, settings.learning_rate)
 
 
 def training_tasks(sources: Sequence[ImageSource], study: Study, first: int = 0) -> Iterator[tuple[ImageSource, Draw]]:
@@ -145,7 +150,7 @@ def episode_loss(model: TransductiveCNAPS, episode: Episode, study: Study) -> tu
     The "refined" trainings take it after refinement by the stopping rule, so that gradients pass through the loop; all
     others from the support set's statistics alone.
     """
-    if TRAININGS[model.training_name].refinement_in_training:
+    if ALL_TRAININGS[model.training_name].refinement_in_training:
         logits = model.classify(episode, *study.refinement.limits).logits
     else:
         logits = model(episode, steps=0)[0]

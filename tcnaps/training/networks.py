@@ -8,15 +8,15 @@ from tcnaps.config import Study
 from tcnaps.config.settings import Clustering
 from tcnaps.method.head import Head
 from tcnaps.method.model import ModelSettings
-from tcnaps.method.variants import TRAININGS
+from tcnaps.method.variants import ALL_TRAININGS
 
 
 def head_of(training: str, clustering: Clustering = Clustering()) -> Head:
-    """The head that a training uses, with a study's settings.
+    """The head that a training uses, or starts from where it learns some of it, with a study's settings.
 
     Of Simple CNAPS alone, the released code divides the class covariances by n − 1 (docs/fidelity.md, row 2).
     """
-    head = TRAININGS[training].head
+    head = ALL_TRAININGS[training].head
     return replace(
         head,
         scale=head.scale if clustering.scale is None else clustering.scale,

@@ -20,12 +20,12 @@ def mapped_blobs(root, name, split):
 @contextlib.contextmanager
 def placed(root):
     """Results lie in `root`, and blobs take the place of the miniature's images."""
-    from tcnaps.evaluation import differences, evaluate, scale_in_training
+    from tcnaps.evaluation import differences, evaluate, heads, scale_in_training
     from tcnaps.training import meta_training, pretraining
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(config, "project_root", lambda: root)
-        for module in (differences, evaluate, meta_training, pretraining, scale_in_training):
+        for module in (differences, evaluate, heads, meta_training, pretraining, scale_in_training):
             patch.setattr(module, "open_split", lambda study, name, split: mapped_blobs(root, name, split))
         yield small_study(trainings=["support", "support_and_query"])
 
@@ -41,6 +41,11 @@ def trained_root(tmp_path_factory):
         for training in study.trainings:
             meta_train(study, training)
     return root
+
+
+@pytest.fixture(scope="session")
+def in_root():
+    return placed
 
 
 @pytest.fixture

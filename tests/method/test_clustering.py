@@ -28,6 +28,8 @@ OPTIONS = [
     {"class_prior": "estimated", "metric": "euclidean"},
     {"class_prior": "estimated", "update": "means"},
     {"class_prior": "estimated", "class_covariance_divisor": "n-1"},
+    {"class_covariance_weight": 0.4, "task_covariance_weight": 2.5},
+    {"class_covariance_weight": 3.0, "task_covariance_weight": 0.2, "log_determinant": True, "identity_weight": 0.3},
 ]
 EPISODES = {  # way, shots, queries a class, features, separation of the classes (small = diffuse responsibilities)
     "1-shot, N < d": (5, 1, 3, 40, 1.0),
@@ -266,10 +268,7 @@ def test_settings_out_of_range_are_refused(setting, value):
 
 
 def _oracle_options(options):
-    return {
-        name.removesuffix("_covariance_divisor") + "_divisor" if name.endswith("divisor") else name: value
-        for name, value in options.items()
-    }
+    return {name.replace("_covariance_", "_"): value for name, value in options.items()}
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.Tensor.tolist, torch.Tensor.half, lambda x: x.numpy()[::-1][::-1]])

@@ -105,6 +105,7 @@ EXTRA = {
     "23-log-determinant": {"trainings": {"support_and_query": "trained with −d²"}, "shots": [1]}
     | {"queries_per_class": 3, "episodes": 2, "scales": [1.0], "scale_settings": [[5, 1]]},
     "25-scale-in-training": {"parts": [0, 1], "scales": [0.5, 1.0], "queries_per_class": 3, "episodes": 2},
+    "26-heads": {"evaluations": ["5-way-1-shot-3"], "scales": [0.5]},
 }
 WITHOUT_INTERVAL = ("00-data", "15-speed")
 LOOKING = [n.stem for n in NOTEBOOKS if n.stem[:2] not in ("02", "03", "04")]

@@ -43,6 +43,7 @@ WRITES = {
     "22-continual-learning": ("continual-learning", "continual-learning.csv continual-learning-episodes.csv"),
     "23-log-determinant": ("log-determinant-1-shot log-determinant-5-shot", "log-determinant.csv scales.csv"),
     "25-scale-in-training": ("scale-in-training", "scale-in-training.csv"),
+    "26-heads": ("heads heads-and-scales", "heads.csv learned-numbers.csv"),
 }
 ON_REQUEST = {"11-differences", *(name for name in WRITES if name > "19")}
 

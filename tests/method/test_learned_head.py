@@ -1,0 +1,102 @@
+"""Heads whose numbers are learned: gradients, the paper's head at the start, numbers above 0."""
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from tcnaps.method.backbone import Backbone
+from tcnaps.method.clustering import trajectory
+from tcnaps.method.episode import Episode
+from tcnaps.method.head import Head
+from tcnaps.method.learned_head import in_numbers, learned_head
+from tcnaps.method.model import ModelSettings, TransductiveCNAPS
+from tcnaps.method.variants import FURTHER_TRAININGS, FURTHER_VARIANTS, TRAININGS, VARIANTS
+
+NUMBERS = ("scale", "class_covariance_weight", "task_covariance_weight", "identity_weight")
+LEARNING = [name for name, training in FURTHER_TRAININGS.items() if training.learned]
+
+
+def episode_of_features(n_features, seed=0):
+    """3-way with 3, 1 and 4 support images and 9 queries: support and query features, labels of both."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.randn(3, n_features, generator=generator, dtype=torch.float64)
+    labels, truth = torch.tensor([0, 0, 0, 1, 2, 2, 2, 2]), torch.arange(3).repeat(3)
+    support, query = (
+        centres[k] + torch.randn(len(k), n_features, generator=generator).double() for k in (labels, truth)
+    )
+    return support, labels, query, truth
+
+
+@pytest.mark.parametrize("options", [{}, {"log_determinant": True, "scale": 0.5}, {"update": "means"}], ids=str)
+@pytest.mark.parametrize("steps", [0, 2])
+@pytest.mark.parametrize("n_features", [5, 30])  # below and above the number of images
+def test_gradients_are_those_of_finite_differences(n_features, steps, options):
+    support, labels, query, truth = episode_of_features(n_features)
+
+    def loss(*exponents):
+        head = learned_head(Head(**options), dict(zip(NUMBERS, exponents)))
+        return cross_entropy(trajectory(support, labels, query, head=head, steps=steps)[-1], truth)
+
+    start = [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (-2.0, 0.3, -0.5, 0.2)]
+    assert torch.autograd.gradcheck(loss, start)
+    assert all(gradient.abs() > 1e-5 for gradient in torch.autograd.grad(loss(*start), start))
+
+
+def test_tensors_and_numbers_give_the_same_logits():
+    support, labels, query, _ = episode_of_features(30)
+    tensors = learned_head(Head(), {name: torch.tensor(0.4, dtype=torch.float64) for name in NUMBERS})
+    numbers = in_numbers(tensors)
+    assert {type(getattr(numbers, name)) for name in NUMBERS} == {float}
+    found, expected = (trajectory(support, labels, query, head=head, steps=4) for head in (tensors, numbers))
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.fixture(scope="module")
+def episode():
+    images = 2 * torch.rand(8 + 6, 3, 32, 32, generator=torch.Generator().manual_seed(0)) - 1
+    return Episode(images[:8], torch.arange(4).repeat(2), images[8:], torch.tensor([0, 1, 2, 3, 0, 1]))
+
+
+def model_of(training, **settings):
+    torch.manual_seed(0)
+    return TransductiveCNAPS(training, Backbone(), ModelSettings(**settings))
+
+
+@pytest.mark.parametrize("training", LEARNING)
+def test_a_learning_head_starts_as_the_paper_s_and_learns_with_the_networks(training, episode):
+    model, papers = model_of(training), model_of("support_and_query")
+    assert model.eval().head == papers.head == Head()
+    shared = {name: value for name, value in model.state_dict().items() if not name.startswith("exponents.")}
+    assert shared.keys() == papers.state_dict().keys()
+    assert all(torch.equal(value, papers.state_dict()[name]) for name, value in shared.items())
+    with torch.no_grad():
+        assert torch.equal(model(episode, steps=2), papers.eval()(episode, steps=2))
+
+    cross_entropy(model.train()(episode, steps=0)[0], episode.query_labels).backward()
+    assert all(exponent.grad.abs() > 0 for exponent in model.exponents.values())
+    assert any(parameter.grad.abs().max() > 0 for parameter in model.film_generator.parameters())
+    with torch.no_grad():
+        for exponent in model.exponents.values():
+            exponent -= 5 * exponent.grad.sign()  # so long a step would make the number itself negative
+    numbers = [getattr(model.eval().head, name) for name in FURTHER_TRAININGS[training].learned]
+    assert all(isinstance(number, float) and 0 < number != 1 for number in numbers)
+
+
+def test_the_calibrated_training_takes_its_loss_at_a_scale_that_has_gradients(episode):
+    model = model_of("support_and_query_calibrated").train()
+    assert model.head.scale == "auto" and not list(model.exponents)
+    cross_entropy(model(episode, steps=0)[0], episode.query_labels).backward()
+    assert any(parameter.grad.abs().max() > 0 for parameter in model.film_generator.parameters())
+
+
+def test_the_paper_s_models_have_no_further_weights():
+    assert all(not training.learned and training.scale is None for training in TRAININGS.values())
+    assert not any(name.startswith("exponents") for name in model_of("support_and_query").state_dict())
+    assert not VARIANTS.keys() & FURTHER_VARIANTS.keys() and not TRAININGS.keys() & FURTHER_TRAININGS.keys()
+    served = {variant.training for variant in FURTHER_VARIANTS.values()}
+    assert served == {"support_and_query", *FURTHER_TRAININGS}
+
+
+def test_a_learned_scale_needs_a_number_to_start_from():
+    with pytest.raises(ValueError, match="learns its scale, which must start from a number"):
+        model_of("support_and_query_learned_scale", head=Head(scale="auto"))
