@@ -22,13 +22,13 @@ class Progress(logging.Filter):
 
     Args:
         table: a CSV of `COLUMNS`; made if it does not exist.
-        cores: that the jobs share.
+        cores: that the jobs share; None on a cluster, where nobody knows when a job gets its turn.
 
     Attributes:
         n_jobs: how many there are to be run; 0 as long as Snakemake has found none.
     """
 
-    def __init__(self, table: Path, cores: int):
+    def __init__(self, table: Path, cores: int | None):
         super().__init__()
         self._table, self._cores = table, cores
         self._known = {name: (float(seconds), int(threads)) for name, seconds, threads in _rows(table)}
@@ -87,7 +87,7 @@ class Progress(logging.Filter):
             self._show("")
 
     def _is_known(self) -> bool:
-        return self._waiting <= self._known.keys()
+        return self._cores is not None and self._waiting <= self._known.keys()
 
     def _left(self) -> float:
         """Seconds, if jobs take as long as the last time and all cores are busy."""
