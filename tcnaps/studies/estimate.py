@@ -5,14 +5,13 @@ docs/scaling.md says how, and how far the estimate of the built-in study is from
 was measured: `GPU` is an assumption.
 """
 
-import csv
 import math
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 from tcnaps.config import FixedProtocol, Study, VariableProtocol
+from tcnaps.studies.progress import read_times
 
 Sizes = Mapping[str, Mapping[str, tuple[int, int]]]  # dataset → split → numbers of classes and of images
 
@@ -170,12 +169,8 @@ def _variable_images(protocol: VariableProtocol, n_classes: int, n_images: int) 
 
 
 def last_times(study: Study) -> dict[str, tuple[float, int]]:
-    """Seconds and threads of each job when it last ran (`tcnaps.studies.progress` notes them)."""
-    try:
-        with open(study.of_replicate(0).results_folder / "times.csv", newline="") as file:
-            return {row["job"]: (float(row["seconds"]), int(row["threads"])) for row in csv.DictReader(file)}
-    except FileNotFoundError:
-        return {}
+    """Seconds and threads of each job when it last ran."""
+    return read_times(study.of_replicate(0).results_folder / "times.csv")
 
 
 def _kind(rule: str) -> str:
