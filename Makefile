@@ -10,14 +10,16 @@ STAMP := $(VENV)/.installed
 # With either of these set, Jupyter may prefer another installation's kernel to the one in .venv.
 unexport JUPYTER_PATH JUPYTER_PREFER_ENV_PATH
 
-.PHONY: help figures plan differences rivals active demonstration lint test test-browser report docs lab serve bench clean force
+.PHONY: help figures plan differences rivals active demonstration lint test test-browser fuzz report docs lab serve bench clean force
 
 help:
-	@echo "make figures [STUDY=configs/miniature.yaml] [CORES=n] [DEVICE=cuda] [WORKERS=n]"
+	@echo "make figures [STUDY=configs/miniature.yaml] [CORES=n] [DEVICE=cuda] [WORKERS=n] [PROFILE=slurm]"
 	@echo "             train, evaluate and draw every figure and table of a study; only what is stale"
 	@echo "             WORKERS: processes that read images ahead, for each training or evaluation"
-	@echo "make plan [STUDY=...]"
-	@echo "             list what 'make figures' would do, and what data is there or missing"
+	@echo "             PROFILE: run the jobs on a cluster, as profiles/<name>/ says (docs/scaling.md)"
+	@echo "make plan [STUDY=...] [DEVICE=cuda] [PROFILE=slurm]"
+	@echo "             list what 'make figures' would do: the jobs, what each asks for, about how many hours it takes and"
+	@echo "             why; and what data is there or missing"
 	@echo "make differences [STUDY=...]"
 	@echo "             what each difference between the paper and its released code costs; trains a dozen models"
 	@echo "make rivals [STUDY=...]"
@@ -33,6 +35,7 @@ help:
 	@echo "             choose the episodes that the notebooks show while there are no results; needs those of 'make figures'"
 	@echo "make test    run the tests                            (ARGS=... goes to pytest)"
 	@echo "make lint    check format, style, types of method and config, and what the rooms import"
+	@echo "make fuzz    malformed input of every kind, new on each call   (ARGS=... goes to pytest)"
 	@echo "make test-browser"
 	@echo "             drive the widgets in JupyterLab, Notebook and Voila; needs Chromium   (ARGS=... goes to pytest)"
 	@echo "make lab     open the notebooks in JupyterLab         (ARGS=... goes to JupyterLab)"
@@ -44,14 +47,15 @@ help:
 	@echo "The first of them installs everything into $(VENV), which takes some minutes. PYTHON=python3.12 chooses"
 	@echo "the Python to install with."
 
-OPTIONS = $(if $(CORES),--cores $(CORES)) $(if $(DEVICE),--device $(DEVICE)) $(if $(WORKERS),--workers $(WORKERS))
+OPTIONS = $(if $(CORES),--cores $(CORES)) $(if $(DEVICE),--device $(DEVICE)) $(if $(WORKERS),--workers $(WORKERS)) \
+  $(if $(PROFILE),--profile $(PROFILE))
 
 # `exec` and the parent's number: when make is killed, even outright, what it started ends too.
 figures: $(STAMP)
 	@exec $(RUN) -m tcnaps.studies.batch study --parent $$PPID $(OPTIONS) "$(STUDY)"
 
 plan: $(STAMP)
-	@exec $(RUN) -m tcnaps.studies.batch study --parent $$PPID --dry-run "$(STUDY)"
+	@exec $(RUN) -m tcnaps.studies.batch study --parent $$PPID $(OPTIONS) --dry-run "$(STUDY)"
 
 differences: $(STAMP)
 	@exec $(RUN) -m tcnaps.studies.batch study --parent $$PPID $(OPTIONS) "$(STUDY)" -- differences
@@ -85,6 +89,9 @@ lint: $(STAMP)
 # Two processes, with one thread each (tests/conftest.py): each of them loads PyTorch.
 test: $(STAMP)
 	@exec $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+fuzz: $(STAMP)
+	@exec $(RUN) -m pytest -n 2 -m fuzz --hypothesis-profile fuzz $(ARGS)
 
 test-browser: $(STAMP)
 	@exec $(RUN) -m pytest tests/browser $(ARGS)
@@ -128,7 +135,7 @@ $(STAMP): pyproject.toml constraints.txt
 	    echo "(apt-get install python3-venv), or name another Python: make $(or $(MAKECMDGOALS),figures) PYTHON=..." >&2; \
 	    exit 1; }; }
 	@echo "Installing into $(VENV): some minutes and about 7 GB (all messages: $(VENV)/install.log)"
-	@{ $(RUN) -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[suite,networks,rivals,test]' 2>&1 \
+	@{ $(RUN) -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[suite,networks,rivals,cluster,test]' 2>&1 \
 	  && echo "$(CURDIR)" > $(STAMP).new; } | tee $(VENV)/install.log | $(MEGABYTES)
 	@test -e $(STAMP).new || { \
 	  tail -n 20 $(VENV)/install.log >&2; \

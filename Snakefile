@@ -14,9 +14,13 @@
 # A job is stale when its inputs changed, or its `key`: a digest of the code that it runs (not comments, not prose, not
 # outputs saved by JupyterLab), of the values of the YAML that it reads (tcnaps.config.dependencies) and of its images.
 # So the notebooks are `ancient` inputs.
+#
+# Resources are what a cluster is asked for (profiles/). They come from the study, its data's sizes (`sizes`, which
+# tcnaps.studies.run finds out) and the times of the last run; tcnaps/studies/estimate.py holds the measured values.
 
 import json
 import sys
+from functools import partial
 from itertools import combinations, product
 from pathlib import Path
 
@@ -25,6 +29,7 @@ from snakemake.exceptions import WorkflowError
 from tcnaps.config import UserError, load_study
 from tcnaps.config.dependencies import dependencies, notebook_key
 from tcnaps.method.variants import FURTHER_TRAININGS, TRAININGS
+from tcnaps.studies.estimate import asks, last_times
 
 STUDY = config.get("study", "configs/miniature.yaml")
 PYTHON = sys.executable
@@ -40,6 +45,7 @@ DEVICE = f"-p device {config.get('device', 'cpu')} -p workers {int(config.get('w
 RUN_ON_DEVICE = RUN + " {DEVICE}"
 REPLICATE = " -p replicate {params.replicate}"
 RUN_TRAINING = RUN_ON_DEVICE + " -p training {params.training}" + REPLICATE
+ASKS = partial(asks, study, sizes=config.get("sizes", {}), times=last_times(study), device=config.get("device", "cpu"))
 
 
 def notebook(name):
@@ -70,7 +76,7 @@ def key(name, *jobs, images=(), **more):
     prepared = {dataset: Path(f"{RESULTS}/.ready/{dataset}") for dataset in images}
     digests = {dataset: file.read_text() if file.exists() else None for dataset, file in sorted(prepared.items())}
     try:
-        return notebook_key(f"notebooks/{name}.ipynb", jobs, [digests, more])
+        return notebook_key(f"notebooks/{name}.ipynb", list(jobs), [digests, more])
     except UserError as error:
         raise WorkflowError(str(error)) from None
 
@@ -161,7 +167,7 @@ rule data:
     log:
         notebook=executed("00-data"),
     resources:
-        mem_mb=1000,
+        **ASKS("data"),
     shell:
         RUN
 
@@ -194,7 +200,7 @@ else:
                 notebook=executed("02-pretrain", replicate),
             threads: 2 if len(REPLICATES) == 1 else 1  # several run side by side
             resources:
-                mem_mb=4000,
+                **ASKS(f"pretrain{suffix(replicate)}", threads=2 if len(REPLICATES) == 1 else 1),
             shell:
                 RUN_ON_DEVICE + REPLICATE
 
@@ -221,7 +227,7 @@ for training, replicate in product([name for name in study.trainings if name not
         priority: n_evaluations(training)
         threads: 1
         resources:
-            mem_mb=2500,
+            **ASKS(f"meta_train_{training}{suffix(replicate)}"),
         shell:
             RUN_TRAINING
 
@@ -245,7 +251,7 @@ for training, replicate in product(EVALUATED, REPLICATES):
         priority: n_evaluations(training)
         threads: 1
         resources:
-            mem_mb=2500,
+            **ASKS(f"evaluate_{training}{suffix(replicate)}"),
         shell:
             RUN_TRAINING
 
@@ -266,7 +272,7 @@ if TOY:
         log:
             notebook=executed("01-soft-k-means"),
         resources:
-            mem_mb=2500,
+            **ASKS("soft_k_means"),
         shell:
             RUN + " -p evaluation {params.evaluation}"
 
@@ -289,7 +295,7 @@ for name, (trainings, shown, drawn, tables) in SHOWN.items():
         log:
             notebook=executed(name),
         resources:
-            mem_mb=2000,
+            **ASKS(name.split("-", 1)[1].replace("-", "_")),
         shell:
             RUN + " {params.shown}"
 
@@ -312,7 +318,7 @@ if set(COMPARED) <= set(EVALUATED) and (shown := [
             notebook=executed("11-differences"),
         threads: 2
         resources:
-            mem_mb=4000,
+            **ASKS("differences", threads=2),
         shell:
             RUN_ON_DEVICE + " -p evaluations {params.shown:q}"
 
@@ -342,6 +348,6 @@ if TESTED:
             log:
                 notebook=executed(name),
             resources:
-                mem_mb=2500,
+                **ASKS(name.split("-", 1)[1].replace("-", "_")),
             shell:
                 RUN

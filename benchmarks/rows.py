@@ -18,6 +18,8 @@ from tcnaps.method.memory import kept_memory
 from tcnaps.method.model import ModelSettings, TransductiveCNAPS
 from tcnaps.method.stopping import stopping_step
 from tcnaps.method.variants import TRAININGS
+from tcnaps.training.determinism import pinned
+from tcnaps.training.pretraining import Classifier
 
 Call = Callable[[], object]
 HELD = ExitStack()  # as long as the process lasts
@@ -240,6 +242,36 @@ def variant_rows(size: int) -> Iterator[Row]:
     )
 
 
+def settings_rows(size: int) -> Iterator[Row]:
+    """What `deterministic: true` costs: a step of pretraining on 64 images, and an episode."""
+
+    def training():
+        torch.manual_seed(0)
+        network, images = Classifier(64), torch.rand(64, 3, size, size).mul(2).sub(1)
+        images, targets = images.contiguous(memory_format=torch.channels_last), torch.arange(64)
+        optimiser = torch.optim.SGD(network.parameters(), 0.01, 0.9)
+
+        def step():
+            loss = F.cross_entropy(network(images), targets)
+            optimiser.zero_grad(set_to_none=True)
+            loss.backward()
+            optimiser.step()
+            return loss.detach()
+
+        return step
+
+    def testing():
+        task, model = episode(*EPISODES["5-way 5-shot"], size), own_model()
+        return torch.no_grad()(lambda: model.classify(task, MINIMUM, MAXIMUM).labels)
+
+    def with_pins(build):
+        HELD.enter_context(pinned())
+        return build()
+
+    for name, build in (("pretraining step", training), ("5-way 5-shot", testing)):
+        yield Row(f"{name}: deterministic", {"deterministic": lambda build=build: with_pins(build), "as usual": build})
+
+
 def clustering_rows(size: int) -> Iterator[Row]:
     """The clustering alone: on synthetic features, and on those of the built-in study's model where it is trained."""
     kinds = {"": features.apart, ", diffuse": features.diffuse, ", soft": features.soft}
@@ -279,4 +311,5 @@ GROUPS = {
     "training": training_rows,
     "sweep": sweep_rows,
     "variants": variant_rows,
+    "settings": settings_rows,
 }

@@ -16,6 +16,10 @@ import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 
 hypothesis.settings.register_profile("tcnaps", deadline=None, derandomize=True)
+# `make fuzz`: other cases on each call, fifty times as many; tests/fuzzing.py.
+hypothesis.settings.register_profile(
+    "fuzz", deadline=None, max_examples=5000, print_blob=True, suppress_health_check=list(hypothesis.HealthCheck)
+)
 hypothesis.settings.load_profile("tcnaps")
 
 

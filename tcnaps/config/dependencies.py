@@ -49,6 +49,8 @@ def dependencies(study: Study, job: str, training: str = "", evaluation: str = "
     found = {"job": job, **{name: values[name] for name in sections}}
     if module is not None:
         found["code"] = code_fingerprint([PACKAGE / module], WITHOUT_RESULT)
+        if study.deterministic:
+            found["deterministic"] = True
     if training:
         found["training"] = training
     if job == "pretraining":

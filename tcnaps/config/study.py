@@ -32,6 +32,7 @@ class Study(Section):
     replicate_backbone: bool = True  # whether every replicate pretrains its own backbone
     image_size: Annotated[int, Field(ge=32, le=4096)] = 84  # pixels; the set encoder halves them five times
     precision: settings.Precision = "float32"  # of the backbone; clustering has its own
+    deterministic: bool = False  # one thread and fixed kernels in training and evaluation; docs/scaling.md
     arithmetic: Literal["fast", "plain"] = "fast"  # of the networks; plain rounds as the released code does
     pixel_range: tuple[Literal[-1, 0], Literal[1]] = (-1, 1)  # what black and white become
     images_at_once: PositiveInt = 512  # in the backbone; fewer need less memory, and nothing else changes
@@ -214,7 +215,13 @@ def study_file(path: str | Path) -> Path:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which a key named twice is an error."""
+    """YAML in which a key named twice is an error, and so is half a character (an escape such as "\\ud800")."""
+
+    def construct_scalar(self, node: yaml.Node) -> str:
+        text = super().construct_scalar(node)
+        if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise yaml.constructor.ConstructorError(None, None, f"{ascii(text)} can't be written", node.start_mark)
+        return text
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]

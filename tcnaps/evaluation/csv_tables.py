@@ -1,10 +1,11 @@
 """Small tables as CSV files, kept in git: those that a study makes, and the paper's own in results/published."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
-from tcnaps.config import project_root
+from tcnaps.config import UserError, project_root
 from tcnaps.config.storage import replacing
 
 PUBLISHED_FILES = {
@@ -26,6 +27,21 @@ def write_csv(frame: pd.DataFrame, path: str | Path) -> Path:
     return Path(path)
 
 
+def read_csv(path: str | Path, numbers: Sequence[str] = (), others: Sequence[str] = ()) -> pd.DataFrame:
+    """Reads a table, which must have these columns: `numbers` of numbers, and `others`.
+
+    Raises:
+        UserError: the file is no such table; the message names it.
+    """
+    try:
+        frame = pd.read_csv(path)
+        if missing := [column for column in (*numbers, *others) if column not in frame]:
+            raise ValueError(f"it lacks the columns {', '.join(missing)}")
+        return frame.astype(dict.fromkeys(numbers, float))
+    except (OSError, ValueError, OverflowError) as error:
+        raise UserError(f"{path} is no table that can be read ({error}). Restore it, or make it again.") from error
+
+
 def read_published(table: int, folder: str | Path | None = None) -> pd.DataFrame:
     """Rows of one of the paper's Tables 1 to 4, accuracies and intervals in [0, 1].
 
@@ -35,6 +51,7 @@ def read_published(table: int, folder: str | Path | None = None) -> pd.DataFrame
     Raises:
         ValueError: the paper's results fill Tables 1 to 4 only.
         FileNotFoundError: the folder has no such table.
+        UserError: the file is damaged.
     """
     if table not in PUBLISHED_FILES:
         raise ValueError(f"There is no published table {table}; there are Tables 1 to 4.")
@@ -47,6 +64,7 @@ def read_published_averages(table: int, folder: str | Path | None = None) -> pd.
 
     Raises:
         ValueError: the table prints no averages.
+        UserError: the file is damaged.
     """
     averages = _published_csv("averages.csv", folder)
     own = averages[averages["source"] == f"Table {table}"].reset_index(drop=True)
@@ -64,4 +82,4 @@ def _published_csv(name: str, folder: str | Path | None) -> pd.DataFrame:
             f"{path} is missing. The paper's tables come with the project's source: "
             "work in a clone of it, or name the folder that holds them."
         )
-    return pd.read_csv(path)
+    return read_csv(path, ["accuracy", "interval"] if name != "averages.csv" else ["value"], ["model", "source"])

@@ -25,8 +25,10 @@ from tcnaps.method.clustering import trajectory
 from tcnaps.method.episode import Episode
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, load_model, new_model
+from tcnaps.training.determinism import as_pinned
 
 
+@as_pinned
 def evaluate(study: Study, training: str, device: torch.device | str = "cpu", workers: int = 0) -> Path:
     """Runs every evaluation of the study that names this training; returns the manifest of the files written.
 

@@ -139,7 +139,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     one.add_argument("--quiet", action="store_true", help="no progress bar")
     whole = commands.add_parser("study", help="bring all figures and tables of a study up to date")
     whole.add_argument("study", help="the study's YAML, for instance configs/miniature.yaml")
-    whole.add_argument("--cores", type=int, default=os.cpu_count(), help="default: all")
+    whole.add_argument("--cores", type=int, help="default: all of this machine")
+    whole.add_argument("--profile", metavar="NAME", help="run jobs elsewhere, as profiles/NAME says: slurm, kubernetes")
     whole.add_argument("--dry-run", action="store_true", help="only list what is stale, and what data is missing")
     whole.add_argument("--device", default="cpu", help="that trains and evaluates: cpu (default), cuda, cuda:1, ...")
     whole.add_argument("--workers", type=int, default=0, help="processes a job that read images ahead; default: none")
@@ -159,7 +160,7 @@ def main(arguments: list[str] | None = None) -> int:
             from tcnaps.studies.run import run_study  # with pandas, which a notebook loads in its own process
 
             asked = options.study, options.cores, options.dry_run, options.snakemake, options.device, options.workers
-            return run_study(*asked)
+            return run_study(*asked, profile=options.profile)
         notebook, output = Path(options.notebook), Path(options.output)
         defaults = _parameters(notebook)
         values = {name: _value(name, text, defaults.get(name)) for name, text in options.parameters}

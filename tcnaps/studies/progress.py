@@ -2,6 +2,7 @@
 
 import csv
 import logging
+import math
 import sys
 import threading
 import time
@@ -22,16 +23,16 @@ class Progress(logging.Filter):
 
     Args:
         table: a CSV of `COLUMNS`; made if it does not exist.
-        cores: that the jobs share.
+        cores: that the jobs share; None on a cluster, where nobody knows when a job gets its turn.
 
     Attributes:
         n_jobs: how many there are to be run; 0 as long as Snakemake has found none.
     """
 
-    def __init__(self, table: Path, cores: int):
+    def __init__(self, table: Path, cores: int | None):
         super().__init__()
         self._table, self._cores = table, cores
-        self._known = {name: (float(seconds), int(threads)) for name, seconds, threads in _rows(table)}
+        self._known = read_times(table)
         self._waiting: set[str] = set()
         self._running: dict[int, tuple[str, float, int]] = {}  # name, start and threads by Snakemake's number
         self.n_jobs, self._expected = 0, None  # jobs, and seconds for all of them where that is known
@@ -87,7 +88,7 @@ class Progress(logging.Filter):
             self._show("")
 
     def _is_known(self) -> bool:
-        return self._waiting <= self._known.keys()
+        return self._cores is not None and self._waiting <= self._known.keys()
 
     def _left(self) -> float:
         """Seconds, if jobs take as long as the last time and all cores are busy."""
@@ -99,12 +100,18 @@ class Progress(logging.Filter):
         return seconds / self._cores
 
 
-def _rows(table):
+def read_times(table: Path) -> dict[str, tuple[float, int]]:
+    """Seconds and threads of each job when it last ran; none where there is no table, or a damaged one.
+
+    Nothing but forecasts depends on them.
+    """
     try:
-        with open(table, newline="") as file:
-            return list(csv.reader(file))[1:]
-    except FileNotFoundError:
-        return []
+        with open(table, newline="", encoding="utf-8") as file:
+            found = {row["job"]: (float(row["seconds"]), int(row["threads"])) for row in csv.DictReader(file)}
+    except (OSError, ValueError, TypeError, KeyError, csv.Error):
+        return {}
+    possible = (0 <= seconds < math.inf and threads > 0 for seconds, threads in found.values())
+    return found if all(possible) else {}
 
 
 def _jobs(number: int) -> str:

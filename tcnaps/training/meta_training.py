@@ -25,6 +25,7 @@ from tcnaps.method.memory import kept_memory
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.method.variants import ALL_TRAININGS
 from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, finished_log, new_model, refuse_imported, save
+from tcnaps.training.determinism import as_pinned
 from tcnaps.training.resuming import Resumable
 
 
@@ -61,6 +62,7 @@ def meta_training_steps(
         yield {"episode": count, "loss": float(np.mean(losses)), "train_accuracy": float(np.mean(accuracies))}
 
 
+@as_pinned
 def meta_train(
     study: Study, training: str, device: torch.device | str = "cpu", save_every: int = 10, workers: int = 0
 ) -> pd.DataFrame:

@@ -22,6 +22,7 @@ from tcnaps.method.backbone import FEATURES, Backbone
 from tcnaps.method.episode import in_range
 from tcnaps.method.memory import kept_memory
 from tcnaps.training.checkpoints import backbone_file, finished_log, refuse_imported, save
+from tcnaps.training.determinism import as_pinned
 from tcnaps.training.resuming import Resumable
 
 SHIFT = 1 / 8  # random crops move an image by up to this share of its size
@@ -68,6 +69,7 @@ def pretraining_steps(
         yield row | {"loss": loss.item(), "train_accuracy": right}
 
 
+@as_pinned
 def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int = 100, workers: int = 0) -> pd.DataFrame:
     """Trains the study's backbone, saves it and returns the log.
 

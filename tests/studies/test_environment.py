@@ -11,7 +11,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 # Where conda-forge calls it otherwise.
 CONDA_NAMES = {"playwright": "playwright-python", "snakemake": "snakemake-minimal", "torch": "pytorch"}
-NOT_IN_CONDA = ["easyfsl"]
+NOT_IN_CONDA = ["easyfsl", "snakemake-executor-plugin-kubernetes", "snakemake-executor-plugin-slurm"]
 # Where a package's module is called otherwise.
 MODULE_NAMES = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn"}
 
@@ -27,7 +27,7 @@ def test_all_requirements_are_pinned_high_enough_and_conda_gets_the_same():
     extras = PROJECT["optional-dependencies"]
     lines = [
         *PROJECT["dependencies"],
-        *(line for name in ("suite", "networks", "rivals", "test") for line in extras[name]),
+        *(line for name in ("suite", "networks", "rivals", "cluster", "test") for line in extras[name]),
     ]
     lowest = {name: version for name, _, version in (line.partition(">=") for line in lines)}
     pinned = (ROOT / "constraints.txt").read_text().lower().replace("_", "-").splitlines()

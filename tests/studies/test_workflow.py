@@ -135,6 +135,9 @@ def main(arguments):
             (folder / name).write_text(digest)
     print("listed" if "--list" in arguments else "prepared")
     return 0
+
+def sizes(study):
+    return {}
 """
 
 
@@ -213,10 +216,9 @@ def stale(root, **study):
     """Names of the rules that a run would execute."""
     printed, status = run(root, "--dry-run", **study)
     assert status == 0, printed
-    rules = dict(re.findall(r"^(\w+) +(\d+)$", printed, flags=re.MULTILINE))
+    rules = re.findall(r"^(\w+) +\d+ +[\d.]+ GB ", printed, flags=re.MULTILINE)
     assert rules or "Nothing to be done" in printed, printed
-    assert all(count == "1" for rule, count in rules.items() if rule != "total")
-    return set(rules) - {"all", "total"}
+    return set(rules)
 
 
 def executed(root):
@@ -431,7 +433,7 @@ def test_imported_weights_take_the_place_of_trained_ones(clone):
 def test_some_notebooks_run_when_they_are_asked_for(clone):
     rules = [name[3:].replace("-", "_") for name in sorted(ON_REQUEST)]
     printed, status = run(clone, "--dry-run", rules=rules)
-    assert status == 0 and all(re.search(rf"^{rule} +1$", printed, re.MULTILINE) for rule in rules)
+    assert status == 0 and all(re.search(rf"^{rule} +\d", printed, re.MULTILINE) for rule in rules)
     assert not re.search(r"^(accuracy|evaluate_support) ", printed, re.MULTILINE)
 
 

@@ -7,7 +7,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-import pandas as pd
 import psutil
 from PIL import Image
 
@@ -15,6 +14,7 @@ from tcnaps.config import Study, UserError, load_study, project_root
 from tcnaps.config.fingerprint import code_version
 from tcnaps.config.storage import write_text
 from tcnaps.config.study import study_file
+from tcnaps.evaluation.csv_tables import read_csv
 from tcnaps.evaluation.result_files import rows_folder
 from tcnaps.studies.pages import render
 from tcnaps.studies.report.freshness import outdated
@@ -95,7 +95,7 @@ def _made(file: Path, notebook: str, output: Output | None, known: _Known) -> di
     """What the page says of a figure or table."""
     told = {"file": file, "name": _named(file), "note": known.old.get(_named(file))}
     if file.suffix == ".csv":
-        frame = pd.read_csv(file)
+        frame = read_csv(file)
         return told | {"rows": len(frame), "frame": frame if len(frame) <= LONGEST else None}
     with Image.open(file) as image:
         told["about"] = {name: text for name, text in image.info.items() if isinstance(text, str)}

@@ -1,0 +1,49 @@
+"""`deterministic: true` in a study: threads and kernels pinned as far as PyTorch can."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+
+import torch
+
+THREADS = 1  # the number decides in which order sums are added up
+
+
+@contextmanager
+def pinned() -> Iterator[None]:
+    """Within the block: one thread, no kernel whose result varies, none chosen by timing, no TF32.
+
+    An operation that has no deterministic kernel is PyTorch's RuntimeError, which names it. docs/scaling.md says what
+    this does and does not guarantee.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when it is first used
+    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    algorithms = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    filled = torch.utils.deterministic.fill_uninitialized_memory
+    flags = {"deterministic": True, "allow_tf32": False}
+    torch.set_num_threads(THREADS)
+    torch.set_float32_matmul_precision("highest")
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # for finding errors; it costs time
+    try:
+        with torch.backends.cudnn.flags(True, benchmark=False, **flags), torch.backends.mkldnn.flags(True, **flags):
+            yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(precision)
+        torch.use_deterministic_algorithms(algorithms[0], warn_only=algorithms[1])
+        torch.utils.deterministic.fill_uninitialized_memory = filled
+
+
+def as_pinned(function: Callable) -> Callable:
+    """Of a function whose first argument is a study: runs it `pinned` where the study is deterministic."""
+
+    @wraps(function)
+    def run(study, *arguments, **named):
+        if not study.deterministic:
+            return function(study, *arguments, **named)
+        with pinned():
+            return function(study, *arguments, **named)
+
+    return run

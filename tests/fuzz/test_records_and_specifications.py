@@ -1,0 +1,115 @@
+"""Malformed records and dataset_spec.json: an error that names the file, or the images that were written."""
+
+import json
+
+import pytest
+from fuzzing import JUNK, cases, damaged, mutated
+from hypothesis import given, strategies as st
+from record_files import UNIFORM, content, image_example, record, write_uniform
+
+from tcnaps.datasets import DatasetError
+from tcnaps.datasets.readers.meta_dataset import list_records, read_record, read_specification
+from tcnaps.datasets.readers.records import parse_example, read_index, record_at
+
+pytestmark = pytest.mark.fuzz
+EXAMPLES = [image_example(content(label, 1), label) for label in (0, 3, 2**40)]
+BILEVEL = {
+    "name": "two levels",
+    "superclasses_per_split": {"TRAIN": 1, "VALID": 0, "TEST": 1},
+    "classes_per_superclass": {"0": 2, "1": 3},
+    "images_per_class": {str(k): 3 + k for k in range(5)},
+    "superclass_names": {"0": "Greek", "1": "Latin"},
+    "class_names": {str(k): f"kind {k}" for k in range(5)},
+    "file_pattern": "{}.tfrecords",
+    "__class__": "BiLevelDatasetSpecification",
+}
+
+
+def graph(*leaves):
+    return [
+        {"wn_id": "root" + leaves[0], "words": "", "children_ids": list(leaves), "parents_ids": []},
+        *({"wn_id": leaf, "words": "", "children_ids": [], "parents_ids": ["root" + leaves[0]]} for leaf in leaves),
+    ]
+
+
+HIERARCHICAL = {
+    "name": "a graph",
+    "split_subgraphs": {"TRAIN": graph("n1", "n2"), "VALID": graph("n3"), "TEST": graph("n4", "n5")},
+    "images_per_class": {"TRAIN": {"n1": 3, "n2": 4}, "VALID": {"n3": 5}, "TEST": {"n4": 6, "n5": 7}},
+    "class_names": {str(k): f"n{k + 1}" for k in range(5)},
+    "file_pattern": "{}.tfrecords",
+    "__class__": "HierarchicalDatasetSpecification",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_uniform(tmp_path_factory.mktemp("records"))
+
+
+@cases(120)
+@given(data=st.data())
+def test_an_example_is_refused_or_has_an_image_and_a_label(data):
+    try:
+        image, label = parse_example(data.draw(damaged(data.draw(st.sampled_from(EXAMPLES))) | st.binary(max_size=80)))
+    except DatasetError as error:
+        assert len(str(error)) > 10
+        return
+    assert isinstance(image, bytes) and -(2**63) <= label < 2**63
+
+
+@cases(80)
+@given(data=st.data())
+def test_damaged_records_are_refused_by_name_or_read_as_written(data, folder):
+    file, original = folder / "fuzzed.tfrecords", b"".join(record(example) for example in EXAMPLES)
+    file.write_bytes(data.draw(damaged(original)))
+    try:
+        found = [record_at(file, offset, length) for offset, length in read_index(file)]
+    except DatasetError as error:
+        assert str(file) in str(error)
+        return
+    written = [parse_example(example) for example in EXAMPLES]
+    assert all(one in written for one in found)  # whole records may be gone or doubled; none is another
+
+
+@cases(120)
+@given(data=st.data())
+def test_specifications_are_refused_by_name_or_agree_with_themselves(data, folder):
+    original = data.draw(st.sampled_from([UNIFORM, BILEVEL, HIERARCHICAL]))
+    file = folder / "fuzzed.json"
+    if data.draw(st.booleans()):
+        changed, _ = data.draw(mutated(original, JUNK | st.integers(-3, 9)))
+        file.write_text(json.dumps(changed))
+    else:
+        file.write_bytes(data.draw(damaged(json.dumps(original).encode())))
+    try:
+        found = read_specification(file)
+    except DatasetError as error:
+        assert str(file) in str(error)
+        return
+    numbers = [label for classes in found.classes.values() for label, _ in classes.values()]
+    assert numbers == list(range(len(numbers)))
+    assert all(
+        isinstance(size, int) and size >= 0 for classes in found.classes.values() for _, size in classes.values()
+    )
+    for split, spans in found.spans.items():
+        assert all(0 <= k < len(found.classes[split]) for span in spans for k in span)
+
+
+@cases(40)
+@given(data=st.data())
+def test_a_dataset_of_damaged_files_is_refused_by_name_or_read(data, folder, tmp_path_factory):
+    changed, _ = data.draw(mutated({k: v for k, v in UNIFORM.items() if k != "path"}, st.integers(-3, 9) | JUNK))
+    own = write_uniform(tmp_path_factory.mktemp("dataset"))
+    (own / "dataset_spec.json").write_text(json.dumps(changed))
+    if data.draw(st.booleans()):
+        victim = own / f"{data.draw(st.integers(0, 4))}.tfrecords"
+        victim.write_bytes(data.draw(damaged(victim.read_bytes())))
+    try:
+        listing = list_records(own, data.draw(st.sampled_from([None, 1, 2])))
+        images = [image for classes in listing.splits.values() for found in classes.values() for image in found]
+        read = [read_record(image) for image in images]
+    except DatasetError as error:
+        assert str(own) in str(error)
+        return
+    assert all(image.startswith(b"image ") for image in read)

@@ -1,0 +1,208 @@
+"""Malformed rows, manifests and CSVs: an error that names the file or column, or the numbers that were there."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from fuzzing import JUNK, cases, damaged, mutated
+from hypothesis import given, strategies as st
+from small_study import small_study
+from synthetic_rows import synthetic_rows
+
+from tcnaps.config import UserError
+from tcnaps.evaluation.claims import claims_table
+from tcnaps.evaluation.csv_tables import PUBLISHED_FILES, read_published, read_published_averages
+from tcnaps.evaluation.recall import class_recall, recall_by_shot
+from tcnaps.evaluation.result_files import (
+    RowsError,
+    incomplete_evaluations,
+    load_rows,
+    read_rows,
+    rows_file,
+    rows_folder,
+    write_manifest,
+    write_rows,
+)
+from tcnaps.evaluation.statistics import accuracy_summary, domain_averages, episode_accuracies, refinement_grid
+from tcnaps.evaluation.stopped_rows import variant_predictions
+from tcnaps.studies.estimate import last_times
+from tcnaps.studies.progress import Progress
+
+pytestmark = pytest.mark.fuzz
+ROWS = synthetic_rows(("support", "support_and_query"), 2, 4, datasets={"blobs": "in"}).assign(split="test")
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A study with one whole evaluation, in a project of its own."""
+    patch = pytest.MonkeyPatch()
+    root = tmp_path_factory.mktemp("project")
+    (root / "Snakefile").touch()
+    patch.chdir(root)
+    yield small_study()
+    patch.undo()
+
+
+def written(study, rows, evaluation="variable"):
+    """The files of one training's rows."""
+    file = rows_file(study, "support", evaluation, "blobs")
+    write_rows(file, rows.assign(evaluation=evaluation), "key")
+    return file
+
+
+@cases(60)
+@given(data=st.data())
+def test_damaged_rows_are_refused_by_name_or_unchanged(data, study):
+    own = ROWS[ROWS["training"] == "support"]
+    file = written(study, own)
+    original, _ = read_rows(file)
+    file.write_bytes(data.draw(damaged(file.read_bytes())))
+    try:
+        rows, _ = read_rows(file)
+    except RowsError as error:
+        assert str(file) in str(error)
+    else:
+        pd.testing.assert_frame_equal(rows, original)
+
+
+CELLS = st.sampled_from([-1, 0, 3, 99, 2**40, None, float("nan"), float("inf"), "", "support", 0.5, True])
+
+
+@st.composite
+def changed_rows(draw, rows):
+    """Rows with a column gone, renamed, of another kind or wrong somewhere; or with lines gone, doubled or shuffled."""
+    rows = rows.copy()
+    column = draw(st.sampled_from(list(rows.columns)))
+    change = draw(st.sampled_from(["cell", "cell", "column", "drop", "rename", "lines", "twice", "none", "order"]))
+    if change == "cell":
+        values = rows[column].astype(object)
+        values.iloc[draw(st.integers(0, len(rows) - 1))] = draw(CELLS)
+        rows[column] = values.infer_objects()
+    elif change == "column":
+        rows[column] = draw(CELLS)
+    elif change == "drop":
+        rows = rows.drop(columns=column)
+    elif change == "rename":
+        rows = rows.rename(columns={column: draw(st.sampled_from(["prediction_9", "x", "", "label2"]))})
+    elif change == "lines":
+        rows = rows.iloc[: draw(st.integers(0, len(rows)))]
+    elif change == "twice":
+        rows = pd.concat([rows, rows.iloc[: draw(st.integers(1, 3))]], ignore_index=True)
+    elif change == "none":
+        rows = rows.iloc[:0]
+    else:
+        rows = rows.sample(frac=1, random_state=draw(st.integers(0, 99)))
+    return rows
+
+
+@cases(80)
+@given(rows=changed_rows(ROWS[ROWS["training"] == "support"].reset_index(drop=True)))
+def test_rows_that_are_not_those_asked_for_are_refused_by_name(rows, study):
+    try:
+        file = written(study, rows) if "evaluation" in rows else None
+    except (ValueError, TypeError):  # of Arrow: a column of several kinds
+        return
+    if file is None:
+        return
+    try:
+        loaded = load_rows(
+            study.model_copy(update={"datasets": {"blobs": study.datasets["blobs"]}}), "variable", ["support"]
+        )
+    except UserError as error:
+        assert str(file.parent) in str(error)
+        return
+    check_statistics(loaded)
+
+
+def check_statistics(rows):
+    """What figures are made of: finite, or an error of the table's own."""
+    try:
+        predictions = variant_predictions(rows, "Simple", 2, 4)
+        episodes = episode_accuracies(predictions)
+        found = [accuracy_summary(episodes)["accuracy"], domain_averages(episodes)["accuracy"]]
+        found += [recall_by_shot(class_recall(predictions))["recall"]]
+        found += [refinement_grid(rows, "support", [0, 1], [1, 2])["accuracy"]]
+    except ValueError as error:
+        assert len(str(error)) > 15
+        return
+    for numbers in found:
+        assert np.isfinite(numbers).all() and numbers.between(0, 1).all()
+
+
+@cases(60)
+@given(rows=changed_rows(ROWS))
+def test_statistics_and_claims_of_changed_rows_are_refused_or_finite(rows):
+    check_statistics(rows)
+
+
+MANIFEST = {"support/variable/blobs.parquet": "digest", "support/5-way-1-shot/blobs.parquet": "other"}
+
+
+@cases(60)
+@given(data=st.data())
+def test_a_manifest_is_whole_or_named(data, study):
+    own = ROWS[ROWS["training"] == "support"]
+    manifest = write_manifest(study, "support", [written(study, own), written(study, own, "5-way-1-shot")])
+    whole = manifest.read_bytes()
+    changed = data.draw(
+        damaged(whole) | mutated(json.loads(whole)).map(lambda case: json.dumps(case[0]).encode()) | JUNK.map(dumped)
+    )
+    manifest.write_bytes(changed)
+    found = incomplete_evaluations(study)
+    assert set(found) <= {manifest}
+    for problem in found.values():
+        assert str(rows_folder(study)) in problem
+    manifest.unlink()
+
+
+def dumped(value):
+    return json.dumps(value).encode()
+
+
+TIMES = b"job,seconds,threads\npretrain,237,2\naccuracy,8,1\n"
+
+
+@cases(60)
+@given(content=damaged(TIMES))
+def test_damaged_times_are_none_and_stop_no_run(content, study):
+    file = study.results_folder / "times.csv"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    times = last_times(study)
+    assert all(0 <= seconds < 1e12 and threads >= 1 for seconds, threads in times.values())
+    Progress(file, 2)
+
+
+@cases(60)
+@given(data=st.data(), table=st.sampled_from(sorted(PUBLISHED_FILES)))
+def test_a_damaged_table_of_the_paper_is_refused_by_name_or_read(data, table, tmp_path_factory):
+    folder = tmp_path_factory.getbasetemp() / "published"
+    folder.mkdir(exist_ok=True)
+    rows = [["model", "dataset", "domain", "way", "shot", "accuracy", "interval", "source"]]
+    rows += [
+        ["Simple", "omniglot", "in", 5, 1, 91.7, 0.5, f"Table {table}"],
+        ["FEOT", "dtd", "in", 5, 5, 70, 0.6, f"Table {table}"],
+    ]
+    averages = [
+        ["source", "model", "domain", "quantity", "value"],
+        [f"Table {table}", "Simple", "in", "accuracy", 73.8],
+    ]
+    for name, content in ((PUBLISHED_FILES[table], rows), ("averages.csv", averages)):
+        stream = io.StringIO()
+        csv.writer(stream).writerows(content)
+        (folder / name).write_bytes(data.draw(damaged(stream.getvalue().encode())))
+    for read in (read_published, read_published_averages):
+        try:
+            frame = read(table, folder)
+        except ValueError as error:
+            assert str(folder) in str(error) or "prints no averages" in str(error)
+            continue
+        assert len(frame.columns) >= 3
+
+
+def test_claims_of_one_training_are_not_evaluated_where_they_need_two():
+    table = claims_table(ROWS[ROWS["training"] == "support"])
+    assert set(table.loc[table["claim"] == "C1", "verdict"]) == {"not evaluated"}
