@@ -11,9 +11,9 @@ from small_study import blobs, small_study
 from tcnaps.config import study as config
 from tcnaps.episodes.loading import load_episode, read_episodes
 from tcnaps.training import checkpoints, meta_training, pretraining
-from tcnaps.training.checkpoints import CheckpointError
 from tcnaps.training.meta_training import meta_train
 from tcnaps.training.pretraining import ImageTable, augment, pretrain
+from tcnaps.training.watching import Diverged
 
 
 @pytest.fixture(scope="module")
@@ -128,21 +128,25 @@ def test_training_through_refinement_gives_finite_gradients(study, training):
     source = blobs("blobs", "train")
     model = checkpoints.new_model(study, training).train()
     episode = load_episode(*next(meta_training.training_tasks([source], study)))
-    loss, accuracy = meta_training.episode_loss(model, episode, study)
+    loss, accuracy, confidence = meta_training.episode_loss(model, episode, study)
     loss.backward()
-    assert 0 <= accuracy <= 1
+    assert 0 <= accuracy <= 1 and 1 / episode.way <= confidence <= 1
     gradients = [p.grad for p in model.parameters() if p.requires_grad]
     assert all(g.isfinite().all() for g in gradients) and any(g.abs().max() > 0 for g in gradients)
 
 
 def test_a_diverged_training_says_so_and_saves_nothing(root, study, tmp_path, monkeypatch):
-    monkeypatch.setattr(meta_training, "episode_loss", lambda *_: (torch.tensor(float("nan"), requires_grad=True), 0.0))
-    with pytest.raises(FloatingPointError, match="lower meta_training.learning_rate"):
+    broken = torch.tensor(float("nan"), requires_grad=True), 0.0, 1.0
+    monkeypatch.setattr(meta_training, "episode_loss", lambda *_: broken)
+    message = (
+        r"support_log_determinant diverged at step 1, episode 0 \(blobs\): .* is nan. Lower meta_training.learning"
+    )
+    with pytest.raises(Diverged, match=message):
         meta_train(study, "support_log_determinant")
     assert not list(root.rglob("support_log_determinant.safetensors"))
     place(monkeypatch, tmp_path)
     faster = study.pretraining.model_dump() | {"learning_rate": 1e30}
-    with pytest.raises((FloatingPointError, CheckpointError), match="lower (pretraining.|its )learning_rate"):
+    with pytest.raises(Diverged, match="^pretraining diverged at step 2 .* Lower pretraining.learning_rate"):
         pretrain(small_study(pretraining=faster))
     assert not list(tmp_path.rglob("backbone.safetensors"))
 
