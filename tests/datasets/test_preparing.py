@@ -5,6 +5,7 @@ import random
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -58,7 +59,9 @@ def test_damaged_files_are_made_anew(toy, tmp_path, name, content):
     file, leftover = toy.place(tmp_path) / name, toy.place(tmp_path) / "old.partial"
     file.unlink() if content is None else file.write_bytes(content)
     leftover.write_text("")
-    assert (ensure_prepared(toy, tmp_path).splits["test"].images_of(2) == 2).all()
+    said = pytest.warns(UserWarning, match="test.npy is damaged") if content == b"cut short" else nullcontext()
+    with said:
+        assert (ensure_prepared(toy, tmp_path).splits["test"].images_of(2) == 2).all()
     assert len(MADE) == 2 and not leftover.exists()
 
 
