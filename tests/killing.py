@@ -1,6 +1,6 @@
 """Kills a pretraining, a meta-training and an evaluation at random moments and compares what they end in, bit for bit.
 
-    python tests/killing.py --trials 20
+python tests/killing.py --trials 20
 """
 
 import argparse
@@ -108,7 +108,11 @@ def main() -> int:
             names = [name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)]
             different += bool(names)
             when = ", ".join(f"{moment:.1f}" for moment in moments)
-            print(f"{number}: killed after {when} of {seconds:.1f} s: {'differs: ' if names else 'the same'}", *names, flush=True)
+            print(
+                f"{number}: killed after {when} of {seconds:.1f} s: {'differs: ' if names else 'the same'}",
+                *names,
+                flush=True,
+            )
     print(f"{options.trials - different} of {options.trials} trials ended in the same {len(expected)} files")
     return int(different > 0)
 

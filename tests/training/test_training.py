@@ -1,5 +1,6 @@
 """Pretraining and meta-training on a study of coloured blobs: they learn, resume and repeat."""
 
+import contextlib
 import dataclasses
 
 import numpy as np
@@ -74,6 +75,20 @@ def interrupt_after(monkeypatch, module, name, calls):
     return original
 
 
+def watched_steps(root, name):
+    return pd.read_csv(root / "results" / "small" / "watch" / f"{name}.csv").step.tolist()
+
+
+class Unwatched(contextlib.nullcontext):
+    """In place of `Watch`."""
+
+    def __init__(self, *_):
+        super().__init__(self)
+
+    def log(self, row):
+        return True
+
+
 def test_pretraining_learns_and_an_interrupted_one_ends_the_same(root, tmp_path, monkeypatch):
     place(monkeypatch, tmp_path)
     study = small_study()
@@ -85,13 +100,16 @@ def test_pretraining_learns_and_an_interrupted_one_ends_the_same(root, tmp_path,
     assert list(log.epoch) == [1, 2] and log.train_accuracy.iloc[-1] > 0.2  # chance is 1/8
     assert all(torch.equal(a, weights(tmp_path, "backbone")[name]) for name, a in weights(root, "backbone").items())
     assert not list(tmp_path.rglob("*.state.pt")) and not list(tmp_path.rglob("*.tmp"))
+    assert watched_steps(tmp_path, "backbone") == watched_steps(root, "backbone") == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize(("interrupted", "resumed"), [(0, 0), (2, 1), (0, 2)])
-def test_an_interrupted_meta_training_ends_the_same_with_any_number_of_workers(
-    root, tmp_path, monkeypatch, interrupted, resumed
+@pytest.mark.parametrize(("interrupted", "resumed", "watched"), [(0, 0, True), (2, 1, True), (0, 2, False)])
+def test_an_interrupted_meta_training_ends_the_same_with_any_number_of_workers_watched_or_not(
+    root, tmp_path, monkeypatch, interrupted, resumed, watched
 ):
     place(monkeypatch, tmp_path)
+    if not watched:
+        monkeypatch.setattr(meta_training, "Watch", Unwatched)
     with_backbone(root, tmp_path)
     study = small_study()
     original = interrupt_after(monkeypatch, meta_training, "episode_loss", 5)
@@ -102,6 +120,7 @@ def test_an_interrupted_meta_training_ends_the_same_with_any_number_of_workers(
     assert list(log.episode) == [0, 2, 4, 6, 8] and log.valid_accuracy.notna().sum() == 3
     theirs = weights(tmp_path, "support_and_query")
     assert all(torch.equal(a, theirs[name]) for name, a in weights(root, "support_and_query").items())
+    assert not watched or watched_steps(tmp_path, "support_and_query") == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("own_backbone", [True, False])
