@@ -97,6 +97,7 @@ def meta_train(
     backbone = file_digest(backbone_file(study))
     key = job_key([*(s.digest for s in sources + validation), backbone], study, "meta_training", training=training)
     if (log := finished_log(path, key)) is not None:
+        Resumable(path, key, {}, {}).remove()  # if it was killed just before
         return pd.DataFrame(log)
     parts = {"task_encoder": model.task_encoder, "film_generator": model.film_generator, "optimiser": optimiser}
     progress = {"log": [], "best": {}, "best_weights": {}, "watched": {}}

@@ -96,6 +96,7 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
     sources = [open_split(study, name, "train") for name in settings.datasets]
     key = job_key([s.digest for s in sources], study, "pretraining")
     if (log := finished_log(path, key)) is not None:
+        Resumable(path, key, {}, {}).remove()  # if it was killed just before
         return pd.DataFrame(log)
     images = ImageTable(sources, settings.valid_fraction, study.backbone_seed)
     images.n_batches(settings.batch_size)  # raises where a batch is larger than the data

@@ -42,6 +42,7 @@ class Resumable:
             remove_leftovers(self.path)
         state = self._read()
         if state is not None and state["key"] == self.key:
+            self._confirmed = False  # the earlier attempt may have been killed before the next step
             self.progress.update(state["progress"])
             for name, part in self.parts.items():
                 part.load_state_dict(state["parts"][name])
@@ -51,8 +52,7 @@ class Resumable:
         if not self.active:
             return
         if kind is None:
-            self.before.unlink(missing_ok=True)
-            self.path.unlink(missing_ok=True)
+            self.remove()
         elif issubclass(kind, (Diverged, CheckpointError)) and not self._confirmed:
             self.path.unlink(missing_ok=True)
 
@@ -80,6 +80,11 @@ class Resumable:
             parts = {name: part.state_dict() for name, part in self.parts.items()}
             torch.save({"key": self.key, "progress": self.progress, "parts": parts}, content)
             write_sealed(self.path, content.getbuffer(), self.before)
+
+    def remove(self) -> None:
+        """Removes the states of a training that is finished."""
+        for file in (self.before, self.path) if self.active else ():
+            file.unlink(missing_ok=True)
 
     def _read(self) -> dict | None:
         """The newest state that is whole; None where there is none at all."""

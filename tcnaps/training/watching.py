@@ -42,8 +42,8 @@ class Watch:
     it, if the extra `watch` (tensorboard) is installed.
 
     A step is good if its loss is finite and no higher than the start, the mean of the first `START` losses. Of these
-    each counts at most as twice the first, which no training has touched; so that a training that diverges at once
-    does not become its own measure. Until the start is known, a loss up to twice the first is good.
+    none counts as more than 1 above the first, which no training has touched, so that a training that diverges at once
+    does not become its own measure. Until the start is known, a loss up to 1 above the first is good.
 
     Args:
         path: the training's checkpoint.
@@ -111,8 +111,8 @@ class Watch:
             raise Diverged(self.title, f"step {self.step}", f"the loss is {loss}", self.setting)
         first = self._memory.setdefault("first", [])
         if len(first) < START:
-            first.append(min(loss, 2 * first[0]) if first else loss)
-            return loss <= 2 * first[0]
+            first.append(min(loss, first[0] + 1) if first else loss)
+            return loss <= first[0] + 1
         start = math.fsum(first) / START
         self._memory["above"] = self._memory.get("above", 0) + 1 if loss > start else 0
         if self._memory["above"] >= PATIENCE:

@@ -117,6 +117,8 @@ def trained(path, losses, every=3):
     with Resumable(path, "key", {"weight": weight}, progress, every) as state:
         with watch(path, progress["step"], progress["watched"], active=False) as watched:
             for loss in losses[progress["step"] :]:
+                if loss is KeyboardInterrupt:
+                    raise loss
                 progress["step"] += 1
                 with torch.no_grad():
                     weight.weight += 1
@@ -145,6 +147,14 @@ def test_the_state_that_is_kept_is_from_before_the_divergence(path, losses, kept
         with pytest.raises(KeyboardInterrupt), Resumable(path, "key", {}, progress):
             raise KeyboardInterrupt
         assert progress["step"] == kept
+
+
+def test_a_state_that_no_step_has_followed_goes_also_if_another_process_saved_it(path):
+    with pytest.raises(KeyboardInterrupt):
+        trained(path, [5.0] * 6 + [KeyboardInterrupt])
+    with pytest.raises(Diverged):
+        trained(path, [5.0] * 6 + [float("nan")])
+    assert not path.with_suffix(".state.pt").exists() and path.with_suffix(".before.state.pt").exists()
 
 
 def test_a_damaged_state_gives_way_to_the_one_before(path):
