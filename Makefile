@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 # With either of these set, Jupyter may prefer another installation's kernel to the one in .venv.
 unexport JUPYTER_PATH JUPYTER_PREFER_ENV_PATH
 
-.PHONY: help figures plan differences rivals active demonstration lint test test-browser fuzz report docs lab serve bench clean force
+.PHONY: help figures plan watch differences rivals active demonstration lint test test-browser fuzz report docs lab serve bench clean force
 
 help:
 	@echo "make figures [STUDY=configs/miniature.yaml] [CORES=n] [DEVICE=cuda] [WORKERS=n] [PROFILE=slurm]"
@@ -20,6 +20,8 @@ help:
 	@echo "make plan [STUDY=...] [DEVICE=cuda] [PROFILE=slurm]"
 	@echo "             list what 'make figures' would do: the jobs, what each asks for, about how many hours it takes and"
 	@echo "             why; and what data is there or missing"
+	@echo "make watch [STUDY=...]"
+	@echo "             see how the trainings of a study go, in TensorBoard   (ARGS=... goes to TensorBoard)"
 	@echo "make differences [STUDY=...]"
 	@echo "             what each difference between the paper and its released code costs; trains a dozen models"
 	@echo "make rivals [STUDY=...]"
@@ -56,6 +58,9 @@ figures: $(STAMP)
 
 plan: $(STAMP)
 	@exec $(RUN) -m tcnaps.studies.batch study --parent $$PPID $(OPTIONS) --dry-run "$(STUDY)"
+
+watch: $(STAMP)
+	@exec $(RUN) -m tcnaps.training.watching "$(STUDY)" $(ARGS)
 
 differences: $(STAMP)
 	@exec $(RUN) -m tcnaps.studies.batch study --parent $$PPID $(OPTIONS) "$(STUDY)" -- differences
@@ -108,7 +113,7 @@ bench: $(STAMP)
 clean:
 	rm -rf .snakemake .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis build tcnaps.egg-info
 	find results -path results/demonstration -prune -o \( -name checkpoints -o -name rows -o -name notebooks -o -name served \
-	  -o -name meta-training -o -name report.html -o -name .ready -o -name .lock \) -prune -exec rm -rf {} +
+	  -o -name meta-training -o -name watch -o -name .begun -o -name report.html -o -name .ready -o -name .lock \) -prune -exec rm -rf {} +
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
 	if [ -d figures ]; then find figures -name '*.pdf' -type f -exec rm -f {} +; fi
 
@@ -135,7 +140,7 @@ $(STAMP): pyproject.toml constraints.txt
 	    echo "(apt-get install python3-venv), or name another Python: make $(or $(MAKECMDGOALS),figures) PYTHON=..." >&2; \
 	    exit 1; }; }
 	@echo "Installing into $(VENV): some minutes and about 7 GB (all messages: $(VENV)/install.log)"
-	@{ $(RUN) -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[suite,networks,rivals,cluster,test]' 2>&1 \
+	@{ $(RUN) -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[suite,networks,rivals,cluster,watch,test]' 2>&1 \
 	  && echo "$(CURDIR)" > $(STAMP).new; } | tee $(VENV)/install.log | $(MEGABYTES)
 	@test -e $(STAMP).new || { \
 	  tail -n 20 $(VENV)/install.log >&2; \

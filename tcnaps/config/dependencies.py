@@ -12,11 +12,12 @@ from tcnaps.config.study import Study
 from tcnaps.method.variants import ALL_TRAININGS
 
 # Rooms and modules that change no weight and no prediction. They read the YAML, fetch pixels (whose digests count
-# instead), draw, or run the others.
+# instead), draw, watch, or run the others.
 WITHOUT_RESULT = (
     "tcnaps.config",
     "tcnaps.datasets",
     "tcnaps.episodes.loading",
+    "tcnaps.training.watching",
     "tcnaps.figures",
     "tcnaps.widgets",
     "tcnaps.studies",

@@ -1,5 +1,7 @@
 """Files -> class-indexed images. `open_split` prepares a dataset on first use and opens it afterwards."""
 
+from collections.abc import Collection
+
 from tcnaps.config import settings, study as config
 from tcnaps.datasets.image_source import SPLITS, DatasetError, ImageSource
 from tcnaps.datasets.preparing import Preparation, ensure_prepared
@@ -24,8 +26,11 @@ def preparation(
     return files.preparation(name, dataset, files.open_files(name, dataset), image_size, decoding)
 
 
-def open_splits(study: config.Study, name: str) -> dict[str, ImageSource]:
-    """Opens the splits of one of a study's datasets. It is prepared on first use, or when its files are stale.
+def open_splits(study: config.Study, name: str, checked: Collection[str] = SPLITS) -> dict[str, ImageSource]:
+    """Opens the splits of one of a study's datasets. It is prepared on first use, or when files are stale or damaged.
+
+    Args:
+        checked: the splits whose images are compared with their checksum.
 
     Raises:
         DatasetError: there is no such dataset, or it can't be made; the message names what there is, or what is
@@ -33,7 +38,7 @@ def open_splits(study: config.Study, name: str) -> dict[str, ImageSource]:
         ImportError: an optional package that decoding needs is missing.
     """
     made = preparation(name, study.datasets[name], study.image_size, study.decoding)
-    return ensure_prepared(made, config.project_root() / study.data_folder).splits
+    return ensure_prepared(made, config.project_root() / study.data_folder, checked).splits
 
 
 def open_split(study: config.Study, name: str, split: str) -> ImageSource:
@@ -42,7 +47,7 @@ def open_split(study: config.Study, name: str, split: str) -> ImageSource:
     Raises:
         DatasetError: also if the dataset has no such split.
     """
-    splits = open_splits(study, name)
+    splits = open_splits(study, name, [split])
     if split not in splits:
         raise DatasetError(f"Dataset '{name}' has no split '{split}'; it has: {', '.join(splits)}.")
     return splits[split]

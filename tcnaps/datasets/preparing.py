@@ -7,15 +7,18 @@
                                             /unreadable.csv   images that were left out, if any, and why
 
 Arrays are written under temporary names and then renamed; the index comes last. So a folder with an index is complete
-whatever interrupts a preparation; one without is prepared again, except for what is finished.
+whatever interrupts a preparation; one without is prepared again, except for what is finished. The index has a digest of
+itself, and every process that opens an array compares it with its checksum first: what is damaged is prepared again.
 """
 
 import csv
 import json
 import os
+import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +32,7 @@ from tcnaps.datasets.listing import Listing, Source
 from tcnaps.datasets.readers.shared import walk
 
 INDEX, REPORT, LOCK = "index.json", "unreadable.csv", ".lock"
+DIGEST = "digest"  # in the index, of the rest of it
 SHOWN = 10  # unreadable images that an error names
 
 
@@ -85,16 +89,19 @@ class Prepared(NamedTuple):
     notes: list[str]
 
 
-def ensure_prepared(preparation: Preparation, folder: str | Path) -> Prepared:
-    """Opens a dataset, after preparing it if its files are missing, stale or cut short.
+def ensure_prepared(preparation: Preparation, folder: str | Path, splits: Collection[str] = SPLITS) -> Prepared:
+    """Opens a dataset, after preparing it if its files are missing, stale or damaged.
 
     Safe to call from several processes at once: one prepares, the others wait.
+
+    Args:
+        splits: whose arrays are compared with their checksums; a second per gigabyte, or what the disk takes.
 
     Raises:
         DatasetError: it can't be made: files are missing, unreadable or contradictory, there is no room, or the folder
             can't be written to.
     """
-    place, found = preparation.place(folder), opened(preparation, folder)
+    place, found = preparation.place(folder), opened(preparation, folder, splits)
     if found is not None:
         return found
     try:
@@ -102,7 +109,7 @@ def ensure_prepared(preparation: Preparation, folder: str | Path) -> Prepared:
         preparation.stamp()  # raises where files are missing, before a folder is made
         place.mkdir(parents=True, exist_ok=True)
         with FileLock(place / LOCK):  # another process may just have made it
-            return opened(preparation, folder) or _make(preparation, place)
+            return opened(preparation, folder, splits) or _make(preparation, place)
     except OSError as error:
         remedy = "Repair the path or make room, or set the study's data_folder to another folder"
         raise DatasetError(
@@ -110,17 +117,37 @@ def ensure_prepared(preparation: Preparation, folder: str | Path) -> Prepared:
         ) from error
 
 
-def opened(preparation: Preparation, folder: str | Path) -> Prepared | None:
-    """Opens a dataset that is complete and whose originals, if they are there, are unchanged; None of any other."""
+def opened(preparation: Preparation, folder: str | Path, splits: Collection[str] = ()) -> Prepared | None:
+    """Opens a dataset that is complete and whose originals, if they are there, are unchanged; None of any other.
+
+    Args:
+        splits: whose arrays are compared with their checksums.
+    """
     place = preparation.place(folder)
     try:
         index = json.loads((place / INDEX).read_text(encoding="utf-8"))
+        if index.pop(DIGEST, None) not in (None, digest_of(index)):  # earlier versions wrote none
+            return _damaged(place / INDEX)
+        for split in index["splits"].keys() & splits:
+            file = place / f"{split}.npy"
+            if not _is_whole(file, file.stat().st_mtime_ns, index["splits"][split]["sha256"]):
+                return _damaged(file)
         found = _prepared(index, place)
         return found if index["stamp"] == preparation.stamp() else None
     except MissingFiles:
         return found
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # it isn't there, or is damaged
         return None
+
+
+@cache
+def _is_whole(file: Path, changed: int, digest: str) -> bool:
+    """Whether an array has its digest; once per process as long as its time of change (`changed`) stays the same."""
+    return file_digest(file) == digest
+
+
+def _damaged(file: Path) -> None:
+    warnings.warn(f"{file} is damaged: it does not have the digest it was written with.", stacklevel=4)
 
 
 def _prepared(index: Mapping, place: Path) -> Prepared:
@@ -166,7 +193,7 @@ def _make(preparation: Preparation, place: Path) -> Prepared:
         os.replace(array.filename, place / f"{split}.npy")
     index = {"dataset": preparation.dataset, "image_size": size, "recipe": dict(preparation.recipe)}
     index |= {"splits": entries, "notes": notes, "stamp": stamp}
-    write_text(place / INDEX, json.dumps(index, indent=1))
+    write_text(place / INDEX, json.dumps(index | {DIGEST: digest_of(index)}, indent=1))
     Path(finished.filename).unlink()
     return _prepared(index, place)
 

@@ -79,7 +79,7 @@ def _digest(rows: pd.DataFrame) -> str:
 def write_manifest(study: Study, training: str, files: Sequence[Path]) -> Path:
     """Says which files a finished evaluation consists of, with the digest of each: other rows make another manifest."""
     path = rows_folder(study) / f"{training}.json"
-    digests = {str(file.relative_to(path.parent)): pq.read_schema(file).metadata[DIGEST].decode() for file in files}
+    digests = {str(file.relative_to(path.parent)): _written_digest(file) for file in files}
     write_text(path, json.dumps(digests, indent=1) + "\n")
     return path
 
@@ -90,13 +90,19 @@ def incomplete_evaluations(study: Study) -> dict[Path, str]:
     parts = [rows_folder(study.of_replicate(number)) for number in range(len(study.seeds))]
     for manifest in sorted(file for part in parts for file in part.glob("*.json")):
         try:
-            for file in json.loads(manifest.read_text(encoding="utf-8")):
+            for file, digest in json.loads(manifest.read_text(encoding="utf-8")).items():
                 read_rows(manifest.parent / file)
+                if digest != _written_digest(manifest.parent / file):
+                    raise ValueError("it is the manifest of other rows")
         except RowsError as error:
             found[manifest] = str(error)
-        except (OSError, TypeError, ValueError):
+        except (AttributeError, OSError, TypeError, ValueError):
             found[manifest] = f"{manifest} is damaged."
     return found
+
+
+def _written_digest(file: Path) -> str:
+    return pq.read_schema(file).metadata[DIGEST].decode()
 
 
 def needed_trainings(variants: Sequence[str]) -> list[str]:

@@ -49,7 +49,7 @@ def scale_in_training(
     Raises:
         UserError: a part is not in [0, 1].
         CheckpointError: there is no backbone.
-        FloatingPointError: the loss is not finite.
+        Diverged: the loss is not finite.
     """
     settings = study.meta_training
     n_steps = math.ceil(settings.episodes / settings.episodes_per_step)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from io import BytesIO
 from pathlib import Path
 
 import matplotlib as mpl
@@ -11,6 +10,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from tcnaps.config.storage import replacing
 
 COLUMN_WIDTH, TEXT_WIDTH = 3.3, 6.9  # inches, of a two-column paper
 Panels = Sequence[Axes] | np.ndarray  # `figure` gives an array of Axes
@@ -174,12 +175,10 @@ def save(figure: Figure, path: str | Path, about: Mapping[str, str] | None = Non
         about: where the figure comes from (`Study.origin`). It becomes texts of the PNG and the subject of the PDF.
     """
     path, written, about = Path(path), [], dict(about or {})
-    path.parent.mkdir(parents=True, exist_ok=True)
     subject = {"Subject": "; ".join(f"{name}: {text}" for name, text in about.items())} if about else {}
     # The date and the program's version would make two runs differ.
     for suffix, metadata in (("png", {"Software": None} | about), ("pdf", {"CreationDate": None} | subject)):
-        content, written = BytesIO(), [*written, path.with_name(f"{path.name}.{suffix}")]
-        with style():
-            figure.savefig(content, format=suffix, metadata=metadata)
-        written[-1].write_bytes(content.getvalue())
+        written.append(path.with_name(f"{path.name}.{suffix}"))
+        with replacing(written[-1]) as temporary, style():
+            figure.savefig(temporary, format=suffix, metadata=metadata)
     return written

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from tcnaps.config.storage import replacing
+from tcnaps.config.storage import replacing, write_text
 
 COLUMNS = ("job", "seconds", "threads")
 
@@ -19,7 +19,8 @@ class Progress(logging.Filter):
     """Stands in front of Snakemake's log: shows the jobs in its place, and lets only warnings and errors pass.
 
     On a terminal it is a bar; elsewhere one line for the start and one for the end of every job. How long jobs take is
-    noted beside the study's tables, and read at the next run.
+    noted beside the study's tables, and read at the next run. A job that goes on where an earlier run was interrupted
+    keeps the time that is known of it, for only its last piece was seen.
 
     Args:
         table: a CSV of `COLUMNS`; made if it does not exist.
@@ -33,6 +34,8 @@ class Progress(logging.Filter):
         super().__init__()
         self._table, self._cores = table, cores
         self._known = read_times(table)
+        self._begun = table.with_name(".begun")  # the jobs that have begun and not ended, of this run and earlier ones
+        self._interrupted = set(self._begun.read_text().split()) if self._begun.exists() else set()
         self._waiting: set[str] = set()
         self._running: dict[int, tuple[str, float, int]] = {}  # name, start and threads by Snakemake's number
         self.n_jobs, self._expected = 0, None  # jobs, and seconds for all of them where that is known
@@ -44,11 +47,12 @@ class Progress(logging.Filter):
             self._begin(set(record.stats) - {"all", "total"})
         elif event == "job_info" and record.rule_name != "all":
             self._running[record.jobid] = record.rule_name, time.monotonic(), record.threads
+            self._note_begun()
             self._show(f"Started {record.rule_name}")
         elif event == "job_finished" and record.job_id in self._running:
             self._finish(*self._running.pop(record.job_id))
         elif event == "job_error":
-            self._running.pop(record.jobid, None)
+            self._interrupted.update(self._running.pop(record.jobid, ())[:1])
         # A job that failed has said why itself.
         own = event == "job_error" or getattr(record, "exception", None) == "RuleException"
         return record.levelno >= logging.WARNING and not own
@@ -65,11 +69,18 @@ class Progress(logging.Filter):
 
     def _finish(self, name: str, start: float, threads: int) -> None:
         self._waiting.discard(name)
-        self._known[name] = time.monotonic() - start, threads
-        with replacing(self._table) as temporary, open(temporary, "w", newline="") as file:
-            rows = [(job, f"{seconds:.0f}", number) for job, (seconds, number) in sorted(self._known.items())]
-            csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
-        self._show(f"Finished {name} in {_time(self._known[name][0])}, {_jobs(len(self._waiting))} left")
+        took = time.monotonic() - start
+        if name not in self._interrupted:
+            self._known[name] = took, threads
+            with replacing(self._table) as temporary, open(temporary, "w", newline="") as file:
+                rows = [(job, f"{seconds:.0f}", number) for job, (seconds, number) in sorted(self._known.items())]
+                csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
+        self._interrupted.discard(name)
+        self._note_begun()
+        self._show(f"Finished {name} in {_time(took)}, {_jobs(len(self._waiting))} left")
+
+    def _note_begun(self) -> None:
+        write_text(self._begun, "\n".join(sorted(self._interrupted | {name for name, *_ in self._running.values()})))
 
     def _show(self, line: str) -> None:
         left = f": {_time(self._left())} left" if self._waiting and self._expected is not None else ""
@@ -101,17 +112,21 @@ class Progress(logging.Filter):
 
 
 def read_times(table: Path) -> dict[str, tuple[float, int]]:
-    """Seconds and threads of each job when it last ran; none where there is no table, or a damaged one.
+    """Seconds and threads of each job when it last ran; none where there is no table, or a damaged one, which is told.
 
     Nothing but forecasts depends on them.
     """
     try:
         with open(table, newline="", encoding="utf-8") as file:
             found = {row["job"]: (float(row["seconds"]), int(row["threads"])) for row in csv.DictReader(file)}
-    except (OSError, ValueError, TypeError, KeyError, csv.Error):
+        if not all(0 <= seconds < math.inf and threads > 0 for seconds, threads in found.values()):
+            raise ValueError("times and threads must be positive")
+        return found
+    except FileNotFoundError:
         return {}
-    possible = (0 <= seconds < math.inf and threads > 0 for seconds, threads in found.values())
-    return found if all(possible) else {}
+    except (OSError, ValueError, TypeError, KeyError, csv.Error) as error:
+        print(f"{table} is damaged and ignored ({error}): how long this takes is not known.", file=sys.stderr)
+        return {}
 
 
 def _jobs(number: int) -> str:

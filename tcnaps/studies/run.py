@@ -14,6 +14,7 @@ from filelock import FileLock, Timeout
 
 from tcnaps.config import Study, UserError, load_study, project_root
 from tcnaps.config.errors import nearest
+from tcnaps.config.storage import remove_leftovers
 from tcnaps.config.study import study_file
 from tcnaps.evaluation.result_files import incomplete_evaluations
 from tcnaps.studies import data
@@ -80,6 +81,8 @@ def run_study(
     except Timeout:
         raise UserError(f"Study '{study.name}' is already being run by another process. Wait for it to end.") from None
     with lock:
+        for folder in (results, root / "figures" / study.name):
+            remove_leftovers(folder)
         # Before Snakemake, which sees neither that originals have changed nor what a study asks of them.
         if status := data.main([name, "--ready", f"results/{study.name}/.ready"]):
             return status

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,6 @@ from jaxtyping import Float
 from scipy import stats
 from torch import Tensor
 from torch.nn import functional as F
-from tqdm.auto import tqdm
 
 from tcnaps.config import Study
 from tcnaps.config.dependencies import job_key
@@ -26,7 +26,9 @@ from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.method.variants import ALL_TRAININGS
 from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, finished_log, new_model, refuse_imported, save
 from tcnaps.training.determinism import as_pinned
+from tcnaps.training.measures import accuracy_and_confidence, gradient_norm
 from tcnaps.training.resuming import Resumable
+from tcnaps.training.watching import Diverged, Watch
 
 
 def meta_training_steps(
@@ -38,28 +40,32 @@ def meta_training_steps(
     episodes of a step, plus for every episode the undivided penalty on the FiLM regularisers.
 
     Yields:
-        One row per step: episode (how many there have been), loss (per query) and train_accuracy in [0, 1].
+        One row per step: episode (how many there have been), loss (per query), train_accuracy and confidence (the mean
+        probability of the predicted class) in [0, 1], gradient_norm and learning_rate.
 
     Raises:
-        FloatingPointError: the loss is not finite.
+        Diverged: the loss is not finite.
     """
     settings, episodes = study.meta_training, iter(episodes)
     while True:
-        losses, accuracies = [], []
+        found = []
         optimiser.zero_grad(set_to_none=True)
         for episode in islice(episodes, settings.episodes_per_step):
-            loss, accuracy = episode_loss(model, episode, study)
+            loss, accuracy, confidence = episode_loss(model, episode, study)
             if not loss.isfinite():
-                where = f"episode {episode.draw.index} ({episode.draw.dataset})"
-                raise FloatingPointError(f"{where}: the loss is {loss.item()}; lower meta_training.learning_rate")
+                index, title = episode.draw.index, f"meta-training {model.training_name}"
+                where = f"step {index // settings.episodes_per_step + 1}, episode {index} ({episode.draw.dataset})"
+                raise Diverged(title, where, f"the loss is {loss.item()}", "meta_training")
             (loss / settings.episodes_per_step + settings.film_penalty * model.film_generator.penalty()).backward()
-            losses.append(loss.item() / (len(episode.query_labels) if settings.query_loss == "sum" else 1))
-            accuracies.append(accuracy)
-        if not losses:
+            per_query = loss.item() / (len(episode.query_labels) if settings.query_loss == "sum" else 1)
+            found.append((per_query, accuracy, confidence))
+        if not found:
             return
+        norm = gradient_norm(model)
         optimiser.step()
-        count = episode.draw.index + 1
-        yield {"episode": count, "loss": float(np.mean(losses)), "train_accuracy": float(np.mean(accuracies))}
+        means = dict(zip(("loss", "train_accuracy", "confidence"), np.mean(found, axis=0).tolist()))
+        rate = optimiser.param_groups[0]["lr"]
+        yield {"episode": episode.draw.index + 1, **means, "gradient_norm": norm, "learning_rate": rate}
 
 
 @as_pinned
@@ -82,7 +88,7 @@ def meta_train(
 
     Raises:
         CheckpointError: there is no backbone, a file is damaged, or the study imports this training.
-        FloatingPointError: the loss is not finite.
+        Diverged: the loss is not finite, or stays above its start; see `Watch`.
     """
     refuse_imported(study, training)
     settings, path = study.meta_training, checkpoint_folder(study) / f"{training}.safetensors"
@@ -93,35 +99,47 @@ def meta_train(
     backbone = file_digest(backbone_file(study))
     key = job_key([*(s.digest for s in sources + validation), backbone], study, "meta_training", training=training)
     if (log := finished_log(path, key)) is not None:
+        Resumable(path, key, {}, {}).remove()  # if it was killed just before
         return pd.DataFrame(log)
-    n_steps = math.ceil(settings.episodes / settings.episodes_per_step)
-    validate_every = max(1, settings.validate_every // settings.episodes_per_step)
     parts = {"task_encoder": model.task_encoder, "film_generator": model.film_generator, "optimiser": optimiser}
     parts["exponents"] = model.exponents
-    progress = {"log": [], "best": {}, "best_weights": {}}
-    with Resumable(path, key, parts, progress) as state, kept_memory():
-        log = progress["log"]
-        if not log:  # to compare with, never to be kept: almost the unadapted backbone
-            log.append({"episode": 0, **summarise_validation(validate(model, validation, study, workers))})
-        first = len(log) - 1
-        episodes = read_episodes(training_tasks(sources, study, first), workers, device)
-        bar = tqdm(total=n_steps, initial=first, desc=f"meta-training {training}", unit="step")
+    progress = {"log": [], "best": {}, "best_weights": {}, "watched": {}}
+    with Resumable(path, key, parts, progress, save_every) as state, kept_memory():
+        _train(model, optimiser, study, sources, validation, state, path, workers)
+        header = {"study": study.name, "training": training, "seed": study.training_seed, "backbone": backbone}
+        header |= {"meta_training": settings.model_dump(), "key": key, "log": progress["log"]}
+        header["valid_accuracy"] = float(np.mean(list(progress["best"].values())))
+        save(path, progress["best_weights"], header)
+    return pd.DataFrame(progress["log"])
+
+
+def _train(
+    model: TransductiveCNAPS,
+    optimiser: torch.optim.Optimizer,
+    study: Study,
+    sources: Sequence[ImageSource],
+    validation: Sequence[ImageSource],
+    state: Resumable,
+    path: Path,
+    workers: int,
+) -> None:
+    """The steps that are left, each watched, with validations and saved states in between."""
+    settings, log, device = study.meta_training, state.progress["log"], next(model.parameters()).device
+    n_steps = math.ceil(settings.episodes / settings.episodes_per_step)
+    validate_every = max(1, settings.validate_every // settings.episodes_per_step)
+    if not log:  # to compare with, never to be kept: almost the unadapted backbone
+        log.append({"episode": 0, **summarise_validation(validate(model, validation, study, workers))})
+    first, title = len(log) - 1, f"meta-training {model.training_name}"
+    episodes = read_episodes(training_tasks(sources, study, first), workers, device)
+    per_step, memory = {"episodes": settings.episodes_per_step}, state.progress["watched"]
+    with Watch(path, title, "meta_training", n_steps, first, per_step, memory, device) as watch:
         for step, row in enumerate(meta_training_steps(model, study, episodes, optimiser), first + 1):
-            bar.update()
             if step % validate_every == 0 or step == n_steps:
                 accuracies = validate(model, validation, study, workers)
                 row |= summarise_validation(accuracies)
-                keep_best(progress, model, accuracies, settings.keep_best_by)
-                bar.set_postfix(valid=f"{row['valid_accuracy']:.3f}", refresh=False)
+                keep_best(state.progress, model, accuracies, settings.keep_best_by)
             log.append(row)
-            if step % save_every == 0:
-                state.save()
-        header = {"study": study.name, "training": training, "seed": study.training_seed, "backbone": backbone}
-        header |= {"meta_training": settings.model_dump(), "key": key, "log": log}
-        header["valid_accuracy"] = float(np.mean(list(progress["best"].values())))
-        save(path, progress["best_weights"], header)
-    bar.close()
-    return pd.DataFrame(log)
+            state.after_step(good=watch.log(row))
 
 
 def new_optimiser(model: TransductiveCNAPS, study: Study) -> torch.optim.Optimizer:
@@ -146,8 +164,8 @@ def training_tasks(sources: Sequence[ImageSource], study: Study, first: int = 0)
         yield source, draw_episode(source, settings.protocol, study.training_seed, index)
 
 
-def episode_loss(model: TransductiveCNAPS, episode: Episode, study: Study) -> tuple[Float[Tensor, ""], float]:
-    """Cross-entropy of the queries, and the share of them labelled correctly.
+def episode_loss(model: TransductiveCNAPS, episode: Episode, study: Study) -> tuple[Float[Tensor, ""], float, float]:
+    """Cross-entropy of the queries, the share of them labelled correctly, and the mean probability of the labels given.
 
     The "refined" trainings take it after refinement by the stopping rule, so that gradients pass through the loop; all
     others from the support set's statistics alone.
@@ -156,9 +174,8 @@ def episode_loss(model: TransductiveCNAPS, episode: Episode, study: Study) -> tu
         logits = model.classify(episode, *study.refinement.limits).logits
     else:
         logits = model(episode, steps=0)[0]
-    accuracy = (logits.argmax(1) == episode.query_labels).float().mean().item()
     loss = F.cross_entropy(logits, episode.query_labels, reduction=study.meta_training.query_loss)
-    return loss, accuracy
+    return loss, *accuracy_and_confidence(logits, episode.query_labels)
 
 
 @torch.no_grad()

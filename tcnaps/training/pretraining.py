@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator
 from itertools import tee
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
-from tqdm.auto import tqdm
 
 from tcnaps.config import Study
 from tcnaps.config.dependencies import job_key
@@ -23,7 +23,9 @@ from tcnaps.method.episode import in_range
 from tcnaps.method.memory import kept_memory
 from tcnaps.training.checkpoints import backbone_file, finished_log, refuse_imported, save
 from tcnaps.training.determinism import as_pinned
+from tcnaps.training.measures import accuracy_and_confidence, gradient_norm
 from tcnaps.training.resuming import Resumable
+from tcnaps.training.watching import Diverged, Watch
 
 SHIFT = 1 / 8  # random crops move an image by up to this share of its size
 RISE = 0.25  # share of a one-cycle training in which the learning rate rises
@@ -41,10 +43,11 @@ def pretraining_steps(
     """Pretraining itself: one optimiser step for every batch of every epoch, from batch `first` on.
 
     Yields:
-        One row per batch: epoch and batch, both from 1, learning_rate, loss and train_accuracy in [0, 1].
+        One row per batch: epoch and batch, both from 1, learning_rate, loss, train_accuracy and confidence (the mean
+        probability of the predicted class) in [0, 1], and gradient_norm.
 
     Raises:
-        FloatingPointError: the loss is not finite.
+        Diverged: the loss is not finite.
     """
     settings, n_batches = study.pretraining, images.n_batches(study.pretraining.batch_size)
     numbers = batch_numbers(images, study, first)
@@ -59,14 +62,15 @@ def pretraining_steps(
             logits = network(pixels).float()
         loss = F.cross_entropy(logits, labels)
         if not loss.isfinite():
-            where = f"epoch {epoch + 1}, batch {batch + 1}"
-            raise FloatingPointError(f"{where}: the loss is {loss.item()}; lower pretraining.learning_rate")
+            where = f"step {step + 1} (epoch {epoch + 1}, batch {batch + 1})"
+            raise Diverged("pretraining", where, f"the loss is {loss.item()}", "pretraining")
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
+        norm = gradient_norm(network)
         optimiser.step()
-        right = (logits.argmax(1) == labels).double().mean().item()
-        row = {"epoch": epoch + 1, "batch": batch + 1, "learning_rate": rate}
-        yield row | {"loss": loss.item(), "train_accuracy": right}
+        right, confidence = accuracy_and_confidence(logits, labels)
+        row = {"epoch": epoch + 1, "batch": batch + 1, "learning_rate": rate, "loss": loss.item()}
+        yield row | {"train_accuracy": right, "confidence": confidence, "gradient_norm": norm}
 
 
 @as_pinned
@@ -86,7 +90,7 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
 
     Raises:
         CheckpointError: the study imports its backbone, a saved state is damaged, or the weights are not finite.
-        FloatingPointError: the loss is not finite.
+        Diverged: the loss is not finite, or stays above its start; see `Watch`.
         ValueError: a batch is larger than the training set.
     """
     refuse_imported(study, "backbone")
@@ -94,37 +98,51 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
     sources = [open_split(study, name, "train") for name in settings.datasets]
     key = job_key([s.digest for s in sources], study, "pretraining")
     if (log := finished_log(path, key)) is not None:
+        Resumable(path, key, {}, {}).remove()  # if it was killed just before
         return pd.DataFrame(log)
     images = ImageTable(sources, settings.valid_fraction, study.backbone_seed)
-    n_batches = images.n_batches(settings.batch_size)
+    images.n_batches(settings.batch_size)  # raises where a batch is larger than the data
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(study.backbone_seed)
         network = Classifier(images.n_classes, study.pixel_range).to(device)
     optimiser = torch.optim.SGD(
         network.parameters(), settings.learning_rate, settings.momentum, weight_decay=settings.weight_decay
     )
-    progress = {"log": [], "rows": []}  # one row per epoch; and one per batch of the epoch that is not yet over
+    progress = {"log": [], "rows": [], "watched": {}}  # log: per epoch; rows: per batch of the epoch that is not over
     parts = {"network": network, "optimiser": optimiser}
-    with Resumable(path, key, parts, progress) as state, kept_memory():
-        log, rows = progress["log"], progress["rows"]
-        first = len(log) * n_batches + len(rows)
-        bar = tqdm(total=settings.epochs * n_batches, initial=first, desc="pretraining", unit="batch")
+    with Resumable(path, key, parts, progress, save_every) as state, kept_memory():
+        _train(network, optimiser, study, images, state, path, workers)
+        header = {name: getattr(study, name) for name in ("image_size", "precision", "pixel_range")}
+        header |= {"seed": study.backbone_seed, "study": study.name, "pretraining": settings.model_dump()}
+        save(path, network.backbone.state_dict(), header | {"key": key, "log": progress["log"]})
+    return pd.DataFrame(progress["log"])
+
+
+def _train(
+    network: "Classifier",
+    optimiser: torch.optim.Optimizer,
+    study: Study,
+    images: "ImageTable",
+    state: Resumable,
+    path: Path,
+    workers: int,
+) -> None:
+    """The steps that are left, each watched, with saved states and, at the end of an epoch, the held-out accuracy."""
+    settings, log, rows = study.pretraining, state.progress["log"], state.progress["rows"]
+    n_batches = images.n_batches(settings.batch_size)
+    first, n_steps = len(log) * n_batches + len(rows), settings.epochs * n_batches
+    per_step, memory = {"images": settings.batch_size}, state.progress["watched"]
+    device = next(network.parameters()).device
+    with Watch(path, "pretraining", "pretraining", n_steps, first, per_step, memory, device) as watch:
         for row in pretraining_steps(network, study, images, optimiser, first, workers):
             rows.append(row)
-            bar.update()
-            bar.set_postfix(loss=f"{row['loss']:.3f}", refresh=False)
             if len(rows) == n_batches:
                 means = pd.DataFrame(rows)[["loss", "train_accuracy"]].mean().to_dict()
                 end = {"epoch": row["epoch"], "learning_rate": row["learning_rate"]}
                 log.append(end | means | held_out_accuracy(network, images, workers))
                 rows.clear()
-            if len(rows) % save_every == 0:
-                state.save()
-        header = {name: getattr(study, name) for name in ("image_size", "precision", "pixel_range")}
-        header |= {"seed": study.backbone_seed, "study": study.name, "pretraining": settings.model_dump()}
-        save(path, network.backbone.state_dict(), header | {"key": key, "log": log})
-    bar.close()
-    return pd.DataFrame(log)
+                row = row | {"valid_accuracy": log[-1]["valid_accuracy"]}
+            state.after_step(good=watch.log(row))
 
 
 def batch_numbers(images: "ImageTable", study: Study, first: int = 0) -> Iterator[Int[np.ndarray, "_"]]:

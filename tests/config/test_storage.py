@@ -6,7 +6,18 @@ import sys
 
 import pytest
 
-from tcnaps.config.storage import StorageError, digest_of, file_digest, replacing, write_text
+from tcnaps.config.storage import (
+    HOST,
+    StorageError,
+    append_text,
+    digest_of,
+    file_digest,
+    read_sealed,
+    remove_leftovers,
+    replacing,
+    write_sealed,
+    write_text,
+)
 
 
 def test_a_failed_write_leaves_what_was_there(tmp_path):
@@ -20,11 +31,45 @@ def test_a_failed_write_leaves_what_was_there(tmp_path):
 
 def test_leftovers_of_killed_processes_are_removed_and_those_of_living_ones_kept(tmp_path):
     ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
-    dead, living = (tmp_path / f".{pid}.table.csv" for pid in (ended.stdout.strip(), os.getppid()))
-    dead.touch()
-    living.touch()
+    pid = ended.stdout.strip()
+    dead, below, old = f".{pid}@{HOST}.table.csv", f"a/.{pid}@{HOST}.other.csv", f".{pid}@elsewhere-2.table.csv"
+    living, new = f".{os.getppid()}@{HOST}.table.csv", f".{pid}@elsewhere.table.csv"  # a job of another machine
+    (tmp_path / "a").mkdir()
+    for name in (dead, below, old, living, new):
+        (tmp_path / name).touch()
+    os.utime(tmp_path / old, (0, 0))
     write_text(tmp_path / "table.csv", "x")
-    assert not dead.exists() and living.exists()
+    assert sorted(os.listdir(tmp_path)) == sorted(["a", living, new, "table.csv"])
+    remove_leftovers(tmp_path)
+    assert not (tmp_path / below).exists() and (tmp_path / living).exists()
+
+
+@pytest.mark.parametrize("operation", range(4))
+def test_whatever_moment_a_write_is_killed_at_one_of_the_last_two_is_whole(tmp_path, monkeypatch, operation):
+    file, before = tmp_path / "state", tmp_path / "before"
+    write_sealed(file, b"one", before)
+    write_sealed(file, b"two", before)
+    assert (read_sealed(file), read_sealed(before)) == (b"two", b"one")
+    steps = iter(range(10))
+
+    def stopping(original):
+        def run(*arguments):
+            if next(steps) == operation:
+                raise KeyboardInterrupt
+            return original(*arguments)
+
+        return run
+
+    monkeypatch.setattr(os, "fsync", stopping(os.fsync))  # of the file, and at last of its folder
+    monkeypatch.setattr(os, "replace", stopping(os.replace))
+    with pytest.raises(KeyboardInterrupt):
+        write_sealed(file, b"three", before)
+    left = [read_sealed(path) for path in (file, before) if path.exists()]
+    assert left == [[b"two", b"one"], [b"two", b"one"], [b"two"], [b"three", b"two"]][operation]
+    for damaged in (b"", before.read_bytes()[:-1], before.read_bytes()[1:]):
+        file.write_bytes(damaged)
+        with pytest.raises(ValueError, match="digest"):
+            read_sealed(file)
 
 
 def test_a_disk_without_room_is_named(tmp_path):
@@ -35,6 +80,8 @@ def test_a_disk_without_room_is_named(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="file/table.csv can't be written"):
         write_text(tmp_path / "file" / "table.csv", "x")
+    with pytest.raises(StorageError, match="file/table.csv can't be written"):
+        append_text(tmp_path / "file" / "table.csv", "x")
 
 
 def test_digests_tell_contents_apart(tmp_path):

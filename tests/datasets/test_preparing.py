@@ -1,7 +1,11 @@
 """Prepared files survive whatever happens to them."""
 
+import os
+import random
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -55,8 +59,42 @@ def test_damaged_files_are_made_anew(toy, tmp_path, name, content):
     file, leftover = toy.place(tmp_path) / name, toy.place(tmp_path) / "old.partial"
     file.unlink() if content is None else file.write_bytes(content)
     leftover.write_text("")
-    assert (ensure_prepared(toy, tmp_path).splits["test"].images_of(2) == 2).all()
+    said = pytest.warns(UserWarning, match="test.npy is damaged") if content == b"cut short" else nullcontext()
+    with said:
+        assert (ensure_prepared(toy, tmp_path).splits["test"].images_of(2) == 2).all()
     assert len(MADE) == 2 and not leftover.exists()
+
+
+def test_a_flipped_bit_is_found_and_the_dataset_made_anew(toy, tmp_path):
+    """In the index or an array; the same process opens them again and again, as a training does."""
+    splits, generator = ensure_prepared(toy, tmp_path).splits, random.Random(0)
+    place, found = toy.place(tmp_path), 0
+    for round_, name in enumerate(["index.json", "train.npy", "test.npy"] * 20):
+        file = place / name
+        content = bytearray(file.read_bytes())
+        bit = generator.randrange(8 * len(content))
+        content[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(content)
+        os.utime(file, ns=(round_, round_))  # the clock of the file system may be coarse
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            again = ensure_prepared(toy, tmp_path).splits
+        assert all(f"{file} is damaged" in str(warning.message) for warning in said)
+        found += bool(said)
+        for split, source in splits.items():
+            assert str(again[split]) == str(source) and again[split].class_names == source.class_names
+            assert np.array_equal(again[split].images, source.images) and again[split].digest == source.digest
+    assert found > 40  # an index that is no JSON any more is made anew without a word
+
+
+def test_only_the_arrays_that_are_asked_for_are_read(toy, tmp_path):
+    ensure_prepared(toy, tmp_path)
+    file = toy.place(tmp_path) / "train.npy"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    assert len(ensure_prepared(toy, tmp_path, ["test"]).splits) == 2 and len(MADE) == 1
+    with pytest.warns(UserWarning, match="train.npy is damaged"):
+        ensure_prepared(toy, tmp_path, ["train"])
+    assert len(MADE) == 2
 
 
 def test_a_failed_preparation_leaves_nothing_that_looks_complete(toy, tmp_path):

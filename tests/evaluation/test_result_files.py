@@ -1,5 +1,6 @@
 """Writing, finding and reading the rows of a study: what is missing, damaged or of something else is named."""
 
+import json
 import random
 
 import pandas as pd
@@ -91,8 +92,17 @@ def test_cut_files_and_missing_ones_make_an_evaluation_incomplete(study, size):
     assert problem[0].name == "support.json" and "others.parquet is damaged" in problem[1]
     path.unlink()
     assert "no rows" in str(incomplete_evaluations(study))
-    problem[0].write_text("{")
-    assert "support.json is damaged" in str(incomplete_evaluations(study))
+    write_rows(path, rows_of("support", "others"), "key")
+    assert incomplete_evaluations(study) == {}
+    content, generator = problem[0].read_bytes(), random.Random(0)
+    for _ in range(40):
+        place, bit = generator.randrange(len(content)), 1 << generator.randrange(8)
+        problem[0].write_bytes(content[:place] + bytes([content[place] ^ bit]) + content[place + 1 :])
+        found = incomplete_evaluations(study)
+        if found:
+            assert list(found) == [problem[0]] and str(problem[0].parent) in found[problem[0]]
+        else:
+            assert json.loads(problem[0].read_bytes()) == json.loads(content)
 
 
 @pytest.mark.parametrize(

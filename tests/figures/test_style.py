@@ -84,7 +84,7 @@ def test_a_figure_that_fails_leaves_the_old_files(tmp_path, monkeypatch):
     before = (tmp_path / "plot.png").read_bytes()
 
     def fail(self, file, **options):
-        file.write(b"half")
+        file.write_bytes(b"half")
         raise RuntimeError("no font")
 
     monkeypatch.setattr(Figure, "savefig", fail)

@@ -27,7 +27,7 @@ def test_all_requirements_are_pinned_high_enough_and_conda_gets_the_same():
     extras = PROJECT["optional-dependencies"]
     lines = [
         *PROJECT["dependencies"],
-        *(line for name in ("suite", "networks", "rivals", "cluster", "test") for line in extras[name]),
+        *(line for name in ("suite", "networks", "rivals", "cluster", "watch", "test") for line in extras[name]),
     ]
     lowest = {name: version for name, _, version in (line.partition(">=") for line in lines)}
     pinned = (ROOT / "constraints.txt").read_text().lower().replace("_", "-").splitlines()

@@ -52,6 +52,37 @@ def test_a_first_run_promises_nothing_and_notes_what_jobs_take(tmp_path, clock, 
     assert (tmp_path / "times.csv").read_text() == "job,seconds,threads\naccuracy,42,1\n"
 
 
+def test_a_job_that_goes_on_keeps_the_time_of_its_last_whole_run(tmp_path, clock, capsys):
+    (tmp_path / "times.csv").write_text(TIMES)
+    stats = {"accuracy": 1, "pretrain": 1, "train": 1}
+    killed = Progress(tmp_path / "times.csv", cores=1)
+    told(killed, event="run_info", stats=stats)
+    started(killed, 1, "pretrain", threads=2)
+    started(killed, 2, "train")
+    told(killed, logging.ERROR, event="job_error", jobid=2)
+    for expected in ("600", "5"):  # the last piece of it, then a whole run
+        follower = Progress(tmp_path / "times.csv", cores=1)
+        told(follower, event="run_info", stats=stats)
+        for number, name in enumerate(stats):
+            started(follower, number, name)
+            clock[0] += 5
+            told(follower, event="job_finished", job_id=number)
+        table = (tmp_path / "times.csv").read_text().splitlines()
+        assert table[1] == "accuracy,5,1" and table[2].startswith(f"pretrain,{expected},")
+        assert "Finished pretrain in 5 s, 1 job left" in capsys.readouterr().out
+    assert table[3] == "train,5,1"
+
+
+@pytest.mark.parametrize("content", [b"job\npretrain", b"job,seconds,threads\npretrain,x,1\n", b"job\n\xff,1,1\n"])
+def test_a_damaged_table_of_times_is_ignored_with_one_line(tmp_path, clock, capsys, content):
+    (tmp_path / "times.csv").write_bytes(content)
+    follower = Progress(tmp_path / "times.csv", cores=1)
+    told(follower, event="run_info", stats={"pretrain": 1})
+    said = capsys.readouterr()
+    assert said.err.startswith(f"{tmp_path / 'times.csv'} is damaged and ignored") and said.err.count("\n") == 1
+    assert said.out == "1 job\n"
+
+
 def test_only_warnings_and_errors_pass_and_not_what_a_job_has_said_itself(tmp_path, clock):
     follower = Progress(tmp_path / "times.csv", cores=1)
     assert not told(follower, msg="Building DAG of jobs...")

@@ -76,9 +76,10 @@ for file in files:
     path.write_text(json.dumps({{"sentence": "+3.1 ± 0.8 points"}}))
     if name == "04-evaluate":
         from pandas import DataFrame
-        from tcnaps.evaluation.result_files import write_rows
-        write_rows(path.with_suffix("") / "all.parquet", DataFrame({{"label": [1]}}), "key")
-        path.write_text(json.dumps([f"{{training}}/all.parquet"]))
+        from tcnaps.evaluation.result_files import write_manifest, write_rows
+        rows = path.with_suffix("") / "all.parquet"
+        write_rows(rows, DataFrame({{"label": [1]}}), "key")
+        write_manifest(study, training, [rows])
 """
 
 DEFAULTS = {"study_file": "configs/miniature.yaml", "training": "", "evaluation": "", "start": "", "evaluations": []}

@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 
+import pandas as pd
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
@@ -12,7 +13,8 @@ from safetensors.torch import load_file, save_file
 from small_study import small_study
 
 from tcnaps.config import study as config
-from tcnaps.config.storage import StorageError, file_digest
+from tcnaps.config.storage import StorageError, append_text, file_digest
+from tcnaps.evaluation.result_files import write_rows
 from tcnaps.method.backbone import Backbone
 from tcnaps.training.checkpoints import CheckpointError, load, load_backbone, load_model, new_model, save
 from tcnaps.training.resuming import Resumable
@@ -171,6 +173,11 @@ def test_no_room_for_a_state_or_a_checkpoint_names_the_file_and_leaves_nothing(p
             resumable(path).save()
         with pytest.raises(StorageError, match=f"{path} can't be written: .*Make room"):
             save(path, WEIGHTS, {})
+        rows = path.with_name("rows.parquet")
+        with pytest.raises(StorageError, match=f"{rows} can't be written: .*Make room"):
+            write_rows(rows, pd.DataFrame({"label": range(1000)}), "key")
+        with pytest.raises(StorageError, match=f"{file} can't be written: .*Make room"):
+            append_text(file, "x" * 101)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, usual[0])
         signal.signal(signal.SIGXFSZ, usual[1])

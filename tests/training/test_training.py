@@ -1,5 +1,6 @@
 """Pretraining and meta-training on a study of coloured blobs: they learn, resume and repeat."""
 
+import contextlib
 import dataclasses
 
 import numpy as np
@@ -11,9 +12,9 @@ from small_study import blobs, small_study
 from tcnaps.config import study as config
 from tcnaps.episodes.loading import load_episode, read_episodes
 from tcnaps.training import checkpoints, meta_training, pretraining
-from tcnaps.training.checkpoints import CheckpointError
 from tcnaps.training.meta_training import meta_train
 from tcnaps.training.pretraining import ImageTable, augment, pretrain
+from tcnaps.training.watching import Diverged
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +75,20 @@ def interrupt_after(monkeypatch, module, name, calls):
     return original
 
 
+def watched_steps(root, name):
+    return pd.read_csv(root / "results" / "small" / "watch" / f"{name}.csv").step.tolist()
+
+
+class Unwatched(contextlib.nullcontext):
+    """In place of `Watch`."""
+
+    def __init__(self, *_):
+        super().__init__(self)
+
+    def log(self, row):
+        return True
+
+
 def test_pretraining_learns_and_an_interrupted_one_ends_the_same(root, tmp_path, monkeypatch):
     place(monkeypatch, tmp_path)
     study = small_study()
@@ -85,13 +100,16 @@ def test_pretraining_learns_and_an_interrupted_one_ends_the_same(root, tmp_path,
     assert list(log.epoch) == [1, 2] and log.train_accuracy.iloc[-1] > 0.2  # chance is 1/8
     assert all(torch.equal(a, weights(tmp_path, "backbone")[name]) for name, a in weights(root, "backbone").items())
     assert not list(tmp_path.rglob("*.state.pt")) and not list(tmp_path.rglob("*.tmp"))
+    assert watched_steps(tmp_path, "backbone") == watched_steps(root, "backbone") == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize(("interrupted", "resumed"), [(0, 0), (2, 1), (0, 2)])
-def test_an_interrupted_meta_training_ends_the_same_with_any_number_of_workers(
-    root, tmp_path, monkeypatch, interrupted, resumed
+@pytest.mark.parametrize(("interrupted", "resumed", "watched"), [(0, 0, True), (2, 1, True), (0, 2, False)])
+def test_an_interrupted_meta_training_ends_the_same_with_any_number_of_workers_watched_or_not(
+    root, tmp_path, monkeypatch, interrupted, resumed, watched
 ):
     place(monkeypatch, tmp_path)
+    if not watched:
+        monkeypatch.setattr(meta_training, "Watch", Unwatched)
     with_backbone(root, tmp_path)
     study = small_study()
     original = interrupt_after(monkeypatch, meta_training, "episode_loss", 5)
@@ -102,6 +120,7 @@ def test_an_interrupted_meta_training_ends_the_same_with_any_number_of_workers(
     assert list(log.episode) == [0, 2, 4, 6, 8] and log.valid_accuracy.notna().sum() == 3
     theirs = weights(tmp_path, "support_and_query")
     assert all(torch.equal(a, theirs[name]) for name, a in weights(root, "support_and_query").items())
+    assert not watched or watched_steps(tmp_path, "support_and_query") == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("own_backbone", [True, False])
@@ -120,7 +139,9 @@ def test_replicates_are_other_trainings_of_the_same_study(root, tmp_path, monkey
     checkpoints.load_model(second, "support_and_query")
     place(monkeypatch, root)
     monkeypatch.setattr(meta_training, "episode_loss", lambda *a, **k: pytest.fail("the first is trained already"))
-    assert (meta_train(study, "support_and_query").loss != log.loss).any()
+    state = root / "results/small/checkpoints/support_and_query.state.pt"
+    state.touch()  # as if killed between its last two acts
+    assert (meta_train(study, "support_and_query").loss != log.loss).any() and not state.exists()
 
 
 @pytest.mark.parametrize("training", ["support_and_query_refined", "support_and_query_log_determinant_refined"])
@@ -128,21 +149,25 @@ def test_training_through_refinement_gives_finite_gradients(study, training):
     source = blobs("blobs", "train")
     model = checkpoints.new_model(study, training).train()
     episode = load_episode(*next(meta_training.training_tasks([source], study)))
-    loss, accuracy = meta_training.episode_loss(model, episode, study)
+    loss, accuracy, confidence = meta_training.episode_loss(model, episode, study)
     loss.backward()
-    assert 0 <= accuracy <= 1
+    assert 0 <= accuracy <= 1 and 1 / episode.way <= confidence <= 1
     gradients = [p.grad for p in model.parameters() if p.requires_grad]
     assert all(g.isfinite().all() for g in gradients) and any(g.abs().max() > 0 for g in gradients)
 
 
 def test_a_diverged_training_says_so_and_saves_nothing(root, study, tmp_path, monkeypatch):
-    monkeypatch.setattr(meta_training, "episode_loss", lambda *_: (torch.tensor(float("nan"), requires_grad=True), 0.0))
-    with pytest.raises(FloatingPointError, match="lower meta_training.learning_rate"):
+    broken = torch.tensor(float("nan"), requires_grad=True), 0.0, 1.0
+    monkeypatch.setattr(meta_training, "episode_loss", lambda *_: broken)
+    message = (
+        r"support_log_determinant diverged at step 1, episode 0 \(blobs\): .* is nan. Lower meta_training.learning"
+    )
+    with pytest.raises(Diverged, match=message):
         meta_train(study, "support_log_determinant")
     assert not list(root.rglob("support_log_determinant.safetensors"))
     place(monkeypatch, tmp_path)
     faster = study.pretraining.model_dump() | {"learning_rate": 1e30}
-    with pytest.raises((FloatingPointError, CheckpointError), match="lower (pretraining.|its )learning_rate"):
+    with pytest.raises(Diverged, match="^pretraining diverged at step 2 .* Lower pretraining.learning_rate"):
         pretrain(small_study(pretraining=faster))
     assert not list(tmp_path.rglob("backbone.safetensors"))
 

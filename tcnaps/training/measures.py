@@ -1,0 +1,18 @@
+"""What is noted of every step of a training, beside its loss."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+
+@torch.no_grad()
+def accuracy_and_confidence(logits: Float[Tensor, "n way"], labels: Int[Tensor, "n"]) -> tuple[float, float]:
+    """The share of images labelled correctly, and the mean probability of the labels given: equal if calibrated."""
+    probabilities, given = logits.softmax(1).max(1)
+    return (given == labels).double().mean().item(), probabilities.double().mean().item()
+
+
+def gradient_norm(module: nn.Module) -> float:
+    """Euclidean norm of the gradient of all parameters that have one."""
+    gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+    return nn.utils.get_total_norm(gradients).item()
