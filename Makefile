@@ -13,9 +13,10 @@ unexport JUPYTER_PATH JUPYTER_PREFER_ENV_PATH
 .PHONY: help figures plan differences rivals active demonstration lint test test-browser report docs lab serve bench clean force
 
 help:
-	@echo "make figures [STUDY=configs/miniature.yaml] [CORES=n] [DEVICE=cuda] [WORKERS=n]"
+	@echo "make figures [STUDY=configs/miniature.yaml] [CORES=n] [DEVICE=cuda] [WORKERS=n] [PROCESSES=n]"
 	@echo "             train, evaluate and draw every figure and table of a study; only what is stale"
 	@echo "             WORKERS: processes that read images ahead, for each training or evaluation"
+	@echo "             PROCESSES: processes that share each training and each evaluation; GPUs one each"
 	@echo "make plan [STUDY=...]"
 	@echo "             list what 'make figures' would do, and what data is there or missing"
 	@echo "make differences [STUDY=...]"
@@ -44,7 +45,8 @@ help:
 	@echo "The first of them installs everything into $(VENV), which takes some minutes. PYTHON=python3.12 chooses"
 	@echo "the Python to install with."
 
-OPTIONS = $(if $(CORES),--cores $(CORES)) $(if $(DEVICE),--device $(DEVICE)) $(if $(WORKERS),--workers $(WORKERS))
+OPTIONS = $(if $(CORES),--cores $(CORES)) $(if $(DEVICE),--device $(DEVICE)) $(if $(WORKERS),--workers $(WORKERS)) \
+  $(if $(PROCESSES),--processes $(PROCESSES))
 
 # `exec` and the parent's number: when make is killed, even outright, what it started ends too.
 figures: $(STAMP)

@@ -32,7 +32,7 @@ COPIED += ("results/**/*.csv", "results/demonstration/**/*.*", "results/benchmar
 EXECUTED = ("00-data", "01-soft-k-means", "15-speed")  # notebooks that need no training and no results
 ROOMS = ("method", "config", "datasets", "episodes", "training", "evaluation", "figures", "widgets", "studies")
 CONTENTS = {
-    "Begin": ["docs/tutorial", "docs/using", "docs/exploring", "docs/my-images", "docs/data"],
+    "Begin": ["docs/tutorial", "docs/using", "docs/exploring", "docs/my-images", "docs/data", "docs/scaling"],
     "Understand": ["docs/glossary", "docs/fidelity", "docs/comparisons", "docs/speed"],
     "Results": ["docs/miniature-study", "docs/photos-study", "results/published/README"],
     "Notebooks": [f"notebooks/{file.stem}" for file in sorted((ROOT / "notebooks").glob("*.ipynb"))],

@@ -207,6 +207,7 @@ class MetaTraining(Section):
     episodes_per_step: PositiveInt = 16
     learning_rate: PositiveFloat = 5e-4
     query_loss: Literal["mean", "sum"] = "mean"  # of the queries' cross-entropies, averaged over episodes
+    support_gradients: PositiveInt | None = None  # support images back-propagated through (LITE); default: all
     film_penalty: NonNegativeFloat = 0.0  # times Σs² of the FiLM regularisers, for every episode
     validate_every: PositiveInt = 10_000  # episodes
     validation_datasets: tuple[str, ...]

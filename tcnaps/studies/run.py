@@ -22,7 +22,13 @@ LOCK_PATIENCE = 5.0  # seconds that a second run waits for one that is ending
 
 
 def run_study(
-    path: str, cores: int, dry_run: bool = False, snakemake: Sequence[str] = (), device: str = "cpu", workers: int = 0
+    path: str,
+    cores: int,
+    dry_run: bool = False,
+    snakemake: Sequence[str] = (),
+    device: str = "cpu",
+    workers: int = 0,
+    processes: int = 1,
 ) -> int:
     """Brings everything that a study makes up to date, and says where it lies. Changes to the project's root.
 
@@ -31,23 +37,26 @@ def run_study(
         cores: how many processor cores the jobs share.
         dry_run: only list what is stale.
         snakemake: rules to run in place of `all`, and further options for Snakemake.
-        device, workers: of the notebooks that have these parameters. They make nothing stale.
+        device, workers, processes: of the notebooks that have these parameters. They make nothing stale.
 
     Returns:
         The exit status: Snakemake's, or 1 where the study's data can't be prepared.
 
     Raises:
         ConfigError: the YAML is wrong.
-        UserError: this is not the project's folder, there is no such device, or another process runs the same study.
+        UserError: this is not the project's folder, there is no such device, there are more processes than cores, or
+            another process runs the same study.
     """
     root = project_root()
     if not (root / "Snakefile").is_file():
         raise UserError(f"There is no Snakefile in {root} or above it: run this in the project's folder.")
     study, file = load_study(path), study_file(path).resolve()
     _check_device(device)
+    if not 1 <= processes <= cores:
+        raise UserError(f"processes is {processes}; it must be from 1 to {cores}, the number of cores (CORES).")
     os.chdir(root)
     name = str(file.relative_to(root) if file.is_relative_to(root) else file)
-    settings = [f"study={name}", f"device={device}", f"workers={workers}"]
+    settings = [f"study={name}", f"device={device}", f"workers={workers}", f"processes={processes}"]
     options = [*snakemake, "--config", *settings, "--cores", str(cores), *OPTIONS]
     if dry_run:
         status = _snakemake([*options, "--dry-run"])

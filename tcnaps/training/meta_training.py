@@ -11,7 +11,6 @@ from jaxtyping import Float
 from scipy import stats
 from torch import Tensor
 from torch.nn import functional as F
-from tqdm.auto import tqdm
 
 from tcnaps.config import Study
 from tcnaps.config.dependencies import job_key
@@ -20,21 +19,31 @@ from tcnaps.datasets import open_split
 from tcnaps.datasets.image_source import ImageSource
 from tcnaps.episodes.loading import read_episodes
 from tcnaps.episodes.sampling import Draw, draw_episode
+from tcnaps.method.clustering import cluster, trajectory
 from tcnaps.method.episode import Episode
 from tcnaps.method.memory import kept_memory
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.method.variants import TRAININGS
 from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, finished_log, new_model, refuse_imported, save
+from tcnaps.training.lite import sampled_features, sampled_support
+from tcnaps.training.processes import ALONE, Team, run_together
 from tcnaps.training.resuming import Resumable
 
 
 def meta_training_steps(
-    model: TransductiveCNAPS, study: Study, episodes: Iterable[Episode], optimiser: torch.optim.Optimizer
+    model: TransductiveCNAPS,
+    study: Study,
+    episodes: Iterable[Episode],
+    optimiser: torch.optim.Optimizer,
+    team: Team = ALONE,
 ) -> Iterator[dict]:
     """Meta-training itself: one optimiser step for every `episodes_per_step` of the episodes, until there are no more.
 
     The loss is the cross-entropy of an episode's queries, summed or averaged as the study says, averaged over the
     episodes of a step, plus for every episode the undivided penalty on the FiLM regularisers.
+
+    Args:
+        episodes: this process' share of every step's; all of them where it is alone.
 
     Yields:
         One row per step: episode (how many there have been), loss (per query) and train_accuracy in [0, 1].
@@ -44,25 +53,32 @@ def meta_training_steps(
     """
     settings, episodes = study.meta_training, iter(episodes)
     while True:
-        losses, accuracies = [], []
+        found = []
         optimiser.zero_grad(set_to_none=True)
-        for episode in islice(episodes, settings.episodes_per_step):
+        for episode in islice(episodes, len(range(team.rank, settings.episodes_per_step, team.size))):
             loss, accuracy = episode_loss(model, episode, study)
             if not loss.isfinite():
                 where = f"episode {episode.draw.index} ({episode.draw.dataset})"
                 raise FloatingPointError(f"{where}: the loss is {loss.item()}; lower meta_training.learning_rate")
             (loss / settings.episodes_per_step + settings.film_penalty * model.film_generator.penalty()).backward()
-            losses.append(loss.item() / (len(episode.query_labels) if settings.query_loss == "sum" else 1))
-            accuracies.append(accuracy)
-        if not losses:
+            loss = loss.item() / (len(episode.query_labels) if settings.query_loss == "sum" else 1)
+            found.append((episode.draw.index + 1, loss, accuracy))
+        if not found:
             return
+        counts, losses, accuracies = zip(*team.gather(found))
+        team.add_up_gradients(model)
         optimiser.step()
-        count = episode.draw.index + 1
-        yield {"episode": count, "loss": float(np.mean(losses)), "train_accuracy": float(np.mean(accuracies))}
+        yield {"episode": counts[-1], "loss": float(np.mean(losses)), "train_accuracy": float(np.mean(accuracies))}
 
 
 def meta_train(
-    study: Study, training: str, device: torch.device | str = "cpu", save_every: int = 10, workers: int = 0
+    study: Study,
+    training: str,
+    device: torch.device | str = "cpu",
+    save_every: int = 10,
+    workers: int = 0,
+    processes: int = 1,
+    team: Team = ALONE,
 ) -> pd.DataFrame:
     """Runs one of the six trainings, saves the best checkpoint of its validations and returns the log.
 
@@ -73,6 +89,9 @@ def meta_train(
         training: a name of `TRAININGS`.
         save_every: optimiser steps between saved states.
         workers: processes that read images ahead; see `tcnaps.episodes.loading`. They change nothing else.
+        processes: that share the episodes of every step and of every validation; see `tcnaps.training.processes`.
+            Gradients are the same but for rounding.
+        team: set by `run_together`, which calls this function in every process.
 
     Returns:
         The rows of `meta_training_steps`, at validations with the columns of `summarise_validation`. A first row, of
@@ -81,6 +100,8 @@ def meta_train(
     Raises:
         CheckpointError: there is no backbone, a file is damaged, or the study imports this training.
         FloatingPointError: the loss is not finite.
+        ProcessError: one of several processes has ended early.
+        UserError: there are more processes than episodes in a step, or than GPUs.
     """
     refuse_imported(study, training)
     settings, path = study.meta_training, checkpoint_folder(study) / f"{training}.safetensors"
@@ -92,31 +113,35 @@ def meta_train(
     key = job_key([*(s.digest for s in sources + validation), backbone], study, "meta_training", training=training)
     if (log := finished_log(path, key)) is not None:
         return pd.DataFrame(log)
+    if processes != 1:
+        options = {"device": device, "limit": ("meta_training.episodes_per_step", settings.episodes_per_step)}
+        return run_together(processes, meta_train, study, training, save_every=save_every, workers=workers, **options)
     n_steps = math.ceil(settings.episodes / settings.episodes_per_step)
     validate_every = max(1, settings.validate_every // settings.episodes_per_step)
     parts = {"task_encoder": model.task_encoder, "film_generator": model.film_generator, "optimiser": optimiser}
     progress = {"log": [], "best": {}, "best_weights": {}}
-    with Resumable(path, key, parts, progress) as state, kept_memory():
+    with team.resuming(Resumable(path, key, parts, progress)) as state, kept_memory():
         log = progress["log"]
         if not log:  # to compare with, never to be kept: almost the unadapted backbone
-            log.append({"episode": 0, **summarise_validation(validate(model, validation, study, workers))})
+            log.append({"episode": 0, **summarise_validation(validate(model, validation, study, workers, team))})
         first = len(log) - 1
-        episodes = read_episodes(training_tasks(sources, study, first), workers, device)
-        bar = tqdm(total=n_steps, initial=first, desc=f"meta-training {training}", unit="step")
-        for step, row in enumerate(meta_training_steps(model, study, episodes, optimiser), first + 1):
+        episodes = read_episodes(training_tasks(sources, study, first, team), workers, device)
+        bar = team.bar(f"meta-training {training}", total=n_steps, initial=first, unit="step")
+        for step, row in enumerate(meta_training_steps(model, study, episodes, optimiser, team), first + 1):
             bar.update()
             if step % validate_every == 0 or step == n_steps:
-                accuracies = validate(model, validation, study, workers)
+                accuracies = validate(model, validation, study, workers, team)
                 row |= summarise_validation(accuracies)
                 keep_best(progress, model, accuracies, settings.keep_best_by)
                 bar.set_postfix(valid=f"{row['valid_accuracy']:.3f}", refresh=False)
             log.append(row)
-            if step % save_every == 0:
+            if team.leads and step % save_every == 0:
                 state.save()
         header = {"study": study.name, "training": training, "seed": study.training_seed, "backbone": backbone}
         header |= {"meta_training": settings.model_dump(), "key": key, "log": log}
         header["valid_accuracy"] = float(np.mean(list(progress["best"].values())))
-        save(path, progress["best_weights"], header)
+        if team.leads:
+            save(path, progress["best_weights"], header)
     bar.close()
     return pd.DataFrame(log)
 
@@ -127,14 +152,18 @@ def new_optimiser(model: TransductiveCNAPS, study: Study) -> torch.optim.Optimiz
     return torch.optim.Adam(learned, study.meta_training.learning_rate)
 
 
-def training_tasks(sources: Sequence[ImageSource], study: Study, first: int = 0) -> Iterator[tuple[ImageSource, Draw]]:
-    """The episodes of meta-training from step `first` on, for `read_episodes`.
+def training_tasks(
+    sources: Sequence[ImageSource], study: Study, first: int = 0, team: Team = ALONE
+) -> Iterator[tuple[ImageSource, Draw]]:
+    """This process' episodes of meta-training from step `first` on, for `read_episodes`.
 
     Each is a dataset drawn uniformly, then an episode of its training classes.
     """
     settings = study.meta_training
     n_steps = math.ceil(settings.episodes / settings.episodes_per_step)
     for index in range(first * settings.episodes_per_step, n_steps * settings.episodes_per_step):
+        if index % settings.episodes_per_step % team.size != team.rank:
+            continue
         source = sources[np.random.default_rng([study.training_seed, 2, index]).integers(len(sources))]
         yield source, draw_episode(source, settings.protocol, study.training_seed, index)
 
@@ -145,10 +174,12 @@ def episode_loss(model: TransductiveCNAPS, episode: Episode, study: Study) -> tu
     The "refined" trainings take it after refinement by the stopping rule, so that gradients pass through the loop; all
     others from the support set's statistics alone.
     """
+    sample = sampled_support(episode, study.meta_training.support_gradients, study.training_seed)
+    features = sampled_features(model, episode, sample)
     if TRAININGS[model.training_name].refinement_in_training:
-        logits = model.classify(episode, *study.refinement.limits).logits
+        logits = cluster(*features, model.head, *study.refinement.limits).logits
     else:
-        logits = model(episode, steps=0)[0]
+        logits = trajectory(*features, model.head, 0)[0]
     accuracy = (logits.argmax(1) == episode.query_labels).float().mean().item()
     loss = F.cross_entropy(logits, episode.query_labels, reduction=study.meta_training.query_loss)
     return loss, accuracy
@@ -156,7 +187,7 @@ def episode_loss(model: TransductiveCNAPS, episode: Episode, study: Study) -> tu
 
 @torch.no_grad()
 def validate(
-    model: TransductiveCNAPS, sources: Sequence[ImageSource], study: Study, workers: int = 0
+    model: TransductiveCNAPS, sources: Sequence[ImageSource], study: Study, workers: int = 0, team: Team = ALONE
 ) -> dict[str, Float[np.ndarray, "n_episodes"]]:
     """Accuracies in [0, 1] on the validation episodes of each dataset, by its name."""
     settings = study.meta_training
@@ -166,13 +197,13 @@ def validate(
     model.eval()
     accuracies = {}
     for source in sources:
-        numbers = range(settings.validation_episodes)
+        numbers = team.share(range(settings.validation_episodes))
         tasks = ((source, draw_episode(source, protocol, study.seed, index)) for index in numbers)
         right = (
             model.classify(episode, *limits).logits.argmax(1) == episode.query_labels
             for episode in read_episodes(tasks, workers, device)
         )
-        accuracies[source.dataset] = np.array([of_episode.float().mean().item() for of_episode in right])
+        accuracies[source.dataset] = np.array(team.gather([of_episode.float().mean().item() for of_episode in right]))
     model.train()
     return accuracies
 

@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
-from tqdm.auto import tqdm
 
 from tcnaps.config import Study
 from tcnaps.config.dependencies import job_key
@@ -22,6 +21,7 @@ from tcnaps.method.backbone import FEATURES, Backbone
 from tcnaps.method.episode import in_range
 from tcnaps.method.memory import kept_memory
 from tcnaps.training.checkpoints import backbone_file, finished_log, refuse_imported, save
+from tcnaps.training.processes import ALONE, Team, run_together
 from tcnaps.training.resuming import Resumable
 
 SHIFT = 1 / 8  # random crops move an image by up to this share of its size
@@ -36,11 +36,16 @@ def pretraining_steps(
     optimiser: torch.optim.Optimizer,
     first: int = 0,
     workers: int = 0,
+    team: Team = ALONE,
 ) -> Iterator[dict]:
     """Pretraining itself: one optimiser step for every batch of every epoch, from batch `first` on.
 
+    Of several processes, each normalises (batch-norm) its part of the batch with that part's own statistics, as
+    PyTorch's DistributedDataParallel does; the running averages of all are averaged after every step.
+
     Yields:
-        One row per batch: epoch and batch, both from 1, learning_rate, loss and train_accuracy in [0, 1].
+        One row per batch: epoch and batch, both from 1, learning_rate, loss and train_accuracy in [0, 1], both of the
+        whole batch.
 
     Raises:
         FloatingPointError: the loss is not finite.
@@ -48,6 +53,7 @@ def pretraining_steps(
     settings, n_batches = study.pretraining, images.n_batches(study.pretraining.batch_size)
     numbers = batch_numbers(images, study, first)
     batches = images.batches(numbers, workers, next(network.parameters()).device)
+    own = slice(team.rank, None, team.size)
     for step, (pixels, labels) in enumerate(batches, first):
         epoch, batch = divmod(step, n_batches)
         pixels = augment(pixels, settings, np.random.default_rng([study.backbone_seed, epoch, batch]))
@@ -55,20 +61,31 @@ def pretraining_steps(
         for group in optimiser.param_groups:
             group["lr"] = rate
         with torch.autocast(pixels.device.type, torch.bfloat16, enabled=study.precision == "bfloat16"):
-            logits = network(pixels).float()
-        loss = F.cross_entropy(logits, labels)
+            logits = network(pixels[own]).float()
+        part = len(logits) / len(pixels)
+        loss = F.cross_entropy(logits, labels[own]) * part
         if not loss.isfinite():
             where = f"epoch {epoch + 1}, batch {batch + 1}"
             raise FloatingPointError(f"{where}: the loss is {loss.item()}; lower pretraining.learning_rate")
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
+        right = (logits.argmax(1) == labels[own]).double().mean().item()
+        losses, shares = zip(*team.gather([(loss.item(), right * part)]))
+        team.add_up_gradients(network)
         optimiser.step()
-        right = (logits.argmax(1) == labels).double().mean().item()
+        team.average(buffer for buffer in network.buffers() if buffer.is_floating_point())
         row = {"epoch": epoch + 1, "batch": batch + 1, "learning_rate": rate}
-        yield row | {"loss": loss.item(), "train_accuracy": right}
+        yield row | {"loss": sum(losses), "train_accuracy": sum(shares)}
 
 
-def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int = 100, workers: int = 0) -> pd.DataFrame:
+def pretrain(
+    study: Study,
+    device: torch.device | str = "cpu",
+    save_every: int = 100,
+    workers: int = 0,
+    processes: int = 1,
+    team: Team = ALONE,
+) -> pd.DataFrame:
     """Trains the study's backbone, saves it and returns the log.
 
     An interrupted call goes on from its last saved state and ends with the very same weights; where the checkpoint is
@@ -77,6 +94,9 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
     Args:
         save_every: batches between saved states.
         workers: processes that read images ahead; see `tcnaps.episodes.loading`. They change nothing else.
+        processes: that share every batch; see `tcnaps.training.processes`. The weights depend on their number, as
+            batch-norm sees less at once (`pretraining_steps`).
+        team: set by `run_together`, which calls this function in every process.
 
     Returns:
         One row per epoch: epoch, learning_rate (at its end), loss, train_accuracy, valid_accuracy (on n_valid images
@@ -85,6 +105,8 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
     Raises:
         CheckpointError: the study imports its backbone, a saved state is damaged, or the weights are not finite.
         FloatingPointError: the loss is not finite.
+        ProcessError: one of several processes has ended early.
+        UserError: there are more processes than images in a batch, or than GPUs.
         ValueError: a batch is larger than the training set.
     """
     refuse_imported(study, "backbone")
@@ -93,6 +115,9 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
     key = job_key([s.digest for s in sources], study, "pretraining")
     if (log := finished_log(path, key)) is not None:
         return pd.DataFrame(log)
+    if processes != 1:
+        options = {"device": device, "limit": ("pretraining.batch_size", settings.batch_size)}
+        return run_together(processes, pretrain, study, save_every=save_every, workers=workers, **options)
     images = ImageTable(sources, settings.valid_fraction, study.backbone_seed)
     n_batches = images.n_batches(settings.batch_size)
     with torch.random.fork_rng(devices=[]):
@@ -103,24 +128,25 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
     )
     progress = {"log": [], "rows": []}  # one row per epoch; and one per batch of the epoch that is not yet over
     parts = {"network": network, "optimiser": optimiser}
-    with Resumable(path, key, parts, progress) as state, kept_memory():
+    with team.resuming(Resumable(path, key, parts, progress)) as state, kept_memory():
         log, rows = progress["log"], progress["rows"]
         first = len(log) * n_batches + len(rows)
-        bar = tqdm(total=settings.epochs * n_batches, initial=first, desc="pretraining", unit="batch")
-        for row in pretraining_steps(network, study, images, optimiser, first, workers):
+        bar = team.bar("pretraining", total=settings.epochs * n_batches, initial=first, unit="batch")
+        for row in pretraining_steps(network, study, images, optimiser, first, workers, team):
             rows.append(row)
             bar.update()
             bar.set_postfix(loss=f"{row['loss']:.3f}", refresh=False)
             if len(rows) == n_batches:
                 means = pd.DataFrame(rows)[["loss", "train_accuracy"]].mean().to_dict()
                 end = {"epoch": row["epoch"], "learning_rate": row["learning_rate"]}
-                log.append(end | means | held_out_accuracy(network, images, workers))
+                log.append(end | means | held_out_accuracy(network, images, workers, team))
                 rows.clear()
-            if len(rows) % save_every == 0:
+            if team.leads and len(rows) % save_every == 0:
                 state.save()
         header = {name: getattr(study, name) for name in ("image_size", "precision", "pixel_range")}
         header |= {"seed": study.backbone_seed, "study": study.name, "pretraining": settings.model_dump()}
-        save(path, network.backbone.state_dict(), header | {"key": key, "log": log})
+        if team.leads:
+            save(path, network.backbone.state_dict(), header | {"key": key, "log": log})
     bar.close()
     return pd.DataFrame(log)
 
@@ -216,12 +242,15 @@ def augment(
 
 
 @torch.no_grad()
-def held_out_accuracy(network: Classifier, images: ImageTable, workers: int = 0) -> dict[str, float]:
+def held_out_accuracy(
+    network: Classifier, images: ImageTable, workers: int = 0, team: Team = ALONE
+) -> dict[str, float]:
     """valid_accuracy: the share of the n_valid held-out images put in their class; NaN where none are held out."""
     network.eval()
     numbers = np.array_split(images.valid, range(EVALUATION_BATCH, len(images.valid), EVALUATION_BATCH))
+    numbers = team.share(numbers)
     batches = images.batches(numbers, workers, next(network.parameters()).device) if len(images.valid) else ()
-    right = sum((network(pixels).argmax(1) == labels).sum().item() for pixels, labels in batches)
+    right = sum(team.gather([(network(pixels).argmax(1) == labels).sum().item() for pixels, labels in batches]))
     network.train()
     n_valid = len(images.valid)
     return {"valid_accuracy": right / n_valid if n_valid else math.nan, "n_valid": n_valid}
