@@ -34,11 +34,11 @@ def picture_study(**changes) -> Study:
     usual = small_study()
     domains = {"blobs": "in", "others": "out"}
     datasets = {name: {"source": "folder", "domain": d, "path": f"pictures/{name}"} for name, d in domains.items()}
-    variable = usual.evaluations["variable"].model_dump() | {"datasets": ["others"], "episodes": 5}
+    variable = usual.evaluations["variable"].model_dump() | {"datasets": ["others"], "episodes": 4}
     meta_training = usual.meta_training.model_dump() | {
-        "episodes": 16,
+        "episodes": 12,
         "episodes_per_step": 4,
-        "validation_episodes": 3,
+        "validation_episodes": 2,
     }
     pretraining = usual.pretraining.model_dump() | {"epochs": 1, "batch_size": 48}
     content = {"datasets": datasets, "meta_training": meta_training, "pretraining": pretraining}

@@ -160,10 +160,10 @@ def context_of(module: str) -> BaseContext:
     """A way to start processes that are not forked from this one, which may have threads and a GPU.
 
     Args:
-        module: what they run; the first time it is imported once, for all processes to come.
+        module: what they run. The first time, it and PyTorch are imported once, for all processes to come.
     """
     context = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
-    context.set_forkserver_preload([module])
+    context.set_forkserver_preload([__name__, module])
     return context
 
 

@@ -78,7 +78,7 @@ def evaluate(
             if team.leads:
                 write_rows(path, rows, key)
         files.append(path)
-    return write_manifest(study, training, files) if team.leads else files[-1]
+    return write_manifest(study, training, files) if team.leads else Path()
 
 
 @torch.no_grad()

@@ -163,8 +163,8 @@ def run_together(
         started = _start(processes, work, ending)
         try:
             found = work.done_by(Team(0, processes, tuple(process for process, _ in started)))
-        except _Disconnected:
-            raise _reason(started) from None
+        except _Disconnected as error:
+            raise _reason(started) from error
         for process, _ in started:
             process.join(PATIENCE)
         return found

@@ -148,10 +148,33 @@ def test_a_killed_process_ends_the_run_which_resumes_with_another_number(root, s
         meta_train(study, "support_and_query", save_every=1, processes=2)
     ended.set()
     killer.join()
-    assert list(folder.glob("*.state*")) and not (folder / "support_and_query.safetensors").exists()
+    saved, trained = (
+        {file: file.read_bytes() for file in folder.glob("*.state*")},
+        folder / "support_and_query.safetensors",
+    )
+    assert saved and not trained.exists()
     log = meta_train(study, "support_and_query", processes=3)
     pd.testing.assert_frame_equal(log, log_of(root), rtol=1e-3)
     assert not multiprocessing.active_children() and not list(folder.glob("*.state*"))
+    ends = []  # with two processes throughout, from what was saved and from the beginning
+    for states in (saved, {}):
+        trained.unlink()
+        for file, content in states.items():
+            file.write_bytes(content)
+        meta_train(study, "support_and_query", processes=2)
+        ends.append(trained.read_bytes())
+    assert ends[0] == ends[1]
+
+
+def test_pretraining_with_two_processes_writes_what_one_writes(root, study):
+    log = pretrain(picture_study(name="pretrained"), processes=2, save_every=1)
+    alone = log_of(root, "backbone")
+    assert list(log) == list(alone) and log.n_valid.equals(alone.n_valid)
+    weights, ours = (
+        checkpoints.load(root / f"results/{name}/checkpoints/backbone.safetensors", "")[0]
+        for name in ("small", "pretrained")
+    )
+    assert weights.keys() == ours.keys() and not list((root / "results/pretrained").rglob("*.state*"))
 
 
 @pytest.mark.parametrize(
