@@ -13,9 +13,10 @@ unexport JUPYTER_PATH JUPYTER_PREFER_ENV_PATH
 .PHONY: help figures plan watch differences rivals active demonstration lint test test-browser fuzz report docs lab serve bench clean force
 
 help:
-	@echo "make figures [STUDY=configs/miniature.yaml] [CORES=n] [DEVICE=cuda] [WORKERS=n] [PROFILE=slurm]"
+	@echo "make figures [STUDY=configs/miniature.yaml] [CORES=n] [DEVICE=cuda] [WORKERS=n] [PROCESSES=n] [PROFILE=slurm]"
 	@echo "             train, evaluate and draw every figure and table of a study; only what is stale"
 	@echo "             WORKERS: processes that read images ahead, for each training or evaluation"
+	@echo "             PROCESSES: processes that share each training and each evaluation; GPUs one each"
 	@echo "             PROFILE: run the jobs on a cluster, as profiles/<name>/ says (docs/scaling.md)"
 	@echo "make plan [STUDY=...] [DEVICE=cuda] [PROFILE=slurm]"
 	@echo "             list what 'make figures' would do: the jobs, what each asks for, about how many hours it takes and"
@@ -50,7 +51,7 @@ help:
 	@echo "the Python to install with."
 
 OPTIONS = $(if $(CORES),--cores $(CORES)) $(if $(DEVICE),--device $(DEVICE)) $(if $(WORKERS),--workers $(WORKERS)) \
-  $(if $(PROFILE),--profile $(PROFILE))
+  $(if $(PROCESSES),--processes $(PROCESSES)) $(if $(PROFILE),--profile $(PROFILE))
 
 # `exec` and the parent's number: when make is killed, even outright, what it started ends too.
 figures: $(STAMP)

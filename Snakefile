@@ -4,7 +4,7 @@
 #
 # which prepares the study's data first (python -m tcnaps.studies.data) and then runs
 #
-#   snakemake --cores 2 --config study=configs/miniature.yaml device=cpu workers=0
+#   snakemake --cores 2 --config study=configs/miniature.yaml device=cpu workers=0 processes=1
 #
 # data ─► 02-pretrain ─► 03-meta-train (per training) ─► 04-evaluate (per training) ─► 05 … 10, 17, 18, the figures
 #    └─► 00-data                     └─► 01-soft-k-means
@@ -41,7 +41,8 @@ RESULTS, FIGURES = f"results/{study.name}", f"figures/{study.name}"
 RUN = ("exec {PYTHON:q} -m tcnaps.studies.batch notebook --quiet --parent $PPID {input.notebook:q} {log.notebook:q} "
        "-p study_file {STUDY:q}")
 # Where and how a network runs is no part of what it computes: it makes nothing stale.
-DEVICE = f"-p device {config.get('device', 'cpu')} -p workers {int(config.get('workers', 0))}"
+PROCESSES = int(config.get("processes", 1))
+DEVICE = f"-p device {config.get('device', 'cpu')} -p workers {int(config.get('workers', 0))} -p processes {PROCESSES}"
 RUN_ON_DEVICE = RUN + " {DEVICE}"
 REPLICATE = " -p replicate {params.replicate}"
 RUN_TRAINING = RUN_ON_DEVICE + " -p training {params.training}" + REPLICATE
@@ -198,7 +199,7 @@ else:
                 replicate=replicate.replicate,
             log:
                 notebook=executed("02-pretrain", replicate),
-            threads: 2 if len(REPLICATES) == 1 else 1  # several run side by side
+            threads: max(PROCESSES, 2 if len(REPLICATES) == 1 else 1)  # several run side by side
             resources:
                 **ASKS(f"pretrain{suffix(replicate)}", threads=2 if len(REPLICATES) == 1 else 1),
             shell:
@@ -225,7 +226,7 @@ for training, replicate in product([name for name in study.trainings if name not
             notebook=executed(f"03-meta-train-{training}", replicate),
         # Those with most to evaluate first, so that nothing has to wait for them at the end.
         priority: n_evaluations(training)
-        threads: 1
+        threads: PROCESSES
         resources:
             **ASKS(f"meta_train_{training}{suffix(replicate)}"),
         shell:
@@ -249,7 +250,7 @@ for training, replicate in product(EVALUATED, REPLICATES):
         log:
             notebook=executed(f"04-evaluate-{training}", replicate),
         priority: n_evaluations(training)
-        threads: 1
+        threads: PROCESSES
         resources:
             **ASKS(f"evaluate_{training}{suffix(replicate)}"),
         shell:

@@ -3,22 +3,25 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import direct
 import direct_model
 import features
+import numpy as np
 import torch
 from torch.nn import functional as F
 
 from tcnaps.method.backbone import Backbone
-from tcnaps.method.clustering import cluster
+from tcnaps.method.clustering import cluster, trajectory
 from tcnaps.method.episode import Episode
 from tcnaps.method.memory import kept_memory
 from tcnaps.method.model import ModelSettings, TransductiveCNAPS
 from tcnaps.method.stopping import stopping_step
 from tcnaps.method.variants import TRAININGS
 from tcnaps.training.determinism import pinned
+from tcnaps.training.lite import sampled_features
 from tcnaps.training.pretraining import Classifier
 
 Call = Callable[[], object]
@@ -202,6 +205,28 @@ def stepping(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> Call:
     return step
 
 
+def lite_rows(size: int) -> Iterator[Row]:
+    """The largest episode in training, back-propagated through a sample of its support set (LITE) or all of it."""
+    setting = EPISODES["50-way 500-support"]
+    for at_once in (512, 128):
+
+        def part(size_of_sample, at_once=at_once):
+            task, model = episode(*setting, size), own_model("bfloat16").train()
+            model.settings = replace(model.settings, images_at_once=at_once)
+            HELD.enter_context(kept_memory())
+            sample = None if size_of_sample is None else np.arange(len(task.support_images))[:size_of_sample]
+
+            def loss():
+                features = sampled_features(model, task, sample)
+                return F.cross_entropy(trajectory(*features, model.head, 0)[0], task.query_labels)
+
+            return stepping(model, loss)
+
+        samples = {"a sample of 40": 40, "a sample of 100": 100, "all support images": None}
+        calls = {name: partial(part, sample) for name, sample in samples.items()}
+        yield Row(f"{at_once} images at once", calls, apart=True)
+
+
 def sweep_rows(size: int) -> Iterator[Row]:
     """All 55 pairs of a minimum and a maximum from 1 to 10: from one trajectory, and by one evaluation per pair."""
     rules = [(minimum, maximum) for maximum in range(1, 11) for minimum in range(1, maximum + 1)]
@@ -309,6 +334,7 @@ GROUPS = {
     "parts": part_rows,
     "test": episode_rows,
     "training": training_rows,
+    "lite": lite_rows,
     "sweep": sweep_rows,
     "variants": variant_rows,
     "settings": settings_rows,

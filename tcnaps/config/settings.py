@@ -208,6 +208,7 @@ class MetaTraining(Section):
     learning_rate: PositiveFloat = 5e-4
     head_learning_rate: PositiveFloat | None = None  # of numbers learned in the head; None: learning_rate
     query_loss: Literal["mean", "sum"] = "mean"  # of the queries' cross-entropies, averaged over episodes
+    support_gradients: PositiveInt | None = None  # support images back-propagated through (LITE); default: all
     film_penalty: NonNegativeFloat = 0.0  # times Σs² of the FiLM regularisers, for every episode
     validate_every: PositiveInt = 10_000  # episodes
     validation_datasets: tuple[str, ...]

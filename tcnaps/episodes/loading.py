@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import tee
 from multiprocessing import get_all_start_methods, get_context, parent_process
+from multiprocessing.context import BaseContext
 from threading import Thread
 from typing import NamedTuple
 
@@ -145,8 +146,8 @@ def _read(
         del found  # ends the workers now, even if a traceback holds on to this frame
 
 
-def _end_with_parent(_: int) -> None:
-    """Ends a worker when the process that started it is gone, be it that it was killed."""
+def end_with_parent(_: int = 0) -> None:
+    """Ends this process when the one that started it is gone, be it that it was killed."""
 
     def wait() -> None:
         parent_process().join()
@@ -155,18 +156,26 @@ def _end_with_parent(_: int) -> None:
     Thread(target=wait, daemon=True).start()
 
 
-def _loader(requests: Iterable[_Request], workers: int, device: torch.device) -> DataLoader:
-    # Workers are not forked from this process, which may have threads and a GPU.
+def context_of(module: str) -> BaseContext:
+    """A way to start processes that are not forked from this one, which may have threads and a GPU.
+
+    Args:
+        module: what they run. The first time, it and PyTorch are imported once, for all processes to come.
+    """
     context = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
-    context.set_forkserver_preload([__name__])  # imported once, for all workers to come
+    context.set_forkserver_preload([__name__, module])
+    return context
+
+
+def _loader(requests: Iterable[_Request], workers: int, device: torch.device) -> DataLoader:
     return DataLoader(
         _Reader(),
         batch_size=None,  # one request per item
         sampler=requests,
         num_workers=workers,
         pin_memory=device.type == "cuda",
-        multiprocessing_context=context,
-        worker_init_fn=_end_with_parent,
+        multiprocessing_context=context_of(__name__),
+        worker_init_fn=end_with_parent,
         generator=torch.Generator(),  # else it would draw from the global one
     )
 

@@ -4,14 +4,14 @@ Nothing aggregated is stored. The stopping rule, the variants without refinement
 these rows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice, tee
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
-from tqdm.auto import tqdm
 
 from tcnaps.config import Study
 from tcnaps.config.dependencies import job_key
@@ -19,17 +19,25 @@ from tcnaps.config.storage import file_digest
 from tcnaps.datasets import open_split
 from tcnaps.datasets.image_source import ImageSource
 from tcnaps.episodes.loading import read_episodes
-from tcnaps.episodes.sampling import draw_episode
+from tcnaps.episodes.sampling import Draw, draw_episode
 from tcnaps.evaluation.result_files import RowsError, read_rows, rows_file, write_manifest, write_rows
 from tcnaps.method.clustering import trajectory
 from tcnaps.method.episode import Episode
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, load_model, new_model
 from tcnaps.training.determinism import as_pinned
+from tcnaps.training.processes import ALONE, Team, run_together
 
 
 @as_pinned
-def evaluate(study: Study, training: str, device: torch.device | str = "cpu", workers: int = 0) -> Path:
+def evaluate(
+    study: Study,
+    training: str,
+    device: torch.device | str = "cpu",
+    workers: int = 0,
+    processes: int = 1,
+    team: Team = ALONE,
+) -> Path:
     """Runs every evaluation of the study that names this training; returns the manifest of the files written.
 
     A file for each evaluation and dataset is written as soon as it is complete; what is there already and was made
@@ -37,7 +45,17 @@ def evaluate(study: Study, training: str, device: torch.device | str = "cpu", wo
 
     Args:
         workers: processes that read images ahead; see `tcnaps.episodes.loading`. They change nothing else.
+        processes: that share the episodes; see `tcnaps.training.processes`. The rows are the same with any number of
+            processes that have as many threads each.
+        team: set by `run_together`, which calls this function in every process.
+
+    Raises:
+        CheckpointError: the training's weights can't be read.
+        ProcessError: one of several processes has ended early.
+        UserError: there are fewer GPUs than processes.
     """
+    if processes != 1:
+        return run_together(processes, evaluate, study, training, device=device, workers=workers)
     models = {False: load_model(study, training, device), True: new_model(study, training).eval().to(device)}
     weights = [
         file_digest(file) for file in (backbone_file(study), checkpoint_folder(study) / f"{training}.safetensors")
@@ -49,7 +67,7 @@ def evaluate(study: Study, training: str, device: torch.device | str = "cpu", wo
         for dataset in evaluation.datasets
     ]
     files = []
-    for name, dataset in (bar := tqdm(jobs, desc=f"evaluating {training}", unit="file")):
+    for name, dataset in (bar := team.bar(f"evaluating {training}", jobs, unit="file")):
         bar.set_postfix_str(f"{name}, {dataset}", refresh=False)
         source = open_split(study, dataset, "test")
         path, named = rows_file(study, training, name, dataset), {"training": training, "evaluation": name}
@@ -58,9 +76,11 @@ def evaluate(study: Study, training: str, device: torch.device | str = "cpu", wo
         key = job_key([source.digest, *used], study, "evaluation", dataset=dataset, **named)
         if not _is_current(path, key):
             model = models[untrained]
-            write_rows(path, evaluate_dataset(model, source, study, training, name, device, workers), key)
+            rows = evaluate_dataset(model, source, study, training, name, device, workers, team=team)
+            if team.leads:
+                write_rows(path, rows, key)
         files.append(path)
-    return write_manifest(study, training, files)
+    return write_manifest(study, training, files) if team.leads else Path()
 
 
 @torch.no_grad()
@@ -73,8 +93,9 @@ def evaluate_dataset(
     device: torch.device | str = "cpu",
     workers: int = 0,
     together: bool | None = None,
+    team: Team = ALONE,
 ) -> pd.DataFrame:
-    """The rows of one evaluation on one dataset; for `workers` see `evaluate`.
+    """The rows of one evaluation on one dataset; for `workers` and `team` see `evaluate`.
 
     Args:
         together: whether episodes share batches of up to the study's `images_at_once`, which changes rounding only.
@@ -85,25 +106,31 @@ def evaluate_dataset(
     tasks = ((source, draw_episode(source, evaluation.protocol, study.seed, index)) for index in numbers)
     at_once = study.images_at_once if together or (together is None and torch.device(device).type != "cpu") else 0
     frames = []
-    read = read_episodes(tasks, workers, device)
-    bar = tqdm(read, f"{name}, {source.dataset}", len(numbers), leave=False, unit="episode")
-    for episodes in in_batches(iter(bar), at_once):
-        features = model.features_together(episodes)
-        for episode, of_episode in zip(episodes, features):
-            logits = trajectory(*of_episode, model.head, study.refinement.recorded_steps)
-            frames.append(_rows_of(episode, logits, source, study, training, name))
-    return pd.concat(frames, ignore_index=True)
+    here, there = tee(team.share(in_batches(tasks, at_once)))
+    read = read_episodes(chain.from_iterable(there), workers, device)
+    with team.bar(f"{name}, {source.dataset}", total=len(numbers), leave=False, unit="episode") as bar:
+        for batch in here:  # the same batches with any number of processes, so that all is rounded alike
+            episodes, found = list(islice(read, len(batch))), []
+            features = model.features_together(episodes)
+            for episode, of_episode in zip(episodes, features):
+                logits = trajectory(*of_episode, model.head, study.refinement.recorded_steps)
+                found.append(_rows_of(episode, logits, source, study, training, name))
+            frames.append(found)
+            bar.update(min(len(batch) * team.size, len(numbers) - bar.n))
+    return pd.concat(chain.from_iterable(team.gather(frames)), ignore_index=True)
 
 
-def in_batches(episodes: Iterator[Episode], images_at_once: int) -> Iterator[list[Episode]]:
-    """Episodes in their order, as many together as have so many images; at least one."""
+def in_batches(
+    tasks: Iterable[tuple[ImageSource, Draw]], images_at_once: int
+) -> Iterator[list[tuple[ImageSource, Draw]]]:
+    """Episodes to be read, in their order, as many together as have so many images; at least one."""
     batch, n_images = [], 0
-    for episode in episodes:
-        own = len(episode.support_images) + len(episode.query_images)
+    for task in tasks:
+        own = len(task[1].support_images) + len(task[1].query_images)
         if batch and n_images + own > images_at_once:
             yield batch
             batch, n_images = [], 0
-        batch.append(episode)
+        batch.append(task)
         n_images += own
     if batch:
         yield batch

@@ -144,6 +144,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     whole.add_argument("--dry-run", action="store_true", help="only list what is stale, and what data is missing")
     whole.add_argument("--device", default="cpu", help="that trains and evaluates: cpu (default), cuda, cuda:1, ...")
     whole.add_argument("--workers", type=int, default=0, help="processes a job that read images ahead; default: none")
+    whole.add_argument("--processes", type=int, default=1, help="that share a training or an evaluation; default: 1")
     whole.add_argument("snakemake", nargs="*", help="rules and further options for Snakemake, after --")
     for command in (one, whole):
         command.add_argument("--parent", type=int, help="end when this process, which started us, is gone")
@@ -160,7 +161,7 @@ def main(arguments: list[str] | None = None) -> int:
             from tcnaps.studies.run import run_study  # with pandas, which a notebook loads in its own process
 
             asked = options.study, options.cores, options.dry_run, options.snakemake, options.device, options.workers
-            return run_study(*asked, profile=options.profile)
+            return run_study(*asked, options.processes, options.profile)
         notebook, output = Path(options.notebook), Path(options.output)
         defaults = _parameters(notebook)
         values = {name: _value(name, text, defaults.get(name)) for name, text in options.parameters}

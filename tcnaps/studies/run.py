@@ -35,6 +35,7 @@ def run_study(
     snakemake: Sequence[str] = (),
     device: str = "cpu",
     workers: int = 0,
+    processes: int = 1,
     profile: str | None = None,
 ) -> int:
     """Brings everything that a study makes up to date, and says where it lies. Changes to the project's root.
@@ -44,7 +45,7 @@ def run_study(
         cores: how many processor cores the jobs share; default: all of this machine, or all that a profile gives.
         dry_run: only list what is stale, what those jobs ask for, and about how long they take.
         snakemake: rules to run in place of `all`, and further options for Snakemake.
-        device, workers: of the notebooks that have these parameters. They make nothing stale.
+        device, workers, processes: of the notebooks that have these parameters. They make nothing stale.
         profile: a folder of profiles/, which says where jobs run; default: on this machine.
 
     Returns:
@@ -52,8 +53,8 @@ def run_study(
 
     Raises:
         ConfigError: the YAML is wrong.
-        UserError: this is not the project's folder, there is no such device or profile, the profile's executor is not
-            installed, or another process runs the same study.
+        UserError: this is not the project's folder, there is no such device or profile, there are more processes than
+            cores, the profile's executor is not installed, or another process runs the same study.
     """
     root = project_root()
     if not (root / "Snakefile").is_file():
@@ -64,8 +65,10 @@ def run_study(
     if not elsewhere:
         _check_device(device)
         cores = cores or os.cpu_count()
+        if not 1 <= processes <= cores:
+            raise UserError(f"processes is {processes}; it must be from 1 to {cores}, the number of cores (CORES).")
     name = str(file.relative_to(root) if file.is_relative_to(root) else file)
-    settings = [f"study={name}", f"device={device}", f"workers={workers}"]
+    settings = [f"study={name}", f"device={device}", f"workers={workers}", f"processes={processes}"]
     if dry_run:
         sizes = data.sizes(study)
         plan = Plan(study, sizes)

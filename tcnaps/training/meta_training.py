@@ -20,24 +20,34 @@ from tcnaps.datasets import open_split
 from tcnaps.datasets.image_source import ImageSource
 from tcnaps.episodes.loading import read_episodes
 from tcnaps.episodes.sampling import Draw, draw_episode
+from tcnaps.method.clustering import cluster, trajectory
 from tcnaps.method.episode import Episode
 from tcnaps.method.memory import kept_memory
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.method.variants import ALL_TRAININGS
 from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, finished_log, new_model, refuse_imported, save
 from tcnaps.training.determinism import as_pinned
+from tcnaps.training.lite import sampled_features, sampled_support
 from tcnaps.training.measures import accuracy_and_confidence, gradient_norm
+from tcnaps.training.processes import ALONE, Team, run_together
 from tcnaps.training.resuming import Resumable
 from tcnaps.training.watching import Diverged, Watch
 
 
 def meta_training_steps(
-    model: TransductiveCNAPS, study: Study, episodes: Iterable[Episode], optimiser: torch.optim.Optimizer
+    model: TransductiveCNAPS,
+    study: Study,
+    episodes: Iterable[Episode],
+    optimiser: torch.optim.Optimizer,
+    team: Team = ALONE,
 ) -> Iterator[dict]:
     """Meta-training itself: one optimiser step for every `episodes_per_step` of the episodes, until there are no more.
 
     The loss is the cross-entropy of an episode's queries, summed or averaged as the study says, averaged over the
     episodes of a step, plus for every episode the undivided penalty on the FiLM regularisers.
+
+    Args:
+        episodes: this process' share of every step's; all of them where it is alone.
 
     Yields:
         One row per step: episode (how many there have been), loss (per query), train_accuracy and confidence (the mean
@@ -50,7 +60,7 @@ def meta_training_steps(
     while True:
         found = []
         optimiser.zero_grad(set_to_none=True)
-        for episode in islice(episodes, settings.episodes_per_step):
+        for episode in islice(episodes, len(range(team.rank, settings.episodes_per_step, team.size))):
             loss, accuracy, confidence = episode_loss(model, episode, study)
             if not loss.isfinite():
                 index, title = episode.draw.index, f"meta-training {model.training_name}"
@@ -58,19 +68,27 @@ def meta_training_steps(
                 raise Diverged(title, where, f"the loss is {loss.item()}", "meta_training")
             (loss / settings.episodes_per_step + settings.film_penalty * model.film_generator.penalty()).backward()
             per_query = loss.item() / (len(episode.query_labels) if settings.query_loss == "sum" else 1)
-            found.append((per_query, accuracy, confidence))
+            found.append((episode.draw.index + 1, per_query, accuracy, confidence))
         if not found:
             return
+        found = team.gather(found)
+        team.add_up_gradients(model)
         norm = gradient_norm(model)
         optimiser.step()
-        means = dict(zip(("loss", "train_accuracy", "confidence"), np.mean(found, axis=0).tolist()))
+        means = dict(zip(("loss", "train_accuracy", "confidence"), np.mean(found, axis=0)[1:].tolist()))
         rate = optimiser.param_groups[0]["lr"]
-        yield {"episode": episode.draw.index + 1, **means, "gradient_norm": norm, "learning_rate": rate}
+        yield {"episode": found[-1][0], **means, "gradient_norm": norm, "learning_rate": rate}
 
 
 @as_pinned
 def meta_train(
-    study: Study, training: str, device: torch.device | str = "cpu", save_every: int = 10, workers: int = 0
+    study: Study,
+    training: str,
+    device: torch.device | str = "cpu",
+    save_every: int = 10,
+    workers: int = 0,
+    processes: int = 1,
+    team: Team = ALONE,
 ) -> pd.DataFrame:
     """Runs one training, saves the best checkpoint of its validations and returns the log.
 
@@ -81,6 +99,9 @@ def meta_train(
         training: a name of `ALL_TRAININGS`.
         save_every: optimiser steps between saved states.
         workers: processes that read images ahead; see `tcnaps.episodes.loading`. They change nothing else.
+        processes: that share the episodes of every step and of every validation; see `tcnaps.training.processes`.
+            Gradients are the same but for rounding.
+        team: set by `run_together`, which calls this function in every process.
 
     Returns:
         The rows of `meta_training_steps`, at validations with the columns of `summarise_validation`. A first row, of
@@ -89,6 +110,8 @@ def meta_train(
     Raises:
         CheckpointError: there is no backbone, a file is damaged, or the study imports this training.
         Diverged: the loss is not finite, or stays above its start; see `Watch`.
+        ProcessError: one of several processes has ended early.
+        UserError: there are more processes than episodes in a step, or than GPUs.
     """
     refuse_imported(study, training)
     settings, path = study.meta_training, checkpoint_folder(study) / f"{training}.safetensors"
@@ -101,15 +124,20 @@ def meta_train(
     if (log := finished_log(path, key)) is not None:
         Resumable(path, key, {}, {}).remove()  # if it was killed just before
         return pd.DataFrame(log)
+    if processes != 1:
+        options = {"device": device, "limit": ("meta_training.episodes_per_step", settings.episodes_per_step)}
+        return run_together(processes, meta_train, study, training, save_every=save_every, workers=workers, **options)
     parts = {"task_encoder": model.task_encoder, "film_generator": model.film_generator, "optimiser": optimiser}
     parts["exponents"] = model.exponents
     progress = {"log": [], "best": {}, "best_weights": {}, "watched": {}}
-    with Resumable(path, key, parts, progress, save_every) as state, kept_memory():
-        _train(model, optimiser, study, sources, validation, state, path, workers)
+    state = Resumable(path, key, parts, progress, save_every, team.leads)
+    with team.resuming(state), kept_memory():
+        _train(model, optimiser, study, sources, validation, state, path, workers, team)
         header = {"study": study.name, "training": training, "seed": study.training_seed, "backbone": backbone}
         header |= {"meta_training": settings.model_dump(), "key": key, "log": progress["log"]}
         header["valid_accuracy"] = float(np.mean(list(progress["best"].values())))
-        save(path, progress["best_weights"], header)
+        if team.leads:
+            save(path, progress["best_weights"], header)
     return pd.DataFrame(progress["log"])
 
 
@@ -122,20 +150,21 @@ def _train(
     state: Resumable,
     path: Path,
     workers: int,
+    team: Team,
 ) -> None:
     """The steps that are left, each watched, with validations and saved states in between."""
     settings, log, device = study.meta_training, state.progress["log"], next(model.parameters()).device
     n_steps = math.ceil(settings.episodes / settings.episodes_per_step)
     validate_every = max(1, settings.validate_every // settings.episodes_per_step)
     if not log:  # to compare with, never to be kept: almost the unadapted backbone
-        log.append({"episode": 0, **summarise_validation(validate(model, validation, study, workers))})
+        log.append({"episode": 0, **summarise_validation(validate(model, validation, study, workers, team))})
     first, title = len(log) - 1, f"meta-training {model.training_name}"
-    episodes = read_episodes(training_tasks(sources, study, first), workers, device)
+    episodes = read_episodes(training_tasks(sources, study, first, team), workers, device)
     per_step, memory = {"episodes": settings.episodes_per_step}, state.progress["watched"]
-    with Watch(path, title, "meta_training", n_steps, first, per_step, memory, device) as watch:
-        for step, row in enumerate(meta_training_steps(model, study, episodes, optimiser), first + 1):
+    with Watch(path, title, "meta_training", n_steps, first, per_step, memory, device, team.leads) as watch:
+        for step, row in enumerate(meta_training_steps(model, study, episodes, optimiser, team), first + 1):
             if step % validate_every == 0 or step == n_steps:
-                accuracies = validate(model, validation, study, workers)
+                accuracies = validate(model, validation, study, workers, team)
                 row |= summarise_validation(accuracies)
                 keep_best(state.progress, model, accuracies, settings.keep_best_by)
             log.append(row)
@@ -152,14 +181,18 @@ def new_optimiser(model: TransductiveCNAPS, study: Study) -> torch.optim.Optimiz
     return torch.optim.Adam(groups, settings.learning_rate)
 
 
-def training_tasks(sources: Sequence[ImageSource], study: Study, first: int = 0) -> Iterator[tuple[ImageSource, Draw]]:
-    """The episodes of meta-training from step `first` on, for `read_episodes`.
+def training_tasks(
+    sources: Sequence[ImageSource], study: Study, first: int = 0, team: Team = ALONE
+) -> Iterator[tuple[ImageSource, Draw]]:
+    """This process' episodes of meta-training from step `first` on, for `read_episodes`.
 
     Each is a dataset drawn uniformly, then an episode of its training classes.
     """
     settings = study.meta_training
     n_steps = math.ceil(settings.episodes / settings.episodes_per_step)
     for index in range(first * settings.episodes_per_step, n_steps * settings.episodes_per_step):
+        if index % settings.episodes_per_step % team.size != team.rank:
+            continue
         source = sources[np.random.default_rng([study.training_seed, 2, index]).integers(len(sources))]
         yield source, draw_episode(source, settings.protocol, study.training_seed, index)
 
@@ -170,17 +203,19 @@ def episode_loss(model: TransductiveCNAPS, episode: Episode, study: Study) -> tu
     The "refined" trainings take it after refinement by the stopping rule, so that gradients pass through the loop; all
     others from the support set's statistics alone.
     """
+    sample = sampled_support(episode, study.meta_training.support_gradients, study.training_seed)
+    features = sampled_features(model, episode, sample)
     if ALL_TRAININGS[model.training_name].refinement_in_training:
-        logits = model.classify(episode, *study.refinement.limits).logits
+        logits = cluster(*features, model.head, *study.refinement.limits).logits
     else:
-        logits = model(episode, steps=0)[0]
+        logits = trajectory(*features, model.head, 0)[0]
     loss = F.cross_entropy(logits, episode.query_labels, reduction=study.meta_training.query_loss)
     return loss, *accuracy_and_confidence(logits, episode.query_labels)
 
 
 @torch.no_grad()
 def validate(
-    model: TransductiveCNAPS, sources: Sequence[ImageSource], study: Study, workers: int = 0
+    model: TransductiveCNAPS, sources: Sequence[ImageSource], study: Study, workers: int = 0, team: Team = ALONE
 ) -> dict[str, Float[np.ndarray, "n_episodes"]]:
     """Accuracies in [0, 1] on the validation episodes of each dataset, by its name."""
     settings = study.meta_training
@@ -190,13 +225,13 @@ def validate(
     model.eval()
     accuracies = {}
     for source in sources:
-        numbers = range(settings.validation_episodes)
+        numbers = team.share(range(settings.validation_episodes))
         tasks = ((source, draw_episode(source, protocol, study.seed, index)) for index in numbers)
         right = (
             model.classify(episode, *limits).logits.argmax(1) == episode.query_labels
             for episode in read_episodes(tasks, workers, device)
         )
-        accuracies[source.dataset] = np.array([of_episode.float().mean().item() for of_episode in right])
+        accuracies[source.dataset] = np.array(team.gather([of_episode.float().mean().item() for of_episode in right]))
     model.train()
     return accuracies
 

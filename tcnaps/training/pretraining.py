@@ -24,6 +24,7 @@ from tcnaps.method.memory import kept_memory
 from tcnaps.training.checkpoints import backbone_file, finished_log, refuse_imported, save
 from tcnaps.training.determinism import as_pinned
 from tcnaps.training.measures import accuracy_and_confidence, gradient_norm
+from tcnaps.training.processes import ALONE, Team, run_together
 from tcnaps.training.resuming import Resumable
 from tcnaps.training.watching import Diverged, Watch
 
@@ -39,12 +40,16 @@ def pretraining_steps(
     optimiser: torch.optim.Optimizer,
     first: int = 0,
     workers: int = 0,
+    team: Team = ALONE,
 ) -> Iterator[dict]:
     """Pretraining itself: one optimiser step for every batch of every epoch, from batch `first` on.
 
+    Of several processes, each normalises (batch-norm) its part of the batch with that part's own statistics, as
+    PyTorch's DistributedDataParallel does; the running averages of all are averaged after every step.
+
     Yields:
-        One row per batch: epoch and batch, both from 1, learning_rate, loss, train_accuracy and confidence (the mean
-        probability of the predicted class) in [0, 1], and gradient_norm.
+        One row per batch, of the whole batch: epoch and batch, both from 1, learning_rate, loss, train_accuracy and
+        confidence (the mean probability of the predicted class) in [0, 1], and gradient_norm.
 
     Raises:
         Diverged: the loss is not finite.
@@ -52,6 +57,7 @@ def pretraining_steps(
     settings, n_batches = study.pretraining, images.n_batches(study.pretraining.batch_size)
     numbers = batch_numbers(images, study, first)
     batches = images.batches(numbers, workers, next(network.parameters()).device)
+    own = slice(team.rank, None, team.size)
     for step, (pixels, labels) in enumerate(batches, first):
         epoch, batch = divmod(step, n_batches)
         pixels = augment(pixels, settings, np.random.default_rng([study.backbone_seed, epoch, batch]))
@@ -59,22 +65,33 @@ def pretraining_steps(
         for group in optimiser.param_groups:
             group["lr"] = rate
         with torch.autocast(pixels.device.type, torch.bfloat16, enabled=study.precision == "bfloat16"):
-            logits = network(pixels).float()
-        loss = F.cross_entropy(logits, labels)
+            logits = network(pixels[own]).float()
+        part = len(logits) / len(pixels)
+        loss = F.cross_entropy(logits, labels[own]) * part
         if not loss.isfinite():
             where = f"step {step + 1} (epoch {epoch + 1}, batch {batch + 1})"
             raise Diverged("pretraining", where, f"the loss is {loss.item()}", "pretraining")
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
+        right, confidence = accuracy_and_confidence(logits, labels[own])
+        found = team.gather([(loss.item(), right * part, confidence * part)])
+        team.add_up_gradients(network)
         norm = gradient_norm(network)
         optimiser.step()
-        right, confidence = accuracy_and_confidence(logits, labels)
-        row = {"epoch": epoch + 1, "batch": batch + 1, "learning_rate": rate, "loss": loss.item()}
-        yield row | {"train_accuracy": right, "confidence": confidence, "gradient_norm": norm}
+        team.average(buffer for buffer in network.buffers() if buffer.is_floating_point())
+        row = {"epoch": epoch + 1, "batch": batch + 1, "learning_rate": rate, "gradient_norm": norm}
+        yield row | dict(zip(("loss", "train_accuracy", "confidence"), map(sum, zip(*found))))
 
 
 @as_pinned
-def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int = 100, workers: int = 0) -> pd.DataFrame:
+def pretrain(
+    study: Study,
+    device: torch.device | str = "cpu",
+    save_every: int = 100,
+    workers: int = 0,
+    processes: int = 1,
+    team: Team = ALONE,
+) -> pd.DataFrame:
     """Trains the study's backbone, saves it and returns the log.
 
     An interrupted call goes on from its last saved state and ends with the very same weights; where the checkpoint is
@@ -83,6 +100,9 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
     Args:
         save_every: batches between saved states.
         workers: processes that read images ahead; see `tcnaps.episodes.loading`. They change nothing else.
+        processes: that share every batch; see `tcnaps.training.processes`. The weights depend on their number, as
+            batch-norm sees less at once (`pretraining_steps`).
+        team: set by `run_together`, which calls this function in every process.
 
     Returns:
         One row per epoch: epoch, learning_rate (at its end), loss, train_accuracy, valid_accuracy (on n_valid images
@@ -91,6 +111,8 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
     Raises:
         CheckpointError: the study imports its backbone, a saved state is damaged, or the weights are not finite.
         Diverged: the loss is not finite, or stays above its start; see `Watch`.
+        ProcessError: one of several processes has ended early.
+        UserError: there are more processes than images in a batch, or than GPUs.
         ValueError: a batch is larger than the training set.
     """
     refuse_imported(study, "backbone")
@@ -100,6 +122,9 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
     if (log := finished_log(path, key)) is not None:
         Resumable(path, key, {}, {}).remove()  # if it was killed just before
         return pd.DataFrame(log)
+    if processes != 1:
+        options = {"device": device, "limit": ("pretraining.batch_size", settings.batch_size)}
+        return run_together(processes, pretrain, study, save_every=save_every, workers=workers, **options)
     images = ImageTable(sources, settings.valid_fraction, study.backbone_seed)
     images.n_batches(settings.batch_size)  # raises where a batch is larger than the data
     with torch.random.fork_rng(devices=[]):
@@ -110,11 +135,13 @@ def pretrain(study: Study, device: torch.device | str = "cpu", save_every: int =
     )
     progress = {"log": [], "rows": [], "watched": {}}  # log: per epoch; rows: per batch of the epoch that is not over
     parts = {"network": network, "optimiser": optimiser}
-    with Resumable(path, key, parts, progress, save_every) as state, kept_memory():
-        _train(network, optimiser, study, images, state, path, workers)
+    state = Resumable(path, key, parts, progress, save_every, team.leads)
+    with team.resuming(state), kept_memory():
+        _train(network, optimiser, study, images, state, path, workers, team)
         header = {name: getattr(study, name) for name in ("image_size", "precision", "pixel_range")}
         header |= {"seed": study.backbone_seed, "study": study.name, "pretraining": settings.model_dump()}
-        save(path, network.backbone.state_dict(), header | {"key": key, "log": progress["log"]})
+        if team.leads:
+            save(path, network.backbone.state_dict(), header | {"key": key, "log": progress["log"]})
     return pd.DataFrame(progress["log"])
 
 
@@ -126,6 +153,7 @@ def _train(
     state: Resumable,
     path: Path,
     workers: int,
+    team: Team,
 ) -> None:
     """The steps that are left, each watched, with saved states and, at the end of an epoch, the held-out accuracy."""
     settings, log, rows = study.pretraining, state.progress["log"], state.progress["rows"]
@@ -133,13 +161,13 @@ def _train(
     first, n_steps = len(log) * n_batches + len(rows), settings.epochs * n_batches
     per_step, memory = {"images": settings.batch_size}, state.progress["watched"]
     device = next(network.parameters()).device
-    with Watch(path, "pretraining", "pretraining", n_steps, first, per_step, memory, device) as watch:
-        for row in pretraining_steps(network, study, images, optimiser, first, workers):
+    with Watch(path, "pretraining", "pretraining", n_steps, first, per_step, memory, device, team.leads) as watch:
+        for row in pretraining_steps(network, study, images, optimiser, first, workers, team):
             rows.append(row)
             if len(rows) == n_batches:
                 means = pd.DataFrame(rows)[["loss", "train_accuracy"]].mean().to_dict()
                 end = {"epoch": row["epoch"], "learning_rate": row["learning_rate"]}
-                log.append(end | means | held_out_accuracy(network, images, workers))
+                log.append(end | means | held_out_accuracy(network, images, workers, team))
                 rows.clear()
                 row = row | {"valid_accuracy": log[-1]["valid_accuracy"]}
             state.after_step(good=watch.log(row))
@@ -236,12 +264,15 @@ def augment(
 
 
 @torch.no_grad()
-def held_out_accuracy(network: Classifier, images: ImageTable, workers: int = 0) -> dict[str, float]:
+def held_out_accuracy(
+    network: Classifier, images: ImageTable, workers: int = 0, team: Team = ALONE
+) -> dict[str, float]:
     """valid_accuracy: the share of the n_valid held-out images put in their class; NaN where none are held out."""
     network.eval()
     numbers = np.array_split(images.valid, range(EVALUATION_BATCH, len(images.valid), EVALUATION_BATCH))
+    numbers = team.share(numbers)
     batches = images.batches(numbers, workers, next(network.parameters()).device) if len(images.valid) else ()
-    right = sum((network(pixels).argmax(1) == labels).sum().item() for pixels, labels in batches)
+    right = sum(team.gather([(network(pixels).argmax(1) == labels).sum().item() for pixels, labels in batches]))
     network.train()
     n_valid = len(images.valid)
     return {"valid_accuracy": right / n_valid if n_valid else math.nan, "n_valid": n_valid}

@@ -146,7 +146,7 @@ def test_batches_hold_so_many_images_and_at_least_one_episode():
     source = blobs("blobs", "test")
     sizes = [(4, 2), (3, 1), (2, 2), (5, 3), (2, 1)]  # with 2 queries a class: 16, 9, 8, 25 and 6 images
     protocols = [FixedProtocol(way=way, shot=shot, queries_per_class=2) for way, shot in sizes]
-    episodes = [load_episode(source, draw_episode(source, own, 0, i)) for i, own in enumerate(protocols)]
+    episodes = [(source, draw_episode(source, own, 0, i)) for i, own in enumerate(protocols)]
     for at_once, expected in ((0, [1] * 5), (17, [1, 2, 1, 1]), (25, [2, 1, 1, 1]), (33, [3, 2]), (1000, [5])):
         batches = list(in_batches(iter(episodes), at_once))
         assert [len(batch) for batch in batches] == expected

@@ -130,6 +130,7 @@ def project(tmp_path, monkeypatch):
         ("nmae: x", (), "nmae: there is no such key; did you mean 'name'?"),
         (STUDY, ("--device", "gpu"), "There is no device 'gpu' here; PyTorch finds cpu"),
         (STUDY, ("--device", "cuda:99"), "There is no device 'cuda:99' here"),
+        (STUDY, ("--cores", "2", "--processes", "3"), "processes is 3; it must be from 1 to 2, the number of cores"),
     ],
 )
 def test_what_is_wrong_is_an_error_before_anything_is_started(project, capsys, study, options, message):

@@ -79,3 +79,14 @@ def test_results_are_compared_and_what_ends_early_has_a_problem(modules):
     assert found["with a space"]["compared"] == {"difference": 2.0} and len(found["with a space"]["times"]) == 2
     assert found["broken"]["problem"] == "ended with 5" and found["broken"]["seconds"] is None
     assert "ratio" in found["with a space"] and "ratio" not in found["last"]
+
+
+def test_a_sampled_part_of_the_support_set_takes_a_training_step(modules, monkeypatch):
+    rows, _ = modules
+    monkeypatch.setitem(rows.EPISODES, "50-way 500-support", (2, 21, 2))
+    row = next(row for row in rows.lite_rows(32) if row.name == "512 images at once")
+    sampled, whole = (row.calls[name]()() for name in ("a sample of 40", "all support images"))
+    torch.testing.assert_close(
+        sampled[0], whole[0], rtol=0.05, atol=0.05
+    )  # bfloat16 rounds otherwise when it is folded
+    assert len(sampled) == len(whole) and not torch.equal(sampled, whole)

@@ -83,7 +83,7 @@ for file in files:
 """
 
 DEFAULTS = {"study_file": "configs/miniature.yaml", "training": "", "evaluation": "", "start": "", "evaluations": []}
-DEFAULTS |= {"device": "cpu", "workers": 0, "replicate": 0}
+DEFAULTS |= {"device": "cpu", "workers": 0, "processes": 1, "replicate": 0}
 PARAMETERS = "\n".join(f"{name} = {value!r}" for name, value in DEFAULTS.items())
 
 STUDY = {
@@ -297,9 +297,9 @@ def test_everything_declared_exists(story):
             assert all(Path(file.format(**places, training=training)).exists() for file in files)
 
 
-def test_a_second_run_does_nothing_with_any_number_of_workers_and_says_where_things_lie(project):
+def test_a_second_run_does_nothing_with_any_number_of_processes_and_says_where_things_lie(project):
     before = executed(project)
-    printed, status = run(project, "--workers", "3")
+    printed, status = run(project, "--workers", "3", "--processes", "2")
     assert status == 0 and "Nothing to be done" in printed
     assert "figures/small/" in printed and "+3.1 ± 0.8 points" in printed
     assert executed(project) == before
@@ -330,10 +330,10 @@ def snakemake(root, *options):
     )
 
 
-def test_notebooks_get_device_and_workers(clone):
-    printed = snakemake(clone, "device=cuda", "workers=2").stdout
+def test_notebooks_get_device_and_processes(clone):
+    printed = snakemake(clone, "device=cuda", "workers=2", "processes=3").stdout
     commands = [line for line in printed.splitlines() if "tcnaps.studies.batch notebook" in line]
-    told = [line for line in commands if "-p device cuda -p workers 2" in line]
+    told = [line for line in commands if "-p device cuda -p workers 2 -p processes 3" in line]
     with_device = {line.split("results/small/notebooks/")[1][:2] for line in told}
     assert with_device == {"02", "03", "04"} and len(commands) == len(NOTEBOOKS)
     assert [line for line in commands if "01-soft-k-means" in line and "-p evaluation 5-way" in line]
