@@ -137,6 +137,15 @@ def test_only_published_weights_can_be_imported(load):
         load(content)
 
 
+def test_a_scale_that_is_learned_starts_from_a_number(load):
+    learned = STUDY | {"trainings": ["support_and_query", "support_and_query_learned_scale"]}
+    assert load(learned | {"clustering": {"scale": 0.5}}).trainings[-1] == "support_and_query_learned_scale"
+    with pytest.raises(
+        ConfigError, match="clustering.scale: 'support_and_query_learned_scale' learns its scale; give a"
+    ):
+        load(learned | {"clustering": {"scale": "auto"}})
+
+
 def test_a_notebook_shows_the_message_alone(tmp_path, monkeypatch, capsys):
     from IPython.core.interactiveshell import InteractiveShell
 

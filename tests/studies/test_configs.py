@@ -14,7 +14,7 @@ from tcnaps.config import FixedProtocol, Study, load_study
 from tcnaps.config.settings import AnyDataset, Dataset
 from tcnaps.datasets import __main__, open_splits
 from tcnaps.figures.tables import PAPER_NAMES
-from tcnaps.method.variants import TRAININGS
+from tcnaps.method.variants import FURTHER_TRAININGS, TRAININGS
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDIES = sorted(file.stem for file in (ROOT / "configs").glob("*.yaml"))
@@ -113,6 +113,18 @@ def test_mini_and_tiered_imagenet_are_as_in_the_paper(name):
         evaluation = study.evaluations[f"{way}-way-{shot}-shot"]
         assert evaluation.protocol == FixedProtocol(way=way, shot=shot, queries_per_class=10)
         assert (evaluation.datasets, evaluation.trainings) == ((benchmark,), ("support", "support_and_query"))
+
+
+def test_the_heads_are_compared_on_the_miniature_s_networks_and_episodes():
+    heads, miniature = study_of("heads"), study_of("miniature")
+    assert heads.trainings == ("support_and_query", *FURTHER_TRAININGS)
+    for section in ("seed", "datasets", "pretraining", "refinement", "image_size", "precision", "clustering"):
+        assert getattr(heads, section) == getattr(miniature, section), section
+    training = heads.meta_training.model_dump() | {"head_learning_rate": None}
+    assert training == miniature.meta_training.model_dump()
+    for name, evaluation in heads.evaluations.items():
+        same = evaluation.model_copy(update={"trainings": miniature.evaluations[name].trainings})
+        assert same == miniature.evaluations[name]
 
 
 # Photographs

@@ -438,6 +438,15 @@ def test_some_notebooks_run_when_they_are_asked_for(clone):
     assert not re.search(r"^(accuracy|evaluate_support) ", printed, re.MULTILINE)
 
 
+def test_heads_beside_the_paper_s_are_compared_where_they_are_trained(clone):
+    names = ["support_and_query", "support_and_query_learned_scale"]
+    evaluations = {"5-way": STUDY["evaluations"]["5-way"] | {"trainings": names}}
+    write_study(clone, STUDY | {"trainings": names, "evaluations": evaluations}, "heads")
+    rules = stale(clone, study="configs/heads.yaml")
+    assert {"heads", "meta_train_support_and_query_learned_scale", "refinement_steps"} <= rules
+    assert "heads" not in stale(clone)
+
+
 def test_snakemake_alone_explains_a_wrong_study(clone):
     write_study(clone, STUDY | {"sed": 1})
     ended = snakemake(clone)
