@@ -82,4 +82,5 @@ def _published_csv(name: str, folder: str | Path | None) -> pd.DataFrame:
             f"{path} is missing. The paper's tables come with the project's source: "
             "work in a clone of it, or name the folder that holds them."
         )
-    return read_csv(path, ["accuracy", "interval"] if name != "averages.csv" else ["value"], ["model", "source"])
+    numbers = ["value"] if name == "averages.csv" else ["accuracy", "interval"]
+    return read_csv(path, numbers, ["model", "source", *["domain", "quantity"] * (name == "averages.csv")])

@@ -21,6 +21,7 @@ from tcnaps.method.variants import VARIANTS
 COLUMNS = ["training", "replicate", "evaluation", "dataset", "domain", "split", "episode", "way", "n_support"]
 COLUMNS += ["queries_per_class", "query", "label", "class_name", "shot", "image"]
 COLUMNS += ["prediction_0", "confidence_0"]  # and those of more steps
+NUMBERS = ["replicate", "episode", "way", "n_support", "queries_per_class", "query", "label", "shot", "image"]
 DIGEST = b"tcnaps_digest"  # in a file's metadata
 
 
@@ -93,8 +94,8 @@ def incomplete_evaluations(study: Study) -> dict[Path, str]:
             for file in json.loads(manifest.read_text(encoding="utf-8")):
                 read_rows(manifest.parent / file)
         except RowsError as error:
-            found[manifest] = str(error)
-        except (OSError, TypeError, ValueError):
+            found[manifest] = f"{manifest}: {error}"
+        except (OSError, TypeError, ValueError, RecursionError):
             found[manifest] = f"{manifest} is damaged."
     return found
 
@@ -159,6 +160,8 @@ def _problem(rows: pd.DataFrame, expected: dict[str, str | int], n_episodes: int
     """Why rows are not those of a training's replicate, evaluation and dataset, if they are not."""
     if missing := [column for column in COLUMNS if column not in rows]:
         return f"lacks the columns {', '.join(missing)}"
+    if strange := no_whole_numbers(rows):
+        return f"has other than whole numbers in the columns {', '.join(strange)}"
     for column, value in expected.items():
         if len(other := rows.loc[rows[column] != value, column]):
             return f"holds rows of the {column} '{other.iloc[0]}', not '{value}'"
@@ -168,6 +171,12 @@ def _problem(rows: pd.DataFrame, expected: dict[str, str | int], n_episodes: int
     if not (labels.ge(0) & labels.lt(rows["way"], axis=0)).all(axis=None):
         return "holds labels that are no class of their episode"
     return None
+
+
+def no_whole_numbers(rows: pd.DataFrame) -> list[str]:
+    """Columns of a table of rows that must hold whole numbers, and don't."""
+    counts = [column for column in rows if column in NUMBERS or str(column).startswith("prediction_")]
+    return [column for column in counts if not pd.api.types.is_integer_dtype(rows[column])]
 
 
 def load_query_counts(study: Study, trainings: Sequence[str], replicates: Sequence[int] | None = None) -> pd.DataFrame:
