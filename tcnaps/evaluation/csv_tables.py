@@ -71,6 +71,10 @@ def read_published_averages(table: int, folder: str | Path | None = None) -> pd.
     if own.empty:
         raise ValueError(f"Table {table} prints no averages; {', '.join(averages['source'].unique())} do.")
     quantity = own["quantity"].iloc[0]
+    if quantity not in ("accuracy", "rank"):
+        raise UserError(
+            f"averages.csv, {own['source'].iloc[0]}: the quantity {quantity!r} is neither accuracy nor rank."
+        )
     value = own["value"] / 100 if quantity == "accuracy" else own["value"]
     return own.drop(columns=["quantity", "value"]).assign(**{quantity: value})
 

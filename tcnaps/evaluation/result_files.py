@@ -22,6 +22,7 @@ COLUMNS = ["training", "replicate", "evaluation", "dataset", "domain", "split", 
 COLUMNS += ["queries_per_class", "query", "label", "class_name", "shot", "image"]
 COLUMNS += ["prediction_0", "confidence_0"]  # and those of more steps
 NUMBERS = ["replicate", "episode", "way", "n_support", "queries_per_class", "query", "label", "shot", "image"]
+TEXTS = ["training", "evaluation", "dataset", "domain", "split"]
 DIGEST = b"tcnaps_digest"  # in a file's metadata
 
 
@@ -160,8 +161,8 @@ def _problem(rows: pd.DataFrame, expected: dict[str, str | int], n_episodes: int
     """Why rows are not those of a training's replicate, evaluation and dataset, if they are not."""
     if missing := [column for column in COLUMNS if column not in rows]:
         return f"lacks the columns {', '.join(missing)}"
-    if strange := no_whole_numbers(rows):
-        return f"has other than whole numbers in the columns {', '.join(strange)}"
+    if strange := strange_columns(rows):
+        return f"has values of another kind in the columns {', '.join(strange)}"
     for column, value in expected.items():
         if len(other := rows.loc[rows[column] != value, column]):
             return f"holds rows of the {column} '{other.iloc[0]}', not '{value}'"
@@ -173,10 +174,17 @@ def _problem(rows: pd.DataFrame, expected: dict[str, str | int], n_episodes: int
     return None
 
 
-def no_whole_numbers(rows: pd.DataFrame) -> list[str]:
-    """Columns of a table of rows that must hold whole numbers, and don't."""
-    counts = [column for column in rows if column in NUMBERS or str(column).startswith("prediction_")]
-    return [column for column in counts if not pd.api.types.is_integer_dtype(rows[column])]
+def strange_columns(rows: pd.DataFrame) -> list[str]:
+    """Columns of a table of rows that don't hold what they should: whole numbers, or text without a gap."""
+
+    def is_strange(name: str) -> bool:
+        column = rows[name]
+        if name in TEXTS:
+            return column.isna().any() or (column.dtype == object and not pd.api.types.is_string_dtype(column))
+        is_count = name in NUMBERS or str(name).startswith("prediction_")
+        return is_count and not pd.api.types.is_integer_dtype(column)
+
+    return [name for name in rows if is_strange(name)]
 
 
 def load_query_counts(study: Study, trainings: Sequence[str], replicates: Sequence[int] | None = None) -> pd.DataFrame:

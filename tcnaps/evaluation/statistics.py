@@ -202,7 +202,7 @@ def _rule_averages(
     if domain not in DOMAINS:
         raise ValueError(f"There is no domain '{domain}'; choose among {', '.join(DOMAINS)}.")
     if rows["evaluation"].nunique() > 1:
-        raise ValueError(f"The rows mix the evaluations {', '.join(rows['evaluation'].unique())}: pick one.")
+        raise ValueError(f"The rows mix the evaluations {', '.join(map(str, rows['evaluation'].unique()))}: pick one.")
     rows = rows[rows["domain"].isin(DOMAINS[domain])]
     rules = {f"{low}, {high}": (low, high) for low, high in cells}
     episodes = rule_accuracies(rows, training, {**bases, **rules})

@@ -12,7 +12,7 @@ import pandas as pd
 from jaxtyping import Shaped
 
 from tcnaps.config.errors import UserError, nearest
-from tcnaps.evaluation.result_files import no_whole_numbers
+from tcnaps.evaluation.result_files import strange_columns
 from tcnaps.method.stopping import stopping_steps
 from tcnaps.method.variants import VARIANTS
 
@@ -78,7 +78,7 @@ def rows_of_training(rows: pd.DataFrame, training: str) -> pd.DataFrame:
     require_columns(rows, ["training"])
     own = rows[rows["training"] == training]
     if own.empty:
-        there = ", ".join(sorted(rows["training"].unique())) or "none"
+        there = ", ".join(sorted(map(str, rows["training"].unique()))) or "none"
         raise UserError(
             f"The rows hold no training '{training}'; they hold: {there}. Evaluate it first, "
             "or add it to the trainings of this evaluation in the study's YAML."
@@ -149,8 +149,8 @@ def _episode_codes(rows: pd.DataFrame) -> np.ndarray:
     """Number of each row's episode, by first appearance; episodes must be whole, as convergence is theirs."""
     rows = with_replicate(rows)
     require_columns(rows, [*EPISODE_KEY, "query"])
-    if strange := no_whole_numbers(rows):
-        raise ValueError(f"The table has other than whole numbers in the columns {', '.join(strange)}.")
+    if strange := strange_columns(rows):
+        raise ValueError(f"The table has values of another kind in the columns {', '.join(strange)}.")
     codes = rows.groupby(EPISODE_KEY, sort=False, observed=True, dropna=False).ngroup().to_numpy()
     facts = rows["query"].groupby(codes).agg(["size", "nunique", "min", "max"])
     whole = (facts["size"] == facts["nunique"]) & (facts["min"] == 0) & (facts["max"] == facts["size"] - 1)

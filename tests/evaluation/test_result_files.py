@@ -110,7 +110,7 @@ def test_cut_files_and_missing_ones_make_an_evaluation_incomplete(study, size):
         (rows_of("support", "blobs").assign(prediction_2=-1), "holds labels that are no class"),
         (
             rows_of("support", "blobs").assign(label="0", way=3.5),
-            "has other than whole numbers in the columns way, label",
+            "has values of another kind in the columns way, label",
         ),
     ],
     ids=["training", "dataset", "evaluation", "empty", "episode", "columns", "label", "prediction", "kinds"],

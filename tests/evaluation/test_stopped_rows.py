@@ -113,8 +113,19 @@ def test_incomplete_or_doubled_episodes_are_refused(rows, spoil):
 @pytest.mark.parametrize("column", ["query", "label", "prediction_1", "way"])
 def test_text_in_place_of_numbers_is_refused_by_column(column):
     rows = synthetic_rows(("support",), 2).astype({column: str})
-    with pytest.raises(ValueError, match=f"other than whole numbers in the columns {column}"):
+    with pytest.raises(ValueError, match=f"values of another kind in the columns {column}"):
         variant_predictions(rows, "Simple", 2, 4)
+
+
+@pytest.mark.parametrize("value", [None, 0.5])
+def test_gaps_and_numbers_in_place_of_text_are_refused_by_column(value):
+    rows = synthetic_rows(("support",), 2)
+    rows["domain"] = rows["domain"].astype(object).where(rows.index > 0, value)
+    with pytest.raises(ValueError, match="values of another kind in the columns domain"):
+        variant_predictions(rows, "Simple", 2, 4)
+    rows = rows.assign(domain="in", evaluation=rows["domain"])
+    with pytest.raises(ValueError, match="mix the evaluations"):
+        refinement_grid(rows.assign(evaluation=rows["evaluation"].fillna(0.5)), "support", [0], [1])
 
 
 def test_summaries_name_the_columns_that_are_missing():

@@ -100,7 +100,7 @@ def changed_rows(draw, rows):
     return rows
 
 
-@cases(80)
+@cases(40)
 @given(rows=changed_rows(ROWS[ROWS["training"] == "support"].reset_index(drop=True)))
 def test_rows_that_are_not_those_asked_for_are_refused_by_name(rows, study):
     try:
@@ -132,7 +132,7 @@ def check_statistics(rows):
         assert np.isfinite(numbers).all() and numbers.between(0, 1).all()
 
 
-@cases(60)
+@cases(40)
 @given(rows=changed_rows(ROWS))
 def test_statistics_and_claims_of_changed_rows_are_refused_or_finite(rows):
     check_statistics(rows)
@@ -198,6 +198,6 @@ def test_a_damaged_table_of_the_paper_is_refused_by_name_or_read(data, table, tm
         try:
             frame = read(table, folder)
         except ValueError as error:
-            assert str(folder) in str(error) or "prints no averages" in str(error)
+            assert str(folder) in str(error) or "prints no averages" in str(error) or "averages.csv" in str(error)
             continue
         assert len(frame.columns) >= 3
