@@ -180,7 +180,8 @@ def strange_columns(rows: pd.DataFrame) -> list[str]:
     def is_strange(name: str) -> bool:
         column = rows[name]
         if name in TEXTS:
-            return column.isna().any() or (column.dtype == object and not pd.api.types.is_string_dtype(column))
+            gaps = bool(column.isna().any())
+            return gaps or (column.dtype == object and not pd.api.types.is_string_dtype(column))
         is_count = name in NUMBERS or str(name).startswith("prediction_")
         return is_count and not pd.api.types.is_integer_dtype(column)
 
