@@ -71,6 +71,10 @@ def read_published_averages(table: int, folder: str | Path | None = None) -> pd.
     if own.empty:
         raise ValueError(f"Table {table} prints no averages; {', '.join(averages['source'].unique())} do.")
     quantity = own["quantity"].iloc[0]
+    if quantity not in ("accuracy", "rank"):
+        raise UserError(
+            f"averages.csv, {own['source'].iloc[0]}: the quantity {quantity!r} is neither accuracy nor rank."
+        )
     value = own["value"] / 100 if quantity == "accuracy" else own["value"]
     return own.drop(columns=["quantity", "value"]).assign(**{quantity: value})
 
@@ -82,4 +86,5 @@ def _published_csv(name: str, folder: str | Path | None) -> pd.DataFrame:
             f"{path} is missing. The paper's tables come with the project's source: "
             "work in a clone of it, or name the folder that holds them."
         )
-    return read_csv(path, ["accuracy", "interval"] if name != "averages.csv" else ["value"], ["model", "source"])
+    numbers = ["value"] if name == "averages.csv" else ["accuracy", "interval"]
+    return read_csv(path, numbers, ["model", "source", *["domain", "quantity"] * (name == "averages.csv")])

@@ -7,13 +7,14 @@ import pandas as pd
 
 from tcnaps.evaluation.intervals import clustered, estimates
 from tcnaps.evaluation.statistics import DOMAINS, EPISODE, GROUP, query_digests, told
-from tcnaps.evaluation.stopped_rows import with_replicate
+from tcnaps.evaluation.stopped_rows import require_columns, with_replicate
 
 SHOT_EDGES = (*range(1, 12), 16, 21, 31, 51, 101, 201)  # lowest shot of each bin
 
 
 def class_recall(predictions: pd.DataFrame) -> pd.DataFrame:
     """Share of each class's queries that are recognised: one row per variant, episode and class."""
+    require_columns(predictions, ["variant", *EPISODE, "label", "prediction", "shot"])
     right = (predictions["label"] == predictions["prediction"]).astype(float)
     hits = with_replicate(predictions).assign(recall=right, queries=query_digests(predictions))
     grouped = hits.groupby(["variant", "replicate", *EPISODE, "label"], sort=False, observed=True)

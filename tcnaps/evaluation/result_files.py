@@ -21,6 +21,8 @@ from tcnaps.method.variants import ALL_VARIANTS
 COLUMNS = ["training", "replicate", "evaluation", "dataset", "domain", "split", "episode", "way", "n_support"]
 COLUMNS += ["queries_per_class", "query", "label", "class_name", "shot", "image"]
 COLUMNS += ["prediction_0", "confidence_0"]  # and those of more steps
+NUMBERS = ["replicate", "episode", "way", "n_support", "queries_per_class", "query", "label", "shot", "image"]
+TEXTS = ["training", "evaluation", "dataset", "domain", "split"]
 DIGEST = b"tcnaps_digest"  # in a file's metadata
 
 
@@ -95,8 +97,8 @@ def incomplete_evaluations(study: Study) -> dict[Path, str]:
                 if digest != _written_digest(manifest.parent / file):
                     raise ValueError("it is the manifest of other rows")
         except RowsError as error:
-            found[manifest] = str(error)
-        except (AttributeError, OSError, TypeError, ValueError):
+            found[manifest] = f"{manifest}: {error}"
+        except (AttributeError, OSError, TypeError, ValueError, RecursionError):
             found[manifest] = f"{manifest} is damaged."
     return found
 
@@ -165,6 +167,8 @@ def _problem(rows: pd.DataFrame, expected: dict[str, str | int], n_episodes: int
     """Why rows are not those of a training's replicate, evaluation and dataset, if they are not."""
     if missing := [column for column in COLUMNS if column not in rows]:
         return f"lacks the columns {', '.join(missing)}"
+    if strange := strange_columns(rows):
+        return f"has values of another kind in the columns {', '.join(strange)}"
     for column, value in expected.items():
         if len(other := rows.loc[rows[column] != value, column]):
             return f"holds rows of the {column} '{other.iloc[0]}', not '{value}'"
@@ -174,6 +178,20 @@ def _problem(rows: pd.DataFrame, expected: dict[str, str | int], n_episodes: int
     if not (labels.ge(0) & labels.lt(rows["way"], axis=0)).all(axis=None):
         return "holds labels that are no class of their episode"
     return None
+
+
+def strange_columns(rows: pd.DataFrame) -> list[str]:
+    """Columns of a table of rows that don't hold what they should: whole numbers, or text without a gap."""
+
+    def is_strange(name: str) -> bool:
+        column = rows[name]
+        if name in TEXTS:
+            gaps = bool(column.isna().any())
+            return gaps or (column.dtype == object and not pd.api.types.is_string_dtype(column))
+        is_count = name in NUMBERS or str(name).startswith("prediction_")
+        return is_count and not pd.api.types.is_integer_dtype(column)
+
+    return [name for name in rows if is_strange(name)]
 
 
 def load_query_counts(study: Study, trainings: Sequence[str], replicates: Sequence[int] | None = None) -> pd.DataFrame:

@@ -12,7 +12,13 @@ import numpy as np
 import pandas as pd
 
 from tcnaps.evaluation.intervals import estimates
-from tcnaps.evaluation.stopped_rows import episode_trajectories, rows_of_training, stopped_accuracy, with_replicate
+from tcnaps.evaluation.stopped_rows import (
+    episode_trajectories,
+    require_columns,
+    rows_of_training,
+    stopped_accuracy,
+    with_replicate,
+)
 
 DOMAINS = {"in": ("in",), "out": ("out",), "all": ("in", "out")}
 GROUP = ("variant", "evaluation")  # what the summaries keep apart unless told otherwise
@@ -30,6 +36,7 @@ def episode_accuracies(predictions: pd.DataFrame) -> pd.DataFrame:
         `variant`, the episode's key, `way`, `n_support`, `n_query`, `step` (where refinement stopped),
         `accuracy` and `queries` (a digest of the queries' images and labels, which pairs must share).
     """
+    require_columns(predictions, ["variant", *EPISODE, "label", "prediction", "step", "way", "n_support"])
     right = (predictions["label"] == predictions["prediction"]).astype(float)
     hits = with_replicate(predictions).assign(accuracy=right, queries=query_digests(predictions))
     grouped = hits.groupby(["variant", "replicate", *EPISODE], sort=False, observed=True)
@@ -195,7 +202,7 @@ def _rule_averages(
     if domain not in DOMAINS:
         raise ValueError(f"There is no domain '{domain}'; choose among {', '.join(DOMAINS)}.")
     if rows["evaluation"].nunique() > 1:
-        raise ValueError(f"The rows mix the evaluations {', '.join(rows['evaluation'].unique())}: pick one.")
+        raise ValueError(f"The rows mix the evaluations {', '.join(map(str, rows['evaluation'].unique()))}: pick one.")
     rows = rows[rows["domain"].isin(DOMAINS[domain])]
     rules = {f"{low}, {high}": (low, high) for low, high in cells}
     episodes = rule_accuracies(rows, training, {**bases, **rules})

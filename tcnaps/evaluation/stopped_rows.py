@@ -12,6 +12,7 @@ import pandas as pd
 from jaxtyping import Shaped
 
 from tcnaps.config.errors import UserError, nearest
+from tcnaps.evaluation.result_files import strange_columns
 from tcnaps.method.stopping import stopping_steps
 from tcnaps.method.variants import ALL_VARIANTS
 
@@ -82,7 +83,7 @@ def rows_of_training(rows: pd.DataFrame, training: str) -> pd.DataFrame:
     require_columns(rows, ["training"])
     own = rows[rows["training"] == training]
     if own.empty:
-        there = ", ".join(sorted(rows["training"].unique())) or "none"
+        there = ", ".join(sorted(map(str, rows["training"].unique()))) or "none"
         raise UserError(
             f"The rows hold no training '{training}'; they hold: {there}. Evaluate it first, "
             "or add it to the trainings of this evaluation in the study's YAML."
@@ -153,6 +154,8 @@ def _episode_codes(rows: pd.DataFrame) -> np.ndarray:
     """Number of each row's episode, by first appearance; episodes must be whole, as convergence is theirs."""
     rows = with_replicate(rows)
     require_columns(rows, [*EPISODE_KEY, "query"])
+    if strange := strange_columns(rows):
+        raise ValueError(f"The table has values of another kind in the columns {', '.join(strange)}.")
     codes = rows.groupby(EPISODE_KEY, sort=False, observed=True, dropna=False).ngroup().to_numpy()
     facts = rows["query"].groupby(codes).agg(["size", "nunique", "min", "max"])
     whole = (facts["size"] == facts["nunique"]) & (facts["min"] == 0) & (facts["max"] == facts["size"] - 1)

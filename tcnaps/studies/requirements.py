@@ -57,6 +57,8 @@ def check_protocol(split: ImageSource, protocol: FixedProtocol | VariableProtoco
     Raises:
         ValueError: it has too few classes, or one of them has too few images; the message names the class.
     """
+    if not split.n_classes:
+        raise ValueError("it has no class; add some, or choose another split")
     sizes, reachable = split.class_sizes, _reachable(split, protocol)
     smallest = reachable[sizes[reachable].argmin()] if len(reachable) else 0
     # If an episode can be drawn when all classes are as small as the smallest, then every episode can be drawn.

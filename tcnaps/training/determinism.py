@@ -21,17 +21,19 @@ def pinned() -> Iterator[None]:
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     algorithms = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     filled = torch.utils.deterministic.fill_uninitialized_memory
-    flags = {"deterministic": True, "allow_tf32": False}
+    on_processor = torch.backends.mkldnn.deterministic
     torch.set_num_threads(THREADS)
     torch.set_float32_matmul_precision("highest")
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # for finding errors; it costs time
     try:
-        with torch.backends.cudnn.flags(True, benchmark=False, **flags), torch.backends.mkldnn.flags(True, **flags):
+        torch.backends.mkldnn.deterministic = True
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
             yield
     finally:
         torch.set_num_threads(threads)
         torch.set_float32_matmul_precision(precision)
+        torch.backends.mkldnn.deterministic = on_processor
         torch.use_deterministic_algorithms(algorithms[0], warn_only=algorithms[1])
         torch.utils.deterministic.fill_uninitialized_memory = filled
 

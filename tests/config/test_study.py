@@ -117,6 +117,7 @@ def test_what_cannot_be_meant_is_named(load, path, value, message):
         (b"clustering: {identity_weight: .nan}\n", "identity_weight: .*finite"),
         (b"seed: 18446744073709551616\n", "seed: .*less than"),
         (b"name: &a [*a]\n", "name: .*valid string"),
+        (b'"\\ud800": 1\n', "(?s)not valid YAML.*ud800' can't be written.*line 1"),
         (b"- 1", "must hold the keys of a study"),
         (b"", "must hold the keys of a study"),
     ],

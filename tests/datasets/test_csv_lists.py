@@ -62,6 +62,7 @@ def test_a_list_without_a_header_is_of_imagenet_s_classes(tmp_path):
         ("a.csv", "class\ncat\n", "no split 'a'; splits are train, valid, test"),
         ("a.csv", "class,split\ncat,train\n,test\n", "a line without one of class, split"),
         ("a.csv", "class,split\ncat,train\ncow,test,x\n", "no list that can be read"),
+        ("a.csv", "class,split\ncat,train,x\ncow,test,x\n", "no list that can be read .Length of header"),
         ("a.csv", "cat,train\ncow,test\n", "has no column called class"),
         ("a.csv", b"class,split\nk\xf6nig,train\n", "no list that can be read"),
         ("a.json", '["cat"]', "no list that can be read"),

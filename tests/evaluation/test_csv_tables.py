@@ -1,8 +1,10 @@
 """Tables come out whole and the same each time."""
 
 import pandas as pd
+import pytest
 
-from tcnaps.evaluation.csv_tables import write_csv
+from tcnaps.config import UserError
+from tcnaps.evaluation.csv_tables import read_published, read_published_averages, write_csv
 
 
 def test_csv_is_the_same_twice(tmp_path):
@@ -11,3 +13,15 @@ def test_csv_is_the_same_twice(tmp_path):
     second = write_csv(frame.copy(), tmp_path / "two.csv")
     assert first.read_bytes() == second.read_bytes() == b"dataset,accuracy,n\na,0.333333,1\nb,0.3,2\n"
     assert [file.name for file in first.parent.iterdir()] == ["one.csv"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"model,source\nSimple,Table 3\n", b"\xff\xfe", b'a,b\n"', b"model\nSimple,1,2\n"]
+)
+def test_damaged_tables_of_the_paper_are_refused_by_name(tmp_path, content):
+    for name in ("table-3-ablations.csv", "averages.csv"):
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match="table-3-ablations.csv is no table that can be read"):
+        read_published(3, tmp_path)
+    with pytest.raises(UserError, match="averages.csv is no table that can be read"):
+        read_published_averages(3, tmp_path)

@@ -103,6 +103,10 @@ def test_cut_files_and_missing_ones_make_an_evaluation_incomplete(study, size):
             assert list(found) == [problem[0]] and str(problem[0].parent) in found[problem[0]]
         else:
             assert json.loads(problem[0].read_bytes()) == json.loads(content)
+    problem[0].write_text("{")
+    assert "support.json is damaged" in str(incomplete_evaluations(study))
+    problem[0].write_text('{"/": "of something else"}')
+    assert "support.json: There are no rows" in incomplete_evaluations(study)[problem[0]]
 
 
 @pytest.mark.parametrize(
@@ -116,8 +120,12 @@ def test_cut_files_and_missing_ones_make_an_evaluation_incomplete(study, size):
         (rows_of("support", "blobs").drop(columns=["shot", "image"]), "lacks the columns shot, image"),
         (rows_of("support", "blobs").assign(label=7), "holds labels that are no class"),
         (rows_of("support", "blobs").assign(prediction_2=-1), "holds labels that are no class"),
+        (
+            rows_of("support", "blobs").assign(label="0", way=3.5),
+            "has values of another kind in the columns way, label",
+        ),
     ],
-    ids=["training", "dataset", "evaluation", "empty", "episode", "columns", "label", "prediction"],
+    ids=["training", "dataset", "evaluation", "empty", "episode", "columns", "label", "prediction", "kinds"],
 )
 def test_rows_of_something_else_are_refused(study, rows, message):
     write_rows(rows_file(study, "support", "variable", "blobs"), rows.reset_index(drop=True), "key")

@@ -6,7 +6,8 @@ import pytest
 from oracles import naive_stopping_step
 from synthetic_rows import synthetic_rows
 
-from tcnaps.evaluation.statistics import refinement_grid
+from tcnaps.evaluation.recall import class_recall
+from tcnaps.evaluation.statistics import episode_accuracies, refinement_grid
 from tcnaps.evaluation.stopped_rows import episode_trajectories, stopped, variant_predictions
 from tcnaps.method.variants import VARIANTS
 
@@ -107,3 +108,29 @@ def test_absent_training_and_variant(rows):
 def test_incomplete_or_doubled_episodes_are_refused(rows, spoil):
     with pytest.raises(ValueError, match=r"support, variable, letters, episode 0: its queries are not 0, 1, 2"):
         stopped(spoil(rows), 2, 4)
+
+
+@pytest.mark.parametrize("column", ["query", "label", "prediction_1", "way"])
+def test_text_in_place_of_numbers_is_refused_by_column(column):
+    rows = synthetic_rows(("support",), 2).astype({column: str})
+    with pytest.raises(ValueError, match=f"values of another kind in the columns {column}"):
+        variant_predictions(rows, "Simple", 2, 4)
+
+
+@pytest.mark.parametrize("value", [None, 0.5])
+def test_gaps_and_numbers_in_place_of_text_are_refused_by_column(value):
+    rows = synthetic_rows(("support",), 2)
+    rows["domain"] = rows["domain"].astype(object).where(rows.index > 0, value)
+    with pytest.raises(ValueError, match="values of another kind in the columns domain"):
+        variant_predictions(rows, "Simple", 2, 4)
+    rows = rows.assign(domain="in", evaluation=rows["domain"])
+    with pytest.raises(ValueError, match="mix the evaluations"):
+        refinement_grid(rows.assign(evaluation=rows["evaluation"].fillna(0.5)), "support", [0], [1])
+
+
+def test_summaries_name_the_columns_that_are_missing():
+    predictions = variant_predictions(synthetic_rows(("support",), 2), "Simple", 2, 4)
+    with pytest.raises(ValueError, match="lacks column shot"):
+        class_recall(predictions.drop(columns="shot"))
+    with pytest.raises(ValueError, match="lacks column n_support"):
+        episode_accuracies(predictions.drop(columns="n_support"))

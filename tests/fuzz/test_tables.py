@@ -13,7 +13,6 @@ from small_study import small_study
 from synthetic_rows import synthetic_rows
 
 from tcnaps.config import UserError
-from tcnaps.evaluation.claims import claims_table
 from tcnaps.evaluation.csv_tables import PUBLISHED_FILES, read_published, read_published_averages
 from tcnaps.evaluation.recall import class_recall, recall_by_shot
 from tcnaps.evaluation.result_files import (
@@ -32,6 +31,7 @@ from tcnaps.studies.estimate import last_times
 from tcnaps.studies.progress import Progress
 
 pytestmark = pytest.mark.fuzz
+FIXED = {"kind": "fixed", "way": 5, "shot": 1}
 ROWS = synthetic_rows(("support", "support_and_query"), 2, 4, datasets={"blobs": "in"}).assign(split="test")
 
 
@@ -42,7 +42,9 @@ def study(tmp_path_factory):
     root = tmp_path_factory.mktemp("project")
     (root / "Snakefile").touch()
     patch.chdir(root)
-    yield small_study()
+    own = {"datasets": ["blobs"], "trainings": ["support", "support_and_query"], "episodes": 2}
+    variable = {"protocol": {"kind": "variable"}} | own
+    yield small_study(evaluations={"variable": variable, "5-way-1-shot": {"protocol": FIXED} | own})
     patch.undo()
 
 
@@ -98,7 +100,7 @@ def changed_rows(draw, rows):
     return rows
 
 
-@cases(80)
+@cases(40)
 @given(rows=changed_rows(ROWS[ROWS["training"] == "support"].reset_index(drop=True)))
 def test_rows_that_are_not_those_asked_for_are_refused_by_name(rows, study):
     try:
@@ -108,9 +110,7 @@ def test_rows_that_are_not_those_asked_for_are_refused_by_name(rows, study):
     if file is None:
         return
     try:
-        loaded = load_rows(
-            study.model_copy(update={"datasets": {"blobs": study.datasets["blobs"]}}), "variable", ["support"]
-        )
+        loaded = load_rows(study, "variable", ["support"])
     except UserError as error:
         assert str(file.parent) in str(error)
         return
@@ -132,7 +132,7 @@ def check_statistics(rows):
         assert np.isfinite(numbers).all() and numbers.between(0, 1).all()
 
 
-@cases(60)
+@cases(40)
 @given(rows=changed_rows(ROWS))
 def test_statistics_and_claims_of_changed_rows_are_refused_or_finite(rows):
     check_statistics(rows)
@@ -198,11 +198,6 @@ def test_a_damaged_table_of_the_paper_is_refused_by_name_or_read(data, table, tm
         try:
             frame = read(table, folder)
         except ValueError as error:
-            assert str(folder) in str(error) or "prints no averages" in str(error)
+            assert str(folder) in str(error) or "prints no averages" in str(error) or "averages.csv" in str(error)
             continue
         assert len(frame.columns) >= 3
-
-
-def test_claims_of_one_training_are_not_evaluated_where_they_need_two():
-    table = claims_table(ROWS[ROWS["training"] == "support"])
-    assert set(table.loc[table["claim"] == "C1", "verdict"]) == {"not evaluated"}

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from tcnaps.studies import progress
-from tcnaps.studies.progress import Progress
+from tcnaps.studies.progress import Progress, read_times
 
 TIMES = "job,seconds,threads\naccuracy,60,1\npretrain,600,2\ntrain,1200,1\n"
 
@@ -93,3 +93,12 @@ def test_only_warnings_and_errors_pass_and_not_what_a_job_has_said_itself(tmp_pa
     assert not told(follower, logging.ERROR, event="job_error", jobid=1)
     assert not told(follower, logging.ERROR, event="error", exception="RuleException")
     assert not (tmp_path / "times.csv").exists()  # a failed job has no time
+
+
+@pytest.mark.parametrize(
+    "content", ["", "job,seconds\na,1\n", "job,seconds,threads\na,,1\n", "job,seconds,threads\na,nan,1\n", "\0"]
+)
+def test_damaged_times_stop_no_run(tmp_path, clock, content):
+    (tmp_path / "times.csv").write_text(content)
+    assert read_times(tmp_path / "times.csv") == {}
+    told(Progress(tmp_path / "times.csv", cores=1), event="run_info", stats={"accuracy": 1, "total": 1})

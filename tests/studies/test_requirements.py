@@ -97,3 +97,9 @@ def test_datasets_that_will_not_do_are_left_out_aloud(monkeypatch):
     assert left_out == ["few: 2 classes are fewer than way 3; lower the way", "none: there is no split 'test'"]
     with pytest.raises(UserError, match="No dataset will do for this protocol: few: 2 classes"):
         open_usable(small_study(), ["few"], "test", FixedProtocol(**FIXED))
+
+
+def test_a_split_without_classes_serves_no_protocol():
+    for protocol in (FixedProtocol(way=2, shot=1), VariableProtocol()):
+        with pytest.raises(ValueError, match="it has no class; add some"):
+            check_protocol(sized(), protocol)

@@ -13,6 +13,7 @@ import io
 import json
 import os
 import re
+import warnings
 from pathlib import Path
 
 import pandas
@@ -71,8 +72,9 @@ def _read(path: Path) -> pandas.DataFrame:
         else:
             options = {"names": ["class"], "usecols": [0]} if re.match(WNID, text) else {}  # tiered's have no header
             options |= {"dtype": str, "na_filter": False, "skipinitialspace": True, "index_col": False}
-            table = pandas.read_csv(io.StringIO(text), **options)
-    except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
+            with warnings.catch_warnings(action="error", category=pandas.errors.ParserWarning):  # fields without a name
+                table = pandas.read_csv(io.StringIO(text), **options)
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError, pandas.errors.ParserWarning) as error:
         raise DatasetError(f"{path} is no list that can be read ({str(error).strip()}). {REMEDY}.") from error
     table.columns = [_COLUMNS.get(name.strip().casefold(), "") for name in table]
     if "class" not in table:
