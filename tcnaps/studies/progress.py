@@ -35,7 +35,7 @@ class Progress(logging.Filter):
         self._table, self._cores = table, cores
         self._known = read_times(table)
         self._begun = table.with_name(".begun")  # the jobs that have begun and not ended, of this run and earlier ones
-        self._interrupted = set(self._begun.read_text().split()) if self._begun.exists() else set()
+        self._interrupted = set(self._begun.read_text(errors="replace").split()) if self._begun.exists() else set()
         self._waiting: set[str] = set()
         self._running: dict[int, tuple[str, float, int]] = {}  # name, start and threads by Snakemake's number
         self.n_jobs, self._expected = 0, None  # jobs, and seconds for all of them where that is known

@@ -167,7 +167,9 @@ def _event_writer(folder: Path, first: int):
             file.unlink()
     with naming(folder):
         writer = SummaryWriter(str(folder), purge_step=first + 1, flush_secs=10)
-    writer.add_custom_scalars({"": {"confidence and accuracy": ["Multiline", ["confidence", "train_accuracy"]]}})
+    writer.add_custom_scalars(
+        {"calibration": {"confidence and accuracy": ["Multiline", ["confidence", "train_accuracy"]]}}
+    )
     return writer
 
 
