@@ -46,7 +46,9 @@ DEVICE = f"-p device {config.get('device', 'cpu')} -p workers {int(config.get('w
 RUN_ON_DEVICE = RUN + " {DEVICE}"
 REPLICATE = " -p replicate {params.replicate}"
 RUN_TRAINING = RUN_ON_DEVICE + " -p training {params.training}" + REPLICATE
-ASKS = partial(asks, study, sizes=config.get("sizes", {}), times=last_times(study), device=config.get("device", "cpu"))
+SIZES = {name: {split: tuple(map(int, numbers)) for split, numbers in splits.items()}  # which Snakemake reads as text
+         for name, splits in config.get("sizes", {}).items()}
+ASKS = partial(asks, study, sizes=SIZES, times=last_times(study), device=config.get("device", "cpu"))
 
 
 def notebook(name):

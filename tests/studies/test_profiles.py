@@ -77,10 +77,13 @@ def test_a_plan_for_kubernetes_has_limits_and_the_manufacturer_of_gpus(project, 
     assert profile["precommand"].startswith(f"cd {path}/") and claim
 
 
-def test_without_a_gpu_no_job_asks_for_one_and_the_time_is_that_of_cores(project, capsys):
+def test_without_a_gpu_no_job_asks_for_one_and_the_time_is_that_of_cores(project, capsys, monkeypatch):
+    monkeypatch.setattr("tcnaps.studies.data.sizes", lambda study: {"mini-imagenet": {"train": (64, 2_560)}})
     table, _ = planned(capsys, "configs/mini-imagenet.yaml", "slurm", device="cpu")
     assert {cells[3] for name, cells in table.items() if name != "job"} == {"0"}
     assert table["meta_train_support"][2] == "24:00 h"
+    hours = 90 * 2_560 / 13.5 / 3600  # on one core; the job has two, and is given three times as long
+    assert table["pretrain"][2:5] == ["7:15 h", "0", f"{hours:.2f}"]
 
 
 def test_unknown_profiles_and_missing_executors_are_errors(project, capsys, monkeypatch):
