@@ -133,7 +133,7 @@ def tasks(draw):
     return {name: draw((bad if name in spoilt else good)[name]) for name in good}
 
 
-@cases(150)
+@cases(80)
 @given(task=tasks(), settings=HEADS, limits=st.tuples(st.integers(-1, 4), st.integers(-1, 4)))
 def test_clustering_refuses_or_gives_finite_probabilities(task, settings, limits):
     try:

@@ -100,7 +100,7 @@ def changed_rows(draw, rows):
     return rows
 
 
-@cases(40)
+@cases(20)
 @given(rows=changed_rows(ROWS[ROWS["training"] == "support"].reset_index(drop=True)))
 def test_rows_that_are_not_those_asked_for_are_refused_by_name(rows, study):
     try:
@@ -132,7 +132,7 @@ def check_statistics(rows):
         assert np.isfinite(numbers).all() and numbers.between(0, 1).all()
 
 
-@cases(40)
+@cases(15)
 @given(rows=changed_rows(ROWS))
 def test_statistics_and_claims_of_changed_rows_are_refused_or_finite(rows):
     check_statistics(rows)
