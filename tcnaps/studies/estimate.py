@@ -66,13 +66,18 @@ class Estimate(NamedTuple):
     arithmetic: str
 
 
-def asks(study: Study, rule: str, sizes: Sizes, times: Mapping, device: str = "cpu", threads: int = 1) -> dict:
+def asks(
+    study: Study, rule: str, sizes: Sizes, times: Mapping, device: str = "cpu", threads: int = 1, processes: int = 1
+) -> dict:
     """The resources of a rule of the Snakefile: mem_mb, runtime in minutes and, on a device that is a GPU, gpu.
 
     Args:
         sizes: of the datasets, as far as they are known.
         times: of the last run, by `last_times`.
+        processes: that share each training and each evaluation, each with its own model and GPU. They shorten nothing
+            here: what they gain was not measured.
     """
+    copies = processes if _training(rule) or rule.startswith("pretrain") else 1
     kind, on_gpu = _kind(rule), device.startswith("cuda") and rule.startswith(ON_DEVICE)
     known = estimate(study, rule, sizes, times)
     if known is None:
@@ -82,7 +87,7 @@ def asks(study: Study, rule: str, sizes: Sizes, times: Mapping, device: str = "c
     else:
         alone = MARGIN * 60 * hours / (1 if on_gpu else threads)
         minutes = min(LONGEST, max(SHORTEST, 15 * math.ceil(alone / 15)))
-    return {"mem_mb": _megabytes(study, kind), "runtime": minutes, **({"gpu": 1} if on_gpu else {})}
+    return {"mem_mb": copies * _megabytes(study, kind), "runtime": minutes, **({"gpu": copies} if on_gpu else {})}
 
 
 def estimate(study: Study, rule: str, sizes: Sizes, times: Mapping) -> Estimate | None:

@@ -116,9 +116,8 @@ def _elsewhere(profile: str | None) -> list[str]:
         plugin = importlib.import_module(package.replace("-", "_"))
     except ImportError:
         raise UserError(f"Profile '{profile}' needs the package {package}: pip install 'tcnaps[cluster]'.") from None
-    if (
-        "shared-fs-usage" in content
-    ):  # else the executor for Kubernetes takes it that nothing is shared, whatever it says
+    # Else the executor for Kubernetes takes it that nothing is shared, whatever the profile says.
+    if "shared-fs-usage" in content:
         plugin.common_settings.implies_no_shared_fs = False
     return ["--workflow-profile", str(known[profile].parent)]
 

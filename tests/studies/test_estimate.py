@@ -88,6 +88,9 @@ def test_only_jobs_that_take_a_device_ask_for_one_and_larger_studies_for_more_me
     for rule in rules[:3]:
         assert asks(small, rule, {}, {})["mem_mb"] <= 4000 < 1 + asks(small, "pretrain", {}, {})["mem_mb"]
     assert asks(benchmark, "meta_train_support", {}, {})["mem_mb"] == 10_000  # 1,000 images of 8.9 MB, and libraries
+    shared = asks(benchmark, "meta_train_support", {}, {}, "cuda", processes=2)
+    assert (shared["mem_mb"], shared["gpu"]) == (20_000, 2)  # each process has a model and a GPU of its own
+    assert asks(benchmark, "claims", {}, {}, "cuda", processes=2) == asks(benchmark, "claims", {}, {})
 
 
 def test_times_are_those_that_a_run_notes(tmp_path, monkeypatch):
