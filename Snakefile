@@ -183,6 +183,8 @@ if study.imported:
             key=json.dumps([dependencies(study, "importing"),
                             [[file.stat().st_size, file.stat().st_mtime] if file.exists() else None
                              for file in map(Path, study.imported.values())]]),
+        resources:
+            **ASKS("import_checkpoints"),
         shell:
             "exec {PYTHON:q} -m tcnaps.training.released import --study {STUDY:q}"
 else:

@@ -47,9 +47,20 @@ def save(path: Path, weights: dict[str, Tensor], settings: dict) -> None:
     if found := unusable(weights):
         raise CheckpointError(f"{path} was not written: {'; '.join(found[:5])}. Lower the training's learning_rate.")
     header = json.dumps({"format": FORMAT, **settings})
-    data = to_bytes(weights, {"tcnaps": header, "sha256": _digest(header, weights)})
+    data = in_order(to_bytes(weights, {"tcnaps": header, "sha256": _digest(header, weights)}))
     with replacing(path) as temporary:
         temporary.write_bytes(data)
+
+
+def in_order(data: bytes) -> bytes:
+    """The same safetensors file with its header sorted, so that equal weights give equal files.
+
+    The library writes the entries of `__metadata__` in an order that changes from process to process.
+    """
+    size = int.from_bytes(data[:8], "little")
+    header = json.dumps(json.loads(data[8 : 8 + size]), sort_keys=True).encode()
+    header += b" " * (-len(header) % 8)  # as the format asks
+    return len(header).to_bytes(8, "little") + header + data[8 + size :]
 
 
 def load(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict]:

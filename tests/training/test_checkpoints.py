@@ -46,6 +46,14 @@ def test_weights_and_settings_come_back(path):
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
+def test_equal_weights_give_equal_files(path):
+    written = set()
+    for _ in range(12):
+        save(path, {"b": torch.ones(2), "a": torch.zeros(3)}, {"study": "small", "seed": 1})
+        written.add(path.read_bytes())
+    assert len(written) == 1
+
+
 def test_files_of_before_there_were_digests_load(path):
     save_file(WEIGHTS, path, {"tcnaps": json.dumps({"format": 1, "training": "feot"})})
     assert load(path, "")[1]["training"] == "feot"

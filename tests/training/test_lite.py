@@ -32,7 +32,7 @@ def new_model(training):
     with torch.no_grad():
         for parameter in model.film_generator.parameters():  # far from gamma 1 and beta 0
             parameter.normal_(0, 0.05)
-    model.head = replace(model.head, identity_weight=0.01)
+    model.first_head = replace(model.first_head, identity_weight=0.01)
     return model
 
 

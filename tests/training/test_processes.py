@@ -2,8 +2,10 @@
 
 import json
 import multiprocessing
+import os
 import threading
 from itertools import chain
+from pathlib import Path
 
 import blob_project
 import numpy as np
@@ -110,6 +112,8 @@ def test_episodes_that_share_batches_share_the_same_in_every_process(study):
 
 def test_a_notebook_s_kernel_that_has_used_threads_trains_with_two_processes(root, study, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    places = [*Path(__file__).parents[1:3], os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, places)))  # the kernel imports what is tested
     code = (
         "import json, torch\nfrom blob_project import picture_study",
         "from tcnaps.training.meta_training import meta_train",
