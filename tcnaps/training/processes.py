@@ -12,6 +12,7 @@ import pickle
 import signal
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -31,6 +32,7 @@ from tcnaps.config.errors import UserError
 from tcnaps.episodes.loading import context_of, end_with_parent
 
 PATIENCE = 10.0  # seconds for a process to end once the connection to it is lost, or once its work is done
+LOST = 75  # the status of a process that ended because it could not reach the others
 ON_FROM_HERE = "What has been saved stays: running again continues from there, with any number of processes."
 
 
@@ -247,7 +249,7 @@ def _take_part(rank: int, pipe: connection.Connection, work: "_Work") -> None:
     try:
         work.done_by(Team(rank, len(work.devices)))
     except _Disconnected:
-        sys.exit(1)
+        sys.exit(LOST)
     except BaseException as error:
         where = f"Process {rank + 1} of {len(work.devices)}"
         if not isinstance(error, UserError):
@@ -291,17 +293,25 @@ def _connected() -> Iterator[None]:
 
 
 def _reason(started: list[tuple[BaseProcess, connection.Connection]]) -> BaseException:
-    """Why a process can no longer be reached: the error it has sent, or how it ended."""
-    connection.wait([process.sentinel for process, _ in started], PATIENCE)
+    """Why a process can no longer be reached: the error it has sent, or how it ended.
+
+    The others end, too, once they can't reach it, perhaps before it is known to have ended.
+    """
+    end, running = time.monotonic() + PATIENCE, {process.sentinel: process for process, _ in started}
+    ended: list[BaseProcess] = []
+    while running and not any(process.exitcode not in (0, LOST) for process in ended):
+        found = connection.wait(list(running), max(0.0, end - time.monotonic()))
+        if not found:
+            break
+        ended += [running.pop(sentinel) for sentinel in found]
     for _, pipe in started:
         try:
             if pipe.poll():
                 return pipe.recv()
         except EOFError:  # it ended without a word
             continue
-    # One that was killed tells more than one that has lost it.
-    ended = sorted((process for process, _ in started if process.exitcode), key=lambda process: process.exitcode)
-    how = _how_it_ended(ended[0]) if ended else "The connection between the processes was lost"
+    first = next((process for process in ended if process.exitcode not in (0, LOST)), None)
+    how = _how_it_ended(first) if first else "The connection between the processes was lost"
     return ProcessError(f"{how}. {ON_FROM_HERE}")
 
 
