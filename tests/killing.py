@@ -1,12 +1,15 @@
 """Kills a pretraining, a meta-training and an evaluation at random moments and compares what they end in, bit for bit.
 
-python tests/killing.py --trials 20
+python tests/killing.py --trials 20                  one process
+python tests/killing.py --trials 20 --processes 2    that share the work: any of them is killed
+python tests/killing.py --trials 20 --batch          notebooks and Snakemake, as in `make figures`: any process of them
 """
 
 import argparse
+import contextlib
 import os
 import random
-import signal
+import shutil
 import sys
 import tempfile
 import time
@@ -15,10 +18,13 @@ from pathlib import Path
 
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # before PyTorch: sums in another order are other bits
     os.environ[variable] = "1"
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
+REPOSITORY = Path(__file__).parents[1]
+sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests")]
 
 import pandas as pd  # noqa: E402
-from evaluation.conftest import placed  # noqa: E402
+import psutil  # noqa: E402
+import yaml  # noqa: E402
+from blob_project import picture_study, write_pictures  # noqa: E402
 
 from tcnaps.evaluation.evaluate import evaluate  # noqa: E402
 from tcnaps.training.meta_training import meta_train  # noqa: E402
@@ -26,20 +32,35 @@ from tcnaps.training.pretraining import pretrain  # noqa: E402
 from tcnaps.training.watching import OF_STEPS  # noqa: E402
 
 TRAINING = "support_and_query"
+BATCH = [sys.executable, "-m", "tcnaps.studies.batch", "study", "--cores", "2"]
+PATIENCE = 120.0  # seconds for a run to end once one of its processes was killed
 
 
-def begin(root: Path) -> int:
-    """Starts everything, or goes on with it, in a process of its own, whose number is returned."""
+def write_project(root: Path) -> None:
+    root.mkdir()
+    write_pictures(root)
+    study = picture_study().model_dump(mode="json", exclude_unset=True)
+    (root / "study.yaml").write_text(yaml.safe_dump(study))
+    shutil.copy(REPOSITORY / "Snakefile", root)
+    shutil.copytree(REPOSITORY / "notebooks", root / "notebooks")
+
+
+def begin(root: Path, processes: int, batch: bool) -> psutil.Process:
+    """Starts everything, or goes on with it, in a process of its own."""
     if child := os.fork():
-        return child
+        return psutil.Process(child)
     try:
-        output = os.open(root / "output.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        output = os.open(root / "output.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        with placed(root) as study:
-            pretrain(study, save_every=1)
-            meta_train(study, TRAINING, save_every=1)
-            evaluate(study, TRAINING)
+        os.chdir(root)
+        if batch:
+            asked = ["--processes", str(processes), "study.yaml", "--", f"evaluate_{TRAINING}", "data"]
+            os.execve(sys.executable, [*BATCH, *asked], os.environ | {"PYTHONPATH": str(REPOSITORY)})
+        study = picture_study()
+        pretrain(study, save_every=1, processes=processes)
+        meta_train(study, TRAINING, save_every=1, processes=processes)
+        evaluate(study, TRAINING, processes=processes)
         os._exit(0)
     except BaseException:
         traceback.print_exc()
@@ -47,45 +68,48 @@ def begin(root: Path) -> int:
         os._exit(1)
 
 
-def has_ended(child: int, wait: bool = False) -> bool:
-    ended, status = os.waitpid(child, 0 if wait else os.WNOHANG)
-    if ended and status:
-        raise RuntimeError(f"it ended with status {status}; see output.txt")
-    return bool(ended)
+def to_its_end(run: psutil.Process, root: Path) -> None:
+    if status := run.wait():
+        raise RuntimeError(f"it ended with status {status}:\n{(root / 'output.txt').read_text()}")
 
 
-def kill_after(child: int, seconds: float) -> bool:
-    """Whether the process was still running then."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if has_ended(child):
-            return False
-        time.sleep(0.002)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return True
+def kill_after(run: psutil.Process, seconds: float, generator: random.Random) -> str | None:
+    """Kills one of the run's processes and waits until the first has ended; says which, None if it had ended before."""
+    with contextlib.suppress(psutil.TimeoutExpired):
+        run.wait(seconds)
+        return None
+    victim = generator.choice([run, *sorted(run.children(recursive=True), key=lambda process: process.pid)])
+    with contextlib.suppress(psutil.NoSuchProcess):
+        name = "first" if victim == run else " ".join(victim.cmdline()[1:4])[:40]
+        victim.kill()
+    run.wait(PATIENCE)
+    return name
 
 
 def outcome(root: Path) -> dict[str, object]:
     """All that must be the same: every file's bytes, but of what was watched only what does not depend on time."""
-    files = sorted(file for file in (root / "results").rglob("*") if file.is_file() and "events." not in file.name)
-    found = {str(file.relative_to(root)): file.read_bytes() for file in files}
-    for name in [name for name in found if "/watch/" in name]:
-        found[name] = pd.read_csv(root / name)[["step", *OF_STEPS]].to_csv()
-    return found
+    places = (root / "results", root / "figures")
+    files = sorted(file for place in places for file in place.rglob("*") if file.is_file())
+    timed = {"notebooks", ".lock", ".begun", "times.csv"}
+    found = {str(file.relative_to(root)): file for file in files if not timed & set(file.relative_to(root).parts)}
+    return {
+        name: pd.read_csv(file)[["step", *OF_STEPS]].to_csv() if "/watch/" in name else file.read_bytes()
+        for name, file in found.items()
+        if "events." not in name
+    }
 
 
-def trial(root: Path, generator: random.Random, seconds: float, kills: int) -> list[float]:
-    """Kills several times, then lets it come to its end; returns when it was killed."""
-    moments = []
+def trial(root: Path, generator: random.Random, seconds: float, kills: int, **how: object) -> list[str]:
+    """Kills several times, then lets it come to its end; returns when what was killed."""
+    found = []
     for _ in range(kills):
         moment = generator.uniform(0, 1.5 * seconds / kills)  # all kills together reach every part, the last one too
-        if not kill_after(begin(root), moment):
+        victim = kill_after(begin(root, **how), moment, generator)
+        if victim is None:
             break
-        moments.append(moment)
-    else:
-        has_ended(begin(root), wait=True)
-    return moments
+        found.append(f"{moment:.1f} s ({victim})")
+    to_its_end(begin(root, **how), root)
+    return found
 
 
 def main() -> int:
@@ -94,25 +118,24 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--kills", type=int, default=3, help="in each trial, at most")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--processes", type=int, default=1, help="that share the work")
+    parser.add_argument("--batch", action="store_true", help="through notebooks and Snakemake")
     options = parser.parse_args()
+    how = {"processes": options.processes, "batch": options.batch}
     generator, different = random.Random(options.seed), 0
     with tempfile.TemporaryDirectory() as folder:
         roots = [Path(folder, str(number)) for number in range(options.trials + 1)]
         for root in roots:
-            root.mkdir()
+            write_project(root)
         start = time.monotonic()
-        has_ended(begin(roots[0]), wait=True)
+        to_its_end(begin(roots[0], **how), roots[0])
         seconds, expected = time.monotonic() - start, outcome(roots[0])
         for number, root in enumerate(roots[1:], 1):
-            moments, found = trial(root, generator, seconds, options.kills), outcome(root)
+            killed, found = trial(root, generator, seconds, options.kills, **how), outcome(root)
             names = [name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)]
             different += bool(names)
-            when = ", ".join(f"{moment:.1f}" for moment in moments)
-            print(
-                f"{number}: killed after {when} of {seconds:.1f} s: {'differs: ' if names else 'the same'}",
-                *names,
-                flush=True,
-            )
+            when = f"killed after {', '.join(killed)} of {seconds:.1f} s"
+            print(f"{number}: {when}: {'differs: ' if names else 'the same'}", *names, flush=True)
     print(f"{options.trials - different} of {options.trials} trials ended in the same {len(expected)} files")
     return int(different > 0)
 

@@ -77,17 +77,22 @@ def run_study(
         status = _snakemake(options, plan)
         print(plan if not status else "", *incomplete_evaluations(study).values(), "\nData:", sep="\n", flush=True)
         return data.main([name, "--list"]) or status
-    results = root / "results" / study.name
+    return _make(study, name, [*snakemake, *elsewhere], settings, cores)
+
+
+def _make(study: Study, name: str, options: Sequence[str], settings: Sequence[str], cores: int | None) -> int:
+    """Prepares the study's data and makes what is stale, while no other process does. Returns the exit status."""
+    results = Path("results", study.name)
     results.mkdir(parents=True, exist_ok=True)
     try:
         lock = FileLock(results / ".lock").acquire(timeout=LOCK_PATIENCE)
     except Timeout:
         raise UserError(f"Study '{study.name}' is already being run by another process. Wait for it to end.") from None
     with lock:
-        for folder in (results, root / "figures" / study.name):
+        for folder in (results, Path("figures", study.name)):
             remove_leftovers(folder)
         # Before Snakemake, which sees neither that originals have changed nor what a study asks of them.
-        if status := data.main([name, "--ready", f"results/{study.name}/.ready"]):
+        if status := data.main([name, "--ready", f"{results}/.ready"]):
             return status
         for manifest, problem in incomplete_evaluations(study).items():
             print(problem, file=sys.stderr)
@@ -95,7 +100,7 @@ def run_study(
         progress = Progress(results / "times.csv", cores)
         limit = ["--cores", str(cores)] if cores else []
         configured = _configured(*settings, sizes=data.sizes(study))
-        status = _snakemake([*snakemake, *configured, *elsewhere, *limit, *OPTIONS], progress)
+        status = _snakemake([*options, *configured, *limit, *OPTIONS], progress)
         if not status and not progress.n_jobs:
             print("Nothing to be done: all is up to date.", flush=True)
     failed = "\nNot everything could be made; the errors stand above. Running again continues from here."
