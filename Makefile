@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 # With either of these set, Jupyter may prefer another installation's kernel to the one in .venv.
 unexport JUPYTER_PATH JUPYTER_PREFER_ENV_PATH
 
-.PHONY: help figures plan watch differences rivals active demonstration lint test test-browser test-processes fuzz report docs lab serve bench clean force
+.PHONY: help figures plan watch differences rivals active demonstration lint test test-browser fuzz report docs lab serve bench clean force
 
 help:
 	@echo "make figures [STUDY=configs/miniature.yaml] [CORES=n] [DEVICE=cuda] [WORKERS=n] [PROCESSES=n] [PROFILE=slurm]"
@@ -38,8 +38,6 @@ help:
 	@echo "             choose the episodes that the notebooks show while there are no results; needs those of 'make figures'"
 	@echo "make test    run the tests                            (ARGS=... goes to pytest)"
 	@echo "make lint    check format, style, types of method and config, and what the rooms import"
-	@echo "make test-processes"
-	@echo "             train and evaluate with several processes, and kill some   (ARGS=... goes to pytest)"
 	@echo "make fuzz    malformed input of every kind, new on each call   (ARGS=... goes to pytest)"
 	@echo "make test-browser"
 	@echo "             drive the widgets in JupyterLab, Notebook and Voila; needs Chromium   (ARGS=... goes to pytest)"
@@ -97,9 +95,6 @@ lint: $(STAMP)
 # Two processes, with one thread each (tests/conftest.py): each of them loads PyTorch.
 test: $(STAMP)
 	@exec $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
-
-test-processes: $(STAMP)
-	@exec $(RUN) -m pytest -m processes tests/training/test_processes.py $(ARGS)
 
 fuzz: $(STAMP)
 	@exec $(RUN) -m pytest -n 2 -m fuzz --hypothesis-profile fuzz $(ARGS)

@@ -26,8 +26,7 @@ from tcnaps.training.meta_training import meta_train
 from tcnaps.training.pretraining import augment, pretrain
 from tcnaps.training.processes import ProcessError, Team, run_together
 
-# Not part of `make test`: once, the processes took minutes to find each other.
-pytestmark = [pytest.mark.slow, pytest.mark.processes]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
