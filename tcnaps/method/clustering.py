@@ -80,7 +80,7 @@ def refinement_steps(
     Raises:
         ValueError: features of different width or kind, or that are not finite numbers; labels that are no integers,
             too few or too many; a class without a support image; a single support image where
-            `head.task_covariance_divisor` is n − 1; a `head.class_prior` for another number of classes; a covariance
+            `head.task_covariance_divisor` is n − 1; a single feature where `head.class_covariance_divisor` is; a `head.class_prior` for another number of classes; a covariance
             that is singular in floating point.
     """
     samples, n_query, dtype = _samples(support_features, support_labels, query_features, unlabelled_features, head)
@@ -140,6 +140,9 @@ def _samples(support, labels, query, unlabelled, head: Head) -> tuple[Samples, i
     shots = check_support_labels(labels)
     if head.task_covariance_divisor == "n-1" and head.metric == "mahalanobis" and len(labels) == 1:
         raise ValueError("there is one support image in all, so n − 1 is 0; use the task covariance's divisor 'n'")
+    width = sets["support"].shape[1]
+    if head.class_covariance_divisor == "n-1" and head.metric == "mahalanobis" and width < 2:
+        raise ValueError(f"each image has {width} feature(s); the class covariance's divisor 'n-1' needs at least two")
     features, n_query = torch.cat(list(sets.values())), len(sets["query"])
     dtype, spread = features.dtype, total_variance(features)
     if not isfinite(spread):

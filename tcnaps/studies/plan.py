@@ -56,7 +56,7 @@ class Plan(logging.Filter):
         if unknown:
             lines.append(f"To be added: {unknown} whose images can't be counted before their data is there.")
         lines.append(
-            f"Rates are images per second on one core, measured; a GPU is assumed to do {GPU:.2g} operations per"
+            f"Rates are images per second on one core, measured; a GPU is assumed to do {GPU:.3g} operations per"
         )
         lines.append("second, which was not measured (docs/scaling.md). Jobs without hours draw, or are not estimated.")
         return lines

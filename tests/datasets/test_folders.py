@@ -162,6 +162,7 @@ def test_links_are_followed_but_no_folder_is_entered_twice(tree, tmp_path):
         (["train/a/1.jpg", "test/.x"], {}, "test has no folders of classes. Put one folder per class into it"),
         (["train/a/1.jpg", "test/a/2.jpg"], {}, "'a' is in two splits, train and test.*fractions or a split file"),
         (["train/a/1.jpg"], {"superclasses": True}, "train/a has no folders of classes.*remove the key superclasses"),
+        (["1.jpg"], {"superclasses": True, "fractions": (1, 0, 0)}, "has no folders of superclasses.*remove the key"),
         (["train/a/1.jpg", "train/b/1.npy"], {}, "train/b has no images .*JPEG, PNG.*Add some, or delete it"),
         (["a/1.jpg"], {"fractions": (0.5, 0.2, 0.2)}, "'pets': its fractions .* must add up to 1"),
         (["a/1.jpg"], {"fractions": (0.6, 0.2, 0.2), "splits": "x.csv"}, "'pets' has both splits and fractions"),

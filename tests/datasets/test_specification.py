@@ -116,6 +116,8 @@ GRAPH = "split_subgraphs/TRAIN"
         (changed(UNIFORM, "classes_per_split/VALID"), "'VALID' is missing"),
         (changed(UNIFORM, "classes_per_split/TEST", 10**9), "counts of classes don't agree"),
         (changed(UNIFORM, "images_per_class/2"), "'2' is missing|don't agree"),
+        (changed(UNIFORM, "images_per_class/1", 6.5), "images_per_class must be whole numbers"),
+        (changed(BILEVEL, "images_per_class/1", -1), "images_per_class must be whole numbers"),
         (changed(UNIFORM, "class_names/2", "a"), "two classes have the same name"),
         (changed(BILEVEL, "classes_per_superclass/2", 10**9), "superclasses have 1000000003 classes, but there are 5"),
         (changed(BILEVEL, "classes_per_superclass/3", 1), "superclasses have 6 classes, but there are 5"),

@@ -250,6 +250,8 @@ def test_what_cannot_be_computed_is_refused():
         trajectory(*make_episode(2, (1, 3), 3, 300, 1.0), head=Head(identity_weight=5e-324))
     with pytest.raises(ValueError, match="one support image in all"):
         trajectory(*make_episode(1, 1, 2, 6, 0.5), head=Head(task_covariance_divisor="n-1"))
+    with pytest.raises(ValueError, match="each image has 1 feature.* needs at least two"):
+        trajectory(*make_episode(2, 2, 2, 1, 0.5), head=Head(class_covariance_divisor="n-1"))
     with pytest.raises(ValueError, match="class_prior has 2 probabilities for 3 classes"):
         trajectory(*make_episode(3, 2, 2, 6, 0.5), head=Head(class_prior=(0.5, 0.5)))
 

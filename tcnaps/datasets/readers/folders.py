@@ -87,6 +87,8 @@ def scan(path: Path, grouped: bool = False) -> tuple[pandas.DataFrame, tuple[str
                 label = normal(place.relative_to(folder).as_posix())
                 rows += [(label, split, ImageFile(file)) for file in sorted(images, key=natural_key)]
                 others += sorted(files - images)
+    if not rows:
+        raise DatasetError(f"{path} has no folders of superclasses. Add some, or remove the key superclasses.")
     note = f"files left out, because their names are not those of images: {some(others)}"
     return pandas.DataFrame(rows, columns=["class", "split", "image"]), (note,) if others else ()
 

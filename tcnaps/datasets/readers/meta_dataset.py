@@ -101,6 +101,8 @@ def read_specification(file: str | Path) -> Specification:
         counts, sizes, superclasses, spans = _READERS[content["__class__"]](content, names)
         if not len(set(names)) == len(names) == len(sizes) == sum(counts):
             raise ValueError("the counts of classes don't agree, or two classes have the same name")
+        if not all(type(size) is int and size >= 0 for size in sizes):
+            raise ValueError("images_per_class must be whole numbers")
         bounds = zip(SPLITS, pairwise([0, *accumulate(counts)]))
         classes = {split: {names[k]: (k, sizes[k]) for k in range(*part)} for split, part in bounds}
         above = dict(zip(names, superclasses))
