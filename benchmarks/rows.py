@@ -1,5 +1,6 @@
 """What is timed. Each row names its implementations; all are compared with the last."""
 
+import atexit
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -26,6 +27,7 @@ from tcnaps.training.pretraining import Classifier
 
 Call = Callable[[], object]
 HELD = ExitStack()  # as long as the process lasts
+atexit.register(HELD.close)
 MINIMUM, MAXIMUM = 2, 4
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 EPISODES = {  # name: way, support images per class, query images per class
