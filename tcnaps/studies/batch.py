@@ -137,7 +137,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     value = {"nargs": 2, "action": "append", "default": [], "metavar": ("NAME", "VALUE")}
     one.add_argument("-p", dest="parameters", **value, help="VALUE is JSON, or bare text where the default is text")
     one.add_argument("--quiet", action="store_true", help="no progress bar")
-    whole = commands.add_parser("study", help="bring all figures and tables of a study up to date")
+    usage, more = "%(prog)s [options] study [-- ...]", "after --: rules to run, and further options for Snakemake"
+    whole = commands.add_parser("study", help="bring a study up to date", usage=usage, epilog=more)
     whole.add_argument("study", help="the study's YAML, for instance configs/miniature.yaml")
     whole.add_argument("--cores", type=int, help="default: all of this machine")
     whole.add_argument("--profile", metavar="NAME", help="run jobs elsewhere, as profiles/NAME says: slurm, kubernetes")
@@ -145,10 +146,13 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     whole.add_argument("--device", default="cpu", help="that trains and evaluates: cpu (default), cuda, cuda:1, ...")
     whole.add_argument("--workers", type=int, default=0, help="processes a job that read images ahead; default: none")
     whole.add_argument("--processes", type=int, default=1, help="that share a training or an evaluation; default: 1")
-    whole.add_argument("snakemake", nargs="*", help="rules and further options for Snakemake, after --")
     for command in (one, whole):
         command.add_argument("--parent", type=int, help="end when this process, which started us, is gone")
-    return parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    cut = given.index("--") if "--" in given else len(given)
+    options = parser.parse_args(given[:cut])
+    options.snakemake = given[cut + 1 :]
+    return options
 
 
 def main(arguments: list[str] | None = None) -> int:
