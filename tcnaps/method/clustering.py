@@ -80,8 +80,8 @@ def refinement_steps(
     Raises:
         ValueError: features of different width or kind, or that are not finite numbers; labels that are no integers,
             too few or too many; a class without a support image; a single support image where
-            `head.task_covariance_divisor` is n − 1; a single feature where `head.class_covariance_divisor` is; a `head.class_prior` for another number of classes; a covariance
-            that is singular in floating point.
+            `head.task_covariance_divisor` is n − 1; a single feature where `head.class_covariance_divisor` is; a
+            `head.class_prior` for another number of classes; a covariance that is singular in floating point.
     """
     samples, n_query, dtype = _samples(support_features, support_labels, query_features, unlabelled_features, head)
     strategy = strategy_for(samples, head)
