@@ -19,17 +19,18 @@ def balance_panels(axes: Panels, averages: pd.DataFrame, names: Sequence[str], r
     own = averages.assign(key=averages["kind"] + averages["balance"])
     places = {key: x for x, key in enumerate(own["key"].unique())}
     ticks = own.drop_duplicates("key")
-    for ax, name in zip(axes, names):
+    for number, (ax, name) in enumerate(zip(axes, names), 1):
         for shown, colour, width in ((reference, GREY, 0.8), (name, BLUE, 1.2)):
             _line(ax, own[own["classifier"] == shown], places, colour, width, band=shown == name)
         zero_line(ax)
         ax.set_title(name, loc="left")
         ax.set_xticks(range(len(places)), ticks["balance"])
         starts = ticks.reset_index(drop=True).groupby("kind", sort=False).apply(lambda group: group.index[[0, -1]])
+        lowest = number + ax.get_gridspec().ncols > len(names)  # of its column
         for kind, (first, last) in starts.items():
             if first:
                 ax.axvline(first - 0.5, color=GREY, linewidth=0.5, linestyle=":")
-            if ax.get_subplotspec().is_last_row() and kind:
+            if lowest and kind:
                 ax.annotate(
                     kind,
                     ((first + last) / 2, -0.2),
@@ -39,6 +40,7 @@ def balance_panels(axes: Panels, averages: pd.DataFrame, names: Sequence[str], r
                     fontsize=7,
                 )
         ax.label_outer()
+        ax.tick_params(labelbottom=lowest)
     for ax in axes[len(names) :]:
         ax.set_visible(False)
     axes[0].figure.supylabel(f"Difference from {base} (points)", fontsize=8)
