@@ -69,7 +69,7 @@ def read_published_averages(table: int, folder: str | Path | None = None) -> pd.
     averages = _published_csv("averages.csv", folder)
     own = averages[averages["source"] == f"Table {table}"].reset_index(drop=True)
     if own.empty:
-        raise ValueError(f"Table {table} prints no averages; {', '.join(averages['source'].unique())} do.")
+        raise ValueError(f"Table {table} prints no averages; {', '.join(map(str, averages['source'].unique()))} do.")
     quantity = own["quantity"].iloc[0]
     if quantity not in ("accuracy", "rank"):
         raise UserError(

@@ -99,7 +99,7 @@ EXTRA = {
     "11-differences": {"evaluations": ["5-way-1-shot-3"], "retrain": False},
     "16-precision": {"evaluations": ["5-way-1-shot-3"]},
     "19-rivals": {"shots": [1], "queries_per_class": 3, "episodes": 2},
-    "20-balance": {"queries": 6, "concentrations": [1], "episodes": 2, "left_out_classifiers": ["α-TIM"]},
+    "20-balance": {"queries": 6, "concentrations": [1], "episodes": 2},
     "21-active-learning": {"labels": 3, "episodes": 2},
     "22-continual-learning": {"way": 4, "shot": 2, "queries_per_class": 3, "episodes": 2},
     "23-log-determinant": {"trainings": {"support_and_query": "trained with −d²"}, "shots": [1]}
