@@ -79,6 +79,7 @@ def kill_after(run: psutil.Process, seconds: float, generator: random.Random) ->
         run.wait(seconds)
         return None
     victim = generator.choice([run, *sorted(run.children(recursive=True), key=lambda process: process.pid)])
+    name = "one that was just ending"
     with contextlib.suppress(psutil.NoSuchProcess):
         name = "first" if victim == run else " ".join(victim.cmdline()[1:4])[:40]
         victim.kill()

@@ -1,6 +1,6 @@
 """Runs notebooks and whole studies without JupyterLab.
 
-    python -m tcnaps.studies.batch study configs/miniature.yaml --cores 2
+    python -m tcnaps.studies.batch study configs/miniature.yaml --cores 2 -- RULE
     python -m tcnaps.studies.batch notebook notebooks/03-meta-train.ipynb executed.ipynb -p training support
 
 papermill runs a notebook and Snakemake decides which notebooks are stale. This module and `tcnaps.studies.run` add what
