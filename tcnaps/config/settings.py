@@ -206,6 +206,7 @@ class MetaTraining(Section):
     episodes: PositiveInt = 110_000
     episodes_per_step: PositiveInt = 16
     learning_rate: PositiveFloat = 5e-4
+    schedule: Literal["constant", "cosine"] = "constant"  # cosine: from the learning rate down to 0, along half a wave
     head_learning_rate: PositiveFloat | None = None  # of numbers learned in the head; None: learning_rate
     query_loss: Literal["mean", "sum"] = "mean"  # of the queries' cross-entropies, averaged over episodes
     support_gradients: PositiveInt | None = None  # support images back-propagated through (LITE); default: all

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from tcnaps.config import Study
 from tcnaps.config.dependencies import job_key
+from tcnaps.config.settings import MetaTraining
 from tcnaps.config.storage import file_digest
 from tcnaps.datasets import open_split
 from tcnaps.datasets.image_source import ImageSource
@@ -74,6 +75,7 @@ def meta_training_steps(
         found = team.gather(found)
         team.add_up_gradients(model)
         norm = gradient_norm(model)
+        set_learning_rates(optimiser, settings, min(episode for episode, *_ in found) - 1)
         optimiser.step()
         means = dict(zip(("loss", "train_accuracy", "confidence"), np.mean(found, axis=0)[1:].tolist()))
         rate = optimiser.param_groups[0]["lr"]
@@ -178,7 +180,18 @@ def new_optimiser(model: TransductiveCNAPS, study: Study) -> torch.optim.Optimiz
     groups: list[dict] = [{"params": networks}]
     if of_head:
         groups.append({"params": of_head, "lr": settings.head_learning_rate or settings.learning_rate})
-    return torch.optim.Adam(groups, settings.learning_rate)
+    optimiser = torch.optim.Adam(groups, settings.learning_rate)
+    for group in optimiser.param_groups:
+        group["initial_lr"] = group["lr"]
+    return optimiser
+
+
+def set_learning_rates(optimiser: torch.optim.Optimizer, settings: MetaTraining, episodes: int) -> None:
+    """Of the step after so many episodes: what it was at first or, under a cosine, a share that falls from 1 to 0."""
+    progress = min(episodes / settings.episodes, 1)
+    share = (1 + math.cos(math.pi * progress)) / 2 if settings.schedule == "cosine" else 1.0
+    for group in optimiser.param_groups:
+        group["lr"] = share * group["initial_lr"]
 
 
 def training_tasks(

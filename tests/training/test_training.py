@@ -185,6 +185,32 @@ def test_meta_training_can_be_iterated_step_by_step(root, study):
     pd.testing.assert_frame_equal(pd.DataFrame(rows)[columns], log[columns].iloc[1:].reset_index(drop=True))
 
 
+def test_the_learning_rate_of_meta_training_stays_or_falls_along_half_a_cosine(root, study):
+    falling = study.meta_training.model_copy(update={"schedule": "cosine", "episodes": 8, "head_learning_rate": 0.2})
+    model = checkpoints.new_model(study, "support_and_query_learned_scale")
+    optimiser = meta_training.new_optimiser(model, study.model_copy(update={"meta_training": falling}))
+    rates = []
+    for done in (0, 2, 4, 6, 8, 12):
+        meta_training.set_learning_rates(optimiser, falling, done)
+        rates.append([group["lr"] for group in optimiser.param_groups])
+    shares = [1, (2 + 2**0.5) / 4, 0.5, (2 - 2**0.5) / 4, 0, 0]
+    np.testing.assert_allclose(rates, np.outer(shares, [falling.learning_rate, 0.2]), atol=1e-12)
+    meta_training.set_learning_rates(optimiser, study.meta_training, 4)
+    assert [group["lr"] for group in optimiser.param_groups] == [falling.learning_rate, 0.2]
+
+
+def test_the_learning_rate_in_the_log_follows_the_schedule(root, study):
+    falling = study.model_copy(update={"meta_training": study.meta_training.model_copy(update={"schedule": "cosine"})})
+    episodes = read_episodes(meta_training.training_tasks([mapped_blobs(root, "blobs", "train")], falling))
+    model = checkpoints.new_model(falling, "support_and_query").train()
+    steps = meta_training.meta_training_steps(model, falling, episodes, meta_training.new_optimiser(model, falling))
+    settings, rates = falling.meta_training, [row["learning_rate"] for row in steps]
+    done = np.arange(len(rates)) * settings.episodes_per_step
+    expected = settings.learning_rate * (1 + np.cos(np.pi * done / settings.episodes)) / 2
+    np.testing.assert_allclose(rates, expected, rtol=1e-9)
+    assert len(rates) > 1
+
+
 def test_the_interval_of_a_validation_is_students():
     values = {"a": np.array([0.2, 0.4, 0.9]), "b": np.array([0.5, 0.7, 0.6])}
     found = meta_training.summarise_validation(values)
