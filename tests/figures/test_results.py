@@ -251,6 +251,15 @@ def test_reliability_has_a_panel_per_step_and_a_line_per_state(panels, rows):
     np.testing.assert_allclose(axes[1].lines[2].get_xydata(), 100 * own[["confidence", "accuracy"]])
 
 
+def test_reliability_does_not_draw_bins_of_hardly_any_queries(panels, rows):
+    bins = reliability(rows, rows, "support", (2, 4))
+    lone = bins.groupby(["state", "step"]).head(1).assign(confidence=0.01, accuracy=1.0, interval=0.0, share=0.0009)
+    axes = panels(2, height=3.4)
+    results.reliability(axes, pd.concat([lone, bins], ignore_index=True))
+    for ax in axes:
+        assert min(line.get_xdata().min() for line in ax.lines[1:]) > 1
+
+
 def test_frequencies_stack_to_the_counts(panels, rows):
     axes = panels(2)
     results.frequencies(axes[0], way_frequencies(rows), "way")
