@@ -17,7 +17,7 @@ from tcnaps.figures.style import domains_shown
 from tcnaps.figures.tables import points
 
 SHOT_LABEL = "Support images per class (shot)"
-FEWEST = 0.001  # share of the queries below which a bin of confidence is not drawn
+SMALLEST_SHARE = 0.001  # of the queries; a bin of confidence with fewer is not drawn
 
 
 def class_recall(
@@ -164,7 +164,7 @@ def reliability(axes: style.Panels, bins: pd.DataFrame) -> None:
     Args:
         bins: of `before_and_after.reliability`. Those of less than a thousandth of the queries are left out.
     """
-    for ax, (step, cell) in zip(axes, bins[bins["share"] >= FEWEST].groupby("step", sort=False), strict=True):
+    for ax, (step, cell) in zip(axes, bins[bins["share"] >= SMALLEST_SHARE].groupby("step", sort=False), strict=True):
         ax.plot([0, 100], [0, 100], color=style.GREY, linewidth=0.8, linestyle="--")
         for (state, own), look in zip(cell.groupby("state", sort=False), ((style.ORANGE, "s"), (style.BLUE, "o"))):
             x, y = 100 * own["confidence"], 100 * own["accuracy"]
