@@ -42,7 +42,8 @@ RUN = ("exec {PYTHON:q} -m tcnaps.studies.batch notebook --quiet --parent $PPID 
        "-p study_file {STUDY:q}")
 # Where and how a network runs is no part of what it computes: it makes nothing stale.
 PROCESSES = int(config.get("processes", 1))
-DEVICE = f"-p device {config.get('device', 'cpu')} -p workers {int(config.get('workers', 0))} -p processes {PROCESSES}"
+IN_ONE_PROCESS = f"-p device {config.get('device', 'cpu')} -p workers {int(config.get('workers', 0))}"
+DEVICE = f"{IN_ONE_PROCESS} -p processes {PROCESSES}"
 RUN_ON_DEVICE = RUN + " {DEVICE}"
 REPLICATE = " -p replicate {params.replicate}"
 RUN_TRAINING = RUN_ON_DEVICE + " -p training {params.training}" + REPLICATE
@@ -325,7 +326,7 @@ if set(COMPARED) <= set(EVALUATED) and (shown := [
         resources:
             **ASKS("differences", threads=2),
         shell:
-            RUN_ON_DEVICE + " -p evaluations {params.shown:q}"
+            RUN + " {IN_ONE_PROCESS} -p evaluations {params.shown:q}"
 
 
 # Not part of `all` either: published classifiers take longer than the clustering. `make rivals` asks for the first

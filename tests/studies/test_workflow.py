@@ -15,6 +15,8 @@ import pytest
 import yaml
 from notebook_files import cell, write_notebook
 
+from tcnaps.studies.batch import _parameters
+
 REPOSITORY = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow  # some minutes in all
 
@@ -47,6 +49,7 @@ WRITES = {
 }
 OF_SOME = {"06-ablations", "09-number-of-queries", "26-heads"}  # studies, of which the one here is none
 ON_REQUEST = {"11-differences", *(name for name in WRITES if name > "19")} - OF_SOME
+RULES_ON_REQUEST = [name[3:].replace("-", "_") for name in sorted(ON_REQUEST)]
 
 
 def files_of(name):
@@ -340,6 +343,21 @@ def test_notebooks_get_device_and_processes(clone):
     assert [line for line in commands if "01-soft-k-means" in line and "-p evaluation 5-way" in line]
 
 
+def test_notebooks_know_the_parameters_that_they_are_given(clone):
+    """The notebooks themselves, not their stand-ins, also those that run only when they are asked for."""
+    names = ["support_and_query", "support_and_query_learned_scale"]
+    evaluations = {"5-way": STUDY["evaluations"]["5-way"] | {"trainings": names}}
+    write_study(clone, STUDY | {"trainings": names, "evaluations": evaluations}, "heads")
+    told = {}
+    for study, rules in {"small": ["all", *RULES_ON_REQUEST], "miniature": ["all"], "heads": ["all"]}.items():
+        printed = snakemake(clone, f"study=configs/{study}.yaml", "processes=2", "--", *rules).stdout
+        for notebook, given in re.findall(r"tcnaps.studies.batch notebook.* (notebooks/\S+) \S+( -p .*)", printed):
+            told.setdefault(notebook, set()).update(re.findall(r" -p (\w+)", given))
+    assert told.keys() == {f"notebooks/{name}.ipynb" for name in WRITES}
+    unknown = {name: given - _parameters(REPOSITORY / name).keys() for name, given in told.items()}
+    assert not any(unknown.values()), unknown
+
+
 def test_changed_images_make_stale_what_is_made_of_them(project):
     before = executed(project)
     (project / "digest").write_text("1")
@@ -433,10 +451,9 @@ def test_imported_weights_take_the_place_of_trained_ones(clone):
 
 
 def test_some_notebooks_run_when_they_are_asked_for(clone):
-    rules = [name[3:].replace("-", "_") for name in sorted(ON_REQUEST)]
-    printed, status = run(clone, "--dry-run", rules=rules)
+    printed, status = run(clone, "--dry-run", rules=RULES_ON_REQUEST)
     assert status == 0, printed
-    assert all(re.search(rf"^{rule} +\d", printed, re.MULTILINE) for rule in rules)
+    assert all(re.search(rf"^{rule} +\d", printed, re.MULTILINE) for rule in RULES_ON_REQUEST)
     assert not re.search(r"^(accuracy|evaluate_support) ", printed, re.MULTILINE)
 
 
