@@ -4,6 +4,7 @@ Nothing aggregated is stored. The stopping rule, the variants without refinement
 these rows.
 """
 
+import warnings
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice, tee
 from pathlib import Path
@@ -21,7 +22,7 @@ from tcnaps.datasets.image_source import ImageSource
 from tcnaps.episodes.loading import read_episodes
 from tcnaps.episodes.sampling import Draw, draw_episode
 from tcnaps.evaluation.result_files import RowsError, read_rows, rows_file, write_manifest, write_rows
-from tcnaps.method.clustering import trajectory
+from tcnaps.method.clustering import ShortFeatures, trajectory
 from tcnaps.method.episode import Episode
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, load_model, new_model
@@ -108,7 +109,8 @@ def evaluate_dataset(
     frames = []
     here, there = tee(team.share(in_batches(tasks, at_once)))
     read = read_episodes(chain.from_iterable(there), workers, device)
-    with team.bar(f"{name}, {source.dataset}", total=len(numbers), leave=False, unit="episode") as bar:
+    unwarned = warnings.catch_warnings(action="ignore", category=ShortFeatures)
+    with unwarned, team.bar(f"{name}, {source.dataset}", total=len(numbers), leave=False, unit="episode") as bar:
         for batch in here:  # the same batches with any number of processes, so that all is rounded alike
             episodes, found = list(islice(read, len(batch))), []
             features = model.features_together(episodes)

@@ -24,7 +24,13 @@ from tcnaps.method.head import Head
 from tcnaps.method.stopping import check_limits, should_stop
 from tcnaps.method.strategies import in_working_precision, strategy_for, total_variance
 
-__all__ = ["ClassStatistics", "Step", "class_logits", "class_statistics", "cluster", "refinement_steps", "trajectory"]
+__all__ = ["ClassStatistics", "ShortFeatures", "Step", "class_logits", "class_statistics", "cluster"]
+__all__ += ["refinement_steps", "trajectory"]
+
+
+class ShortFeatures(UserWarning):
+    """Features that differ by less than `identity_weight`. A network that is learning passes through such."""
+
 
 FAR = 2.0**17  # size of a logit from which on float32 no longer tells neighbouring logits apart
 
@@ -152,6 +158,7 @@ def _samples(support, labels, query, unlabelled, head: Head) -> tuple[Samples, i
             f"The features' total variance, {spread:.3g}, is below identity_weight, {head.identity_weight:g}: "
             "every class is nearly as probable as any other, and refinement does little. Set identity_weight to about "
             "a tenth of that variance, or scale the features up.",
+            ShortFeatures,
             stacklevel=4,
         )
     features = in_working_precision(features, spread, head)

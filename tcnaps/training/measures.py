@@ -1,4 +1,6 @@
-"""What is noted of every step of a training, beside its loss."""
+"""What is noted of every step of a training, beside its loss, and how learning rates fall from step to step."""
+
+import math
 
 import torch
 from jaxtyping import Float, Int
@@ -16,3 +18,8 @@ def gradient_norm(module: nn.Module) -> float:
     """Euclidean norm of the gradient of all parameters that have one."""
     gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
     return nn.utils.get_total_norm(gradients).item()
+
+
+def half_cosine(progress: float) -> float:
+    """Falls from 1 to 0 while the progress goes from 0 to 1."""
+    return (1 + math.cos(math.pi * progress)) / 2

@@ -1,6 +1,7 @@
 """Episodic training of the task encoder and the FiLM generator on a frozen backbone (appendix A.3)."""
 
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -21,7 +22,7 @@ from tcnaps.datasets import open_split
 from tcnaps.datasets.image_source import ImageSource
 from tcnaps.episodes.loading import read_episodes
 from tcnaps.episodes.sampling import Draw, draw_episode
-from tcnaps.method.clustering import cluster, trajectory
+from tcnaps.method.clustering import ShortFeatures, cluster, trajectory
 from tcnaps.method.episode import Episode
 from tcnaps.method.memory import kept_memory
 from tcnaps.method.model import TransductiveCNAPS
@@ -29,7 +30,7 @@ from tcnaps.method.variants import ALL_TRAININGS
 from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, finished_log, new_model, refuse_imported, save
 from tcnaps.training.determinism import as_pinned
 from tcnaps.training.lite import sampled_features, sampled_support
-from tcnaps.training.measures import accuracy_and_confidence, gradient_norm
+from tcnaps.training.measures import accuracy_and_confidence, gradient_norm, half_cosine
 from tcnaps.training.processes import ALONE, Team, run_together
 from tcnaps.training.resuming import Resumable
 from tcnaps.training.watching import Diverged, Watch
@@ -133,7 +134,8 @@ def meta_train(
     parts["exponents"] = model.exponents
     progress = {"log": [], "best": {}, "best_weights": {}, "watched": {}}
     state = Resumable(path, key, parts, progress, save_every, team.leads)
-    with team.resuming(state), kept_memory():
+    unwarned = warnings.catch_warnings(action="ignore", category=ShortFeatures)
+    with team.resuming(state), kept_memory(), unwarned:
         _train(model, optimiser, study, sources, validation, state, path, workers, team)
         header = {"study": study.name, "training": training, "seed": study.training_seed, "backbone": backbone}
         header |= {"meta_training": settings.model_dump(), "key": key, "log": progress["log"]}
@@ -188,8 +190,8 @@ def new_optimiser(model: TransductiveCNAPS, study: Study) -> torch.optim.Optimiz
 
 def set_learning_rates(optimiser: torch.optim.Optimizer, settings: MetaTraining, episodes: int) -> None:
     """Of the step after so many episodes: what it was at first or, under a cosine, a share that falls from 1 to 0."""
-    progress = min(episodes / settings.episodes, 1)
-    share = (1 + math.cos(math.pi * progress)) / 2 if settings.schedule == "cosine" else 1.0
+    progress = min(episodes / settings.episodes, 1.0)
+    share = half_cosine(progress) if settings.schedule == "cosine" else 1.0
     for group in optimiser.param_groups:
         group["lr"] = share * group["initial_lr"]
 

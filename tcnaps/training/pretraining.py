@@ -23,7 +23,7 @@ from tcnaps.method.episode import in_range
 from tcnaps.method.memory import kept_memory
 from tcnaps.training.checkpoints import backbone_file, finished_log, refuse_imported, save
 from tcnaps.training.determinism import as_pinned
-from tcnaps.training.measures import accuracy_and_confidence, gradient_norm
+from tcnaps.training.measures import accuracy_and_confidence, gradient_norm, half_cosine
 from tcnaps.training.processes import ALONE, Team, run_together
 from tcnaps.training.resuming import Resumable
 from tcnaps.training.watching import Diverged, Watch
@@ -190,7 +190,7 @@ def learning_rate(settings: Pretraining, epoch: int, batch: int, n_batches: int)
     progress = (epoch + (batch + 1) / n_batches) / settings.epochs
     if progress < RISE:
         return settings.learning_rate * progress / RISE
-    return settings.learning_rate * (1 + math.cos(math.pi * (progress - RISE) / (1 - RISE))) / 2
+    return settings.learning_rate * half_cosine((progress - RISE) / (1 - RISE))
 
 
 class Classifier(nn.Module):

@@ -11,6 +11,8 @@ from small_study import blobs, small_study
 
 from tcnaps.config import study as config
 from tcnaps.episodes.loading import load_episode, read_episodes
+from tcnaps.episodes.sampling import draw_episode
+from tcnaps.evaluation.evaluate import evaluate_dataset
 from tcnaps.training import checkpoints, meta_training, pretraining
 from tcnaps.training.meta_training import meta_train
 from tcnaps.training.pretraining import ImageTable, augment, pretrain
@@ -183,6 +185,19 @@ def test_meta_training_can_be_iterated_step_by_step(root, study):
     log = pd.DataFrame(header["log"])
     columns = ["episode", "loss", "train_accuracy"]
     pd.testing.assert_frame_equal(pd.DataFrame(rows)[columns], log[columns].iloc[1:].reset_index(drop=True))
+
+
+@pytest.mark.filterwarnings("error:The features' total variance")
+def test_features_that_are_still_short_are_nothing_to_warn_of_while_a_network_learns(root, tmp_path, monkeypatch):
+    with_backbone(root, tmp_path)
+    place(monkeypatch, tmp_path)
+    study = small_study(clustering={"identity_weight": 1e9})
+    source = mapped_blobs(root, "blobs", "test")
+    episode = load_episode(source, draw_episode(source, study.meta_training.protocol, 0, 0))
+    with torch.no_grad(), pytest.raises(UserWarning, match="Set identity_weight"):  # these features are short
+        checkpoints.new_model(study, "support").eval()(episode)
+    meta_train(study, "support")
+    assert len(evaluate_dataset(checkpoints.load_model(study, "support"), source, study, "support", "variable"))
 
 
 def test_the_learning_rate_of_meta_training_stays_or_falls_along_half_a_cosine(root, study):
