@@ -24,6 +24,8 @@ from tcnaps.training.checkpoints import checkpoint_folder, load_model
 from tcnaps.training.meta_training import meta_train
 from tcnaps.training.pretraining import pretrain
 
+TRAINED = ("nothing", "adaptation", "everything")  # before a switch can be judged, the least first
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -45,7 +47,7 @@ class Difference:
 
 
 def differences_of(study: Study) -> list[Difference]:
-    """The switches that can change the accuracy of a study under the preset `paper`.
+    """The switches that can change the accuracy of a study under the preset `paper`, and what chance alone changes.
 
     Not among them: intervals and ranks (rows 10, 16), which change no accuracy, and the reading and resizing of files
     (rows 17, 18), which a study of generated images does not do.
@@ -73,6 +75,9 @@ def differences_of(study: Study) -> list[Difference]:
         Difference(12, "validation twice as often", {"meta_training": {"validate_every": every}}, **adapted),
         Difference(13, "pixels in [0, 1]", {"pixel_range": [0, 1]}, "everything", ("Transductive",)),
     ]
+    # No switch at all: how far apart two trainings are, which the intervals, of episodes alone, don't know.
+    seeds = [study.training_seed + number for number in (1, 2)]
+    found += [Difference(None, f"no switch, seed {seed}", {"replicates": [seed]}, **adapted) for seed in seeds]
     if protocol.kind == "variable":
         way = max(protocol.minimum_way, protocol.maximum_way * 4 // 5)  # 50 and 500 become 40 and 400
         fewer = {"maximum_way": way, "maximum_support_size": max(way, protocol.maximum_support_size * 4 // 5)}
@@ -80,7 +85,7 @@ def differences_of(study: Study) -> list[Difference]:
             Difference(3, "training shots: uniform", {"meta_training": {"protocol": {"shots": "uniform"}}}, **adapted),
             Difference(4, "training episodes: four fifths", {"meta_training": {"protocol": fewer}}, **adapted),
         ]
-    return sorted(found, key=lambda d: (d.trains != "nothing", d.row is None, d.row or 0))
+    return sorted(found, key=lambda d: (TRAINED.index(d.trains), d.row is None, d.row or 0))
 
 
 def switched(study: Study, changes: dict) -> Study:
