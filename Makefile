@@ -24,7 +24,7 @@ help:
 	@echo "make watch [STUDY=...]"
 	@echo "             see how the trainings of a study go, in TensorBoard   (ARGS=... goes to TensorBoard)"
 	@echo "make differences [STUDY=...]"
-	@echo "             what each difference between the paper and its released code costs; trains a dozen models"
+	@echo "             what each difference between the paper and its released code costs: 14 short trainings, an hour or more"
 	@echo "make rivals [STUDY=...]"
 	@echo "             other classifiers and heads on the study's features, also where queries are out of balance: an hour or more"
 	@echo "make active [STUDY=...]"

@@ -306,7 +306,7 @@ for name, (trainings, shown, drawn, tables) in SHOWN.items():
             RUN + " {params.shown}"
 
 
-# Not part of `all`: it trains a dozen models of its own. `make differences` asks for it.
+# Not part of `all`: it trains 14 models of its own. `make differences` asks for it.
 if set(COMPARED) <= set(EVALUATED) and (shown := [
         name for name, evaluation in study.evaluations.items()
         if set(COMPARED) <= set(evaluation.trainings) and not evaluation.before_training][:2]):
