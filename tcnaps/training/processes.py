@@ -274,6 +274,8 @@ def _joined(store: Path, rank: int, devices: list[str]) -> Iterator[None]:
     try:
         with _connected():
             distributed.init_process_group(backend, f"file://{store}", rank=rank, world_size=len(devices))
+            # None goes on, and perhaps ends, before all are there: others would wait half an hour for their connection.
+            distributed.all_reduce(torch.zeros(1))
     finally:
         os.environ.pop("GLOO_SOCKET_IFNAME")
         if before is not None:
