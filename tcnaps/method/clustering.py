@@ -27,12 +27,11 @@ from tcnaps.method.strategies import in_working_precision, strategy_for, total_v
 __all__ = ["ClassStatistics", "ShortFeatures", "Step", "class_logits", "class_statistics", "cluster"]
 __all__ += ["refinement_steps", "trajectory"]
 
+FAR = 2.0**17  # size of a logit from which on float32 no longer tells neighbouring logits apart
+
 
 class ShortFeatures(UserWarning):
     """Features that differ by less than `identity_weight`. A network that is learning passes through such."""
-
-
-FAR = 2.0**17  # size of a logit from which on float32 no longer tells neighbouring logits apart
 
 
 @dataclass(frozen=True)
