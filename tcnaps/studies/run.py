@@ -21,8 +21,9 @@ from tcnaps.studies import data
 from tcnaps.studies.plan import Plan
 from tcnaps.studies.progress import Progress
 
-# No lock of Snakemake's: it outlives a killed run and must be removed by hand. The system frees ours.
-OPTIONS = "--nolock --rerun-incomplete --rerun-triggers mtime params input code --keep-going --scheduler greedy".split()
+# No lock of Snakemake's: it outlives a killed run and must be removed by hand. The system frees ours. And no trigger
+# `code`, by which another wording of a command would delete trainings: what runs is in each job's key.
+OPTIONS = "--nolock --rerun-incomplete --rerun-triggers mtime params input --keep-going --scheduler greedy".split()
 OPTIONS += "--quiet host reason rules".split()
 MANY = 10_000  # cores: a dry run must be told a number, or it would take 1 for the limit of each job
 LOCK_PATIENCE = 5.0  # seconds that a second run waits for one that is ending

@@ -10,12 +10,11 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import papermill
 import psutil
 import pytest
 import yaml
 from notebook_files import cell, write_notebook
-
-from tcnaps.studies.batch import _parameters
 
 REPOSITORY = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow  # some minutes in all
@@ -354,7 +353,7 @@ def test_notebooks_know_the_parameters_that_they_are_given(clone):
         for notebook, given in re.findall(r"tcnaps.studies.batch notebook.* (notebooks/\S+) \S+( -p .*)", printed):
             told.setdefault(notebook, set()).update(re.findall(r" -p (\w+)", given))
     assert told.keys() == {f"notebooks/{name}.ipynb" for name in WRITES}
-    unknown = {name: given - _parameters(REPOSITORY / name).keys() for name, given in told.items()}
+    unknown = {name: given - papermill.inspect_notebook(str(REPOSITORY / name)).keys() for name, given in told.items()}
     assert not any(unknown.values()), unknown
 
 
@@ -385,6 +384,12 @@ def test_changed_code_makes_stale_what_runs_it(project):
     assert stale(project) == DATA | FIGURES | TOY  # and no training
     (project / "tcnaps" / "method" / "model.py").write_text("layers = 34")
     assert stale(project) == NOTEBOOKS - {"pretrain"}  # data for its figure's style, still
+
+
+def test_another_wording_of_a_command_makes_nothing_stale(project):
+    workflow = project / "Snakefile"
+    workflow.write_text(workflow.read_text().replace("--quiet --parent $PPID", "--parent $PPID --quiet"))
+    assert "--parent $PPID --quiet" in workflow.read_text() and stale(project) == set()
 
 
 def test_damaged_rows_and_a_lost_table_are_made_again(project):

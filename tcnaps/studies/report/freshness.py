@@ -5,11 +5,10 @@ import sys
 
 from tcnaps.config import project_root
 
-TRIGGERS = "--nolock --rerun-triggers mtime params input code".split()
+TRIGGERS = "--nolock --rerun-triggers mtime params input".split()
 REASONS = {
     "updated input files": "older than the rows or other files that it was made from",
     "params changed": "made with other settings, images or code",
-    "rule implementation changed": "made by an older Snakefile",
     "set of input files changed": "made from other files",
 }
 
