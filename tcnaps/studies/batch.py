@@ -64,6 +64,8 @@ def _execute(notebook: Path, output: Path, parameters: dict, progress: bool, att
     # Kernels listen on TCP, where other users of the machine could read along; ipykernel warns of it.
     options = {"config": Config({"KernelManager": {"transport_encryption": "auto"}}), "start_timeout": 120}
     options |= {"kernel_name": "python3", "language": "python", "extra_arguments": ["--log-level=50"]}
+    if psutil.Process().nice() > 0:
+        options["on_cell_start"] = _hold_back_kernel
     place = notebook.resolve().parent
     try:
         papermill.execute_notebook(notebook, output, parameters, cwd=place, progress_bar=progress, **options)
@@ -76,6 +78,17 @@ def _execute(notebook: Path, output: Path, parameters: dict, progress: bool, att
             return _execute(notebook, output, parameters, progress, attempts - 1)
         what = f"{notebook}: the kernel died ({error}). Often the machine ran out of memory."
         raise NotebookFailed(f"{what}\nThe notebook as far as it was executed: {output}") from error
+
+
+def _hold_back_kernel(**_) -> None:
+    """Gives the kernel's session the low priority of this process.
+
+    A kernel is a session of its own, and Linux shares the processor between sessions before it looks at `nice`.
+    """
+    own = psutil.Process()
+    for kernel in own.children():
+        with contextlib.suppress(OSError):  # another system, or asked more than ten times in a second
+            Path(f"/proc/{kernel.pid}/autogroup").write_text(str(own.nice()))
 
 
 def _parameters(notebook: Path) -> dict[str, object]:

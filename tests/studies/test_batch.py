@@ -101,6 +101,17 @@ def test_nothing_is_left_running_when_the_parent_is_killed(tmp_path):
     wait_for(lambda: not any(alive(process) for process in family), 10)
 
 
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="no automatic groups of sessions here")
+def test_a_low_priority_holds_for_the_kernel_too(tmp_path):
+    path, found = tmp_path / "n.ipynb", tmp_path / "found"
+    look = "open('found', 'w').write(open('/proc/self/autogroup').read().split('-')[1])"
+    write_notebook(path, cell("x = 1", "parameters"), cell(look))
+    command = [sys.executable, "-m", "tcnaps.studies.batch", "notebook", str(path), f"{path}.out"]
+    for priority in (0, 7):
+        subprocess.run(["nice", "-n", str(priority), *command], env=ENVIRONMENT, check=True, capture_output=True)
+        assert found.read_text().split()[1:] == ["nice", str(min(os.nice(0) + priority, 19))]
+
+
 def wait_for(condition, seconds):
     deadline = time.monotonic() + seconds
     while not condition():
