@@ -73,10 +73,8 @@ def test_class_recall_in_jupyterlab(lab, study):
     lab.screenshot(page, "views-class-recall-gain")
 
     choose(view, "value", "recall")
-    slider = view.locator(".tcnaps-shots .noUi-handle-upper")
-    slider.focus()
-    page.keyboard.press("ArrowLeft")
-    view.locator(".tcnaps-status").filter(has_text=re.compile(r"shots 1 to \d")).wait_for()
+    shows(view, seen_by(RecallView, study))
+    view.locator(".tcnaps-shots .noUi-handle-upper").press("ArrowLeft")
     highest = int(seen.frame["shot_high"].max())
     shows(view, seen_by(RecallView, study, shots=(1, highest - 1)))
 
