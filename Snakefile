@@ -49,7 +49,7 @@ REPLICATE = " -p replicate {params.replicate}"
 RUN_TRAINING = RUN_ON_DEVICE + " -p training {params.training}" + REPLICATE
 SIZES = {name: {split: tuple(map(int, numbers)) for split, numbers in splits.items()}  # which Snakemake reads as text
          for name, splits in config.get("sizes", {}).items()}
-ASKS = partial(asks, study, sizes=SIZES, times=last_times(study), device=config.get("device", "cpu"), processes=PROCESSES)
+ASKS = partial(asks, study, sizes=SIZES, times=last_times(study, SIZES), device=config.get("device", "cpu"), processes=PROCESSES)
 
 
 def notebook(name):

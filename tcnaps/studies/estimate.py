@@ -8,6 +8,7 @@ was measured: `GPU` is an assumption.
 import math
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from tcnaps.config import FixedProtocol, Study, VariableProtocol
@@ -173,9 +174,16 @@ def _variable_images(protocol: VariableProtocol, n_classes: int, n_images: int) 
     return queries * sum(ways) / len(ways) + sum(totals) / max(len(totals), 1)
 
 
-def last_times(study: Study) -> dict[str, tuple[float, int]]:
-    """Seconds and threads of each job when it last ran."""
-    return read_times(study.of_replicate(0).results_folder / "times.csv")
+def core_seconds(study: Study, sizes: Sizes, rule: str) -> float | None:
+    """Of a job on one processor core, by arithmetic alone; None where that is not known."""
+    found = estimate(study, rule, sizes, {})
+    return None if found is None or found.core_hours is None else 3600 * found.core_hours
+
+
+def last_times(study: Study, sizes: Sizes) -> dict[str, tuple[float, int]]:
+    """Seconds and threads of each job by its last run, times what it has grown by since."""
+    table = study.of_replicate(0).results_folder / "times.csv"
+    return {job: row[:2] for job, row in read_times(table, partial(core_seconds, study, sizes)).items()}
 
 
 def _kind(rule: str) -> str:

@@ -19,7 +19,7 @@ class Plan(logging.Filter):
 
     def __init__(self, study: Study, sizes: Sizes):
         super().__init__()
-        self._study, self._sizes, self._times = study, sizes, last_times(study)
+        self._study, self._sizes, self._times = study, sizes, last_times(study, sizes)
         self._jobs: dict[str, tuple[int, dict]] = {}  # threads and resources by name
 
     def filter(self, record: logging.LogRecord) -> bool:

@@ -6,13 +6,15 @@ import math
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tqdm import tqdm
 
 from tcnaps.config.storage import replacing, write_text
 
-COLUMNS = ("job", "seconds", "threads")
+Arithmetic = Callable[[str], float | None]
+COLUMNS = ("job", "seconds", "threads", "arithmetic")
 
 
 class Progress(logging.Filter):
@@ -25,15 +27,16 @@ class Progress(logging.Filter):
     Args:
         table: a CSV of `COLUMNS`; made if it does not exist.
         cores: that the jobs share; None on a cluster, where nobody knows when a job gets its turn.
+        arithmetic: as for `read_times`.
 
     Attributes:
         n_jobs: how many there are to be run; 0 as long as Snakemake has found none.
     """
 
-    def __init__(self, table: Path, cores: int | None):
+    def __init__(self, table: Path, cores: int | None, arithmetic: Arithmetic = lambda job: None):
         super().__init__()
-        self._table, self._cores = table, cores
-        self._known = read_times(table)
+        self._table, self._cores, self._arithmetic = table, cores, arithmetic
+        self._known = read_times(table, arithmetic)
         self._begun = table.with_name(".begun")  # the jobs that have begun and not ended, of this run and earlier ones
         self._interrupted = set(self._begun.read_text(errors="replace").split()) if self._begun.exists() else set()
         self._waiting: set[str] = set()
@@ -71,9 +74,12 @@ class Progress(logging.Filter):
         self._waiting.discard(name)
         took = time.monotonic() - start
         if name not in self._interrupted:
-            self._known[name] = took, threads
+            self._known[name] = took, threads, self._arithmetic(name)
             with replacing(self._table) as temporary, open(temporary, "w", newline="") as file:
-                rows = [(job, f"{seconds:.0f}", number) for job, (seconds, number) in sorted(self._known.items())]
+                rows = [
+                    (job, f"{seconds:.0f}", number, "" if by_arithmetic is None else f"{by_arithmetic:.4g}")
+                    for job, (seconds, number, by_arithmetic) in sorted(self._known.items())
+                ]
                 csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
         self._interrupted.discard(name)
         self._note_begun()
@@ -106,22 +112,30 @@ class Progress(logging.Filter):
         now, seconds = time.monotonic(), 0.0
         starts = {name: start for name, start, _ in list(self._running.values())}
         for name in self._waiting & self._known.keys():
-            expected, threads = self._known[name]
+            expected, threads, _ = self._known[name]
             seconds += max(expected - (now - starts.get(name, now)), 0) * min(threads, self._cores)
         return seconds / self._cores
 
 
-def read_times(table: Path) -> dict[str, tuple[float, int]]:
-    """Seconds and threads of each job when it last ran; none where there is no table, or a damaged one, which is told.
+def read_times(table: Path, arithmetic: Arithmetic) -> dict[str, tuple[float, int, float | None]]:
+    """How long each job takes: seconds, threads, and the arithmetic's seconds.
 
-    Nothing but forecasts depends on them.
+    That is as long as when it last ran, times what it has grown by since, according to the arithmetic. Without a table
+    nothing is known, nor from a damaged one, which is told: nothing but forecasts depends on it.
+
+    Args:
+        arithmetic: about how many seconds a job takes with the present settings; None where that is not known.
     """
     try:
         with open(table, newline="", encoding="utf-8") as file:
-            found = {row["job"]: (float(row["seconds"]), int(row["threads"])) for row in csv.DictReader(file)}
-        if not all(0 <= seconds < math.inf and threads > 0 for seconds, threads in found.values()):
-            raise ValueError("times and threads must be positive")
-        return found
+            rows, known = list(csv.DictReader(file)), {}
+        for row in rows:
+            now, then = arithmetic(row["job"]), float(row.get("arithmetic") or 0)
+            seconds, threads = float(row["seconds"]) * (now / then if now and then else 1), int(row["threads"])
+            if not (0 <= seconds < math.inf and threads > 0):
+                raise ValueError("times and threads must be positive")
+            known[row["job"]] = seconds, threads, now
+        return known
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, KeyError, csv.Error) as error:

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import yaml
@@ -18,6 +19,7 @@ from tcnaps.config.storage import remove_leftovers
 from tcnaps.config.study import study_file
 from tcnaps.evaluation.result_files import incomplete_evaluations
 from tcnaps.studies import data
+from tcnaps.studies.estimate import core_seconds
 from tcnaps.studies.plan import Plan
 from tcnaps.studies.progress import Progress
 
@@ -98,10 +100,10 @@ def _make(study: Study, name: str, options: Sequence[str], settings: Sequence[st
         for manifest, problem in incomplete_evaluations(study).items():
             print(problem, file=sys.stderr)
             manifest.unlink()  # so that Snakemake evaluates again, which keeps the files that are whole
-        progress = Progress(results / "times.csv", cores)
+        sizes = data.sizes(study)
+        progress = Progress(results / "times.csv", cores, partial(core_seconds, study, sizes))
         limit = ["--cores", str(cores)] if cores else []
-        configured = _configured(*settings, sizes=data.sizes(study))
-        status = _snakemake([*options, *configured, *limit, *OPTIONS], progress)
+        status = _snakemake([*options, *_configured(*settings, sizes=sizes), *limit, *OPTIONS], progress)
         if not status and not progress.n_jobs:
             print("Nothing to be done: all is up to date.", flush=True)
     failed = "\nNot everything could be made; the errors stand above. Running again continues from here."

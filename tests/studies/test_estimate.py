@@ -8,7 +8,7 @@ from small_study import sized, small_study
 
 from tcnaps.config import FixedProtocol, VariableProtocol, load_study
 from tcnaps.episodes.sampling import describe_episode
-from tcnaps.studies.estimate import GPU, LONGEST, asks, estimate, images_per_episode, last_times
+from tcnaps.studies.estimate import GPU, LONGEST, asks, core_seconds, estimate, images_per_episode, last_times
 
 ROOT = Path(__file__).parents[2]
 
@@ -96,7 +96,18 @@ def test_only_jobs_that_take_a_device_ask_for_one_and_larger_studies_for_more_me
 def test_times_are_those_that_a_run_notes(tmp_path, monkeypatch):
     (tmp_path / "Snakefile").touch()
     monkeypatch.chdir(tmp_path)
-    assert last_times(small_study()) == {}
+    assert last_times(small_study(), {}) == {}
     (tmp_path / "results" / "small").mkdir(parents=True)
     (tmp_path / "results" / "small" / "times.csv").write_text("job,seconds,threads\npretrain,600,2\n")
-    assert last_times(small_study()) == {"pretrain": (600.0, 2)}
+    assert last_times(small_study(), {}) == {"pretrain": (600.0, 2)}
+
+
+def test_the_limit_of_a_job_grows_with_it(tmp_path, monkeypatch):
+    (tmp_path / "Snakefile").touch()
+    monkeypatch.chdir(tmp_path)
+    rule, study, table = "evaluate_support", small_study(), tmp_path / "results" / "small" / "times.csv"
+    table.parent.mkdir(parents=True)
+    table.write_text(f"job,seconds,threads,arithmetic\n{rule},7200,1,{core_seconds(study, {}, rule) / 3}\n")
+    times = last_times(study, {})
+    assert times[rule][0] == pytest.approx(3 * 7200)  # three times as many images as then
+    assert asks(study, rule, {}, times)["runtime"] == 3 * asks(study, rule, {}, {rule: (7200, 1)})["runtime"]

@@ -38,7 +38,7 @@ def test_the_time_left_is_that_of_the_last_run_shared_by_the_cores(tmp_path, clo
     clock[0] = 900.0
     told(follower, event="job_finished", job_id=4)
     assert capsys.readouterr().out == "Finished pretrain in about 15 minutes, 2 jobs left: about 6 minutes left\n"
-    assert "pretrain,900,2" in (tmp_path / "times.csv").read_text().splitlines()
+    assert "pretrain,900,2," in (tmp_path / "times.csv").read_text().splitlines()
 
 
 def test_a_first_run_promises_nothing_and_notes_what_jobs_take(tmp_path, clock, capsys):
@@ -49,7 +49,23 @@ def test_a_first_run_promises_nothing_and_notes_what_jobs_take(tmp_path, clock, 
     told(follower, event="job_finished", job_id=1)
     told(follower, event="job_finished", job_id=0)  # the target, which is no job
     assert capsys.readouterr().out == "1 job\nStarted accuracy\nFinished accuracy in 42 s, 0 jobs left\n"
-    assert (tmp_path / "times.csv").read_text() == "job,seconds,threads\naccuracy,42,1\n"
+    assert (tmp_path / "times.csv").read_text() == "job,seconds,threads,arithmetic\naccuracy,42,1,\n"
+
+
+def test_a_job_that_has_grown_since_is_forecast_to_take_longer(tmp_path, clock, capsys):
+    sizes = {"train": 30.0, "pretrain": 0.25}
+    told_to_train = Progress(tmp_path / "times.csv", cores=1, arithmetic=sizes.get)
+    told(told_to_train, event="run_info", stats={"accuracy": 1, "pretrain": 1, "train": 1})
+    for number, job in enumerate(("accuracy", "pretrain", "train")):
+        started(told_to_train, number, job)
+        clock[0] += 60
+        told(told_to_train, event="job_finished", job_id=number)
+    assert "train,60,1,30" in (tmp_path / "times.csv").read_text().splitlines()
+    capsys.readouterr()
+    sizes["train"] = 300.0
+    follower = Progress(tmp_path / "times.csv", cores=1, arithmetic=sizes.get)
+    told(follower, event="run_info", stats={"accuracy": 1, "pretrain": 1, "train": 1})
+    assert capsys.readouterr().out == "3 jobs: about 12 minutes on 1 cores, by the last times\n"  # 60 + 60 + 600
 
 
 def test_a_job_that_goes_on_keeps_the_time_of_its_last_whole_run(tmp_path, clock, capsys):
@@ -68,9 +84,9 @@ def test_a_job_that_goes_on_keeps_the_time_of_its_last_whole_run(tmp_path, clock
             clock[0] += 5
             told(follower, event="job_finished", job_id=number)
         table = (tmp_path / "times.csv").read_text().splitlines()
-        assert table[1] == "accuracy,5,1" and table[2].startswith(f"pretrain,{expected},")
+        assert table[1] == "accuracy,5,1," and table[2].startswith(f"pretrain,{expected},")
         assert "Finished pretrain in 5 s, 1 job left" in capsys.readouterr().out
-    assert table[3] == "train,5,1"
+    assert table[3] == "train,5,1,"
 
 
 @pytest.mark.parametrize("content", [b"job\npretrain", b"job,seconds,threads\npretrain,x,1\n", b"job\n\xff,1,1\n"])
@@ -96,9 +112,18 @@ def test_only_warnings_and_errors_pass_and_not_what_a_job_has_said_itself(tmp_pa
 
 
 @pytest.mark.parametrize(
-    "content", ["", "job,seconds\na,1\n", "job,seconds,threads\na,,1\n", "job,seconds,threads\na,nan,1\n", "\0"]
+    "content",
+    [
+        "",
+        "job,seconds\na,1\n",
+        "job,seconds,threads\na,,1\n",
+        "job,seconds,threads\na,nan,1\n",
+        "\0",
+        "job,seconds,threads,arithmetic\na,1,1,x\n",
+        "job,seconds,threads,arithmetic\na,1,1,-2\n",
+    ],
 )
 def test_damaged_times_stop_no_run(tmp_path, clock, content):
     (tmp_path / "times.csv").write_text(content)
-    assert read_times(tmp_path / "times.csv") == {}
+    assert read_times(tmp_path / "times.csv", lambda job: 1.0) == {}
     told(Progress(tmp_path / "times.csv", cores=1), event="run_info", stats={"accuracy": 1, "total": 1})
