@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import math
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -27,7 +29,7 @@ from tcnaps.evaluation.result_files import (
 )
 from tcnaps.evaluation.statistics import accuracy_summary, domain_averages, episode_accuracies, refinement_grid
 from tcnaps.evaluation.stopped_rows import variant_predictions
-from tcnaps.studies.estimate import last_times
+from tcnaps.studies.estimate import core_seconds, last_times
 from tcnaps.studies.progress import Progress
 
 pytestmark = pytest.mark.fuzz
@@ -162,7 +164,7 @@ def dumped(value):
     return json.dumps(value).encode()
 
 
-TIMES = b"job,seconds,threads\npretrain,237,2\naccuracy,8,1\n"
+TIMES = b"job,seconds,threads,arithmetic\nevaluate_support,143,1,67.26\naccuracy,8,1,\n"
 
 
 @cases(60)
@@ -171,9 +173,9 @@ def test_damaged_times_are_none_and_stop_no_run(content, study):
     file = study.results_folder / "times.csv"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content)
-    times = last_times(study)
-    assert all(0 <= seconds < 1e12 and threads >= 1 for seconds, threads in times.values())
-    Progress(file, 2)
+    times = last_times(study, {})
+    assert all(0 <= seconds < math.inf and threads >= 1 for seconds, threads in times.values())
+    Progress(file, 2, partial(core_seconds, study, {}))
 
 
 @cases(60)
