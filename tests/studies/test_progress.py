@@ -54,12 +54,12 @@ def test_a_first_run_promises_nothing_and_notes_what_jobs_take(tmp_path, clock, 
 
 def test_a_job_that_has_grown_since_is_forecast_to_take_longer(tmp_path, clock, capsys):
     sizes = {"train": 30.0, "pretrain": 0.25}
-    told_to_train = Progress(tmp_path / "times.csv", cores=1, arithmetic=sizes.get)
-    told(told_to_train, event="run_info", stats={"accuracy": 1, "pretrain": 1, "train": 1})
+    first = Progress(tmp_path / "times.csv", cores=1, arithmetic=sizes.get)
+    told(first, event="run_info", stats={"accuracy": 1, "pretrain": 1, "train": 1})
     for number, job in enumerate(("accuracy", "pretrain", "train")):
-        started(told_to_train, number, job)
+        started(first, number, job)
         clock[0] += 60
-        told(told_to_train, event="job_finished", job_id=number)
+        told(first, event="job_finished", job_id=number)
     assert "train,60,1,30" in (tmp_path / "times.csv").read_text().splitlines()
     capsys.readouterr()
     sizes["train"] = 300.0
