@@ -70,6 +70,7 @@ def test_the_last_run_goes_before_arithmetic(benchmark):
     assert asks(benchmark, "evaluate_support", {}, times, threads=2)["runtime"] == 3 * 120
     assert asks(benchmark, "accuracy", {}, times)["runtime"] == 210  # three times 67 minutes, in quarters of an hour
     assert asks(benchmark, "class_recall", {}, times)["runtime"] == 60
+    assert asks(benchmark, "evaluate_support", {}, {}, "cuda")["runtime"] == 240  # six times 0.65 hours of arithmetic
 
 
 def test_only_jobs_that_take_a_device_ask_for_one_and_larger_studies_for_more_memory(benchmark):
