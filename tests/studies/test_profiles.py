@@ -69,7 +69,7 @@ def test_a_plan_for_slurm_says_what_sbatch_is_told(project, jobs, capsys):
 
 def test_a_plan_for_kubernetes_has_limits_and_the_manufacturer_of_gpus(project, jobs, capsys):
     table, _ = planned(capsys, "configs/mini-imagenet.yaml", "kubernetes")
-    assert table["meta_train_support"][:4] == ["1", "2.5 GB", "1:00 h", "1"]
+    assert table["meta_train_support"][:4] == ["1", "2.5 GB", "1:45 h", "1"]
     asked = dict(jobs["meta_train_support"].resources.items())
     assert (asked["gpu"], asked["gpu_manufacturer"], asked["scale"]) == (1, "nvidia", False)
     profile = yaml.safe_load((project / "profiles/kubernetes/config.yaml").read_text())
@@ -82,8 +82,8 @@ def test_without_a_gpu_no_job_asks_for_one_and_the_time_is_that_of_cores(project
     table, _ = planned(capsys, "configs/mini-imagenet.yaml", "slurm", device="cpu")
     assert {cells[3] for name, cells in table.items() if name != "job"} == {"0"}
     assert table["meta_train_support"][2] == "24:00 h"
-    hours = 90 * 2_560 / 13.5 / 3600  # on one core; the job has two, and is given three times as long
-    assert table["pretrain"][2:5] == ["7:15 h", "0", f"{hours:.2f}"]
+    hours = 90 * 2_560 / 13.5 / 3600  # on one core; the job has two, and is given six times as long
+    assert table["pretrain"][2:5] == ["14:15 h", "0", f"{hours:.2f}"]
 
 
 def test_unknown_profiles_and_missing_executors_are_errors(project, capsys, monkeypatch):
