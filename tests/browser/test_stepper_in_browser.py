@@ -36,10 +36,9 @@ def shows(view, features, found, step, minimum, maximum):
     frame = frame[frame["changed"]].sort_values(["outcome", "query"])
     # The table arrives after the status, and an old one may have as many rows: wait for its numbers.
     parts = [
-        (rf"^\s*{row.query}\b", f"{row.confidence_before:.2f}", f"{row.confidence:.2f}", re.escape(row.outcome))
-        for row in frame.itertuples()
+        (f"{row.confidence_before:.2f}", f"{row.confidence:.2f}", row.outcome, row.query) for row in frame.itertuples()
     ]
-    rows = [re.compile(".*".join(part), re.DOTALL) for part in parts]
+    rows = [re.compile(rf"^\s*{query}\b.*" + ".*".join(map(re.escape, rest)), re.DOTALL) for *rest, query in parts]
     expect(view.locator(".tcnaps-changes tbody tr")).to_have_text(rows, use_inner_text=True, timeout=PATIENCE)
     for name in ("plane-picture", "curves"):
         image = view.locator(f".tcnaps-{name} .xstage img")
