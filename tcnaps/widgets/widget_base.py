@@ -1,6 +1,7 @@
 """What all widgets share: controls and what follows from them, errors that are shown, state that outlives a cell."""
 
 import html
+import threading
 import traceback
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,11 @@ from tcnaps.evaluation.result_files import rows_folder
 from tcnaps.widgets.demonstration import is_recorded
 
 KEPT = 8  # objects of one kind that outlive their cell
+
+# With JupyterLab 4.4, what a user changes reaches a thread of the kernel beside the one that runs cells; with ipykernel
+# 7.4, the first change of each control reaches the latter. Reactions wait for each other: one of two at the same time
+# would be quiet about the other's changes, which would be lost.
+_REACTING = threading.RLock()
 
 # In JupyterLab and Notebook 7, a key pressed in a list, on a slider or on a button would go to the notebook: an arrow
 # leads to another cell, Enter edits it, D twice deletes it. Both leave alone what carries a certain attribute. This
@@ -227,9 +233,10 @@ class StudyWidget(ipywidgets.VBox):
         """Calls the reaction, guarded, whenever the user changes or presses one of the controls."""
 
         def callback(_) -> None:
-            if not self._quiet:
-                with self.guarded():
-                    reaction()
+            with _REACTING:
+                if not self._quiet:
+                    with self.guarded():
+                        reaction()
 
         for control in (self.controls[name] for name in names):
             control.on_click(callback) if isinstance(control, Button) else control.observe(callback, "value")
@@ -237,11 +244,12 @@ class StudyWidget(ipywidgets.VBox):
     @contextmanager
     def guarded(self) -> Iterator[None]:
         """Shows whatever goes wrong inside; an error in a callback would otherwise be lost in a log."""
-        self._tell(None)
-        try:
-            yield
-        except (Exception, KeyboardInterrupt) as error:  # interrupting the kernel stops long work
-            self._tell(error)
+        with _REACTING:
+            self._tell(None)
+            try:
+                yield
+            except (Exception, KeyboardInterrupt) as error:  # interrupting the kernel stops long work
+                self._tell(error)
 
     def _tell(self, error: BaseException | None) -> None:
         self.error, self.notice.value = error, "" if error is None else error_box(error)
@@ -268,11 +276,12 @@ class StudyWidget(ipywidgets.VBox):
     @contextmanager
     def quietly(self) -> Iterator[None]:
         """Inside the block, changed controls cause no reactions."""
-        before, self._quiet = self._quiet, True
-        try:
-            yield
-        finally:
-            self._quiet = before
+        with _REACTING:
+            before, self._quiet = self._quiet, True
+            try:
+                yield
+            finally:
+                self._quiet = before
 
     def put(self, **values: Any) -> None:
         """Sets controls, which causes no reactions."""

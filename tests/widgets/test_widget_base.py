@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 
 import pytest
 from small_study import small_study
@@ -21,7 +22,7 @@ class Small(widget_base.StudyWidget):
         self.heard = []
         first, second = widget_base.menu("First", 90, ["a", "b"]), widget_base.menu("Second", 90, ["x", "y", "z"])
         self.arrange(self.add(first=first, second=second))
-        self.on(["first"], self._follow)
+        self.on(["first"], lambda: self._follow())
         self.on(["second"], lambda: self.heard.append("second"))
 
     def _follow(self):
@@ -40,6 +41,28 @@ def test_controls_follow_one_another_without_calling_back_and_errors_show_until_
     assert "What to do" in widget.notice.value and widget.notice.layout.display == ""
     second.value = "z"
     assert widget.error is None and widget.heard == ["second"] and widget.notice.value == ""
+
+
+def test_a_choice_from_another_thread_waits_for_the_reaction_under_way_and_is_not_lost():
+    widget, reached, finish, during = Small(), threading.Event(), threading.Event(), []
+
+    def follow():
+        with widget.quietly():
+            reached.set()
+            finish.wait(10)
+            during.extend(widget.heard)
+
+    widget._follow = follow
+    slow = threading.Thread(target=lambda: setattr(widget.controls["first"], "value", "b"))
+    quick = threading.Thread(target=lambda: setattr(widget.controls["second"], "value", "z"))
+    slow.start()
+    assert reached.wait(10)
+    quick.start()
+    quick.join(0.3)  # long enough for a choice that would not wait
+    finish.set()
+    slow.join(10)
+    quick.join(10)
+    assert during == [] and widget.heard == ["second"]
 
 
 @pytest.mark.parametrize(
