@@ -114,11 +114,23 @@ def claims_markdown(table: pd.DataFrame) -> str:
         lines.append(f"| **{claim}: {CLAIMS[claim]}** | | | | **{verdicts[claim]}** |")
         for row in own.itertuples():
             where = row.setting + {"in": ", in-domain", "out": ", out-of-domain"}.get(row.domain, "")
-            paper, ours = _points(row.paper), _points(row.difference)
-            ours += f" ± {100 * row.interval:.1f}" if ours else ""
             verdict = row.verdict + (f" ({row.decides})" if row.decides else "")
-            lines.append(f"| {row.contrast}, {where} | {paper} | {ours} | {row.replicates} | {verdict} |")
+            ours = in_points(row.difference, row.interval)
+            lines.append(f"| {row.contrast}, {where} | {_points(row.paper)} | {ours} | {row.replicates} | {verdict} |")
     return "\n".join(lines).replace(" -", " −") + "\n"
+
+
+def in_points(difference: float, interval: float) -> str:
+    """A difference with its interval in points, with as many digits as the interval needs; nan gives an empty text.
+
+    Example:
+        >>> in_points(0.0614, 0.0021), in_points(-0.0002, 0.0001)
+        ('+6.1 ± 0.2', '−0.02 ± 0.01')
+    """
+    if pd.isna(difference):
+        return ""
+    digits = _digits(interval)
+    return f"{_points(difference, digits)} ± {100 * interval:.{digits}f}".replace("-", "−")
 
 
 def _decided(pairs: pd.DataFrame | None, sign: int) -> dict:
@@ -133,7 +145,8 @@ def _decided(pairs: pd.DataFrame | None, sign: int) -> dict:
     else:
         verdict, decides = "open", _what_decides(total)
     facts = total[["difference", "interval", "n_episodes", "n_replicates"]].to_dict()
-    return facts | {"replicates": " ".join(map(_points, each)), "verdict": verdict, "decides": decides}
+    replicates = " ".join(_points(value, _digits(total["interval"])) for value in each)
+    return facts | {"replicates": replicates, "verdict": verdict, "decides": decides}
 
 
 def _what_decides(total: pd.Series) -> str:
@@ -152,8 +165,13 @@ def _what_decides(total: pd.Series) -> str:
     return f"about {times:.0f} times the episodes" + (" and more replicates" if n > 1 else "")
 
 
-def _points(value: float) -> str:
-    return "" if pd.isna(value) else f"{round(100 * value, 1) + 0.0:+.1f}"
+def _points(value: float, digits: int = 1) -> str:
+    return "" if pd.isna(value) else f"{round(100 * value, digits) + 0.0:+.{digits}f}"
+
+
+def _digits(interval: float) -> int:
+    """Of points, so that an interval does not read 0.0."""
+    return next((digits for digits in (1, 2, 3) if round(100 * interval, digits) > 0), 1)
 
 
 def _published() -> Callable[[Contrast], float]:
