@@ -187,6 +187,7 @@ class Pretraining(Section):
 
     datasets: tuple[str, ...]
     epochs: PositiveInt = 125
+    image_sizes: dict[Annotated[int, Field(ge=16)], PositiveInt] = {}  # pixels: epochs, smallest first
     batch_size: PositiveInt = 256
     learning_rate: PositiveFloat = 0.1
     momentum: Fraction = 0.9
@@ -195,7 +196,23 @@ class Pretraining(Section):
     learning_rate_drop_every: PositiveInt = 25  # epochs between divisions by 10, under the schedule "step"
     colour_jitter: Fraction = 0.4  # largest relative change of brightness, contrast and saturation
     horizontal_flip: bool = True  # off where mirror images are other classes, as with letters
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0  # share of each label spread over all classes
     valid_fraction: Fraction = 0.05  # images of each class held out to report accuracy on
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> "Pretraining":
+        sizes = self.image_sizes
+        if sizes and sum(sizes.values()) != self.epochs:
+            raise ValueError(f"image_sizes holds {sum(sizes.values())} epochs, but epochs is {self.epochs}")
+        return self
+
+    def size_in_epoch(self, epoch: int, image_size: int) -> int:
+        """Pixels of the training images in an epoch, counted from 0; `image_size` where no sizes are named."""
+        for size, epochs in sorted(self.image_sizes.items()):
+            if epoch < epochs:
+                return size
+            epoch -= epochs
+        return image_size
 
 
 class MetaTraining(Section):

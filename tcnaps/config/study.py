@@ -69,6 +69,8 @@ class Study(Section):
             for name in () if key.endswith("validation_datasets") else names:
                 if self.datasets[name].domain == "out":
                     raise ValueError(f"{key}: '{name}' must not be trained on, for its domain is 'out'")
+        if max(self.pretraining.image_sizes, default=0) > self.image_size:
+            raise ValueError(f"pretraining.image_sizes: no size may exceed image_size, {self.image_size}")
         _check_names("trainings", self.trainings, ALL_TRAININGS, "a training")
         for name in self.trainings if self.clustering.scale == "auto" else ():
             if "scale" in ALL_TRAININGS[name].learned:

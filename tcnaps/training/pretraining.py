@@ -60,6 +60,7 @@ def pretraining_steps(
     own = slice(team.rank, None, team.size)
     for step, (pixels, labels) in enumerate(batches, first):
         epoch, batch = divmod(step, n_batches)
+        pixels = shrink(pixels, settings.size_in_epoch(epoch, study.image_size))
         pixels = augment(pixels, settings, np.random.default_rng([study.backbone_seed, epoch, batch]))
         rate = learning_rate(settings, epoch, batch, n_batches)
         for group in optimiser.param_groups:
@@ -67,7 +68,7 @@ def pretraining_steps(
         with torch.autocast(pixels.device.type, torch.bfloat16, enabled=study.precision == "bfloat16"):
             logits = network(pixels[own]).float()
         part = len(logits) / len(pixels)
-        loss = F.cross_entropy(logits, labels[own]) * part
+        loss = F.cross_entropy(logits, labels[own], label_smoothing=settings.label_smoothing) * part
         if not loss.isfinite():
             where = f"step {step + 1} (epoch {epoch + 1}, batch {batch + 1})"
             raise Diverged("pretraining", where, f"the loss is {loss.item()}", "pretraining")
@@ -234,6 +235,11 @@ class ImageTable:
         here, there = tee(batches)
         for numbers, pixels in zip(here, read_batches(self.sources, there, workers, device)):
             yield pixels, torch.from_numpy(self.labels[numbers]).to(device)
+
+
+def shrink(pixels: Float[Tensor, "n 3 height width"], size: int) -> Float[Tensor, "n 3 size size"]:
+    """Images at a smaller size; each new pixel is the mean of the pixels that it covers."""
+    return pixels if pixels.shape[-1] == size else F.interpolate(pixels, size=(size, size), mode="area")
 
 
 def augment(

@@ -92,6 +92,8 @@ WRONG = [
     (("name",), "published", r"results/published holds the paper's own tables"),
     (("evaluations",), {}, r"evaluations: .*at least 1"),
     (("evaluations", "../5-way"), STUDY["evaluations"]["5-way"], r"evaluations\.\.\./5-way.*pattern"),
+    (("pretraining", "image_sizes"), {42: 7, 84: 1}, r"image_sizes holds 8 epochs, but epochs is 125"),
+    (("pretraining", "image_sizes"), {84: 25, 96: 100}, r"no size may exceed image_size, 84"),
     # what would be counted twice
     (("pretraining", "datasets"), ["glyphs", "glyphs"], r"pretraining\.datasets: 'glyphs' is there twice"),
 ]

@@ -15,7 +15,7 @@ from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation.evaluate import evaluate_dataset
 from tcnaps.training import checkpoints, meta_training, pretraining
 from tcnaps.training.meta_training import meta_train
-from tcnaps.training.pretraining import ImageTable, augment, pretrain
+from tcnaps.training.pretraining import ImageTable, augment, pretrain, shrink
 from tcnaps.training.watching import Diverged
 
 
@@ -274,3 +274,19 @@ def test_augmentation_repeats_and_mirrors_only_where_it_may():
 def test_a_batch_larger_than_the_data_is_refused(study):
     with pytest.raises(ValueError, match="pretraining.batch_size 4096 exceeds"):
         pretrain(small_study(pretraining=study.pretraining.model_dump() | {"batch_size": 4096}))
+
+
+def test_images_shrink_to_the_mean_of_the_pixels_they_cover():
+    images = torch.rand(2, 3, 84, 84)
+    expected = images.unfold(2, 2, 2).unfold(3, 2, 2).mean((-2, -1))
+    torch.testing.assert_close(shrink(images, 42), expected)
+    assert shrink(images, 84) is images
+
+
+def test_a_backbone_trains_at_one_size_after_the_other(tmp_path, monkeypatch):
+    place(monkeypatch, tmp_path)
+    sizes = []
+    monkeypatch.setattr(pretraining, "augment", lambda pixels, *_: (sizes.append(pixels.shape[-1]), pixels)[1])
+    settings = small_study().pretraining.model_dump() | {"image_sizes": {16: 1, 32: 1}}
+    pretrain(small_study(pretraining=settings))
+    assert sizes == [16] * (len(sizes) // 2) + [32] * (len(sizes) // 2)
