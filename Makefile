@@ -55,25 +55,25 @@ OPTIONS = $(if $(CORES),--cores $(CORES)) $(if $(DEVICE),--device $(DEVICE)) $(i
 
 # `exec` and the parent's number: when make is killed, even outright, what it started ends too.
 figures: $(STAMP)
-	@exec $(RUN) -m tcnaps.studies.batch study --parent $$PPID $(OPTIONS) "$(STUDY)"
+	@exec $(RUN) -m tcnaps_suite.workflow.batch study --parent $$PPID $(OPTIONS) "$(STUDY)"
 
 plan: $(STAMP)
-	@exec $(RUN) -m tcnaps.studies.batch study --parent $$PPID $(OPTIONS) --dry-run "$(STUDY)"
+	@exec $(RUN) -m tcnaps_suite.workflow.batch study --parent $$PPID $(OPTIONS) --dry-run "$(STUDY)"
 
 watch: $(STAMP)
 	@exec $(RUN) -m tcnaps.training.watching "$(STUDY)" $(ARGS)
 
 differences: $(STAMP)
-	@exec $(RUN) -m tcnaps.studies.batch study --parent $$PPID $(OPTIONS) "$(STUDY)" -- differences
+	@exec $(RUN) -m tcnaps_suite.workflow.batch study --parent $$PPID $(OPTIONS) "$(STUDY)" -- differences
 
 rivals: $(STAMP)
-	@exec $(RUN) -m tcnaps.studies.batch study --parent $$PPID $(OPTIONS) "$(STUDY)" -- rivals balance log_determinant scale_in_training
+	@exec $(RUN) -m tcnaps_suite.workflow.batch study --parent $$PPID $(OPTIONS) "$(STUDY)" -- rivals balance log_determinant scale_in_training
 
 active: $(STAMP)
-	@exec $(RUN) -m tcnaps.studies.batch study --parent $$PPID $(OPTIONS) "$(STUDY)" -- active_learning continual_learning
+	@exec $(RUN) -m tcnaps_suite.workflow.batch study --parent $$PPID $(OPTIONS) "$(STUDY)" -- active_learning continual_learning
 
 report: $(STAMP)
-	@exec $(RUN) -m tcnaps.studies.report "$(STUDY)"
+	@exec $(RUN) -m tcnaps_suite.workflow.report "$(STUDY)"
 
 docs: $(VENV)/.docs
 	@exec $(RUN) docs/build.py "$(STUDY)"
@@ -83,7 +83,7 @@ $(VENV)/.docs: $(STAMP)
 	@touch $@
 
 demonstration: $(STAMP)
-	@exec $(RUN) -m tcnaps.studies.demonstration "$(STUDY)"
+	@exec $(RUN) -m tcnaps_suite.workflow.demonstration "$(STUDY)"
 
 lint: $(STAMP)
 	$(RUN) -m ruff format --check
@@ -100,13 +100,13 @@ fuzz: $(STAMP)
 	@exec $(RUN) -m pytest -n 2 -m fuzz --hypothesis-profile fuzz $(ARGS)
 
 test-browser: $(STAMP)
-	@exec $(RUN) -m pytest tests/browser $(ARGS)
+	@exec $(RUN) -m pytest tests/suite/browser $(ARGS)
 
 lab: $(STAMP)
 	@exec $(RUN) -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(ARGS)
 
 serve: $(STAMP)
-	@exec $(RUN) -m tcnaps.studies.serving "$(STUDY)" $(ARGS)
+	@exec $(RUN) -m tcnaps_suite.workflow.serving "$(STUDY)" $(ARGS)
 
 bench: $(STAMP)
 	@exec $(RUN) benchmarks/run.py $(ARGS)

@@ -2,7 +2,7 @@
 #
 #   make figures STUDY=configs/miniature.yaml
 #
-# which prepares the study's data first (python -m tcnaps.studies.data) and then runs
+# which prepares the study's data first (python -m tcnaps_suite.workflow.prepare) and then runs
 #
 #   snakemake --cores 2 --config study=configs/miniature.yaml device=cpu workers=0 processes=1
 #
@@ -16,7 +16,7 @@
 # So the notebooks are `ancient` inputs.
 #
 # Resources are what a cluster is asked for (profiles/). They come from the study, its data's sizes (`sizes`, which
-# tcnaps.studies.run finds out) and the times of the last run; tcnaps/studies/estimate.py holds the measured values.
+# tcnaps_suite.workflow.run finds out) and the times of the last run; tcnaps_suite/workflow/estimate.py holds the measured values.
 
 import json
 import sys
@@ -29,7 +29,7 @@ from snakemake.exceptions import WorkflowError
 from tcnaps.config import UserError, load_study
 from tcnaps.config.dependencies import dependencies, notebook_key
 from tcnaps.method.variants import FURTHER_TRAININGS, TRAININGS
-from tcnaps.studies.estimate import asks, last_times
+from tcnaps_suite.workflow.estimate import asks, last_times
 
 STUDY = config.get("study", "configs/miniature.yaml")
 PYTHON = sys.executable
@@ -38,7 +38,7 @@ try:
 except UserError as error:
     raise WorkflowError(str(error)) from None
 RESULTS, FIGURES = f"results/{study.name}", f"figures/{study.name}"
-RUN = ("exec {PYTHON:q} -m tcnaps.studies.batch notebook --quiet --parent $PPID {input.notebook:q} {log.notebook:q} "
+RUN = ("exec {PYTHON:q} -m tcnaps_suite.workflow.batch notebook --quiet --parent $PPID {input.notebook:q} {log.notebook:q} "
        "-p study_file {STUDY:q}")
 # Where and how a network runs is no part of what it computes: it makes nothing stale.
 PROCESSES = int(config.get("processes", 1))

@@ -15,9 +15,9 @@ from measuring import ratio
 from PIL import Image
 
 from tcnaps.config.settings import FixedProtocol, Folder
-from tcnaps.datasets import preparation
-from tcnaps.datasets.image_source import ImageSource
-from tcnaps.datasets.preparing import ensure_prepared
+from tcnaps.data import preparation
+from tcnaps.data.image_source import ImageSource
+from tcnaps.data.preparing import ensure_prepared
 from tcnaps.episodes.loading import read_episodes
 from tcnaps.episodes.sampling import draw_episode
 

@@ -17,15 +17,15 @@ from measuring import ratio
 from rows import EPISODES, PRECISIONS, contents, episode, own_model, plain
 
 from tcnaps.config.settings import FixedProtocol, Folder
-from tcnaps.datasets import preparation
-from tcnaps.datasets.image_source import ImageSource
-from tcnaps.datasets.preparing import ensure_prepared
+from tcnaps.data import preparation
+from tcnaps.data.image_source import ImageSource
+from tcnaps.data.preparing import ensure_prepared
 from tcnaps.episodes.loading import read_episodes
 from tcnaps.episodes.sampling import draw_episode
-from tcnaps.figures.speed import PARTS
 from tcnaps.method.clustering import trajectory
 from tcnaps.method.episode import Episode
 from tcnaps.method.model import TransductiveCNAPS
+from tcnaps_suite.experiments.speed import PARTS
 
 STEPS, IMAGES_AT_ONCE = 10, 512  # a study's usual settings
 PROTOCOL = 13 * 600  # episodes: of the paper's datasets

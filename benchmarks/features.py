@@ -5,7 +5,7 @@ import torch
 
 from tcnaps.config import load_study
 from tcnaps.config.settings import FixedProtocol
-from tcnaps.datasets import open_split
+from tcnaps.data import open_split
 from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.training.checkpoints import checkpoint_folder, load_model

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from tcnaps.method.class_statistics import Samples, log_prior, logits_of, one_hot, regulariser
 from tcnaps.method.distances import dense_squared_distances, singular, squared_euclidean
+from tcnaps.method.fast.strategies import in_working_precision, strategy_for, total_variance
 from tcnaps.method.head import Head
 from tcnaps.method.stopping import check_limits, should_stop
-from tcnaps.method.strategies import in_working_precision, strategy_for, total_variance
 
 IDENTITY_SHARE = 0.1  # of the features' total variance: identity_weight under `auto`
 COVARIANCES_AT_ONCE = 2**24  # numbers; 64 MiB in float32

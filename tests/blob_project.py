@@ -10,7 +10,7 @@ from PIL import Image
 from small_study import blobs, small_study
 
 from tcnaps.config import Study
-from tcnaps.datasets import open_split
+from tcnaps.data import open_split
 from tcnaps.episodes.loading import read_episodes
 from tcnaps.training import checkpoints, meta_training, pretraining
 from tcnaps.training.processes import ALONE, Team

@@ -10,10 +10,12 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import jaxtyping  # noqa: E402
 
 # Before any import of tcnaps: from here on every annotated shape of it is checked at every call.
-jaxtyping.install_import_hook("tcnaps", "beartype.beartype")
+jaxtyping.install_import_hook(["tcnaps", "tcnaps_suite"], "beartype.beartype")
 
 import hypothesis  # noqa: E402
 import pytest  # noqa: E402
+
+pytest_plugins = ["trained_study"]
 
 hypothesis.settings.register_profile("tcnaps", deadline=None, derandomize=True)
 # `make fuzz`: other cases on each call, fifty times as many; tests/fuzzing.py.

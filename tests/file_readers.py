@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tcnaps.datasets.listing import ImageFile, read_file
+from tcnaps.data.listing import ImageFile, read_file
 
 ROOT = "TCNAPS_TEST_READERS"  # the folder where reads are noted in "reads" and "trap" says what happens, at which file
 

@@ -32,7 +32,7 @@ from tcnaps.training.pretraining import pretrain  # noqa: E402
 from tcnaps.training.watching import OF_STEPS  # noqa: E402
 
 TRAINING = "support_and_query"
-BATCH = [sys.executable, "-m", "tcnaps.studies.batch", "study", "--cores", "2"]
+BATCH = [sys.executable, "-m", "tcnaps_suite.workflow.batch", "study", "--cores", "2"]
 PATIENCE = 1800.0  # seconds for a run to end once one of its processes was killed; other jobs of a batch go on
 
 

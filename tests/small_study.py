@@ -3,7 +3,7 @@
 import numpy as np
 
 from tcnaps.config import Study
-from tcnaps.datasets.image_source import ImageSource
+from tcnaps.data.image_source import ImageSource
 
 SIZE = 32
 

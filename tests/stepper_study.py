@@ -10,7 +10,7 @@ from tcnaps.method.backbone import Backbone
 from tcnaps.method.head import Head
 from tcnaps.method.variants import VARIANTS
 from tcnaps.training import checkpoints
-from tcnaps.widgets import stepper_data
+from tcnaps_suite.widgets import stepper_data
 
 
 def write_networks(folder_of):
@@ -43,7 +43,7 @@ def planted(way=3, shot=2, n_query=12, d=8, variant="Transductive", spread=1.5, 
     labels = [torch.arange(way).repeat_interleave(n) for n in (shot, n_query)]
     support, query = (centres[own] + spread * torch.randn(len(own), d, generator=generator) for own in labels)
     pixels = np.random.default_rng(0).integers(0, 255, (way * n_query, 8, 8, 3), dtype=np.uint8)
-    return stepper_data.EpisodeFeatures(
+    return stepper_data.ShownEpisode(
         variant=VARIANTS[variant],
         place=("5-way", "planted", 3),
         class_names=names or tuple(f"class-{k}" for k in range(way)),

@@ -17,8 +17,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import tcnaps
 from tcnaps import LabelledKFold, TransductiveMahalanobisClassifier, estimator
-from tcnaps.method import strategies
 from tcnaps.method.clustering import cluster
+from tcnaps.method.fast import strategies
 from tcnaps.method.head import Head
 
 TRAINS_WITH_MINUS_1 = {"check_classifiers_classes": "trains with −1 as a class, which means unlabelled here"}

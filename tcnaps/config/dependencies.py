@@ -6,7 +6,7 @@ notebook run by hand agree on what has to be made again.
 
 from pathlib import Path
 
-from tcnaps.config.fingerprint import PACKAGE, code_fingerprint
+from tcnaps.config.fingerprint import HOME, code_fingerprint
 from tcnaps.config.storage import digest_of
 from tcnaps.config.study import Study
 from tcnaps.method.variants import ALL_TRAININGS
@@ -15,20 +15,23 @@ from tcnaps.method.variants import ALL_TRAININGS
 # instead), draw, watch, or run the others.
 WITHOUT_RESULT = (
     "tcnaps.config",
-    "tcnaps.datasets",
+    "tcnaps.data",
     "tcnaps.episodes.loading",
     "tcnaps.training.watching",
     "tcnaps.figures",
-    "tcnaps.widgets",
-    "tcnaps.studies",
+    "tcnaps_suite.widgets",
+    "tcnaps_suite.workflow",
 )
 NETWORKS = ("seed", "image_size", "precision", "arithmetic", "pixel_range", "task_encoder", "clustering")
 # Of every kind of job: the module that does it, and the sections of the study that it reads.
 JOBS = {
-    "pretraining": ("training/pretraining.py", ("seed", "image_size", "precision", "pixel_range", "pretraining")),
-    "meta_training": ("training/meta_training.py", (*NETWORKS, "meta_training")),
-    "evaluation": ("evaluation/evaluate.py", NETWORKS),
-    "importing": ("training/released.py", ("imported", "task_encoder")),
+    "pretraining": (
+        "tcnaps/training/pretraining.py",
+        ("seed", "image_size", "precision", "pixel_range", "pretraining"),
+    ),
+    "meta_training": ("tcnaps/training/meta_training.py", (*NETWORKS, "meta_training")),
+    "evaluation": ("tcnaps/evaluation/evaluate.py", NETWORKS),
+    "importing": ("tcnaps/training/released.py", ("imported", "task_encoder")),
     "data": (None, ("image_size", "datasets")),
     "soft_k_means": (None, (*NETWORKS, "refinement")),
     "figures": (None, ("seed", "replicates", "refinement", "statistics", "evaluations", "datasets")),
@@ -49,7 +52,7 @@ def dependencies(study: Study, job: str, training: str = "", evaluation: str = "
     values = study.model_dump(mode="json")
     found = {"job": job, **{name: values[name] for name in sections}}
     if module is not None:
-        found["code"] = code_fingerprint([PACKAGE / module], WITHOUT_RESULT)
+        found["code"] = code_fingerprint([HOME / module], WITHOUT_RESULT)
         if study.deterministic:
             found["deterministic"] = True
     if training:

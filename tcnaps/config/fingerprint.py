@@ -11,11 +11,12 @@ from tcnaps import __version__
 from tcnaps.config.errors import UserError
 from tcnaps.config.storage import digest_of
 
-PACKAGE = Path(__file__).parents[1]
+HOME = Path(__file__).parents[2]
+PACKAGES = ("tcnaps", "tcnaps_suite")
 
 
 def code_fingerprint(paths: Iterable[str | Path], without: Iterable[str] = ()) -> str:
-    """A digest of modules or notebooks together with every module of tcnaps that they import.
+    """A digest of modules or notebooks together with every module of tcnaps and tcnaps_suite that they import.
 
     Comments, docstrings and layout don't count, nor do a notebook's prose, outputs and metadata: saving a
     notebook or explaining a function makes nothing stale.
@@ -34,23 +35,23 @@ def code_fingerprint(paths: Iterable[str | Path], without: Iterable[str] = ()) -
         path = waiting.pop()
         codes[path], imported = _code(path)
         for name in imported:
-            file = None if f"{name}.".startswith(left_out) or name == PACKAGE.name else _module_file(name)
+            file = None if f"{name}.".startswith(left_out) or name in PACKAGES else _module_file(name)
             if file is not None and file not in codes:
                 waiting.add(file)
-    named = [(str(path.relative_to(PACKAGE)) if PACKAGE in path.parents else path.name, codes[path]) for path in codes]
+    named = [(str(path.relative_to(HOME)) if _is_ours(path) else path.name, code) for path, code in codes.items()]
     return digest_of(sorted(named))[:16]
 
 
 @cache
 def code_version() -> str:
     """The package's version and, in a clone of its source, the commit: "0.1.0, commit 722d4440a1b2, changed"."""
-    root = PACKAGE.parent
+    root = HOME
     if not (root / ".git").exists():
         return __version__
     try:
         commit, changes = (
             subprocess.run(["git", "-C", str(root), *asked], capture_output=True, text=True, check=True).stdout.strip()
-            for asked in (["rev-parse", "--short=12", "HEAD"], ["status", "--porcelain", "--", "tcnaps", "notebooks"])
+            for asked in (["rev-parse", "--short=12", "HEAD"], ["status", "--porcelain", "--", *PACKAGES, "notebooks"])
         )
     except (OSError, subprocess.CalledProcessError):  # no git, or a clone that belongs to someone else
         return __version__
@@ -83,6 +84,10 @@ def parse(source: str, path: str | Path) -> ast.Module:
         raise UserError(f"{path} is not valid Python: {error.msg}: {(error.text or '').strip()}") from error
 
 
+def _is_ours(path: Path) -> bool:
+    return any(path.is_relative_to(HOME / package) for package in PACKAGES)
+
+
 def _text(path: str | Path) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
@@ -96,7 +101,7 @@ def _code(path: Path) -> tuple[str, frozenset[str]]:
     notebook = path.suffix == ".ipynb"
     sources = [source for source, _ in code_cells(path)] if notebook else [_text(path)]
     trees = [_Bare().visit(parse(source, path)) for source in sources]
-    package = path.relative_to(PACKAGE.parent).parent.parts if path.is_relative_to(PACKAGE) else ()
+    package = path.relative_to(HOME).parent.parts if _is_ours(path) else ()
     names = {name for tree in trees for node in ast.walk(tree) for name in _imported(node, package)}
     return "\n".join(map(ast.unparse, trees)), frozenset(names)
 
@@ -121,8 +126,7 @@ def _imported(node: ast.AST, package: tuple[str, ...]) -> Iterator[str]:
 
 
 def _module_file(name: str) -> Path | None:
-    first, *rest = name.split(".")
-    if first != PACKAGE.name:
+    stem = HOME.joinpath(*name.split("."))
+    if not _is_ours(stem):
         return None
-    stem = PACKAGE.joinpath(*rest)
     return next((file for file in (stem.with_suffix(".py"), stem / "__init__.py") if file.is_file()), None)

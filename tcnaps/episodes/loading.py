@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from tcnaps.config.errors import UserError
-from tcnaps.datasets.image_source import ImageSource
+from tcnaps.data.image_source import ImageSource
 from tcnaps.episodes.sampling import Draw
 from tcnaps.method.episode import Episode, scale_pixels
 

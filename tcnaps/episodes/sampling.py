@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int
 
 from tcnaps.config import FixedProtocol, VariableProtocol
-from tcnaps.datasets.image_source import ImageSource
+from tcnaps.data.image_source import ImageSource
 
 
 @dataclass(frozen=True)

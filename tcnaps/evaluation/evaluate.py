@@ -17,20 +17,20 @@ from torch import Tensor
 from tcnaps.config import Study
 from tcnaps.config.dependencies import job_key
 from tcnaps.config.storage import file_digest
-from tcnaps.datasets import open_split
-from tcnaps.datasets.image_source import ImageSource
+from tcnaps.data import open_split
+from tcnaps.data.image_source import ImageSource
 from tcnaps.episodes.loading import read_episodes
 from tcnaps.episodes.sampling import Draw, draw_episode
 from tcnaps.evaluation.result_files import RowsError, read_rows, rows_file, write_manifest, write_rows
-from tcnaps.method.clustering import ShortFeatures, trajectory
+from tcnaps.method.clustering import LowVarianceWarning, trajectory
 from tcnaps.method.episode import Episode
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, load_model, new_model
-from tcnaps.training.determinism import as_pinned
+from tcnaps.training.determinism import deterministic
 from tcnaps.training.processes import ALONE, Team, run_together
 
 
-@as_pinned
+@deterministic
 def evaluate(
     study: Study,
     training: str,
@@ -109,7 +109,7 @@ def evaluate_dataset(
     frames = []
     here, there = tee(team.share(in_batches(tasks, at_once)))
     read = read_episodes(chain.from_iterable(there), workers, device)
-    unwarned = warnings.catch_warnings(action="ignore", category=ShortFeatures)
+    unwarned = warnings.catch_warnings(action="ignore", category=LowVarianceWarning)
     with unwarned, team.bar(f"{name}, {source.dataset}", total=len(numbers), leave=False, unit="episode") as bar:
         for batch in here:  # the same batches with any number of processes, so that all is rounded alike
             episodes, found = list(islice(read, len(batch))), []

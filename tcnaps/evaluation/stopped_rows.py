@@ -65,7 +65,7 @@ def variant_predictions(rows: pd.DataFrame, variants: str | Sequence[str], minim
         if variant.scale_at_test:
             raise UserError(
                 f"The rows of '{variant.training}' are of its own scale, not of {name}'s ('{variant.scale_at_test}'): "
-                "classify anew with tcnaps.evaluation.heads."
+                "classify anew with tcnaps_suite.experiments.heads."
             )
         own = with_replicate(rows_of_training(rows, variant.training))
         limits = (minimum, maximum) if variant.refinement_at_test else (0, 0)

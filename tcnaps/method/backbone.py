@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tcnaps.method.fused_film_conv import affine, modulated_conv
+from tcnaps.method.fast.fused_film_conv import affine, modulated_conv
 
 STAGE_CHANNELS = (64, 128, 256, 512)
 BLOCKS_PER_STAGE = 2

@@ -1,7 +1,7 @@
 """Class means and regularised covariances from weighted images, and the logits they give (sections 3.1 and 3.3).
 
-The plain reading of the equations, with every class covariance as a matrix. `tcnaps.method.strategies` reaches the same
-logits with far fewer operations.
+The plain reading of the equations, with every class covariance as a matrix. `tcnaps.method.fast.strategies` reaches the
+same logits with far fewer operations.
 """
 
 from collections.abc import Sequence

@@ -20,17 +20,17 @@ from torch import Tensor
 from tcnaps.method.checks import Features, Labels, as_features, as_labels, check_finite, check_support_labels
 from tcnaps.method.class_statistics import ClassStatistics, Samples, class_logits, class_statistics, log_prior, one_hot
 from tcnaps.method.distances import singular
+from tcnaps.method.fast.strategies import in_working_precision, strategy_for, total_variance
 from tcnaps.method.head import Head
 from tcnaps.method.stopping import check_limits, should_stop
-from tcnaps.method.strategies import in_working_precision, strategy_for, total_variance
 
-__all__ = ["ClassStatistics", "ShortFeatures", "Step", "class_logits", "class_statistics", "cluster"]
+__all__ = ["ClassStatistics", "LowVarianceWarning", "Step", "class_logits", "class_statistics", "cluster"]
 __all__ += ["refinement_steps", "trajectory"]
 
 FAR = 2.0**17  # size of a logit from which on float32 no longer tells neighbouring logits apart
 
 
-class ShortFeatures(UserWarning):
+class LowVarianceWarning(UserWarning):
     """Features that differ by less than `identity_weight`. A network that is learning passes through such."""
 
 
@@ -157,7 +157,7 @@ def _samples(support, labels, query, unlabelled, head: Head) -> tuple[Samples, i
             f"The features' total variance, {spread:.3g}, is below identity_weight, {head.identity_weight:g}: "
             "every class is nearly as probable as any other, and refinement does little. Set identity_weight to about "
             "a tenth of that variance, or scale the features up.",
-            ShortFeatures,
+            LowVarianceWarning,
             stacklevel=4,
         )
     features = in_working_precision(features, spread, head)

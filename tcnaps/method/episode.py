@@ -100,7 +100,7 @@ def scale_pixels(
     return (images.float() / 127.5 - 1).permute(0, 3, 1, 2)
 
 
-def in_range(images: Float[Tensor, "n 3 height width"], pixel_range: tuple[int, int]) -> Tensor:
+def to_pixel_range(images: Float[Tensor, "n 3 height width"], pixel_range: tuple[int, int]) -> Tensor:
     """From [-1, 1], in which episodes are, to the range that a network's weights were trained on."""
     return images if pixel_range == (-1, 1) else (images + 1) / 2
 

@@ -25,7 +25,7 @@ def learned_head(start: Head, exponents: Mapping[str, Float[Tensor, ""]]) -> Hea
 
     Args:
         exponents: by the names of the head's numbers: scale, identity_weight, ... Their gradients pass through the
-            clustering, of which there is then only the plain way (`tcnaps.method.strategies`).
+            clustering, of which there is then only the plain way (`tcnaps.method.fast.strategies`).
 
     Example:
         >>> import torch

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tcnaps.method.backbone import STAGE_CHANNELS, Backbone, Modulation
 from tcnaps.method.clustering import Step, cluster, trajectory
-from tcnaps.method.episode import Episode, in_range
+from tcnaps.method.episode import Episode, to_pixel_range
 from tcnaps.method.film import FilmGenerator
 from tcnaps.method.head import Head
 from tcnaps.method.learned_head import in_numbers, learned_head
@@ -163,7 +163,7 @@ class TransductiveCNAPS(nn.Module):
 
     def _input(self, images: Float[Tensor, "n 3 height width"]) -> Float[Tensor, "n 3 height width"]:
         """Images in the range and the number format of the weights."""
-        return in_range(images.to(self.backbone.stem.conv.weight.dtype), self.settings.pixel_range)
+        return to_pixel_range(images.to(self.backbone.stem.conv.weight.dtype), self.settings.pixel_range)
 
     def _at_once(self, images: Float[Tensor, "n 3 height width"]) -> int:
         if images.device.type != "cpu":

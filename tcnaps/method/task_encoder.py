@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tcnaps.method.fused_set_encoder import pooled_layer
+from tcnaps.method.fast.fused_set_encoder import pooled_layer
 
 EMBEDDING = 64
 

@@ -38,7 +38,7 @@ def pinned() -> Iterator[None]:
         torch.utils.deterministic.fill_uninitialized_memory = filled
 
 
-def as_pinned(function: Callable) -> Callable:
+def deterministic(function: Callable) -> Callable:
     """Of a function whose first argument is a study: runs it `pinned` where the study is deterministic."""
 
     @wraps(function)

@@ -18,17 +18,17 @@ from tcnaps.config import Study
 from tcnaps.config.dependencies import job_key
 from tcnaps.config.settings import MetaTraining
 from tcnaps.config.storage import file_digest
-from tcnaps.datasets import open_split
-from tcnaps.datasets.image_source import ImageSource
+from tcnaps.data import open_split
+from tcnaps.data.image_source import ImageSource
 from tcnaps.episodes.loading import read_episodes
 from tcnaps.episodes.sampling import Draw, draw_episode
-from tcnaps.method.clustering import ShortFeatures, cluster, trajectory
+from tcnaps.method.clustering import LowVarianceWarning, cluster, trajectory
 from tcnaps.method.episode import Episode
 from tcnaps.method.memory import kept_memory
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.method.variants import ALL_TRAININGS
 from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, finished_log, new_model, refuse_imported, save
-from tcnaps.training.determinism import as_pinned
+from tcnaps.training.determinism import deterministic
 from tcnaps.training.lite import sampled_features, sampled_support
 from tcnaps.training.measures import accuracy_and_confidence, gradient_norm, half_cosine
 from tcnaps.training.processes import ALONE, Team, run_together
@@ -83,7 +83,7 @@ def meta_training_steps(
         yield {"episode": found[-1][0], **means, "gradient_norm": norm, "learning_rate": rate}
 
 
-@as_pinned
+@deterministic
 def meta_train(
     study: Study,
     training: str,
@@ -134,7 +134,7 @@ def meta_train(
     parts["exponents"] = model.exponents
     progress = {"log": [], "best": {}, "best_weights": {}, "watched": {}}
     state = Resumable(path, key, parts, progress, save_every, team.leads)
-    unwarned = warnings.catch_warnings(action="ignore", category=ShortFeatures)
+    unwarned = warnings.catch_warnings(action="ignore", category=LowVarianceWarning)
     with team.resuming(state), kept_memory(), unwarned:
         _train(model, optimiser, study, sources, validation, state, path, workers, team)
         header = {"study": study.name, "training": training, "seed": study.training_seed, "backbone": backbone}

@@ -15,14 +15,14 @@ from torch.nn import functional as F
 from tcnaps.config import Study
 from tcnaps.config.dependencies import job_key
 from tcnaps.config.settings import Pretraining
-from tcnaps.datasets import open_split
-from tcnaps.datasets.image_source import ImageSource
+from tcnaps.data import open_split
+from tcnaps.data.image_source import ImageSource
 from tcnaps.episodes.loading import read_batches
 from tcnaps.method.backbone import FEATURES, Backbone
-from tcnaps.method.episode import in_range
+from tcnaps.method.episode import to_pixel_range
 from tcnaps.method.memory import kept_memory
 from tcnaps.training.checkpoints import backbone_file, finished_log, refuse_imported, save
-from tcnaps.training.determinism import as_pinned
+from tcnaps.training.determinism import deterministic
 from tcnaps.training.measures import accuracy_and_confidence, gradient_norm, half_cosine
 from tcnaps.training.processes import ALONE, Team, run_together
 from tcnaps.training.resuming import Resumable
@@ -84,7 +84,7 @@ def pretraining_steps(
         yield row | dict(zip(("loss", "train_accuracy", "confidence"), map(sum, zip(*found))))
 
 
-@as_pinned
+@deterministic
 def pretrain(
     study: Study,
     device: torch.device | str = "cpu",
@@ -204,7 +204,7 @@ class Classifier(nn.Module):
         self.classifier = nn.Linear(FEATURES, n_classes)
 
     def forward(self, images: Float[Tensor, "n 3 height width"]) -> Float[Tensor, "n n_classes"]:
-        return self.classifier(self.backbone(in_range(images, self.pixel_range)))
+        return self.classifier(self.backbone(to_pixel_range(images, self.pixel_range)))
 
 
 class ImageTable:

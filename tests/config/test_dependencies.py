@@ -84,13 +84,14 @@ def test_a_replicate_depends_on_its_own_seed_alone():
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """A copy of the library; `package(name)` changes one of its modules."""
-    folder = tmp_path / "tcnaps"
-    shutil.copytree(Path(tcnaps.__file__).parent, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for package in fingerprint.PACKAGES:
+        original = Path(tcnaps.__file__).parents[1] / package
+        shutil.copytree(original, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     for place in (module, fingerprint):
-        monkeypatch.setattr(place, "PACKAGE", folder)
+        monkeypatch.setattr(place, "HOME", tmp_path)
 
     def change(name):
-        path = folder / f"{name}.py"
+        path = tmp_path / f"{name}.py"
         path.write_text(path.read_text() + "\nnew = 1\n")
         fingerprint._code.cache_clear()
 
@@ -105,8 +106,8 @@ def test_code_makes_stale_what_runs_it(package):
         package(name)
         return {job for job in OF_JOBS if found(study, job) != before[job]}
 
-    for name in ("datasets/__init__", "episodes/loading", "figures/style", "studies/run", "config/settings"):
-        assert changed(name) == set(), name
-    assert changed("method/backbone") == set(OF_JOBS)
-    assert changed("training/networks") == set(OF_JOBS)
-    assert changed("evaluation/evaluate") == {"evaluation"}
+    for name in ("data/__init__", "episodes/loading", "figures/style", "config/settings"):
+        assert changed(f"tcnaps/{name}") == set(), name
+    assert changed("tcnaps/method/backbone") == set(OF_JOBS)
+    assert changed("tcnaps/training/networks") == set(OF_JOBS)
+    assert changed("tcnaps/evaluation/evaluate") == {"evaluation"}

@@ -32,7 +32,7 @@ def package(tmp_path, monkeypatch):
     }
     for name, code in modules.items():
         (folder / f"{name}.py").write_text(code)
-    monkeypatch.setattr("tcnaps.config.fingerprint.PACKAGE", folder)
+    monkeypatch.setattr("tcnaps.config.fingerprint.HOME", tmp_path)
     return folder
 
 

@@ -163,7 +163,7 @@ def test_an_abandoned_iterator_leaves_no_process_and_a_worker_that_is_killed_is_
 PROGRAM = """
 import sys
 import numpy as np
-from tcnaps.datasets.image_source import ImageSource
+from tcnaps.data.image_source import ImageSource
 from tcnaps.episodes.loading import read_batches
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ from scipy import stats
 from small_study import sized
 
 from tcnaps.config import VariableProtocol
-from tcnaps.datasets import ImageSource
-from tcnaps.datasets.readers.meta_dataset import read_specification
+from tcnaps.data import ImageSource
+from tcnaps.data.readers.meta_dataset import read_specification
 from tcnaps.episodes import sampling
 from tcnaps.episodes.sampling import Description, describe_episode, sample_shots, sample_span
 

@@ -296,7 +296,7 @@ def test_nothing_here_imports_torch():
         "tcnaps.evaluation.recall",
         "tcnaps.evaluation.result_files",
         "tcnaps.evaluation.statistics",
-        "tcnaps.studies.batch",
+        "tcnaps_suite.workflow.batch",
         "tcnaps.figures.tables",
         "tcnaps.figures.results",
         "tcnaps.figures.clustering",

@@ -7,7 +7,6 @@ import pytest
 from matplotlib.text import Text
 from synthetic_rows import DATASETS, synthetic_rows
 
-from tcnaps.evaluation.before_and_after import reliability
 from tcnaps.evaluation.claims import claims_table
 from tcnaps.evaluation.csv_tables import read_published_averages
 from tcnaps.evaluation.recall import class_recall, recall_by_shot, shot_frequencies, way_frequencies
@@ -22,6 +21,7 @@ from tcnaps.evaluation.statistics import (
 from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.figures import forests, learning_curves, results, style
 from tcnaps.method.variants import VARIANTS
+from tcnaps_suite.experiments.before_and_after import reliability
 
 plt.switch_backend("Agg")
 

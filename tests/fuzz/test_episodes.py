@@ -17,7 +17,7 @@ from tcnaps.episodes.sampling import draw_episode
 from tcnaps.method.clustering import cluster, trajectory
 from tcnaps.method.episode import Episode
 from tcnaps.method.head import Head
-from tcnaps.studies.requirements import check_protocol
+from tcnaps_suite.workflow.requirements import check_protocol
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.filterwarnings("ignore:y contains no unlabelled rows")]
 COUNTS = st.integers(-1, 12) | st.sampled_from([50, 500, 10**6])

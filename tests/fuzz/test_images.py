@@ -12,10 +12,10 @@ from hypothesis import given, strategies as st
 from PIL import Image
 
 from tcnaps.config.settings import Decoding, Folder
-from tcnaps.datasets import DatasetError, preparation
-from tcnaps.datasets.decoding import square, to_rgb
-from tcnaps.datasets.preparing import ensure_prepared
-from tcnaps.datasets.readers.csv_lists import read_list
+from tcnaps.data import DatasetError, preparation
+from tcnaps.data.decoding import square, to_rgb
+from tcnaps.data.preparing import ensure_prepared
+from tcnaps.data.readers.csv_lists import read_list
 
 pytestmark = pytest.mark.fuzz
 FORMATS = {"PNG": "RGB", "JPEG": "RGB", "GIF": "P", "BMP": "RGB", "TIFF": "RGB", "WEBP": "RGB", "PPM": "RGB"}

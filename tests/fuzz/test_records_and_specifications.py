@@ -7,9 +7,9 @@ from fuzzing import JUNK, cases, damaged, mutated
 from hypothesis import given, strategies as st
 from record_files import UNIFORM, content, image_example, record, write_uniform
 
-from tcnaps.datasets import DatasetError
-from tcnaps.datasets.readers.meta_dataset import list_records, read_record, read_specification
-from tcnaps.datasets.readers.records import parse_example, read_index, record_at
+from tcnaps.data import DatasetError
+from tcnaps.data.readers.meta_dataset import list_records, read_record, read_specification
+from tcnaps.data.readers.records import parse_example, read_index, record_at
 
 pytestmark = pytest.mark.fuzz
 EXAMPLES = [image_example(content(label, 1), label) for label in (0, 3, 2**40)]

@@ -12,8 +12,8 @@ from tiny_study import STUDY
 
 from tcnaps.config import ConfigError, load_study
 from tcnaps.config.dependencies import dependencies
-from tcnaps.studies.estimate import asks, estimate
-from tcnaps.studies.requirements import needs_of
+from tcnaps_suite.workflow.estimate import asks, estimate
+from tcnaps_suite.workflow.requirements import needs_of
 
 pytestmark = pytest.mark.fuzz
 ROOT = Path(__file__).parents[2]

@@ -29,8 +29,8 @@ from tcnaps.evaluation.result_files import (
 )
 from tcnaps.evaluation.statistics import accuracy_summary, domain_averages, episode_accuracies, refinement_grid
 from tcnaps.evaluation.stopped_rows import variant_predictions
-from tcnaps.studies.estimate import core_seconds, last_times
-from tcnaps.studies.progress import Progress
+from tcnaps_suite.workflow.estimate import core_seconds, last_times
+from tcnaps_suite.workflow.progress import Progress
 
 pytestmark = pytest.mark.fuzz
 FIXED = {"kind": "fixed", "way": 5, "shot": 1}

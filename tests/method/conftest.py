@@ -2,7 +2,7 @@
 
 import pytest
 
-from tcnaps.method import strategies
+from tcnaps.method.fast import strategies
 
 
 @pytest.fixture(scope="module", params=["few images", "many images"])

@@ -7,7 +7,7 @@ import torch
 from small_study import blobs, small_study
 
 from tcnaps.config.dependencies import dependencies
-from tcnaps.training.determinism import as_pinned, pinned
+from tcnaps.training.determinism import deterministic, pinned
 from tcnaps.training.pretraining import Classifier, ImageTable, pretraining_steps
 
 
@@ -49,7 +49,7 @@ def test_everything_is_pinned_within_and_as_before_afterwards(threads):
 
 def test_only_a_study_that_asks_for_it_is_pinned(threads):
     threads(2)
-    number = as_pinned(lambda study, more: torch.get_num_threads() + more)
+    number = deterministic(lambda study, more: torch.get_num_threads() + more)
     assert [number(SimpleNamespace(deterministic=pin), more=10) for pin in (True, False)] == [11, 12]
 
 
@@ -64,7 +64,9 @@ def test_weights_are_the_same_for_any_number_of_threads(threads):
         torch.manual_seed(0)
         network = Classifier(images.n_classes)
         optimiser = torch.optim.SGD(network.parameters(), 0.1)
-        steps = as_pinned(lambda study, *given: [row["loss"] for row in pretraining_steps(given[0], study, *given[1:])])
+        steps = deterministic(
+            lambda study, *given: [row["loss"] for row in pretraining_steps(given[0], study, *given[1:])]
+        )
         found.append((steps(study, network, images, optimiser), network.state_dict()))
     assert found[0][0] == found[1][0]
     assert all(torch.equal(a, b) for a, b in zip(found[0][1].values(), found[1][1].values()))

@@ -17,14 +17,14 @@ from notebook_files import cell, write_notebook
 from torch.nn import functional as F
 
 from tcnaps.config import UserError
-from tcnaps.datasets import open_split
+from tcnaps.data import open_split
 from tcnaps.evaluation.evaluate import evaluate, evaluate_dataset
 from tcnaps.evaluation.result_files import load_rows, rows_file
-from tcnaps.studies.batch import run_notebook
 from tcnaps.training import checkpoints
 from tcnaps.training.meta_training import meta_train
 from tcnaps.training.pretraining import augment, pretrain
 from tcnaps.training.processes import ProcessError, Team, run_together
+from tcnaps_suite.workflow.batch import run_notebook
 
 pytestmark = pytest.mark.slow
 

@@ -1,0 +1,127 @@
+"""Encoded images -> uint8 RGB squares, the same pixels on every machine.
+
+Colours: EXIF orientation is applied; greyscale, palette and CMYK become RGB; transparent pixels lie on white;
+16-bit greyscale is divided by 257 (65535 -> 255); of an animation, the first frame is taken. Colour profiles are
+ignored, and 16-bit RGB loses its low bytes, as everywhere in Pillow.
+
+An image that isn't square is squashed to a square, as in Meta-Dataset: nothing is cut off, the aspect ratio is lost.
+"""
+
+import contextlib
+import io
+import warnings
+
+import numpy as np
+from jaxtyping import Float32, UInt8
+from PIL import Image, ImageOps
+
+from tcnaps.config.settings import Resampling
+from tcnaps.data.image_source import DatasetError
+
+try:
+    import simplejpeg
+except ImportError:  # optional: needed for the fast DCT alone
+    simplejpeg = None
+
+Image.init()
+# Those that this Pillow reads; none with weak signatures (any bytes may look like TGA), no programs (EPS).
+FORMATS = tuple(name for name in "JPEG PNG GIF BMP TIFF WEBP PPM JPEG2000 AVIF".split() if name in Image.OPEN)
+
+
+def square(image: Image.Image, size: int, resampling: Resampling) -> UInt8[np.ndarray, "{size} {size} 3"]:
+    """Resizes an RGB image to a square of bytes.
+
+    "bilinear" and "lanczos" are Pillow's, which average over all pixels when they shrink an image (Lanczos: MNIST and
+    CIFAR in the released code). "aligned corners" is TensorFlow's, as in Meta-Dataset: see `resize_aligned`; rounding
+    to bytes moves a value by at most half a grey level.
+    """
+    if resampling == "aligned corners":
+        return np.rint(resize_aligned(np.asarray(image), size)).astype(np.uint8)
+    return np.array(image.resize((size, size), Image.Resampling[resampling.upper()]))
+
+
+def resize_aligned(pixels: UInt8[np.ndarray, "height width 3"], size: int) -> Float32[np.ndarray, "{size} {size} 3"]:
+    """Bilinear resizing that maps corner pixels onto corner pixels and never averages over more than 2 x 2 pixels.
+
+    Output i lies at i * (n - 1) / (size - 1) of n pixels (TensorFlow's `resize_bilinear`, `align_corners=True`).
+    Shrinking an image by more than two thus skips pixels. Grey levels, from 0 to 255, are not rounded.
+    """
+    above, below, down = _between(pixels.shape[0], size)
+    left, right, across = _between(pixels.shape[1], size)
+    kept = pixels[np.concatenate([above, below])]
+    values = kept[:, left].astype(np.float32)
+    values += (kept[:, right] - values) * across[:, None]
+    return values[:size] + (values[size:] - values[:size]) * down[:, None, None]
+
+
+def _between(n: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For each output pixel: the two input pixels it lies between, and how far it is from the first to the second."""
+    step = np.float32((n - 1) / max(size - 1, 1))
+    position = np.arange(size, dtype=np.float32) * step
+    first = np.minimum(position.astype(np.intp), n - 1)  # rounding may carry the last one past the end
+    return first, np.minimum(first + 1, n - 1), position - first.astype(np.float32)
+
+
+def to_rgb(encoded: bytes, fast: bool = False, orient: bool = True) -> Image.Image:
+    """Decodes the content of an image file to RGB.
+
+    Args:
+        fast: the inverse cosine transform of JPEGs. The accurate one is everyone's default but TensorFlow's; the fast
+            one gives TensorFlow's pixels exactly, up to 5 grey levels lower or higher, and needs simplejpeg.
+        orient: False leaves an image as it is stored, whatever its EXIF orientation, as TensorFlow does. (A TIFF is
+            turned upright in any case.)
+
+    Raises:
+        DatasetError: the file is empty, cut short, damaged or no image, or has pixels that can't become RGB.
+        ImportError: the transform is the fast one and simplejpeg is missing.
+    """
+    if fast and simplejpeg is None:
+        raise ImportError(
+            "Decoding JPEGs with the fast DCT needs the package simplejpeg: pip install 'tcnaps[records]'; or use "
+            "the accurate DCT."
+        )
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of corrupt EXIF data, for instance
+            image = Image.open(io.BytesIO(encoded), formats=FORMATS)
+            if fast and image.format in ("JPEG", "MPO"):
+                image = _fast_jpeg(encoded, image)
+            image.load()
+            if orient:
+                with contextlib.suppress(Exception):  # EXIF data that can't be read: upright, as for a viewer
+                    ImageOps.exif_transpose(image, in_place=True)
+            return _converted(image)
+    except (DatasetError, MemoryError):
+        raise
+    except Image.UnidentifiedImageError as error:
+        kind = f"no image of a format that is read here ({', '.join(FORMATS)})" if encoded else "empty (0 bytes)"
+        raise DatasetError(f"it is {kind}.") from error
+    except Exception as error:  # damaged bytes make Pillow's readers raise errors of every kind
+        raise DatasetError(f"it is damaged, cut short, too large or of a kind that isn't read ({error}).") from error
+
+
+def _fast_jpeg(encoded: bytes, image: Image.Image) -> Image.Image:
+    """Decodes a JPEG, which Pillow has opened, by TensorFlow's transform."""
+    colours = "CMYK" if image.mode == "CMYK" else "RGB"
+    try:
+        pixels = simplejpeg.decode_jpeg(encoded, colours, fastdct=True)
+    except ValueError:  # it refuses whatever libjpeg warns about; Pillow decides whether the image is usable
+        image.load()
+        pixels = simplejpeg.decode_jpeg(encoded, colours, fastdct=True, strict=False)
+    if colours == "CMYK":
+        pixels = 255 - pixels  # inverted, as Adobe and Pillow have it
+    decoded = Image.frombytes(colours, image.size, pixels.tobytes())
+    decoded.info = image.info  # with its EXIF data
+    return decoded
+
+
+def _converted(image: Image.Image) -> Image.Image:
+    """Converts a loaded image of any kind to RGB."""
+    if image.mode[0] in "FI":  # 16 bits per pixel, which Pillow reads as 32 from some formats
+        values = np.asarray(image)
+        if values.dtype.kind == "f" or values.min() < 0 or values.max() > 65535:
+            raise DatasetError("its grey levels are not whole numbers from 0 to 65535: save it with 8 or 16 bits.")
+        return Image.fromarray(np.rint(values / 257).astype(np.uint8)).convert("RGB")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+    return image.convert("RGB")

@@ -1,0 +1,169 @@
+"""Meta-Dataset's records: a folder with dataset_spec.json and one file per class, `<class id>.tfrecords`.
+
+There are three kinds of dataset_spec.json (google-research/meta-dataset, meta_dataset/data/dataset_spec.py):
+
+    DatasetSpecification               classes and nothing above them
+    BiLevelDatasetSpecification        classes in superclasses: Omniglot's alphabets
+    HierarchicalDatasetSpecification   classes are the leaves of one graph per split: ImageNet's WordNet
+
+Class ids run on from split to split: train, then valid, then test. Images are decoded as by Meta-Dataset: EXIF's
+orientation is ignored. For its very pixels a study needs TensorFlow's way of decoding and resizing too:
+`decoding: {jpeg_dct: fast, resampling: aligned corners}`.
+"""
+
+from functools import partial
+from graphlib import TopologicalSorter
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from tcnaps.config import settings
+from tcnaps.data.image_source import SPLITS, DatasetError
+from tcnaps.data.listing import ImageFile, Images, Listing, Source
+from tcnaps.data.readers import records
+from tcnaps.data.readers.shared import located, read_json
+
+SPECIFICATION, FILE_PATTERN = "dataset_spec.json", "{}.tfrecords"
+HELP = (
+    "'path' must be the folder of one dataset, like records/omniglot, with dataset_spec.json and 0.tfrecords, "
+    "1.tfrecords and so on. Meta-Dataset's programs make them: "
+    "doc/dataset_conversion.md of github.com/google-research/meta-dataset."
+)
+
+
+def open_records(name: str, dataset: settings.Records) -> Source:
+    """Points at a dataset of records; see `Source`."""
+    folder = located(dataset.path)
+    needs = (folder, folder / SPECIFICATION, *sorted(folder.glob("*.tfrecords")))
+    return Source(partial(list_records, folder, dataset.images_per_class), needs, HELP)
+
+
+def read_record(image: ImageFile) -> bytes:
+    """The encoded image of one record, after comparing its checksums and its label."""
+    offset, length, label = image.position
+    return records.record_at(image.path, offset, length, expected_label=label)[0]
+
+
+def list_records(folder: Path, images_per_class: int | None = None) -> Listing:
+    """Looks through all records of a dataset: their lengths and the checksums of those, not their images.
+
+    At most `images_per_class` of each class are listed, spread evenly over its file.
+
+    Raises:
+        DatasetError: google-crc32c isn't installed; the specification is wrong or of a kind that isn't read; a file is
+            missing, damaged, or holds another number of records than the specification says.
+    """
+    specification = read_specification(folder / SPECIFICATION)
+    if specification.file_pattern != FILE_PATTERN:
+        raise DatasetError(
+            f"{folder / SPECIFICATION}: file_pattern is '{specification.file_pattern}', which is not read here. "
+            f"Convert the dataset with one file per class, '{FILE_PATTERN}'."
+        )
+    splits: dict[str, Images] = {split: {} for split in specification.classes}
+    for split, classes in specification.classes.items():
+        for class_name, (label, size) in classes.items():
+            file = folder / FILE_PATTERN.format(label)
+            found = records.read_index(file)
+            if len(found) != size:
+                raise DatasetError(
+                    f"{file} has {len(found)} records, but {SPECIFICATION} says {size}: the file was cut off "
+                    "between two records, or one of the two is of another conversion. Copy or convert both again."
+                )
+            kept = min(size, images_per_class or size)
+            images = [ImageFile(str(file), (*found[k * size // kept], label)) for k in range(kept)]  # spread evenly
+            splits[split][class_name] = images
+    return Listing(splits, specification.superclasses, specification.spans, read=read_record, orient=False)
+
+
+class Specification(NamedTuple):
+    """A dataset.
+
+    Attributes:
+        classes: by split and name, in the order of their ids: id and number of images. A split may have none.
+        superclasses, spans: see `Listing`; inner nodes are in the order of their names.
+    """
+
+    file_pattern: str
+    classes: dict[str, dict[str, tuple[int, int]]]
+    superclasses: dict[str, str]
+    spans: dict[str, tuple[tuple[int, ...], ...]]
+
+
+def read_specification(file: str | Path) -> Specification:
+    """Reads and checks a dataset_spec.json.
+
+    Raises:
+        DatasetError: the file is missing, no JSON or of no known class, lacks a key, or its counts don't agree.
+    """
+    content = read_json(Path(file))
+    try:
+        names = list(map(str, _by_id(content["class_names"])))
+        counts, sizes, superclasses, spans = _READERS[content["__class__"]](content, names)
+        if not len(set(names)) == len(names) == len(sizes) == sum(counts):
+            raise ValueError("the counts of classes don't agree, or two classes have the same name")
+        if not all(type(size) is int and size >= 0 for size in sizes):
+            raise ValueError("images_per_class must be whole numbers")
+        bounds = zip(SPLITS, pairwise([0, *accumulate(counts)]))
+        classes = {split: {names[k]: (k, sizes[k]) for k in range(*part)} for split, part in bounds}
+        above = dict(zip(names, superclasses))
+        return Specification(str(content["file_pattern"]), classes, above, dict(zip(SPLITS, spans)))
+    except KeyError as error:
+        problem = f"the key or value {error} is missing or unknown"
+    except (TypeError, ValueError, AttributeError) as error:
+        problem = f"it contradicts itself, or a value is of the wrong kind ({error})"
+    raise DatasetError(f"{file}: {problem}. Replace it by the one that Meta-Dataset's conversion writes.")
+
+
+def _uniform(content: dict, names: list[str]) -> tuple:
+    return _per_split(content, "classes_per_split"), _by_id(content["images_per_class"]), (), ()
+
+
+def _bilevel(content: dict, names: list[str]) -> tuple:
+    sizes = _by_id(content["classes_per_superclass"])
+    if sum(sizes) != len(names):  # before a list of a wrong length is made
+        raise ValueError(f"superclasses have {sum(sizes)} classes, but there are {len(names)}")
+    groups = zip(_by_id(content["superclass_names"]), sizes, strict=True)
+    above = [str(name) for name, size in groups for _ in range(size)]
+    bounds = pairwise([0, *accumulate(_per_split(content, "superclasses_per_split"))])
+    counts = [sum(sizes[start:end]) for start, end in bounds]
+    return counts, _by_id(content["images_per_class"]), above, ()
+
+
+def _hierarchical(content: dict, names: list[str]) -> tuple:
+    counts, sizes, spans = [], [], []
+    for nodes, images in zip(_per_split(content, "split_subgraphs"), _per_split(content, "images_per_class")):
+        below = _leaves_below(nodes)
+        leaves = [name for name in names if below.get(name) == {name}]
+        position = {leaf: k for k, leaf in enumerate(leaves)}
+        inner = sorted(node for node, found in below.items() if found != {node})
+        spans.append(tuple(tuple(sorted(position[leaf] for leaf in below[node])) for node in inner))
+        sizes += [images[leaf] for leaf in leaves]
+        counts.append(len(leaves))
+        if names[len(sizes) - len(leaves) : len(sizes)] != leaves:
+            raise ValueError("class_names: ids must run on from train to valid to test")
+    return counts, sizes, (), spans
+
+
+_READERS = {
+    "DatasetSpecification": _uniform,
+    "BiLevelDatasetSpecification": _bilevel,
+    "HierarchicalDatasetSpecification": _hierarchical,
+}
+
+
+def _per_split(content: dict, key: str) -> list:
+    return [content[key][split.upper()] for split in SPLITS]
+
+
+def _by_id(values: dict) -> list:
+    """The values of the ids, from 0 on."""
+    return [values[str(k)] for k in range(len(values))]
+
+
+def _leaves_below(nodes: list[dict]) -> dict[str, set[str]]:
+    """For every node of a split's graph, the leaves that lie below it; a leaf lies below itself."""
+    children = {node["wn_id"]: node["children_ids"] for node in nodes}
+    below: dict[str, set[str]] = {}
+    for node in TopologicalSorter(children).static_order():  # children come before their parents
+        below[node] = set().union(*(below[child] for child in children[node])) if children[node] else {node}
+    return below

@@ -1,0 +1,63 @@
+"""mini-ImageNet, tiered-ImageNet and FETI, from the layouts that people have (docs/data.md).
+
+mini-ImageNet is of Vinyals et al. 2016, in the split of Ravi and Larochelle 2017; tiered-ImageNet of Ren et al. 2018,
+without its 34 categories, since its episodes draw classes uniformly (appendix A.2); FETI of the paper, section 4.3 and
+appendix A.4.
+"""
+
+import re
+from functools import partial
+from pathlib import Path
+
+import pandas
+
+from tcnaps.config.settings import FETI, MiniImageNet, TieredImageNet
+from tcnaps.data.image_source import DatasetError
+from tcnaps.data.listing import Listing, Source
+from tcnaps.data.readers.csv_lists import WNID, list_files, listing_of, read_list, split_of
+from tcnaps.data.readers.folders import list_folder, scan, subfolders
+from tcnaps.data.readers.shared import located
+
+HELP = "docs/data.md says how it must lie there, and where to get it."
+
+
+def open_mini_imagenet(name: str, dataset: MiniImageNet) -> Source:
+    """Points at mini-ImageNet: lists beside a folder `images`, or class folders per split; see `Source`."""
+    path = located(dataset.path)
+    if lists := [file for file in sorted(path.glob("*.csv")) if split_of(file.stem)]:
+        images = path / "images"
+        return Source(partial(list_folder, images, path), (path, *lists, images), HELP)
+    return Source(partial(list_folder, path), (path,), HELP)
+
+
+def open_tiered_imagenet(name: str, dataset: TieredImageNet) -> Source:
+    """Points at tiered-ImageNet: class folders per split, or an ImageNet folder with tiered's class lists."""
+    path, lists = located(dataset.path), list_files(dataset.class_lists)
+
+    def listing() -> Listing:
+        return list_folder(_imagenet(path), lists[0]) if lists else list_folder(path)
+
+    return Source(listing, (path, *lists), HELP)
+
+
+def open_feti(name: str, dataset: FETI) -> Source:
+    """Points at FETI: for training, classes of ImageNet that neither mini- nor tiered-ImageNet tests on."""
+    path = located(dataset.path)
+    lists = tuple(map(located, dataset.test_classes))
+
+    def listing() -> Listing:
+        table, notes = scan(_imagenet(path))
+        tested = pandas.concat(map(read_list, lists)).query("split == 'test'")["class"]
+        kept = table[table["class"].str.fullmatch(WNID) & ~table["class"].isin(tested)]
+        if kept.empty or len(kept) == len(table):
+            few = "none" if len(kept) else "all"
+            raise DatasetError(f"Dataset '{name}': `test_classes` names {few} of the classes of ImageNet in {path}.")
+        return listing_of(kept.assign(split="train"), path, notes=notes)
+
+    return Source(listing, (path, *lists), HELP)
+
+
+def _imagenet(path: Path) -> Path:
+    """The folder of ImageNet's classes: the path itself, or `train` in it."""
+    classes = any(re.fullmatch(WNID, folder.name) for folder in subfolders(path))
+    return path if classes or not (path / "train").is_dir() else path / "train"

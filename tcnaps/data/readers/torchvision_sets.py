@@ -1,0 +1,194 @@
+"""The datasets that torchvision has, in the folders where it puts them; `path` in a study is its root.
+
+All images of a dataset are taken together, whatever it was divided into for supervised learning, since few-shot
+learning divides classes. MNIST and CIFAR are as in the CNAPS release (cambridge-mlg/cnaps,
+src/prepare_extra_datasets.py): the test images alone, resized by Lanczos. Without a split file all classes are for
+testing, but for Omniglot's.
+
+What Meta-Dataset does to images before it stores them is done here as well (google-research/meta-dataset,
+meta_dataset/dataset_conversion/dataset_to_records.py at 751e991): Omniglot is inverted to white ink on black; aircraft
+are cut out by the boxes of images_box.txt as they stand, objects of MSCOCO as `mscoco` says. docs/data.md names what
+differs; for Meta-Dataset's very images, use its records.
+"""
+
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas
+from jaxtyping import UInt8
+from PIL import Image, ImageOps
+
+from tcnaps.config import settings
+from tcnaps.data.decoding import to_rgb
+from tcnaps.data.image_source import DatasetError
+from tcnaps.data.listing import ImageFile, Listing, Source, read_file
+from tcnaps.data.preparing import MissingFiles
+from tcnaps.data.readers.csv_lists import choose, list_files, listing_of, read_list
+from tcnaps.data.readers.folders import scan
+from tcnaps.data.readers.mscoco import ANNOTATIONS, mscoco
+from tcnaps.data.readers.shared import located, some
+
+AGAIN = "Download or unpack the dataset again."
+Table = tuple[pandas.DataFrame, dict]  # "class", "split" and "image" of each image, and options of the listing
+
+
+def open_torchvision(name: str, dataset: settings.Torchvision) -> Source:
+    """Points at one of torchvision's datasets; see `Source`. With `download`, it can be fetched.
+
+    Classes that a split file doesn't list are left out. Without one, classes are split as the dataset has them, or
+    else are all for testing.
+    """
+    kind, base = dataset.name, located(dataset.path)
+    layout, lists = LAYOUTS[kind], list_files(dataset.splits)
+    by_hand = f"Unpack what docs/data.md names so that there is {base / layout.needs[0]}"
+    help = by_hand + (", or set 'download: true' to have torchvision download it." if layout.downloads else ".")
+
+    def listing() -> Listing:
+        try:
+            table, options = layout.table(base)
+        except DatasetError:
+            raise
+        except Exception as error:  # of any kind, from the depths of a damaged list or archive
+            raise DatasetError(f"Dataset '{name}': {kind} in {base} can't be read ({error!r}). {AGAIN}") from error
+        paths = {image.path for image in table["image"]}
+        if missing := sorted(path for path in paths if not os.path.isfile(path)):
+            raise DatasetError(f"Dataset '{name}': images that its lists name are missing: {some(missing)}. {AGAIN}")
+        table, notes = choose(table, read_list(lists[0]), lists[0]) if lists else (table, ())
+        return listing_of(table, base, notes=notes, orient=False, **options)  # published figures were made so
+
+    def download() -> None:
+        import torchvision
+
+        try:
+            base.mkdir(parents=True, exist_ok=True)
+            for part in layout.downloads:
+                getattr(torchvision.datasets, kind)(base, download=True, **part)
+        except Exception as error:  # of the network, the disk, or the archives
+            raise MissingFiles(  # what is prepared holds even where there is no network
+                f"Dataset '{name}': torchvision could not download {kind} to {base} ({error}). Try again. Or set "
+                f"'download: false'. {by_hand}."
+            ) from error
+
+    needs = tuple(base / part for part in layout.needs)
+    return Source(listing, (*needs, *lists), help, download if dataset.download else lambda: None)
+
+
+def omniglot(base: Path) -> Table:
+    """Characters by alphabet. Without a split file the background set is for training, the evaluation set for testing.
+
+    Meta-Dataset takes five of the background set's alphabets for validation.
+    """
+    background, evaluation = (scan(base / part, grouped=True)[0] for part in OMNIGLOT)
+    both = [background.assign(split="train"), evaluation.assign(split="test")]
+    return pandas.concat(both), {"read": read_inverted, "grouped": True}
+
+
+def aircraft(base: Path) -> Table:
+    """The 100 variants of FGVC-Aircraft, each image with its box."""
+    data = base / "fgvc-aircraft-2013b" / "data"
+
+    def lines(name: str) -> list[list[str]]:
+        return [line.split(maxsplit=1) for line in (data / name).read_text("utf-8").splitlines() if line.strip()]
+
+    boxes = {name: tuple(map(int, box.split())) for name, box in lines("images_box.txt")}
+    rows = sorted(lines("images_variant_trainval.txt") + lines("images_variant_test.txt"))
+    images = [ImageFile(str(data / "images" / f"{name}.jpg"), boxes[name]) for name, _ in rows]
+    return for_testing([variant.strip() for _, variant in rows], images), {"read": read_box}
+
+
+def textures(base: Path) -> Table:
+    """The 47 kinds of DTD."""
+    return scan(base / "dtd" / "dtd" / "images")[0].assign(split="test"), {}
+
+
+def flowers(base: Path) -> Table:
+    """The 102 kinds of Oxford Flowers, called as in Meta-Dataset: "001.pink primrose".
+
+    Before torchvision 0.22, which brings their names, they are called "001" and so on.
+    """
+    from scipy.io import loadmat
+    from torchvision.datasets import Flowers102
+
+    folder, names = base / "flowers-102", getattr(Flowers102, "classes", [""] * 102)
+    labels = loadmat(folder / "imagelabels.mat")["labels"].ravel().tolist()
+    images = [ImageFile(str(folder / "jpg" / f"image_{number:05d}.jpg")) for number in range(1, len(labels) + 1)]
+    return for_testing([f"{label:03d}.{names[label - 1]}".rstrip(".") for label in labels], images), {}
+
+
+def traffic_signs(base: Path) -> Table:
+    """The 43 signs of GTSRB, called as its folders are: "00014"."""
+    folder = base / "gtsrb"
+    rows = pandas.read_csv(folder / "GT-final_test.csv", sep=";", dtype={"Filename": str}).sort_values("Filename")
+    images = [ImageFile(str(folder / "GTSRB" / "Final_Test" / "Images" / file)) for file in rows["Filename"]]
+    tested = for_testing([f"{label:05d}" for label in rows["ClassId"]], images)
+    return pandas.concat([tested, scan(folder / "GTSRB" / "Training")[0].assign(split="test")]), {}
+
+
+def arrays(kind: str, file: str, base: Path) -> Table:
+    """The test images of MNIST, CIFAR10 or CIFAR100, in `file`, as torchvision's class `kind` reads and checks them."""
+    import torchvision
+
+    with warnings.catch_warnings(action="ignore"):  # some versions of NumPy warn of pickles as old as CIFAR's
+        opened = getattr(torchvision.datasets, kind)(base, train=False)
+    images = [ImageFile(str(base / file), (row,)) for row in range(len(opened.targets))]
+    table = for_testing([opened.classes[label] for label in opened.targets], images)
+    # The pixels are few enough to go to other processes.
+    return table, {"read": partial(read_row, np.asarray(opened.data)), "resampling": "lanczos"}
+
+
+def for_testing(labels: list[str], images: list[ImageFile]) -> pandas.DataFrame:
+    """Images of classes that are all for testing."""
+    return pandas.DataFrame({"class": labels, "image": images, "split": "test"})
+
+
+def read_inverted(image: ImageFile) -> Image.Image:
+    """An image file, black and white exchanged."""
+    return ImageOps.invert(to_rgb(read_file(image), orient=False))
+
+
+def read_box(image: ImageFile) -> Image.Image:
+    """What lies in a box of an image file: left, top, right and bottom, the numbers of the image's position.
+
+    JPEGs are decoded with the accurate DCT, as by Meta-Dataset, whatever the study's: it cuts with Pillow.
+    """
+    decoded = to_rgb(read_file(image), orient=False)
+    left, top, right, bottom = image.position
+    if not (0 <= left < right <= decoded.width and 0 <= top < bottom <= decoded.height):
+        raise DatasetError(
+            f"the box {image.position} does not lie within its {decoded.width} x {decoded.height} pixels."
+        )
+    return decoded.crop(image.position)
+
+
+def read_row(pixels: UInt8[np.ndarray, "n_images ..."], image: ImageFile) -> Image.Image:
+    """One image of an array that holds all of them."""
+    return Image.fromarray(pixels[image.position[0]]).convert("RGB")
+
+
+class Layout(NamedTuple):
+    """Where torchvision puts a dataset, below its root, and how it is read from there."""
+
+    needs: tuple[str, ...]  # what must be there
+    table: Callable[[Path], Table]
+    downloads: Sequence[dict] = ()  # the arguments of torchvision's class for each part that it downloads
+
+
+OMNIGLOT = "omniglot-py/images_background", "omniglot-py/images_evaluation"
+CIFAR10, CIFAR100 = "cifar-10-batches-py", "cifar-100-python"
+TRAIN, TEST, NOT_TRAIN = {"split": "train"}, {"split": "test"}, {"train": False}
+LAYOUTS = {
+    "Omniglot": Layout(OMNIGLOT, omniglot, [{"background": True}, {"background": False}]),
+    "FGVCAircraft": Layout(("fgvc-aircraft-2013b/data",), aircraft, [{"split": "trainval"}]),
+    "DTD": Layout(("dtd/dtd/images",), textures, [TRAIN]),
+    "Flowers102": Layout(("flowers-102",), flowers, [TRAIN]),
+    "GTSRB": Layout(("gtsrb",), traffic_signs, [TRAIN, TEST]),
+    "MNIST": Layout(("MNIST/raw",), partial(arrays, "MNIST", "MNIST/raw/t10k-images-idx3-ubyte"), [NOT_TRAIN]),
+    "CIFAR10": Layout((CIFAR10,), partial(arrays, "CIFAR10", f"{CIFAR10}/test_batch"), [NOT_TRAIN]),
+    "CIFAR100": Layout((CIFAR100,), partial(arrays, "CIFAR100", f"{CIFAR100}/test"), [NOT_TRAIN]),
+    "CocoDetection": Layout(("train2017", ANNOTATIONS), lambda base: (for_testing(*mscoco(base)), {"read": read_box})),
+}

@@ -1,0 +1,146 @@
+"""Active learning: which image to have labelled next.
+
+The protocol is that of the authors' follow-up (Bateni et al. 2022, arXiv 2201.05151), as its released code has it, with
+models that were meta-trained for few-shot classification alone. In every round the labelled images classify a pool of
+others, and the one that an acquisition function ranks first joins them with its label. Accuracy is that on held-out
+images, which can't be chosen. To Transductive CNAPS the pool is the query set when an image is chosen, and the
+held-out images are when accuracy is measured.
+
+* Taken over: one label per round; random choice, predictive entropy and variation ratios.
+* Scaled down: the released code labels all characters of an Omniglot alphabet, or CIFAR-10 (25 labels per round), from
+  5 images per class, for 30 rounds. Here tasks are a study's episodes. There FiLM is adapted anew in every round;
+  here once, to the first labelled images (and the pool), unless `readapt` asks for more.
+* Different: scores are in float64, which tells even tiny probabilities apart; in float32, sure images tie.
+* Not checked: whether the paper's text says otherwise than its code.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from tcnaps.config import FixedProtocol, Study
+from tcnaps.data.image_source import ImageSource
+from tcnaps.episodes.sampling import episode_generator
+from tcnaps.method.clustering import cluster
+from tcnaps.method.episode import Episode
+from tcnaps_suite.experiments.comparison import LoadedVariant, difference_from, numbered_episodes
+
+# Support images or features, their labels, and query images or features → logits (n_query, way).
+Classify = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+class Task(NamedTuple):
+    """Images, or their features, and the labels of all; a label of the pool counts as unknown until it is bought."""
+
+    support: Float[Tensor, "n_support ..."]
+    support_labels: Int[Tensor, "n_support"]
+    pool: Float[Tensor, "n_pool ..."]
+    pool_labels: Int[Tensor, "n_pool"]
+    held_out: Float[Tensor, "n_held_out ..."]
+    held_out_labels: Int[Tensor, "n_held_out"]
+
+    def with_label_of(self, number: int) -> "Task":
+        """The task once image `number` of the pool has joined the support set."""
+        taken = slice(number, number + 1)
+        rest = torch.arange(len(self.pool)) != number
+        support = torch.cat([self.support, self.pool[taken]])
+        labels = torch.cat([self.support_labels, self.pool_labels[taken]])
+        return Task(support, labels, self.pool[rest], self.pool_labels[rest], self.held_out, self.held_out_labels)
+
+
+def predictive_entropy(logits: Float[Tensor, "n way"]) -> Float[Tensor, "n"]:
+    """−Σ p log p over the classes."""
+    return torch.distributions.Categorical(logits=logits.double()).entropy()
+
+
+def variation_ratios(logits: Float[Tensor, "n way"]) -> Float[Tensor, "n"]:
+    """1 − the largest p, as the sum of the others: the difference would round to 0 where the model is sure."""
+    return logits.double().softmax(1).sort(1).values[:, :-1].sum(1)
+
+
+ACQUISITIONS = {"random": None, "predictive entropy": predictive_entropy, "variation ratios": variation_ratios}
+
+
+def learning_curve(
+    task: Task, classify: Classify, acquisition: str, labels: int, generator: np.random.Generator
+) -> Iterator[float]:
+    """Accuracy on the held-out images with 0, 1, …, `labels` images of the pool labelled.
+
+    Args:
+        acquisition: a name of `ACQUISITIONS`.
+        generator: of the random choice.
+
+    Raises:
+        ValueError: the pool is too small.
+    """
+    if labels > len(task.pool):
+        raise ValueError(f"{labels} labels are more than the pool has images, {len(task.pool)}; enlarge the pool")
+    score = ACQUISITIONS[acquisition]
+    for bought in range(labels + 1):
+        if bought and score is None:
+            task = task.with_label_of(int(generator.integers(len(task.pool))))
+        elif bought:
+            task = task.with_label_of(int(score(classify(task.support, task.support_labels, task.pool)).argmax()))
+        found = classify(task.support, task.support_labels, task.held_out).argmax(1)
+        yield (found == task.held_out_labels).double().mean().item()
+
+
+@torch.no_grad()
+def active_learning(
+    study: Study,
+    sources: Sequence[ImageSource],
+    variants: Mapping[str, LoadedVariant],
+    protocol: FixedProtocol,
+    pool_per_class: int,
+    labels: int,
+    episodes: int,
+    readapt: bool = False,
+) -> pd.DataFrame:
+    """Learning curves of every variant and acquisition function on the same tasks.
+
+    Args:
+        protocol: its queries per class are those of the pool and the held-out ones together.
+        readapt: adapts FiLM anew after every label.
+
+    Returns:
+        One row per episode, variant, acquisition and number of labels: dataset, domain, episode, variant,
+        acquisition, labels, accuracy and difference (from random choice).
+    """
+    rows = []
+    for facts, episode in numbered_episodes(study, sources, protocol, episodes):
+        seeded = partial(episode_generator, study.seed, facts["dataset"], "test, labels", facts["episode"])
+        drawn = task_of(episode, pool_per_class, seeded())
+        for name, variant in variants.items():
+            task, classify = _classifier(drawn, variant, readapt)
+            for acquisition in ACQUISITIONS:
+                curve = learning_curve(task, classify, acquisition, labels, seeded())
+                keys = facts | {"variant": name, "acquisition": acquisition}
+                rows += [keys | {"labels": bought, "accuracy": accuracy} for bought, accuracy in enumerate(curve)]
+    return difference_from(pd.DataFrame(rows), "acquisition", "random")
+
+
+def task_of(episode: Episode, pool_per_class: int, generator: np.random.Generator) -> Task:
+    """The first queries of every class are the pool, in random order; the others are held out."""
+    numbers = torch.arange(len(episode.query_labels)).reshape(episode.way, -1)
+    pool, held_out = numbers[:, :pool_per_class].flatten(), numbers[:, pool_per_class:].flatten()
+    pool = pool[torch.from_numpy(generator.permutation(len(pool)))]
+    of_pool, of_held_out = ((episode.query_images[own], episode.query_labels[own]) for own in (pool, held_out))
+    return Task(episode.support_images, episode.support_labels, *of_pool, *of_held_out)
+
+
+def _classifier(task: Task, variant: LoadedVariant, readapt: bool) -> tuple[Task, Classify]:
+    model, limits = variant
+    if readapt:
+        return task, lambda *sets: model.classify(Episode(*sets), *limits).logits
+    film = model.adapt(Episode(task.support, task.support_labels, task.pool))
+    sets = task.support, task.pool, task.held_out
+    features = model.extract(torch.cat(sets), film).to(model.settings.clustering_dtype)
+    support, pool, held_out = features.split(list(map(len, sets)))
+    task = task._replace(support=support, pool=pool, held_out=held_out)
+    return task, lambda *sets: cluster(*sets, None, model.head, *limits).logits

@@ -1,0 +1,181 @@
+"""Heads and other classifiers on the very same features: what the clustering changes, with everything else equal."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from tcnaps.config import FixedProtocol, Study, UserError, VariableProtocol
+from tcnaps.config.settings import Refinement
+from tcnaps.data.image_source import ImageSource
+from tcnaps.episodes.loading import load_episode
+from tcnaps.episodes.sampling import Draw, draw_episode
+from tcnaps.method.clustering import trajectory
+from tcnaps.method.episode import Episode
+from tcnaps.method.head import Head
+from tcnaps.method.model import TransductiveCNAPS
+from tcnaps.method.stopping import stopping_step
+from tcnaps.method.variants import VARIANTS
+from tcnaps.training.checkpoints import load_model
+from tcnaps_suite.experiments.rivals import Classifier
+
+
+class EpisodeFeatures(NamedTuple):
+    """An episode as classifiers see it. `query_labels` are the truth."""
+
+    dataset: str
+    domain: str
+    index: int
+    support: Float[Tensor, "n_support d"]
+    support_labels: Int[Tensor, "n_support"]
+    query: Float[Tensor, "n_query d"]
+    query_labels: Int[Tensor, "n_query"]
+
+
+@torch.no_grad()
+def episode_features(
+    study: Study,
+    sources: Sequence[ImageSource],
+    protocol: FixedProtocol | VariableProtocol,
+    episodes: int,
+    model: TransductiveCNAPS | None = None,
+    queries: Callable[[Draw], Draw] | None = None,
+) -> Iterator[EpisodeFeatures]:
+    """The first episodes of every source, in the study's order of episodes.
+
+    Args:
+        sources: of images; without a model, of features (n, d) in their place (`feature_table`).
+        model: adapts itself to each episode and extracts its features.
+        queries: from a draw to one of fewer query images, such as `tcnaps_suite.experiments.imbalance.unbalanced`.
+    """
+    for source in sources:
+        entry = study.datasets.get(source.dataset)
+        for index in tqdm(range(episodes), desc=source.dataset, unit="episode", leave=False):
+            draw = draw_episode(source, protocol, study.seed, index)
+            draw = queries(draw) if queries else draw
+            if model is None:
+                images = (torch.from_numpy(source.images[rows]) for rows in (draw.support_images, draw.query_images))
+                support, query = images
+                labels = torch.from_numpy(draw.support_labels)
+            else:
+                support, labels, query, _ = model.features(load_episode(source, draw))
+            truth = torch.from_numpy(draw.query_labels).to(labels.device)
+            yield EpisodeFeatures(
+                source.dataset, entry.domain if entry else "out", index, support, labels, query, truth
+            )
+
+
+class LoadedVariant(NamedTuple):
+    """A trained model, and the minimum and maximum of its refinement steps; (0, 0) is none."""
+
+    model: TransductiveCNAPS
+    limits: tuple[int, int]
+
+
+def load_variants(study: Study, names: Sequence[str], device: torch.device | str = "cpu") -> dict[str, LoadedVariant]:
+    """Trained models of some of `VARIANTS`; errors are those of `load_model`."""
+    limits = {True: study.refinement.limits, False: (0, 0)}
+    rows = {name: VARIANTS[name] for name in names}
+    return {
+        name: LoadedVariant(load_model(study, row.training, device), limits[row.refinement_at_test])
+        for name, row in rows.items()
+    }
+
+
+def numbered_episodes(
+    study: Study, sources: Sequence[ImageSource], protocol: FixedProtocol, episodes: int
+) -> Iterator[tuple[dict[str, str | int], Episode]]:
+    """The first episodes of every source, with what tells their rows apart: dataset, domain and episode."""
+    for source in sources:
+        for index in tqdm(range(episodes), desc=source.dataset, unit="episode", leave=False):
+            facts = {"dataset": source.dataset, "domain": study.datasets[source.dataset].domain, "episode": index}
+            yield facts, load_episode(source, draw_episode(source, protocol, study.seed, index))
+
+
+def difference_from(rows: pd.DataFrame, column: str, base: str, value: str = "accuracy") -> pd.DataFrame:
+    """The rows with `difference`: their value less that of the row with `base` in this column, all else being equal."""
+    keys = [name for name in rows if name not in (column, value, "difference")]
+    bases = rows[rows[column] == base].set_index(keys)[value]
+    return rows.assign(difference=rows[value] - bases.reindex(pd.MultiIndex.from_frame(rows[keys])).to_numpy())
+
+
+def feature_table(path: str | Path) -> ImageSource:
+    """Features from elsewhere as a source of episodes: a file .npz of `features` (n, d) and `labels` (n,).
+
+    Raises:
+        UserError: the file lacks one of them, or they don't belong together.
+    """
+    try:
+        with np.load(path) as arrays:
+            features, labels = arrays["features"], arrays["labels"]
+    except (KeyError, OSError, ValueError) as error:
+        raise UserError(f"{path} must hold two arrays, features (n, d) and labels (n,): {error}") from error
+    if features.ndim != 2 or labels.shape != features.shape[:1] or not np.isfinite(features).all():
+        raise UserError(
+            f"{path}: features {features.shape} and labels {labels.shape} must be (n, d) and (n,), and features finite."
+        )
+    names, codes = np.unique(labels, return_inverse=True)
+    order, starts = np.argsort(codes, kind="stable"), np.cumsum([0, *np.bincount(codes)])
+    return ImageSource(
+        Path(path).stem, "test", features[order].astype(np.float32), tuple(map(str, names.tolist())), starts
+    )
+
+
+def compare_heads(
+    episodes: Iterable[EpisodeFeatures], heads: Mapping[float | str, Head], rule: Refinement
+) -> pd.DataFrame:
+    """Accuracy of every head without and with refinement.
+
+    Returns:
+        One row per episode and head: dataset, domain, episode, head, without and refined (accuracies in [0, 1]),
+        step (where the rule stops) and confidence (the mean responsibility of the predicted class at step 0).
+    """
+    rows = []
+    for episode in episodes:
+        for name, head in heads.items():
+            features = episode.support, episode.support_labels, episode.query
+            logits = trajectory(*features, head=head, steps=rule.maximum_steps)
+            labels = logits.argmax(2)
+            step = stopping_step(labels.numpy(), *rule.limits)
+            right = (labels == episode.query_labels).double().mean(1)
+            rows.append(
+                {
+                    "dataset": episode.dataset,
+                    "domain": episode.domain,
+                    "episode": episode.index,
+                    "head": name,
+                    "without": right[0].item(),
+                    "refined": right[step].item(),
+                    "step": step,
+                    "confidence": logits[0].softmax(1).max(1).values.mean().item(),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def compare_classifiers(
+    episodes: Iterable[EpisodeFeatures], classifiers: Mapping[str, Classifier], baseline: str
+) -> pd.DataFrame:
+    """Accuracy of every classifier, and what it gains over one of them.
+
+    Returns:
+        One row per episode and classifier: dataset, domain, episode, classifier, accuracy, difference (from the
+        baseline's accuracy in that episode) and seconds.
+    """
+    rows = []
+    for episode in episodes:
+        for name, classify in classifiers.items():
+            start = time.perf_counter()
+            labels = classify(episode.support, episode.support_labels, episode.query)
+            seconds = time.perf_counter() - start
+            accuracy = (labels == episode.query_labels).double().mean().item()
+            rows.append((episode.dataset, episode.domain, episode.index, name, accuracy, seconds))
+    found = pd.DataFrame(rows, columns=["dataset", "domain", "episode", "classifier", "accuracy", "seconds"])
+    return difference_from(found.drop(columns="seconds"), "classifier", baseline).assign(seconds=found["seconds"])

@@ -1,0 +1,176 @@
+"""Continual learning: classes arrive a few at a time, and nothing but sums is kept of their images.
+
+The protocol is that of the authors' follow-up (Bateni et al. 2022, arXiv 2201.05151), as its released code has it, with
+models that were meta-trained for few-shot classification alone. After each arrival all classes so far are tested, with
+one head (every class competes) or several (a query's arrival is known, and only its classes compete).
+
+* Taken over: arrivals of a few classes with a few images each, and three ways to adapt FiLM: by the task embedding of
+  the `first` arrival, of the `latest`, or by the `average` of all so far (the released default). Queries go through the
+  latest FiLM; what was kept stays as an earlier one made it.
+* Scaled down: the paper has MNIST, CIFAR-10 (2 classes per arrival) and CIFAR-100 (10), 1 to 100 images per class.
+* Different: the released code keeps each class's mean and inverse covariance, with the task covariance of its own
+  arrival, and refinement overwrites them. Here n_k, Σ x and Σ x xᵀ are kept, so that under one FiLM the head is exactly
+  that of all images at once. Refinement adds the queries' soft assignments to them, for one classification. The
+  released code tests arrival by arrival, which shows refinement the queries of few classes at a time; here the queries
+  of all classes so far are classified together.
+* Not checked: whether the paper's text says otherwise than its code.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from tcnaps.config import FixedProtocol, Study
+from tcnaps.data.image_source import ImageSource
+from tcnaps.method.class_statistics import ClassStatistics, class_logits, divisor, one_hot, regulariser
+from tcnaps.method.episode import Episode
+from tcnaps.method.head import Head
+from tcnaps.method.stopping import should_stop
+from tcnaps_suite.experiments.comparison import LoadedVariant, difference_from, numbered_episodes
+
+ALL_KEPT = "all images kept"  # adapted to the images of all arrivals: nothing is forgotten
+FILM = (ALL_KEPT, "first", "average", "latest")
+HEADS = ("one head", "several heads")
+
+
+@dataclass(frozen=True)
+class Sums:
+    """All that is kept of images: for every class n_k, Σ x and Σ x xᵀ, weighted by responsibilities, in float64."""
+
+    counts: Float[Tensor, "way"]
+    totals: Float[Tensor, "way d"]
+    products: Float[Tensor, "way d d"]
+
+    @classmethod
+    def of(cls, features: Float[Tensor, "n d"], responsibilities: Float[Tensor, "n way"]) -> "Sums":
+        x, w = features.double(), responsibilities.double()
+        return cls(w.sum(0), w.T @ x, torch.stack([(x * of_class[:, None]).T @ x for of_class in w.T]))
+
+    def __add__(self, more: "Sums") -> "Sums":
+        return Sums(self.counts + more.counts, self.totals + more.totals, self.products + more.products)
+
+    def first(self, way: int) -> "Sums":
+        """Of the first classes alone."""
+        return Sums(self.counts[:way], self.totals[:way], self.products[:way])
+
+    def statistics(self, head: Head) -> ClassStatistics:
+        """What `class_statistics` makes of the images themselves (equations 1-4; refined, 9-12).
+
+        Raises:
+            ValueError: a class has one image, and the head divides by n − 1.
+        """
+        if head.class_covariance_divisor == "n-1" and self.counts.min() <= 1:
+            raise ValueError("a class has one image, so n − 1 is 0: use more, or the class covariances' divisor 'n'")
+        n, mix = self.counts.sum(), regulariser(self.counts, head)
+        means, mean = self.totals / self.counts[:, None], self.totals.sum(0) / n
+        scatters = self.products - means[:, :, None] * self.totals[:, None, :]
+        task = (self.products.sum(0) - n * mean.outer(mean)) / divisor(n, head.task_covariance_divisor)
+        own = mix.class_weights / divisor(self.counts, head.class_covariance_divisor)
+        mixed = own[:, None, None] * scatters + mix.task_weights[:, None, None] * task
+        return ClassStatistics(means, mixed + mix.identity_weight * torch.eye(len(task)).to(task), self.counts)
+
+
+def in_span(kept: Sums, query: Float[Tensor, "n_query d"]) -> tuple[Sums, Float[Tensor, "n_query r"]]:
+    """Both in coordinates of the span of all images, which are fewer and leave every distance as it is."""
+    query = query.double()
+    values, vectors = torch.linalg.eigh(kept.products.sum(0) + query.T @ query)
+    basis = vectors[:, values > 1e-12 * values[-1]]
+    return Sums(kept.counts, kept.totals @ basis, basis.T @ kept.products @ basis), query @ basis
+
+
+def classify(
+    kept: Sums,
+    query: Float[Tensor, "n_query d"],
+    head: Head,
+    limits: tuple[int, int],
+    competing: Bool[Tensor, "n_query way"],
+) -> Int[Tensor, "n_query"]:
+    """The queries' classes by what is kept, refined until the stopping rule says so (Algorithm 1).
+
+    Args:
+        limits: minimum and maximum steps; (0, 0) is Simple CNAPS.
+        competing: which classes each query may have.
+    """
+    logits = class_logits(query, kept.statistics(head), head).masked_fill(~competing, -torch.inf)
+    for step in range(1, limits[1] + 1):
+        refined = (kept + Sums.of(query, logits.softmax(1))).statistics(replace(head, class_covariance_divisor="n"))
+        before, logits = logits.argmax(1), class_logits(query, refined, head).masked_fill(~competing, -torch.inf)
+        if should_stop(step, not torch.equal(before, logits.argmax(1)), *limits):
+            break
+    return logits.argmax(1)
+
+
+@torch.no_grad()
+def accuracy_by_arrival(
+    variant: LoadedVariant, episode: Episode, per_arrival: int, film: str
+) -> Iterator[tuple[int, str, float]]:
+    """After each arrival, the number of classes so far and the accuracy on all their queries, with each of `HEADS`.
+
+    Args:
+        episode: its classes arrive in their order.
+        per_arrival: classes.
+        film: a name of `FILM`.
+
+    Raises:
+        ValueError: the last arrival would have fewer classes.
+    """
+    if episode.way % per_arrival:
+        raise ValueError(f"{episode.way} classes can't arrive {per_arrival} at a time; choose a divisor of the way")
+    (model, limits), kept, embedding = variant, None, None
+    for arrival, seen in enumerate(range(per_arrival, episode.way + 1, per_arrival), start=1):
+        start = 0 if film == ALL_KEPT else seen - per_arrival
+        new, tested = _classes(episode, start, seen), _classes(episode, 0, seen)
+        found = model.embed(new)
+        if film == "average" and kept is not None:
+            embedding = embedding + (found - embedding) / arrival
+        elif film != "first" or kept is None:
+            embedding = found
+        images = torch.cat([new.support_images, tested.query_images])
+        support, query = model.extract(images, model.film_generator(embedding)).tensor_split([len(new.support_labels)])
+        sums = Sums.of(support, one_hot(new.support_labels + start, episode.way, support))
+        kept = sums if start == 0 else kept + sums
+        truth, in_coordinates = tested.query_labels, in_span(kept.first(seen), query)
+        same_arrival = truth[:, None] // per_arrival == torch.arange(seen).to(truth) // per_arrival
+        for head, competing in zip(HEADS, (torch.ones_like(same_arrival), same_arrival)):
+            labels = classify(*in_coordinates, model.head, limits, competing)
+            yield seen, head, (labels == truth).double().mean().item()
+
+
+def continual_learning(
+    study: Study,
+    sources: Sequence[ImageSource],
+    variants: Mapping[str, LoadedVariant],
+    protocol: FixedProtocol,
+    per_arrival: int,
+    episodes: int,
+) -> pd.DataFrame:
+    """Accuracy after every arrival, of every variant, way of adapting FiLM, and head, on the same episodes.
+
+    Returns:
+        One row per episode, variant, film, head and number of classes so far: dataset, domain, episode, variant, film,
+        head, classes, accuracy and difference (from `ALL_KEPT`).
+    """
+    rows = [
+        facts | {"variant": name, "film": film, "head": head, "classes": seen, "accuracy": accuracy}
+        for facts, episode in numbered_episodes(study, sources, protocol, episodes)
+        for name, variant in variants.items()
+        for film in FILM
+        for seen, head, accuracy in accuracy_by_arrival(variant, episode, per_arrival, film)
+    ]
+    return difference_from(pd.DataFrame(rows), "film", ALL_KEPT)
+
+
+def _classes(episode: Episode, start: int, stop: int) -> Episode:
+    """The part of an episode that consists of some consecutive classes, numbered from 0."""
+    support, query = ((labels >= start) & (labels < stop) for labels in (episode.support_labels, episode.query_labels))
+    return Episode.unchecked(
+        stop - start,
+        support_images=episode.support_images[support],
+        support_labels=episode.support_labels[support] - start,
+        query_images=episode.query_images[query],
+        query_labels=episode.query_labels[query] - start,
+    )

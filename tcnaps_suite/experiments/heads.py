@@ -1,0 +1,62 @@
+"""Heads beside the paper's on the very same episodes: other scales at test, and numbers that were meta-learned."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from tcnaps.config import Study
+from tcnaps.data import open_split
+from tcnaps.evaluation.result_files import load_rows, needed_trainings
+from tcnaps.evaluation.statistics import episode_accuracies
+from tcnaps.evaluation.stopped_rows import variant_predictions
+from tcnaps.method.head import Head
+from tcnaps.method.variants import ALL_TRAININGS, ALL_VARIANTS
+from tcnaps.training.checkpoints import load_model
+from tcnaps_suite.experiments.comparison import compare_heads, difference_from, episode_features
+
+BASE = "Transductive"
+COLUMNS = ["evaluation", "replicate", "dataset", "domain", "episode", "variant", "accuracy"]
+
+
+def head_accuracies(study: Study, evaluation: str, variants: Sequence[str], scales: Sequence[float]) -> pd.DataFrame:
+    """Accuracy of Transductive and of variants with other heads on every episode of an evaluation.
+
+    What the trainings' own heads predicted is read from the evaluation's rows. Other scales are applied to the features
+    of Transductive's model, extracted once more.
+
+    Args:
+        variants: names of `ALL_VARIANTS` whose trainings the evaluation names. Those with a scale of their own at test
+            must be of Transductive's training.
+        scales: of Transductive's squared distances inside the softmax; each is a variant "scale <number>".
+
+    Returns:
+        One row per variant and episode, Transductive first: `COLUMNS`, and difference (from Transductive's accuracy).
+    """
+    own = [BASE, *(name for name in variants if ALL_VARIANTS[name].scale_at_test is None)]
+    rows = load_rows(study, evaluation, needed_trainings(own), [study.replicate])
+    accuracies = episode_accuracies(variant_predictions(rows, own, *study.refinement.limits))
+    rescaled = {name: ALL_VARIANTS[name].scale_at_test for name in variants if name not in own}
+    rescaled |= {f"scale {scale:g}": scale for scale in scales}
+    model, asked = load_model(study, ALL_VARIANTS[BASE].training), study.evaluations[evaluation]
+    heads: dict[float | str, Head] = {name: replace(model.head, scale=scale) for name, scale in rescaled.items()}
+    sources = [open_split(study, dataset, "test") for dataset in asked.datasets]
+    episodes = episode_features(study, sources, asked.protocol, asked.episodes, model)
+    others = compare_heads(episodes, heads, study.refinement).rename(columns={"head": "variant", "refined": "accuracy"})
+    others = others.assign(evaluation=evaluation, replicate=study.replicate)
+    return difference_from(pd.concat([accuracies[COLUMNS], others[COLUMNS]], ignore_index=True), "variant", BASE)
+
+
+def learned_numbers(study: Study) -> pd.DataFrame:
+    """What the study's trainings made of their heads' learned numbers.
+
+    Returns:
+        One row per training and number: training, replicate, number (its name in `Head`), start and learned.
+    """
+    rows = []
+    for training in study.trainings:
+        if names := ALL_TRAININGS[training].learned:
+            model = load_model(study, training)
+            start, end = model.first_head, model.head
+            rows += [(training, study.replicate, name, getattr(start, name), getattr(end, name)) for name in names]
+    return pd.DataFrame(rows, columns=["training", "replicate", "number", "start", "learned"])

@@ -1,0 +1,228 @@
+"""Other ways to classify an episode, on the same features as Transductive CNAPS.
+
+A classifier takes support features (n_support, d), their labels 0, …, way − 1, and query features (n_query, d), and
+returns the query images' labels. Those that use the query images to classify them are transductive. All but CNAPS'
+own take features of length 1, as their papers do. Settings are those of the papers or of EasyFSL; none is tuned here.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float, Int
+from sklearn.linear_model import LogisticRegression
+from sklearn.semi_supervised import LabelSpreading
+from torch import Tensor
+from torch.nn.functional import cross_entropy, normalize
+
+from tcnaps.config.errors import UserError
+from tcnaps.estimator import TransductiveMahalanobisClassifier
+from tcnaps.method.class_statistics import one_hot
+from tcnaps.method.clustering import cluster
+from tcnaps.method.head import Head
+
+Support = Float[Tensor, "n_support d"]
+Labels = Int[Tensor, "n_support"]
+Query = Float[Tensor, "n_query d"]
+Found = Int[Tensor, "n_query"]
+Classifier = Callable[[Support, Labels, Query], Found]
+
+TEMPERATURE = 15.0  # factor on squared distances between features of length 1, of α-TIM's published settings
+# Settings that EasyFSL publishes with its methods (scripts/methods_configs.json).
+EASYFSL = {
+    "BD-CSPN": ("BDCSPN", {}),
+    "LaplacianShot": ("LaplacianShot", {"inference_steps": 10, "knn": 3, "lambda_regularization": 0.1}),
+    "PT-MAP": (
+        "PTMAP",
+        {"fine_tuning_steps": 30, "fine_tuning_lr": 0.3, "lambda_regularization": 10, "power_factor": 0.5},
+    ),
+    "TIM": (
+        "TIM",
+        {
+            "fine_tuning_steps": 50,
+            "fine_tuning_lr": 1e-3,
+            "cross_entropy_weight": 1.0,
+            "marginal_entropy_weight": 1.0,
+            "conditional_entropy_weight": 0.5,
+            "temperature": 10.0,
+        },
+    ),
+}
+
+
+def head_classifier(head: Head, minimum: int = 2, maximum: int = 4) -> Classifier:
+    """A head of CNAPS as a classifier; no refinement, as in Simple CNAPS, with `maximum` 0."""
+    return lambda support, labels, query: cluster(support, labels, query, None, head, minimum, maximum).labels
+
+
+def of_estimator(**parameters: object) -> Classifier:
+    """`TransductiveMahalanobisClassifier`, which sets its scale and identity_weight by the features themselves."""
+
+    def classify(support: Support, labels: Labels, query: Query) -> Found:
+        rows = torch.cat([support, query]).cpu().numpy()
+        known = torch.cat([labels, labels.new_full((len(query),), -1)]).cpu().numpy()
+        found = TransductiveMahalanobisClassifier(**parameters).fit_predict(rows, known)
+        return torch.from_numpy(found).to(labels)[len(labels) :]
+
+    return classify
+
+
+def cnaps(head: Head | None, minimum: int = 2, maximum: int = 4) -> dict[str, Classifier]:
+    """CNAPS' own classifiers.
+
+    Args:
+        head: that the features were meta-trained with; None for features that were not.
+    """
+    if head is None:
+        simple = of_estimator(minimum_steps=0, maximum_steps=0)
+        limits = {"minimum_steps": minimum, "maximum_steps": maximum}
+        return {
+            "Simple CNAPS": simple,
+            "Calibrated Transductive": of_estimator(**limits),
+            "Calibrated with prior": of_estimator(**limits, class_prior="estimated"),
+        }
+    return {
+        "Simple CNAPS": head_classifier(head, 0, 0),
+        "Transductive CNAPS": head_classifier(head, minimum, maximum),
+        "Calibrated Transductive": head_classifier(replace(head, scale="auto"), minimum, maximum),
+        "Transductive with prior": head_classifier(replace(head, class_prior="estimated"), minimum, maximum),
+    }
+
+
+def prototypes(support: Support, labels: Labels, query: Query) -> Found:
+    """The nearest class mean (Snell et al. 2017)."""
+    support, query = normalize(support), normalize(query)
+    return torch.cdist(query, _means(support, labels)).argmin(1)
+
+
+def logistic_regression(support: Support, labels: Labels, query: Query) -> Found:
+    """scikit-learn's, with its default penalty (Tian et al. 2020)."""
+    found = LogisticRegression(max_iter=1000).fit(normalize(support).cpu().numpy(), labels.cpu().numpy())
+    return torch.from_numpy(found.predict(normalize(query).cpu().numpy())).to(labels)
+
+
+def label_spreading(support: Support, labels: Labels, query: Query) -> Found:
+    """scikit-learn's, with its default kernel and settings (Zhou et al. 2004)."""
+    features = normalize(torch.cat([support, query])).double().cpu().numpy()
+    known = torch.cat([labels, labels.new_full((len(query),), -1)]).cpu().numpy()
+    return torch.from_numpy(LabelSpreading(max_iter=1000).fit(features, known).transduction_).to(labels)[len(labels) :]
+
+
+def gaussian_discriminant(support: Support, labels: Labels, query: Query) -> Found:
+    """Gaussians with one covariance, shrunk by its trace: Q = (n − 1) Σ + tr(Σ) I (Wang et al. 2024, 2402.04087).
+
+    At one shot Σ, the variance within classes, is 0, and the nearest class mean is left.
+    """
+    support, query = normalize(support).double(), normalize(query).double()
+    means = _means(support, labels)
+    deviations = support - means[labels]
+    covariance = deviations.T @ deviations / len(support)
+    shrunk = (len(support) - 1) * covariance + covariance.trace() * torch.eye(len(covariance)).to(covariance)
+    if covariance.trace() == 0:
+        shrunk = torch.eye(len(covariance)).to(covariance)
+    weights = torch.linalg.solve(shrunk, means.T)
+    return (query @ weights - (means.T * weights).sum(0) / 2).argmax(1)
+
+
+def paddle(support: Support, labels: Labels, query: Query, steps: int = 100) -> Found:
+    """Soft k-means with estimated class proportions, which are allowed to vanish (Martin et al. 2022, PADDLE).
+
+    Responsibilities are softmax(−τ/2 · |z − w_k|² + log π_k), where π_k is the mean responsibility of class k over the
+    query images: the description length's weight λ is the number of query images, as the paper derives it.
+    """
+    support, query = normalize(support).double(), normalize(query).double()
+    fixed = one_hot(labels, int(labels.max()) + 1, support)
+    means, log_proportions = _means(support, labels), 0.0
+    for _ in range(steps):
+        soft = (_similarities(query, means) + log_proportions).softmax(1)
+        log_proportions = soft.mean(0).clamp_min(1e-12).log()
+        members, weights = torch.cat([support, query]), torch.cat([fixed, soft])
+        means = weights.T @ members / weights.sum(0)[:, None]
+    return soft.argmax(1)
+
+
+def alpha_tim(
+    support: Support, labels: Labels, query: Query, alpha: float = 5.0, steps: int = 1000, learning_rate: float = 1e-4
+) -> Found:
+    """Class means that maximise an α-mutual information between query images and labels (Veilleux et al. 2021).
+
+    The loss is the support set's cross-entropy − H_α(mean prediction) + mean H_α(prediction), with Tsallis' entropies
+    H_α(p) = (1 − Σ p_k^α) / (α − 1), which are less eager than Shannon's to make all classes as frequent.
+    """
+    support, query = normalize(support).float(), normalize(query).float()
+    means = _means(support, labels).requires_grad_()
+    optimizer = torch.optim.Adam([means], learning_rate)
+
+    def entropy(p: Float[Tensor, "... way"]) -> Float[Tensor, "..."]:
+        return (1 - p.pow(alpha).sum(-1)) / (alpha - 1)
+
+    with torch.enable_grad():
+        for _ in range(steps):
+            predicted = _similarities(query, means).softmax(1)
+            loss = cross_entropy(_similarities(support, means), labels) - entropy(predicted.mean(0))
+            optimizer.zero_grad()
+            (loss + entropy(predicted).mean()).backward()
+            optimizer.step()
+    return _similarities(query, means).argmax(1).detach()
+
+
+def of_easyfsl(name: str) -> Classifier:
+    """A method of the package `easyfsl`, by its name in `EASYFSL`.
+
+    Raises:
+        UserError: the package is not installed.
+    """
+    try:
+        from easyfsl import methods
+    except ImportError as error:
+        raise UserError(f"{name} needs the package easyfsl: pip install tcnaps[rivals]") from error
+    kind, settings = EASYFSL[name]
+
+    def classify(support: Support, labels: Labels, query: Query) -> Found:
+        method = getattr(methods, kind)(feature_normalization=2, **settings)
+        method.process_support_set(support.float(), labels)
+        return method(query.float()).argmax(1)
+
+    return classify
+
+
+def rivals(centred: bool = True) -> dict[str, Classifier]:
+    """Every classifier but CNAPS' own, by its name; the inductive ones first.
+
+    Args:
+        centred: takes the mean of an episode's features from all of them first, for inductive classifiers that of its
+            support features. Features of a network that ends in a ReLU are nearly parallel, so that scaling them to
+            length 1 leaves little to tell classes apart; the papers subtract the mean of their training classes.
+
+    Raises:
+        UserError: the package easyfsl is not installed.
+    """
+    inductive = {
+        "Prototypes": prototypes,
+        "Logistic regression": logistic_regression,
+        "Gaussian discriminant": gaussian_discriminant,
+    }
+    transductive = {"Label spreading": label_spreading, "PADDLE": paddle, "α-TIM": alpha_tim}
+    transductive |= {name: of_easyfsl(name) for name in EASYFSL}
+    if not centred:
+        return inductive | transductive
+    return {name: _centred(classify, False) for name, classify in inductive.items()} | {
+        name: _centred(classify, True) for name, classify in transductive.items()
+    }
+
+
+def _centred(classify: Classifier, by_all: bool) -> Classifier:
+    def centred(support: Support, labels: Labels, query: Query) -> Found:
+        mean = (torch.cat([support, query]) if by_all else support).mean(0)
+        return classify(support - mean, labels, query - mean)
+
+    return centred
+
+
+def _means(features: Support, labels: Labels) -> Float[Tensor, "way d"]:
+    weights = one_hot(labels, int(labels.max()) + 1, features)
+    return weights.T @ features / weights.sum(0)[:, None]
+
+
+def _similarities(features: Float[Tensor, "n d"], means: Float[Tensor, "way d"]) -> Float[Tensor, "n way"]:
+    return -TEMPERATURE / 2 * (features[:, None] - means).square().sum(2)

@@ -1,0 +1,201 @@
+"""Labels a folder of images of which a few per class have a label: python -m tcnaps label FOLDER
+
+FOLDER/oak/*.jpg, FOLDER/elm/*.jpg, … are classes with a few images each, FOLDER/unlabelled/ holds all others. The
+labels are written to FOLDER/labels.csv and can be looked at in FOLDER/contact-sheet.html. If there is FOLDER/truth.csv,
+with the columns file and label, accuracy is computed.
+"""
+
+import argparse
+import shutil
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from PIL import Image
+from scipy.stats import binomtest
+
+from tcnaps.config import FixedProtocol, UserError
+from tcnaps.config.storage import write_text
+from tcnaps.data.image_source import ImageSource
+from tcnaps.data.readers.folders import EXTENSIONS, subfolders
+from tcnaps.data.readers.shared import some, walk
+from tcnaps.episodes.sampling import draw_episode
+from tcnaps.estimator import TransductiveMahalanobisClassifier
+from tcnaps_suite.labelling.contact_sheet import contact_sheet
+from tcnaps_suite.labelling.embedding import embed, open_network
+
+UNLABELLED = ("unlabelled", "unlabeled")  # names of the folder of images without a label
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Status 1: the folder, the network or an option is at fault."""
+    options = vars(_parser().parse_args(arguments))
+    del options["command"]
+    try:
+        print(label_folder(**options))
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def label_folder(
+    folder: Path,
+    backbone: str = "torchvision:resnet18",
+    features: Path | None = None,
+    abstain: float | int = 0,
+    sort_into: Path | None = None,
+    device: torch.device | str = "cpu",
+    workers: int = 0,
+) -> str:
+    """Labels the folder's images, and returns what there is to say about it. Arguments are the command's options.
+
+    Raises:
+        UserError: an option, the folder or a file in it is not as it should be.
+    """
+    if not 0 <= abstain <= 1:
+        raise UserError(f"--abstain {abstain:g}: a probability is between 0 and 1.")
+    images, truth, unreadable = _find_images(folder), _read_truth(folder / "truth.csv"), {}
+    if features is None:
+        files, codes = [folder / file for file in images["file"]], pd.factorize(images["label"])[0]
+        found, unreadable = embed(files, codes, open_network(backbone, device), device, workers)
+    else:
+        found = _given_features(features, images["file"])
+    read = ~images.index.isin(unreadable)
+    for label, own in images.groupby(images["label"].fillna("unlabelled/"), sort=False):
+        if not read[own.index].any():
+            raise UserError(f"No image of {label} can be read: add some, or delete the folder.")
+    table, examples = _classify(images[read], found[read], abstain), images[read & images["label"].notna()]
+    write_text(folder / "labels.csv", table.round({"probability": 4}).to_csv(index=False))
+    write_text(folder / "contact-sheet.html", contact_sheet(folder, examples, table))
+    lines = [f"Labelled {len(table)} images, from {len(examples)} examples of {examples['label'].nunique()} classes."]
+    (folder / "unreadable.csv").unlink(missing_ok=True)  # of an earlier call
+    if unreadable:
+        reasons = images.loc[list(unreadable), ["file"]].assign(reason=list(unreadable.values()))
+        write_text(folder / "unreadable.csv", reasons.to_csv(index=False))
+        lines.append(f"{len(unreadable)} can't be read; unreadable.csv says why: {some(reasons['file'])}.")
+    if doubtful := (table["label"] == "").sum():
+        lines.append(f"{doubtful} have no label: their probability is below {abstain:g}.")
+    if truth is not None:
+        lines.append(_accuracy(table, truth))
+    lines.append(f"See {folder / 'labels.csv'} and {folder / 'contact-sheet.html'}.")
+    if sort_into is not None:
+        lines.append(f"Moved {_sort_into(folder, table, sort_into)} images into {sort_into}.")
+    return "\n".join(lines)
+
+
+def write_example(folder: Path, source: ImageSource, way: int = 4, shot: int = 3, others: int = 12) -> None:
+    """Writes images of some classes as a folder to be labelled, with truth.csv, unless that is there.
+
+    Args:
+        shot: images of each class that go to the folder of their class.
+        others: images of each class that go to unlabelled/, in any order.
+    """
+    if (folder / "truth.csv").exists():
+        return
+    draw = draw_episode(source, FixedProtocol(way=way, shot=shot, queries_per_class=others), 0, 0)
+    names = [source.class_names[k] for k in draw.classes]
+    labels, order = draw.query_labels, np.random.default_rng(0).permutation(len(draw.query_labels))
+    files = [f"{names[label]}/{row}.png" for label, row in zip(draw.support_labels, draw.support_images)]
+    files += [f"unlabelled/{number:03}.png" for number in range(len(order))]
+    for file, row in zip(files, [*draw.support_images, *draw.query_images[order]]):
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(source.images[row]).save(folder / file)
+    truth = pd.DataFrame({"file": files[-len(order) :], "label": [names[label] for label in labels[order]]})
+    write_text(folder / "truth.csv", truth.to_csv(index=False))
+
+
+def _find_images(folder: Path) -> pd.DataFrame:
+    """`file`, relative to the folder, and `label` of every image; the label is None for those without."""
+    if not folder.is_dir():
+        raise UserError(f"There is no folder {folder}.")
+    rows = []
+    for inner in subfolders(folder):
+        own = [Path(place, name) for place, _, names in walk(inner) for name in names]
+        own = [file.relative_to(folder).as_posix() for file in own if file.suffix.lower() in EXTENSIONS]
+        if not own:
+            raise UserError(f"{inner} has no images: add some, or delete the folder.")
+        rows += [(file, None if inner.name in UNLABELLED else inner.name) for file in own]
+    images = pd.DataFrame(rows, columns=["file", "label"], dtype=object)
+    for there, what in ((images["label"].isna(), "unlabelled/"), (images["label"].notna(), "for each class")):
+        if not there.any():
+            raise UserError(f"{folder} needs a folder {what}: a few images of each class, all others in unlabelled/.")
+    return images
+
+
+def _given_features(file: Path, names: pd.Series) -> np.ndarray:
+    """The named images' rows of `features` in an .npz, whose `files` are relative to the folder."""
+    try:
+        with np.load(file) as arrays:
+            features = pd.DataFrame(arrays["features"].astype(np.float32), arrays["files"].astype(str))
+            found = features.reindex(names).to_numpy()
+    except Exception as error:  # damage shows in many ways
+        raise UserError(f"{file} must be an .npz with 'files' and one row of 'features' for each: {error}") from error
+    if not (usable := np.isfinite(found).all(1)).all():
+        raise UserError(f"{file}: features of {some(names[~usable])} are missing or not finite.")
+    return found
+
+
+def _classify(images: pd.DataFrame, features: np.ndarray, abstain: float | int = 0) -> pd.DataFrame:
+    """The table of the images without a label; that stays empty where the probability is below `abstain`."""
+    estimator = TransductiveMahalanobisClassifier().fit(features, images["label"].to_list())
+    own = images["label"].isna().to_numpy()
+    probabilities, classes = estimator.label_distributions_[own], estimator.classes_
+    order = (-probabilities).argsort(1, kind="stable")
+    found = pd.DataFrame({"file": images["file"][own].to_list(), "label": classes[order[:, 0]]})
+    found["probability"] = probabilities.max(1)
+    found["runner_up"] = classes[order[:, 1]] if len(classes) > 1 else ""
+    return found.assign(label=found["label"].where(found["probability"] >= abstain, ""))
+
+
+def _read_truth(file: Path) -> dict[str, str] | None:
+    """The true label of each file, where there is such a table."""
+    if not file.is_file():
+        return None
+    try:
+        table = pd.read_csv(file, dtype=str, keep_default_na=False)
+        return dict(zip(table["file"], table["label"]))
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{file} must be a table with the columns file and label: {error}") from error
+
+
+def _accuracy(found: pd.DataFrame, truth: dict[str, str]) -> str:
+    """How many labels are true, as a sentence with a 95% interval (Wilson's)."""
+    names = found["file"].map(lambda name: truth.get(name, truth.get(name.partition("/")[2])))
+    known = names.notna() & (found["label"] != "")
+    if not known.any():
+        return f"No accuracy: truth.csv has none of the labelled images, such as {found['file'].iloc[0]}."
+    result = binomtest(int((names[known] == found["label"][known]).sum()), int(known.sum()))
+    low, high = result.proportion_ci(method="wilson")
+    interval = f"95% interval {100 * low:.1f} to {100 * high:.1f}"
+    return f"Accuracy {100 * result.statistic:.1f}% ({interval}) on the {known.sum()} labelled images in truth.csv."
+
+
+def _sort_into(folder: Path, found: pd.DataFrame, target: Path) -> int:
+    """Moves the labelled images into target/<label>/ and returns how many they are; abstentions stay."""
+    pairs = found.loc[found["label"] != "", ["file", "label"]].itertuples(index=False)
+    moves = [(folder / file, target / label / file.partition("/")[2]) for file, label in pairs]
+    if there := [str(new) for new, count in Counter(new for _, new in moves).items() if count > 1 or new.exists()]:
+        raise UserError(f"{some(there)} exist already: nothing was moved. Name another folder for --sort-into.")
+    for old, new in moves:
+        new.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(old, new)
+    return len(moves)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m tcnaps", None, __doc__)
+    add = parser.add_argument
+    add("command", choices=["label"])
+    add("folder", type=Path, help="subfolders are classes; unlabelled/ holds the images to be labelled")
+    networks = "study:FILE.yaml, torchvision:NAME (default: torchvision:resnet18) or timm:NAME"
+    add("--backbone", default="torchvision:resnet18", metavar="NAME", help=networks)
+    add("--features", type=Path, metavar="FILE", help="an .npz with files and features, in place of a backbone")
+    add("--abstain", type=float, default=0, metavar="P", help="leave the label empty where the probability is below P")
+    add("--sort-into", type=Path, metavar="DIR", help="then move the images into DIR/<label>/")
+    add("--device", default="cpu", help="such as cuda")
+    add("--workers", type=int, default=0, metavar="N", help="processes that read images ahead")
+    return parser

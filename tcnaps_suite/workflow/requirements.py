@@ -1,0 +1,103 @@
+"""What a study asks of its datasets' splits, to be checked before anything is trained on them."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tcnaps.config import FixedProtocol, Study, UserError, VariableProtocol
+from tcnaps.data import open_splits
+from tcnaps.data.image_source import ImageSource
+from tcnaps.episodes.sampling import describe_episode
+
+Need = tuple[str, str, str, FixedProtocol | VariableProtocol | None]
+
+
+def needs_of(study: Study) -> list[Need]:
+    """Every split that a study uses, for training, validation and testing. Imported weights need no training.
+
+    Returns:
+        Of each the section that asks for it, the dataset, the split, and the protocol that its episodes are drawn by.
+    """
+    needs: list[Need] = []
+    if not study.imported:
+        needs += [("pretraining", name, "train", None) for name in study.pretraining.datasets]
+    if set(study.trainings) - set(study.imported):
+        training = study.meta_training
+        validation = training.validation_protocol or training.protocol
+        needs += [("meta_training", name, "train", training.protocol) for name in training.datasets]
+        needs += [("meta_training", name, "valid", validation) for name in training.validation_datasets]
+    for key, evaluation in study.evaluations.items():
+        needs += [(f"evaluations.{key}", name, "test", evaluation.protocol) for name in evaluation.datasets]
+    return needs
+
+
+def unmet_needs(study: Study, dataset: str, splits: Mapping[str, ImageSource]) -> list[str]:
+    """Why a study can't use a dataset of these splits as it asks to: a message for each need that is not met."""
+    messages = []
+    for key, _, split, protocol in (need for need in needs_of(study) if need[1] == dataset):
+        if split not in splits:
+            there = ", ".join(splits) or "none"
+            messages.append(
+                f"{key} uses the split '{split}' of '{dataset}', which has: {there}. "
+                "Change the dataset's splits, or take it from that list."
+            )
+        elif protocol is not None:
+            try:
+                check_protocol(splits[split], protocol)
+            except ValueError as error:
+                messages.append(f"{key}.protocol, dataset '{dataset}', split '{split}': {error}")
+    return messages
+
+
+def check_protocol(split: ImageSource, protocol: FixedProtocol | VariableProtocol) -> None:
+    """Checks that every episode of a protocol can be drawn from a split.
+
+    Raises:
+        ValueError: it has too few classes, or one of them has too few images; the message names the class.
+    """
+    if not split.n_classes:
+        raise ValueError("it has no class; add some, or choose another split")
+    sizes, reachable = split.class_sizes, _reachable(split, protocol)
+    smallest = reachable[sizes[reachable].argmin()] if len(reachable) else 0
+    # If an episode can be drawn when all classes are as small as the smallest, then every episode can be drawn.
+    starts, names = np.arange(split.n_classes + 1) * sizes[smallest], (split.class_names[smallest],) * split.n_classes
+    describe_episode(np.random.default_rng(0), replace(split, class_starts=starts, class_names=names), protocol)
+
+
+def _reachable(split: ImageSource, protocol: FixedProtocol | VariableProtocol) -> np.ndarray:
+    """The classes that an episode may be of."""
+    if isinstance(protocol, VariableProtocol) and split.spans is not None:
+        eligible = [span for span in split.spans if protocol.minimum_way <= len(span) <= protocol.maximum_span]
+        return np.unique(np.concatenate(eligible)) if eligible else np.arange(0)
+    if isinstance(protocol, VariableProtocol) and split.superclasses is not None:
+        members = Counter(split.superclasses)
+        return np.flatnonzero([members[name] >= protocol.minimum_way for name in split.superclasses])
+    return np.arange(len(split.class_sizes))
+
+
+def open_usable(
+    study: Study, names: Sequence[str], split: str, protocol: FixedProtocol | VariableProtocol
+) -> tuple[list[ImageSource], list[str]]:
+    """Opens this split of those datasets that episodes of a protocol can be drawn from.
+
+    Returns:
+        The sources, and for each dataset that was left out a message that says why.
+
+    Raises:
+        UserError: none of them will do.
+    """
+    usable, left_out = [], []
+    for name in names:
+        source = open_splits(study, name).get(split)
+        try:
+            if source is None:
+                raise ValueError(f"there is no split '{split}'")
+            check_protocol(source, protocol)
+            usable.append(source)
+        except ValueError as error:
+            left_out.append(f"{name}: {error}")
+    if not usable:
+        raise UserError("No dataset will do for this protocol: " + "; ".join(left_out))
+    return usable, left_out

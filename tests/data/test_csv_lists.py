@@ -1,0 +1,128 @@
+"""Lists of classes and images: each layout is read alike, and what is wrong is named."""
+
+import json
+
+import pandas
+import pytest
+from hypothesis import given, strategies as st
+
+from tcnaps.data.image_source import DatasetError
+from tcnaps.data.readers.csv_lists import choose, listing_of, read_list, with_images
+from tcnaps.data.readers.shared import natural_key
+
+ANIMALS = {"train": ["cat", "dog"], "valid": ["cow"], "test": ["emu", "fox"]}
+LINES = [(name, split) for split, names in ANIMALS.items() for name in names]
+
+
+def write(folder, files):
+    for name, content in files.items():
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder / name if len(files) == 1 else folder
+
+
+def splits_of(path):
+    table = read_list(path)
+    return {split: table["class"][table["split"] == split].unique().tolist() for split in ANIMALS}
+
+
+def per_split(text):
+    return {f"{'val' if split == 'valid' else split}.csv": text(names) for split, names in ANIMALS.items()}
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"a.csv": "class,split\n" + "".join(f"{name},{split}\n" for name, split in LINES)},
+        {"a.csv": "Split,Class\r\n" + "".join(f"{split.upper()},{name}\r\n" for name, split in LINES)},
+        {"a.csv": "\ufeffclass,split\n" + "".join(f'"{n}", {s.replace("valid", "val")}\n\n' for n, s in LINES)},
+        {"a.csv": "filename,label,split\n" + "".join(f"{n}{k}.jpg,{n},{s}\n" for n, s in LINES for k in range(3))},
+        {"a.json": json.dumps(ANIMALS)},
+        per_split(lambda names: "class\n" + "\n".join(names)),
+        per_split(lambda names: "filename,label\n" + "\n".join(f"{name}1.jpg,{name}" for name in names)),
+    ],
+)
+def test_layouts_are_read_alike(tmp_path, files):
+    assert splits_of(write(tmp_path, files)) == ANIMALS
+
+
+def test_a_list_without_a_header_is_of_imagenet_s_classes(tmp_path):
+    path = write(tmp_path, {"test.csv": "n00000001,n00000009\nn00000002,n00000009\n"})
+    assert splits_of(path)["test"] == ["n00000001", "n00000002"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "", "no list that can be read"),
+        ("a.csv", "class,split\n", "lists no class"),
+        ("a.json", '{"train": [], "test": []}', "lists no class"),
+        ("a.csv", "class,split\ncat,train\ncat,test\n", "'cat' is in two splits, train and test"),
+        ("a.json", '{"train": ["Ko\\u0308ln "], "test": ["K\\u00f6ln"]}', "is in two splits"),  # two ways to write ö
+        ("a.csv", "class,split\ncat,train\ncow,dev\n", "no split 'dev'"),
+        ("a.csv", "class\ncat\n", "no split 'a'; splits are train, valid, test"),
+        ("a.csv", "class,split\ncat,train\n,test\n", "a line without one of class, split"),
+        ("a.csv", "class,split\ncat,train\ncow,test,x\n", "no list that can be read"),
+        ("a.csv", "class,split\ncat,train,x\ncow,test,x\n", "no list that can be read .Length of header"),
+        ("a.csv", "cat,train\ncow,test\n", "has no column called class"),
+        ("a.csv", b"class,split\nk\xf6nig,train\n", "no list that can be read"),
+        ("a.json", '["cat"]', "no list that can be read"),
+        ("b.csv", "class,split\ncat,train\n", "No such file"),
+    ],
+)
+def test_what_is_wrong_with_a_list_is_named_with_the_remedy(tmp_path, name, content, message):
+    write(tmp_path, {name: content})
+    file = f"a.{name.rpartition('.')[2]}"
+    with pytest.raises(DatasetError, match=f"{file}.*{message}.*(Write a CSV|take it out)"):
+        read_list(tmp_path / file)
+
+
+def test_a_folder_without_lists_is_refused(tmp_path):
+    with pytest.raises(DatasetError, match="no train.csv, val.csv or test.csv. Put them there"):
+        read_list(tmp_path)
+
+
+@given(st.binary(max_size=60), st.sampled_from(["csv", "json"]))
+def test_bytes_of_any_kind_are_a_list_or_an_error(tmp_path_factory, content, kind):
+    file = tmp_path_factory.getbasetemp() / f"any.{kind}"
+    file.write_bytes(content)
+    try:
+        assert len(read_list(file))
+    except DatasetError as error:
+        assert file.name in str(error)
+
+
+def test_listed_classes_are_chosen_and_a_superclass_stands_for_its_classes():
+    found = pandas.DataFrame({"class": ["Greek/b", "Greek/a", "Latin/a", "Runic/a"], "split": "", "image": range(4)})
+    listed = pandas.DataFrame({"class": ["Greek", "Latin/a"], "split": ["train", "test"]})
+    table, notes = choose(found, listed, "list.csv")
+    listing = listing_of(table, "list.csv", grouped=True)
+    assert listing.splits == {"train": {"Greek/a": [1], "Greek/b": [0]}, "test": {"Latin/a": [2]}}
+    assert notes == ("classes left out, because list.csv does not list them: 'Runic/a'",)
+    listed = pandas.DataFrame({"class": ["Greek/c"], "split": "train"})
+    with pytest.raises(DatasetError, match="list.csv: 1 of its classes .*: 'Greek/c'; it has 'Greek/b', .*Correct"):
+        choose(found, listed, "list.csv")
+    with pytest.raises(DatasetError, match="the class 'a' is in two splits, train and test; take it out of one"):
+        listing_of(pandas.DataFrame({"class": ["a", "a"], "split": ["train", "test"], "image": range(2)}), "x")
+
+
+@pytest.mark.parametrize("place", ["{1}", "{0}/{1}"])
+def test_listed_images_lie_in_one_folder_or_in_those_of_their_classes(tmp_path, place):
+    (tmp_path / "list.csv").write_text("file,class,split\n10.jpg,b,train\n9.jpg,b,train\n1.jpg,a,test\n")
+    for name, file in (("b", "9.jpg"), ("b", "10.jpg"), ("a", "1.jpg"), ("a", "other.jpg")):
+        path = tmp_path / place.format(name, file)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"")
+    table = with_images(read_list(tmp_path / "list.csv"), tmp_path, "list.csv")
+    splits = listing_of(table, "list.csv").splits
+    paths = [image.path for split in ("train", "test") for of_class in splits[split].values() for image in of_class]
+    wanted = [place.format(name, file) for name, file in (("b", "9.jpg"), ("b", "10.jpg"), ("a", "1.jpg"))]
+    assert paths == [str(tmp_path / path) for path in wanted]
+    (tmp_path / place.format("b", "9.jpg")).unlink()
+    with pytest.raises(DatasetError, match="list.csv: of 3 listed images, '9.jpg' are neither in .* Put them there"):
+        with_images(read_list(tmp_path / "list.csv"), tmp_path, "list.csv")
+
+
+def test_natural_order():
+    names = ["image10", "image9", "image09", "image", "Image1", "a2b10", "a2b9", "ä", "10", "9"]
+    expected = ["9", "10", "Image1", "a2b9", "a2b10", "image", "image09", "image9", "image10", "ä"]
+    assert sorted(names, key=natural_key) == expected

@@ -1,0 +1,269 @@
+"""Datasets of files: what is prepared is right, in whatever way it came about, or an error says what is wrong."""
+
+import csv
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import file_readers
+import numpy as np
+import pytest
+from file_readers import encoded
+from joblib.externals.loky import get_reusable_executor
+
+from tcnaps.config import settings
+from tcnaps.data import DatasetError, arrays, files
+from tcnaps.data.decoding import square, to_rgb
+from tcnaps.data.listing import Listing, Source
+from tcnaps.data.preparing import MissingFiles, ensure_prepared
+from tcnaps.data.readers.folders import list_folder
+
+SIZE = 8
+TESTS = Path(__file__).parent
+
+
+@pytest.fixture
+def several(monkeypatch):
+    """Has two processes decode a few images."""
+    monkeypatch.setattr(arrays, "IMAGES_PER_PROCESS", 5)
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "2")
+
+
+@pytest.fixture(autouse=True)
+def reads(tmp_path, monkeypatch):
+    """Has `file_readers.noted` note what is read."""
+    folder = tmp_path / "readers"
+    folder.mkdir()
+    monkeypatch.setenv(file_readers.ROOT, str(folder))
+    get_reusable_executor().shutdown()  # idle processes of other tests have another environment
+
+
+@pytest.fixture
+def images(tmp_path) -> Path:
+    """split/class/*.png: 3 + 2 classes of 7, 8, 9 and 7, 8 images, all different."""
+    root = tmp_path / "images"
+    seed = 0
+    for split, classes in (("train", "abc"), ("test", "de")):
+        for k, name in enumerate(classes):
+            (root / split / name).mkdir(parents=True)
+            for number in range(7 + k):
+                (root / split / name / f"{name}{number}.png").write_bytes(encoded(seed := seed + 1))
+    return root
+
+
+def list_images(root: Path) -> Listing:
+    """In small chunks; reading is noted."""
+    return replace(list_folder(root), read=file_readers.noted, images_at_once=4)
+
+
+def made_of(root: Path, decoding=settings.Decoding(), listing=list_images, **keys):
+    """How the images are prepared."""
+    dataset = settings.Folder(source="folder", domain="in", path=str(root), **keys)
+    source = Source(lambda: listing(root), (root,), "It is on the shelf.")
+    return files.preparation("birds", dataset, source, SIZE, decoding)
+
+
+def prepare(folder: Path, root: Path, **options) -> dict[str, np.ndarray]:
+    splits = ensure_prepared(made_of(root, **options), folder).splits
+    return {split: np.array(source.images) for split, source in splits.items()}
+
+
+def expected(root: Path, resampling="bilinear", without=()) -> dict[str, np.ndarray]:
+    """The arrays by a plain loop."""
+    found = {}
+    for split in ("train", "test"):
+        paths = [path for path in sorted((root / split).glob("*/*.png")) if path.name not in without]
+        found[split] = np.stack([square(to_rgb(path.read_bytes()), SIZE, resampling) for path in paths])
+    return found
+
+
+def assert_same(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> None:
+    assert found.keys() == wanted.keys()
+    for split in wanted:
+        np.testing.assert_array_equal(found[split], wanted[split])
+
+
+# What is prepared
+
+
+def test_arrays_hold_every_image_in_its_row(images, tmp_path, several):
+    assert_same(prepare(tmp_path / "data", images), expected(images))
+    made = made_of(images)
+    source = ensure_prepared(made, tmp_path / "data").splits["test"]
+    assert source.class_names == ("d", "e") and source.class_sizes.tolist() == [7, 8]
+    left = {file.name for file in made.place(tmp_path / "data").iterdir()} - {".lock"}
+    assert left == {"train.npy", "test.npy", "index.json"}
+
+
+@pytest.mark.parametrize(
+    ("key", "source", "wanted"),
+    [(None, None, "aligned corners"), (None, "lanczos", "lanczos"), ("bilinear", "lanczos", "bilinear")],
+)
+def test_the_datasets_resampling_goes_first_then_its_sources_then_the_studys(images, tmp_path, key, source, wanted):
+    options = {"resampling": key, "listing": lambda root: replace(list_images(root), resampling=source)}
+    found = prepare(tmp_path / "data", images, decoding=settings.Decoding(resampling="aligned corners"), **options)
+    assert_same(found, expected(images, wanted))
+
+
+# Images that can't be read
+
+UNREADABLE = ("empty.png", "text.png", "cut.png", "lost.png")
+
+
+@pytest.fixture
+def damaged(images) -> Path:
+    """Four files that can't be read among the others."""
+    folder = images / "train" / "b"
+    (folder / "empty.png").write_bytes(b"")
+    (folder / "text.png").write_bytes(b"no image")
+    (folder / "cut.png").write_bytes(encoded(99)[:-100])
+    (images / "test" / "d" / "lost.png").symlink_to("nowhere")
+    return images
+
+
+def test_unreadable_images_are_left_out_and_reported(damaged, tmp_path, several):
+    assert_same(prepare(tmp_path / "data", damaged), expected(damaged, without=UNREADABLE))
+    place = made_of(damaged).place(tmp_path / "data")
+    with (place / "unreadable.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert {Path(row["file"]).name for row in rows} == set(UNREADABLE)
+    assert all((row["split"], row["class"]) == Path(row["file"]).parts[-3:-1] and row["reason"] for row in rows)
+    splits, notes = ensure_prepared(made_of(damaged), tmp_path / "data")
+    assert splits["train"].class_sizes.tolist() == [7, 8, 9] and splits["test"].class_sizes.tolist() == [7, 8]
+    assert notes == [f"unreadable images left out: 4, listed in {place / 'unreadable.csv'}"]
+
+
+def test_refusing_names_files_and_counts_all_and_repaired_images_are_read_again(damaged, tmp_path):
+    for _ in range(2):
+        with pytest.raises(DatasetError, match="(?s)'birds': 4 images can't be read; nothing .*empty.png: it is empty"):
+            prepare(tmp_path / "data", damaged, unreadable="refuse")
+    assert len(file_readers.reads()) == 43 + 3 + 4  # the second time, chunks with unreadable images alone
+    for name in UNREADABLE:
+        for folder in damaged.glob("*/*"):
+            (folder / name).unlink(missing_ok=True)
+    assert_same(prepare(tmp_path / "data", damaged, unreadable="refuse"), expected(damaged))
+    for file in (damaged / "train" / "b").iterdir():
+        file.write_bytes(b"")
+    (damaged / "train" / "b" / "new.png").write_bytes(b"")
+    with pytest.raises(DatasetError, match="no image of class 'b' can be read"):
+        prepare(tmp_path / "data", damaged)
+
+
+def test_a_disk_that_goes_away_is_no_heap_of_unreadable_images(images, tmp_path):
+    file_readers.set_trap("unplug", "a5.png")
+    with pytest.raises(MissingFiles, match="'birds': there is no .*images. It is on the shelf."):
+        prepare(tmp_path / "data", images)
+    file_readers.disarm()
+    (tmp_path / "unplugged").rename(images)
+    assert_same(prepare(tmp_path / "data", images), expected(images))
+
+
+# Interruptions
+
+SCRIPT = """
+import sys
+from pathlib import Path
+sys.path[:0] = [{tests!r}, str(Path({tests!r}).parent)]
+import test_files
+test_files.arrays.IMAGES_PER_PROCESS = 5
+test_files.prepare(Path(sys.argv[1]), Path(sys.argv[2]))
+"""  # no main guard: it must not need one
+
+
+@pytest.mark.slow
+def test_a_killed_preparation_goes_on_and_ends_the_same(damaged, tmp_path, several):
+    whole = prepare(tmp_path / "whole", damaged)
+    file_readers.reads()
+    file_readers.set_trap("kill the parent", "e7.png")  # the last of all
+    command = [sys.executable, "-c", SCRIPT.format(tests=str(TESTS)), tmp_path / "data", damaged]
+    nowhere = subprocess.DEVNULL  # no pipes: workers whose parent was killed hold them for a while
+    status = subprocess.run(command, cwd=TESTS.parents[1], stdout=nowhere, stderr=nowhere, timeout=120).returncode
+    assert status == -signal.SIGKILL
+    place = made_of(damaged).place(tmp_path / "data")
+    assert not (place / "index.json").exists() and len(file_readers.reads()) > 30
+    file_readers.disarm()
+    assert_same(prepare(tmp_path / "data", damaged), whole)
+    assert len(file_readers.reads()) <= 30
+    for file in ("train.npy", "test.npy", "unreadable.csv"):
+        assert (place / file).read_bytes() == (made_of(damaged).place(tmp_path / "whole") / file).read_bytes()
+    assert not list(place.glob("*.partial"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "n_read"),
+    [("nothing", 15), ("an image is gone", 38), ("a written pixel has changed", 16), ("the array is gone", 39)],
+)
+def test_going_on_reads_what_is_left_and_keeps_nothing_wrong(images, tmp_path, damage, n_read):
+    file_readers.set_trap("interrupt", "d2.png")
+    with pytest.raises(KeyboardInterrupt):
+        prepare(tmp_path / "data", images)
+    file_readers.disarm()
+    assert len(file_readers.reads()) == 26
+    (array,) = made_of(images).place(tmp_path / "data").glob("train.*.partial")
+    match damage:
+        case "an image is gone":
+            (images / "train" / "a" / "a0.png").unlink()
+        case "a written pixel has changed":
+            content = bytearray(array.read_bytes())
+            content[-1] ^= 1
+            array.write_bytes(content)
+        case "the array is gone":
+            array.unlink()
+    assert_same(prepare(tmp_path / "data", images), expected(images))
+    assert len(file_readers.reads()) == n_read
+
+
+def test_a_process_that_dies_is_an_error_that_says_so(images, tmp_path, several):
+    file_readers.set_trap("kill this process", "c4.png")
+    with pytest.raises(DatasetError, match="killed or ran out of memory. Set LOKY_MAX_CPU_COUNT=1 for fewer"):
+        prepare(tmp_path / "data", images)
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="room can't be asked for here")
+def test_a_full_disk_is_an_error(images, tmp_path, monkeypatch):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(DatasetError, match=r"'birds' can't be prepared in .*: .*No space left.*make room.*data_folder"):
+        prepare(tmp_path / "data", images)
+
+
+# Stale and moved files
+
+
+@pytest.mark.parametrize("change", ["added", "renamed", "deep"])
+def test_changed_files_are_prepared_anew(images, tmp_path, change):
+    prepare(tmp_path / "data", images)
+    if change == "renamed":
+        (images / "train" / "a" / "a0.png").rename(images / "train" / "a" / "z.png")
+    else:
+        folder = images / "train" / "a" if change == "added" else images / "test" / "f"
+        folder.mkdir(exist_ok=True)
+        (folder / "new.png").write_bytes(encoded(999))
+    assert_same(prepare(tmp_path / "data", images), expected(images))
+
+
+def test_changes_while_it_is_prepared_are_noticed_afterwards(images, tmp_path):
+    def listing(root):
+        found = list_images(root)
+        (root / "train" / "a" / "late.png").write_bytes(encoded(999))
+        return found
+
+    assert len(prepare(tmp_path / "data", images, listing=listing)["train"]) == 24
+    assert len(prepare(tmp_path / "data", images)["train"]) == 25
+
+
+def test_prepared_arrays_are_used_without_the_originals(images, tmp_path):
+    whole = prepare(tmp_path / "data", images)
+    shutil.move(tmp_path / "data", tmp_path / "other-machine")
+    shutil.rmtree(images)
+    assert_same(prepare(tmp_path / "other-machine", images), whole)
+    (made_of(images).place(tmp_path / "other-machine") / "train.npy").unlink()
+    with pytest.raises(MissingFiles, match="'birds': there is no .*images. It is on the shelf."):
+        prepare(tmp_path / "other-machine", images)

@@ -1,0 +1,183 @@
+"""Folders of images: each layout lists the same images, in one order everywhere, and says what it leaves out."""
+
+import os
+import random
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+from record_files import write
+
+from tcnaps.config.settings import Folder
+from tcnaps.data.image_source import DatasetError
+from tcnaps.data.listing import ImageFile
+from tcnaps.data.readers.folders import cut, open_folder
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch):
+    """Makes files below a folder of the dataset, and returns the folder."""
+    monkeypatch.chdir(tmp_path)
+    return partial(write, tmp_path / "pets")
+
+
+def listing_of(root, **options):
+    return open_folder("pets", Folder(source="folder", domain="in", path=str(root), **options)).listing()
+
+
+def listed(root, **options):
+    """The paths of all images within the dataset's folder, by split and class."""
+    return {
+        split: {name: [os.path.relpath(image.path, root) for image in images] for name, images in classes.items()}
+        for split, classes in listing_of(root, **options).splits.items()
+    }
+
+
+# Layouts
+
+
+def test_split_folders(tree):
+    root = tree("train/cat/1.jpg", "train/cat/2.PNG", "train/dog/1.jpeg", "val/cow/1.gif", "test/emu/1.bmp")
+    assert listed(root) == {
+        "train": {"cat": ["train/cat/1.jpg", "train/cat/2.PNG"], "dog": ["train/dog/1.jpeg"]},
+        "valid": {"cow": ["val/cow/1.gif"]},
+        "test": {"emu": ["test/emu/1.bmp"]},
+    }
+    listing = listing_of(root)
+    assert not listing.superclasses and not listing.spans and listing.orient
+    image = listing.splits["valid"]["cow"][0]
+    assert image == ImageFile(str(root / "val/cow/1.gif")) and listing.read(image) == b"x"
+
+
+@pytest.mark.parametrize("layout", ["{}/{}.jpg", "train/{}/{}.jpg"])
+def test_a_split_file(tree, tmp_path, layout):
+    root = tree(*(layout.format(name, k) for name in ("cat", "dog", "emu", "fox") for k in range(2)))
+    (tmp_path / "splits.csv").write_text("class,split\ndog,train\ncat,train\nemu,test\n")
+    (note,) = listing_of(root, splits="splits.csv").notes
+    assert note.startswith("classes left out, because ") and note.endswith("splits.csv does not list them: 'fox'")
+    assert listed(root, splits="splits.csv") == {
+        "train": {name: [layout.format(name, k) for k in range(2)] for name in ("cat", "dog")},
+        "test": {"emu": [layout.format("emu", k) for k in range(2)]},
+    }
+
+
+def test_split_files_and_fractions_put_the_folders_of_a_class_together(tree, tmp_path):
+    root = tree("train/a/2.jpg", "train/b/1.jpg", "test/a/1.jpg", "test/b/1.jpg", "val/c/1.jpg", "train/a/10.jpg")
+    (tmp_path / "splits.json").write_text('{"train": ["a"], "test": ["b", "c"]}')
+    expected = {
+        "train": {"a": ["train/a/2.jpg", "train/a/10.jpg", "test/a/1.jpg"]},
+        "test": {"b": ["train/b/1.jpg", "test/b/1.jpg"], "c": ["val/c/1.jpg"]},
+    }
+    assert listed(root, splits="splits.json") == expected
+    assert listed(root, fractions=(0.0, 0.0, 1.0)) == {"test": {**expected["train"], **expected["test"]}}
+
+
+def test_superclasses(tree, tmp_path):
+    letters = ("train/Greek/alpha", "train/Greek/beta", "train/Latin/a", "train/Latin/b", "test/Tifinagh/ya")
+    root = tree(*(f"{path}/{k}.png" for path in letters for k in range(2)))
+    listing = listing_of(root, superclasses=True)
+    assert list(listing.splits["train"]) == ["Greek/alpha", "Greek/beta", "Latin/a", "Latin/b"]
+    assert listing.superclasses == {path.partition("/")[2]: path.split("/")[1] for path in letters}
+    (tmp_path / "splits.csv").write_text("class,split\nGreek,test\nLatin/b,train\nTifinagh/ya,train\n")
+    splits = listing_of(root, superclasses=True, splits="splits.csv").splits
+    assert list(splits["train"]) == ["Latin/b", "Tifinagh/ya"] and list(splits["test"]) == ["Greek/alpha", "Greek/beta"]
+
+
+def test_fractions_keep_superclasses_whole(tree):
+    root = tree(*(f"{group}/{name}/1.png" for group in "ABCDEFGHIJ" for name in "xyz"))
+    splits = listing_of(root, superclasses=True, fractions=(0.6, 0.2, 0.2)).splits
+    groups = {split: {name[0] for name in classes} for split, classes in splits.items()}
+    assert {split: len(found) for split, found in groups.items()} == {"train": 6, "valid": 2, "test": 2}
+    assert all(len(classes) == 3 * len(groups[split]) for split, classes in splits.items())
+    assert len(set().union(*groups.values())) == 10
+
+
+@given(st.sets(st.text(alphabet="abcdefgh", min_size=1), min_size=1, max_size=30), st.permutations([0.5, 0.3, 0.2]))
+def test_cutting_into_fractions(names, fractions):
+    splits = cut(names, tuple(fractions))
+    assert splits.keys() == names
+    for split, fraction in zip(("train", "valid", "test"), fractions):
+        assert abs(list(splits.values()).count(split) - fraction * len(names)) <= 1
+    assert cut(sorted(names, reverse=True), tuple(fractions)) == splits
+    new = cut([*names, "z"], tuple(fractions))  # a name that is not there yet
+    assert sum(new[name] != split for name, split in splits.items()) <= 2  # one across each border
+
+
+# What lies in the folders
+
+
+def test_the_order_does_not_depend_on_that_of_the_file_system(tree, monkeypatch):
+    root = tree(*(f"test/{name}/{k}.jpg" for name in ("c2", "c10", "C1", "ä") for k in (1, 2, 10, "02", "a")))
+    expected = listed(root)
+    assert list(expected["test"]) == ["C1", "c2", "c10", "ä"]
+    assert [Path(path).stem for path in expected["test"]["ä"]] == ["1", "02", "2", "10", "a"]
+    walk, shuffle = os.walk, random.Random(0).shuffle
+
+    def shuffled(*arguments, **options):
+        for place, folders, files in walk(*arguments, **options):
+            shuffle(folders), shuffle(files)
+            yield place, folders, files
+
+    monkeypatch.setattr(os, "walk", shuffled)
+    for _ in range(3):
+        assert listed(root) == expected
+
+
+def test_other_files_are_counted_and_leftovers_are_not(tree):
+    image, counted = "train/a/1.jpg", ("train/a/notes.txt", "train/a/x.TXT", "train/a/README")
+    leftovers = (".hidden.jpg", "Thumbs.db", ".DS_Store", "__MACOSX/._1.jpg", ".cache/2.jpg")
+    outside = ("train/.git/a.jpg", "__MACOSX/train/a/1.jpg", "train/__MACOSX/1.jpg", "train/stray.jpg", "cover.png")
+    root = tree(image, *counted, *(f"train/a/{name}" for name in leftovers), *outside)
+    assert listed(root) == {"train": {"a": [image]}}
+    (note,) = listing_of(root).notes
+    assert note.startswith("files left out") and all(f"{root / name}" in note for name in counted)
+
+
+def test_links_are_followed_but_no_folder_is_entered_twice(tree, tmp_path):
+    root = tree("test/a/deep/1.jpg")
+    write(tmp_path / "elsewhere", "9.jpg")
+    for name, target in (
+        ("a/circle", root / "test/a"),
+        ("a/linked", tmp_path / "elsewhere"),
+        ("a/5.jpg", tmp_path / "elsewhere/9.jpg"),
+        ("a/lost.jpg", tmp_path / "nowhere"),
+        ("a/self", root / "test/a/self"),
+        ("b", tmp_path / "elsewhere"),
+    ):
+        (root / "test" / name).symlink_to(target)
+    names = ("5.jpg", "deep/1.jpg", "linked/9.jpg", "lost.jpg")
+    assert listed(root)["test"] == {"a": [f"test/a/{name}" for name in names], "b": ["test/b/9.jpg"]}
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    "paths, options, message",
+    [
+        (["a/1.jpg", "b/1.jpg"], {}, "holds the folders 'a', 'b', and no folder train, val or test.*fractions"),
+        (["train/a/1.jpg", "annotations/x.txt"], {}, "folders of splits and others beside.*'annotations'"),
+        (["val/a/1.jpg", "valid/b/1.jpg"], {"fractions": (1.0, 0.0, 0.0)}, "two of one split: 'val', 'valid'"),
+        (["train/a/1.jpg", "test/.x"], {}, "test has no folders of classes. Put one folder per class into it"),
+        (["train/a/1.jpg", "test/a/2.jpg"], {}, "'a' is in two splits, train and test.*fractions or a split file"),
+        (["train/a/1.jpg"], {"superclasses": True}, "train/a has no folders of classes.*remove the key superclasses"),
+        (["1.jpg"], {"superclasses": True, "fractions": (1, 0, 0)}, "has no folders of superclasses.*remove the key"),
+        (["train/a/1.jpg", "train/b/1.npy"], {}, "train/b has no images .*JPEG, PNG.*Add some, or delete it"),
+        (["a/1.jpg"], {"fractions": (0.5, 0.2, 0.2)}, "'pets': its fractions .* must add up to 1"),
+        (["a/1.jpg"], {"fractions": (0.6, 0.2, 0.2), "splits": "x.csv"}, "'pets' has both splits and fractions"),
+    ],
+)
+def test_errors(tree, paths, options, message):
+    with pytest.raises(DatasetError, match=f"(?s){message}"):
+        listing_of(tree(*paths), **options)
+
+
+def test_folders_that_cannot_be_read_and_names_that_are_not_utf_8_are_errors(tree, tmp_path):
+    (tmp_path / "pets.zip").write_bytes(b"x")
+    with pytest.raises(DatasetError, match=r"pets.zip can't be looked through \(Not a directory\)"):
+        listing_of(tmp_path / "pets.zip")
+    root = tree("test/a/1.jpg")
+    os.rename(os.fsencode(root / "test/a/1.jpg"), os.fsencode(root / "test/a") + b"/k\xf6nig.jpg")
+    with pytest.raises(DatasetError, match=r"test/a: the name b'k\\xf6nig.jpg' is not UTF-8. Rename it"):
+        listing_of(root)

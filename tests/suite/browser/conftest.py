@@ -1,0 +1,147 @@
+"""A project with a tiny study, servers of its notebooks and a browser, one each for all tests.
+
+Environment:
+    TCNAPS_CHROMIUM: the browser's program, where it is not on the path.
+    TCNAPS_SCREENSHOTS: a folder to keep the screenshots in.
+    TCNAPS_BROWSER_PROJECT: a folder in which the tiny study is kept, so that it is trained only once.
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from playwright.sync_api import expect, sync_playwright
+from servers import REPOSITORY, TOKEN, JupyterSite, Server, VoilaSite, find_chromium, free_port
+from tiny_study import STUDY
+
+STUDY_FILE = "configs/tiny.yaml"
+expect.set_options(timeout=30_000)  # milliseconds: on a busy machine a picture takes its time
+
+
+@pytest.fixture(scope="session")
+def browser():
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(
+            executable_path=find_chromium(),
+            args=["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"],
+        )
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory):
+    """The root of a project whose study `configs/tiny.yaml` is trained and evaluated."""
+    kept = os.environ.get("TCNAPS_BROWSER_PROJECT")
+    root = Path(kept) if kept else tmp_path_factory.mktemp("project")
+    for folder in ("notebooks", "configs", "figures"):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    shutil.copytree(REPOSITORY / "results" / "published", root / "results" / "published", dirs_exist_ok=True)
+    shutil.copytree(REPOSITORY / "notebooks", root / "notebooks", dirs_exist_ok=True)
+    shutil.copy(REPOSITORY / "Snakefile", root)
+    (root / STUDY_FILE).write_text(yaml.safe_dump(STUDY, sort_keys=False))
+    done = root / "results" / STUDY["name"] / "done"
+    if not done.exists():
+        before = Path.cwd()
+        os.chdir(root)  # data and results lie where the project's root is
+        try:
+            train_and_evaluate()
+        finally:
+            os.chdir(before)
+        done.touch()
+    return root
+
+
+def train_and_evaluate():
+    from tcnaps.config import load_study
+    from tcnaps.evaluation.evaluate import evaluate
+    from tcnaps.training.meta_training import meta_train
+    from tcnaps.training.pretraining import pretrain
+
+    study = load_study(STUDY_FILE)
+    pretrain(study)
+    for training in study.trainings:
+        meta_train(study, training)
+        evaluate(study, training)
+
+
+@pytest.fixture
+def study(project, monkeypatch):
+    """The tiny study, for comparing what is shown with what the library computes; the working folder is its root."""
+    from tcnaps.config import load_study
+
+    monkeypatch.chdir(project)
+    return load_study(STUDY_FILE)
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory):
+    """The folder of the screenshots."""
+    kept = os.environ.get("TCNAPS_SCREENSHOTS")
+    folder = Path(kept).resolve() if kept else tmp_path_factory.mktemp("screenshots")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def jupyter(project, tmp_path_factory):
+    """One server for JupyterLab and Notebook 7, as `make lab` starts it."""
+    port = free_port()
+    options = f"--no-browser --allow-root --ServerApp.ip=127.0.0.1 --ServerApp.port={port} --ServerApp.port_retries=0"
+    options += f" --IdentityProvider.token={TOKEN} --LabApp.expose_app_in_browser=True"
+    command = [sys.executable, "-m", "jupyterlab", *options.split()]
+    server = Server(command, project, f"http://127.0.0.1:{port}/", tmp_path_factory.mktemp("jupyter"))
+    server.start(f"api/status?token={TOKEN}")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def voila_server(project, tmp_path_factory):
+    """What `make serve STUDY=configs/tiny.yaml` starts."""
+    port = free_port()
+    command = [sys.executable, "-m", "tcnaps_suite.workflow.serving", STUDY_FILE, "--no-browser", f"--port={port}"]
+    server = Server(command, project, f"http://127.0.0.1:{port}/", tmp_path_factory.mktemp("voila"))
+    server.start("")
+    yield server
+    server.stop()
+
+
+def opened(site, request):
+    """Yields the site to a test; keeps pictures of what a failed test had open."""
+    yield site
+    for number, page in enumerate(site.pages):
+        if getattr(request.node, "failed", False) and not page.is_closed():
+            site.screenshot(page, f"failed-{request.node.name}-{number}")
+    site.close()
+
+
+@pytest.fixture
+def lab(browser, jupyter, project, pictures, request):
+    """`lab.open("12-stepper")` gives a page with the notebook in JupyterLab, all cells run."""
+    yield from opened(JupyterSite(browser, jupyter, project, pictures, {"study_file": STUDY_FILE}), request)
+
+
+@pytest.fixture
+def notebook7(browser, jupyter, project, pictures, request):
+    """The same in Notebook 7."""
+    site = JupyterSite(browser, jupyter, project, pictures, {"study_file": STUDY_FILE})
+    site.route = "notebooks/{path}?token={token}"
+    yield from opened(site, request)
+
+
+@pytest.fixture
+def voila(browser, voila_server, project, pictures, request):
+    """The same in Voilà."""
+    yield from opened(VoilaSite(browser, voila_server, project, pictures), request)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.when == "call":
+        item.failed = report.failed
+    return report

@@ -1,0 +1,148 @@
+"""Active learning: the acquisition functions, what is chosen, and curves of a small model."""
+
+import numpy as np
+import pytest
+import torch
+from small_study import blobs, small_study
+
+from tcnaps.config import FixedProtocol
+from tcnaps.method.backbone import Backbone
+from tcnaps.method.clustering import cluster
+from tcnaps.method.episode import Episode
+from tcnaps.method.head import Head
+from tcnaps.method.model import TransductiveCNAPS
+from tcnaps_suite.experiments.active import (
+    ACQUISITIONS,
+    Task,
+    active_learning,
+    learning_curve,
+    predictive_entropy,
+    task_of,
+    variation_ratios,
+)
+from tcnaps_suite.experiments.comparison import LoadedVariant
+
+UNSURE = ("predictive entropy", "variation ratios")
+PROTOCOL = FixedProtocol(way=3, shot=1, queries_per_class=6)
+
+
+def nearest(support, labels, query):
+    return cluster(support, labels, query, None, Head(), 0, 0).logits
+
+
+def points(*values):
+    return torch.tensor(values, dtype=torch.float64)[:, None] * torch.ones(1, 4, dtype=torch.float64)
+
+
+def line(pool, pool_labels):
+    """Two classes at −5 and 5 on a line; those held out at −4 and 4."""
+    return Task(
+        points(-5, 5), torch.tensor([0, 1]), points(*pool), torch.tensor(pool_labels), points(-4, 4), torch.arange(2)
+    )
+
+
+def chosen(task, acquisition, labels=1, seed=0):
+    """The pool's points in the order in which they are labelled."""
+    seen = []
+
+    def watched(support, support_labels, query):
+        seen.append(support)
+        return nearest(support, support_labels, query)
+
+    list(learning_curve(task, watched, acquisition, labels, np.random.default_rng(seed)))
+    return [x[0].item() for x in seen[-1][2:]]
+
+
+def test_the_scores_are_those_of_their_equations():
+    logits = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
+    p = np.exp(logits.double().numpy())
+    p /= p.sum(1, keepdims=True)
+    np.testing.assert_allclose(predictive_entropy(logits), [-sum(q * np.log(q) for q in row) for row in p])
+    np.testing.assert_allclose(variation_ratios(logits), 1 - p.max(1))
+
+
+@pytest.mark.parametrize("score", [predictive_entropy, variation_ratios])
+def test_images_that_a_model_is_sure_of_are_still_told_apart(score):
+    scores = score(torch.tensor([[0.0, -400.0], [0.0, -300.0], [0.0, -500.0]]))
+    assert scores.argsort().tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize("acquisition", UNSURE)
+@pytest.mark.parametrize("between", [0, 3, 6])
+def test_the_image_between_the_classes_is_chosen_first(acquisition, between):
+    pool = [-5.0, -3.0, 4.0, 5.5, -4.0, 3.5]
+    pool.insert(between, 0.1)
+    assert chosen(line(pool, [int(x > 0) for x in pool]), acquisition) == [pytest.approx(0.1)]
+
+
+@pytest.mark.parametrize("acquisition", UNSURE)
+@pytest.mark.parametrize(("label", "then"), [(0, 1.5), (1, -1.5)])
+def test_a_label_moves_the_border_to_which_the_next_image_is_nearest(acquisition, label, then):
+    task = line([-1.5, 0.01, 1.5], [0, label, 1])
+    assert chosen(task, acquisition, 2) == pytest.approx([0.01, then])
+
+
+def test_random_choice_is_seeded_and_buys_no_image_twice():
+    task = line([-3.0, -2.0, -1.0, 1.0, 2.0, 3.0], [0, 0, 0, 1, 1, 1])
+    orders = [chosen(task, "random", 6, seed) for seed in (0, 0, 1)]
+    assert orders[0] == orders[1] != orders[2] and sorted(orders[0]) == sorted(orders[2]) == [-3, -2, -1, 1, 2, 3]
+    with pytest.raises(ValueError, match="7 labels are more than the pool has images, 6"):
+        chosen(task, "random", 7)
+
+
+def test_with_the_whole_pool_labelled_the_order_does_not_matter():
+    pool = [-6.0, -1.0, 2.0, 7.0, 0.5, -2.5]
+    task = line(pool, [0, 1, 0, 1, 1, 0])
+    ends = {name: list(learning_curve(task, nearest, name, 6, np.random.default_rng(2)))[-1] for name in ACQUISITIONS}
+    assert len(set(ends.values())) == 1
+
+
+def test_pool_and_held_out_images_are_drawn_from_every_class_and_shared_out():
+    images = torch.arange(18.0)[:, None, None, None].expand(18, 3, 32, 32)
+    labels = torch.arange(3).repeat_interleave(6)
+    episode = Episode.unchecked(
+        3, support_images=images[:3], support_labels=torch.arange(3), query_images=images, query_labels=labels
+    )
+    task = task_of(episode, 4, np.random.default_rng(0))
+    assert task.pool_labels.bincount().tolist() == [4] * 3 and task.held_out_labels.bincount().tolist() == [2] * 3
+    numbers = [part[:, 0, 0, 0].long() for part in (task.pool, task.held_out)]
+    assert sorted(torch.cat(numbers).tolist()) == list(range(18)) and not numbers[0].equal(numbers[0].sort().values)
+    assert labels[numbers[0]].equal(task.pool_labels) and labels[numbers[1]].equal(task.held_out_labels)
+
+
+@pytest.fixture(scope="module")
+def variants():
+    torch.manual_seed(0)
+    backbone = Backbone()
+    names = {"Simple": ("support", (0, 0)), "Transductive": ("support_and_query", (1, 2))}
+    return {
+        name: LoadedVariant(TransductiveCNAPS(training, backbone).eval(), limits)
+        for name, (training, limits) in names.items()
+    }
+
+
+def test_curves_begin_at_the_same_accuracy_and_are_paired(variants):
+    sources = [blobs("blobs", "test"), blobs("others", "test")]
+    rows = active_learning(small_study(), sources, variants, PROTOCOL, 4, labels=5, episodes=2)
+    assert len(rows) == 2 * 2 * 2 * 3 * 6 and set(rows["domain"]) == {"in", "out"}
+    wide = rows.pivot(
+        index=["dataset", "episode", "variant", "labels"], columns="acquisition", values=["accuracy", "difference"]
+    )
+    start = wide.xs(0, level="labels")
+    assert (start["difference"] == 0).all(axis=None) and start["accuracy"].nunique(axis=1).eq(1).all()
+    assert wide["accuracy"].stack().between(0, 1).all() and (wide["difference"]["random"] == 0).all()
+    gains = wide["accuracy"].sub(wide["accuracy"]["random"], axis=0)
+    assert np.allclose(gains, wide["difference"])
+    again = active_learning(small_study(), sources, variants, PROTOCOL, 4, labels=5, episodes=2)
+    assert again.equals(rows)
+
+
+def test_film_may_be_adapted_after_every_label(variants):
+    simple = {"Simple": variants["Simple"]}
+    sources = [blobs("blobs", "test")]
+    once, anew = (
+        active_learning(small_study(), sources, simple, PROTOCOL, 4, labels=1, episodes=1, readapt=readapt)
+        for readapt in (False, True)
+    )
+    start = once[once["labels"] == 0], anew[anew["labels"] == 0]
+    assert start[0].equals(start[1]) and once.shape == anew.shape  # Simple CNAPS adapts to the support set alone

@@ -1,0 +1,238 @@
+"""`python -m tcnaps label`: a folder of images as a new user has it, given features, untrained networks."""
+
+import io
+import re
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from PIL import Image
+from small_study import blobs, small_study
+
+from tcnaps.__main__ import main
+from tcnaps.config import UserError
+from tcnaps.method.backbone import Backbone
+from tcnaps.method.episode import Episode
+from tcnaps.method.model import TransductiveCNAPS
+from tcnaps.training import checkpoints
+from tcnaps_suite.labelling.embedding import embed, open_network
+from tcnaps_suite.labelling.label import label_folder, write_example
+
+COLOURS = {"ash": (220, 40, 40), "beech": (40, 220, 40), "cedar & oak": (40, 40, 220)}
+
+
+def picture(colour, seed):
+    noise = np.random.default_rng(seed).normal(colour, 25, (40, 32, 3))
+    buffer = io.BytesIO()
+    Image.fromarray(noise.clip(0, 255).astype(np.uint8)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two labelled and eight unlabelled pictures of each colour; truth.csv says which."""
+    rows = []
+    for k, (name, colour) in enumerate(COLOURS.items()):
+        for number in range(10):
+            file = f"{name}/{number}.png" if number < 2 else f"unlabelled/box {number % 2}/{k}-{number}.png"
+            (tmp_path / "trees" / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "trees" / file).write_bytes(picture(colour, 10 * k + number))
+            rows += [(file, name)] * (number >= 2)
+    pd.DataFrame(rows, columns=["file", "label"]).to_csv(tmp_path / "trees" / "truth.csv", index=False)
+    return tmp_path / "trees"
+
+
+@pytest.fixture
+def features(folder):
+    """Writes the mean colour of every picture, or other features, to an .npz and returns its path."""
+
+    def write(change=lambda files, features: (files, features)):
+        files = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*.png"))
+        means = [np.asarray(Image.open(folder / file)).mean((0, 1)) for file in files]
+        files, found = change(np.array(files), np.array(means))
+        np.savez(folder.parent / "features.npz", files=files, features=found)
+        return str(folder.parent / "features.npz")
+
+    return write
+
+
+def test_labels_and_a_contact_sheet_are_written_and_nothing_is_moved(folder, features, capsys):
+    before = sorted(folder.rglob("*.png"))
+    assert main(["label", str(folder), "--features", features()]) == 0
+    labels, truth = pd.read_csv(folder / "labels.csv"), pd.read_csv(folder / "truth.csv")
+    assert list(labels.columns) == ["file", "label", "probability", "runner_up"]
+    assert labels.set_index("file")["label"].to_dict() == truth.set_index("file")["label"].to_dict()
+    assert labels["probability"].between(1 / 3, 1).all() and (labels["label"] != labels["runner_up"]).all()
+    assert sorted(folder.rglob("*.png")) == before
+    said = capsys.readouterr().out
+    assert "Labelled 24 images, from 6 examples of 3 classes" in said
+    assert "Accuracy 100.0% (95% interval 86.2 to 100.0)" in said  # Wilson's, of 24 in 24
+    page = (folder / "contact-sheet.html").read_text()
+    assert re.findall("<h2>(.*?)</h2>", page) == [f"{name}: 8 images" for name in ("ash", "beech", "cedar &amp; oak")]
+    assert page.count("<img ") == 30 and "http" not in page
+    shares = [int(share) for share in re.findall(r"(\d+)%, or", page.split("<h2>")[1])]
+    assert len(shares) == 8 and shares == sorted(shares, reverse=True)
+
+
+def test_doubtful_images_get_no_label_and_stay_where_they_are(folder, features, tmp_path, capsys):
+    npz = features()
+    assert main(["label", str(folder), "--features", npz]) == 0
+    limit = pd.read_csv(folder / "labels.csv")["probability"].median()
+    target = tmp_path / "sorted"
+    assert main(["label", str(folder), "--features", npz, "--abstain", str(limit), "--sort-into", str(target)]) == 0
+    labels = pd.read_csv(folder / "labels.csv", keep_default_na=False)
+    doubtful = labels["probability"] < limit
+    assert doubtful.any() and ((labels["label"] == "") == doubtful).all()
+    assert "have no label: their probability is below" in capsys.readouterr().out
+    assert f"<h2>No label: {doubtful.sum()} images</h2>" in (folder / "contact-sheet.html").read_text()
+    for row in labels.itertuples():
+        moved = target / row.label / row.file.removeprefix("unlabelled/")
+        assert (folder / row.file).is_file() == (row.label == "") and moved.is_file() == (row.label != "")
+
+
+@pytest.mark.parametrize("there", ["sorted/ash/box 0/0-2.png", "trees/unlabeled/box 0/0-2.png"])
+def test_sorting_overwrites_nothing_and_two_files_never_become_one(folder, features, tmp_path, capsys, there):
+    (tmp_path / there).parent.mkdir(parents=True)
+    (tmp_path / there).write_bytes(picture(COLOURS["ash"], 99))
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*.png")}
+    assert main(["label", str(folder), "--features", features(), "--sort-into", str(tmp_path / "sorted")]) == 1
+    assert "exist already: nothing was moved" in capsys.readouterr().err
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*.png")} == before
+
+
+@pytest.fixture
+def network(tmp_path, monkeypatch):
+    """A study with an untrained network, as the name of a backbone."""
+    study = small_study()
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(study.model_dump(mode="json", exclude_none=True)))
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    model = TransductiveCNAPS("support_and_query", Backbone()).eval()
+    monkeypatch.setattr(checkpoints, "load_model", lambda study, training, device: model)
+    return "study:small.yaml"
+
+
+def test_a_study_s_network_and_images_that_cannot_be_read(folder, network, capsys):
+    (folder / "unlabelled" / "empty.jpg").touch()
+    (folder / "ash" / "cut.png").write_bytes(picture(COLOURS["ash"], 0)[:400])
+    (folder / "ash" / "notes.txt").write_text("not an image")
+    assert main(["label", str(folder), "--backbone", network]) == 0
+    assert (pd.read_csv(folder / "labels.csv").merge(pd.read_csv(folder / "truth.csv"), on="file").shape[0]) == 24
+    bad = pd.read_csv(folder / "unreadable.csv")
+    assert set(bad["file"]) == {"unlabelled/empty.jpg", "ash/cut.png"} and bad["reason"].str.len().min() > 5
+    assert "2 can't be read; unreadable.csv says why" in capsys.readouterr().out
+
+
+def test_an_example_folder_has_true_labels_and_is_written_once(tmp_path, network):
+    source, folder = blobs("blobs", "test"), tmp_path / "example"
+    write_example(folder, source, way=3, shot=2, others=4)
+    truth = pd.read_csv(folder / "truth.csv").set_index("file")["label"]
+    assert len(truth) == 12 and (truth.value_counts() == 4).all()
+    assert sorted(file.parent.name for file in folder.glob("*/*.png")) == sorted(
+        [*set(truth)] * 2 + ["unlabelled"] * 12
+    )
+    for file in folder.glob("*/*.png"):
+        name = truth.get(file.relative_to(folder).as_posix(), file.parent.name)
+        own = source.images_of(source.class_names.index(name))
+        assert (np.asarray(Image.open(file)) == own).all((1, 2, 3)).any()
+    assert "Labelled 12 images, from 6 examples of 3 classes." in label_folder(folder, network)
+    before = {file: file.read_bytes() for file in folder.rglob("*.*")}
+    write_example(folder, source, way=2, shot=1, others=4)
+    assert {file: file.read_bytes() for file in folder.rglob("*.*")} == before
+
+
+def test_features_of_a_study_s_network_are_those_of_its_episode(folder, network):
+    files = sorted((folder / "ash").iterdir()) + sorted(folder.glob("unlabelled/*/*"))
+    codes = np.array([0, 0] + [-1] * 24)
+    found, unreadable = embed(files, codes, open_network(network))
+    model, transform = checkpoints.load_model(None, None, None), open_network(network).transform
+    images = [transform(Image.open(file)) for file in files]
+    support, query = torch.stack(images[:2]), torch.stack(images[2:])
+    with torch.no_grad():
+        expected = torch.cat(model.features(Episode(support, [0, 0], query))[::2])
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert not unreadable
+
+
+def test_torchvision_s_networks_lose_their_classifier(folder):
+    files = sorted((folder / "ash").iterdir())
+    found, _ = embed(
+        files, np.array([0, -1]), open_network("torchvision:mobilenet_v3_small", pretrained=False), workers=1
+    )
+    assert found.shape == (2, 1024) and np.isfinite(found).all()
+
+
+def test_timm_s_vision_transformers_give_their_class_token(folder):
+    pytest.importorskip("timm")
+    network = open_network("timm:vit_tiny_patch16_224", pretrained=False)
+    assert network.features.global_pool == "token"
+    found, _ = embed(sorted((folder / "ash").iterdir()), np.array([0, -1]), network)
+    assert found.shape == (2, 192) and np.isfinite(found).all()
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("resnet18", "say study:FILE.yaml, torchvision:NAME or timm:NAME"),
+        ("torchvision:resnet", "torchvision has no network 'resnet'; did you mean"),
+        ("torchvision:squeezenet1_0", "does not end in a linear classifier"),
+    ],
+)
+def test_unknown_networks_are_named(name, message):
+    with pytest.raises(UserError, match=message):
+        open_network(name, pretrained=False)
+
+
+def test_missing_weights_are_named(monkeypatch):
+    import torchvision
+
+    def unreachable(name, weights):
+        raise OSError("name resolution failed")
+
+    monkeypatch.setattr(torchvision.models, "get_model", unreachable)
+    with pytest.raises(UserError, match="can't be downloaded .*Without internet, use a study's"):
+        open_network("torchvision:resnet18")
+
+
+@pytest.mark.parametrize(
+    "change, options, message",
+    [
+        (lambda folder: [file.unlink() for file in (folder / "ash").iterdir()], [], "ash has no images"),
+        (lambda folder: (folder / "unlabelled").rename(folder / "others"), [], "needs a folder unlabelled/"),
+        (lambda folder: [(folder / n).rename(folder / "unlabelled" / n) for n in COLOURS], [], "for each class"),
+        (lambda folder: (folder / "truth.csv").write_text("image,label\n"), [], "the columns file and label"),
+        (shutil.rmtree, [], "There is no folder"),
+        (lambda folder: None, ["--abstain", "60"], "between 0 and 1"),
+        (lambda folder: None, ["--features", "none.npz"], "none.npz must be an .npz with 'files'"),
+    ],
+)
+def test_what_is_not_as_it_should_be_is_named(folder, features, capsys, change, options, message):
+    npz = features()
+    change(folder)
+    assert main(["label", str(folder), "--features", npz, *options]) == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda files, found: (files[1:], found[1:]), "features of 'ash/0.png' are missing"),
+        (lambda files, found: (files, found[1:]), "one row of 'features' for each"),
+        (lambda files, found: (files[[0, *range(29)]], found), "one row of 'features' for each"),
+        (lambda files, found: (files, np.where(found == found.max(), np.nan, found)), "are missing or not finite"),
+    ],
+)
+def test_features_that_do_not_fit(folder, features, change, message, capsys):
+    assert main(["label", str(folder), "--features", features(change)]) == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("bad", ["ash", "unlabelled"])
+def test_a_class_of_which_no_image_can_be_read(folder, network, bad, capsys):
+    for file in (folder / bad).rglob("*.png"):
+        file.write_bytes(b"")
+    assert main(["label", str(folder), "--backbone", network]) == 1
+    assert bad in capsys.readouterr().err and not (folder / "labels.csv").exists()

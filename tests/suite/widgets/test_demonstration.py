@@ -1,0 +1,97 @@
+"""The demonstration as it comes with the project, and when it is opened."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from small_study import small_study
+
+from tcnaps.config import UserError
+from tcnaps.evaluation.result_files import load_rows
+from tcnaps_suite.widgets import demonstration, episode_table, explorer, stepper, stepper_data, widget_base
+from tcnaps_suite.widgets.demonstration import open_study
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    """What is opened in a project's root with the demonstration and no results."""
+    monkeypatch.setattr(widget_base, "_KEPT", {})
+    (tmp_path / "Snakefile").touch()
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "demonstration").symlink_to(ROOT / "results" / "demonstration")
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(small_study().model_dump(mode="json")))
+    monkeypatch.chdir(tmp_path)
+    return open_study("mine.yaml")
+
+
+def test_a_study_without_results_gives_way_to_the_demonstration_and_that_is_said(study, capsys):
+    assert study.name == "demonstration"
+    capsys.readouterr()
+    assert open_study("mine.yaml").name == "demonstration"
+    said = capsys.readouterr().out.strip()
+    assert len(said.splitlines()) == 1 and "'small' has no results yet" in said and "minutes" in said
+    made = Path("results/small/checkpoints/backbone.safetensors")
+    made.parent.mkdir(parents=True)
+    made.touch()
+    assert open_study("mine.yaml").name == "small"
+    made.unlink()
+    Path("results/demonstration").unlink()
+    assert open_study("mine.yaml").name == "small" and not capsys.readouterr().out
+
+
+def test_it_is_small_and_shows_gains_losses_and_episodes_of_every_kind(study):
+    files = [file for file in (ROOT / demonstration.FOLDER).rglob("*") if file.is_file()]
+    assert sum(file.stat().st_size for file in files) < 3_000_000
+    gains, shots = [], set()
+    for name in study.evaluations:
+        rows = load_rows(study, name)
+        support_and_query = episode_table.rows_of_training(rows, "support_and_query")
+        for _, own in support_and_query.groupby(["dataset", "episode"]):
+            right = [(own[f"prediction_{step}"] == own["label"]).mean() for step in (0, study.refinement.maximum_steps)]
+            gains.append(right[1] - right[0])
+            shots.add(tuple(sorted(own["shot"].unique())))
+    assert len(gains) == 21 and min(gains) < -0.1 and max(gains) > 0.1
+    assert (1,) in shots and (5,) in shots and max(map(len, shots)) > 2
+
+
+@pytest.mark.parametrize("variant", ["COT", "Transductive"])
+def test_the_features_lead_to_the_recorded_predictions(study, variant):
+    """To all of them where the file was made; elsewhere rounding may turn a query that stands between two classes."""
+    same = []
+    for name, evaluation in study.evaluations.items():
+        rows = load_rows(study, name)
+        for dataset in evaluation.datasets:
+            for number in range(evaluation.episodes):
+                features = stepper_data.features_of(study, variant, name, dataset, number)
+                found = stepper_data.run(features, steps=study.refinement.recorded_steps).rows
+                own = episode_table.rows_of_episode(rows, variant, dataset, number)
+                assert found["label"].tolist() == own["label"].tolist()
+                assert found["class_name"].tolist() == own["class_name"].tolist()
+                steps = [f"prediction_{step}" for step in range(study.refinement.recorded_steps + 1)]
+                same.append((found[steps].to_numpy() == own[steps].to_numpy()).mean())
+    assert np.mean(same) > 0.99
+
+
+def test_the_widgets_open_on_it_with_its_pictures(study):
+    view = stepper(study)
+    assert view.error is None and view.trajectory is not None
+    shown = explorer(study)
+    assert shown.error is None and shown.problem is None and len(shown.listed) == 9
+    images = episode_table.replay(study, shown.own["Transductive"])
+    assert images.query_images.shape == (50, 32, 32, 3) and images.support_images.shape == (5, 32, 32, 3)
+    assert all(image.std() > 5 for image in images.query_images)
+
+
+def test_other_episodes_are_refused_with_what_there_is(study):
+    with pytest.raises(UserError, match="no episode 7 of glyphs, 5-way-1-shot. It has .*glyphs.*0 to 2"):
+        stepper_data.features_of(study, "Transductive", "5-way-1-shot", "glyphs", 7)
+
+
+def test_an_evaluations_first_episodes_are_no_more_than_it_has(study):
+    found = list(stepper_data.first_episodes(study, "FEOT", "5-way-1-shot", ["glyphs", "signs"], 12))
+    assert [(own.dataset, own.domain, own.index) for own in found] == [
+        (dataset, domain, number) for dataset, domain in (("glyphs", "in"), ("signs", "out")) for number in range(3)
+    ]

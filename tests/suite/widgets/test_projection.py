@@ -1,0 +1,98 @@
+"""Views of an episode in a plane."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from tcnaps.method.clustering import class_statistics, one_hot, trajectory
+from tcnaps.method.head import Head
+from tcnaps_suite.widgets.projection import discriminative_plane, principal_plane, project, view_in_plane
+
+
+def planted(d=10):
+    """Three classes that differ in the first two of d dimensions only; the others are noisier."""
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.zeros(3, d, dtype=torch.float64)
+    centres[1, 0], centres[2, 1] = 8, 8
+    spread = torch.full((d,), 3.0, dtype=torch.float64)
+    spread[:2] = 0.7
+
+    def draw(n):
+        return torch.cat([c + spread * torch.randn(n, d, generator=generator, dtype=torch.float64) for c in centres])
+
+    return draw(4), torch.arange(3).repeat_interleave(4), draw(30)
+
+
+def test_the_plane_is_orthonormal_and_shows_what_tells_classes_apart():
+    support, labels, query = planted()
+    plane = discriminative_plane(query, one_hot(torch.arange(3).repeat_interleave(30), 3, query))
+    torch.testing.assert_close(plane.T @ plane, torch.eye(2, dtype=torch.float64))
+    assert plane[:2].square().sum() > 1.7  # of 2: the two planted directions
+
+
+def test_a_view_repeats_what_the_clustering_does():
+    support, labels, query = planted()
+    view = view_in_plane(support, labels, query, steps=3)
+    logits = trajectory(support, labels, query, steps=3)
+    np.testing.assert_allclose(view.responsibilities[:, 12:], logits.softmax(2), atol=1e-9)
+    assert (view.responsibilities[:, :12] == torch.nn.functional.one_hot(labels, 3).numpy()).all()
+    assert view.is_support.sum() == 12 and view.points.shape == (102, 2)
+    assert (np.linalg.eigvalsh(view.covariances) >= 1 - 1e-9).all()  # identity_weight is 1
+
+
+def overlapping(shot=2, n_query=12, d=8):
+    """Support features, labels and query features of three clusters that overlap."""
+    generator = torch.Generator().manual_seed(6)
+    centres = 2.2 * torch.randn(3, d, generator=generator, dtype=torch.float64)
+    labels = [torch.arange(3).repeat_interleave(n) for n in (shot, n_query)]
+    support, query = (
+        centres[own] + 1.5 * torch.randn(len(own), d, generator=generator, dtype=torch.float64) for own in labels
+    )
+    return support, labels[0], query
+
+
+def test_principal_components_spread_most():
+    support, _, query = overlapping()
+    points = torch.cat([support, query])
+    variances = np.linalg.eigvalsh(np.cov(points.T.numpy()))[::-1]
+    np.testing.assert_allclose((points @ principal_plane(points)).var(0), variances[:2], rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        Head(),
+        Head(update="means"),
+        Head(metric="euclidean"),
+        Head(class_covariance_divisor="n-1"),
+        Head(class_covariance_divisor="n-1", task_covariance_divisor="n-1"),
+    ],
+)
+@pytest.mark.parametrize("shot", [1, 3])
+def test_drawn_statistics_are_projections_of_those_in_all_dimensions(head, shot):
+    support, labels, query = overlapping(shot)
+    features = torch.cat([support, query])
+    view = view_in_plane(support, labels, query, head, steps=3)
+    fixed = one_hot(labels, 3, features)
+    statistics = [class_statistics(support, fixed, head)]
+    for step in range(3):
+        weights = torch.cat([fixed, torch.from_numpy(view.responsibilities[step, len(fixed) :])])
+        own = class_statistics(features, weights, replace(head, class_covariance_divisor="n"))
+        if head.update == "means":
+            own = replace(own, covariances=statistics[0].covariances)
+        statistics.append(own)
+    centred = features - features.mean(0)
+    plane = torch.linalg.lstsq(centred, torch.from_numpy(view.points), driver="gelsd").solution  # centred @ plane
+    for step, own in enumerate(statistics):
+        np.testing.assert_allclose(view.means[step], (own.means - features.mean(0)) @ plane, atol=1e-8)
+        np.testing.assert_allclose(view.covariances[step], plane.T @ own.covariances @ plane, atol=1e-8)
+
+
+def test_a_given_plane_and_given_responsibilities_are_used():
+    sets = [x.float() if x.is_floating_point() else x for x in overlapping(d=5)]
+    view = project(*sets, torch.full((2, 36, 3), 1 / 3), plane=torch.eye(5)[:, 1:3])
+    features = torch.cat([sets[0], sets[2]])
+    np.testing.assert_allclose(view.points, (features - features.mean(0))[:, 1:3])
+    assert (view.responsibilities[:, 6:] == np.float32(1 / 3)).all()

@@ -1,0 +1,139 @@
+"""Errors that show, work that is announced, what follows from controls, state that is kept."""
+
+import subprocess
+import sys
+import threading
+
+import pytest
+from small_study import small_study
+
+from tcnaps_suite import widgets
+from tcnaps_suite.widgets import widget_base
+
+
+class Small(widget_base.StudyWidget):
+    """Two menus, of which the first sets the second."""
+
+    kind = "small"
+    tooltips = {"first": "the first"}
+
+    def __init__(self):
+        super().__init__(small_study())
+        self.heard = []
+        first, second = widget_base.menu("First", 90, ["a", "b"]), widget_base.menu("Second", 90, ["x", "y", "z"])
+        self.arrange(self.add(first=first, second=second))
+        self.on(["first"], lambda: self._follow())
+        self.on(["second"], lambda: self.heard.append("second"))
+
+    def _follow(self):
+        self.put(second="y")
+        1 / (self.choice.first != "a")
+
+
+def test_controls_follow_one_another_without_calling_back_and_errors_show_until_the_next_action():
+    widget = Small()
+    first, second = widget.controls.values()
+    assert first.tooltip == "the first" and widget.notice.layout.display == "none"
+    first.value = "b"
+    assert second.value == "y" and widget.heard == []
+    first.value = "a"
+    assert isinstance(widget.error, ZeroDivisionError) and "in _follow" in widget.notice.value
+    assert "What to do" in widget.notice.value and widget.notice.layout.display == ""
+    second.value = "z"
+    assert widget.error is None and widget.heard == ["second"] and widget.notice.value == ""
+
+
+def test_a_choice_from_another_thread_waits_for_the_reaction_under_way_and_is_not_lost():
+    widget, reached, finish, during = Small(), threading.Event(), threading.Event(), []
+
+    def follow():
+        with widget.quietly():
+            reached.set()
+            finish.wait(10)
+            during.extend(widget.heard)
+
+    widget._follow = follow
+    slow = threading.Thread(target=lambda: setattr(widget.controls["first"], "value", "b"))
+    quick = threading.Thread(target=lambda: setattr(widget.controls["second"], "value", "z"))
+    slow.start()
+    assert reached.wait(10)
+    quick.start()
+    quick.join(0.3)  # long enough for a choice that would not wait
+    finish.set()
+    slow.join(10)
+    quick.join(10)
+    assert during == [] and widget.heard == ["second"]
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (ValueError("no <file> 'x'\nfetch it"), "ValueError:</b> no &lt;file&gt; &#x27;x&#x27;<br>fetch it</div>"),
+        (KeyboardInterrupt(), "Choose again to repeat it.</div>"),
+    ],
+)
+def test_loading_says_so_and_shows_nothing_after_a_failure_or_an_interruption(error, shown, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results/small/rows/support").mkdir(parents=True)
+    widget, hidden = Small(), []
+    widget.hide = lambda: hidden.append(True)
+    with widget.guarded(), widget.loading("Reading <rows>"):
+        assert widget.busy.value == "Reading &lt;rows&gt; …"
+    assert widget.busy.value == "" and not hidden
+    with widget.guarded(), widget.loading("Reading"):
+        raise error
+    assert widget.error is error and widget.notice.value.endswith(shown)
+    assert widget.busy.value == "" and hidden
+    monkeypatch.chdir(tmp_path.parent)  # where there are no results at all
+    with widget.guarded(), widget.loading("Reading"):
+        raise AssertionError("nothing is read")
+    assert "Study 'small' has no rows yet. `make figures`" in str(widget.error)
+
+
+def test_state_is_kept_by_kind_and_key(monkeypatch):
+    monkeypatch.setattr(widget_base, "_KEPT", {})
+
+    def kept(key, kind="stepper", seed=0):
+        return widget_base.kept(kind, small_study(seed=seed), key, list)
+
+    first = kept("a")
+    assert kept("a") is first
+    assert all(other is not first for other in (kept("b"), kept("a", "explorer"), kept("a", seed=1)))
+    for number in range(7):
+        kept(("other", number))
+        assert kept("a") is first  # used, so not the oldest
+    for number in range(8):
+        kept(("yet another", number))
+    assert kept("a") is not first
+
+
+def test_choices():
+    seen = []
+    choices = widget_base.Choices("Datasets", ("a", "b", "c"), ("c", "a"), {"a": "a (in)"})
+    choices.observe(lambda change: seen.append(change["new"]), "value")
+    boxes = choices.boxes
+    assert choices.value == ("a", "c") and [box.description for box in boxes.values()] == ["a (in)", "b", "c"]
+    boxes["b"].value, boxes["a"].value = True, False
+    assert choices.value == ("b", "c") and seen == [("a", "b", "c"), ("b", "c")]
+
+
+def test_a_range_keeps_its_handles_at_the_ends_or_inside():
+    slider = widget_base.slider("Way", 100, 2, 6, (2, 4))
+    widget_base.refit(slider, 3, 9)
+    assert (slider.min, slider.max, slider.value) == (3, 9, (3, 4))
+    widget_base.refit(slider, 5, 5)
+    assert slider.disabled and slider.value == (5, 5)
+    widget_base.refit(slider, 2, 6)
+    assert not slider.disabled and slider.value == (2, 6)
+
+
+def test_the_widgets_stay_functions_and_importing_them_loads_no_torch():
+    code = (
+        "import sys; from tcnaps import widgets; import tcnaps_suite.widgets.widget_base; "
+        "import tcnaps_suite.widgets.explorer_widget, tcnaps_suite.widgets.figure_views; "
+        "assert callable(widgets.explorer) and callable(widgets.recall_view); "
+        "assert 'torch' not in sys.modules and 'ipywidgets' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="'steper'; it has: stepper"):
+        widgets.steper  # noqa: B018

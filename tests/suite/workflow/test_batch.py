@@ -1,0 +1,178 @@
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from filelock import FileLock
+from notebook_files import cell, write_notebook
+
+import tcnaps
+from tcnaps.config import UserError
+from tcnaps_suite.workflow import batch
+from tcnaps_suite.workflow.batch import NotebookFailed, main, run_notebook
+
+ROOT = Path(tcnaps.__file__).parents[1]
+STUDY = (ROOT / "configs" / "miniature.yaml").read_text()
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
+
+
+@pytest.fixture
+def notebook(tmp_path):
+    return write_notebook(
+        tmp_path / "notebooks" / "one.ipynb",
+        cell("# What is one?", kind="markdown"),
+        cell("episodes = 3\ntraining: str = 'support_and_query'\nscales = [0.5, 1.0]\nrate = 0.1", "parameters"),
+        cell("from pathlib import Path\nPath('out.txt').write_text(f'{episodes} {training}')"),
+        cell("1 / (episodes - 5)"),
+    )
+
+
+def test_what_is_asked_for_wrongly_is_an_error_before_anything_runs(notebook, tmp_path, capsys):
+    output = tmp_path / "out.ipynb"
+    with pytest.raises(UserError, match=r"no parameter 'epsiodes'; did you mean 'episodes'\?"):
+        run_notebook(notebook, output, {"epsiodes": 1})
+    with pytest.raises(UserError, match="is the notebook itself"):
+        run_notebook(notebook, notebook, {})
+    for tags, count in (([], "no"), (["parameters"], "2")):
+        path = write_notebook(tmp_path / "n.ipynb", cell("x = 1", *tags), cell("y = 2", *tags))
+        with pytest.raises(UserError, match=f"n.ipynb has {count} code cells tagged 'parameters' and needs"):
+            run_notebook(path, output, {})
+    assert main(["notebook", str(notebook), str(output), "-p", "xyzzy", "1"]) == 2
+    assert "no parameter 'xyzzy'; known: episodes, training, scales, rate" in capsys.readouterr().err
+    assert not output.exists()
+
+
+def test_values_of_the_command_line_follow_the_defaults(tmp_path, monkeypatch, capsys):
+    code = "count: int = 3\ntraining = 'x'\nrate = 0.1\nscales = [0.5]\nnothing = None\ncomputed = 1 + f(3)"
+    path = str(write_notebook(tmp_path / "n.ipynb", cell(code, "parameters")))
+    given = {"count": "7", "training": "null", "rate": "2", "scales": "[1, 2]", "nothing": "text", "computed": "5"}
+    values = []
+    monkeypatch.setattr(batch, "run_notebook", lambda notebook, output, read, progress: values.append(read))
+    assert main(["notebook", path, "out.ipynb", *(text for pair in given.items() for text in ("-p", *pair))]) == 0
+    read = {"count": 7, "training": "null", "rate": 2.0, "scales": [1, 2], "nothing": "text", "computed": 5}
+    assert values == [read] and isinstance(values[0]["rate"], float)
+    for name, text, kind in (("count", "many", "int"), ("count", "true", "int"), ("scales", "1", "list")):
+        assert main(["notebook", path, "out.ipynb", "-p", name, text]) == 2
+        assert f"'{name}' must be {kind}" in capsys.readouterr().err
+
+
+def test_a_notebook_runs_in_its_folder_with_its_parameters(notebook, tmp_path, monkeypatch):
+    monkeypatch.setenv("JUPYTER_PATH", "/nowhere")
+    run_notebook(notebook, tmp_path / "made" / "out.ipynb", {"episodes": 4}, progress=False)
+    assert (notebook.parent / "out.txt").read_text() == "4 support_and_query"
+    executed = json.loads((tmp_path / "made" / "out.ipynb").read_text())["cells"]
+    assert executed[-1]["outputs"][0]["data"]["text/plain"] in ("-1.0", ["-1.0"])
+    assert "JUPYTER_PATH" not in os.environ
+
+
+def test_a_failing_cell_is_named_and_the_executed_notebook_kept(notebook, tmp_path):
+    output = tmp_path / "out.ipynb"
+    message = r"(?s)one.ipynb failed in cell \[4\]: ZeroDivisionError: .*out.ipynb"
+    with pytest.raises(NotebookFailed, match=message):
+        run_notebook(notebook, output, {"episodes": 5}, progress=False)
+    assert "ZeroDivisionError" in output.read_text()
+
+
+def test_a_dead_kernel_is_an_error(tmp_path):
+    path = tmp_path / "n.ipynb"
+    write_notebook(path, cell("x = 1", "parameters"), cell("import os\nos._exit(9)"))
+    with pytest.raises(NotebookFailed, match="n.ipynb: the kernel died"):
+        run_notebook(path, tmp_path / "out.ipynb", {}, progress=False)
+
+
+def test_nothing_is_left_running_when_the_parent_is_killed(tmp_path):
+    path, kernel = tmp_path / "n.ipynb", tmp_path / "kernel"
+    waiting = "import os, time\nopen('kernel', 'w').write(str(os.getpid()))\ntime.sleep(60)"
+    write_notebook(path, cell("x = 1", "parameters"), cell(waiting))
+    command = f"'{sys.executable}' -m tcnaps_suite.workflow.batch notebook --parent $$ '{path}' '{path}.out' & wait"
+    shell = subprocess.Popen(["bash", "-c", command], env=ENVIRONMENT, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: kernel.exists() and kernel.read_text(), 60)
+        family = psutil.Process(shell.pid).children(recursive=True)
+        assert int(kernel.read_text()) in {process.pid for process in family}
+    finally:
+        shell.kill()
+        shell.wait()
+    wait_for(lambda: not any(alive(process) for process in family), 10)
+
+
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="no automatic groups of sessions here")
+def test_a_low_priority_holds_for_the_kernel_too(tmp_path):
+    path, found = tmp_path / "n.ipynb", tmp_path / "found"
+    look = "open('found', 'w').write(open('/proc/self/autogroup').read().split('-')[1])"
+    write_notebook(path, cell("x = 1", "parameters"), cell(look))
+    command = [sys.executable, "-m", "tcnaps_suite.workflow.batch", "notebook", str(path), f"{path}.out"]
+    for priority in (0, 7):
+        subprocess.run(["nice", "-n", str(priority), *command], env=ENVIRONMENT, check=True, capture_output=True)
+        assert found.read_text().split()[1:] == ["nice", str(min(os.nice(0) + priority, 19))]
+
+
+def wait_for(condition, seconds):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.05)
+
+
+def alive(process):
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project's root with the miniature's study, in which nothing may be started."""
+    (tmp_path / "Snakefile").write_text("raise SystemExit('started')")
+    (tmp_path / "study.yaml").write_text(STUDY)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("study", "options", "message"),
+    [
+        ("nmae: x", (), "nmae: there is no such key; did you mean 'name'?"),
+        (STUDY, ("--device", "gpu"), "There is no device 'gpu' here; PyTorch finds cpu"),
+        (STUDY, ("--device", "cuda:99"), "There is no device 'cuda:99' here"),
+        (STUDY, ("--cores", "2", "--processes", "3"), "processes is 3; it must be from 1 to 2, the number of cores"),
+    ],
+)
+def test_what_is_wrong_is_an_error_before_anything_is_started(project, capsys, study, options, message):
+    (project / "study.yaml").write_text(study)
+    assert main(["study", "study.yaml", *options]) == 2
+    error = capsys.readouterr().err
+    assert message in error and "started" not in error
+    assert not (project / "results").exists()
+
+
+def test_one_run_of_a_study_at_a_time(project, monkeypatch, capsys):
+    monkeypatch.setattr("tcnaps_suite.workflow.run.LOCK_PATIENCE", 0.3)
+    (project / "results" / "miniature").mkdir(parents=True)
+    with FileLock(project / "results" / "miniature" / ".lock"):
+        assert main(["study", "study.yaml"]) == 2
+    assert "Study 'miniature' is already being run by another process" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("failures", "works"), [(2, True), (3, False)])
+def test_a_kernel_that_dies_while_it_starts_is_started_again(tmp_path, monkeypatch, failures, works):
+    import papermill
+
+    path, calls = tmp_path / "a.ipynb", []
+    write_notebook(path, cell("x = 1", "parameters"))
+
+    def execute(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) <= failures:
+            raise RuntimeError("Kernel died before replying to kernel_info")
+
+    monkeypatch.setattr(papermill, "execute_notebook", execute)
+    with contextlib.nullcontext() if works else pytest.raises(NotebookFailed, match="the kernel died"):
+        run_notebook(path, tmp_path / "out.ipynb", {})
+    assert len(calls) == 3

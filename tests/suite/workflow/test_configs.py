@@ -1,0 +1,178 @@
+"""Every study in configs/ loads; the benchmarks' numbers are the paper's; without data each says what is missing."""
+
+import itertools
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import yaml
+from file_readers import encoded
+from pydantic import TypeAdapter
+
+from tcnaps.config import FixedProtocol, Study, load_study
+from tcnaps.config.settings import AnyDataset, Dataset
+from tcnaps.data import __main__, open_splits
+from tcnaps.figures.tables import PAPER_NAMES
+from tcnaps.method.variants import FURTHER_TRAININGS, TRAININGS
+
+ROOT = Path(__file__).resolve().parents[3]
+STUDIES = sorted(file.stem for file in (ROOT / "configs").glob("*.yaml"))
+BENCHMARKS = ["meta-dataset", "mini-imagenet", "mini-imagenet-feti", "tiered-imagenet", "tiered-imagenet-feti"]
+FIXED = BENCHMARKS[1:]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+IN_DOMAIN = ("ilsvrc_2012", "omniglot", "aircraft", "cu_birds", "dtd", "quickdraw", "fungi", "vgg_flower")
+OUT_OF_DOMAIN = ("traffic_sign", "mscoco", "mnist", "cifar10", "cifar100")
+
+
+def study_of(name: str) -> Study:
+    return load_study(ROOT / "configs" / f"{name}.yaml")
+
+
+def copy_with(name: str, folder: Path, **values) -> Path:
+    """A study with other values at its top level, as a file."""
+    content = yaml.safe_load((ROOT / "configs" / f"{name}.yaml").read_text()) | values
+    (folder / "study.yaml").write_text(yaml.safe_dump(content))
+    return folder / "study.yaml"
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_loads_and_uses_every_dataset(name):
+    study = study_of(name)
+    assert study.name == name
+    lists = [study.pretraining.datasets, study.meta_training.datasets, study.meta_training.validation_datasets]
+    lists += [evaluation.datasets for evaluation in study.evaluations.values()]
+    assert set().union(*lists) == set(study.datasets)
+    files = [dataset for dataset in study.datasets.values() if dataset.source != "miniature"]
+    assert all(dataset.path.startswith("data/") and not getattr(dataset, "download", False) for dataset in files)
+
+
+@pytest.mark.parametrize("name", [name for name in STUDIES if name != "miniature"])
+def test_without_data_a_list_says_what_is_missing_and_where_it_looked(name, tmp_path, monkeypatch, capsys):
+    (tmp_path / "Snakefile").touch()  # a project's root without any data
+    monkeypatch.chdir(tmp_path)
+    assert __main__.main([str(ROOT / "configs" / f"{name}.yaml"), "--list"]) == 0
+    said, wrong = capsys.readouterr()
+    assert not (tmp_path / "data").exists()
+    of_files = {key: dataset for key, dataset in study_of(name).datasets.items() if dataset.source != "miniature"}
+    for key, dataset in of_files.items():
+        assert f"{key}: {dataset.source}, {dataset.path}, not prepared in {tmp_path / 'data'}" in said
+        assert f"Dataset '{key}': there is no {tmp_path / dataset.path}" in wrong
+
+
+# The paper's numbers: appendix A of arXiv 2006.12245
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_what_all_benchmarks_have_in_common(name):
+    study = study_of(name)
+    pretraining, training = study.pretraining, study.meta_training
+    assert (study.preset, study.image_size, study.precision) == ("paper", 84, "float32")
+    assert (pretraining.momentum, pretraining.weight_decay) == (0.9, 1e-4)
+    assert (pretraining.batch_size, pretraining.learning_rate, pretraining.schedule) == (256, 0.1, "step")
+    assert pretraining.horizontal_flip and pretraining.colour_jitter > 0
+    assert (training.episodes_per_step, training.learning_rate) == (16, 5e-4)
+    assert training.keep_best_by == "mean accuracy" and training.validation_protocol is None
+    assert study.refinement.minimum_steps == 2
+    assert all(evaluation.episodes == 600 for evaluation in study.evaluations.values())
+
+
+def test_meta_dataset_is_as_in_the_paper():
+    study = study_of("meta-dataset")
+    pretraining, training, evaluation = study.pretraining, study.meta_training, study.evaluations["variable"]
+    assert tuple(study.datasets) == IN_DOMAIN + OUT_OF_DOMAIN == tuple(PAPER_NAMES)
+    assert {name for name, dataset in study.datasets.items() if dataset.domain == "in"} == set(IN_DOMAIN)
+    assert pretraining.datasets == ("ilsvrc_2012",)
+    assert (pretraining.epochs, pretraining.learning_rate_drop_every) == (125, 25)
+    assert training.datasets == IN_DOMAIN and training.validation_datasets == (*IN_DOMAIN, "mscoco")
+    assert training.episodes == 110_000 and study.refinement.maximum_steps == 4
+    assert evaluation.datasets == IN_DOMAIN + OUT_OF_DOMAIN
+    assert evaluation.trainings == study.trainings == tuple(TRAININGS) and len(TRAININGS) == 6
+    for protocol in (training.protocol, evaluation.protocol):
+        assert protocol.kind == "variable" and protocol.shots == "meta-dataset"
+        assert (protocol.minimum_way, protocol.maximum_way, protocol.queries_per_class) == (5, 50, 10)
+        assert (protocol.maximum_support_size, protocol.maximum_support_per_class) == (500, 100)
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_mini_and_tiered_imagenet_are_as_in_the_paper(name):
+    study, benchmark = study_of(name), name.removesuffix("-feti")
+    pretraining, training = study.pretraining, study.meta_training
+    backbone = "imagenet-feti" if name.endswith("-feti") else benchmark
+    assert set(study.datasets) == {benchmark, backbone}
+    assert study.datasets[benchmark].source == benchmark
+    assert study.datasets[backbone].source == ("feti" if name.endswith("-feti") else benchmark)
+    assert pretraining.datasets == (backbone,)
+    assert (pretraining.epochs, pretraining.learning_rate_drop_every) == (90, 30)
+    assert training.datasets == training.validation_datasets == (benchmark,)
+    assert (training.episodes, training.validate_every) == (20_000, 2_000)
+    assert (training.protocol.kind, training.protocol.queries_per_class) == ("fixed", 10)
+    assert (study.refinement.maximum_steps, study.refinement.recorded_steps) == (10, 10)
+    assert study.trainings == ("support", "support_and_query")
+    for way, shot in itertools.product((5, 10), (1, 5)):
+        evaluation = study.evaluations[f"{way}-way-{shot}-shot"]
+        assert evaluation.protocol == FixedProtocol(way=way, shot=shot, queries_per_class=10)
+        assert (evaluation.datasets, evaluation.trainings) == ((benchmark,), ("support", "support_and_query"))
+
+
+def test_the_heads_are_compared_on_the_miniature_s_networks_and_episodes():
+    heads, miniature = study_of("heads"), study_of("miniature")
+    assert heads.trainings == ("support_and_query", *FURTHER_TRAININGS)
+    for section in ("seed", "datasets", "pretraining", "refinement", "image_size", "precision", "clustering"):
+        assert getattr(heads, section) == getattr(miniature, section), section
+    training = heads.meta_training.model_dump() | {"head_learning_rate": None}
+    assert training == miniature.meta_training.model_dump()
+    for name, evaluation in heads.evaluations.items():
+        same = evaluation.model_copy(update={"trainings": miniature.evaluations[name].trainings})
+        assert same == miniature.evaluations[name]
+
+
+# Photographs
+
+
+def test_my_images_split_a_folder_of_photographs_by_class(tmp_path):
+    for number in range(50):
+        place = tmp_path / "photographs" / f"class-{number // 2}"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{number}.jpg").write_bytes(encoded(number, format="JPEG"))
+    section = study_of("my-images").datasets["my-images"].model_dump(mode="json", exclude_none=True)
+    section["path"] = str(tmp_path / "photographs")
+    file = copy_with("my-images", tmp_path, datasets={"my-images": section}, data_folder=str(tmp_path / "data"))
+    splits = open_splits(load_study(file), "my-images")
+    assert {name: split.n_classes for name, split in splits.items()} == {"train": 15, "valid": 5, "test": 5}
+    assert len({name for split in splits.values() for name in split.class_names}) == 25
+    assert splits["test"].images.shape == (10, 84, 84, 3)
+
+
+def test_released_weights_need_no_training_of_my_images(tmp_path):
+    page = (ROOT / "docs" / "my-images.md").read_text(encoding="utf-8")
+    snippet = yaml.safe_load(page.split("```yaml\n")[-1].split("```")[0])
+    study = load_study(copy_with("my-images", tmp_path, **snippet))
+    assert set(study.imported) == set(study.trainings) and study.pixel_range == (-1, 1)
+    assert study.task_encoder.lstm_layers == 2
+
+
+# The pages
+
+
+def test_every_section_on_the_page_is_one_that_a_study_may_have_and_none_is_missing():
+    page, seen = (ROOT / "docs" / "data.md").read_text(encoding="utf-8"), set()
+    for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL):
+        for text in re.split(r"\n  (?! )", block):  # one dataset each; two may have one name
+            for values in yaml.safe_load("  " + text.lstrip()).values():
+                seen.add(TypeAdapter(Dataset).validate_python(values, strict=False).source)
+    assert seen == {get_args(one.model_fields["source"].annotation)[0] for one in get_args(AnyDataset)} - {"miniature"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_links_lead_somewhere(page):
+    def anchors(file: Path) -> set[str]:
+        titles = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+        return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            path, _, anchor = target.partition("#")
+            file = (page.parent / path).resolve() if path else page
+            assert file.exists(), target
+            assert not anchor or anchor in anchors(file), target

@@ -1,0 +1,105 @@
+"""What a study asks of its datasets is known before anything is trained on them."""
+
+import contextlib
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from small_study import blobs, sized, small_study
+
+from tcnaps.config import FixedProtocol, UserError, VariableProtocol
+from tcnaps.episodes.sampling import describe_episode
+from tcnaps_suite.workflow import requirements
+from tcnaps_suite.workflow.requirements import check_protocol, needs_of, open_usable, unmet_needs
+
+GROUPS = {"superclasses": ("a", "a", "b")}
+FIXED = {"kind": "fixed", "way": 3, "shot": 2, "queries_per_class": 3}
+
+
+def test_a_study_needs_what_its_sections_name():
+    study = small_study()
+    found = needs_of(study)
+    assert ("pretraining", "blobs", "train", None) in found
+    assert ("meta_training", "blobs", "valid", study.meta_training.protocol) in found
+    assert ("evaluations.variable", "others", "test", study.evaluations["variable"].protocol) in found
+    assert len(found) == 1 + 2 + 3
+    own = small_study(meta_training={**study.meta_training.model_dump(mode="json"), "validation_protocol": FIXED})
+    protocols = {split: protocol for key, _, split, protocol in needs_of(own) if key == "meta_training"}
+    assert protocols == {"train": study.meta_training.protocol, "valid": FixedProtocol(**FIXED)}
+
+
+def test_imported_weights_need_no_training_data():
+    trainings = ["support", "support_and_query"]
+    imported = {"backbone": "b.pt", "support": "s.pt", "support_and_query": "f.pt"}
+    assert {split for _, _, split, _ in needs_of(small_study(trainings=trainings, imported=imported))} == {"test"}
+    found = needs_of(small_study(trainings=trainings, imported={"support_and_query": "f.pt"}))
+    assert {key for key, _, split, _ in found if split == "train"} == {"meta_training"}
+
+
+def test_what_is_wanting_is_named_with_the_key_that_asks_for_it():
+    study = small_study()
+    assert unmet_needs(study, "others", {"test": sized(*[4] * 6)}) == []
+    (missing,) = unmet_needs(study, "others", {"train": sized(9)})
+    assert "evaluations.variable uses the split 'test' of 'others', which has: train." in missing
+    splits = {"train": sized(*[9] * 5), "valid": sized(*[9] * 5), "test": sized(9, 9, 9, 2, 9)}
+    (few,) = unmet_needs(study, "blobs", splits)
+    assert "evaluations.5-way-1-shot.protocol, dataset 'blobs', split 'test': class 'class 3' has 2 images" in few
+
+
+@pytest.mark.parametrize(
+    ("sizes", "hierarchy", "protocol", "message"),
+    [
+        ((9, 9), {}, FixedProtocol(way=3, shot=1), "2 classes are fewer than way 3"),
+        (
+            (9, 9, 4),
+            {},
+            FixedProtocol(**FIXED),
+            "class 'class 2' has 4 images, fewer than 2 support [+] 3 query images",
+        ),
+        ((9, 9, 1), {}, VariableProtocol(minimum_way=2), "class 'class 2' has 1 image, fewer than 1 support"),
+        ((9, 9, 9), {}, VariableProtocol(minimum_way=4), "3 classes are fewer than minimum_way 4"),
+        ((9, 9, 9), GROUPS, VariableProtocol(minimum_way=3), "no superclass has the 3 classes"),
+        ((9, 9, 9), {"spans": ((0, 1),)}, VariableProtocol(minimum_way=3), "no node of the hierarchy has 3 to 392"),
+        ((9, 1, 9), GROUPS, VariableProtocol(minimum_way=2), "class 'class 1' has 1 image"),
+        # Classes that no episode can draw may be small.
+        ((9, 9, 1), GROUPS, VariableProtocol(minimum_way=2), None),
+        ((9, 9, 1), {"spans": ((0, 1), (0, 1, 2))}, VariableProtocol(minimum_way=2, maximum_span=2), None),
+    ],
+)
+def test_protocols_that_a_split_can_and_cannot_serve(sizes, hierarchy, protocol, message):
+    with pytest.raises(ValueError, match=message) if message else contextlib.nullcontext():
+        check_protocol(sized(*sizes, **hierarchy), protocol)
+
+
+@given(st.data())
+def test_no_episode_fails_where_the_check_passes(data):
+    sizes = data.draw(st.lists(st.integers(1, 8), min_size=1, max_size=8))
+    groups = data.draw(st.none() | st.lists(st.sampled_from("ab"), min_size=len(sizes), max_size=len(sizes)))
+    way, number = data.draw(st.integers(2, 4)), data.draw(st.integers(1, 3))
+    fixed = FixedProtocol(way=way, shot=number, queries_per_class=2)
+    variable = VariableProtocol(minimum_way=way, maximum_way=5, maximum_support_size=10, queries_per_class=number)
+    protocol = data.draw(st.sampled_from([fixed, variable]))
+    split = sized(*sizes, superclasses=None if groups is None else tuple(groups))
+    try:
+        check_protocol(split, protocol)
+    except ValueError:
+        return
+    for seed in range(20):
+        describe_episode(np.random.default_rng(seed), split, protocol)
+
+
+def test_datasets_that_will_not_do_are_left_out_aloud(monkeypatch):
+    few, enough = blobs("few", "test", n_classes=2), blobs("enough", "test")
+    splits = {"few": {"test": few}, "enough": {"test": enough}, "none": {}}
+    monkeypatch.setattr(requirements, "open_splits", lambda study, name: splits[name])
+    usable, left_out = open_usable(small_study(), list(splits), "test", FixedProtocol(**FIXED))
+    assert [source.dataset for source in usable] == ["enough"]
+    assert left_out == ["few: 2 classes are fewer than way 3; lower the way", "none: there is no split 'test'"]
+    with pytest.raises(UserError, match="No dataset will do for this protocol: few: 2 classes"):
+        open_usable(small_study(), ["few"], "test", FixedProtocol(**FIXED))
+
+
+def test_a_split_without_classes_serves_no_protocol():
+    for protocol in (FixedProtocol(way=2, shot=1), VariableProtocol()):
+        with pytest.raises(ValueError, match="it has no class; add some"):
+            check_protocol(sized(), protocol)

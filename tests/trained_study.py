@@ -1,0 +1,55 @@
+"""A small study whose two trainings are finished, once for all tests of evaluations."""
+
+import contextlib
+import dataclasses
+
+import numpy as np
+import pytest
+from small_study import blobs, small_study
+
+from tcnaps.config import study as config
+
+
+def mapped_blobs(root, name, split):
+    """Blobs in a file, as prepared datasets are: only then do workers have something to read."""
+    source, path = blobs(name, split), root / f"{name}-{split}.npy"
+    np.save(path, source.images)
+    return dataclasses.replace(source, images=np.load(path, mmap_mode="r"))
+
+
+@contextlib.contextmanager
+def placed(root):
+    """Results lie in `root`, and blobs take the place of the miniature's images."""
+    from tcnaps.evaluation import evaluate
+    from tcnaps.training import meta_training, pretraining
+    from tcnaps_suite.experiments import differences, heads, scale_in_training
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(config, "project_root", lambda: root)
+        for module in (differences, evaluate, heads, meta_training, pretraining, scale_in_training):
+            patch.setattr(module, "open_split", lambda study, name, split: mapped_blobs(root, name, split))
+        yield small_study(trainings=["support", "support_and_query"])
+
+
+@pytest.fixture(scope="session")
+def trained_root(tmp_path_factory):
+    from tcnaps.training.meta_training import meta_train
+    from tcnaps.training.pretraining import pretrain
+
+    root = tmp_path_factory.mktemp("root")
+    with placed(root) as study:
+        pretrain(study)
+        for training in study.trainings:
+            meta_train(study, training)
+    return root
+
+
+@pytest.fixture(scope="session")
+def in_root():
+    return placed
+
+
+@pytest.fixture
+def study(trained_root):
+    with placed(trained_root) as study:
+        yield study
