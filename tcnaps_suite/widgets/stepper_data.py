@@ -120,7 +120,7 @@ def _of_record(found, variant, place, head):
 
 def first_episodes(
     study: Study, variant: str, evaluation: str, datasets: Sequence[str], episodes: int
-) -> Iterator[comparison.ShownEpisode]:
+) -> Iterator[comparison.EpisodeFeatures]:
     """An evaluation's first episodes of each dataset, as `comparison.compare_heads` takes them.
 
     Args:
@@ -130,7 +130,7 @@ def first_episodes(
         for number in range(min(episodes, study.evaluations[evaluation].episodes)):
             own = features_of(study, variant, evaluation, dataset, number)
             sets = own.support_features, own.support_labels, own.query_features, own.query_labels
-            yield comparison.ShownEpisode(dataset, study.datasets[dataset].domain, number, *sets)
+            yield comparison.EpisodeFeatures(dataset, study.datasets[dataset].domain, number, *sets)
 
 
 class Trajectory(NamedTuple):
