@@ -136,7 +136,7 @@ def last_times(folder: Path) -> dict[str, float]:
                 value = float(next(csv.DictReader(rows, delimiter="\t"))["s"])
         except (OSError, StopIteration, KeyError, TypeError, ValueError, csv.Error):
             continue
-        if math.isfinite(value):
+        if 0 <= value < math.inf:
             seconds[file.stem] = value
     return seconds
 
