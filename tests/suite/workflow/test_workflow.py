@@ -1,5 +1,6 @@
 """A small study in a checkout of its own, run once with real kernels; then dry runs on what it left."""
 
+import contextlib
 import json
 import os
 import re
@@ -45,11 +46,7 @@ DECLARATION = {
 CELLS = [
     cell("# How many rows are there?", kind="markdown"),
     cell('study_file = "configs/miniature.yaml"\nevaluation = ""', "parameters"),
-    cell(
-        "import time\nfrom pathlib import Path\n"
-        "while Path('../wait').exists():\n    time.sleep(0.1)\n"
-        "assert not Path('../fail').exists(), 'as the test wants it'"
-    ),
+    cell("from pathlib import Path\nassert not Path('../fail').exists(), 'as the test wants it'"),
     cell(
         "from tcnaps.config import load_study\nfrom tcnaps.evaluation.result_files import load_rows\n"
         "from tcnaps.figures import style\nfrom tcnaps_suite.experiments.counting import answer\n"
@@ -59,6 +56,13 @@ CELLS = [
         "with style.figure(study.figures_folder / 'counting', study.origin) as (_, ax):\n    ax.plot([0, number])"
     ),
     cell("print(number)"),
+]
+# A notebook that reads nothing and never ends.
+WAITING = {"target": "active", "settings": "figures", "writes": {"tables": ["waiting.csv"]}}
+WAITING_CELLS = [
+    cell("# When does it end?", kind="markdown"),
+    cell('study_file = ""', "parameters"),
+    cell("import time\nfrom pathlib import Path\nPath('../waits').touch()\ntime.sleep(600)"),
 ]
 
 
@@ -97,19 +101,9 @@ def git(root, *arguments):
     return subprocess.run(["git", *identity, *arguments], cwd=root, check=True, capture_output=True, text=True).stdout
 
 
-def until(process, pattern):
-    """Reads what a run prints, up to a line with this pattern."""
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if re.search(pattern, line):
-            return lines
-    raise AssertionError("".join(lines))
-
-
-@pytest.fixture(scope="session")
-def story(tmp_path_factory):
-    """A checkout in which a run failed in one notebook, and the next one went through."""
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """The project with a small study, in which nothing has run."""
     root = tmp_path_factory.mktemp("checkout")
     for name in ("tcnaps", "tcnaps_suite"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -120,7 +114,15 @@ def story(tmp_path_factory):
     (root / "notebooks").mkdir()
     for name in NOTEBOOKS:
         shutil.copy(ROOT / "notebooks" / f"{name}.ipynb", root / "notebooks")
+    write_notebook(root / "notebooks" / "28-waiting.ipynb", *WAITING_CELLS, tcnaps=WAITING)
     write_study(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def story(checkout):
+    """A run that failed in one notebook, and the next one, which went through."""
+    root = checkout
     add_experiment(root)
     git(root, "init", "-q")
     git(root, "add", "-A")
@@ -202,26 +204,26 @@ def test_a_finished_run_becomes_the_reference(project):
 
 
 @pytest.fixture
-def waiting(project):
-    """A run whose last notebook waits, and all its processes."""
-    (project / "wait").touch()
-    (project / "results/small/counting.csv").unlink(missing_ok=True)
-    with start(project) as process:
-        until(process, "Started counting")
-        time.sleep(1)
-        family = psutil.Process(process.pid).children(recursive=True)
-        assert len(family) >= 2
-        yield process, family
-        for member in [process, *family]:
-            if member.poll() is None if member is process else member.is_running():
-                member.kill()
-    (project / "wait").unlink()
+def waiting(checkout):
+    """A run whose only job waits, and its processes."""
+    (checkout / "waits").unlink(missing_ok=True)
+    process = start(checkout, "--", "all_active")
+    deadline = time.monotonic() + 120
+    while not (checkout / "waits").exists():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.1)
+    family = psutil.Process(process.pid).children(recursive=True)
+    yield process, family
+    for member in [process, *family]:
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            member.kill()
+    process.communicate()
+    (checkout / "waits").unlink()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_a_run_and_its_jobs_with_one_line(waiting, number):
     process, family = waiting
-    family += psutil.Process(process.pid).children(recursive=True)
     begin = time.monotonic()
     process.send_signal(number)
     printed = process.stdout.read()
