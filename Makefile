@@ -10,70 +10,76 @@ STAMP := $(VENV)/.installed
 # With either of these set, Jupyter may prefer another installation's kernel to the one in .venv.
 unexport JUPYTER_PATH JUPYTER_PREFER_ENV_PATH
 
-.PHONY: help figures plan watch differences rivals active demonstration lint test test-browser fuzz report docs lab serve bench clean force
+# Let glibc keep freed memory for the next batch, instead of returning it to the system after each.
+export MALLOC_TRIM_THRESHOLD_ ?= 1073741824
+export MALLOC_MMAP_THRESHOLD_ ?= 1073741824
+export MALLOC_TOP_PAD_ ?= 67108864
+
+.PHONY: help figures plan watch differences rivals active reference demonstration lint test test-browser fuzz report docs \
+  lab serve bench clean force
+
+define HELP
+make figures [STUDY=configs/miniature.yaml] [CORES=n] [DEVICE=cuda] [WORKERS=n] [PROCESSES=n] [PROFILE=slurm]
+             train, evaluate and draw every figure and table of a study; only what is stale
+             CORES: that the jobs share; 0, the default: all of this machine
+             WORKERS: processes that read images ahead, for each training or evaluation
+             PROCESSES: processes that share each training and each evaluation; GPUs one each
+             PROFILE: run the jobs on a cluster, as profiles/<name>/ says (docs/scaling.md)
+make plan    list the jobs that 'make figures' would run and why, about how long they take by the last run, and what
+             data is there or missing
+make watch   see how the trainings of a study go, in TensorBoard   (ARGS=... goes to TensorBoard)
+make differences
+             what each difference between the paper and its released code costs: 14 short trainings, an hour or more
+make rivals  other classifiers and heads on the study's features, also where queries are out of balance: an hour or more
+make active  active and continual learning with the study's models: a quarter of an hour
+make report  write one HTML file with all of a study's figures and tables, to be mailed
+make docs    build the documentation site in build/docs, with the executed notebooks of a study
+make reference
+             keep the tables and figures of a finished run in results/reference/ and figures/reference/, for git
+make demonstration
+             choose the episodes that the notebooks show while there are no results; needs those of 'make figures'
+make serve   serve the widgets without the code, for colleagues to look at   (ARGS=... goes to Voila)
+             All of these take STUDY=...
+
+make lab     open the notebooks in JupyterLab         (ARGS=... goes to JupyterLab)
+make test    run the tests                            (ARGS=... goes to pytest)
+make lint    check format, style, types of method and config, and what the rooms import
+make fuzz    malformed input of every kind, new on each call   (ARGS=... goes to pytest)
+make test-browser
+             drive the widgets in JupyterLab, Notebook and Voila; needs Chromium   (ARGS=... goes to pytest)
+make bench   time the library against a direct implementation   (ARGS='--only test training')
+make clean   delete what runs have made, except data and what is kept in git
+
+The first of them installs everything into $(VENV), which takes some minutes. PYTHON=python3.12 chooses
+the Python to install with.
+endef
+export HELP
 
 help:
-	@echo "make figures [STUDY=configs/miniature.yaml] [CORES=n] [DEVICE=cuda] [WORKERS=n] [PROCESSES=n] [PROFILE=slurm]"
-	@echo "             train, evaluate and draw every figure and table of a study; only what is stale"
-	@echo "             WORKERS: processes that read images ahead, for each training or evaluation"
-	@echo "             PROCESSES: processes that share each training and each evaluation; GPUs one each"
-	@echo "             PROFILE: run the jobs on a cluster, as profiles/<name>/ says (docs/scaling.md)"
-	@echo "make plan [STUDY=...] [DEVICE=cuda] [PROFILE=slurm]"
-	@echo "             list what 'make figures' would do: the jobs, what each asks for, about how many hours it takes and"
-	@echo "             why; and what data is there or missing"
-	@echo "make watch [STUDY=...]"
-	@echo "             see how the trainings of a study go, in TensorBoard   (ARGS=... goes to TensorBoard)"
-	@echo "make differences [STUDY=...]"
-	@echo "             what each difference between the paper and its released code costs: 14 short trainings, an hour or more"
-	@echo "make rivals [STUDY=...]"
-	@echo "             other classifiers and heads on the study's features, also where queries are out of balance: an hour or more"
-	@echo "make active [STUDY=...]"
-	@echo "             active and continual learning with the study's models: a quarter of an hour"
-	@echo "make report [STUDY=...]"
-	@echo "             write one HTML file with all of a study's figures and tables, to be mailed"
-	@echo "make docs [STUDY=...]"
-	@echo "             build the documentation site in build/docs, with the executed notebooks of a study"
-
-	@echo "make demonstration"
-	@echo "             choose the episodes that the notebooks show while there are no results; needs those of 'make figures'"
-	@echo "make test    run the tests                            (ARGS=... goes to pytest)"
-	@echo "make lint    check format, style, types of method and config, and what the rooms import"
-	@echo "make fuzz    malformed input of every kind, new on each call   (ARGS=... goes to pytest)"
-	@echo "make test-browser"
-	@echo "             drive the widgets in JupyterLab, Notebook and Voila; needs Chromium   (ARGS=... goes to pytest)"
-	@echo "make lab     open the notebooks in JupyterLab         (ARGS=... goes to JupyterLab)"
-	@echo "make serve [STUDY=...]"
-	@echo "             serve the widgets without the code, for colleagues to look at   (ARGS=... goes to Voila)"
-	@echo "make bench   time the library against a direct implementation   (ARGS='--only test training')"
-	@echo "make clean   delete what runs have made, except data, and tables and figures kept in git"
-	@echo
-	@echo "The first of them installs everything into $(VENV), which takes some minutes. PYTHON=python3.12 chooses"
-	@echo "the Python to install with."
-
-OPTIONS = $(if $(CORES),--cores $(CORES)) $(if $(DEVICE),--device $(DEVICE)) $(if $(WORKERS),--workers $(WORKERS)) \
-  $(if $(PROCESSES),--processes $(PROCESSES)) $(if $(PROFILE),--profile $(PROFILE))
+	@echo "$$HELP"
 
 # `exec` and the parent's number: when make is killed, even outright, what it started ends too.
+STUDY_RUN = exec $(RUN) -m tcnaps_suite.workflow.batch study --parent $$PPID $(if $(CORES),--cores $(CORES)) \
+  $(if $(DEVICE),--device $(DEVICE)) $(if $(WORKERS),--workers $(WORKERS)) \
+  $(if $(PROCESSES),--processes $(PROCESSES)) $(if $(PROFILE),--profile $(PROFILE)) "$(STUDY)"
+
 figures: $(STAMP)
-	@exec $(RUN) -m tcnaps_suite.workflow.batch study --parent $$PPID $(OPTIONS) "$(STUDY)"
+	@$(STUDY_RUN)
 
 plan: $(STAMP)
-	@exec $(RUN) -m tcnaps_suite.workflow.batch study --parent $$PPID $(OPTIONS) --dry-run "$(STUDY)"
+	@$(STUDY_RUN) --dry-run
+
+differences rivals active: $(STAMP)
+	@$(STUDY_RUN) -- all_$@
 
 watch: $(STAMP)
 	@exec $(RUN) -m tcnaps.training.watching "$(STUDY)" $(ARGS)
 
-differences: $(STAMP)
-	@exec $(RUN) -m tcnaps_suite.workflow.batch study --parent $$PPID $(OPTIONS) "$(STUDY)" -- differences
-
-rivals: $(STAMP)
-	@exec $(RUN) -m tcnaps_suite.workflow.batch study --parent $$PPID $(OPTIONS) "$(STUDY)" -- rivals balance log_determinant scale_in_training
-
-active: $(STAMP)
-	@exec $(RUN) -m tcnaps_suite.workflow.batch study --parent $$PPID $(OPTIONS) "$(STUDY)" -- active_learning continual_learning
-
 report: $(STAMP)
 	@exec $(RUN) -m tcnaps_suite.workflow.report "$(STUDY)"
+
+reference: $(STAMP)
+	@exec $(RUN) -m tcnaps_suite.workflow.reference "$(STUDY)"
 
 docs: $(VENV)/.docs
 	@exec $(RUN) docs/build.py "$(STUDY)"
@@ -113,10 +119,9 @@ bench: $(STAMP)
 
 clean:
 	rm -rf .snakemake .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis build tcnaps.egg-info
-	find results -path results/demonstration -prune -o \( -name checkpoints -o -name rows -o -name notebooks -o -name served \
-	  -o -name meta-training -o -name watch -o -name .begun -o -name report.html -o -name .ready -o -name .lock \) -prune -exec rm -rf {} +
+	[ ! -d results ] || find results -mindepth 1 -maxdepth 1 ! -name published ! -name reference ! -name demonstration -exec rm -rf {} +
+	[ ! -d figures ] || find figures -mindepth 1 -maxdepth 1 ! -name reference -exec rm -rf {} +
 	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +
-	if [ -d figures ]; then find figures -name '*.pdf' -type f -exec rm -f {} +; fi
 
 # The stamp holds the folder that was installed from: after a move, install again.
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))

@@ -91,7 +91,7 @@ def outcome(root: Path) -> dict[str, object]:
     """All that must be the same: every file's bytes, but of what was watched only what does not depend on time."""
     places = (root / "results", root / "figures")
     files = sorted(file for place in places for file in place.rglob("*") if file.is_file())
-    timed = {"notebooks", ".lock", ".begun", "times.csv"}
+    timed = {"notebooks", ".lock", "times"}
     found = {str(file.relative_to(root)): file for file in files if not timed & set(file.relative_to(root).parts)}
     return {
         name: pd.read_csv(file)[["step", *OF_STEPS]].to_csv() if "/watch/" in name else file.read_bytes()

@@ -9,8 +9,8 @@ def cell(source, *tags, kind="code"):
     return shared | ({"outputs": [], "execution_count": None} if kind == "code" else {})
 
 
-def write_notebook(path, *cells):
+def write_notebook(path, *cells, **metadata):
     """Writes a notebook and returns its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": cells}))
+    path.write_text(json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": metadata, "cells": cells}))
     return path

@@ -59,7 +59,7 @@ def test_the_claims_of_the_pages_are_those_of_the_results():
 
     verdicts = []
     for study, page in (("photos", "docs/photos-study.md"), ("miniature", "docs/miniature-study.md")):
-        full = (ROOT / f"results/{study}/claims.md").read_text()
+        full = (ROOT / f"results/reference/{study}/claims.md").read_text()
         assert block(page) == full
         cells = [line.split("|") for line in full.splitlines() if line.startswith("| **")]
         verdicts.append({claim.replace("**", "").strip(): verdict.strip() for _, claim, *_, verdict, _ in cells})

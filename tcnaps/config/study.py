@@ -57,8 +57,11 @@ class Study(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Study":
-        if self.name == "published":
-            raise ValueError("name: results/published holds the paper's own tables; choose another name")
+        if self.name in ("published", "reference"):
+            raise ValueError(
+                "name: results/published holds the paper's own tables, results/reference those of committed runs; "
+                "choose another name"
+            )
         training, among = self.meta_training, "among the study's trainings"
         for key, names in (
             ("pretraining.datasets", self.pretraining.datasets),

@@ -4,24 +4,22 @@
     python -m tcnaps_suite.workflow.batch notebook notebooks/03-meta-train.ipynb executed.ipynb -p training support
 
 papermill runs a notebook and Snakemake decides which notebooks are stale. This module and `tcnaps_suite.workflow.run`
-add what both lack: errors before anything is started, one run of a study at a time, nothing left running when killed.
+add what both lack: errors before anything is started, one run of a study at a time, nothing left running when stopped.
 """
 
 import argparse
-import ast
-import contextlib
 import json
 import os
 import sys
-import threading
-import time
 from pathlib import Path
-
-import psutil
 
 from tcnaps.config import UserError
 from tcnaps.config.errors import nearest
-from tcnaps.config.fingerprint import code_cells, parse
+from tcnaps_suite.workflow.notebooks import parameters_of
+from tcnaps_suite.workflow.stopping import Stopped, end_with, stoppable
+
+ATTEMPTS = 3  # to start a kernel
+KEPT = "Finished jobs and the saved states of trainings are kept: the same command goes on from there."
 
 
 class NotebookFailed(Exception):
@@ -42,7 +40,7 @@ def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, pro
         NotebookFailed: a cell raised an exception, or the kernel died.
     """
     notebook, output = Path(notebook), Path(output).resolve()
-    defaults = _parameters(notebook)
+    defaults = parameters_of(notebook)
     for name in parameters.keys() - defaults.keys():
         raise UserError(f"{notebook} has no parameter '{name}'{nearest(name, defaults)}")
     if output == notebook.resolve():
@@ -54,59 +52,34 @@ def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, pro
     _execute(notebook, output, parameters, progress)
 
 
-def _execute(notebook: Path, output: Path, parameters: dict, progress: bool, attempts: int = 3) -> None:
-    # jsonschema would compile a grammar of web addresses, for a second; a notebook has none to be checked.
-    sys.modules.setdefault("rfc3987_syntax", None)
+def _execute(notebook: Path, output: Path, parameters: dict, progress: bool) -> None:
     import papermill
     from nbclient.exceptions import DeadKernelError
     from traitlets.config import Config
 
-    # Kernels listen on TCP, where other users of the machine could read along; ipykernel warns of it.
-    options = {"config": Config({"KernelManager": {"transport_encryption": "auto"}}), "start_timeout": 120}
-    options |= {"kernel_name": "python3", "language": "python", "extra_arguments": ["--log-level=50"]}
-    if psutil.Process().nice() > 0:
-        options["on_cell_start"] = _hold_back_kernel
-    place = notebook.resolve().parent
-    try:
-        papermill.execute_notebook(notebook, output, parameters, cwd=place, progress_bar=progress, **options)
-    except papermill.PapermillExecutionError as error:
-        what = f"{notebook} failed in cell [{error.exec_count}]: {error.ename}: {error.evalue}"
-        raise NotebookFailed(f"{what}\nThe executed notebook, with the traceback: {output}") from error
-    except (DeadKernelError, RuntimeError) as error:
-        # Two kernels that start at the same moment may choose the same port. Nothing has been executed then.
-        if "before replying" in str(error) and attempts > 1:
-            return _execute(notebook, output, parameters, progress, attempts - 1)
-        what = f"{notebook}: the kernel died ({error}). Often the machine ran out of memory."
-        raise NotebookFailed(f"{what}\nThe notebook as far as it was executed: {output}") from error
-
-
-def _hold_back_kernel(**_) -> None:
-    """Gives the kernel's session the low priority of this process.
-
-    A kernel is a session of its own, and Linux shares the processor between sessions before it looks at `nice`.
-    """
-    own = psutil.Process()
-    for kernel in own.children():
-        with contextlib.suppress(OSError):  # another system, or asked more than ten times in a second
-            Path(f"/proc/{kernel.pid}/autogroup").write_text(str(own.nice()))
-
-
-def _parameters(notebook: Path) -> dict[str, object]:
-    """Names and default values of a notebook's parameters; None where the default is not a literal."""
-    tagged = [source for source, tags in code_cells(notebook) if "parameters" in tags]
-    if len(tagged) != 1:
-        raise UserError(
-            f"{notebook} has {len(tagged) or 'no'} code cells tagged 'parameters' and needs exactly one. In "
-            "JupyterLab: select the cell with the defaults, then Property Inspector, Common Tools, Cell Tags."
-        )
-    found: dict[str, object] = {}
-    for node in parse(tagged[0], notebook).body:
-        for target in getattr(node, "targets", [getattr(node, "target", None)]):
-            if isinstance(target, ast.Name):
-                found[target.id] = None
-                with contextlib.suppress(ValueError, TypeError):
-                    found[target.id] = ast.literal_eval(node.value)
-    return found
+    options = {
+        # Kernels listen on TCP, where other users of the machine could read along; ipykernel warns of it.
+        "config": Config({"KernelManager": {"transport_encryption": "auto"}}),
+        "start_timeout": 120,
+        "kernel_name": "python3",
+        "language": "python",
+        "extra_arguments": ["--log-level=50"],
+        "cwd": notebook.resolve().parent,
+        "progress_bar": progress,
+    }
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            papermill.execute_notebook(notebook, output, parameters, **options)
+            return
+        except papermill.PapermillExecutionError as error:
+            what = f"{notebook} failed in cell [{error.exec_count}]: {error.ename}: {error.evalue}"
+            raise NotebookFailed(f"{what}\nThe executed notebook, with the traceback: {output}") from error
+        except (DeadKernelError, RuntimeError) as error:
+            # Two kernels that start at the same moment may choose the same port. Nothing has been executed then.
+            if "before replying" in str(error) and attempt < ATTEMPTS:
+                continue
+            what = f"{notebook}: the kernel died ({error}). Often the machine ran out of memory."
+            raise NotebookFailed(f"{what}\nThe notebook as far as it was executed: {output}") from error
 
 
 def _value(name: str, text: str, default: object) -> object:
@@ -124,23 +97,6 @@ def _value(name: str, text: str, default: object) -> object:
     return value
 
 
-def _end_with(parent: int) -> None:
-    """Ends this process, and all that it started, within about a second of the end of its parent.
-
-    Killing a process outright (kill -9) leaves its children running, and an orphaned kernel may still write.
-    """
-
-    def watch():
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        for child in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                child.kill()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tcnaps_suite.workflow.batch", description="Runs notebooks and studies."
@@ -155,42 +111,50 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     usage, more = "%(prog)s [options] study [-- ...]", "after --: rules to run, and further options for Snakemake"
     whole = commands.add_parser("study", help="bring a study up to date", usage=usage, epilog=more)
     whole.add_argument("study", help="the study's YAML, for instance configs/miniature.yaml")
-    whole.add_argument("--cores", type=int, help="default: all of this machine")
+    whole.add_argument("--cores", type=int, default=0, help="that the jobs share; 0, the default: all of this machine")
     whole.add_argument("--profile", metavar="NAME", help="run jobs elsewhere, as profiles/NAME says: slurm, kubernetes")
     whole.add_argument("--dry-run", action="store_true", help="only list what is stale, and what data is missing")
     whole.add_argument("--device", default="cpu", help="that trains and evaluates: cpu (default), cuda, cuda:1, ...")
-    whole.add_argument("--workers", type=int, default=0, help="processes a job that read images ahead; default: none")
+    whole.add_argument("--workers", type=int, default=0, help="processes per job that read images ahead; default: 0")
     whole.add_argument("--processes", type=int, default=1, help="that share a training or an evaluation; default: 1")
     for command in (one, whole):
         command.add_argument("--parent", type=int, help="end when this process, which started us, is gone")
-    given = sys.argv[1:] if arguments is None else arguments
-    cut = given.index("--") if "--" in given else len(given)
-    options = parser.parse_args(given[:cut])
-    options.snakemake = given[cut + 1 :]
+    words = sys.argv[1:] if arguments is None else arguments
+    cut = words.index("--") if "--" in words else len(words)
+    options = parser.parse_args(words[:cut])
+    options.targets = words[cut + 1 :]
     return options
 
 
+def _run(options: argparse.Namespace) -> int:
+    if options.command == "study":
+        from tcnaps_suite.workflow.run import run_study  # with pandas, which a notebook loads in its own process
+
+        names = ("cores", "dry_run", "targets", "device", "workers", "processes", "profile")
+        with stoppable():
+            return run_study(options.study, **{name: getattr(options, name) for name in names})
+    notebook, output = Path(options.notebook), Path(options.output)
+    defaults = parameters_of(notebook)
+    values = {name: _value(name, text, defaults.get(name)) for name, text in options.parameters}
+    run_notebook(notebook, output, values, not options.quiet and sys.stderr.isatty())
+    return 0
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """The command line; see the top of this file. Status 1: something failed; 2: it was asked for wrongly."""
+    """The command line; see the top of this file. Status 1: something failed; 2: a wrong argument or setting."""
     options = _options(arguments)
     if options.parent:
-        _end_with(options.parent)
+        end_with(options.parent)
     try:
-        if options.command == "study":
-            from tcnaps_suite.workflow.run import run_study  # with pandas, which a notebook loads in its own process
-
-            asked = options.study, options.cores, options.dry_run, options.snakemake, options.device, options.workers
-            return run_study(*asked, options.processes, options.profile)
-        notebook, output = Path(options.notebook), Path(options.output)
-        defaults = _parameters(notebook)
-        values = {name: _value(name, text, defaults.get(name)) for name, text in options.parameters}
-        run_notebook(notebook, output, values, not options.quiet and sys.stderr.isatty())
-        return 0
+        return _run(options)
     except (UserError, NotebookFailed) as error:
         print(error, file=sys.stderr)
         return 1 if isinstance(error, NotebookFailed) else 2
+    except Stopped as stopped:
+        print(f"\nStopped by {stopped}. {KEPT}", file=sys.stderr)
+        return 128 + stopped.number
     except KeyboardInterrupt:
-        print("Interrupted. Running again continues from here.", file=sys.stderr)
+        print(f"\nInterrupted. {KEPT}", file=sys.stderr)
         return 130
 
 

@@ -7,15 +7,11 @@
 """
 
 import argparse
-import contextlib
 import sys
 
 from tcnaps.config import Study, UserError, load_study, project_root
-from tcnaps.config.settings import AnyDataset, Records
 from tcnaps.data import DatasetError, ImageSource, __main__ as datasets, preparation
 from tcnaps.data.preparing import opened
-from tcnaps.data.readers.meta_dataset import SPECIFICATION, read_specification
-from tcnaps.data.readers.shared import located
 from tcnaps_suite.workflow.requirements import unmet_needs
 
 
@@ -41,34 +37,6 @@ def main(arguments: list[str] | None = None) -> int:
     for message in unmet:
         print(message, file=sys.stderr)
     return status or int(bool(unmet) and not options.list)
-
-
-def sizes(study: Study) -> dict[str, dict[str, tuple[int, int]]]:
-    """Classes and images of every split, by dataset, of all datasets where they are known or quickly found out."""
-    found = {}
-    for name, dataset in study.datasets.items():
-        splits = _prepared(study, name)
-        if splits is not None:
-            found[name] = {split: (source.n_classes, len(source.images)) for split, source in splits.items()}
-            continue
-        with contextlib.suppress(DatasetError, ImportError, OSError):  # the data is not there
-            found[name] = _listed(study, name, dataset)
-    return found
-
-
-def _listed(study: Study, name: str, dataset: AnyDataset) -> dict[str, tuple[int, int]]:
-    """Classes and images of a dataset that is not prepared."""
-    if isinstance(dataset, Records):  # without looking through all records
-        splits = read_specification(located(dataset.path) / SPECIFICATION).classes
-        most = dataset.images_per_class
-        return {
-            split: (len(classes), sum(min(size, most or size) for _, size in classes.values()))
-            for split, classes in splits.items()
-        }
-    made = preparation(name, dataset, study.image_size, study.decoding)
-    made.stamp()  # raises where files are missing
-    listed = made.source.listing().splits
-    return {split: (len(classes), sum(map(len, classes.values()))) for split, classes in listed.items()}
 
 
 def _prepared(study: Study, name: str) -> dict[str, ImageSource] | None:

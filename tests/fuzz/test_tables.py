@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import math
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -29,8 +28,7 @@ from tcnaps.evaluation.result_files import (
 )
 from tcnaps.evaluation.statistics import accuracy_summary, domain_averages, episode_accuracies, refinement_grid
 from tcnaps.evaluation.stopped_rows import variant_predictions
-from tcnaps_suite.workflow.estimate import core_seconds, last_times
-from tcnaps_suite.workflow.progress import Progress
+from tcnaps_suite.workflow.plugins.snakemake_logger_plugin_bar import last_times
 
 pytestmark = pytest.mark.fuzz
 FIXED = {"kind": "fixed", "way": 5, "shot": 1}
@@ -164,18 +162,16 @@ def dumped(value):
     return json.dumps(value).encode()
 
 
-TIMES = b"job,seconds,threads,arithmetic\nevaluate_support,143,1,67.26\naccuracy,8,1,\n"
+TIMES = b"s\th:m:s\tmax_rss\n143.2\t0:02:23\t812.5\n"
 
 
 @cases(60)
 @given(content=damaged(TIMES))
-def test_damaged_times_are_none_and_stop_no_run(content, study):
-    file = study.results_folder / "times.csv"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(content)
-    times = last_times(study, {})
-    assert all(0 <= seconds < math.inf and threads >= 1 for seconds, threads in times.values())
-    Progress(file, 2, partial(core_seconds, study, {}))
+def test_damaged_times_are_left_out(content, tmp_path_factory):
+    folder = tmp_path_factory.getbasetemp() / "times"
+    folder.mkdir(exist_ok=True)
+    (folder / "accuracy.tsv").write_bytes(content)
+    assert all(0 <= seconds < math.inf for seconds in last_times(folder).values())
 
 
 @cases(60)

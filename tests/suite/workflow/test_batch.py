@@ -1,12 +1,8 @@
 import contextlib
 import json
 import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 from filelock import FileLock
 from notebook_files import cell, write_notebook
@@ -18,7 +14,6 @@ from tcnaps_suite.workflow.batch import NotebookFailed, main, run_notebook
 
 ROOT = Path(tcnaps.__file__).parents[1]
 STUDY = (ROOT / "configs" / "miniature.yaml").read_text()
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 
 
 @pytest.fixture
@@ -34,16 +29,16 @@ def notebook(tmp_path):
 
 def test_what_is_asked_for_wrongly_is_an_error_before_anything_runs(notebook, tmp_path, capsys):
     output = tmp_path / "out.ipynb"
-    with pytest.raises(UserError, match=r"no parameter 'epsiodes'; did you mean 'episodes'\?"):
+    with pytest.raises(UserError, match="'epsiodes'.*'episodes'"):
         run_notebook(notebook, output, {"epsiodes": 1})
-    with pytest.raises(UserError, match="is the notebook itself"):
+    with pytest.raises(UserError, match="one.ipynb"):
         run_notebook(notebook, notebook, {})
-    for tags, count in (([], "no"), (["parameters"], "2")):
+    for tags in ([], ["parameters"]):  # none, and two
         path = write_notebook(tmp_path / "n.ipynb", cell("x = 1", *tags), cell("y = 2", *tags))
-        with pytest.raises(UserError, match=f"n.ipynb has {count} code cells tagged 'parameters' and needs"):
+        with pytest.raises(UserError, match="n.ipynb"):
             run_notebook(path, output, {})
     assert main(["notebook", str(notebook), str(output), "-p", "xyzzy", "1"]) == 2
-    assert "no parameter 'xyzzy'; known: episodes, training, scales, rate" in capsys.readouterr().err
+    assert "'xyzzy'" in capsys.readouterr().err
     assert not output.exists()
 
 
@@ -81,49 +76,8 @@ def test_a_failing_cell_is_named_and_the_executed_notebook_kept(notebook, tmp_pa
 def test_a_dead_kernel_is_an_error(tmp_path):
     path = tmp_path / "n.ipynb"
     write_notebook(path, cell("x = 1", "parameters"), cell("import os\nos._exit(9)"))
-    with pytest.raises(NotebookFailed, match="n.ipynb: the kernel died"):
+    with pytest.raises(NotebookFailed, match="n.ipynb"):
         run_notebook(path, tmp_path / "out.ipynb", {}, progress=False)
-
-
-def test_nothing_is_left_running_when_the_parent_is_killed(tmp_path):
-    path, kernel = tmp_path / "n.ipynb", tmp_path / "kernel"
-    waiting = "import os, time\nopen('kernel', 'w').write(str(os.getpid()))\ntime.sleep(60)"
-    write_notebook(path, cell("x = 1", "parameters"), cell(waiting))
-    command = f"'{sys.executable}' -m tcnaps_suite.workflow.batch notebook --parent $$ '{path}' '{path}.out' & wait"
-    shell = subprocess.Popen(["bash", "-c", command], env=ENVIRONMENT, stderr=subprocess.DEVNULL)
-    try:
-        wait_for(lambda: kernel.exists() and kernel.read_text(), 60)
-        family = psutil.Process(shell.pid).children(recursive=True)
-        assert int(kernel.read_text()) in {process.pid for process in family}
-    finally:
-        shell.kill()
-        shell.wait()
-    wait_for(lambda: not any(alive(process) for process in family), 10)
-
-
-@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="no automatic groups of sessions here")
-def test_a_low_priority_holds_for_the_kernel_too(tmp_path):
-    path, found = tmp_path / "n.ipynb", tmp_path / "found"
-    look = "open('found', 'w').write(open('/proc/self/autogroup').read().split('-')[1])"
-    write_notebook(path, cell("x = 1", "parameters"), cell(look))
-    command = [sys.executable, "-m", "tcnaps_suite.workflow.batch", "notebook", str(path), f"{path}.out"]
-    for priority in (0, 7):
-        subprocess.run(["nice", "-n", str(priority), *command], env=ENVIRONMENT, check=True, capture_output=True)
-        assert found.read_text().split()[1:] == ["nice", str(min(os.nice(0) + priority, 19))]
-
-
-def wait_for(condition, seconds):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.05)
-
-
-def alive(process):
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 @pytest.fixture
@@ -138,10 +92,10 @@ def project(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("study", "options", "message"),
     [
-        ("nmae: x", (), "nmae: there is no such key; did you mean 'name'?"),
-        (STUDY, ("--device", "gpu"), "There is no device 'gpu' here; PyTorch finds cpu"),
-        (STUDY, ("--device", "cuda:99"), "There is no device 'cuda:99' here"),
-        (STUDY, ("--cores", "2", "--processes", "3"), "processes is 3; it must be from 1 to 2, the number of cores"),
+        ("nmae: x", (), "'name'"),
+        (STUDY, ("--device", "gpu"), "'gpu'"),
+        (STUDY, ("--device", "cuda:99"), "'cuda:99'"),
+        (STUDY, ("--cores", "2", "--processes", "3"), "processes is 3"),
     ],
 )
 def test_what_is_wrong_is_an_error_before_anything_is_started(project, capsys, study, options, message):
@@ -157,7 +111,7 @@ def test_one_run_of_a_study_at_a_time(project, monkeypatch, capsys):
     (project / "results" / "miniature").mkdir(parents=True)
     with FileLock(project / "results" / "miniature" / ".lock"):
         assert main(["study", "study.yaml"]) == 2
-    assert "Study 'miniature' is already being run by another process" in capsys.readouterr().err
+    assert "'miniature'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("failures", "works"), [(2, True), (3, False)])
@@ -173,6 +127,6 @@ def test_a_kernel_that_dies_while_it_starts_is_started_again(tmp_path, monkeypat
             raise RuntimeError("Kernel died before replying to kernel_info")
 
     monkeypatch.setattr(papermill, "execute_notebook", execute)
-    with contextlib.nullcontext() if works else pytest.raises(NotebookFailed, match="the kernel died"):
+    with contextlib.nullcontext() if works else pytest.raises(NotebookFailed, match="a.ipynb"):
         run_notebook(path, tmp_path / "out.ipynb", {})
     assert len(calls) == 3

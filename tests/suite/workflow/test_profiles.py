@@ -1,95 +1,56 @@
 """Dry runs with the profiles of clusters: what each job would ask Slurm and Kubernetes for. No cluster is at hand."""
 
-import logging
+import os
 import re
-import shutil
+import subprocess
+import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
-from snakemake_executor_plugin_slurm.submit_string import get_submit_command
-from snakemake_executor_plugin_slurm.utils import set_gres_string
 
 from tcnaps_suite.workflow.batch import main
-from tcnaps_suite.workflow.run import run_study
+from tcnaps_suite.workflow.run import PLUGINS
 
 ROOT = Path(__file__).parents[3]
+pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    """What a dry run reads of the project, without data and results."""
-    for name in ("Snakefile", "configs", "notebooks", "profiles", "results/published"):
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        copy(ROOT / name, tmp_path / name)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def planned(profile, study, device):
+    """What Snakemake itself prints of each job in a dry run with a profile, by rule."""
+    command = [sys.executable, "-m", "snakemake", "--dry-run", "--nolock", "--workflow-profile", f"profiles/{profile}"]
+    command += ["--config", f"study=configs/{study}.yaml", f"device={device}", "processes=2"]
+    path = os.pathsep.join([str(PLUGINS), str(ROOT)])
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    blocks = re.findall(r"^rule (\w+):\n((?:    .*\n)+)", done.stderr + done.stdout, flags=re.MULTILINE)
+    return {name: re.search("resources: (.*)", text)[1] for name, text in blocks if "resources: " in text}
 
 
-@pytest.fixture
-def jobs():
-    """Threads and resources of the jobs that Snakemake tells of, by rule."""
-    found, logger = {}, logging.getLogger("snakemake.logging")
-
-    def note(record):
-        if getattr(record, "event", None) == "job_info":
-            found[record.rule_name] = SimpleNamespace(threads=record.threads, resources=record.resources)
-        return True
-
-    logger.addFilter(note)  # before the plan's own, which lets nothing of it pass
-    yield found
-    logger.removeFilter(note)
+def test_jobs_that_train_ask_slurm_for_gpus_and_others_do_not():
+    resources = planned("slurm", "mini-imagenet", "cuda")
+    assert {"pretrain", "meta_train_support", "evaluate_support", "accuracy"} <= resources.keys()
+    for name, text in resources.items():
+        trains = name.startswith(("pretrain", "meta_train", "evaluate"))
+        assert ("gpu=2" in text) == trains, name
+        assert "mem_mb=" in text and "runtime=" in text, name
 
 
-def planned(capsys, study, profile, device="cuda"):
-    """The table of a plan: the cells of each job."""
-    assert run_study(study, dry_run=True, device=device, profile=profile) == 0
-    printed = capsys.readouterr().out
-    lines = (re.split(r"  +", line) for line in printed.splitlines())
-    return {name: cells for name, *cells in lines if len(cells) >= 4}, printed
-
-
-def test_a_plan_for_slurm_says_what_sbatch_is_told(project, jobs, capsys):
-    table, printed = planned(capsys, "configs/meta-dataset.yaml", "slurm")
-    assert table["job"][:4] == ["threads", "memory", "time limit", "GPUs"]
-    assert table["pretrain"] == ["2", "5.8 GB", "24:00 h", "1", "?", "?", "(1)"]
-    assert table["meta_train_support"][:4] == ["1", "10.0 GB", "24:00 h", "1"]
-    assert "To be added: 1 whose images can't be counted" in printed and "ilsvrc_2012: records" in printed
-    assert len(table) - 1 == len(jobs.keys() - {"all"}) == 21
-    names = "run_uuid slurm_logfile comment_str account partition workdir"
-    facts = dict.fromkeys(names.split(), "x")
-    calls = {name: get_submit_command(job, facts) + set_gres_string(job) for name, job in jobs.items() if name != "all"}
-    assert all(" --mem " in call and " -t " in call for call in calls.values())
-    assert re.search(r"-t 1440 --mem 5800 --cpus-per-task=2 .*--gpus=1$", calls["pretrain"]), calls["pretrain"]
-    assert "-t 60 --mem 12700 " in calls["claims"] and "gpu" not in calls["claims"]
-    assert "--cpus-per-task=1" in calls["claims"]
-
-
-def test_a_plan_for_kubernetes_has_limits_and_the_manufacturer_of_gpus(project, jobs, capsys):
-    table, _ = planned(capsys, "configs/mini-imagenet.yaml", "kubernetes")
-    assert table["meta_train_support"][:4] == ["1", "2.5 GB", "1:45 h", "1"]
-    asked = dict(jobs["meta_train_support"].resources.items())
-    assert (asked["gpu"], asked["gpu_manufacturer"], asked["scale"]) == (1, "nvidia", False)
-    profile = yaml.safe_load((project / "profiles/kubernetes/config.yaml").read_text())
-    claim, path = profile["kubernetes-persistent-volumes"][0].split(":")
+def test_jobs_of_kubernetes_run_in_the_project_on_the_shared_volume():
+    resources = planned("kubernetes", "mini-imagenet", "cuda")
+    assert "gpu_manufacturer=nvidia" in resources["meta_train_support"].replace("'", "")
+    profile = yaml.safe_load((ROOT / "profiles/kubernetes/config.yaml").read_text())
+    claim, path = profile["kubernetes-shared-persistent-volumes"][0].split(":")
     assert profile["precommand"].startswith(f"cd {path}/") and claim
 
 
-def test_without_a_gpu_no_job_asks_for_one_and_the_time_is_that_of_cores(project, capsys, monkeypatch):
-    monkeypatch.setattr("tcnaps_suite.workflow.prepare.sizes", lambda study: {"mini-imagenet": {"train": (64, 2_560)}})
-    table, _ = planned(capsys, "configs/mini-imagenet.yaml", "slurm", device="cpu")
-    assert {cells[3] for name, cells in table.items() if name != "job"} == {"0"}
-    assert table["meta_train_support"][2] == "24:00 h"
-    hours = 90 * 2_560 / 13.5 / 3600  # on one core; the job has two, and is given six times as long
-    assert table["pretrain"][2:5] == ["14:15 h", "0", f"{hours:.2f}"]
+def test_the_executor_for_kubernetes_is_told_that_files_are_shared():
+    from tcnaps_suite.workflow.plugins.snakemake_executor_plugin_kubernetes_shared import common_settings
+
+    assert not common_settings.implies_no_shared_fs
 
 
-def test_unknown_profiles_and_missing_executors_are_errors(project, capsys, monkeypatch):
+def test_an_unknown_profile_is_an_error(capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
     assert main(["study", "configs/miniature.yaml", "--dry-run", "--profile", "slrum"]) == 2
-    assert "There is no profile 'slrum' in profiles/; did you mean 'slurm'?" in capsys.readouterr().err
-    (project / "profiles" / "other").mkdir()
-    (project / "profiles" / "other" / "config.yaml").write_text("executor: some-grid\n")
-    assert main(["study", "configs/miniature.yaml", "--dry-run", "--profile", "other"]) == 2
-    assert "needs the package snakemake-executor-plugin-some-grid: pip install" in capsys.readouterr().err
+    assert "did you mean 'slurm'?" in capsys.readouterr().err

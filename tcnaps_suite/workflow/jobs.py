@@ -1,0 +1,77 @@
+"""The files of a study's jobs, as paths from the project's root, and the digest that decides whether a job is stale."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from tcnaps.config import Study, project_root
+from tcnaps.config.dependencies import notebook_key
+from tcnaps_suite.workflow.notebooks import Notebook
+
+
+def written(notebook: Notebook, study: Study, training: str = "") -> list[str]:
+    """The figures, as PNG and PDF, and the tables that a notebook writes."""
+    figures = [f"{_below('figures', study)}/{figure}.{kind}" for figure in notebook.figures for kind in ("png", "pdf")]
+    tables = [f"{_below('results', study)}/{table}" for table in notebook.tables]
+    return [file.format(training=training) for file in [*figures, *tables]]
+
+
+def executed(study: Study, name: str) -> str:
+    """The executed copy of a notebook."""
+    return f"{_below('results', study)}/notebooks/{name}.ipynb"
+
+
+def checkpoint(study: Study, name: str) -> str:
+    """The weights of a training, or of the "backbone", which replicates may share."""
+    shared = name == "backbone" and not study.replicate_backbone
+    return f"{_below('results', study.of_replicate(0) if shared else study)}/checkpoints/{name}.safetensors"
+
+
+def rows(study: Study, training: str) -> str:
+    """The manifest of the rows of a training's evaluations."""
+    return f"{_below('results', study)}/rows/{training}.json"
+
+
+def evaluated(study: Study) -> list[str]:
+    """The trainings that some evaluation of the study names."""
+    return [training for training in study.trainings if study.tested_on(training)]
+
+
+def inputs(notebook: Notebook, study: Study) -> list[str]:
+    """The checkpoints of the first replicate and the rows of all replicates that a notebook reads."""
+    checkpoints, trainings = notebook.reads.checkpoints, notebook.reads.rows
+    networks = [name for name in study.trainings if checkpoints == "all" or name in checkpoints]
+    replicates = [study.of_replicate(number) for number in range(len(study.seeds))]
+    of_rows = [training for training in evaluated(study) if trainings == "all" or training in trainings]
+    return [
+        *(checkpoint(study, name) for name in (["backbone", *networks] if checkpoints else [])),
+        *(rows(replicate, training) for training in of_rows for replicate in replicates),
+    ]
+
+
+def images(notebook: Notebook, study: Study) -> list[str]:
+    """The datasets that a notebook reads images of."""
+    names = {"all": list(study.datasets), "tested": study.tested_on("support_and_query"), None: []}
+    return names[notebook.reads.images]
+
+
+def key(
+    notebook: Notebook, study: Study, jobs: Iterable[dict], datasets: Iterable[str], parameters: Mapping | None = None
+) -> str:
+    """A digest of what a job depends on besides its inputs; where it changes, the job is stale.
+
+    Args:
+        jobs: by `tcnaps.config.dependencies.dependencies`.
+        datasets: those that the job reads images of.
+        parameters: of the notebook, whose values are names of evaluations.
+    """
+    ready = {name: project_root() / "results" / study.name / ".ready" / name for name in sorted(datasets)}
+    digests = {name: file.read_text() if file.exists() else None for name, file in ready.items()}
+    named = [name for value in (parameters or {}).values() for name in ([value] if isinstance(value, str) else value)]
+    read = {"protocol", "datasets", "episodes"}
+    evaluations = {name: study.evaluations[name].model_dump(mode="json", include=read) for name in named}
+    return notebook_key(notebook.path, list(jobs), [digests, evaluations])
+
+
+def _below(kind: str, study: Study) -> Path:
+    """The folder of a replicate below results/ or figures/."""
+    return getattr(study, f"{kind}_folder").relative_to(project_root())

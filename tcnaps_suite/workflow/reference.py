@@ -1,0 +1,134 @@
+"""The committed tables and figures of a study's reference run, which the pages quote: results/reference/<study>/.
+
+python -m tcnaps_suite.workflow.reference configs/miniature.yaml    puts those of a finished run there
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from tcnaps.config import Study, UserError, load_study, project_root
+from tcnaps.config.fingerprint import code_version
+from tcnaps.config.storage import write_text
+
+# The tables that are compared: what names one of their rows. Each has the columns `difference` and `interval`.
+CONTRASTS = {
+    "claims.csv": ["claim", "contrast", "setting", "domain"],
+    "gain-at-1-shot.csv": ["evaluation", "dataset"],
+    "gain-of-meta-training.csv": ["variant", "evaluation", "dataset"],
+}
+PATTERNS = ("**/*.csv", "claims.md", "headline.json")
+WITHOUT = {"notebooks", "rows", "checkpoints", "watch", "differences", "served", "times"}
+VERSIONS = ("numpy", "torch", "scikit-learn")
+SHOWN = 5  # contrasts that differ, by name
+
+
+def results_file(study: Study, name: str) -> Path | None:
+    """A file of a study's results: the run's where it is there, else the reference's, else None."""
+    return _first(study.results_folder / name, _reference(study, "results") / name)
+
+
+def figures_file(study: Study, name: str) -> Path | None:
+    """A figure of a study: the run's where it is there, else the reference's, else None."""
+    return _first(study.figures_folder / name, _reference(study, "figures") / name)
+
+
+def compared(study: Study) -> list[str]:
+    """How a run's contrasts compare with the reference's, in a line; none where there is no reference.
+
+    Two contrasts agree where their difference lies within both intervals together, sqrt(a² + b²).
+    """
+    names, agreeing = [], []
+    for table, keys in CONTRASTS.items():
+        files = study.results_folder / table, _reference(study, "results") / table
+        if not all(file.is_file() for file in files):
+            continue
+        try:
+            run, reference = (pd.read_csv(file)[[*keys, "difference", "interval"]].dropna() for file in files)
+        except (KeyError, ValueError):
+            return [f"{table} can't be compared with the reference."]
+        both = run.merge(reference, on=keys, suffixes=("", "_reference"))
+        distance = (both["difference"] - both["difference_reference"]).abs()
+        agreeing += list(distance <= np.hypot(both["interval"], both["interval_reference"]))
+        names += [" ".join(map(str, row)) for row in both[keys].itertuples(index=False)]
+    if not names:
+        return []
+    others = [name for name, agrees in zip(names, agreeing) if not agrees]
+    more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
+    listed = f"; not: {', '.join(others[:SHOWN])}{more}" if others else ""
+    text = f"{sum(agreeing)} of {len(names)} contrasts agree with the reference within both intervals{listed}."
+    return [text]
+
+
+def keep(study: Study) -> list[Path]:
+    """Copies a finished run's tables and PNG figures to the reference, with `provenance.json`. Returns the copies.
+
+    Raises:
+        UserError: the study has not been run.
+    """
+    results, figures = study.results_folder, study.figures_folder
+    tables = [file for pattern in PATTERNS for file in results.glob(pattern)]
+    tables = [file for file in tables if not WITHOUT & set(file.relative_to(results).parts)]
+    pictures = [file for file in figures.rglob("*.png") if "views" not in file.relative_to(figures).parts]
+    if not tables:
+        raise UserError(f"There are no tables in {results}: run the study first, with make figures.")
+    copies = {file: _reference(study, "results") / file.relative_to(results) for file in sorted(tables)}
+    copies |= {file: _reference(study, "figures") / file.relative_to(figures) for file in sorted(pictures)}
+    for file, copy in copies.items():
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, copy)
+    provenance = {
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {_processor()}",
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in VERSIONS},
+        "code": code_version(),
+        "seed": study.seed,
+        "seeds of the trainings": list(study.seeds),
+    }
+    file = _reference(study, "results") / "provenance.json"
+    write_text(file, json.dumps(provenance, indent=1) + "\n")
+    return [*copies.values(), file]
+
+
+def _reference(study: Study, kind: str) -> Path:
+    root = project_root() / kind
+    return root / "reference" / getattr(study, f"{kind}_folder").relative_to(root)
+
+
+def _first(*files: Path) -> Path | None:
+    return next((file for file in files if file.is_file()), None)
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.processor())
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line; see the top of this file."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tcnaps_suite.workflow.reference", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("study", help="the study's YAML, such as configs/miniature.yaml")
+    try:
+        study = load_study(parser.parse_args(arguments).study)
+        copies = keep(study)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{len(copies)} files in results/reference/{study.name}/ and figures/reference/{study.name}/")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

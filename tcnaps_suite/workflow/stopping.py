@@ -1,0 +1,108 @@
+"""Ends a process together with everything that it started: when it is told to stop, and when its parent is killed.
+
+python -m tcnaps_suite.workflow.stopping PARENT MODULE ...    runs a module, and ends when the process PARENT is gone
+"""
+
+import contextlib
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+import psutil
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+PATIENCE = 4.0  # seconds for processes to end by themselves
+
+
+class Stopped(KeyboardInterrupt):
+    """This process was told to stop by a signal, whose number is `number`."""
+
+    def __init__(self, number: int):
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[None]:
+    """Turns each of `SIGNALS` into the exception `Stopped`, also where the shell has set it to be ignored."""
+
+    def stop(number: int, frame: object) -> None:
+        for other in SIGNALS:
+            signal.signal(other, signal.SIG_IGN)  # while children are ended
+        raise Stopped(number)
+
+    before = {number: signal.signal(number, stop) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def run_engine(command: Sequence[str], environment: Mapping[str, str], quiet: bool = False) -> int:
+    """Runs Snakemake in a session of its own and ends it, and all its jobs, when this process is stopped.
+
+    Args:
+        command: arguments of Python.
+        quiet: show what it writes to stderr only if it fails.
+
+    Returns:
+        The exit status.
+    """
+    wrapped = [sys.executable, "-m", __spec__.name, str(os.getpid()), *command]
+    stderr = subprocess.PIPE if quiet else None
+    process = subprocess.Popen(wrapped, env=environment, stderr=stderr, text=True, start_new_session=True)
+    try:
+        _, errors = process.communicate()
+    except BaseException:
+        end(process.pid)
+        raise
+    if quiet and process.returncode:
+        print(errors, end="", file=sys.stderr)
+    return process.returncode
+
+
+def end(engine: int) -> None:
+    """Ends Snakemake and its jobs: they are told first, and killed when they have not ended in time."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        first = psutil.Process(engine)
+        jobs = first.children(recursive=True)
+        first.send_signal(signal.SIGINT)  # it cancels jobs on a cluster, and starts no others
+        for job in jobs:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                job.terminate()
+        for process in psutil.wait_procs([first, *jobs], PATIENCE)[1]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                jobs += process.children(recursive=True)
+                process.kill()
+        for job in jobs:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                job.kill()
+
+
+def end_with(parent: int) -> None:
+    """Ends this process, and all that it started, within about a second of the end of its parent.
+
+    Killing a process outright (kill -9) leaves its children running, and an orphaned kernel may still write.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        for child in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                child.kill()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+if __name__ == "__main__":
+    end_with(int(sys.argv[1]))
+    sys.argv = sys.argv[2:]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
