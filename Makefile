@@ -21,7 +21,7 @@ export MALLOC_TOP_PAD_ ?= 67108864
 define HELP
 make figures [STUDY=configs/miniature.yaml] [CORES=n] [DEVICE=cuda] [WORKERS=n] [PROCESSES=n] [PROFILE=slurm]
              train, evaluate and draw every figure and table of a study; only what is stale
-             CORES: that the jobs share; 0, the default: all of this machine
+             CORES: processor cores that the jobs share; 0, the default: all
              WORKERS: processes that read images ahead, for each training or evaluation
              PROCESSES: processes that share each training and each evaluation; GPUs one each
              PROFILE: run the jobs on a cluster, as profiles/<name>/ says (docs/scaling.md)

@@ -32,8 +32,8 @@ SHOWN = {name: values for name, values in shown(study).items() if NOTEBOOKS[name
 REPLICATES = [study.of_replicate(number) for number in range(len(study.seeds))]
 
 RUN = ("exec {PYTHON:q} -m tcnaps_suite.workflow.batch notebook --quiet --parent $PPID {input.notebook:q} {log.notebook:q} "
-       "-p study_file {STUDY:q} {params.given}")
-# Where and how a network runs is no part of what it computes: it makes nothing stale.
+       "-p study_file {STUDY:q} ")
+# Where and how a network runs is no part of what it computes: it makes nothing stale, so it is not among a rule's params.
 PROCESSES = int(config.get("processes", 1))
 DEVICE = {"device": config.get("device", "cpu"), "workers": config.get("workers", 0), "processes": PROCESSES}
 # What a job asks a cluster for: megabytes, and minutes until it is stopped. A profile may say otherwise for a rule.
@@ -91,12 +91,11 @@ for replicate in [] if study.imported else REPLICATES if study.replicate_backbon
         output: written(PRETRAIN, replicate),
         params:
             key=key(PRETRAIN, study, [dependencies(replicate, "pretraining")], study.pretraining.datasets),
-            given=given(PRETRAIN, replicate=replicate.replicate),
         log: notebook=executed(replicate, "02-pretrain"),
         benchmark: times(f"pretrain{suffix(replicate)}")
         threads: max(PROCESSES, 2 if len(REPLICATES) == 1 else 1)  # several run side by side
         resources: **TRAINS,
-        shell: RUN
+        shell: RUN + given(PRETRAIN, replicate=replicate.replicate)
 
 
 for training, replicate in product([name for name in study.trainings if name not in study.imported], REPLICATES):
@@ -109,14 +108,13 @@ for training, replicate in product([name for name in study.trainings if name not
         params:
             key=key(META_TRAIN, study, [dependencies(replicate, "meta_training", training)],
                     {*study.meta_training.datasets, *study.meta_training.validation_datasets}),
-            given=given(META_TRAIN, training=training, replicate=replicate.replicate),
         log: notebook=executed(replicate, f"03-meta-train-{training}"),
         benchmark: times(f"meta_train_{training}{suffix(replicate)}")
         # Those with most to evaluate first, so that nothing has to wait for them at the end.
         priority: sum(training in evaluation.trainings for evaluation in study.evaluations.values())
         threads: PROCESSES
         resources: **TRAINS,
-        shell: RUN
+        shell: RUN + given(META_TRAIN, training=training, replicate=replicate.replicate)
 
 
 for training, replicate in product(evaluated(study), REPLICATES):
@@ -131,12 +129,11 @@ for training, replicate in product(evaluated(study), REPLICATES):
             key=key(EVALUATE, study, [dependencies(replicate, "evaluation", training, name, dataset)
                                       for name, evaluation in study.evaluations.items() if training in evaluation.trainings
                                       for dataset in evaluation.datasets], study.tested_on(training)),
-            given=given(EVALUATE, training=training, replicate=replicate.replicate),
         log: notebook=executed(replicate, f"04-evaluate-{training}"),
         benchmark: times(f"evaluate_{training}{suffix(replicate)}")
         threads: PROCESSES
         resources: **TRAINS,
-        shell: RUN
+        shell: RUN + given(EVALUATE, training=training, replicate=replicate.replicate)
 
 
 for notebook, parameters in ((NOTEBOOKS[name], values) for name, values in SHOWN.items()):
@@ -149,8 +146,7 @@ for notebook, parameters in ((NOTEBOOKS[name], values) for name, values in SHOWN
         output: written(notebook, study),
         params:
             key=key(notebook, study, [dependencies(study, notebook.settings)], images(notebook, study), parameters),
-            given=given(notebook, **parameters),
         log: notebook=executed(study, notebook.name),
         benchmark: times(notebook.rule)
         resources: **(TRAINS if "device" in notebook.parameters else DRAWS),
-        shell: RUN
+        shell: RUN + given(notebook, **parameters)

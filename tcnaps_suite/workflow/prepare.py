@@ -1,4 +1,4 @@
-"""Prepares the data of a study and checks that it has what the study asks of it.
+"""Prepares the data of a study and checks that the study can be trained and tested on it.
 
     python -m tcnaps_suite.workflow.prepare configs/miniature.yaml          prepare what is missing or stale, then check
     python -m tcnaps_suite.workflow.prepare configs/miniature.yaml --list   say what is there, and what is missing
@@ -16,7 +16,7 @@ from tcnaps_suite.workflow.requirements import unmet_needs
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Status 1: the study is wrong, a dataset can't be prepared, or it lacks what the study asks of it."""
+    """Status 1: the study is wrong, a dataset can't be prepared, or it lacks something that the study needs."""
     parser = argparse.ArgumentParser(
         prog="python -m tcnaps_suite.workflow.prepare", description="Prepares the data of a study."
     )
@@ -30,8 +30,8 @@ def main(arguments: list[str] | None = None) -> int:
     except UserError as error:
         print(error, file=sys.stderr)
         return 1
-    told = ["--list"] if options.list else ["--ready", options.ready] if options.ready else []
-    status = datasets.main([options.study, *told])
+    words = [options.study, *(["--list"] if options.list else [])]
+    status = datasets.main([*words, "--ready", options.ready] if options.ready else words)
     prepared = {name: splits for name in study.datasets if (splits := _prepared(study, name)) is not None}
     unmet = [message for name, splits in prepared.items() for message in unmet_needs(study, name, splits)]
     for message in unmet:
@@ -42,11 +42,11 @@ def main(arguments: list[str] | None = None) -> int:
 def _prepared(study: Study, name: str) -> dict[str, ImageSource] | None:
     """The splits of a prepared dataset; None where it is not prepared."""
     try:
-        made = preparation(name, study.datasets[name], study.image_size, study.decoding)
-        found = opened(made, project_root() / study.data_folder)
-    except (DatasetError, ImportError, OSError):  # which has been said
+        recipe = preparation(name, study.datasets[name], study.image_size, study.decoding)
+        dataset = opened(recipe, project_root() / study.data_folder)
+    except (DatasetError, ImportError, OSError):  # `tcnaps.data` has printed it
         return None
-    return found and found.splits
+    return dataset and dataset.splits
 
 
 if __name__ == "__main__":

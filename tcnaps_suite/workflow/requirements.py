@@ -1,4 +1,4 @@
-"""What a study asks of its datasets' splits, to be checked before anything is trained on them."""
+"""What a study needs of its datasets: checked before anything is trained on them."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ def needs_of(study: Study) -> list[Need]:
     """Every split that a study uses, for training, validation and testing. Imported weights need no training.
 
     Returns:
-        Of each the section that asks for it, the dataset, the split, and the protocol that its episodes are drawn by.
+        For each use the section of the study, the dataset, the split, and the protocol of the episodes, if any.
     """
     needs: list[Need] = []
     if not study.imported:
@@ -34,7 +34,7 @@ def needs_of(study: Study) -> list[Need]:
 
 
 def unmet_needs(study: Study, dataset: str, splits: Mapping[str, ImageSource]) -> list[str]:
-    """Why a study can't use a dataset of these splits as it asks to: a message for each need that is not met."""
+    """Says why a study can't use a dataset with these splits: one message for each need that is not met."""
     messages = []
     for key, _, split, protocol in (need for need in needs_of(study) if need[1] == dataset):
         if split not in splits:
@@ -67,7 +67,7 @@ def check_protocol(split: ImageSource, protocol: FixedProtocol | VariableProtoco
 
 
 def _reachable(split: ImageSource, protocol: FixedProtocol | VariableProtocol) -> np.ndarray:
-    """The classes that an episode may be of."""
+    """The classes that may occur in an episode."""
     if isinstance(protocol, VariableProtocol) and split.spans is not None:
         eligible = [span for span in split.spans if protocol.minimum_way <= len(span) <= protocol.maximum_span]
         return np.unique(np.concatenate(eligible)) if eligible else np.arange(0)
@@ -80,13 +80,13 @@ def _reachable(split: ImageSource, protocol: FixedProtocol | VariableProtocol) -
 def open_usable(
     study: Study, names: Sequence[str], split: str, protocol: FixedProtocol | VariableProtocol
 ) -> tuple[list[ImageSource], list[str]]:
-    """Opens this split of those datasets that episodes of a protocol can be drawn from.
+    """Opens a split of every dataset that a protocol can draw episodes from.
 
     Returns:
         The sources, and for each dataset that was left out a message that says why.
 
     Raises:
-        UserError: none of them will do.
+        UserError: the protocol can draw from none of them.
     """
     usable, left_out = [], []
     for name in names:

@@ -29,19 +29,25 @@ class Stopped(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-    """Turns each of `SIGNALS` into the exception `Stopped`, also where the shell has set it to be ignored."""
+    """Turns each of `SIGNALS` into the exception `Stopped`.
+
+    A shell sets SIGINT to be ignored by what it starts in the background; here it is not. `nohup` is respected.
+    """
 
     def stop(number: int, frame: object) -> None:
         for other in SIGNALS:
             signal.signal(other, signal.SIG_IGN)  # while children are ended
         raise Stopped(number)
 
-    before = {number: signal.signal(number, stop) for number in SIGNALS}
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number in SIGNALS:
+        if not (number == signal.SIGHUP and before[number] == signal.SIG_IGN):
+            signal.signal(number, stop)
     try:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, handler or signal.SIG_DFL)
 
 
 def run_engine(command: Sequence[str], environment: Mapping[str, str], quiet: bool = False) -> int:

@@ -44,14 +44,13 @@ def test_all_requirements_are_pinned_high_enough_and_conda_gets_the_same():
 
 
 def test_the_library_alone_imports_only_what_the_slim_install_brings():
-    """Widgets and studies need the suite; the other rooms may use it inside functions only."""
+    """The library may use packages of the suite inside functions only."""
     slim = [re.match(r"[a-z0-9-]+", line).group() for line in PROJECT["dependencies"]]
     known = {MODULE_NAMES.get(name, name) for name in slim} | sys.stdlib_module_names | {"tcnaps", "pydantic_core"}
     foreign = []
     for path in sorted((ROOT / "tcnaps").rglob("*.py")):
-        if path.relative_to(ROOT / "tcnaps").parts[0] not in ("widgets", "studies"):
-            for node in ast.parse(path.read_text()).body:
-                if isinstance(node, ast.Import | ast.ImportFrom):
-                    names = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-                    foreign += [(path.name, name) for name in names if name.split(".")[0] not in known]
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+                foreign += [(path.name, name) for name in names if name.split(".")[0] not in known]
     assert not foreign

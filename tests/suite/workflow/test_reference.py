@@ -1,0 +1,61 @@
+"""The reference of a study: which of two files is read, and how a run compares, with planted tables."""
+
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import test_examples
+from small_study import small_study
+
+from tcnaps.config import UserError
+from tcnaps_suite.workflow.reference import compared, figures_file, keep, results_file
+
+ROOT = Path(__file__).parents[3]
+GAIN = pd.DataFrame({"evaluation": "5-way-1-shot", "dataset": ["a", "b"], "difference": [0.03, 0.01], "interval": 0.01})
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    (tmp_path / "Snakefile").touch()
+    monkeypatch.chdir(tmp_path)
+    study = small_study()
+    for folder in ("results/small", "results/reference/small", "figures/reference/small"):
+        (tmp_path / folder).mkdir(parents=True)
+    GAIN.to_csv("results/reference/small/gain-at-1-shot.csv", index=False)
+    return study
+
+
+def test_the_runs_file_goes_before_the_references(study, tmp_path):
+    name = "gain-at-1-shot.csv"
+    assert results_file(study, name) == tmp_path / "results/reference/small" / name
+    (tmp_path / "results/small" / name).touch()
+    assert results_file(study, name) == tmp_path / "results/small" / name
+    assert results_file(study, "claims.md") is None and figures_file(study, "gain.png") is None
+    (tmp_path / "figures/reference/small/gain.png").touch()
+    assert figures_file(study, "gain.png") == tmp_path / "figures/reference/small/gain.png"
+
+
+def test_contrasts_agree_within_both_intervals(study):
+    assert compared(study) == []  # nothing has been run
+    run = GAIN.assign(difference=[0.03 + 0.0141, 0.01 + 0.0142])
+    run.to_csv("results/small/gain-at-1-shot.csv", index=False)
+    (line,) = compared(study)
+    assert line.startswith("1 of 2 contrasts agree") and line.endswith("not: 5-way-1-shot b.")
+    (study.results_folder / "gain-at-1-shot.csv").write_text("damaged")
+    assert "gain-at-1-shot.csv" in compared(study)[0]
+
+
+def test_what_has_not_run_is_no_reference(study):
+    with pytest.raises(UserError, match="make figures"):
+        keep(study)
+
+
+def test_pages_hold_beside_a_run_with_other_numbers(tmp_path, monkeypatch):
+    for name in ("docs", "results/reference"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    shutil.copy(ROOT / "README.md", tmp_path)
+    (tmp_path / "results/miniature").mkdir()
+    (tmp_path / "results/miniature/claims.md").write_text("| **C1: other numbers** | fails |\n")
+    monkeypatch.setattr(test_examples, "ROOT", tmp_path)
+    test_examples.test_the_claims_of_the_pages_are_those_of_the_results()
