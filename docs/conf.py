@@ -1,4 +1,4 @@
-"""Settings of the documentation site. `make docs` gathers its pages (build.py) and builds it; nothing is fetched."""
+"""Sphinx's settings for the documentation site, which `make docs` builds. Nothing is fetched."""
 
 import re
 
@@ -12,30 +12,30 @@ project_copyright = "the tcnaps authors, MIT licence"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme, html_title, html_show_sourcelink = "furo", "tcnaps", False
 html_math_renderer = "mathml"
-default_role = "code"  # what docstrings have between single backticks
+default_role = "code"  # text between single backticks in docstrings
 
 myst_enable_extensions, myst_heading_anchors = ["dollarmath"], 4
 nb_execution_mode, nb_execution_timeout, nb_execution_raise_on_error = "force", 600, True
-nb_ipywidgets_js = {}  # would be fetched; without a kernel no widget does anything
+nb_ipywidgets_js = {}  # scripts that would be fetched; without a kernel, widgets do nothing
 nb_merge_streams = True
 
 autodoc_member_order, autodoc_inherit_docstrings = "bysource", False
-# Names where they are defined, and without the methods that scikit-learn writes for an estimator.
+# Names are documented where they are defined, without the methods that scikit-learn adds to an estimator.
 requests = "set_fit_request, set_predict_request, set_score_request, set_transform_request"
 autodoc_default_options = {"members": True, "ignore-module-all": True, "exclude-members": requests}
 napoleon_use_ivar = True  # attributes are described once
 
 
 def visit_formula(translator, node):
-    """Formulas as MathML, which browsers show without a script."""
-    tex = re.sub(r"\\big\b", "", node.astext())  # one command that docutils does not know
+    """Writes a formula as MathML, which browsers show without a script."""
+    tex = re.sub(r"\\big\b", "", node.astext())  # a command that docutils does not know
     translator.body.append(tex2mathml(tex, as_block=isinstance(node, nodes.math_block)))
     raise nodes.SkipNode
 
 
 def escape_marks(app, what, name, obj, options, lines):
-    """Bars, as in log|Q|, and stars before names are no marks of reStructuredText in our docstrings."""
-    if lines and lines[0].startswith("Alias for field number"):  # Python's own, of a named tuple
+    """Escapes bars, as in log|Q|, and stars before names, which reStructuredText would take for its own marks."""
+    if lines and lines[0].startswith("Alias for field number"):  # Python's own docstring for fields of a named tuple
         lines.clear()
     marked = [line.replace("|", r"\|").replace("(*", r"(\*") for line in lines]
     lines[:] = [line if line.lstrip().startswith(">>>") else new for line, new in zip(lines, marked, strict=True)]

@@ -1,6 +1,7 @@
-"""Pages of HTML that stand alone: templates, and what they show as text, tables and pictures within the page."""
+"""What HTML pages are made of: templates, prose with formulas, and tables."""
 
 import re
+from base64 import b64encode
 from html import escape
 from pathlib import Path
 
@@ -11,43 +12,36 @@ from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
 from markupsafe import Markup
 
-from tcnaps_suite.widgets.pictures import data_address
-
-FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+?)\$", re.DOTALL)
-FRACTIONS = re.compile("accuracy|recall|interval|difference|gain|beyond|confidence|share|paper")
+FRACTIONS = re.compile("accuracy|recall|interval|difference|gain|beyond|confidence|share|paper")  # names of columns
 
 
 def render(template: str, **values: object) -> str:
-    """A page from a file of `templates/`. Values are escaped there, but for what the filters below make."""
+    """Fills a file of `templates/`. Values are escaped, except for HTML from `markdown` and `table`."""
     loader = jinja2.FileSystemLoader(Path(__file__).parent / "templates")
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"markdown": markdown, "table": table, "png_address": png_address}
+    environment.filters |= {"markdown": markdown, "base64": lambda file: b64encode(file.read_bytes()).decode()}
     return environment.get_template(template).render(values)
 
 
 def markdown(text: str) -> Markup:
-    """A notebook's prose; formulas become MathML, which needs no script."""
-    return Markup(mistune.create_markdown(escape=False, plugins=["table"])(FORMULA.sub(_mathml, text)))
+    """Markdown as HTML. Formulas become MathML, which needs no script; HTML in the text is escaped."""
+    page = mistune.create_markdown(plugins=["table", "math"])
+    page.renderer.register("inline_math", lambda renderer, formula: _mathml(formula, as_block=False))
+    page.renderer.register("block_math", lambda renderer, formula: _mathml(formula, as_block=True))
+    return Markup(page(text))
 
 
-def _mathml(formula: re.Match) -> str:
+def _mathml(formula: str, as_block: bool) -> str:
     try:
-        found = tex2mathml(formula[1] or formula[2], as_block=formula[1] is not None)
-        return re.sub(r"\s*\n\s*", "", found)
+        return tex2mathml(formula, as_block=as_block)
     except MathError:
-        return escape(formula[0])
+        return escape(formula)
 
 
 def table(frame: pd.DataFrame) -> Markup:
-    """A table whose columns can be sorted; fractions are shown in percent."""
+    """A table as HTML, with fractions in percent. HTML in its cells is escaped."""
     shown = frame.copy()
     for name in frame.select_dtypes("number"):
         if FRACTIONS.search(str(name).lower()):
             shown[name] = [f"{100 * value:.1f}" if pd.notna(value) else "" for value in frame[name]]
-    look = {"classes": "sortable", "border": 0, "na_rep": "", "float_format": "{:.4g}".format}
-    return Markup(shown.to_html(index=False, **look))
-
-
-def png_address(picture: Path | bytes) -> str:
-    """A PNG as an address that holds all of it."""
-    return data_address(picture if isinstance(picture, bytes) else picture.read_bytes(), "image/png")
+    return Markup(shown.to_html(index=False, classes="sortable", border=0, na_rep="", float_format="{:.4g}".format))

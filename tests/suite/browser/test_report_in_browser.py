@@ -1,5 +1,6 @@
-"""The report's tables in a real browser: a heading sorts its column, by mouse and by keys."""
+"""The report in a real browser: headings sort their tables, and it fits a phone."""
 
+import json
 import shutil
 
 import pandas as pd
@@ -9,7 +10,7 @@ from playwright.sync_api import expect
 from servers import REPOSITORY
 
 from tcnaps.config import load_study
-from tcnaps_suite.workflow.report import page as report
+from tcnaps_suite.workflow.report import write_report
 
 STUDY_FILE = "configs/miniature.yaml"
 TABLE = pd.DataFrame(
@@ -17,29 +18,38 @@ TABLE = pd.DataFrame(
         "dataset": ["set 10", "set 9", "set 1", "set 2", "set 3"],
         "gain": ["+6.1 ± 0.5", "+12.0 ± 1.5", None, "\u22123.5 ± 2.0", "0.0"],
         "episodes": [700, 1000, 90, 8, 80],
+        "a_long_name_without_any_space_" * 3: range(5),
     }
 )
 
 
 @pytest.fixture
-def table(browser, tmp_path, monkeypatch):
-    """The only table of a report, opened as a file."""
+def page(browser, tmp_path, monkeypatch):
+    """A report of one table, opened as a file on a phone."""
     (tmp_path / "configs").mkdir()
     for name in ("Snakefile", STUDY_FILE):
         shutil.copy(REPOSITORY / name, tmp_path / name)
-    made = cell('write_csv(gains, study.results_folder / "gains.csv")')
-    write_notebook(tmp_path / "notebooks" / "05-gain.ipynb", cell("# Who gains?", kind="markdown"), made)
+    parameters = cell('study_file = "configs/miniature.yaml"', "parameters")
+    path = write_notebook(tmp_path / "notebooks" / "05-gain.ipynb", cell("# Who gains?", kind="markdown"), parameters)
+    content = json.loads(path.read_text())
+    content["metadata"]["tcnaps"] = {"target": None, "writes": {"tables": ["gains.csv"]}}
+    path.write_text(json.dumps(content))
     monkeypatch.chdir(tmp_path)
     results = load_study(STUDY_FILE).results_folder
     results.mkdir(parents=True)
     TABLE.to_csv(results / "gains.csv", index=False)
-    page = browser.new_page()
-    page.goto(report.write_report(STUDY_FILE).absolute().as_uri())
-    yield page.locator("table.sortable").first
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    page.goto(write_report(STUDY_FILE).absolute().as_uri())
+    yield page
     page.close()
 
 
-def test_a_heading_sorts_its_column_and_sorts_again_the_other_way(table):
+def test_the_page_is_no_wider_than_a_phone(page):
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_a_heading_sorts_its_column_and_sorts_again_the_other_way(page):
+    table = page.locator("table.sortable").first
     for column, order in {"gain": [3, 4, 0, 1, 2], "episodes": [3, 4, 2, 0, 1], "dataset": [2, 3, 4, 1, 0]}.items():
         heading = table.get_by_role("columnheader", name=column)
         heading.click()

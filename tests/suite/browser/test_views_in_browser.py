@@ -148,9 +148,8 @@ def test_the_index_leads_to_a_page_and_back_and_nothing_comes_from_elsewhere(voi
     loaded = []
     page.on("requestfinished", lambda request: loaded.append(request.url))
     page.goto(voila.server.url)
-    page.locator("article", has_text="Which datasets, shots and steps").locator("a").click()
+    page.locator("a[href*='14-views']").click()
     page.locator(".tcnaps-class-recall").wait_for()
     page.get_by_text("All pages").click()
     expect(page).to_have_url(voila.server.url)
-    assert page.locator("article").count() == 3
     assert all(url.startswith((voila.server.url, "data:", "blob:")) for url in loaded)

@@ -1,0 +1,122 @@
+"""Writes a study's report: its figures, tables and answers in one HTML file, to be mailed.
+
+python -m tcnaps_suite.workflow.report configs/miniature.yaml
+"""
+
+import argparse
+import json
+import platform
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import nbformat
+import pandas as pd
+
+from tcnaps.config import Study, UserError, load_study, project_root
+from tcnaps.config.storage import write_text
+from tcnaps.config.study import study_file
+from tcnaps_suite.workflow.notebooks import Notebook, notebooks
+from tcnaps_suite.workflow.pages import markdown, render, table
+from tcnaps_suite.workflow.reference import figures_file, results_file
+
+READABLE = (".csv", ".md", "headline.json")  # among what notebooks write, besides figures
+LONGEST_TABLE = 200  # rows
+
+
+def write_report(path: str) -> Path:
+    """Writes results/<study>/report.html from the files of the run or, where it has none, of the reference.
+
+    Raises:
+        UserError: the study's file, at `path`, is wrong, or there is neither a figure nor a table.
+    """
+    study = load_study(path)
+    chapters = [_chapter(study, notebook) for notebook in notebooks().values()]
+    chapters = [chapter for chapter in chapters if chapter["figures"] or chapter["tables"]]
+    if not chapters:
+        raise UserError(f"Study '{study.name}' has no results yet: `make figures STUDY={path}` makes them.")
+    headline = _content(file) if (file := results_file(study, "headline.json")) else ""
+    settings = study_file(path).read_text(encoding="utf-8")
+    facts = study.origin | {
+        "Report": f"{datetime.now():%Y-%m-%d %H:%M}",
+        "Versions": f"Python {platform.python_version()}, PyTorch {version('torch')}",
+        "System": platform.platform(),
+    }
+    shown = {"headline": headline, "chapters": chapters, "facts": facts, "settings": settings}
+    page = render("report.html", study=study, path=path, root=project_root(), **shown)
+    report = study.results_folder / "report.html"
+    write_text(report, page)
+    return report
+
+
+def _chapter(study: Study, notebook: Notebook) -> dict:
+    """What the report shows of a notebook."""
+    captions = _captions(notebook)
+    figures = {name: figures_file(study, f"{name}.png") for name in _names(study, notebook, notebook.figures)}
+    tables = {name: results_file(study, name) for name in _names(study, notebook, notebook.tables)}
+    tables = {name: file for name, file in tables.items() if name.endswith(READABLE)}
+    return {
+        "notebook": notebook,
+        "figures": [(file, captions.get(name, "")) for name, file in figures.items() if file],
+        "tables": [(file, _content(file)) for file in tables.values() if file],
+        "missing": [name for name, file in (figures | tables).items() if file is None],
+        "answers": _answers(study, notebook),
+    }
+
+
+def _names(study: Study, notebook: Notebook, names: tuple[str, ...]) -> list[str]:
+    """The names of a notebook's files, with those of every training and replicate that it runs for."""
+    trainings = study.trainings if notebook.per == "training" else [""]
+    replicates = 1 if notebook.per == "study" else len(study.seeds)
+    folders = ["", *(f"replicate-{number}/" for number in range(1, replicates))]
+    return [folder + name.replace("{training}", own) for folder in folders for own in trainings for name in names]
+
+
+def _captions(notebook: Notebook) -> dict[str, str]:
+    """Figure → the Markdown cell above the first code cell that names the figure."""
+    captions, above = {}, ""
+    for cell in nbformat.read(notebook.path, as_version=4).cells:
+        if cell.cell_type == "markdown":
+            above = cell.source.removeprefix(f"# {notebook.title}")
+        for name in notebook.figures:
+            if cell.cell_type == "code" and f'"{name}"' in cell.source:
+                captions.setdefault(name, above)
+    return captions
+
+
+def _content(file: Path) -> str:
+    """A table, text or headline as HTML, or why it can't be read."""
+    try:
+        if file.suffix == ".csv":
+            frame = pd.read_csv(file)
+            return table(frame) if len(frame) <= LONGEST_TABLE else f"{len(frame)} rows: too many to be shown."
+        text = file.read_text(encoding="utf-8")
+        return markdown(text) if file.suffix == ".md" else str(json.loads(text)["sentence"])
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        return f"{file.relative_to(project_root())} can't be read ({error})."
+
+
+def _answers(study: Study, notebook: Notebook) -> list[str]:
+    """What the last cell of each executed copy printed."""
+    answers = []
+    for file in sorted(study.results_folder.glob(f"notebooks/{notebook.name}*.ipynb")):
+        try:
+            last = nbformat.read(file, as_version=4).cells[-1]
+        except (ValueError, LookupError):  # a damaged copy; `make figures` makes it again
+            continue
+        answers.append("".join(output.get("text", "") for output in last.get("outputs", [])))
+    return [answer for answer in answers if answer]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Writes the report and prints its path. Exits with status 2 where `write_report` raises an error."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("study", help="the study's YAML, such as configs/miniature.yaml")
+    try:
+        print(write_report(parser.parse_args(arguments).study))
+    except UserError as error:
+        parser.exit(2, f"{error}\n")
+
+
+if __name__ == "__main__":
+    main()
