@@ -18,7 +18,7 @@ from tcnaps.config.errors import nearest
 from tcnaps.config.storage import remove_leftovers
 from tcnaps.config.study import study_file
 from tcnaps.evaluation.result_files import incomplete_evaluations
-from tcnaps_suite.workflow import data
+from tcnaps_suite.workflow import prepare
 from tcnaps_suite.workflow.estimate import core_seconds
 from tcnaps_suite.workflow.plan import Plan
 from tcnaps_suite.workflow.progress import Progress
@@ -73,13 +73,13 @@ def run_study(
     name = str(file.relative_to(root) if file.is_relative_to(root) else file)
     settings = [f"study={name}", f"device={device}", f"workers={workers}", f"processes={processes}"]
     if dry_run:
-        sizes = data.sizes(study)
+        sizes = prepare.sizes(study)
         plan = Plan(study, sizes)
         limit = ["--cores", str(cores or MANY)]
         options = [*snakemake, *_configured(*settings, sizes=sizes), *elsewhere, *limit, *OPTIONS, "--dry-run"]
         status = _snakemake(options, plan)
         print(plan if not status else "", *incomplete_evaluations(study).values(), "\nData:", sep="\n", flush=True)
-        return data.main([name, "--list"]) or status
+        return prepare.main([name, "--list"]) or status
     return _make(study, name, [*snakemake, *elsewhere], settings, cores)
 
 
@@ -95,12 +95,12 @@ def _make(study: Study, name: str, options: Sequence[str], settings: Sequence[st
         for folder in (results, Path("figures", study.name)):
             remove_leftovers(folder)
         # Before Snakemake, which sees neither that originals have changed nor what a study asks of them.
-        if status := data.main([name, "--ready", f"{results}/.ready"]):
+        if status := prepare.main([name, "--ready", f"{results}/.ready"]):
             return status
         for manifest, problem in incomplete_evaluations(study).items():
             print(problem, file=sys.stderr)
             manifest.unlink()  # so that Snakemake evaluates again, which keeps the files that are whole
-        sizes = data.sizes(study)
+        sizes = prepare.sizes(study)
         progress = Progress(results / "times.csv", cores, partial(core_seconds, study, sizes))
         limit = ["--cores", str(cores)] if cores else []
         status = _snakemake([*options, *_configured(*settings, sizes=sizes), *limit, *OPTIONS], progress)
