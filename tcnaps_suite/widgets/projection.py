@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tcnaps.method.clustering import ClassStatistics, class_statistics, one_hot, trajectory
+from tcnaps.method.class_statistics import ClassStatistics, class_statistics, one_hot
+from tcnaps.method.clustering import trajectory
 from tcnaps.method.head import Head
 
 
