@@ -16,15 +16,7 @@ def click(widget, *names):
         widget.controls[name].click()
 
 
-def tick(widget, **names):
-    """Presses boxes: those named of each control."""
-    for control, pressed in names.items():
-        for name in pressed:
-            box = widget.controls[control].boxes[name]
-            box.value = not box.value
-
-
 def words(place):
     """The text that a place on the page shows."""
-    plain = html.unescape(re.sub(r"<[^>]*>", " ", place.value)).replace("\N{NO-BREAK SPACE}", " ")
+    plain = html.unescape(re.sub(r"<[^>]*>", " ", place.value))
     return re.sub(r"\s+", " ", plain).strip()

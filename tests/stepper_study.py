@@ -10,16 +10,16 @@ from tcnaps.method.backbone import Backbone
 from tcnaps.method.head import Head
 from tcnaps.method.variants import VARIANTS
 from tcnaps.training import checkpoints
-from tcnaps_suite.widgets import stepper_data
+from tcnaps_suite.experiments import study_episodes
 
 
-def write_networks(folder_of):
+def write_networks(study):
     """Random networks for every training of the study, as checkpoints."""
     torch.manual_seed(0)
-    folder = checkpoints.checkpoint_folder(folder_of)
+    folder = checkpoints.checkpoint_folder(study)
     checkpoints.save(folder / "backbone.safetensors", Backbone().state_dict(), {})
-    for training in folder_of.trainings:
-        write_training(folder_of, training)
+    for training in study.trainings:
+        write_training(study, training)
 
 
 def write_training(study, training):
@@ -32,7 +32,7 @@ def write_training(study, training):
 def place(patch, root):
     """The small study, its results in `root`, its datasets blobs."""
     patch.setattr(config, "project_root", lambda: root)
-    patch.setattr(stepper_data, "open_split", lambda study, name, split: blobs(name, split))
+    patch.setattr(study_episodes, "open_split", lambda study, name, split: blobs(name, split))
     return small_study(trainings=["support", "support_and_query", "support_log_determinant"])
 
 
@@ -43,7 +43,7 @@ def planted(way=3, shot=2, n_query=12, d=8, variant="Transductive", spread=1.5, 
     labels = [torch.arange(way).repeat_interleave(n) for n in (shot, n_query)]
     support, query = (centres[own] + spread * torch.randn(len(own), d, generator=generator) for own in labels)
     pixels = np.random.default_rng(0).integers(0, 255, (way * n_query, 8, 8, 3), dtype=np.uint8)
-    return stepper_data.ShownEpisode(
+    return study_episodes.ShownEpisode(
         variant=VARIANTS[variant],
         place=("5-way", "planted", 3),
         class_names=names or tuple(f"class-{k}" for k in range(way)),

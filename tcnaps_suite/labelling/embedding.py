@@ -1,9 +1,9 @@
-"""A user's images → features, by a study's network, one of torchvision or one of timm.
+"""A user's images → features, by the network of a study, of torchvision or of timm.
 
-A study's network is adapted to the labelled images and some of the others first (FiLM), as in an episode.
+A study's network is first adapted (FiLM) to the labelled images and some of the others, as in an episode.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,12 +12,10 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
 from tcnaps.config import FixedProtocol, Study, UserError, load_study
 from tcnaps.config.errors import nearest
-from tcnaps.config.settings import Resampling
 from tcnaps.data.decoding import square, to_rgb
 from tcnaps.data.image_source import DatasetError, ImageSource
 from tcnaps.method.episode import Episode, scale_pixels
@@ -31,13 +29,12 @@ TO_ADAPT = 200  # unlabelled images that a study's network is adapted to; the pa
 
 @dataclass(frozen=True)
 class Network:
-    """Images → features.
+    """Images → features. Either `features` or `adapted` is given.
 
     Attributes:
-        transform: one RGB image → what the network takes of it.
-        adapted: (labelled images, their classes, unlabelled images) → the function from a batch to its features; None
-            where there is no adaptation.
-        features: from a batch to its features, without adaptation.
+        transform: one RGB image → the network's input.
+        features: a batch → its features, without adaptation.
+        adapted: (labelled images, their classes, unlabelled images) → the function from a batch to its features.
     """
 
     transform: Callable[[Image.Image], Tensor]
@@ -54,11 +51,11 @@ def open_network(name: str, device: torch.device | str = "cpu", pretrained: bool
     Raises:
         UserError: there is no such network, its package is missing, or its weights can't be had.
     """
-    source, _, of_source = name.partition(":")
-    if source not in OPEN or not of_source:
-        raise UserError(f"There is no backbone '{name}'; say study:FILE.yaml, torchvision:NAME or timm:NAME.")
+    package, _, network = name.partition(":")
+    if package not in OPEN or not network:
+        raise UserError(f"There is no backbone '{name}': use study:FILE.yaml, torchvision:NAME or timm:NAME.")
     try:
-        return OPEN[source](of_source, device, pretrained)
+        return OPEN[package](network, device, pretrained)
     except (OSError, RuntimeError) as error:
         raise UserError(
             f"The weights of '{name}' can't be downloaded ({error}). Without internet, use a study's network "
@@ -68,62 +65,53 @@ def open_network(name: str, device: torch.device | str = "cpu", pretrained: bool
 
 @torch.inference_mode()
 def embed(
-    files: Sequence[Path], codes: np.ndarray, network: Network, device: torch.device | str = "cpu", workers: int = 0
+    files: Sequence[Path], codes: np.ndarray, network: Network, device: torch.device | str = "cpu"
 ) -> tuple[np.ndarray, dict[int, str]]:
     """Features of the files, (n, d), nan where a file can't be read; and the numbers of such files, with the reasons.
 
     Args:
         codes: each file's class, numbered from 0, or -1 where it has no label.
-        workers: processes that read images ahead.
     """
-    extract = network.features
-    if network.adapted is not None:
-        labelled, others = np.flatnonzero(codes >= 0), np.flatnonzero(codes < 0)
-        others = others[np.unique(np.linspace(0, len(others) - 1, TO_ADAPT).astype(int))]
-        support, query = (_together(files, rows, network, workers) for rows in (labelled, others))
-        classes = np.unique(codes[support[0]], return_inverse=True)[1]  # a class may have no image that can be read
-        extract = network.adapted(support[1].to(device), torch.from_numpy(classes).to(device), query[1].to(device))
-    found, unreadable = {}, {}
-    with tqdm(total=len(files), desc="features", unit="image") as bar:
-        for batch in _read(files, range(len(files)), network, workers):
-            unreadable |= {row: image for row, image in batch if isinstance(image, str)}
-            read = {row: image for row, image in batch if row not in unreadable}
-            if read:
-                images = torch.stack(list(read.values())).to(device)
-                found |= zip(read, extract(images).flatten(1).float().cpu().numpy())
-            bar.update(len(batch))
-    features = np.full((len(files), len(next(iter(found.values()), ()))), np.nan, np.float32)
-    for row, of_image in found.items():
-        features[row] = of_image
-    return features, unreadable
+    extract = network.features or _adapted(files, codes, network, device)
+    features, unreadable = {}, {}
+    for start in tqdm(range(0, len(files), AT_ONCE), desc="features", unit="batch"):
+        images, reasons = _read(files, range(start, min(start + AT_ONCE, len(files))), network)
+        unreadable |= reasons
+        if images:
+            of_batch = extract(torch.stack(list(images.values())).to(device))
+            features |= zip(images, of_batch.flatten(1).float().cpu().numpy())
+    table = np.full((len(files), len(next(iter(features.values()), ()))), np.nan, np.float32)
+    for row, of_image in features.items():
+        table[row] = of_image
+    return table, unreadable
 
 
 @torch.inference_mode()
 def embed_split(source: ImageSource, network: Network, device: torch.device | str = "cpu") -> ImageSource:
-    """The split with the features of its images, (n, d), in their place. The network is not adapted.
+    """The split with features, (n, d), in place of its images. The network is not adapted.
 
     Raises:
         UserError: the network is a study's, which has no features without an episode.
     """
     if network.features is None:
-        raise UserError("A study's network adapts itself to each episode: use it by the name 'study'.")
-    found = []
+        raise UserError("A study's network adapts to each episode. Name it 'study' instead.")
+    features = []
     for images in tqdm(np.array_split(source.images, -(-len(source.images) // AT_ONCE)), desc=source.dataset):
         batch = torch.stack([network.transform(Image.fromarray(image)) for image in images])
-        found.append(network.features(batch.to(device)).flatten(1).float().cpu().numpy())
-    return replace(source, images=np.concatenate(found))
+        features.append(network.features(batch.to(device)).flatten(1).float().cpu().numpy())
+    return replace(source, images=np.concatenate(features))
 
 
 def feature_sources(
     name: str, study: Study, protocol: FixedProtocol, device: torch.device | str = "cpu", split: str = "test"
 ) -> tuple[list[ImageSource], list[str]]:
-    """What episodes of features are drawn from: a split of the study's datasets, or a file.
+    """Sources of episodes for a comparison on features: a split of the study's datasets, or a file.
 
     Args:
         name: "study", torchvision:NAME, timm:NAME or a file .npz of `features` and `labels`.
 
     Returns:
-        Sources of images for "study", else of features; and why some datasets were left out.
+        Sources of images for "study", else of features; and the reasons why datasets were left out.
 
     Raises:
         UserError: there is no such network or file, or no dataset suits the protocol.
@@ -139,32 +127,30 @@ def feature_sources(
     return sources, left_out
 
 
-class _Images(torch.utils.data.Dataset):
-    """Numbers of files and the files as the network takes them, or the reason why one can't be read."""
-
-    def __init__(self, files: Sequence[Path], transform: Callable[[Image.Image], Tensor]):
-        self.files, self.transform = files, transform
-
-    def __getitem__(self, row: int) -> tuple[int, Tensor | str]:
+def _read(files: Sequence[Path], rows: Iterable[int], network: Network) -> tuple[dict[int, Tensor], dict[int, str]]:
+    """The images of these files as the network takes them, and the reasons why others can't be read."""
+    images, reasons = {}, {}
+    for row in rows:
         try:
-            return row, self.transform(to_rgb(self.files[row].read_bytes(), fast=False, orient=True))
+            images[row] = network.transform(to_rgb(files[row].read_bytes(), fast=False, orient=True))
         except (DatasetError, OSError) as error:
-            return row, str(error)
+            reasons[row] = str(error)
+    return images, reasons
 
 
-def _read(files: Sequence[Path], rows: Sequence[int], network: Network, workers: int) -> DataLoader:
-    """Batches of the files with these numbers."""
-    images = _Images(files, network.transform)
-    return DataLoader(images, AT_ONCE, sampler=rows, collate_fn=list, num_workers=workers)
-
-
-def _together(files: Sequence[Path], rows: np.ndarray, network: Network, workers: int) -> tuple[list[int], Tensor]:
-    """Those of the files that can be read: their numbers and images."""
-    read = dict(pair for batch in _read(files, rows.tolist(), network, workers) for pair in batch)
-    read = {row: image for row, image in read.items() if isinstance(image, Tensor)}
-    if not read:
-        raise UserError(f"{files[rows[0]]} and all others like it can't be read: nothing can be labelled.")
-    return list(read), torch.stack(list(read.values()))
+def _adapted(
+    files: Sequence[Path], codes: np.ndarray, network: Network, device: torch.device | str
+) -> Callable[[Tensor], Tensor]:
+    """The network, adapted to the labelled images and to some of the others."""
+    others = np.flatnonzero(codes < 0)
+    others = others[np.unique(np.linspace(0, len(others) - 1, TO_ADAPT).astype(int))]
+    sets = [_read(files, rows.tolist(), network)[0] for rows in (np.flatnonzero(codes >= 0), others)]
+    for images, kind in zip(sets, ("labelled", "unlabelled")):
+        if not images:
+            raise UserError(f"No {kind} image can be read, such as {files[0 if kind == 'labelled' else others[0]]}.")
+    support, query = (torch.stack(list(images.values())).to(device) for images in sets)
+    labels = np.unique(codes[list(sets[0])], return_inverse=True)[1]  # no image of some class may be readable
+    return network.adapted(support, torch.from_numpy(labels).to(device), query)
 
 
 def _of_study(file: str, device: torch.device | str, pretrained: bool) -> Network:
@@ -173,14 +159,13 @@ def _of_study(file: str, device: torch.device | str, pretrained: bool) -> Networ
     study = load_study(file)
     model = load_model(study, VARIANTS["Transductive"].training, device)
 
+    def transform(image: Image.Image) -> Tensor:
+        return scale_pixels(square(image, study.image_size, study.decoding.resampling)[None])[0]
+
     def adapted(support: Tensor, labels: Tensor, query: Tensor) -> Callable[[Tensor], Tensor]:
         return partial(model.extract, film=model.adapt(Episode(support, labels, query)))
 
-    return Network(partial(_scaled, study.image_size, study.decoding.resampling), adapted=adapted)
-
-
-def _scaled(size: int, resampling: Resampling, image: Image.Image) -> Tensor:
-    return scale_pixels(square(image, size, resampling)[None])[0]
+    return Network(transform, adapted=adapted)
 
 
 def _of_torchvision(name: str, device: torch.device | str, pretrained: bool) -> Network:

@@ -1,4 +1,4 @@
-"""Labels a folder of images of which a few per class have a label: python -m tcnaps label FOLDER
+"""Labels a folder of images from a few labelled ones per class: python -m tcnaps label FOLDER
 
 FOLDER/oak/*.jpg, FOLDER/elm/*.jpg, … are classes with a few images each, FOLDER/unlabelled/ holds all others. The
 labels are written to FOLDER/labels.csv and can be looked at in FOLDER/contact-sheet.html. If there is FOLDER/truth.csv,
@@ -49,26 +49,26 @@ def label_folder(
     abstain: float | int = 0,
     sort_into: Path | None = None,
     device: torch.device | str = "cpu",
-    workers: int = 0,
 ) -> str:
-    """Labels the folder's images, and returns what there is to say about it. Arguments are the command's options.
+    """Labels the folder's images and returns a summary. The arguments are the command's options.
 
     Raises:
-        UserError: an option, the folder or a file in it is not as it should be.
+        UserError: an option, the folder or a file in it is at fault.
     """
     if not 0 <= abstain <= 1:
         raise UserError(f"--abstain {abstain:g}: a probability is between 0 and 1.")
     images, truth, unreadable = _find_images(folder), _read_truth(folder / "truth.csv"), {}
     if features is None:
         files, codes = [folder / file for file in images["file"]], pd.factorize(images["label"])[0]
-        found, unreadable = embed(files, codes, open_network(backbone, device), device, workers)
+        embedded, unreadable = embed(files, codes, open_network(backbone, device), device)
     else:
-        found = _given_features(features, images["file"])
-    read = ~images.index.isin(unreadable)
-    for label, own in images.groupby(images["label"].fillna("unlabelled/"), sort=False):
-        if not read[own.index].any():
-            raise UserError(f"No image of {label} can be read: add some, or delete the folder.")
-    table, examples = _classify(images[read], found[read], abstain), images[read & images["label"].notna()]
+        embedded = _given_features(features, images["file"])
+    readable = ~images.index.isin(unreadable)
+    for label, members in images.groupby(images["label"].fillna("unlabelled/"), sort=False):
+        if not readable[members.index].any():
+            raise UserError(f"No image in {folder / label} can be read: add some, or delete the folder.")
+    table = _classify(images[readable], embedded[readable], abstain)
+    examples = images[readable & images["label"].notna()]
     write_text(folder / "labels.csv", table.round({"probability": 4}).to_csv(index=False))
     write_text(folder / "contact-sheet.html", contact_sheet(folder, examples, table))
     lines = [f"Labelled {len(table)} images, from {len(examples)} examples of {examples['label'].nunique()} classes."]
@@ -114,15 +114,17 @@ def _find_images(folder: Path) -> pd.DataFrame:
         raise UserError(f"There is no folder {folder}.")
     rows = []
     for inner in subfolders(folder):
-        own = [Path(place, name) for place, _, names in walk(inner) for name in names]
-        own = [file.relative_to(folder).as_posix() for file in own if file.suffix.lower() in EXTENSIONS]
-        if not own:
+        files = [Path(place, name) for place, _, names in walk(inner) for name in names]
+        files = [file for file in files if file.suffix.lower() in EXTENSIONS]
+        if not files:
             raise UserError(f"{inner} has no images: add some, or delete the folder.")
-        rows += [(file, None if inner.name in UNLABELLED else inner.name) for file in own]
+        label = None if inner.name in UNLABELLED else inner.name
+        rows += [(file.relative_to(folder).as_posix(), label) for file in files]
     images = pd.DataFrame(rows, columns=["file", "label"], dtype=object)
-    for there, what in ((images["label"].isna(), "unlabelled/"), (images["label"].notna(), "for each class")):
-        if not there.any():
-            raise UserError(f"{folder} needs a folder {what}: a few images of each class, all others in unlabelled/.")
+    if images["label"].notna().all():
+        raise UserError(f"{folder} needs a folder unlabelled/ with the images to be labelled.")
+    if images["label"].isna().all():
+        raise UserError(f"{folder} needs a folder for each class, with a few images of it.")
     return images
 
 
@@ -131,28 +133,29 @@ def _given_features(file: Path, names: pd.Series) -> np.ndarray:
     try:
         with np.load(file) as arrays:
             features = pd.DataFrame(arrays["features"].astype(np.float32), arrays["files"].astype(str))
-            found = features.reindex(names).to_numpy()
+            rows = features.reindex(names).to_numpy()
     except Exception as error:  # damage shows in many ways
         raise UserError(f"{file} must be an .npz with 'files' and one row of 'features' for each: {error}") from error
-    if not (usable := np.isfinite(found).all(1)).all():
-        raise UserError(f"{file}: features of {some(names[~usable])} are missing or not finite.")
-    return found
+    finite = np.isfinite(rows).all(1)
+    if not finite.all():
+        raise UserError(f"{file}: features of {some(names[~finite])} are missing or not finite.")
+    return rows
 
 
 def _classify(images: pd.DataFrame, features: np.ndarray, abstain: float | int = 0) -> pd.DataFrame:
-    """The table of the images without a label; that stays empty where the probability is below `abstain`."""
+    """The labels of the images without one; a label stays empty where its probability is below `abstain`."""
     estimator = TransductiveMahalanobisClassifier().fit(features, images["label"].to_list())
-    own = images["label"].isna().to_numpy()
-    probabilities, classes = estimator.label_distributions_[own], estimator.classes_
-    order = (-probabilities).argsort(1, kind="stable")
-    found = pd.DataFrame({"file": images["file"][own].to_list(), "label": classes[order[:, 0]]})
-    found["probability"] = probabilities.max(1)
-    found["runner_up"] = classes[order[:, 1]] if len(classes) > 1 else ""
-    return found.assign(label=found["label"].where(found["probability"] >= abstain, ""))
+    unlabelled = images["label"].isna().to_numpy()
+    probabilities, classes = estimator.label_distributions_[unlabelled], estimator.classes_
+    order = (-probabilities).argsort(1, kind="stable")  # (n_unlabelled, way), the most probable class first
+    table = pd.DataFrame({"file": images["file"][unlabelled].to_list(), "label": classes[order[:, 0]]})
+    table["probability"] = probabilities.max(1)
+    table["runner_up"] = classes[order[:, 1]] if len(classes) > 1 else ""
+    return table.assign(label=table["label"].where(table["probability"] >= abstain, ""))
 
 
 def _read_truth(file: Path) -> dict[str, str] | None:
-    """The true label of each file, where there is such a table."""
+    """The true label of each file, or None without such a table."""
     if not file.is_file():
         return None
     try:
@@ -162,24 +165,26 @@ def _read_truth(file: Path) -> dict[str, str] | None:
         raise UserError(f"{file} must be a table with the columns file and label: {error}") from error
 
 
-def _accuracy(found: pd.DataFrame, truth: dict[str, str]) -> str:
-    """How many labels are true, as a sentence with a 95% interval (Wilson's)."""
-    names = found["file"].map(lambda name: truth.get(name, truth.get(name.partition("/")[2])))
-    known = names.notna() & (found["label"] != "")
+def _accuracy(labels: pd.DataFrame, truth: dict[str, str]) -> str:
+    """The share of true labels as a sentence with a 95% interval (Wilson's)."""
+    true = labels["file"].map(lambda name: truth.get(name, truth.get(name.partition("/")[2])))
+    known = true.notna() & (labels["label"] != "")
     if not known.any():
-        return f"No accuracy: truth.csv has none of the labelled images, such as {found['file'].iloc[0]}."
-    result = binomtest(int((names[known] == found["label"][known]).sum()), int(known.sum()))
+        return f"No accuracy: truth.csv has none of the labelled images, such as {labels['file'].iloc[0]}."
+    right = int((true[known] == labels["label"][known]).sum())
+    result = binomtest(right, int(known.sum()))
     low, high = result.proportion_ci(method="wilson")
     interval = f"95% interval {100 * low:.1f} to {100 * high:.1f}"
     return f"Accuracy {100 * result.statistic:.1f}% ({interval}) on the {known.sum()} labelled images in truth.csv."
 
 
-def _sort_into(folder: Path, found: pd.DataFrame, target: Path) -> int:
-    """Moves the labelled images into target/<label>/ and returns how many they are; abstentions stay."""
-    pairs = found.loc[found["label"] != "", ["file", "label"]].itertuples(index=False)
+def _sort_into(folder: Path, labels: pd.DataFrame, target: Path) -> int:
+    """Moves the labelled images into target/<label>/ and returns their number; abstentions stay."""
+    pairs = labels.loc[labels["label"] != "", ["file", "label"]].itertuples(index=False)
     moves = [(folder / file, target / label / file.partition("/")[2]) for file, label in pairs]
-    if there := [str(new) for new, count in Counter(new for _, new in moves).items() if count > 1 or new.exists()]:
-        raise UserError(f"{some(there)} exist already: nothing was moved. Name another folder for --sort-into.")
+    counts = Counter(new for _, new in moves)
+    if taken := [str(new) for new, count in counts.items() if count > 1 or new.exists()]:
+        raise UserError(f"{some(taken)} exist already: nothing was moved. Name another folder for --sort-into.")
     for old, new in moves:
         new.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(old, new)
@@ -197,5 +202,4 @@ def _parser() -> argparse.ArgumentParser:
     add("--abstain", type=float, default=0, metavar="P", help="leave the label empty where the probability is below P")
     add("--sort-into", type=Path, metavar="DIR", help="then move the images into DIR/<label>/")
     add("--device", default="cpu", help="such as cuda")
-    add("--workers", type=int, default=0, metavar="N", help="processes that read images ahead")
     return parser

@@ -1,9 +1,8 @@
 """The soft k-means stepper, the episode explorer, and interactive views of the figures.
 
-Each is a function that takes a study and returns a widget for the last line of a notebook cell. Menus and boxes hold
-what the study has; of a choice without results the widget says what to do. `stepper_data`, `explorer_data` and
-`episode_table` compute what is shown. Every widget is imported when it is first used, so that looking at results loads
-no PyTorch.
+Each is a function that takes a study and returns a widget, for the last line of a notebook cell. Where results are
+missing, the widget says how to make them. `stepper_data`, `explorer_data` and `episode_table` compute what is shown.
+Each widget is imported when it is first used, so that looking at results does not load PyTorch.
 """
 
 import importlib

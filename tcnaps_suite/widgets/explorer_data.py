@@ -1,6 +1,6 @@
 """The rows of an evaluation → its episodes by gain: what the explorer lists. No PyTorch and no ipywidgets.
 
-Every number comes from `tcnaps.evaluation`. This module selects, sorts and names them.
+Every number comes from `tcnaps.evaluation`. This module selects, sorts and describes them.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,9 +15,9 @@ from tcnaps.evaluation.statistics import EPISODE, domain_averages, episode_accur
 from tcnaps.evaluation.stopped_rows import recorded_predictions, rows_of_training, variant_predictions
 from tcnaps.figures.tables import cell, points
 from tcnaps.method.variants import VARIANTS
-from tcnaps_suite.widgets.episode_table import at_step, counted, refined, shots_in_words
+from tcnaps_suite.widgets.episode_table import at_step, class_names, counted, refined, shots_in_words
 
-# Name → column and whether it rises. Episodes with equal values stay in the order of datasets and numbers.
+# Name → the column to sort by and whether it rises. Equal episodes stay in the order of datasets and numbers.
 SORTS = {
     "Largest gain first": ("gain", False),
     "Largest loss first": ("gain", True),
@@ -28,21 +28,22 @@ SORTS = {
 
 
 def one_of(kind: str, name: str, known: Collection[str]) -> None:
-    """
+    """Checks a name.
+
     Raises:
-        UserError: the name is not among the known ones.
+        UserError: it is not among the known ones.
     """
     if name not in known:
         raise UserError(f"There is no {kind} '{name}'{nearest(name, known)}")
 
 
 def variants_of(trainings: Collection[str]) -> list[str]:
-    """The variants that trainings serve, in the paper's order."""
+    """The variants that these trainings serve, in the paper's order."""
     return [name for name, variant in VARIANTS.items() if variant.training in trainings]
 
 
 def evaluated_variants(study: Study) -> list[str]:
-    """The variants that some evaluation of a study serves."""
+    """The variants that at least one evaluation of a study serves."""
     return variants_of({training for evaluation in study.evaluations.values() for training in evaluation.trainings})
 
 
@@ -63,7 +64,7 @@ def evaluations_of(study: Study, variants: Sequence[str]) -> list[str]:
 
 
 def episodes(rows: pd.DataFrame, better: str, than: str, limits: tuple[int, int]) -> pd.DataFrame:
-    """What one variant gains over another on the same images: one row per episode.
+    """The gain of one variant over another on the same images: one row per episode.
 
     Args:
         rows: one row per query, of one evaluation.
@@ -82,8 +83,8 @@ def episodes(rows: pd.DataFrame, better: str, than: str, limits: tuple[int, int]
     a, b = (episode_accuracies(variant_predictions(rows, name, *limits)) for name in (better, than))
     pairs = paired_episodes(a, b).rename(columns={"difference": "gain"})
     pairs = pairs.merge(b[[*EPISODE, "accuracy", "step"]], on=EPISODE, suffixes=("", "_than"), validate="1:1")
-    own = rows_of_training(rows, VARIANTS[better].training)
-    classes = own.drop_duplicates([*EPISODE, "label"]).sort_values("label")
+    classes = rows_of_training(rows, VARIANTS[better].training)
+    classes = classes.drop_duplicates([*EPISODE, "label"]).sort_values("label")
     shots = classes.groupby(EPISODE, sort=False, observed=True)["shot"].agg(tuple).reset_index(name="shots")
     return pairs.merge(shots, on=EPISODE, validate="1:1").drop(columns="variant")
 
@@ -99,7 +100,7 @@ def chosen(
 
     Args:
         table: of `episodes`.
-        ways, shots: lowest and highest, both included. Shots keep the episodes in which *some* class has such a shot.
+        ways, shots: lowest and highest, both included. Only episodes with a class in this shot range are kept.
         sort: a name of `SORTS`.
     """
     if datasets is not None:
@@ -107,7 +108,8 @@ def chosen(
     if ways is not None:
         table = table[table["way"].between(*ways)]
     if shots is not None:
-        within = [any(shots[0] <= shot <= shots[1] for shot in own) for own in table["shots"]]
+        low, high = shots
+        within = [any(low <= shot <= high for shot in of_classes) for of_classes in table["shots"]]
         table = table[np.array(within, dtype=bool)]
     column, rising = SORTS[sort]
     if column is None:
@@ -117,13 +119,13 @@ def chosen(
 
 
 def in_words(table: pd.DataFrame, better: str, than: str) -> str:
-    """How many episodes there are, what is gained in them on average, and the largest gain and loss.
+    """The number of episodes, their mean gain, and the largest gain and loss.
 
     Args:
         table: of `chosen` or `episodes`.
     """
     if table.empty:
-        return "No episode is listed: widen the filters, or see in the explorer what is missing."
+        return "No episode is listed: widen the filters."
     mean = domain_averages(table, ["evaluation"], "gain").set_index("domain").loc["all"]
     once = ", each counting once" if mean["n_datasets"] > 1 else ""
     return (
@@ -134,49 +136,73 @@ def in_words(table: pd.DataFrame, better: str, than: str) -> str:
 
 
 def dataset_filters(study: Study) -> list[tuple[str, tuple[str, ...]]]:
-    """The dataset filter's options, with their datasets as values: all, each domain if there are two, each dataset."""
-    names, domains = {"in": "in-domain", "out": "out-of-domain"}, {n: own.domain for n, own in study.datasets.items()}
-    both = [(f"All {names[d]}", tuple(n for n in domains if domains[n] == d)) for d in names if d in domains.values()]
-    each = [(f"{name} ({names[domain]})", (name,)) for name, domain in domains.items()]
-    return [("All datasets", tuple(domains)), *(both if len(both) > 1 else []), *each]
+    """The dataset filter's options: all datasets, all of each domain, each dataset."""
+    domains = {name: dataset.domain for name, dataset in study.datasets.items()}
+    texts = {"in": "in-domain", "out": "out-of-domain"}
+    of_domains = [(f"All {texts[key]}", tuple(name for name in domains if domains[name] == key)) for key in texts]
+    each = [(f"{name} ({texts[domain]})", (name,)) for name, domain in domains.items()]
+    return [("All datasets", tuple(domains)), *of_domains, *each]
 
 
-def lines(listed: pd.DataFrame, better: str, than: str) -> tuple[str, list[tuple[str, tuple[str, int]]]]:
-    """The list's heading, and its options: one line per episode, with dataset and number as its value."""
+def lines(listed: pd.DataFrame, better: str, than: str) -> list[tuple[str, tuple[str, int]]]:
+    """The list's options: one line per episode, whose value is the dataset and the number."""
+    return [
+        (
+            f"{row.dataset} {row.episode}: {row.way}-way, {shots_in_words(row.shots)}, {row.n_query} queries · {than} "
+            f"{100 * row.accuracy_than:.1f}% → {better} {100 * row.accuracy:.1f}% ({points(row.gain)}), "
+            f"stops at step {row.step}",
+            (row.dataset, row.episode),
+        )
+        for row in listed.itertuples()
+    ]
+
+
+def predictions(queries: pd.DataFrame) -> pd.DataFrame:
+    """The queries of a step as a table of text: class, prediction and its responsibility.
+
+    Args:
+        queries: of `episode_table.at_step`.
+    """
+    names = class_names(queries)
     columns = {
-        "dataset": listed["dataset"],
-        "episode": listed["episode"],
-        "way": listed["way"],
-        "shots": ["–".join(map(str, sorted({min(shots), max(shots)}))) for shots in listed["shots"]],
-        "queries": listed["n_query"],
-        than: [f"{100 * accuracy:.1f}%" for accuracy in listed["accuracy_than"]],
-        better: [f"{100 * accuracy:.1f}%" for accuracy in listed["accuracy"]],
-        "gain": listed["gain"].map(points),
-        "stops at": listed["step"],
+        "query": queries["query"].map(str),
+        "class": queries["class_name"],
+        "prediction": [names[label] for label in queries["prediction"]],
+        "responsibility": queries["confidence"].map("{:.2f}".format),
+        "": queries["right"].map({True: "✓ right", False: "✗ wrong"}),
+        "in this step": queries["changed"].map({True: "changed", False: ""}),
     }
-    cells = [[name, *map(str, values)] for name, values in columns.items()]
-    padded = [[cell.rjust(max(map(len, column))) for cell in column] for column in cells]
-    padded[0] = [cell.ljust(max(map(len, cells[0]))) for cell in cells[0]]
-    heading, *options = ("  ".join(line).replace(" ", "\N{NO-BREAK SPACE}") for line in zip(*padded))
-    return heading, list(zip(options, zip(listed["dataset"], listed["episode"].tolist())))
+    return pd.DataFrame(columns)
 
 
-def status(row: pd.Series, variant: str, own: pd.DataFrame, step: int, stop: int) -> str:
-    """In words: which episode it is, what the variant achieves after a step, and whether it would stop there.
+def confusion(queries: pd.DataFrame) -> pd.DataFrame:
+    """The confusion matrix: rows are classes, columns what their queries are predicted as.
+
+    Args:
+        queries: of `episode_table.at_step`.
+    """
+    names = class_names(queries)
+    labels = range(len(names))
+    counts = pd.crosstab(queries["label"], queries["prediction"]).reindex(index=labels, columns=labels, fill_value=0)
+    return counts.set_axis(names, axis=0).set_axis(names, axis=1).rename_axis("class ↓ predicted as →", axis=1)
+
+
+def status(row: pd.Series, variant: str, rows: pd.DataFrame, step: int, stop: int) -> str:
+    """The episode, the variant's accuracy after a step, and whether the variant stops there, in words.
 
     Args:
         row: of `episodes`.
-        own: of `episode_table.rows_of_episode`.
+        rows: of `episode_table.rows_of_episode`.
         stop: the step at which the variant stops.
     """
-    found, last = at_step(own, step), recorded_predictions(own).shape[1] - 1
+    queries, last = at_step(rows, step), recorded_predictions(rows).shape[1] - 1
     if VARIANTS[variant].refinement_at_test:
         place = "where it stops" if step == stop else f"it stops at {stop}"
     else:
         place = "no refinement at test time" if step == 0 else f"as {refined(variant)}; it does not refine itself"
-    changed = f" · {counted(int(found['changed'].sum()), 'label')} changed in this step" if step else ""
+    changed = f" · {counted(int(queries['changed'].sum()), 'label')} changed in this step" if step else ""
     return (
         f"{row['dataset']}, episode {row['episode']} · {row['way']}-way, {shots_in_words(row['shots'])}, "
         f"{row['n_support']} support images · {variant}, step {step} of {last} ({place}): "
-        f"{found['right'].sum()} of {len(found)} queries right, {100 * found['right'].mean():.1f}%{changed}"
+        f"{queries['right'].sum()} of {len(queries)} queries right, {100 * queries['right'].mean():.1f}%{changed}"
     )

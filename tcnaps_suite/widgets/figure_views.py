@@ -1,13 +1,17 @@
 """Views of class recall, of refinement steps and of the number of queries: the figures, with choices to make.
 
-The numbers are those of `tcnaps.evaluation`. A view chooses the rows that go in, and says in words what came out.
+The numbers are those of `tcnaps.evaluation`. A view chooses the rows that they are computed from.
 """
 
+import html
 from collections import Counter
 from collections.abc import Collection, Sequence
+from functools import lru_cache, partial
+from typing import NamedTuple
 
 import pandas as pd
-from ipywidgets import Checkbox
+from ipywidgets import Checkbox, SelectMultiple
+from matplotlib.figure import Figure
 
 from tcnaps.config import Study, UserError
 from tcnaps.evaluation.recall import SHOT_EDGES, class_recall, recall_by_shot
@@ -23,51 +27,153 @@ from tcnaps.evaluation.statistics import (
 )
 from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.figures import results
-from tcnaps.figures.style import DOMAIN_NAMES
+from tcnaps.figures.style import DOMAIN_NAMES, TEXT_WIDTH, style
+from tcnaps.figures.tables import cell
 from tcnaps.method.variants import VARIANTS
 from tcnaps_suite.widgets import widget_base as ui
-from tcnaps_suite.widgets.base_view import Seen, View, points_of
 from tcnaps_suite.widgets.demonstration import is_recorded
 from tcnaps_suite.widgets.episode_table import counted
 from tcnaps_suite.widgets.explorer_data import evaluated_variants, variants_of
+from tcnaps_suite.widgets.pictures import on_page, saved
 
-LARGEST_MINIMUM = 6  # steps of the heatmap, as in the paper's sweep
+WIDTH = 828  # pixels of a picture; fits beside JupyterLab's file browser in a window of 1280
+LARGEST_MINIMUM = 4  # steps of the heatmap, as in the paper's sweep
 DOMAIN_MENU = [(DOMAIN_NAMES[key], key) for key in ("all", "in", "out")]
 
 
 def recall_view(study: Study) -> "RecallView":
     """Class recall against shot: choose variants, datasets, domains and shots."""
-    return ui.shown_again(RecallView, study)
+    return RecallView(study).loaded()
 
 
 def refinement_view(study: Study) -> "RefinementView":
     """The heatmap of minimum and maximum steps, and the gain step by step."""
-    return ui.shown_again(RefinementView, study)
+    return RefinementView(study).loaded()
 
 
 def query_count_view(study: Study) -> "QueryCountView":
     """Accuracy against the number of queries per class."""
-    return ui.shown_again(QueryCountView, study)
+    return QueryCountView(study).loaded()
+
+
+class Seen(NamedTuple):
+    """What a view shows.
+
+    Attributes:
+        frame: what is drawn, one row per point.
+        value: the column of the frame by which points are compared.
+        title: one line that says what was chosen.
+    """
+
+    frame: pd.DataFrame
+    value: str
+    title: str
+
+
+class View(ui.StudyWidget):
+    """Controls, a picture, and its numbers. A new view shows nothing before `load`.
+
+    A subclass makes the controls (`make_filters`), reads the data of a study (`fetch`; `read` calls and remembers it),
+    computes what is shown (`see`) and draws it (`draw`).
+
+    Attributes:
+        seen: what is shown, or None.
+    """
+
+    height = 3.0  # inches
+    named_by: tuple[str, ...] = ()  # the columns of the frame that name a point
+    remembered = 16  # results of `fetch` that are kept
+
+    def __init__(self, study: Study):
+        super().__init__(study)
+        self.seen: Seen | None = None
+        self.read = lru_cache(self.remembered)(partial(self.fetch, study))
+        filters = self.add(**self.make_filters())
+        filters.layout.max_width = f"{WIDTH}px"
+        names = tuple(self.controls)
+        self._status, self._numbers, self._saved = map(ui.text, ("tcnaps-status", "tcnaps-numbers", "tcnaps-saved"))
+        self._picture = ui.text("tcnaps-picture", "100%")
+        self._picture.layout.max_width = f"{WIDTH}px"
+        saving = self.add(**ui.saving(self.kind))
+        shown = self._status, self._picture, self._numbers, saving, self._saved
+        self.arrange(filters, self.busy, self.notice, *shown)
+        self.on(names, self.load)
+        self.on(["save"], self._save)
+
+    def dataset_choices(self) -> SelectMultiple:
+        """The study's datasets, all of them chosen."""
+        options = [(f"{name} ({dataset.domain})", name) for name, dataset in self.study.datasets.items()]
+        return ui.choices("Datasets:", options, tuple(self.study.datasets))
+
+    def variant_choices(self, names: Sequence[str], chosen: Sequence[str]) -> SelectMultiple:
+        """Variants, of which those that there are among `chosen` are chosen."""
+        return ui.choices("Variants:", names, [name for name in chosen if name in names])
+
+    def answer(self) -> str:
+        """What is shown, and its points with the highest and the lowest value; or why nothing is shown."""
+        if self.seen is None:
+            return f"Nothing is shown: {self.error}"
+        frame, value = self.seen.frame, self.seen.value
+        interval = "gain_interval" if value == "gain" else "interval"
+        signed = value in ("gain", "difference")
+        unit = " points" if signed else "%"
+        lines = [self.seen.title]
+        for name, position in (("highest", frame[value].argmax()), ("lowest", frame[value].argmin())):
+            point = frame.iloc[position]
+            place = ", ".join(f"{key.replace('_', ' ')} {point[key]}" for key in self.named_by)
+            lines.append(f"  {name}: {place}: {value} {cell(point[value], point[interval], signed=signed)}{unit}")
+        return "\n".join(lines)
+
+    def load(self) -> None:
+        """Shows what the controls choose, after reading it where necessary."""
+        with self.loading("Reading and drawing"):
+            self.seen = self.see()
+            self._picture.value = on_page(self.figure(), self.seen.title)
+            table = self.seen.frame.round(4).to_html(index=False, border=0, classes="xtable")
+            self._numbers.value = f"<details><summary>The numbers in this picture</summary>{table}</details>"
+            self._status.value, self._saved.value = html.escape(self.seen.title), ""
+
+    def hide(self) -> None:
+        """Shows no picture."""
+        self.seen = None
+        self._status.value = "Nothing is shown for these choices."
+        self._picture.value = self._numbers.value = self._saved.value = ""
+
+    def figure(self) -> Figure:
+        """A new figure of what is shown, as wide as a paper's text."""
+        with style():
+            figure = Figure((TEXT_WIDTH, self.height))
+            self.draw(figure, self.seen.frame)
+        return figure
+
+    def _save(self) -> None:
+        if self.seen is None:
+            raise UserError("Nothing is shown that could be saved: change the choices first.")
+        self._saved.value = saved(self.figure(), self.study, self.choice.save_name)
 
 
 class RecallView(View):
     """Class recall against shot."""
 
     kind, height = "class-recall", 2.9
+    named_by = ("variant", "domain", "shot_low", "shot_high")
 
     def make_filters(self):
-        names, domains = evaluated_variants(self.study), {own.domain for own in self.study.datasets.values()}
-        panels = DOMAIN_NAMES if len(domains) > 1 else domains
+        names = evaluated_variants(self.study)
+        domains = {dataset.domain for dataset in self.study.datasets.values()}
+        panels = [key for key in DOMAIN_NAMES if len(domains) > 1 or key in domains]
         gains = [("recall", ""), *((f"gain over {name}", name) for name in names)]
-        every = Checkbox(False, description="every shot by itself, not in bins", indent=False, layout={"width": "auto"})
+        single = Checkbox(
+            False, description="every shot by itself, not in bins", indent=False, layout={"width": "auto"}
+        )
         return {
             "evaluation": ui.menu("Evaluation:", 265, list(self.study.evaluations)),
-            "value": ui.menu("Show:", 225, gains),
+            "over": ui.menu("Show:", 225, gains),
             "shots": ui.slider("Shots:", 300, 1, 2, (1, 2)),
-            "variants": ui.Choices("Variants", names, ("Simple", "Transductive")),
+            "variants": self.variant_choices(names, ("Simple", "Transductive")),
             "datasets": self.dataset_choices(),
-            "domains": ui.Choices("Panels", DOMAIN_NAMES, panels, DOMAIN_NAMES),
-            "apart": every,
+            "domains": ui.choices("Panels:", [(text, key) for key, text in DOMAIN_NAMES.items()], panels),
+            "single": single,
         }
 
     @staticmethod
@@ -76,63 +182,59 @@ class RecallView(View):
         return class_recall(variant_predictions(rows, variant, *study.refinement.limits))
 
     def see(self):
-        chosen = self.choice
-        own = self._recalls(chosen)
-        low, high = self.choice.shots
+        recalls, chosen = self._recalls(), self.choice
+        low, high = chosen.shots
         domains = [domain for panel in chosen.domains for domain in DOMAINS[panel]]
-        own = {
-            name: _kept(frame[frame["shot"].between(low, high)], chosen.datasets, domains)
-            for name, frame in own.items()
+        recalls = {
+            name: _only(frame[frame["shot"].between(low, high)], chosen.datasets, domains)
+            for name, frame in recalls.items()
         }
-        value, what, over = "recall", "Class recall", chosen.value
-        if over:
-            value, what, base = "difference", f"Gain in class recall over {over}", own.pop(over)
-            own = {name: paired_episodes(frame, base, "recall", ["label"]) for name, frame in own.items()}
-        classes = pd.concat(own.values(), ignore_index=True)
-        frame = recall_by_shot(classes, GROUP, value, None if chosen.apart else SHOT_EDGES)
+        value, words = "recall", "Class recall"
+        if chosen.over:
+            value, words, base = "difference", f"Gain in class recall over {chosen.over}", recalls.pop(chosen.over)
+            recalls = {name: paired_episodes(frame, base, "recall", ["label"]) for name, frame in recalls.items()}
+        classes = pd.concat(recalls.values(), ignore_index=True)
+        frame = recall_by_shot(classes, GROUP, value, None if chosen.single else SHOT_EDGES)
         frame = frame[frame["domain"].isin(chosen.domains)]
-        order = list(own).index
+        order = list(recalls).index
         frame = frame.sort_values("variant", key=lambda names: names.map(order), kind="stable", ignore_index=True)
-        shots = [
-            f"{r.shot_low:.0f}" + f" to {r.shot_high:.0f}" * (r.shot_high > r.shot_low) for r in frame.itertuples()
-        ]
-        names = frame["variant"] + ", " + frame["domain"].map(DOMAIN_NAMES).str.lower() + ", shot " + shots
-        panel = frame["domain"].map(chosen.domains.index)
-        points = points_of(frame.assign(over=over), value, name=names, panel=panel, x=frame["shot"])
         datasets = counted(classes["dataset"].nunique(), "dataset")
-        counts = f"{datasets} · shots {low} to {high} · {counted(len(points), 'point')}"
-        return Seen(frame, points, f"{what}: {', '.join(own)} · {counts}")
+        return Seen(frame, value, f"{words}: {', '.join(recalls)} · {datasets} · shots {low} to {high}")
 
-    def _recalls(self, chosen) -> dict[str, pd.DataFrame]:
-        """Variant → its recalls: of the ticked ones that the evaluation serves, and of the one that a gain is over."""
-        _ticked(variant=chosen.variants, panel=chosen.domains)
-        served, over = variants_of(self.study.evaluations[chosen.evaluation].trainings), chosen.value
+    def _recalls(self) -> dict[str, pd.DataFrame]:
+        """The recalls of the chosen variants that the evaluation serves, and of the variant that a gain is over."""
+        chosen, over = self.choice, self.choice.over
+        _require_choice(variant=chosen.variants, panel=chosen.domains)
+        served = variants_of(self.study.evaluations[chosen.evaluation].trainings)
         names = [name for name in served if name in (*chosen.variants, over)]
         if not set(names) - {over} or over not in ("", *names):
             raise UserError(
-                f"Evaluation '{chosen.evaluation}' serves {', '.join(served)}: tick some of them, and show recall or "
+                f"Evaluation '{chosen.evaluation}' serves {', '.join(served)}: choose some of them, and show recall or "
                 "the gain over another of them."
             )
-        own = {name: self.read(chosen.evaluation, name) for name in names}
+        recalls = {name: self.read(chosen.evaluation, name) for name in names}
         with self.quietly():
-            ui.refit(self.controls["shots"], 1, max(int(frame["shot"].max()) for frame in own.values()))
-        return own
+            ui.set_range(self.controls["shots"], 1, max(int(frame["shot"].max()) for frame in recalls.values()))
+        return recalls
 
-    def panels(self, figure, seen, mark):
+    def draw(self, figure, frame):
         domains = self.choice.domains
         axes = figure.subplots(1, len(domains), sharey=True, squeeze=False)[0]
-        results.class_recall(axes, seen.frame, domains, "difference" if "difference" in seen.frame else "recall")
+        results.class_recall(axes, frame, domains, self.seen.value)
 
 
 class RefinementView(View):
     """Accuracy and gain for every minimum ≤ maximum number of refinement steps, and after exactly 0, 1, 2, … steps."""
 
-    kind, height, remembered = "refinement-steps", 3.3, 1  # tables of large studies fill the memory
+    kind, height = "refinement-steps", 3.3
+    named_by = ("minimum", "maximum")
+    remembered = 1  # tables of large studies fill the memory
 
     def make_filters(self):
-        rule, names = self.study.refinement, reversed(evaluated_variants(self.study))  # Transductive first
+        rule = self.study.refinement
         limits = max(1, min(rule.limits)), max(1, rule.maximum_steps)
-        trainings = [(name, VARIANTS[name].training) for name in names if VARIANTS[name].refinement_at_test]
+        refining = [name for name in evaluated_variants(self.study) if VARIANTS[name].refinement_at_test]
+        trainings = [(name, VARIANTS[name].training) for name in reversed(refining)]  # Transductive first
         return {
             "evaluation": ui.menu("Evaluation:", 255, list(self.study.evaluations)),
             "training": ui.menu("Variant:", 205, trainings),
@@ -142,50 +244,38 @@ class RefinementView(View):
             "datasets": self.dataset_choices(),
         }
 
-    def change(self, name):
-        if name == "rule" and self.seen is not None:  # another point of the same picture
-            self.put(points=self.first_point())
-            self.mark()
-        else:
-            super().change(name)
-
-    def first_point(self):
-        high = min(self.choice.rule[1], self.study.refinement.recorded_steps)
-        return f"minimum {min(self.choice.rule[0], high, LARGEST_MINIMUM)}, maximum {high}"
-
-    def mark(self):
-        if self.seen is not None and self.point is not None and self.point["cell"]:
-            self.put(rule=_rule_of(self.point))
-        super().mark()
-
     @staticmethod
     def fetch(study, evaluation, training):
         return load_rows(study, evaluation, [training], [study.replicate])
 
+    def rule(self) -> tuple[int, int]:
+        """The minimum and maximum that the slider chooses, as a cell of the heatmap."""
+        minimum, maximum = self.choice.rule
+        maximum = min(maximum, self.study.refinement.recorded_steps)
+        return min(minimum, maximum, LARGEST_MINIMUM), maximum
+
     def see(self):
         chosen, rule = self.choice, self.study.refinement
-        rows = _kept(self.read(chosen.evaluation, chosen.training), chosen.datasets, DOMAINS[chosen.domain])
-        steps, n_episodes = range(rule.recorded_steps + 1), len(rows.drop_duplicates(["dataset", "episode"]))
+        rows = _only(self.read(chosen.evaluation, chosen.training), chosen.datasets, DOMAINS[chosen.domain])
+        steps = range(rule.recorded_steps + 1)
         minima = steps[1 : LARGEST_MINIMUM + 1]
         grid = refinement_grid(rows, chosen.training, minima, steps[1:], chosen.domain, rule.limits)
         self.steps = accuracy_by_step(rows, chosen.training, steps, chosen.domain)
-        low, high = grid["minimum"], grid["maximum"]
-        cells = {"name": [f"minimum {a}, maximum {b}" for a, b in zip(low, high)], "x": high - 0.5, "y": low - 0.5}
-        dots = {"name": [f"exactly {counted(step, 'step')}" for step in steps], "x": self.steps["step"]}
-        points = [
-            points_of(frame.assign(n_episodes=n_episodes, over=over), "gain", panel=panel, **places)
-            for panel, (frame, over, places) in enumerate(
-                ((grid, "no refinement", cells), (self.steps, "step 0", dots))
-            )
-        ]
-        counts = f"{counted(rows['dataset'].nunique(), 'dataset')} · {counted(n_episodes, 'episode')}"
-        points = pd.concat(points, ignore_index=True)
-        return Seen(grid, points, f"{DOMAIN_NAMES[chosen.domain]}: {counts}")
+        minimum, maximum = self.rule()
+        row = grid[(grid["minimum"] == minimum) & (grid["maximum"] == maximum)].iloc[0]
+        accuracy = cell(row["accuracy"], row["interval"])
+        gain = cell(row["gain"], row["gain_interval"], signed=True, digits=2)
+        datasets = counted(rows["dataset"].nunique(), "dataset")
+        episodes = counted(len(rows.drop_duplicates(["dataset", "episode"])), "episode")
+        title = (
+            f"{DOMAIN_NAMES[chosen.domain]}: {datasets} · {episodes} · minimum {minimum}, maximum {maximum}: "
+            f"accuracy {accuracy}%, gain over no refinement {gain} points"
+        )
+        return Seen(grid, chosen.value, title)
 
-    def panels(self, figure, seen, mark):
+    def draw(self, figure, frame):
         axes = figure.subplots(1, 2, width_ratios=[2.1, 1])
-        cell = (0, 0) if mark is None or not mark["cell"] else _rule_of(mark)  # (0, 0) is no cell
-        results.refinement_heatmap(axes[0], seen.frame, self.choice.value, cell)
+        results.refinement_heatmap(axes[0], frame, self.choice.value, self.rule())
         results.accuracy_by_step(axes[1], self.steps, value="gain")
 
 
@@ -193,61 +283,56 @@ class QueryCountView(View):
     """Accuracy against the number of queries per class."""
 
     kind = "number-of-queries"
+    named_by = ("variant", "evaluation", "queries_per_class")
 
     def make_filters(self):
         evaluations = self.study.evaluations.values()
-        fixed = [own for own in evaluations if own.protocol.kind == "fixed" and not own.before_training]
-        counts = Counter((f"{e.protocol.way}-way {e.protocol.shot}-shot", t) for e in fixed for t in e.trainings)
-        several = [pair for pair, number in counts.items() if number > 1]
-        names, settings = variants_of({training for _, training in several}), dict.fromkeys(way for way, _ in several)
+        fixed = [e for e in evaluations if e.protocol.kind == "fixed" and not e.before_training]
+        pairs = Counter((f"{e.protocol.way}-way {e.protocol.shot}-shot", t) for e in fixed for t in e.trainings)
+        several = [pair for pair, evaluations in pairs.items() if evaluations > 1]  # with several numbers of queries
+        names = variants_of({training for _, training in several})
+        settings = list(dict.fromkeys(setting for setting, _ in several))
         return {
-            "variants": ui.Choices("Variants", names, ("FEOT", "Transductive")),
+            "variants": self.variant_choices(names, ("FEOT", "Transductive")),
             "domain": ui.menu("Domain:", 220, DOMAIN_MENU),
-            "settings": ui.Choices("Ways and shots", settings, settings),
+            "settings": ui.choices("Ways and shots:", settings, settings),
             "datasets": self.dataset_choices(),
         }
 
     @staticmethod
     def fetch(study, variants):
         if is_recorded(study):
-            raise UserError("The demonstration has one number of queries only: `make figures` evaluates others.")
+            raise UserError("The demonstration has one number of queries only. `make figures` evaluates others.")
         rows = load_query_counts(study, needed_trainings(variants), [study.replicate])
         return episode_accuracies(variant_predictions(rows, variants, *study.refinement.limits))
 
     def see(self):
         chosen = self.choice
-        if self.controls["variants"].boxes:  # otherwise reading says what the study lacks
-            _ticked(**{"variant": chosen.variants, "way and shot": chosen.settings})
+        if self.controls["variants"].options:  # otherwise reading says what the study lacks
+            _require_choice(**{"variant": chosen.variants, "way and shot": chosen.settings})
         episodes = self.read(chosen.variants)
         episodes = episodes[episodes["evaluation"].isin(chosen.settings)]
-        episodes = _kept(episodes, chosen.datasets, DOMAINS[chosen.domain])
-        frame, by = accuracy_by_query_count(episodes), ["variant", "evaluation", "queries_per_class"]
-        frame = frame.merge(episodes.groupby(by, observed=True).size().reset_index(name="n_episodes"), on=by)
-        names = frame["variant"] + ", " + frame["evaluation"] + ", " + frame["queries_per_class"].astype(str)
-        panel, x = pd.factorize(frame["evaluation"])[0], results.side_by_side(frame)
-        points = points_of(frame, "accuracy", name=names + " queries per class", panel=panel, x=x)
-        counts = f"{counted(episodes['dataset'].nunique(), 'dataset')} · {counted(len(points), 'point')}"
-        return Seen(frame, points, f"{', '.join(frame['variant'].unique())} · {counts}")
+        episodes = _only(episodes, chosen.datasets, DOMAINS[chosen.domain])
+        by = ["variant", "evaluation", "queries_per_class"]
+        counts = episodes.groupby(by, observed=True).size().reset_index(name="n_episodes")
+        frame = accuracy_by_query_count(episodes).merge(counts, on=by)
+        datasets = counted(episodes["dataset"].nunique(), "dataset")
+        return Seen(frame, "accuracy", f"{', '.join(frame['variant'].unique())} · {datasets}")
 
-    def panels(self, figure, seen, mark):
-        results.number_of_queries(figure.subplots(1, seen.frame["evaluation"].nunique(), squeeze=False)[0], seen.frame)
+    def draw(self, figure, frame):
+        results.number_of_queries(figure.subplots(1, frame["evaluation"].nunique(), squeeze=False)[0], frame)
 
 
-def _ticked(**choices: Collection) -> None:
-    for what, names in choices.items():
+def _require_choice(**choices: Collection) -> None:
+    for kind, names in choices.items():
         if not names:
-            raise UserError(f"No {what} is chosen: tick at least one.")
+            raise UserError(f"No {kind} is chosen: choose at least one.")
 
 
-def _kept(frame: pd.DataFrame, datasets: Sequence[str], domains: Sequence[str]) -> pd.DataFrame:
-    """The rows of the chosen datasets and domains, of which there must be some."""
-    _ticked(dataset=datasets)
-    kept = frame[frame["dataset"].isin(datasets) & frame["domain"].isin(domains)]
-    if kept.empty:
-        raise UserError(f"Nothing of {', '.join(datasets)} fits these choices: widen them, or choose more datasets.")
-    return kept
-
-
-def _rule_of(cell: pd.Series) -> tuple[int, int]:
-    """Minimum and maximum steps of a cell of the heatmap, whose point lies in its middle."""
-    return int(cell["y"] + 0.5), int(cell["x"] + 0.5)
+def _only(frame: pd.DataFrame, datasets: Sequence[str], domains: Sequence[str]) -> pd.DataFrame:
+    """The rows of the chosen datasets and domains. There must be some."""
+    _require_choice(dataset=datasets)
+    rows = frame[frame["dataset"].isin(datasets) & frame["domain"].isin(domains)]
+    if rows.empty:
+        raise UserError(f"No results of {', '.join(datasets)} fit these choices: widen them, or choose more datasets.")
+    return rows

@@ -1,5 +1,6 @@
-"""What the stepper shows: a refinement step in the plane, curves over steps, and as HTML the table of queries and the
-cards of the plane's dots. Nothing is told by colour alone.
+"""What the stepper shows: a refinement step in the plane, curves over steps, and a table of queries as HTML.
+
+Nothing is said by colour alone.
 """
 
 import html
@@ -8,7 +9,6 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
@@ -22,44 +22,49 @@ from tcnaps_suite.widgets.widget_base import table
 
 MOST_LETTERED = 250  # points that get a letter of their own
 MOST_ROWS = 60  # of the table
-MOST_BARS = 5  # of a card
-TABLE_HEIGHT = 290
-# Of the table alone: the page stays where it is.
-SCROLL = "const r = this.closest('tr'); r.closest('.xscroll').scrollTop = r.offsetTop - 100"
+MOST_CLASSES = 5  # responsibilities of a query that are listed
+TABLE_HEIGHT = 290  # pixels
 
 
-def plane_step(ax: Axes, view: PlaneView, step: int, found: pd.DataFrame) -> None:
+def plane_step(ax: Axes, view: PlaneView, step: int, queries: pd.DataFrame, marked: int | None = None) -> None:
     """One step in the plane, as `figures.clustering.clustering_step`, with the same limits at every step.
 
-    A query has the letter of its most probable class. One with a wrong answer is a square.
+    A query has the letter of its most probable class. A query with a wrong answer is a square.
 
     Args:
-        found: of `episode_table.at_step`.
+        queries: of `episode_table.at_step`.
+        marked: the query that gets a red ring.
     """
-    queries, lettered = view.points[~view.is_support], len(view.points) <= MOST_LETTERED
+    is_query, lettered = ~view.is_support, len(view.points) <= MOST_LETTERED
     size = 95 if lettered else 20
-    seen = view.responsibilities[step], view.means[step], view.covariances[step]
-    flipped = np.append(np.zeros(view.is_support.sum(), dtype=bool), found["changed"])
-    clustering_step(ax, view.points, view.is_support, *seen, flipped, (size, 2.2 * size, 2.9 * size, 120))
-    colours, wrong = class_colours(view.means.shape[1]), ~found["right"].to_numpy()
-    mixed = (seen[0][~view.is_support] @ colours).clip(0, 1)
-    square = {"s": size, "marker": "s", "edgecolor": BLACK, "linewidth": 1, "zorder": 3.2}
-    ax.scatter(*queries[wrong].T, c=mixed[wrong], **square)
+    responsibilities, means = view.responsibilities[step], view.means[step]
+    flipped = np.zeros(len(view.points), dtype=bool)
+    flipped[is_query] = queries["changed"]
+    sizes = size, 2.2 * size, 2.9 * size, 120
+    shown = view.points, view.is_support, responsibilities, means, view.covariances[step]
+    clustering_step(ax, *shown, flipped, sizes)
+
+    points, colours = view.points[is_query], class_colours(len(means))
+    wrong = ~queries["right"].to_numpy()
+    mixed = (responsibilities[is_query] @ colours).clip(0, 1)
+    ax.scatter(*points[wrong].T, c=mixed[wrong], s=size, marker="s", edgecolor=BLACK, linewidth=1, zorder=3.2)
     if lettered:
         shades = np.array([readable_on(colour) for colour in mixed])
-        for k in np.unique(found["prediction"]):  # as markers, one class at a time: much faster than text
-            own, name = (found["prediction"] == k).to_numpy(), letter(int(k))
-            marker = rf"$\mathrm{{{name}}}$"
-            ax.scatter(*queries[own].T, s=30 * len(name), marker=marker, c=shades[own], linewidth=0, zorder=3.4)
+        for k in np.unique(queries["prediction"]):  # as markers, one class at a time: much faster than text
+            members, name = (queries["prediction"] == k).to_numpy(), letter(int(k))
+            look = {"s": 30 * len(name), "marker": rf"$\mathrm{{{name}}}$", "linewidth": 0, "zorder": 3.4}
+            ax.scatter(*points[members].T, c=shades[members], **look)
+    if marked is not None:
+        ax.scatter(*points[marked], s=5 * size, facecolor="none", edgecolor="#D00000", linewidth=2.5, zorder=8)
     halo = [withStroke(linewidth=2.2, foreground="white")]
     look = {"textcoords": "offset points", "fontsize": 10, "weight": "bold", "path_effects": halo, "zorder": 9}
-    for k, (mean, colour) in enumerate(zip(view.means[step], colours, strict=True)):
+    for k, (mean, colour) in enumerate(zip(means, colours, strict=True)):
         ax.annotate(letter(k), mean, (7, 5), color=colour * 0.75, **look)
     _set_limits(ax, view)
 
 
 def step_curves(ax: Axes, steps: pd.DataFrame, step: int, answer: int, minimum: int, maximum: int) -> None:
-    """Accuracy and mean confidence over the steps, the step that is shown, and where the variant answers.
+    """Accuracy and mean confidence over the steps; marks the step that is shown and the variant's answer.
 
     Args:
         steps: of `episode_table.steps_of`.
@@ -88,76 +93,51 @@ def step_curves(ax: Axes, steps: pd.DataFrame, step: int, answer: int, minimum: 
 
 
 def legend(names: Sequence[str]) -> str:
-    """As HTML: the classes' letters and names, and the meaning of the plane's symbols."""
+    """The classes' letters and names, and the meaning of the plane's symbols, as HTML."""
     pairs = (f"{chip} {html.escape(shortened(name))}" for chip, name in zip(chips(names), names))
     classes = " &nbsp; ".join(f'<span style="white-space:nowrap">{pair}</span>' for pair in pairs)
     symbols = "● right &nbsp; ■ wrong &nbsp; ★ support &nbsp; ◯ label changed &nbsp; ✖ class mean"
     return f'<div style="font-size:12px">{symbols}<br>{classes}</div>'
 
 
-def changes_table(features: ShownEpisode, found: pd.DataFrame, step: int, which: str, marked: int | None = None) -> str:
-    """As HTML: the queries with image, classes, confidence and outcome; those that became right or wrong come first.
+def query_table(
+    features: ShownEpisode, view: PlaneView, step: int, queries: pd.DataFrame, which: str, marked: int | None = None
+) -> str:
+    """The queries as HTML, with their highest responsibilities. Those that became right or wrong come first.
 
     Args:
-        found: of `episode_table.at_step`.
+        queries: of `episode_table.at_step`.
         which: `changed` at this step, `wrong` after it, or `all`.
-        marked: the query whose row is marked and scrolled to. Where it is not listed, it comes first.
+        marked: the query whose row comes first, with a red frame.
     """
-    listed = found[{"changed": found["changed"], "wrong": ~found["right"], "all": found["query"] >= 0}[which]]
-    listed, more = listed.sort_values(["outcome", "query"]), ""
+    kept = {"changed": queries["changed"], "wrong": ~queries["right"], "all": queries["query"] >= 0}[which]
+    listed, note = queries[kept].sort_values(["outcome", "query"]), ""
     if listed.empty:
-        more = {"changed": "No label changed at this step."}.get(which, "No query is wrong after this step.")
+        note = {"changed": "No label changed at this step."}.get(which, "No query is wrong after this step.")
     elif len(listed) > MOST_ROWS:
-        more = f"… and {len(listed) - MOST_ROWS} more"
-    shown = listed.head(MOST_ROWS)
-    if marked is not None and marked not in set(shown["query"]):
-        shown = pd.concat([found[found["query"] == marked], shown])
-    rows = pd.DataFrame([_cells(features, query, step, query.query == marked) for query in shown.itertuples()])
-    return (table(rows, TABLE_HEIGHT) if len(rows) else "") + html.escape(more)
+        note = f"… and {len(listed) - MOST_ROWS} more"
+    listed = listed.head(MOST_ROWS)
+    if marked is not None:
+        listed = pd.concat([queries[queries["query"] == marked], listed[listed["query"] != marked]])
+    shares = view.responsibilities[step][~view.is_support]
+    rows = [_cells(features, query, shares[query.query], step, query.query == marked) for query in listed.itertuples()]
+    return (table(pd.DataFrame(rows), TABLE_HEIGHT) if rows else "") + html.escape(note)
 
 
-def cards(features: ShownEpisode, view: PlaneView, step: int, found: pd.DataFrame) -> list[tuple[str, str]]:
-    """Every image of the plane in words, and as HTML: its classes, and a query's highest responsibilities as bars.
-
-    Args:
-        found: of `episode_table.at_step`.
-    """
-    names, signs = features.class_names, chips(features.class_names)
-    colours = [to_hex(colour) for colour in class_colours(len(names))]
-    classes = [f"{sign} {html.escape(shortened(name))}" for sign, name in zip(signs, names)]
-    labels = features.support_labels.tolist()
-    told = [(f"Support image of {names[k]}", f"<b>Support image</b><br>{classes[k]}") for k in labels]
-    for query, shares in zip(found.itertuples(), view.responsibilities[step][len(labels) :]):
-        words = f"Query {query.query}, {query.outcome}: {names[query.label]}, predicted {names[query.prediction]}"
-        bars = "".join(
-            f'<div class="xbar">{signs[k]}<i style="width:{100 * shares[k]:.0f}px;background:{colours[k]}"></i>'
-            f"{shares[k]:.2f}</div>"
-            for k in np.argsort(-shares, kind="stable")[:MOST_BARS]
-        )
-        card = f"<b>Query {query.query}</b> {_outcome(query)}<br>true: {classes[query.label]}<br>"
-        told.append((words, f'{card}predicted: {classes[query.prediction]}<div class="xbars">{bars}</div>'))
-    return told
-
-
-def _outcome(query):
+def _cells(features: ShownEpisode, query: tuple, shares: np.ndarray, step: int, marked: bool) -> dict[str, str]:
+    """One row of the table."""
+    signs = chips(features.class_names)
+    highest = np.argsort(-shares, kind="stable")[:MOST_CLASSES]
+    address, number = image_address(features.query_images[query.query]), query.query
+    image = f'<img alt="query image {number}" src="{address}" style="width:30px;height:30px;max-width:none">'
     colour, sign = (BLUE, "✓") if query.right else (VERMILLION, "✗")
-    return f'<span style="color:{colour};font-weight:bold">{sign}&nbsp;{query.outcome}</span>'
-
-
-def _cells(features, query, step, marked):
-    def of_class(label, confidence=None):
-        name = f"{letter(int(label))}:&nbsp;{named(features.class_names[label], 16)}"
-        return name if confidence is None else f"{name}<br>{confidence:.2f}"
-
-    image = f'src="{image_address(features.query_images[query.query])}" style="width:30px;height:30px;max-width:none"'
-    dot = f'data-dot="{len(features.support_labels) + query.query}"'
-    mark = f'<b class="xmarked">◉&nbsp;marked</b><style onload="{SCROLL}"></style><br>' if marked else ""
     return {
-        "Query": f'{mark}<img {dot} alt="query image {query.query}" {image}><br>{query.query}',
-        "True": of_class(query.label),
-        "Before": of_class(query.before, query.confidence_before) if step else "–",
-        "After": of_class(query.prediction, query.confidence),
-        "Outcome": _outcome(query),
+        "Query": f"{image}<br>{'<b class=xmarked>◉ marked</b> ' if marked else ''}{number}",
+        "True": f"{letter(query.label)}:&nbsp;{named(features.class_names[query.label], 16)}",
+        "Before": f"{signs[query.before]} {query.confidence_before:.2f}" if step else "–",
+        "After": f"{letter(query.prediction)}:&nbsp;{named(features.class_names[query.prediction], 16)}",
+        "Responsibilities": " ".join(f"<nobr>{signs[k]} {shares[k]:.2f}</nobr>" for k in highest),
+        "Outcome": f'<span style="color:{colour};font-weight:bold">{sign}&nbsp;{query.outcome}</span>',
     }
 
 

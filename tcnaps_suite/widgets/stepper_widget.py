@@ -2,22 +2,24 @@
 
 import html
 import math
+from collections.abc import Callable
 
-from ipywidgets import BoundedIntText, FloatLogSlider, HBox, Layout, Play, VBox, jslink
+from ipywidgets import BoundedIntText, FloatLogSlider, Layout, Play, VBox, jslink
 from matplotlib.figure import Figure
 
 from tcnaps.config import Study, UserError
 from tcnaps.figures.style import style
+from tcnaps_suite.experiments.study_episodes import ShownEpisode, features_of
 from tcnaps_suite.widgets import stepper_data, stepper_figures, widget_base as ui
 from tcnaps_suite.widgets.episode_table import at_step, liveliest
 from tcnaps_suite.widgets.explorer_data import one_of, variants_of
-from tcnaps_suite.widgets.pictures import PIXELS_PER_INCH, Picture, copied, image_address, saved
+from tcnaps_suite.widgets.pictures import on_page, saved
 
-HIGHEST_EPISODE = 10**6  # episodes are drawn when they are asked for, so there is no last one
-PLANE, CURVES = (580, 508), (345, 205)  # pixels of the figures
-CARD = 144  # of an image on a card, twice as many as it has there
+HIGHEST_EPISODE = 10**6  # episodes are drawn on demand, so there is no last one
+SIZE = 9.6, 4.5  # inches of the picture
+PLANE, CURVES = (0.002, 0.002, 0.61, 0.996), (0.68, 0.17, 0.31, 0.72)  # left, bottom, width, height in the picture
 PLAYING = 1000  # milliseconds between two steps
-EPISODE = ("variant", "evaluation", "dataset", "episode")  # the controls that choose what has to be loaded
+EPISODE = ("variant", "evaluation", "dataset", "episode")  # the controls that choose an episode's features
 QUERIES = [("changed at this step", "changed"), ("wrong after this step", "wrong"), ("all", "all")]
 
 
@@ -30,12 +32,10 @@ def stepper(
 ) -> "Stepper":
     """A widget to refine one episode step by step: any variant of the study, any episode, under any head.
 
-    Run again with the same arguments, it is the same stepper with whatever was chosen in it.
-
     Args:
         evaluation: the one whose protocol draws the episode; None takes the study's first.
         dataset: None takes the evaluation's first.
-        episode: None takes the one in which refinement changes the largest share of labels, as far as rows tell.
+        episode: None takes the one in which refinement changes the largest share of labels, if there are rows.
 
     Raises:
         UserError: there is no such variant, evaluation, dataset or episode.
@@ -49,7 +49,7 @@ def stepper(
     episode = liveliest(study, variant, evaluation, dataset) if episode is None else episode
     if not 0 <= episode <= HIGHEST_EPISODE:
         raise UserError(f"There is no episode {episode}: episodes are counted from 0 to {HIGHEST_EPISODE}.")
-    return ui.shown_again(Stepper, study, variant, evaluation, dataset, episode)
+    return Stepper(study, variant, evaluation, dataset, episode).loaded()
 
 
 class Stepper(ui.StudyWidget):
@@ -57,66 +57,64 @@ class Stepper(ui.StudyWidget):
 
     Attributes:
         features: of the episode that is shown, or None if it could not be loaded.
-        trajectory: what refinement found in it.
+        trajectory: its refinement steps.
     """
 
-    kind, needs, arguments = "stepper", "checkpoints", EPISODE
+    kind, needs = "stepper", "checkpoints"
     tooltips = {
         "episode": "The same number always gives the same images",
         "head": "How distances become responsibilities; 'means only' keeps the covariances of step 0",
         "identity_weight": "The weight of the identity in every covariance, the paper's beta",
         "scale": "A factor on squared distances in the softmax: the smaller, the softer; each head brings its own",
         "plane": "Two directions: those that best tell these classes apart, or those of the largest spread",
+        "query": "Rings this query in the plane and puts it first in the table",
     }
 
     def __init__(self, study: Study, variant: str, evaluation: str, dataset: str, episode: int):
         super().__init__(study)
-        self.features: stepper_data.ShownEpisode | None = None
+        self.features: ShownEpisode | None = None
         self.trajectory: stepper_data.Trajectory | None = None
-        self._place = self._training = None  # what the step and the head were last set for
         self._arrange(variant, evaluation, dataset, episode)
         self.on(EPISODE, self.load)
         self.on(["head"], self._change_head)
         self.on(["identity_weight", "scale", "plane"], self._recompute)
+        self.on(["step", "minimum", "maximum", "query"], self._draw)
+        self.on(["which"], self._list)
+        self.on(["first"], lambda: self._go_to(lambda: 0))
+        self.on(["back"], lambda: self._go_to(lambda: self.choice.step - 1))
+        self.on(["forward"], lambda: self._go_to(lambda: self.choice.step + 1))
+        self.on(["converge"], lambda: self._go_to(lambda: stepper_data.convergence(self.trajectory)))
+        self.on(["answer"], lambda: self._go_to(self._answer_step))
         self.on(["save"], self._save)
-        self.on(["copy"], self._copy)
-        self.on(["minimum", "maximum", "step"], self._draw)
-        self.on(["which", "mark"], self._list)
-        targets = {
-            "first": lambda: 0,
-            "back": lambda: self.choice.step - 1,
-            "forward": lambda: self.choice.step + 1,
-            "converge": lambda: stepper_data.convergence(self.trajectory),
-            "answer": self._answer_step,
-        }
-        for name, target in targets.items():
-            self.on([name], lambda target=target: self._go_to(target))
 
-    def shown(self) -> tuple[stepper_data.ShownEpisode, stepper_data.Trajectory]:
-        """The episode's features and its trajectory.
+    def shown(self) -> tuple[ShownEpisode, stepper_data.Trajectory]:
+        """The episode and its refinement as they are shown, for further analysis.
 
         Raises:
-            Exception: they could not be loaded; it is the error that the widget shows.
+            Exception: the error that the widget shows instead.
         """
-        if self.features is None:
-            raise self.error or UserError("No episode is shown: choose another one.")
+        if self.error is not None:
+            raise self.error
         return self.features, self.trajectory
 
     def load(self) -> None:
-        """Shows the episode that the controls name, after computing its features where necessary."""
-        place = [self.controls[name].value for name in EPISODE]
-        with self.loading(f"Computing the features of {place[2]}, episode {place[3]}"):
-            found = self.features = stepper_data.features_of(self.study, *place)
-        if self._place not in (None, found.place):
-            self.put(step=0, mark=None)
-        if self._training != found.variant.training:  # each training has its own head and identity_weight
-            weight = float(found.head.identity_weight)
-            self.put(head=stepper_data.head_name(found.head), identity_weight=weight)
+        """Computes and shows the episode that the controls choose."""
+        choice, before = self.choice, self.features
+        with self.loading("Loading the network and computing the episode's features"):
+            features = features_of(self.study, *(getattr(choice, name) for name in EPISODE))
+        self.features = features
+        if before is None or before.place != features.place:
+            self.put(step=0, query=None)
+            with self.quietly():
+                numbers = [(str(number), number) for number in range(len(features.query_labels))]
+                self.controls["query"].options = [("none", None), *numbers]
+        if before is None or before.variant.training != features.variant.training:
+            # Each training has its own head and identity_weight.
+            weight = float(features.head.identity_weight)
+            self.put(head=stepper_data.head_name(features.head), identity_weight=weight)
             self._set_scale()
-        self._place, self._training = found.place, found.variant.training
-        self._legend.value = stepper_figures.legend(found.class_names)
-        self._plane.images = [image_address(own, CARD) for own in (*found.support_images, *found.query_images)]
-        self._about.value = html.escape(stepper_data.described(found))
+        self._legend.value = stepper_figures.legend(features.class_names)
+        self._about.value = html.escape(stepper_data.described(features))
         self._recompute()
         self._body.layout.display = ""
 
@@ -125,41 +123,45 @@ class Stepper(ui.StudyWidget):
         self.features = self.trajectory = None
         self._body.layout.display = "none"
         self._about.value = ""
-        self._status.value = html.escape("Nothing to show: see above what went wrong, or choose another episode.")
+        self._status.value = "Nothing is shown: see the error above, or choose another episode."
 
     def _arrange(self, variant, evaluation, dataset, episode):
         study, rule = self.study, self.study.refinement
         last, weight = rule.recorded_steps, math.log10(study.clustering.identity_weight)
-        ends = {"min": min(-2.0, weight - 1), "max": max(2.0, weight + 1)}
-        weights = FloatLogSlider(step=0.1, readout_format=".3g", continuous_update=False, **ends)
-        tested = {name for own in study.evaluations.values() for name in own.datasets}
-        datasets = [name for name in study.datasets if name in tested]
-        place = self.add(
+        tested = {name for tests in study.evaluations.values() for name in tests.datasets}
+        episodes = self.add(
             variant=ui.menu("Variant", 205, variants_of(study.trainings), variant),
             evaluation=ui.menu("Evaluation", 245, list(study.evaluations), evaluation),
-            dataset=ui.menu("Dataset", 185, datasets, dataset),
+            dataset=ui.menu("Dataset", 185, [name for name in study.datasets if name in tested], dataset),
             episode=ui.styled(BoundedIntText(episode, 0, HIGHEST_EPISODE), "Episode", 130),
         )
-        scales = FloatLogSlider(base=2, min=-8, max=4, step=0.5, readout_format=".3g", continuous_update=False)
+        look = {"readout_format": ".3g", "continuous_update": False}
+        weights = FloatLogSlider(step=0.1, min=min(-2.0, weight - 1), max=max(2.0, weight + 1), **look)
+        scales = FloatLogSlider(base=2, min=-8, max=4, step=0.5, **look)
         head = self.add(
             head=ui.menu("Head", 190, list(stepper_data.HEADS)),
             identity_weight=ui.styled(weights, "identity_weight", 300),
             scale=ui.styled(scales, "scale", 230),
         )
-        rule = self.add(
+        limits = self.add(
             minimum=ui.slider("Minimum", 230, 0, last, rule.minimum_steps),
             maximum=ui.slider("Maximum", 230, 0, last, rule.maximum_steps),
             plane=ui.menu("Plane", 270, stepper_data.PLANES),
         )
-        self._status, self._about, self._verdict, self._changes, self._legend, self._saved = (
-            ui.text(f"tcnaps-{name}") for name in ("status", "about", "verdict", "changes", "legend", "saved")
+        steps = self._step_controls(last)
+        queries = self.add(which=ui.menu("Queries", 260, QUERIES), query=ui.menu("Mark query", 180, [("none", None)]))
+        saving = self.add(**ui.saving("stepper"))
+        self._status, self._about, self._verdict, self._legend, self._saved = (
+            ui.text(f"tcnaps-{name}") for name in ("status", "about", "verdict", "legend", "saved")
         )
-        above = place, head, ui.row(*rule.children, self.busy), self.notice, self._about, self._steps(last)
-        self._body = self._pictures()
-        keeping = self.add(**ui.saving("stepper"), copy=ui.button("Copy code", 110, "copy"))
-        self.arrange(*above, self._status, self._body, keeping, self._saved)
+        self._picture, self._table = ui.text("tcnaps-picture", "100%"), ui.text("tcnaps-queries", "100%")
+        self._picture.layout.max_width = "1100px"
+        shown = self._picture, self._legend, self._verdict, queries, self._table, saving, self._saved
+        self._body = VBox(shown, layout=Layout(display="none", overflow="visible"))
+        above = episodes, head, ui.row(*limits.children, self.busy), self.notice, self._about, steps
+        self.arrange(*above, self._status, self._body)
 
-    def _steps(self, last):
+    def _step_controls(self, last):
         buttons = self.add(
             first=ui.button("First", 72, "step-backward"),
             back=ui.button("Back", 72, "chevron-left"),
@@ -168,25 +170,15 @@ class Stepper(ui.StudyWidget):
             answer=ui.button("To the answer", 130, "flag-checkered"),
         )
         slider = self.add(step=ui.slider("Step", 225, 0, last, 0, live=True))
-        look = {"tooltip": "Play or pause; stop", "layout": {"width": "auto"}}
-        play = Play(max=last, interval=PLAYING, show_repeat=False, **look)
-        play.add_class("tcnaps-play")
+        play = Play(max=last, interval=PLAYING, show_repeat=False, tooltip="Play or pause; stop")
+        play.layout.width = "auto"
         jslink((self.controls["step"], "value"), (play, "value"))
-        return ui.row(*buttons.children, play, *slider.children)
+        return ui.row(*buttons.children, play.add_class("tcnaps-play"), *slider.children)
 
-    def _pictures(self):
-        self._plane = Picture("tcnaps-plane-picture", *PLANE, (0.002, 0.002, 0.996, 0.996))
-        self._curves = Picture("tcnaps-curves", *CURVES, (0.125, 0.245, 0.86, 0.65))
-        which = self.add(which=ui.menu("Queries", 260, QUERIES))
-        self.add(mark=self._plane)
-        left = VBox([self._plane, self._legend], layout=_column("456px", "720px"))
-        right = VBox([self._curves, self._verdict, which, self._changes], layout=_column("350px", "440px"))
-        look = {"flex_flow": "row wrap", "grid_gap": "8px", "overflow": "visible", "display": "none"}
-        return HBox([left, right], layout=Layout(**look))
-
-    def _go_to(self, target):
+    def _go_to(self, target: Callable[[], int]) -> None:
         if self.trajectory is not None:
-            self.controls["step"].value = min(max(target(), 0), self.controls["step"].max)
+            slider = self.controls["step"]
+            slider.value = min(max(target(), 0), slider.max)
 
     def _answer_step(self) -> int:
         choice = self.choice
@@ -198,11 +190,9 @@ class Stepper(ui.StudyWidget):
             self._recompute()
 
     def _set_scale(self):
-        """The scale of the head that is chosen; one that is found without labels can't be moved."""
-        scale, control = (
-            stepper_data.HEADS[self.choice.head].get("scale", self.features.head.scale),
-            self.controls["scale"],
-        )
+        """Shows the scale of the chosen head. A scale that is found without labels can't be moved."""
+        control = self.controls["scale"]
+        scale = stepper_data.HEADS[self.choice.head].get("scale", self.features.head.scale)
         control.disabled = scale == "auto"
         if scale != "auto":
             control.min, control.max = min(control.min, math.log2(scale)), max(control.max, math.log2(scale))
@@ -221,62 +211,42 @@ class Stepper(ui.StudyWidget):
     def _draw(self):
         if self.trajectory is None:
             return
-        rows, view, steps = self.trajectory
         choice = self.choice
-        step, limits = choice.step, (choice.minimum, choice.maximum)
-        found, status = at_step(rows, step), stepper_data.status(self.trajectory, step)
-        alt, cards = f"The episode's images and classes in a plane. {status}", stepper_figures.cards
-        with self._plane.drawn(alt, view.points, cards(self.features, view, step, found)) as ax:
-            stepper_figures.plane_step(ax, view, step, found)
-        with self._curves.drawn(stepper_data.curves_in_words(steps)) as ax:
-            stepper_figures.step_curves(ax, steps, step, self._answer_step(), *limits)
-        self._verdict.value = html.escape(stepper_data.verdict(self.trajectory, *limits)[1])
+        status = stepper_data.status(self.trajectory, choice.step)
         self._status.value = (
             '<div role="status" aria-live="polite" style="font-size:115%;font-weight:bold;line-height:1.5">'
             f"{html.escape(status)}</div>"
         )
-        self._saved.value = ""
+        self._picture.value = on_page(self.figure(), f"The episode's images and classes in a plane. {status}")
+        verdict = stepper_data.verdict(self.trajectory, choice.minimum, choice.maximum)[1]
+        self._verdict.value, self._saved.value = html.escape(verdict), ""
         self._list()
 
     def _list(self):
         if self.trajectory is None:
             return
-        choice, support = self.choice, len(self.features.support_labels)
-        marked = None if choice.mark is None or choice.mark < support else choice.mark - support
-        found = at_step(self.trajectory.rows, choice.step)
-        self._changes.value = stepper_figures.changes_table(self.features, found, choice.step, choice.which, marked)
+        choice, (rows, view, _) = self.choice, self.trajectory
+        queries = at_step(rows, choice.step)
+        shown = self.features, view, choice.step, queries, choice.which, choice.query
+        self._table.value = stepper_figures.query_table(*shown)
 
     def figure(self) -> Figure:
-        """Both pictures side by side, as on the page.
+        """The plane at the left and the curves at the right.
 
         Raises:
             UserError: nothing is shown.
         """
         if self.trajectory is None:
             raise UserError("Nothing is shown that could be saved: choose another episode first.")
-        choice, width = self.choice, PLANE[0] + CURVES[0]
-        (rows, view, steps), step = self.trajectory, choice.step
+        choice, (rows, view, steps) = self.choice, self.trajectory
         with style():
-            figure = Figure((width / PIXELS_PER_INCH, PLANE[1] / PIXELS_PER_INCH))
-            figure.set_layout_engine("none")
-            plane, curves = (
-                figure.add_axes((start + left * share, low + bottom * high, wide * share, tall * high))
-                for (left, bottom, wide, tall), start, share, low, high in (
-                    (self._plane.place, 0, PLANE[0] / width, 0, 1),
-                    (self._curves.place, PLANE[0] / width, CURVES[0] / width, 0.25, CURVES[1] / PLANE[1]),
-                )
-            )
-            stepper_figures.plane_step(plane, view, step, at_step(rows, step))
-            stepper_figures.step_curves(curves, steps, step, self._answer_step(), choice.minimum, choice.maximum)
+            figure = Figure(SIZE)
+            figure.set_layout_engine("none")  # measuring texts takes longer than drawing them
+            plane, curves = figure.add_axes(PLANE), figure.add_axes(CURVES)
+            stepper_figures.plane_step(plane, view, choice.step, at_step(rows, choice.step), choice.query)
+            limits = choice.minimum, choice.maximum
+            stepper_figures.step_curves(curves, steps, choice.step, self._answer_step(), *limits)
         return figure
 
     def _save(self):
         self._saved.value = saved(self.figure(), self.study, self.choice.save_name)
-
-    def _copy(self):
-        self._saved.value = copied(self.code())
-
-
-def _column(width: str, most: str) -> Layout:
-    """Of the page: both fit side by side in a window of 1280 with the file browser open, and grow in a larger one."""
-    return Layout(flex=f"1 1 {width}", max_width=most, min_width="0", overflow="visible")

@@ -52,8 +52,8 @@ def features(folder):
     def write(change=lambda files, features: (files, features)):
         files = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*.png"))
         means = [np.asarray(Image.open(folder / file)).mean((0, 1)) for file in files]
-        files, found = change(np.array(files), np.array(means))
-        np.savez(folder.parent / "features.npz", files=files, features=found)
+        files, rows = change(np.array(files), np.array(means))
+        np.savez(folder.parent / "features.npz", files=files, features=rows)
         return str(folder.parent / "features.npz")
 
     return write
@@ -99,7 +99,7 @@ def test_sorting_overwrites_nothing_and_two_files_never_become_one(folder, featu
     (tmp_path / there).write_bytes(picture(COLOURS["ash"], 99))
     before = {file: file.read_bytes() for file in tmp_path.rglob("*.png")}
     assert main(["label", str(folder), "--features", features(), "--sort-into", str(tmp_path / "sorted")]) == 1
-    assert "exist already: nothing was moved" in capsys.readouterr().err
+    assert "exist already" in capsys.readouterr().err
     assert {file: file.read_bytes() for file in tmp_path.rglob("*.png")} == before
 
 
@@ -147,42 +147,40 @@ def test_an_example_folder_has_true_labels_and_is_written_once(tmp_path, network
 def test_features_of_a_study_s_network_are_those_of_its_episode(folder, network):
     files = sorted((folder / "ash").iterdir()) + sorted(folder.glob("unlabelled/*/*"))
     codes = np.array([0, 0] + [-1] * 24)
-    found, unreadable = embed(files, codes, open_network(network))
+    embedded, unreadable = embed(files, codes, open_network(network))
     model, transform = checkpoints.load_model(None, None, None), open_network(network).transform
     images = [transform(Image.open(file)) for file in files]
     support, query = torch.stack(images[:2]), torch.stack(images[2:])
     with torch.no_grad():
         expected = torch.cat(model.features(Episode(support, [0, 0], query))[::2])
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(embedded, expected, rtol=1e-4, atol=1e-5)
     assert not unreadable
 
 
 def test_torchvision_s_networks_lose_their_classifier(folder):
     files = sorted((folder / "ash").iterdir())
-    found, _ = embed(
-        files, np.array([0, -1]), open_network("torchvision:mobilenet_v3_small", pretrained=False), workers=1
-    )
-    assert found.shape == (2, 1024) and np.isfinite(found).all()
+    embedded, _ = embed(files, np.array([0, -1]), open_network("torchvision:mobilenet_v3_small", pretrained=False))
+    assert embedded.shape == (2, 1024) and np.isfinite(embedded).all()
 
 
 def test_timm_s_vision_transformers_give_their_class_token(folder):
     pytest.importorskip("timm")
     network = open_network("timm:vit_tiny_patch16_224", pretrained=False)
     assert network.features.global_pool == "token"
-    found, _ = embed(sorted((folder / "ash").iterdir()), np.array([0, -1]), network)
-    assert found.shape == (2, 192) and np.isfinite(found).all()
+    embedded, _ = embed(sorted((folder / "ash").iterdir()), np.array([0, -1]), network)
+    assert embedded.shape == (2, 192) and np.isfinite(embedded).all()
 
 
 @pytest.mark.parametrize(
-    "name, message",
+    "name, named",
     [
-        ("resnet18", "say study:FILE.yaml, torchvision:NAME or timm:NAME"),
-        ("torchvision:resnet", "torchvision has no network 'resnet'; did you mean"),
-        ("torchvision:squeezenet1_0", "does not end in a linear classifier"),
+        ("resnet18", "torchvision:NAME"),
+        ("torchvision:resnet", "did you mean"),
+        ("torchvision:squeezenet1_0", "squeezenet1_0"),
     ],
 )
-def test_unknown_networks_are_named(name, message):
-    with pytest.raises(UserError, match=message):
+def test_unknown_networks_are_named(name, named):
+    with pytest.raises(UserError, match=named):
         open_network(name, pretrained=False)
 
 
@@ -193,45 +191,45 @@ def test_missing_weights_are_named(monkeypatch):
         raise OSError("name resolution failed")
 
     monkeypatch.setattr(torchvision.models, "get_model", unreachable)
-    with pytest.raises(UserError, match="can't be downloaded .*Without internet, use a study's"):
+    with pytest.raises(UserError, match="torchvision:resnet18"):
         open_network("torchvision:resnet18")
 
 
 @pytest.mark.parametrize(
-    "change, options, message",
+    "change, options, named",
     [
-        (lambda folder: [file.unlink() for file in (folder / "ash").iterdir()], [], "ash has no images"),
-        (lambda folder: (folder / "unlabelled").rename(folder / "others"), [], "needs a folder unlabelled/"),
+        (lambda folder: [file.unlink() for file in (folder / "ash").iterdir()], [], "trees/ash"),
+        (lambda folder: (folder / "unlabelled").rename(folder / "others"), [], "unlabelled/"),
         (lambda folder: [(folder / n).rename(folder / "unlabelled" / n) for n in COLOURS], [], "for each class"),
-        (lambda folder: (folder / "truth.csv").write_text("image,label\n"), [], "the columns file and label"),
-        (shutil.rmtree, [], "There is no folder"),
-        (lambda folder: None, ["--abstain", "60"], "between 0 and 1"),
-        (lambda folder: None, ["--features", "none.npz"], "none.npz must be an .npz with 'files'"),
+        (lambda folder: (folder / "truth.csv").write_text("image,label\n"), [], "truth.csv"),
+        (shutil.rmtree, [], "trees"),
+        (lambda folder: None, ["--abstain", "60"], "--abstain"),
+        (lambda folder: None, ["--features", "none.npz"], "none.npz"),
     ],
 )
-def test_what_is_not_as_it_should_be_is_named(folder, features, capsys, change, options, message):
+def test_each_error_names_the_folder_file_or_option(folder, features, capsys, change, options, named):
     npz = features()
     change(folder)
     assert main(["label", str(folder), "--features", npz, *options]) == 1
-    assert message in capsys.readouterr().err
+    assert named in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    "change, message",
+    "change",
     [
-        (lambda files, found: (files[1:], found[1:]), "features of 'ash/0.png' are missing"),
-        (lambda files, found: (files, found[1:]), "one row of 'features' for each"),
-        (lambda files, found: (files[[0, *range(29)]], found), "one row of 'features' for each"),
-        (lambda files, found: (files, np.where(found == found.max(), np.nan, found)), "are missing or not finite"),
+        lambda files, rows: (files[1:], rows[1:]),
+        lambda files, rows: (files, rows[1:]),
+        lambda files, rows: (files[[0, *range(29)]], rows),
+        lambda files, rows: (files, np.where(rows == rows.max(), np.nan, rows)),
     ],
 )
-def test_features_that_do_not_fit(folder, features, change, message, capsys):
+def test_features_that_do_not_fit(folder, features, change, capsys):
     assert main(["label", str(folder), "--features", features(change)]) == 1
-    assert message in capsys.readouterr().err
+    assert "features.npz" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("bad", ["ash", "unlabelled"])
-def test_a_class_of_which_no_image_can_be_read(folder, network, bad, capsys):
+def test_a_class_without_a_readable_image(folder, network, bad, capsys):
     for file in (folder / bad).rglob("*.png"):
         file.write_bytes(b"")
     assert main(["label", str(folder), "--backbone", network]) == 1

@@ -9,7 +9,8 @@ from small_study import small_study
 
 from tcnaps.config import UserError
 from tcnaps.evaluation.result_files import load_rows
-from tcnaps_suite.widgets import demonstration, episode_table, explorer, stepper, stepper_data, widget_base
+from tcnaps_suite.experiments.study_episodes import first_episodes
+from tcnaps_suite.widgets import demonstration, episode_table, explorer, stepper, stepper_data
 from tcnaps_suite.widgets.demonstration import open_study
 
 ROOT = Path(__file__).parents[3]
@@ -18,7 +19,6 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture
 def study(tmp_path, monkeypatch):
     """What is opened in a project's root with the demonstration and no results."""
-    monkeypatch.setattr(widget_base, "_KEPT", {})
     (tmp_path / "Snakefile").touch()
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "demonstration").symlink_to(ROOT / "results" / "demonstration")
@@ -80,7 +80,7 @@ def test_the_widgets_open_on_it_with_its_pictures(study):
     assert view.error is None and view.trajectory is not None
     shown = explorer(study)
     assert shown.error is None and shown.problem is None and len(shown.listed) == 9
-    images = episode_table.replay(study, shown.own["Transductive"])
+    images = episode_table.replay(study, shown.predictions["Transductive"])
     assert images.query_images.shape == (50, 32, 32, 3) and images.support_images.shape == (5, 32, 32, 3)
     assert all(image.std() > 5 for image in images.query_images)
 
@@ -91,7 +91,7 @@ def test_other_episodes_are_refused_with_what_there_is(study):
 
 
 def test_an_evaluations_first_episodes_are_no_more_than_it_has(study):
-    found = list(stepper_data.first_episodes(study, "FEOT", "5-way-1-shot", ["glyphs", "signs"], 12))
+    found = list(first_episodes(study, "FEOT", "5-way-1-shot", ["glyphs", "signs"], 12))
     assert [(own.dataset, own.domain, own.index) for own in found] == [
         (dataset, domain, number) for dataset, domain in (("glyphs", "in"), ("signs", "out")) for number in range(3)
     ]

@@ -44,9 +44,9 @@ def test_every_episode_has_its_gain_counted_by_hand(rows, table):
 
 def test_variants_on_different_episodes_and_one_with_itself_are_refused(rows):
     fewer = rows[(rows["training"] == "support_and_query") | (rows["episode"] != 3)]
-    with pytest.raises(ValueError, match="Paired differences need the same episodes"):
+    with pytest.raises(ValueError):
         explorer_data.episodes(fewer, "Transductive", "Simple", (2, 4))
-    with pytest.raises(ValueError, match="FEOT can't be compared with itself"):
+    with pytest.raises(ValueError, match="FEOT"):
         explorer_data.episodes(rows, "FEOT", "FEOT", (2, 4))
 
 
@@ -86,13 +86,11 @@ def test_the_table_in_words_and_lines(table):
     one = explorer_data.in_words(table.iloc[:1], "Transductive", "Simple")
     assert one.startswith("1 episode of 1 dataset. ") and "±" not in one and "nan" not in one
     for nothing in (table.iloc[:0], pd.DataFrame()):
-        assert explorer_data.in_words(nothing, "Transductive", "Simple").startswith("No episode is listed: ")
-    heading, options = explorer_data.lines(table, "Transductive", "Simple")
-    assert {len(heading)} == {len(text) for text, _ in options} and " " not in heading  # columns stand below each other
+        assert explorer_data.in_words(nothing, "Transductive", "Simple").startswith("No episode is listed")
+    options = explorer_data.lines(table, "Transductive", "Simple")
     assert [value for _, value in options] == list(zip(table["dataset"], table["episode"]))
-    assert (
-        options[0][0].split()[0] == table["dataset"].iloc[0] and f"{100 * table['accuracy'][0]:.1f}%" in options[0][0]
-    )
+    text, row = options[0][0], table.iloc[0]
+    assert text.startswith(f"{row['dataset']} {row['episode']}: ") and f"{100 * row['accuracy']:.1f}%" in text
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +118,19 @@ def test_names_are_shortened_and_characters_shown_by_themselves():
     long = episode_table.shortened("a very long name of a class that ends in 7", 20)
     assert len(long) <= 20 and long.startswith("a very") and long.endswith("in 7")
     assert len({episode_table.letter(k) for k in range(800)}) == 800
+
+
+def test_predictions_and_the_confusion_matrix_count_the_queries(own):
+    queries = episode_table.at_step(own, 4)
+    names = episode_table.class_names(own)
+    table, matrix = explorer_data.predictions(queries), explorer_data.confusion(queries).to_numpy()
+    assert (matrix.sum(), np.trace(matrix)) == (len(own), queries["right"].sum())
+    for row, query in zip(table.itertuples(index=False), own.itertuples()):
+        assert row.prediction == names[query.prediction_4] and f"{query.confidence_4:.2f}" == row.responsibility
+    for true in range(len(names)):
+        for predicted in range(len(names)):
+            pairs = zip(own["label"], own["prediction_4"])
+            assert matrix[true, predicted] == sum(pair == (true, predicted) for pair in pairs)
 
 
 @pytest.mark.parametrize(
@@ -166,15 +177,14 @@ def test_an_episode_is_rebuilt_from_its_rows(study, index):
 
 def test_an_episode_that_is_drawn_differently_now_is_refused(study, monkeypatch):
     own, _ = blob_rows(study, "variable", "others", 0)
-    start = "Episode 0 of others, evaluation variable.*"
     changed = {name: own.assign(**{name: own[name].to_numpy()[::-1]}) for name in ("image", "label", "shot")}
     for column, rows in (changed | {"class_name": own.assign(class_name="renamed")}).items():
-        with pytest.raises(episode_table.StaleRowsError, match=rf"{start}\({column}\).*`make figures` to evaluate"):
+        with pytest.raises(episode_table.StaleRowsError, match=rf"others.*{column}"):
             episode_table.replay(study, rows)
-    with pytest.raises(episode_table.StaleRowsError, match="data, seed or protocol have changed"):
+    with pytest.raises(episode_table.StaleRowsError):
         episode_table.replay(study.model_copy(update={"seed": 1}), own)
-    with pytest.raises(episode_table.StaleRowsError, match=r"label, image, shot, class_name"):
+    with pytest.raises(episode_table.StaleRowsError):
         episode_table.replay(study, own.iloc[1:])
     monkeypatch.setattr(episode_table, "open_split", lambda study, name, split: blobs(name, split, n_classes=3))
-    with pytest.raises(episode_table.StaleRowsError, match="can't be drawn again: .*'others'.*fewer than minimum_way"):
+    with pytest.raises(episode_table.StaleRowsError, match="minimum_way"):
         episode_table.replay(study, own)

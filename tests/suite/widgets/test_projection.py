@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from tcnaps.method.clustering import class_statistics, one_hot, trajectory
+from tcnaps.method.class_statistics import class_statistics, one_hot
+from tcnaps.method.clustering import trajectory
 from tcnaps.method.head import Head
 from tcnaps_suite.widgets.projection import discriminative_plane, principal_plane, project, view_in_plane
 

@@ -10,6 +10,7 @@ from stepper_study import write_networks
 from tcnaps.config import load_study
 from tcnaps.evaluation import evaluate
 from tcnaps.evaluation.result_files import load_rows
+from tcnaps_suite.experiments import study_episodes
 from tcnaps_suite.widgets import episode_table, stepper_data
 from tcnaps_suite.workflow import demonstration
 
@@ -28,7 +29,7 @@ def test_points_in_their_span_keep_their_distances():
 @pytest.mark.filterwarnings("ignore:The features' total variance")
 def test_it_holds_the_chosen_episodes_and_the_same_predictions(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for module in (evaluate, stepper_data):
+    for module in (evaluate, study_episodes):
         monkeypatch.setattr(module, "open_split", lambda study, name, split: blobs(name, split))
     monkeypatch.setattr(demonstration, "EVALUATIONS", ("5-way-1-shot", "variable"))
     content = small_study(trainings=["support", "support_and_query"]).model_dump(mode="json")

@@ -1,0 +1,107 @@
+"""A study's episodes with their features: under its trained networks, or as the demonstration recorded them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from tcnaps.config import Study
+from tcnaps.data import open_split
+from tcnaps.episodes.loading import load_episode
+from tcnaps.episodes.sampling import draw_episode
+from tcnaps.method.head import Head
+from tcnaps.method.model import TransductiveCNAPS
+from tcnaps.method.variants import VARIANTS, Variant
+from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, load_model
+from tcnaps.training.networks import head_of
+from tcnaps_suite.experiments.comparison import EpisodeFeatures
+from tcnaps_suite.widgets.demonstration import recorded
+
+KEPT = 2  # networks that stay in memory
+_NETWORKS: dict[tuple, TransductiveCNAPS] = {}
+
+
+@dataclass(frozen=True)
+class ShownEpisode:
+    """An episode's features and what is needed to show them. Class k is `class_names[k]`.
+
+    Attributes:
+        place: evaluation, dataset and number of the episode. The same place always gives the same images.
+        support_images, query_images: RGB.
+        head: the training's, with the study's settings.
+    """
+
+    variant: Variant
+    place: tuple[str, str, int]
+    class_names: tuple[str, ...]
+    support_features: Float[Tensor, "n_support d"]
+    support_labels: Int[Tensor, "n_support"]
+    query_features: Float[Tensor, "n_query d"]
+    query_labels: Int[Tensor, "n_query"]
+    support_images: UInt8[np.ndarray, "n_support height width 3"]
+    query_images: UInt8[np.ndarray, "n_query height width 3"]
+    head: Head
+
+
+@torch.no_grad()
+def features_of(study: Study, variant: str, evaluation: str, dataset: str, episode: int) -> ShownEpisode:
+    """An episode's features under a variant's networks.
+
+    Raises:
+        CheckpointError: the variant's network is not trained yet, or was trained on another backbone.
+        UserError: the study is the demonstration, which lacks this episode.
+    """
+    training, place = VARIANTS[variant].training, (evaluation, dataset, episode)
+    if record := recorded(study, *place):
+        features = torch.from_numpy(record.features[training])
+        labels, truth = torch.from_numpy(record.support_labels), torch.from_numpy(record.query_labels)
+        support, query = features.tensor_split([len(labels)])
+        names, images = record.class_names, (record.support_images, record.query_images)
+        head = head_of(training, study.clustering)
+    else:
+        source = open_split(study, dataset, "test")
+        draw = draw_episode(source, study.evaluations[evaluation].protocol, study.seed, episode)
+        loaded, model = load_episode(source, draw), _network(study, training)
+        support, labels, query, _ = model.features(loaded)
+        truth, head = loaded.query_labels, model.head
+        names = tuple(source.class_names[k] for k in draw.classes)
+        images = source.images[draw.support_images], source.images[draw.query_images]
+    return ShownEpisode(VARIANTS[variant], place, names, support, labels, query, truth, *images, head)
+
+
+def first_episodes(
+    study: Study, variant: str, evaluation: str, datasets: Sequence[str], episodes: int
+) -> Iterator[EpisodeFeatures]:
+    """An evaluation's first episodes of each dataset, as `compare_heads` takes them.
+
+    Args:
+        episodes: how many of each dataset; no more than the evaluation has.
+    """
+    for dataset in datasets:
+        for number in range(min(episodes, study.evaluations[evaluation].episodes)):
+            episode = features_of(study, variant, evaluation, dataset, number)
+            yield EpisodeFeatures(
+                dataset,
+                study.datasets[dataset].domain,
+                number,
+                episode.support_features,
+                episode.support_labels,
+                episode.query_features,
+                episode.query_labels,
+            )
+
+
+def _network(study: Study, training: str) -> TransductiveCNAPS:
+    """The trained network; it is loaded again only when its files are new."""
+    files = backbone_file(study), checkpoint_folder(study) / f"{training}.safetensors"
+    written = tuple((str(file), file.stat().st_mtime_ns) for file in files if file.is_file())
+    key = study.model_dump_json(), training, written
+    if key not in _NETWORKS:
+        model = load_model(study, training)
+        while len(_NETWORKS) >= KEPT:
+            del _NETWORKS[next(iter(_NETWORKS))]
+        _NETWORKS[key] = model
+    return _NETWORKS[key]

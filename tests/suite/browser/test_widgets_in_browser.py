@@ -1,0 +1,146 @@
+"""Each widget in each host, used as a person would: what it shows is what the library computes."""
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+from servers import PATIENCE
+
+from tcnaps.evaluation.result_files import load_rows, needed_trainings
+from tcnaps_suite.experiments.study_episodes import features_of
+from tcnaps_suite.widgets import episode_table, explorer_data, stepper_data
+
+SITES = pytest.mark.parametrize("site", ["lab", "notebook7", "voila"])
+BETTER, THAN, LIMITS = "Transductive", "FEOT", (2, 4)
+
+
+def choose(view, name, label):
+    view.locator(f".tcnaps-{name} select").select_option(label=label)
+
+
+def no_errors(page, site):
+    assert page.locator(".tcnaps-notice:visible").count() == 0
+    assert page.locator(".jupyter-widgets-error-widget").count() == 0
+    assert site == "notebook7" or not page.console_errors  # Notebook 7 has errors of its own
+
+
+@SITES
+def test_the_stepper(site, study, request):
+    opened = request.getfixturevalue(site)
+    page = opened.open("12-stepper", height=1000)
+    view = page.locator(".tcnaps-stepper")
+    status = view.locator(".tcnaps-status")
+    expect(status).to_contain_text("Step 0 of", timeout=PATIENCE)
+    for name, label in (("variant", "FEOT"), ("evaluation", "5-way-1-shot-3"), ("dataset", "digits")):
+        choose(view, name, label)
+    view.locator(".tcnaps-episode input").fill("1")
+    view.locator(".tcnaps-episode input").press("Enter")
+    features = features_of(study, "FEOT", "5-way-1-shot-3", "digits", 1)
+    trajectory = stepper_data.run(features, steps=study.refinement.recorded_steps)
+    expect(view.locator(".tcnaps-about")).to_contain_text(stepper_data.described(features), timeout=PATIENCE)
+    view.locator(".tcnaps-first").click()
+    for step in (1, 2):
+        before = view.locator(".tcnaps-picture").screenshot()
+        view.locator(".tcnaps-forward").click()
+        expect(status).to_have_text(stepper_data.status(trajectory, step), timeout=PATIENCE)
+        assert view.locator(".tcnaps-picture").screenshot() != before
+    choose(view, "which", "all")
+    expect(view.locator(".tcnaps-queries tbody tr")).to_have_count(len(features.query_labels))
+    choose(view, "query", "3")
+    expect(view.locator(".tcnaps-queries tr:has(.xmarked)")).to_have_count(1)
+    view.locator(".tcnaps-play button").first.click()
+    expect(status).to_contain_text(re.compile(r"Step ([4-9]|10) of"), timeout=PATIENCE)
+    no_errors(page, site)
+    opened.screenshot(page, f"stepper-{site}")
+
+
+@SITES
+def test_the_explorer(site, study, request):
+    rows = load_rows(study, "variable", needed_trainings([BETTER, THAN]))
+    table = explorer_data.episodes(rows, BETTER, THAN, LIMITS)
+    opened = request.getfixturevalue(site)
+    page = opened.open("13-explorer", height=1000)
+    view = page.locator(".tcnaps-explorer").first
+    status, count = view.locator(".tcnaps-status").first, view.locator(".tcnaps-count")
+    listed = explorer_data.chosen(table)
+    expect(count).to_contain_text(explorer_data.in_words(listed, BETTER, THAN))
+    view.locator(".tcnaps-episodes select").select_option(index=2)
+    row = listed.iloc[2]
+    own = episode_table.rows_of_episode(rows, BETTER, row["dataset"], int(row["episode"]))
+    stop = int(row["step"])
+    expect(status).to_contain_text(explorer_data.status(row, BETTER, own, stop, stop))
+    assert view.locator(".tcnaps-picture img").evaluate("image => image.complete && image.naturalWidth > 0")
+    view.get_by_role("button", name="Predictions", exact=True).click()
+    expect(view.locator(".tcnaps-picture tbody tr")).to_have_count(len(own))
+    view.get_by_role("button", name="Confusion", exact=True).click()
+    expect(view.locator(".tcnaps-picture tbody tr")).to_have_count(row["way"])
+    choose(view, "dataset", "All out-of-domain")
+    expect(count).to_contain_text(explorer_data.in_words(explorer_data.chosen(table, ["digits"]), BETTER, THAN))
+    view.locator(".tcnaps-open").click()
+    expect(view.locator(".tcnaps-stepper .tcnaps-status")).to_contain_text("Step 0", timeout=PATIENCE)
+    view.locator(".tcnaps-close").click()
+    expect(view.locator(".tcnaps-stepper")).to_have_count(0)
+    no_errors(page, site)
+    opened.screenshot(page, f"explorer-{site}")
+
+
+@SITES
+def test_the_views(site, study, request):
+    opened = request.getfixturevalue(site)
+    page = opened.open("14-views", height=1000)
+    recalls, steps = page.locator(".tcnaps-class-recall"), page.locator(".tcnaps-refinement-steps")
+    expect(recalls.locator(".tcnaps-status")).to_contain_text("Class recall: Simple, Transductive", timeout=PATIENCE)
+    choose(recalls, "over", "gain over Simple")
+    expect(recalls.locator(".tcnaps-status")).to_contain_text("Gain in class recall over Simple: Transductive")
+    choose(recalls, "datasets", "digits (out)")
+    expect(recalls.locator(".tcnaps-status")).to_contain_text("1 dataset ·")
+    recalls.locator("summary").click()
+    expect(recalls.locator(".tcnaps-numbers tbody tr").first).to_be_visible()
+    expect(steps.locator(".tcnaps-status")).to_contain_text("minimum 2, maximum 4: accuracy")
+    steps.locator(".tcnaps-rule .noUi-handle-upper").press("ArrowRight")
+    expect(steps.locator(".tcnaps-status")).to_contain_text("minimum 2, maximum 5: accuracy")
+    expect(page.locator(".tcnaps-number-of-queries .tcnaps-picture img")).to_be_visible()
+    steps.locator(".tcnaps-save-name input").fill(f"from-{site}")
+    steps.locator(".tcnaps-save").click()
+    expect(steps.locator(".tcnaps-saved")).to_contain_text("Download:")
+    written = {file.suffix for file in study.figures_folder.rglob(f"from-{site}*")}
+    assert written == (set() if site == "voila" else {".png", ".pdf"})
+    no_errors(page, site)
+    opened.screenshot(page, f"views-{site}")
+
+
+@pytest.mark.parametrize("site", ["lab", "notebook7"])
+def test_keys_are_for_the_control_with_the_focus_not_for_the_notebook(site, study, request):
+    page = request.getfixturevalue(site).open("13-explorer")
+    episodes = page.locator(".tcnaps-episodes select")
+    episodes.focus()
+    page.keyboard.press("ArrowDown")
+    assert episodes.evaluate("list => list.selectedIndex") == 1
+    cells = page.evaluate("jupyterapp.shell.currentWidget.content.widgets.length")
+    page.keyboard.type("dd")  # in a notebook: deletes a cell
+    page.locator(".tcnaps-stop").focus()
+    page.keyboard.press("Enter")
+    assert page.evaluate("jupyterapp.shell.currentWidget.content.widgets.length") == cells
+    counts = "[...jupyterapp.shell.currentWidget.content.model.cells].map(c => c.executionCount ?? 0)"
+    before = page.evaluate(f"Math.max(...{counts})")
+    page.keyboard.press("Shift+Enter")  # remains the notebook's
+    page.wait_for_function(f"before => Math.max(...{counts}) > before", arg=before)
+
+
+@pytest.mark.parametrize(
+    "path", ["voila/render/02-pretrain.ipynb", "voila/files/14-views.ipynb", "voila/render/../../../configs/tiny.yaml"]
+)
+def test_voila_serves_nothing_else(voila, path):
+    assert voila.new_page().goto(voila.server.url + path).status in (403, 404)
+
+
+def test_the_list_leads_to_a_page_without_code_and_back_and_nothing_comes_from_elsewhere(voila):
+    page, loaded = voila.new_page(), []
+    page.on("requestfinished", lambda request: loaded.append(request.url))
+    page.goto(voila.server.url)
+    page.locator("a[href*='14-views']").click()
+    page.locator(".tcnaps-class-recall").wait_for()
+    assert page.locator(".jp-CodeCell .jp-InputArea-editor").count() == 0 and "load_study" not in page.content()
+    page.get_by_text("All pages").click()
+    expect(page).to_have_url(voila.server.url)
+    assert all(url.startswith((voila.server.url, "data:", "blob:")) for url in loaded)
