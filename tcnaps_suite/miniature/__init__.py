@@ -6,11 +6,10 @@ Seven recipes, each one dataset.
 import sys
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
 
-from tcnaps.config.fingerprint import code_fingerprint
+from tcnaps.config.fingerprint import code_digest
 from tcnaps.data.image_source import DatasetError
 from tcnaps.data.listing import Listing, Source
 from tcnaps.data.preparing import Preparation
@@ -33,8 +32,7 @@ def preparation(name: str, image_size: int) -> Preparation:
     """
     if name not in RECIPES:
         raise DatasetError(f"The miniature has no dataset '{name}'; it has: {', '.join(RECIPES)}.")
-    code = {"code": code_fingerprint(Path(__file__).parent.glob("*.py"), without=["tcnaps"])}
-    shaping = code | {package: version(package) for package in _SHAPING}
+    shaping = {"code": code_digest("tcnaps_suite/miniature")} | {package: version(package) for package in _SHAPING}
     return Preparation(name, image_size, shaping, Source(partial(listing_of, RECIPES[name], image_size)))
 
 
