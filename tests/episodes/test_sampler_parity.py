@@ -1,4 +1,4 @@
-"""Our sampler against Meta-Dataset's: 20,000 episode descriptions of every dataset and split, number by number.
+"""Our sampler against Meta-Dataset's: 8,000 episode descriptions of every dataset and split, number by number.
 
 Every comparison yields a p-value that is uniform in [0, 1] if both samplers draw from one distribution, so the smallest
 of all of them is held against 1% over their number (Bonferroni). There are two kinds of test:
@@ -28,7 +28,7 @@ from tcnaps.data.readers.meta_dataset import read_specification
 from tcnaps.episodes import sampling
 from tcnaps.episodes.sampling import Description, describe_episode, sample_shots, sample_span
 
-EPISODES = 20_000
+EPISODES = 8_000
 FAMILYWISE = 0.01
 DATASETS = "aircraft cu_birds dtd fungi ilsvrc_2012 mscoco omniglot quickdraw traffic_sign vgg_flower".split()
 SPLITS_OF = {"mscoco": ("valid", "test"), "traffic_sign": ("test",)}
