@@ -1,7 +1,6 @@
 """Malformed studies: an error that names the file and what is wrong, or a study that can be planned."""
 
 import json
-import math
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,11 @@ from tiny_study import STUDY
 
 from tcnaps.config import ConfigError, load_study
 from tcnaps.config.dependencies import dependencies
-from tcnaps_suite.workflow.estimate import asks, estimate
 from tcnaps_suite.workflow.requirements import needs_of
 
 pytestmark = pytest.mark.fuzz
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
-RULES = ["pretrain", "meta_train_support_and_query_refined", "evaluate_support_replicate_1", "accuracy", "differences"]
 
 
 @pytest.fixture(scope="module")
@@ -27,15 +24,11 @@ def file(tmp_path_factory):
 
 
 def check_usable(study):
-    """What everything else asks of a study that was accepted."""
+    """An accepted study can be written, read again and planned."""
     again = type(study).model_validate(json.loads(json.dumps(study.model_dump(mode="json"))), strict=False)
     assert again.model_dump() == study.model_dump()
     dependencies(study, "figures"), needs_of(study), study.origin
     assert study.results_folder.name == study.name
-    for rule in RULES:
-        asked, found = asks(study, rule, {}, {}), estimate(study, rule, {}, {})
-        assert all(isinstance(number, int) and number > 0 for number in asked.values())
-        assert found is None or found.core_hours is None or 0 <= found.core_hours < math.inf
 
 
 @cases(80)

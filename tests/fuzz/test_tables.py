@@ -3,8 +3,6 @@
 import csv
 import io
 import json
-import math
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -29,8 +27,6 @@ from tcnaps.evaluation.result_files import (
 )
 from tcnaps.evaluation.statistics import accuracy_summary, domain_averages, episode_accuracies, refinement_grid
 from tcnaps.evaluation.stopped_rows import variant_predictions
-from tcnaps_suite.workflow.estimate import core_seconds, last_times
-from tcnaps_suite.workflow.progress import Progress
 
 pytestmark = pytest.mark.fuzz
 FIXED = {"kind": "fixed", "way": 5, "shot": 1}
@@ -134,12 +130,6 @@ def check_statistics(rows):
         assert np.isfinite(numbers).all() and numbers.between(0, 1).all()
 
 
-@cases(15)
-@given(rows=changed_rows(ROWS))
-def test_statistics_and_claims_of_changed_rows_are_refused_or_finite(rows):
-    check_statistics(rows)
-
-
 MANIFEST = {"support/variable/blobs.parquet": "digest", "support/5-way-1-shot/blobs.parquet": "other"}
 
 
@@ -162,20 +152,6 @@ def test_a_manifest_is_whole_or_named(data, study):
 
 def dumped(value):
     return json.dumps(value).encode()
-
-
-TIMES = b"job,seconds,threads,arithmetic\nevaluate_support,143,1,67.26\naccuracy,8,1,\n"
-
-
-@cases(60)
-@given(content=damaged(TIMES))
-def test_damaged_times_are_none_and_stop_no_run(content, study):
-    file = study.results_folder / "times.csv"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(content)
-    times = last_times(study, {})
-    assert all(0 <= seconds < math.inf and threads >= 1 for seconds, threads in times.values())
-    Progress(file, 2, partial(core_seconds, study, {}))
 
 
 @cases(60)
