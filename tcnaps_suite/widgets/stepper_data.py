@@ -24,8 +24,7 @@ from tcnaps.method import clustering
 from tcnaps.method.head import Head
 from tcnaps.method.stopping import stopping_step
 from tcnaps.method.variants import VARIANTS, Variant
-from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, load_model
-from tcnaps.training.networks import head_of
+from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, head_of, load_model
 from tcnaps_suite.experiments import comparison
 from tcnaps_suite.widgets.demonstration import recorded
 from tcnaps_suite.widgets.episode_table import counted, refined, shots_in_words, steps_of
