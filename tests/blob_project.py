@@ -1,10 +1,9 @@
 """Blobs as folders of pictures, so that processes started anew find them, too; and what such processes run in tests."""
 
 import os
-import signal
+import time
 from pathlib import Path
 
-import numpy as np
 import torch
 from PIL import Image
 from small_study import blobs, small_study
@@ -13,7 +12,7 @@ from tcnaps.config import Study
 from tcnaps.data import open_split
 from tcnaps.episodes.loading import read_episodes
 from tcnaps.training import checkpoints, meta_training, pretraining
-from tcnaps.training.processes import ALONE, Team
+from tcnaps.training.processes import gather, rank, share, size
 
 
 def write_pictures(root: Path) -> None:
@@ -45,49 +44,43 @@ def picture_study(**changes) -> Study:
     return small_study(**content, evaluations={"variable": variable}, **changes)
 
 
-def meta_training_step(study: Study, device: str = "cpu", team: Team = ALONE) -> tuple[dict, list[torch.Tensor]]:
+def meta_training_step(study: Study) -> tuple[dict, list[torch.Tensor]]:
     """The first step's row and gradients."""
     sources = [open_split(study, "blobs", "train")]
     model = checkpoints.new_model(study, "support_and_query").train()
-    episodes = read_episodes(meta_training.training_tasks(sources, study, team=team))
+    episodes = read_episodes(meta_training.training_tasks(sources, study))
     optimiser = meta_training.new_optimiser(model, study)
-    row = next(meta_training.meta_training_steps(model, study, episodes, optimiser, team))
+    row = next(meta_training.meta_training_steps(model, study, episodes, optimiser))
     return row, [parameter.grad for parameter in model.parameters() if parameter.requires_grad]
 
 
 def new_classifier(study: Study) -> tuple[pretraining.Classifier, pretraining.ImageTable]:
     images = pretraining.ImageTable([open_split(study, "blobs", "train")], 0.1, 0)
-    torch.manual_seed(0)
-    return pretraining.Classifier(images.n_classes), images
+    return pretraining.new_classifier(study, images.n_classes), images
 
 
-def pretraining_step(study: Study, device: str, team: Team) -> tuple[dict, list[torch.Tensor], list[torch.Tensor]]:
-    """The first step's row, gradients and running averages; of all processes, if they agree."""
+def pretraining_step(study: Study) -> tuple[dict, list[torch.Tensor], list[torch.Tensor]]:
+    """The first step's row, gradients and running averages."""
     network, images = new_classifier(study)
     optimiser = torch.optim.SGD(network.parameters(), 0.01)
-    row = next(pretraining.pretraining_steps(network, study, images, optimiser, team=team))
-    every = team.gather([np.concatenate([tensor.detach().flatten() for tensor in network.state_dict().values()])])
-    assert all(np.array_equal(every[0], other) for other in every)
+    row = next(pretraining.pretraining_steps(network, study, images, optimiser))
     return row, [parameter.grad for parameter in network.parameters()], list(network.buffers())
 
 
-class Odd(Exception):
-    """Can be pickled, but not read."""
+def first_steps(study: Study, device: str, file: str) -> None:
+    """Run by several processes, each of which writes what it computed."""
+    gathered = gather([10 * number for number in share(range(5))])
+    torch.save((gathered, meta_training_step(study), pretraining_step(study)), f"{file}-{rank()}")
 
-    def __init__(self, one, two):
-        super().__init__(f"{one} and {two}")
+
+def failing(study: Study, device: str) -> None:
+    """The last of several processes fails while the others wait for it."""
+    if rank() == size() - 1:
+        raise FloatingPointError("the loss is nan")
+    gather([None])
 
 
-def ending(how: str, device: str, team: Team) -> None:
-    """The last process ends in some way while the others wait for it."""
-    if team.rank == team.size - 1:
-        match how:
-            case "error":
-                raise FloatingPointError("the loss is nan")
-            case "odd error":
-                raise Odd("this", "that")
-            case "killed":
-                os.kill(os.getpid(), signal.SIGKILL)
-            case "status":
-                os._exit(7)
-    team.gather([team.rank])
+def sleeping(study: Study, device: str, file: str) -> None:
+    """Writes the number of the process and sleeps."""
+    Path(f"{file}-{rank()}").write_text(str(os.getpid()))
+    time.sleep(600)

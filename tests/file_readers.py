@@ -51,8 +51,6 @@ def noted(image: ImageFile) -> bytes:
                 os.kill(parent, signal.SIGKILL)
                 while os.getppid() == parent:
                     time.sleep(0.01)
-            case "interrupt":
-                raise KeyboardInterrupt
             case "unplug":
                 os.rename(root.parent / "images", root.parent / "unplugged")
     with (root / "reads").open("a") as log:

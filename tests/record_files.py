@@ -13,6 +13,42 @@ UNIFORM = {
     "__class__": "DatasetSpecification",
 }
 
+BILEVEL = {
+    "name": "scripts",
+    "superclasses_per_split": {"TRAIN": 2, "VALID": 1, "TEST": 0},
+    "classes_per_superclass": {"0": 1, "1": 2, "2": 2},
+    "images_per_class": {str(k): 20 for k in range(5)},
+    "superclass_names": {"0": "Greek", "1": "Latin", "2": "Runic"},
+    "class_names": {str(k): f"letter {k}" for k in range(5)},
+    "path": "",
+    "file_pattern": "{}_{}.tfrecords",
+    "__class__": "BiLevelDatasetSpecification",
+}
+
+
+def nodes(**children) -> list[dict]:
+    return [{"wn_id": n, "words": n, "children_ids": c.split(), "parents_ids": []} for n, c in children.items()]
+
+
+HIERARCHICAL = {
+    "name": "net",
+    "split_subgraphs": {
+        # Leaf m2 lies below two nodes; x and y have the very same leaves below them.
+        "TRAIN": nodes(root="x y", x="m1 m2", y="z m1", z="m2 m1", m1="", m2=""),
+        "VALID": [],
+        "TEST": nodes(top="m5 part", part="m3 m4", m5="", m4="", m3=""),
+    },
+    "images_per_class": {
+        "TRAIN": {"m1": 3, "m2": 4, "x": 7, "y": 7, "z": 7, "root": 7},
+        "VALID": {},
+        "TEST": {"m3": 1, "m4": 2, "m5": 6, "part": 3, "top": 9},
+    },
+    "class_names": {"0": "m1", "1": "m2", "2": "m3", "3": "m4", "4": "m5"},
+    "path": "",
+    "file_pattern": "{}.tfrecords",
+    "__class__": "HierarchicalDatasetSpecification",
+}
+
 
 def slow_masked_crc(data):
     crc = 0xFFFFFFFF

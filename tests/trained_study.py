@@ -13,7 +13,8 @@ from tcnaps.config import study as config
 def mapped_blobs(root, name, split):
     """Blobs in a file, as prepared datasets are: only then do workers have something to read."""
     source, path = blobs(name, split), root / f"{name}-{split}.npy"
-    np.save(path, source.images)
+    if not path.exists():
+        np.save(path, source.images)
     return dataclasses.replace(source, images=np.load(path, mmap_mode="r"))
 
 

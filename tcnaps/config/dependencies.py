@@ -1,42 +1,38 @@
 """What each kind of job of a study depends on: the one authority on what is stale.
 
-The Snakefile and the keys inside checkpoints and row files are both made of `dependencies`, so that `make` and a
-notebook run by hand agree on what has to be made again.
+The Snakefile and the keys inside checkpoints and row files are made of the same `dependencies`, so `make` and a
+notebook run by hand agree on what has to be made again. What counts: the settings that a job reads, the code that
+computes it, and the digests of its inputs. Code that reads YAML or fetches pixels does not count; images have digests.
 """
 
 from pathlib import Path
 
-from tcnaps.config.fingerprint import HOME, code_fingerprint
+from tcnaps.config.fingerprint import code_digest, notebook_code
 from tcnaps.config.storage import digest_of
 from tcnaps.config.study import Study
 from tcnaps.method.variants import ALL_TRAININGS
 
-# Rooms and modules that change no weight and no prediction. They read the YAML, fetch pixels (whose digests count
-# instead), draw, watch, or run the others.
-WITHOUT_RESULT = (
-    "tcnaps.config",
-    "tcnaps.data",
-    "tcnaps.episodes.loading",
-    "tcnaps.training.watching",
-    "tcnaps.figures",
-    "tcnaps_suite.widgets",
-    "tcnaps_suite.workflow",
-)
 NETWORKS = ("seed", "image_size", "precision", "arithmetic", "pixel_range", "task_encoder", "clustering")
-# Of every kind of job: the module that does it, and the sections of the study that it reads.
+# Kind of job -> the sections of the study that it reads.
 JOBS = {
-    "pretraining": (
-        "tcnaps/training/pretraining.py",
-        ("seed", "image_size", "precision", "pixel_range", "pretraining"),
-    ),
-    "meta_training": ("tcnaps/training/meta_training.py", (*NETWORKS, "meta_training")),
-    "evaluation": ("tcnaps/evaluation/evaluate.py", NETWORKS),
-    "importing": ("tcnaps/training/released.py", ("imported", "task_encoder")),
-    "data": (None, ("image_size", "datasets")),
-    "soft_k_means": (None, (*NETWORKS, "refinement")),
-    "figures": (None, ("seed", "replicates", "refinement", "statistics", "evaluations", "datasets")),
-    "differences": (None, (*NETWORKS, "pretraining", "meta_training", "refinement", "evaluations", "datasets")),
+    "pretraining": ("seed", "image_size", "precision", "pixel_range", "pretraining"),
+    "meta_training": (*NETWORKS, "meta_training"),
+    "evaluation": NETWORKS,
+    "importing": ("imported", "task_encoder"),
+    "data": ("image_size", "datasets"),
+    "soft_k_means": (*NETWORKS, "refinement"),
+    "figures": ("seed", "replicates", "refinement", "statistics", "evaluations", "datasets"),
+    "differences": (*NETWORKS, "pretraining", "meta_training", "refinement", "evaluations", "datasets"),
 }
+TRAINING_CODE = ("tcnaps/method", "tcnaps/training", "tcnaps/episodes/sampling.py")
+# Statistics are computed from rows afterwards, so evaluations depend on one module of tcnaps/evaluation alone.
+CODE = {
+    "pretraining": TRAINING_CODE,
+    "meta_training": TRAINING_CODE,
+    "importing": TRAINING_CODE,
+    "evaluation": (*TRAINING_CODE, "tcnaps/evaluation/evaluate.py"),
+}
+FIGURES_CODE = (*TRAINING_CODE, "tcnaps/evaluation", "tcnaps/figures")
 
 
 def dependencies(study: Study, job: str, training: str = "", evaluation: str = "", dataset: str = "") -> dict:
@@ -44,36 +40,32 @@ def dependencies(study: Study, job: str, training: str = "", evaluation: str = "
 
     Args:
         job: a name of `JOBS`.
-        training: of a meta-training or an evaluation.
-        evaluation: of an evaluation, its name in the study.
-        dataset: of an evaluation, the one that is tested on.
+        training: the training of a meta-training or an evaluation.
+        evaluation: the evaluation's name in the study.
+        dataset: the dataset that is evaluated on.
     """
-    module, sections = JOBS[job]
     values = study.model_dump(mode="json")
-    found = {"job": job, **{name: values[name] for name in sections}}
-    if module is not None:
-        found["code"] = code_fingerprint([HOME / module], WITHOUT_RESULT)
+    content = {"job": job, **{name: values[name] for name in JOBS[job]}}
+    if job in CODE:
+        content["code"] = code_digest(*CODE[job])
         if study.deterministic:
-            found["deterministic"] = True
+            content["deterministic"] = True
     if training:
-        found["training"] = training
+        content["training"] = training
     if job == "pretraining":
-        found["seed"] = study.backbone_seed
+        content["seed"] = study.backbone_seed
     if job == "meta_training":
-        found["training_seed"] = study.training_seed
-    # Only the "+" trainings see the refinement loop before they are tested, or all where validation refines.
-    if job == "meta_training" and (
-        ALL_TRAININGS[training].refinement_in_training or study.meta_training.validate_refined
-    ):
-        found["limits"] = list(study.refinement.limits)
+        content["training_seed"] = study.training_seed
+        if ALL_TRAININGS[training].refinement_in_training or study.meta_training.validate_refined:
+            content["limits"] = list(study.refinement.limits)  # other trainings refine at test time only
     if job == "evaluation":
-        asked = values["evaluations"][evaluation]
-        found |= {"evaluation": evaluation, "recorded_steps": study.refinement.recorded_steps}
-        found |= {key: asked[key] for key in ("protocol", "episodes", "before_training")}
-        found |= {"dataset": dataset, "domain": study.datasets[dataset].domain}
-        if asked["before_training"]:
-            found["training_seed"] = study.training_seed
-    return found
+        section = values["evaluations"][evaluation]
+        content |= {"evaluation": evaluation, "recorded_steps": study.refinement.recorded_steps}
+        content |= {key: section[key] for key in ("protocol", "episodes", "before_training")}
+        content |= {"dataset": dataset, "domain": study.datasets[dataset].domain}
+        if section["before_training"]:
+            content["training_seed"] = study.training_seed
+    return content
 
 
 def job_key(inputs: list[str], study: Study, job: str, **named: str) -> str:
@@ -84,9 +76,8 @@ def job_key(inputs: list[str], study: Study, job: str, **named: str) -> str:
 def notebook_key(notebook: str | Path, jobs: list[dict], more: object = None) -> str:
     """A digest of a notebook's code and of the dependencies of the jobs that it does, for the Snakefile.
 
-    A changed figure style makes only those notebooks stale that do nothing but draw: training and evaluation do not
-    run again for it.
+    A changed figure style makes stale only those notebooks that train and evaluate nothing.
     """
-    draws = not any("code" in job for job in jobs)
-    without = [name for name in WITHOUT_RESULT if not (draws and name == "tcnaps.figures")]
-    return digest_of([code_fingerprint([notebook], without), jobs, more])
+    figures_only = not any("code" in job for job in jobs)
+    code = [notebook_code(notebook), code_digest(*FIGURES_CODE) if figures_only else ""]
+    return digest_of([code, jobs, more])

@@ -1,4 +1,4 @@
-"""Errors that a user can mend, and what their messages are made of."""
+"""Errors that a user can mend, and helpers that word their messages."""
 
 import difflib
 import reprlib
@@ -13,9 +13,9 @@ MAKE = (
 
 
 class UserError(ValueError):
-    """Something outside the code is wrong: a file, a key, a parameter. The message says what and how to mend it.
+    """Something outside the code is wrong: a file, a key, a parameter. The message says what, and how to mend it.
 
-    Notebooks show the message alone, without a traceback, and how long it takes to make what is missing.
+    Notebooks show the message without a traceback. Where results are missing they add how long computing them takes.
     """
 
     def _render_traceback_(self) -> list[str]:
@@ -28,20 +28,21 @@ class ConfigError(UserError):
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """The end of a message about a name that does not exist: the most similar one, or all that there are."""
+    """Ends a message about an unknown name: names the most similar known one, or lists all known ones."""
     names = list(known)
     near = difflib.get_close_matches(str(name)[:100], names, n=1)
     return f"; did you mean '{near[0]}'?" if near else f"; known: {', '.join(names) or 'none'}"
 
 
 def explained(error: ValidationError) -> list[str]:
-    """One line for each thing that is wrong with a section: the key's path and what pydantic says of it."""
+    """One line for each error in a section: the key's path and pydantic's message."""
     lines = []
-    for found in error.errors(include_url=False):
-        path, message = list(map(str, found["loc"])), found["msg"].removeprefix("Value error, ")
-        if found["type"] == "unknown_key":
-            path.append(found["ctx"]["key"])
-        elif found["type"] not in ("missing", "value_error"):
-            message += f" (got {reprlib.repr(found['input'])})"
-        lines.append(": ".join([".".join(path)] * bool(path) + [message]))
+    for problem in error.errors(include_url=False):
+        path = [str(part) for part in problem["loc"]]
+        message = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "unknown_key":
+            path.append(problem["ctx"]["key"])
+        elif problem["type"] not in ("missing", "value_error"):
+            message += f" (got {reprlib.repr(problem['input'])})"
+        lines.append(f"{'.'.join(path)}: {message}" if path else message)
     return lines

@@ -1,11 +1,11 @@
-"""The two sides of every difference between the paper and its released code, as sets of a study's switches.
+"""Presets of a study's switches: as in the paper, or as in its released code.
 
-A study says `preset: paper` (the default) or `preset: released`; every switch can also be set on its own, which goes
-before the preset. docs/fidelity.md tells what each switch means and where the two sides come from. Some switches
-depend on the benchmark: Meta-Dataset's episodes are of variable way and shot, mini- and tiered-ImageNet's of fixed.
+A study says `preset: paper` (the default) or `preset: released`. A switch that the study sets itself overrides the
+preset. docs/fidelity.md explains each switch and where its two values come from. Some values depend on the protocol:
+Meta-Dataset's episodes have variable way and shot, those of mini- and tiered-ImageNet fixed way and shot.
 """
 
-# What a preset does not name is as in the paper, by default.
+# The defaults of the settings are the paper's, so presets hold only what differs from them.
 PRESETS: dict[str, dict[str, dict]] = {
     "paper": {
         "both": {},
@@ -33,8 +33,8 @@ PRESETS: dict[str, dict[str, dict]] = {
 
 
 def with_preset(content: dict) -> dict:
-    """A study's content with the preset's switches where it says nothing itself."""
-    preset = PRESETS.get(str(content.get("preset", "paper")), {})  # a wrong name or kind is validation's to refuse
+    """A study's content, completed by the switches of its preset."""
+    preset = PRESETS.get(str(content.get("preset", "paper")), {})  # validation refuses an unknown name
     training = content.get("meta_training")
     protocol = training.get("protocol") if isinstance(training, dict) else None
     kind = str(protocol.get("kind")) if isinstance(protocol, dict) else ""
@@ -42,7 +42,7 @@ def with_preset(content: dict) -> dict:
 
 
 def merged(below: dict, above: dict) -> dict:
-    """`above`, and what only `below` has, section by section."""
+    """Two nested dictionaries merged, section by section; values of `above` win."""
     both = {**below, **above}
     for key in below.keys() & above.keys():
         if isinstance(below[key], dict) and isinstance(above[key], dict):

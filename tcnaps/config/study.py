@@ -1,11 +1,15 @@
 """A study's YAML as frozen, validated objects."""
 
+import logging
+import os
+from collections import Counter
 from collections.abc import Collection, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from pydantic import Field, PositiveInt, PrivateAttr, ValidationError, model_validator
+from pydantic import Field, PositiveInt, ValidationError, model_validator
 
 from tcnaps.config import settings
 from tcnaps.config.errors import ConfigError, explained, nearest
@@ -16,30 +20,30 @@ from tcnaps.config.storage import digest_of
 from tcnaps.method.variants import ALL_TRAININGS, TRAININGS
 
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
-Published = Literal["backbone", "support", "support_and_query"]  # what there are published weights of
+Published = Literal["backbone", "support", "support_and_query"]  # networks whose weights the authors published
 
 
 class Study(Section):
-    """Everything a study needs: datasets, trainings, evaluations. One YAML file each.
+    """Everything a study needs: datasets, trainings, evaluations. Each study is one YAML file.
 
-    `preset` gives every switch of docs/fidelity.md that the YAML does not name.
+    `preset` sets every switch of docs/fidelity.md that the YAML does not name.
     """
 
     name: Name
     preset: Literal["paper", "released"] = "paper"
-    seed: Seed = 0  # of the test episodes, and of the trainings unless `replicates` says otherwise
-    replicates: PositiveInt | Annotated[tuple[Seed, ...], Field(min_length=1)] = 1  # or a seed for each
-    replicate_backbone: bool = True  # whether every replicate pretrains its own backbone
+    seed: Seed = 0  # seeds the test episodes, and the trainings unless `replicates` lists seeds
+    replicates: PositiveInt | Annotated[tuple[Seed, ...], Field(min_length=1)] = 1  # a number of trainings, or seeds
+    replicate_backbone: bool = True  # every replicate pretrains its own backbone
     image_size: Annotated[int, Field(ge=32, le=4096)] = 84  # pixels; the set encoder halves them five times
-    precision: settings.Precision = "float32"  # of the backbone; clustering has its own
-    deterministic: bool = False  # one thread and fixed kernels in training and evaluation; docs/scaling.md
-    arithmetic: Literal["fast", "plain"] = "fast"  # of the networks; plain rounds as the released code does
-    pixel_range: tuple[Literal[-1, 0], Literal[1]] = (-1, 1)  # what black and white become
-    images_at_once: PositiveInt = 512  # in the backbone; fewer need less memory, and nothing else changes
+    precision: settings.Precision = "float32"  # the backbone's; `clustering.dtype` is the clustering's
+    deterministic: bool = False  # train and evaluate with one thread and fixed kernels; docs/scaling.md
+    arithmetic: Literal["fast", "plain"] = "fast"  # the networks'; "plain" rounds as the released code does
+    pixel_range: tuple[Literal[-1, 0], Literal[1]] = (-1, 1)  # values of black and white
+    images_at_once: PositiveInt = 512  # images per pass through the backbone; affects memory alone
     decoding: settings.Decoding = settings.Decoding()
     data_folder: str = "data"
     datasets: dict[Name, settings.Dataset]
-    imported: dict[Published, str] = {}  # -> a released file, in place of training it
+    imported: dict[Published, str] = {}  # network -> the released file to import instead of training it
     pretraining: settings.Pretraining
     meta_training: settings.MetaTraining
     trainings: tuple[str, ...] = tuple(TRAININGS)
@@ -48,7 +52,7 @@ class Study(Section):
     refinement: settings.Refinement = settings.Refinement()
     statistics: settings.Statistics = settings.Statistics()
     evaluations: Annotated[dict[Name, Evaluation], Field(min_length=1)]
-    _replicate: int = PrivateAttr(0)
+    replicate: int = Field(0, exclude=True)  # not a key of the YAML; see `of_replicate`
 
     @model_validator(mode="before")
     @classmethod
@@ -62,7 +66,7 @@ class Study(Section):
                 "name: results/published holds the paper's own tables, results/reference those of committed runs; "
                 "choose another name"
             )
-        training, among = self.meta_training, "among the study's trainings"
+        training, described = self.meta_training, "among the study's trainings"
         for key, names in (
             ("pretraining.datasets", self.pretraining.datasets),
             ("meta_training.datasets", training.datasets),
@@ -82,9 +86,9 @@ class Study(Section):
                 )
         for name, evaluation in self.evaluations.items():
             _check_names(f"evaluations.{name}.datasets", evaluation.datasets, self.datasets, "in datasets")
-            _check_names(f"evaluations.{name}.trainings", evaluation.trainings, self.trainings, among)
+            _check_names(f"evaluations.{name}.trainings", evaluation.trainings, self.trainings, described)
         if self.imported:
-            _check_names("imported", tuple(self.imported), ("backbone", *self.trainings), among)
+            _check_names("imported", tuple(self.imported), ("backbone", *self.trainings), described)
         return self
 
     @model_validator(mode="after")
@@ -104,22 +108,15 @@ class Study(Section):
             return self.replicates
         return tuple(range(self.seed, self.seed + self.replicates))
 
-    @property
-    def replicate(self) -> int:
-        """Number of the replicate that is trained, evaluated or shown, from 0."""
-        return self._replicate
-
     def of_replicate(self, number: int) -> "Study":
-        """The same study, whose checkpoints and rows are those of another replicate.
+        """The same study with another replicate, counted from 0: other training seeds and result folders.
 
         Raises:
             ConfigError: the study has no such replicate.
         """
         if number not in range(len(self.seeds)):
             raise ConfigError(f"Study '{self.name}' has the replicates 0 to {len(self.seeds) - 1}, not {number}.")
-        other = self.model_copy()
-        other._replicate = number
-        return other
+        return self.model_copy(update={"replicate": number})
 
     @property
     def training_seed(self) -> int:
@@ -133,21 +130,21 @@ class Study(Section):
 
     @property
     def results_folder(self) -> Path:
-        """results/<study>, from the project's root; replicates after the first lie below it."""
-        return project_root() / "results" / self.name / self._part
+        """results/<study> below the project's root; later replicates have subfolders."""
+        return project_root() / "results" / self.name / self._subfolder
 
     @property
     def figures_folder(self) -> Path:
-        """figures/<study>, from the project's root; replicates after the first lie below it."""
-        return project_root() / "figures" / self.name / self._part
+        """figures/<study> below the project's root; later replicates have subfolders."""
+        return project_root() / "figures" / self.name / self._subfolder
 
     @property
-    def _part(self) -> str:
+    def _subfolder(self) -> str:
         return f"replicate-{self.replicate}" if self.replicate else ""
 
     @property
     def origin(self) -> dict[str, str]:
-        """Where a result comes from, for the metadata of figures: study, digest of its settings, code and seeds."""
+        """What a result was made from, for the metadata of figures: study, digest of its settings, code and seeds."""
         return {
             "Study": self.name,
             "Digest": digest_of(self.model_dump(mode="json"))[:16],
@@ -156,12 +153,12 @@ class Study(Section):
         }
 
     def tested_on(self, training: str) -> list[str]:
-        """The datasets that a training is evaluated on, in their order in the study."""
+        """The datasets that a training is evaluated on, in the study's order."""
         tested = {name for e in self.evaluations.values() if training in e.trainings for name in e.datasets}
         return [name for name in self.datasets if name in tested]
 
     def evaluations_of(self, trainings: Sequence[str], kind: str) -> dict[str, Evaluation]:
-        """The evaluations of trained models that name all these trainings, with a protocol of a kind.
+        """The evaluations of trained models that include all these trainings, with one kind of protocol.
 
         Args:
             kind: "fixed" or "variable".
@@ -186,7 +183,7 @@ def load_study(path: str | Path, replicate: int = 0) -> Study:
 
     Args:
         path: a file, relative to the working folder or to the project's root.
-        replicate: which of the study's replicates is meant, where it is trained from several seeds.
+        replicate: number of the replicate, from 0, where a study is trained from several seeds.
 
     Raises:
         ConfigError: the file is missing or is not YAML, keys or values are wrong (the message names each), or there is
@@ -198,29 +195,35 @@ def load_study(path: str | Path, replicate: int = 0) -> Study:
     except Exception as error:  # of many kinds, for PyYAML passes on Python's own
         raise ConfigError(f"{file} is not valid YAML in UTF-8: {error}") from None
     if not isinstance(content, dict):
-        raise ConfigError(f"{file} must hold the keys of a study ({', '.join(Study.model_fields)}).")
+        raise ConfigError(f"{file} must hold the keys of a study ({', '.join(Study.keys())}).")
     try:
         study = Study.model_validate(content, strict=False)
     except ValidationError as error:
         raise ConfigError("\n  ".join([f"{file}:", *explained(error)])) from None
+    if study.precision == "bfloat16" and settings.PROCESSOR.exists() and not settings.GPU.exists():
+        if not settings.computes_in_bfloat16():
+            _warn_once(
+                f"{file}: this processor has no instructions for bfloat16, so training is a hundred times "
+                "slower than in float32. Set 'precision: auto', which takes the faster of the two."
+            )
     return study.of_replicate(replicate)
 
 
 def study_file(path: str | Path) -> Path:
-    """The file of a study, from the working folder or from the project's root.
+    """The file of a study, looked for in the working folder, then in the project's root.
 
     Raises:
         ConfigError: there is no such file.
     """
     for file in (Path(path), project_root() / path):
-        if file.is_file():
+        if os.path.isfile(file):  # unlike Path.is_file, False for a path that is too long
             return file
     known = sorted(f"configs/{file.name}" for file in (project_root() / "configs").glob("*.yaml"))
-    raise ConfigError(f"No study at {path}. Studies there are: {', '.join(known) or 'none'}.")
+    raise ConfigError(f"No study at {str(path)[:300]}. Studies there are: {', '.join(known) or 'none'}.")
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which a key named twice is an error, and so is half a character (an escape such as "\\ud800")."""
+    """Refuses YAML with a duplicate key, or with half a character (an escape such as "\\ud800")."""
 
     def construct_scalar(self, node: yaml.Node) -> str:
         text = super().construct_scalar(node)
@@ -229,18 +232,24 @@ class _Loader(yaml.SafeLoader):
         return text
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        for name in names:
-            if names.count(name) > 1:
+        counts = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        for name, count in counts.items():
+            if count > 1:
                 raise yaml.constructor.ConstructorError(None, None, f"'{name}' is there twice", node.start_mark)
         return super().construct_mapping(node, deep)
 
 
-def _check_names(key: str, names: Sequence[str], known: Collection[str], what: str) -> None:
+@cache
+def _warn_once(message: str) -> None:
+    logging.getLogger("tcnaps").warning(message)
+
+
+def _check_names(key: str, names: Sequence[str], known: Collection[str], description: str) -> None:
+    """Raises ValueError unless there are names, all of them known and different."""
     if not names:
         raise ValueError(f"{key} is empty: name at least one of {', '.join(known)}")
     for name in names:
         if name not in known:
-            raise ValueError(f"{key}: '{name}' is not {what}{nearest(name, known)}")
+            raise ValueError(f"{key}: '{name}' is not {description}{nearest(name, known)}")
         if names.count(name) > 1:
             raise ValueError(f"{key}: '{name}' is there twice")

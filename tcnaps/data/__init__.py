@@ -17,7 +17,7 @@ def preparation(
     """How a study's dataset is made.
 
     Raises:
-        DatasetError: its source has no dataset of this name, or can't use the section's keys.
+        DatasetError: the source has no dataset of this name, or can't use the section's keys.
     """
     if isinstance(dataset, settings.Miniature):
         return built_in().preparation(name, image_size)
@@ -27,10 +27,10 @@ def preparation(
 
 
 def built_in() -> ModuleType:
-    """The package that draws the built-in datasets: whichever is installed as the entry point `tcnaps.data: miniature`.
+    """The package that draws the built-in datasets, installed as the entry point `miniature` of `tcnaps.data`.
 
     Raises:
-        DatasetError: none is.
+        DatasetError: it is not installed.
     """
     for point in entry_points(group="tcnaps.data", name="miniature"):
         return point.load()
@@ -41,11 +41,10 @@ def open_splits(study: config.Study, name: str, checked: Collection[str] = SPLIT
     """Opens the splits of one of a study's datasets. It is prepared on first use, or when files are stale or damaged.
 
     Args:
-        checked: the splits whose images are compared with their checksum.
+        checked: the splits whose images are compared with their SHA-256.
 
     Raises:
-        DatasetError: there is no such dataset, or it can't be made; the message names what there is, or what is
-            missing and how to get it.
+        DatasetError: the dataset can't be made; the message names what is missing and how to get it.
         ImportError: an optional package that decoding needs is missing.
     """
     made = preparation(name, study.datasets[name], study.image_size, study.decoding)
@@ -53,10 +52,10 @@ def open_splits(study: config.Study, name: str, checked: Collection[str] = SPLIT
 
 
 def open_split(study: config.Study, name: str, split: str) -> ImageSource:
-    """Opens one split, "train", "valid" or "test", of one of a study's datasets; see `open_splits`.
+    """Opens one split ("train", "valid" or "test") of one of a study's datasets; see `open_splits`.
 
     Raises:
-        DatasetError: also if the dataset has no such split.
+        DatasetError: the dataset can't be made, or has no such split.
     """
     splits = open_splits(study, name, [split])
     if split not in splits:

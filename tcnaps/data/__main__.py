@@ -1,4 +1,4 @@
-"""python -m tcnaps.data STUDY.yaml: prepares every dataset of a study and says what it holds."""
+"""python -m tcnaps.data STUDY.yaml: prepares every dataset of a study and prints what each split holds."""
 
 import argparse
 import sys
@@ -12,17 +12,21 @@ from tcnaps.data.preparing import ensure_prepared, opened
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns the exit status: 0, or 1 when the study or a dataset is at fault, or 130 when interrupted."""
+    """Returns the exit status: 0, 1 if the study or a dataset has an error, or 130 when interrupted."""
     parser = argparse.ArgumentParser(
         prog="python -m tcnaps.data",
-        description="Prepares the datasets of a study: decodes and resizes every image, once. What is prepared already "
-        "is left as it is; what was interrupted goes on. Prints what every split holds.",
+        description="Prepares the datasets of a study: decodes and resizes every image, once. Keeps what is prepared "
+        "already, goes on where it was interrupted, and prints what every split holds.",
     )
     add = parser.add_argument
     add("study", help="the study's YAML, such as configs/miniature.yaml")
-    add("--list", action="store_true", help="only say where each dataset is, if it is prepared, what is missing")
-    add("--ready", type=Path, metavar="FOLDER", help="then write their digests there, one file per dataset")
-    add("--dataset", action="append", metavar="NAME", help="only this one; may be given again")
+    add(
+        "--list",
+        action="store_true",
+        help="only print where each dataset is, whether it is prepared, and what is missing",
+    )
+    add("--ready", type=Path, metavar="FOLDER", help="write the datasets' digests to FOLDER, one file per dataset")
+    add("--dataset", action="append", metavar="NAME", help="prepare only this dataset; may be repeated")
     options = parser.parse_args(arguments)
     try:
         study = load_study(options.study)
@@ -39,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{name}: {error}", file=sys.stderr)
             status = int(not options.list)
         except KeyboardInterrupt:
-            print("Interrupted. What is finished is kept: the same command goes on from there.", file=sys.stderr)
+            print("Interrupted. Finished splits are kept: the same command goes on from there.", file=sys.stderr)
             return 130
     return status
 
@@ -48,12 +52,13 @@ def _prepare(study: Study, name: str, options: argparse.Namespace) -> None:
     dataset, folder = study.datasets[name], project_root() / study.data_folder
     made = preparation(name, dataset, study.image_size, study.decoding)
     if options.list:
-        found = opened(made, folder)
-        where = f"{'not ' * (found is None)}prepared in {made.place(folder)}"
-        print(f"{name}: {dataset.source}, {getattr(dataset, 'path', 'built in')}, {where}")
+        prepared = opened(made, folder)
+        state = "not prepared" if prepared is None else "prepared"
+        location = getattr(dataset, "path", "built in")
+        print(f"{name}: {dataset.source}, {location}, {state} in {made.place(folder)}")
     else:
-        found = ensure_prepared(made, folder)
-    splits, notes = found or ({}, ())
+        prepared = ensure_prepared(made, folder)
+    splits, notes = prepared or ({}, ())
     lines = [f"{name} {split}: {source}, sha256 {source.digest[:16]}" for split, source in splits.items()]
     for line in [*lines, *(f"{name}: {note}" for note in notes)]:
         print(line, flush=True)
@@ -61,7 +66,7 @@ def _prepare(study: Study, name: str, options: argparse.Namespace) -> None:
         made.stamp()  # raises where files are missing
     elif options.ready is not None:
         file, content = options.ready / name, "\n".join(lines) + "\n"
-        if not file.is_file() or file.read_text(encoding="utf-8") != content:  # else what depends on it became stale
+        if not file.is_file() or file.read_text(encoding="utf-8") != content:  # an unchanged file keeps its time
             write_text(file, content)
 
 

@@ -1,10 +1,10 @@
 """Encoded images -> uint8 RGB squares, the same pixels on every machine.
 
-Colours: EXIF orientation is applied; greyscale, palette and CMYK become RGB; transparent pixels lie on white;
-16-bit greyscale is divided by 257 (65535 -> 255); of an animation, the first frame is taken. Colour profiles are
-ignored, and 16-bit RGB loses its low bytes, as everywhere in Pillow.
+EXIF orientation is applied. Greyscale, palette and CMYK become RGB; transparent pixels are laid on white; 16-bit
+greyscale is divided by 257 (65535 -> 255); the first frame of an animation is taken. Colour profiles are ignored, and
+16-bit RGB loses its low bytes, as everywhere in Pillow.
 
-An image that isn't square is squashed to a square, as in Meta-Dataset: nothing is cut off, the aspect ratio is lost.
+An image that isn't square is squashed, as in Meta-Dataset: nothing is cut off, but the aspect ratio is lost.
 """
 
 import contextlib
@@ -23,17 +23,18 @@ try:
 except ImportError:  # optional: needed for the fast DCT alone
     simplejpeg = None
 
+MAXIMUM_PIXELS = 150_000_000  # of one image, checked before it is decoded; about a gigabyte while it is converted
 Image.init()
-# Those that this Pillow reads; none with weak signatures (any bytes may look like TGA), no programs (EPS).
+# Formats that this Pillow reads, without those that have weak signatures (any bytes may look like TGA) or run programs.
 FORMATS = tuple(name for name in "JPEG PNG GIF BMP TIFF WEBP PPM JPEG2000 AVIF".split() if name in Image.OPEN)
 
 
 def square(image: Image.Image, size: int, resampling: Resampling) -> UInt8[np.ndarray, "{size} {size} 3"]:
     """Resizes an RGB image to a square of bytes.
 
-    "bilinear" and "lanczos" are Pillow's, which average over all pixels when they shrink an image (Lanczos: MNIST and
-    CIFAR in the released code). "aligned corners" is TensorFlow's, as in Meta-Dataset: see `resize_aligned`; rounding
-    to bytes moves a value by at most half a grey level.
+    "bilinear" and "lanczos" are Pillow's, which average over all pixels when they shrink an image (the released code
+    uses Lanczos for MNIST and CIFAR). "aligned corners" is TensorFlow's, as in Meta-Dataset: see `resize_aligned`.
+    Rounding to bytes changes its values by at most half a grey level.
     """
     if resampling == "aligned corners":
         return np.rint(resize_aligned(np.asarray(image), size)).astype(np.uint8)
@@ -41,10 +42,10 @@ def square(image: Image.Image, size: int, resampling: Resampling) -> UInt8[np.nd
 
 
 def resize_aligned(pixels: UInt8[np.ndarray, "height width 3"], size: int) -> Float32[np.ndarray, "{size} {size} 3"]:
-    """Bilinear resizing that maps corner pixels onto corner pixels and never averages over more than 2 x 2 pixels.
+    """Bilinear resizing that maps corner pixels onto corner pixels and averages over at most 2 x 2 pixels.
 
-    Output i lies at i * (n - 1) / (size - 1) of n pixels (TensorFlow's `resize_bilinear`, `align_corners=True`).
-    Shrinking an image by more than two thus skips pixels. Grey levels, from 0 to 255, are not rounded.
+    Output pixel i lies at position i * (n - 1) / (size - 1) of n pixels (TensorFlow's `resize_bilinear` with
+    `align_corners=True`), so shrinking an image by more than two skips pixels. Grey levels from 0 to 255, not rounded.
     """
     above, below, down = _between(pixels.shape[0], size)
     left, right, across = _between(pixels.shape[1], size)
@@ -55,10 +56,10 @@ def resize_aligned(pixels: UInt8[np.ndarray, "height width 3"], size: int) -> Fl
 
 
 def _between(n: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For each output pixel: the two input pixels it lies between, and how far it is from the first to the second."""
+    """For each output pixel: the two input pixels that it lies between, and its distance from the first."""
     step = np.float32((n - 1) / max(size - 1, 1))
     position = np.arange(size, dtype=np.float32) * step
-    first = np.minimum(position.astype(np.intp), n - 1)  # rounding may carry the last one past the end
+    first = np.minimum(position.astype(np.intp), n - 1)  # rounding may push the last position past the end
     return first, np.minimum(first + 1, n - 1), position - first.astype(np.float32)
 
 
@@ -66,14 +67,13 @@ def to_rgb(encoded: bytes, fast: bool = False, orient: bool = True) -> Image.Ima
     """Decodes the content of an image file to RGB.
 
     Args:
-        fast: the inverse cosine transform of JPEGs. The accurate one is everyone's default but TensorFlow's; the fast
-            one gives TensorFlow's pixels exactly, up to 5 grey levels lower or higher, and needs simplejpeg.
-        orient: False leaves an image as it is stored, whatever its EXIF orientation, as TensorFlow does. (A TIFF is
-            turned upright in any case.)
+        fast: decode JPEGs with the fast inverse cosine transform. It gives TensorFlow's pixels exactly, which differ
+            from the accurate transform's by up to 5 grey levels, and needs simplejpeg.
+        orient: apply the EXIF orientation. TensorFlow does not. (TIFFs are turned upright in any case.)
 
     Raises:
-        DatasetError: the file is empty, cut short, damaged or no image, or has pixels that can't become RGB.
-        ImportError: the transform is the fast one and simplejpeg is missing.
+        DatasetError: the file is empty, cut short, damaged, too large or no image, or its pixels can't become RGB.
+        ImportError: `fast` is set and simplejpeg is missing.
     """
     if fast and simplejpeg is None:
         raise ImportError(
@@ -83,11 +83,13 @@ def to_rgb(encoded: bytes, fast: bool = False, orient: bool = True) -> Image.Ima
     try:
         with warnings.catch_warnings(action="ignore"):  # of corrupt EXIF data, for instance
             image = Image.open(io.BytesIO(encoded), formats=FORMATS)
+            if image.width * image.height > MAXIMUM_PIXELS:
+                raise DatasetError(f"it is too large: {image.width} x {image.height} pixels. Shrink it.")
             if fast and image.format in ("JPEG", "MPO"):
                 image = _fast_jpeg(encoded, image)
             image.load()
             if orient:
-                with contextlib.suppress(Exception):  # EXIF data that can't be read: upright, as for a viewer
+                with contextlib.suppress(Exception):  # an image with unreadable EXIF data stays as it is
                     ImageOps.exif_transpose(image, in_place=True)
             return _converted(image)
     except (DatasetError, MemoryError):
@@ -100,23 +102,23 @@ def to_rgb(encoded: bytes, fast: bool = False, orient: bool = True) -> Image.Ima
 
 
 def _fast_jpeg(encoded: bytes, image: Image.Image) -> Image.Image:
-    """Decodes a JPEG, which Pillow has opened, by TensorFlow's transform."""
+    """Decodes a JPEG that Pillow has opened, with TensorFlow's transform."""
     colours = "CMYK" if image.mode == "CMYK" else "RGB"
     try:
         pixels = simplejpeg.decode_jpeg(encoded, colours, fastdct=True)
-    except ValueError:  # it refuses whatever libjpeg warns about; Pillow decides whether the image is usable
+    except ValueError:  # simplejpeg refuses whatever libjpeg warns about; Pillow decides whether the image is usable
         image.load()
         pixels = simplejpeg.decode_jpeg(encoded, colours, fastdct=True, strict=False)
     if colours == "CMYK":
-        pixels = 255 - pixels  # inverted, as Adobe and Pillow have it
+        pixels = 255 - pixels  # Adobe and Pillow store CMYK inverted
     decoded = Image.frombytes(colours, image.size, pixels.tobytes())
-    decoded.info = image.info  # with its EXIF data
+    decoded.info = image.info  # holds the EXIF data
     return decoded
 
 
 def _converted(image: Image.Image) -> Image.Image:
     """Converts a loaded image of any kind to RGB."""
-    if image.mode[0] in "FI":  # 16 bits per pixel, which Pillow reads as 32 from some formats
+    if image.mode[0] in "FI":  # Pillow reads the 16 bits per pixel of some formats as 32
         values = np.asarray(image)
         if values.dtype.kind == "f" or values.min() < 0 or values.max() > 65535:
             raise DatasetError("its grey levels are not whole numbers from 0 to 65535: save it with 8 or 16 bits.")

@@ -21,11 +21,11 @@ READERS = {  # source -> module and function (name, dataset) -> Source
     "records": ("meta_dataset", "open_records"),
     "torchvision": ("torchvision_sets", "open_torchvision"),
 }
-VERSION = 2  # to be raised when the same files become other classes or pixels
+VERSION = 2  # raise it when the same files become other classes or pixels
 
 
 def open_files(name: str, dataset: settings.AnyDataset) -> Source:
-    """Points at the files of a study's dataset.
+    """Calls the reader of a study's dataset of files.
 
     Raises:
         DatasetError: the reader can't use the section's keys.
@@ -37,16 +37,21 @@ def open_files(name: str, dataset: settings.AnyDataset) -> Source:
 def preparation(
     name: str, dataset: settings.AnyDataset, source: Source, image_size: int, decoding: settings.Decoding
 ) -> Preparation:
-    """How a dataset of files is made of what its reader finds."""
-    own = dataset.model_dump(mode="json", exclude={"domain", "download", "unreadable"})
-    recipe = {"version": VERSION, "decoding": decoding.model_dump(), **own, "path": os.path.normpath(dataset.path)}
+    """How a dataset is made from the files that its reader finds."""
+    keys = dataset.model_dump(mode="json", exclude={"domain", "download", "unreadable"})
+    recipe = {"version": VERSION, "decoding": decoding.model_dump(), **keys, "path": os.path.normpath(dataset.path)}
 
     def listing() -> Listing:
-        found = source.listing()
-        # The dataset's own key goes first, then what its source wants, then the study's.
-        resampling = dataset.resampling or found.resampling or decoding.resampling
-        options = {"size": image_size, "resampling": resampling, "fast": decoding.jpeg_dct == "fast"}
-        return replace(found, work=partial(decode_images, read=found.read, orient=found.orient, **options))
+        images = source.listing()
+        work = partial(
+            decode_images,
+            read=images.read,
+            orient=images.orient,
+            size=image_size,
+            resampling=dataset.resampling or images.resampling or decoding.resampling,
+            fast=decoding.jpeg_dct == "fast",
+        )
+        return replace(images, work=work)
 
     return Preparation(name, image_size, recipe, source._replace(listing=listing), dataset.unreadable == "refuse")
 
@@ -54,10 +59,10 @@ def preparation(
 def decode_images(
     images: list[ImageFile], *, read, orient: bool, size: int, resampling: str, fast: bool
 ) -> tuple[np.ndarray, dict[int, str]]:
-    """What `Listing.work` does for files; `Listing` and `tcnaps.data.decoding` explain the options.
+    """`Listing.work` for files; `Listing` and `tcnaps.data.decoding` explain the options.
 
     Returns:
-        pixels, uint8 (n, size, size, 3), 0 for an image that can't be read; and number -> reason of such.
+        pixels, uint8 (n, size, size, 3), 0 where an image can't be read; and number -> reason of those images.
     """
     pixels, unreadable = np.zeros((len(images), size, size, 3), np.uint8), {}
     for number, image in enumerate(images):

@@ -1,4 +1,4 @@
-"""What a dataset is once it is prepared: class-indexed images. Code that uses images needs this module alone."""
+"""A prepared dataset: class-indexed images. Code that uses images needs this module alone."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ SPLITS = ("train", "valid", "test")
 
 
 class DatasetError(UserError):
-    """A dataset, split or prepared file is not what was asked for; the message names it and the remedy."""
+    """Something is wrong with a dataset, a split or a prepared file; the message names it and the remedy."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,10 +20,10 @@ class ImageSource:
     Attributes:
         split: "train", "valid" or "test".
         images: uint8 (n, size, size, 3), memory-mapped and read-only; images of a class lie together.
-        class_names: one name per class, unique.
+        class_names: one unique name per class.
         class_starts: int64 (n_classes + 1,); class k is images[class_starts[k]:class_starts[k + 1]].
-        superclasses: one name per class where classes come in groups (the script of a character), else None.
-        spans: int64, the classes below each inner node of a hierarchy (ImageNet's), else None.
+        superclasses: one name per class (such as the script of a character), or None.
+        spans: int64, the classes below each inner node of a hierarchy (ImageNet's), or None.
         digest: SHA-256 of the images' file when it was made.
     """
 

@@ -1,13 +1,15 @@
-"""Which images a dataset has, before any of them is made: what every reader of files, and the miniature, hands over.
+"""The images of a dataset before they are made: what every reader of files, and the miniature, returns.
 
-A reader is a function `open(dataset_name, dataset) -> Source`. It finds files and says how one image's bytes or
-pixels are read; `tcnaps.data.files` does the rest.
+A reader is a function `open(dataset_name, dataset) -> Source`. It finds files and says how one image is read;
+`tcnaps.data.files` does the rest.
 """
 
+import errno
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from PIL import Image
 
@@ -15,9 +17,9 @@ from tcnaps.config.settings import Resampling
 
 
 class ImageFile(NamedTuple):
-    """Where one image is: a file, which may hold other images too, and a position in it where that needs saying.
+    """Where one image is: a file and, if the file holds more than this image, a position in it.
 
-    Positions are (offset, length, label) of a record, (row,) of an array, (left, top, right, bottom) of a box.
+    Positions are (offset, length, label) of a record, (row,) of an array, or (left, top, right, bottom) of a box.
     """
 
     path: str
@@ -27,25 +29,33 @@ class ImageFile(NamedTuple):
 Images = dict[str, list[ImageFile]]  # the images of each class, in an order that is the same on every machine
 
 
+def open_regular(path: str | Path) -> BinaryIO:
+    """Opens a file for reading. Refuses pipes and devices, which could block for ever, with an OSError."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return open(path, "rb")
+
+
 def read_file(image: ImageFile) -> bytes:
     """Reads a file that holds one encoded image."""
-    return Path(image.path).read_bytes()
+    with open_regular(image.path) as file:
+        return file.read()
 
 
 @dataclass(frozen=True)
 class Listing:
-    """All images of a dataset. Its functions are of a module, or partial ones: other processes import them.
+    """All images of a dataset. Its functions must be importable by other processes, or partial ones of such.
 
     Attributes:
-        splits: the images of each class of "train", "valid" and "test"; a split may be left out.
-        superclasses: of every class, if there are any.
-        spans: of each split, for every inner node of a hierarchy the numbers of the classes below it, if there is one.
+        splits: the images of each class of "train", "valid" and "test"; a split may be missing.
+        superclasses: the superclass of every class, if there are any.
+        spans: per split, for every inner node of a hierarchy the numbers of the classes below it, if there is one.
         read: reads one image: its encoded bytes, or the decoded image in RGB. It may raise `DatasetError` or OSError.
-        resampling: what images of this source want. The dataset's own key goes before it, the study's after it.
-        orient: whether EXIF's orientation counts.
-        notes: what is left out, for the user to know.
-        work: images of one class -> pixels, uint8 (n, size, size, 3), and number -> reason of those that can't be read.
-        images_at_once: the most that `work` is given.
+        resampling: the source's default; the dataset's own key overrides it, and it overrides the study's.
+        orient: whether EXIF's orientation is applied.
+        notes: what is left out, for the user.
+        work: images of one class -> pixels, uint8 (n, size, size, 3), and number -> reason of unreadable ones.
+        images_at_once: the most images that `work` is given.
     """
 
     splits: Mapping[str, Mapping[str, Sequence[Any]]]
@@ -60,13 +70,13 @@ class Listing:
 
 
 class Source(NamedTuple):
-    """What a dataset is made from: pointed at, but not looked through.
+    """What a dataset is made from. Its files have not been looked through yet.
 
     Attributes:
-        listing: looks through it; called only when the dataset has to be made.
-        needs: files and folders that must exist; changes of them make what is prepared stale.
+        listing: looks through the files; called only when the dataset has to be made.
+        needs: files and folders that must exist; changes of them make the prepared dataset stale.
         help: how to get the data; shown where something is missing.
-        fetch: gets what is missing, where that is possible.
+        fetch: downloads what is missing, where that is possible.
     """
 
     listing: Callable[[], Listing]

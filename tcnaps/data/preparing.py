@@ -3,12 +3,11 @@
     <folder>/<dataset>-<image size>-<recipe>/train.npy    uint8 (n, size, size, 3), images of a class together
                                             /valid.npy
                                             /test.npy
-                                            /index.json   classes, sizes, checksums, and the recipe
+                                            /index.json   classes, sizes, SHA-256 of each array, and the recipe
                                             /unreadable.csv   images that were left out, if any, and why
 
-Arrays are written under temporary names and then renamed; the index comes last. So a folder with an index is complete
-whatever interrupts a preparation; one without is prepared again, except for what is finished. The index has a digest of
-itself, and every process that opens an array compares it with its checksum first: what is damaged is prepared again.
+An array gets its name when it is finished, and then enters the index. After an interruption, preparing goes on with
+the first split that is not finished. An array that lost its SHA-256 is named and made again.
 """
 
 import csv
@@ -16,28 +15,32 @@ import json
 import os
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from filelock import FileLock
+from numpy.lib import format as npy
+from tqdm.auto import tqdm
 
 from tcnaps.config.storage import digest_of, file_digest, replacing, write_text
-from tcnaps.data.arrays import Chunk, fill, leave_out, open_array
 from tcnaps.data.image_source import SPLITS, DatasetError, ImageSource
 from tcnaps.data.listing import Listing, Source
 from tcnaps.data.readers.shared import walk
 
 INDEX, REPORT, LOCK = "index.json", "unreadable.csv", ".lock"
-DIGEST = "digest"  # in the index, of the rest of it
+REPORT_COLUMNS = ("file", "class", "split", "reason", "position")
 SHOWN = 10  # unreadable images that an error names
+IMAGES_PER_PROCESS = 2000  # starting a process for fewer takes longer than it saves
+IDLE_SECONDS = 30  # a process whose parent was killed ends after this time
 
 
 class MissingFiles(DatasetError):
-    """Files that a dataset would be made from are missing; the message says how to get them."""
+    """Files that a dataset is made from are missing; the message says how to get them."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +48,10 @@ class Preparation:
     """How a dataset is made.
 
     Attributes:
-        recipe: everything that decides which pixels it has, as values for JSON: versions, options, where the files
-            are. Its digest is part of the folder's name, so datasets of different recipes never meet.
+        recipe: everything that decides which pixels it has, as values for JSON: versions, options, paths. Its digest is
+            part of the folder's name, so datasets of different recipes have different folders.
         source: what it is made from.
-        refuse: whether images that can't be read are an error. They are left out otherwise.
+        refuse: whether unreadable images are an error. Otherwise they are left out.
     """
 
     dataset: str
@@ -58,32 +61,32 @@ class Preparation:
     refuse: bool = False
 
     def place(self, folder: str | Path) -> Path:
-        """Where the prepared files are."""
+        """The folder of the prepared files."""
         digest = digest_of({"dataset": self.dataset, "image_size": self.image_size, "recipe": dict(self.recipe)})
         return Path(folder) / f"{self.dataset}-{self.image_size}-{digest[:8]}"
 
     def stamp(self) -> str:
-        """A cheap digest that changes when files of the source, or folders below, are added, taken away or renamed.
+        """A cheap digest that changes when files of the source are added, taken away or renamed.
 
-        Of files the sizes and times of change count, of folders the times of all folders below. Names are relative, so
-        that a dataset may be moved.
+        It covers size and time of change of each file in `source.needs`, and the time of change of each folder there
+        and below. Names are relative, so a dataset may be moved.
 
         Raises:
-            MissingFiles: there are none; what is prepared already is then taken as fresh.
+            MissingFiles: a file is missing. What is prepared already then counts as fresh.
         """
-        needs, found = self.source.needs, []
-        if missing := [path for path in needs if not os.path.exists(path)]:  # False for over-long ones, too
+        needs, seen = self.source.needs, []
+        if missing := [path for path in needs if not os.path.exists(path)]:  # False for over-long paths, too
             paths = ", ".join(map(str, missing))
             raise MissingFiles(f"Dataset '{self.dataset}': there is no {paths}. {self.source.help}".rstrip())
         for path in needs:
             for place in (place for place, _, _ in walk(path)) if path.is_dir() else [path]:
-                of_place, is_file = os.stat(place), not os.path.isdir(place)
-                found.append([os.path.relpath(place, needs[0]), is_file and of_place.st_size, of_place.st_mtime_ns])
-        return digest_of(found)
+                status, is_file = os.stat(place), not os.path.isdir(place)
+                seen.append([os.path.relpath(place, needs[0]), is_file and status.st_size, status.st_mtime_ns])
+        return digest_of(seen)
 
 
 class Prepared(NamedTuple):
-    """The splits of a dataset, and what was left out of it."""
+    """The splits of a dataset, and notes on what was left out of it."""
 
     splits: dict[str, ImageSource]
     notes: list[str]
@@ -95,15 +98,15 @@ def ensure_prepared(preparation: Preparation, folder: str | Path, splits: Collec
     Safe to call from several processes at once: one prepares, the others wait.
 
     Args:
-        splits: whose arrays are compared with their checksums; a second per gigabyte, or what the disk takes.
+        splits: the splits whose arrays are compared with their SHA-256, at about a second per gigabyte.
 
     Raises:
-        DatasetError: it can't be made: files are missing, unreadable or contradictory, there is no room, or the folder
+        DatasetError: it can't be made: files are missing, unreadable or contradictory, the disk is full, or the folder
             can't be written to.
     """
-    place, found = preparation.place(folder), opened(preparation, folder, splits)
-    if found is not None:
-        return found
+    place, prepared = preparation.place(folder), opened(preparation, folder, splits)
+    if prepared is not None:
+        return prepared
     try:
         preparation.source.fetch()
         preparation.stamp()  # raises where files are missing, before a folder is made
@@ -118,36 +121,53 @@ def ensure_prepared(preparation: Preparation, folder: str | Path, splits: Collec
 
 
 def opened(preparation: Preparation, folder: str | Path, splits: Collection[str] = ()) -> Prepared | None:
-    """Opens a dataset that is complete and whose originals, if they are there, are unchanged; None of any other.
+    """Opens a dataset that is complete and fresh; returns None for any other. Without its originals it counts as fresh.
 
     Args:
-        splits: whose arrays are compared with their checksums.
+        splits: the splits whose arrays are compared with their SHA-256.
     """
     place = preparation.place(folder)
+    index = _read_index(place)
+    if index is None and (place / INDEX).exists():
+        warnings.warn(f"{place / INDEX} is damaged.", stacklevel=3)
+    if index is None or not index.get("complete", True):
+        return None
     try:
-        index = json.loads((place / INDEX).read_text(encoding="utf-8"))
-        if index.pop(DIGEST, None) not in (None, digest_of(index)):  # earlier versions wrote none
-            return _damaged(place / INDEX)
-        for split in index["splits"].keys() & splits:
-            file = place / f"{split}.npy"
-            if not _is_whole(file, file.stat().st_mtime_ns, index["splits"][split]["sha256"]):
-                return _damaged(file)
-        found = _prepared(index, place)
-        return found if index["stamp"] == preparation.stamp() else None
+        damaged = [split for split in index["splits"].keys() & splits if not _is_whole(place, split, index)]
+        if damaged:
+            names = ", ".join(str(_array(place, split)) for split in damaged)
+            warnings.warn(f"{names}: missing or damaged (not the SHA-256 in {INDEX}).", stacklevel=3)
+            return None
+        prepared = _prepared(index, place)
+        return prepared if index["stamp"] == preparation.stamp() else None
     except MissingFiles:
-        return found
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):  # it isn't there, or is damaged
+        return prepared
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        warnings.warn(f"{place} is damaged ({error!r}).", stacklevel=3)
         return None
 
 
+def _array(place: Path, split: str) -> Path:
+    return place / f"{split}.npy"
+
+
+def _read_index(place: Path) -> dict | None:
+    try:
+        index = json.loads((place / INDEX).read_text(encoding="utf-8"))
+        return index if isinstance(index, dict) else None
+    except (OSError, ValueError):  # there is none, or it is damaged
+        return None
+
+
+def _is_whole(place: Path, split: str, index: Mapping) -> bool:
+    file = _array(place, split)
+    return file.is_file() and _has_digest(file, file.stat().st_mtime_ns, index["splits"][split]["sha256"])
+
+
 @cache
-def _is_whole(file: Path, changed: int, digest: str) -> bool:
-    """Whether an array has its digest; once per process as long as its time of change (`changed`) stays the same."""
+def _has_digest(file: Path, time_of_change: int, digest: str) -> bool:
+    """Checked once per process, unless the file's time of change differs."""
     return file_digest(file) == digest
-
-
-def _damaged(file: Path) -> None:
-    warnings.warn(f"{file} is damaged: it does not have the digest it was written with.", stacklevel=4)
 
 
 def _prepared(index: Mapping, place: Path) -> Prepared:
@@ -155,7 +175,7 @@ def _prepared(index: Mapping, place: Path) -> Prepared:
         split: ImageSource(
             index["dataset"],
             split,
-            images=np.load(place / f"{split}.npy", mmap_mode="r"),
+            images=np.load(_array(place, split), mmap_mode="r"),
             class_names=tuple(entry["class_names"]),
             class_starts=np.cumsum([0, *entry["class_sizes"]], dtype=np.int64),
             superclasses=None if entry["superclasses"] is None else tuple(entry["superclasses"]),
@@ -169,79 +189,110 @@ def _prepared(index: Mapping, place: Path) -> Prepared:
 
 def _make(preparation: Preparation, place: Path) -> Prepared:
     """Makes a dataset. The caller holds the lock."""
-    stamp = preparation.stamp()  # first: later changes are to be noticed
-    listing, size = preparation.source.listing(), preparation.image_size
-    chunks = list(_chunks(listing))
-    if not chunks:
+    stamp = preparation.stamp()  # taken first, so that later changes are noticed
+    listing = preparation.source.listing()
+    splits = [split for split in SPLITS if any(listing.splits.get(split, {}).values())]
+    if not splits:
         raise DatasetError(f"Dataset '{preparation.dataset}' has no images in a split {', '.join(SPLITS)}. Add some.")
-    partial = f"{digest_of(stamp)[:16]}.partial"  # what an earlier attempt has finished counts if it was of these files
-    for old in place.iterdir():
-        if old.name != LOCK and not old.name.endswith(partial):
-            old.unlink()
-    ends = {chunk.split: chunk.start + len(chunk.images) for chunk in chunks}  # the last of each split counts
-    arrays = {split: open_array(place / f"{split}.{partial}", (end, size, size, 3)) for split, end in ends.items()}
-    finished = open_array(place / f"finished.{partial}", (len(chunks),), np.uint32)
-    failed = fill(arrays, finished, chunks, listing.work, preparation.dataset)
-    notes = list(listing.notes)
-    if failed:
-        preparation.stamp()  # raises if a whole disk has gone
-        _report(preparation, listing, place, failed)
-        notes.insert(0, f"unreadable images left out: {len(failed):,}, listed in {place / REPORT}")
-    entries = {}
-    for split, array in arrays.items():
-        entries[split] = _entry(listing, split, Path(array.filename), failed)
-        os.replace(array.filename, place / f"{split}.npy")
-    index = {"dataset": preparation.dataset, "image_size": size, "recipe": dict(preparation.recipe)}
-    index |= {"splits": entries, "notes": notes, "stamp": stamp}
-    write_text(place / INDEX, json.dumps(index | {DIGEST: digest_of(index)}, indent=1))
-    Path(finished.filename).unlink()
+    old = _read_index(place) or {}
+    kept = old.get("splits", {}) if old.get("stamp") == stamp else {}
+    for file in place.iterdir():
+        if file.name != LOCK and file.stem not in (*kept, *(["index"] if kept else [])):
+            file.unlink()
+    index: dict[str, Any] = {"dataset": preparation.dataset, "image_size": preparation.image_size}
+    index |= {"recipe": dict(preparation.recipe), "stamp": stamp, "notes": list(listing.notes), "splits": {}}
+    for split in splits:
+        finished = "unreadable" in kept.get(split, {}) and _is_whole(place, split, old)
+        index["splits"][split] = kept[split] if finished else _make_split(preparation, listing, split, place)
+        _write_index(place, index | {"complete": False})
+    unreadable = [row for entry in index["splits"].values() for row in entry["unreadable"]]
+    if unreadable:
+        _write_report(place, unreadable)
+        index["notes"].insert(0, f"unreadable images left out: {len(unreadable):,}, listed in {place / REPORT}")
+    _write_index(place, index | {"complete": True})
     return _prepared(index, place)
 
 
-def _entry(listing: Listing, split: str, file: Path, failed: list[tuple[Chunk, int, str]]) -> dict:
-    """What the index says of a split, after taking out the images that can't be read."""
-    lost = [(chunk, number) for chunk, number, _ in failed if chunk.split == split]
-    if lost:
-        leave_out(file, [chunk.start + number for chunk, number in lost])
-    classes, n_lost = listing.splits[split], Counter(chunk.label for chunk, _ in lost)
+def _write_index(place: Path, index: Mapping) -> None:
+    write_text(place / INDEX, json.dumps(index, indent=1))
+
+
+def _make_split(preparation: Preparation, listing: Listing, split: str, place: Path) -> dict:
+    """Writes the array of one split, and returns its entry in the index."""
+    classes, size = listing.splits[split], preparation.image_size
+    chunks = [
+        (label, images[start : start + listing.images_at_once])
+        for label, images in classes.items()
+        for start in range(0, len(images), listing.images_at_once)
+    ]
+    n_images, unreadable = sum(map(len, classes.values())), []
+    with replacing(_array(place, split)) as temporary, open(temporary, "wb") as file:
+        _write_header(file, n_images, size)
+        with tqdm(
+            total=n_images, desc=f"{preparation.dataset} {split}", unit="image", leave=False, disable=None
+        ) as bar:
+            for (label, images), (pixels, reasons) in zip(chunks, _pixels(listing, chunks, n_images)):
+                for number, reason in reasons.items():
+                    path, position = images[number].path, " ".join(map(str, images[number].position))
+                    unreadable.append([path, label, split, reason, position])
+                file.write(np.delete(pixels, list(reasons), axis=0).tobytes())
+                bar.update(len(pixels))
+        if unreadable:
+            preparation.stamp()  # raises if the whole disk has gone
+            _refuse_unreadable(preparation, classes, unreadable, place)
+            file.seek(0)
+            _write_header(file, n_images - len(unreadable), size)
+    lost = Counter(label for _, label, *_ in unreadable)
     return {
-        "sha256": file_digest(file),
+        "sha256": file_digest(_array(place, split)),
         "class_names": list(classes),
-        "class_sizes": [len(images) - n_lost[label] for label, images in classes.items()],
+        "class_sizes": [len(images) - lost[label] for label, images in classes.items()],
         "superclasses": [listing.superclasses[label] for label in classes] if listing.superclasses else None,
         "spans": listing.spans.get(split),
+        "unreadable": unreadable,
     }
 
 
-def _chunks(listing: Listing) -> Iterator[Chunk]:
-    """All images in the order of their rows, class by class."""
-    for split in (split for split in SPLITS if split in listing.splits):
-        start = 0
-        for label, images in listing.splits[split].items():
-            for first in range(0, len(images), listing.images_at_once):
-                yield Chunk(split, label, start + first, images[first : first + listing.images_at_once])
-            start += len(images)
+def _write_header(file: BinaryIO, n_images: int, size: int) -> None:
+    """Writes the header of a .npy file. Its length does not depend on the number of images."""
+    shape = (n_images, size, size, 3)
+    npy.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
 
 
-def _report(preparation: Preparation, listing: Listing, place: Path, failed: list[tuple[Chunk, int, str]]) -> None:
-    """Lists the images that can't be read.
+def _pixels(
+    listing: Listing, chunks: Sequence[tuple[str, Sequence]], n_images: int
+) -> Iterator[tuple[np.ndarray, dict[int, str]]]:
+    """The results of `listing.work` for each chunk, in order. Few images are made in this process."""
+    import joblib  # slow to import, and not needed for what is prepared already
 
-    Raises:
-        DatasetError: they are refused, or are all of a class.
-    """
-    rows = [(chunk.images[number], chunk, reason) for chunk, number, reason in failed]
-    with replacing(place / REPORT) as path, path.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(["file", "class", "split", "reason", "position"])
-        for image, chunk, reason in rows:
-            writer.writerow([image.path, chunk.label, chunk.split, reason, " ".join(map(str, image.position))])
-    lost = Counter((chunk.split, chunk.label) for _, chunk, _ in rows)
-    empty = [label for (split, label), count in lost.items() if count == len(listing.splits[split][label])]
-    if preparation.refuse or empty:
-        why = f"no image of class '{empty[0]}' can be read" if empty else f"{len(failed):,} images can't be read"
-        remedy = "repair or remove them" + ("" if empty else ", or set the dataset's `unreadable` to 'leave out'")
-        shown = "".join(f"\n  {image.path}: {reason}" for image, _, reason in rows[:SHOWN])
+    n_jobs = max(1, min(joblib.cpu_count(), n_images // IMAGES_PER_PROCESS))
+    work: Callable = joblib.delayed(listing.work)
+    options = {"batch_size": 1, "max_nbytes": None, "idle_worker_timeout": IDLE_SECONDS}
+    try:
+        yield from joblib.Parallel(n_jobs, return_as="generator", **options)(work(images) for _, images in chunks)
+    except (BrokenProcessPool, MemoryError) as error:
         raise DatasetError(
-            f"Dataset '{preparation.dataset}': {why}; nothing was prepared. "
-            f"{place / REPORT} lists all: {remedy}.{shown}"
+            "A process that makes images was killed or ran out of memory. Set LOKY_MAX_CPU_COUNT=1 for fewer of them, "
+            f"or look for a huge image; finished splits are kept. ({error})"
+        ) from error
+
+
+def _refuse_unreadable(preparation: Preparation, classes: Mapping, unreadable: list[list[str]], place: Path) -> None:
+    """Raises DatasetError if unreadable images are refused, or are all images of a class."""
+    lost = Counter(label for _, label, *_ in unreadable)
+    empty = [label for label, count in lost.items() if count == len(classes[label])]
+    if preparation.refuse or empty:
+        _write_report(place, unreadable)
+        problem = (
+            f"no image of class '{empty[0]}' can be read" if empty else f"{len(unreadable):,} images can't be read"
         )
+        remedy = "repair or remove them" + ("" if empty else ", or set the dataset's `unreadable` to 'leave out'")
+        shown = "".join(f"\n  {path}: {reason}" for path, _, _, reason, _ in unreadable[:SHOWN])
+        raise DatasetError(
+            f"Dataset '{preparation.dataset}': {problem}. {place / REPORT} lists all of this split: {remedy}.{shown}"
+        )
+
+
+def _write_report(place: Path, unreadable: list[list[str]]) -> None:
+    with replacing(place / REPORT) as path, path.open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream, lineterminator="\n").writerows([REPORT_COLUMNS, *unreadable])

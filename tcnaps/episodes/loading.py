@@ -1,7 +1,7 @@
-"""The images of episodes and batches, read ahead by PyTorch's `DataLoader` where that is asked for.
+"""The images of episodes and batches, read ahead by PyTorch's `DataLoader` if asked to.
 
-Which images they are is decided in this process, one episode after the other; workers only fetch pixels. So results
-are the same with any number of workers.
+This process decides which images to read, one episode after the other; workers only fetch pixels. So results are the
+same with any number of workers.
 """
 
 import mmap
@@ -40,17 +40,17 @@ def read_episodes(
     """The episodes of these draws, in their order.
 
     Args:
-        tasks: taken as they are needed; with workers, two per worker ahead of that.
-        workers: processes that read ahead; 0 reads in this one.
+        tasks: taken as they are needed; with workers, up to two more per worker.
+        workers: processes that read ahead; 0 reads in this process.
         device: where images and labels end up.
 
     Raises:
         LoadingError: images can't be read.
         ValueError: the number of workers is negative.
-        RuntimeError: a worker died. Lower their number where memory is short; 0 reads without any.
+        RuntimeError: a worker died. Lower the number of workers where memory is short.
     """
-    here, there = tee(tasks)
-    for (_, draw), images in zip(here, _read(map(_request, there), workers, torch.device(device))):
+    tasks, to_read = tee(tasks)
+    for (_, draw), images in zip(tasks, _read(map(_request_of_episode, to_read), workers, torch.device(device))):
         support, query = images.split([len(draw.support_images), len(draw.query_images)])
         yield Episode.unchecked(  # pixels are finite and the labels of draws are right
             len(draw.classes),
@@ -71,63 +71,61 @@ def read_batches(
     """The images of each batch, scaled to [-1, 1]; `workers`, `device` and errors are those of `read_episodes`.
 
     Args:
-        sources: of images of one size.
+        sources: their images have one size.
         batches: numbers of images, counted through all sources: those of the second follow those of the first.
     """
     starts = np.cumsum([0] + [len(source.images) for source in sources])
 
-    def requests() -> Iterator[_Request]:
-        for numbers in batches:
-            which = np.searchsorted(starts, numbers, side="right") - 1
-            used = np.unique(which)
-            parts = [_wanted(sources[s].images, numbers[which == s] - starts[s]) for s in used]
-            name = f"{len(numbers)} images of {', '.join(sources[s].dataset for s in used)}"
-            yield _Request(name, parts, np.argsort(np.argsort(which, kind="stable")))
+    def request(numbers: Int[np.ndarray, "n"]) -> _Request:
+        owners = np.searchsorted(starts, numbers, side="right") - 1
+        used = np.unique(owners)
+        name = f"{len(numbers)} images of {', '.join(sources[k].dataset for k in used)}"
+        parts = [_part(sources[k].images, numbers[owners == k] - starts[k]) for k in used]
+        return _Request(name, parts, [np.flatnonzero(owners == k) for k in used])
 
-    return _read(requests(), workers, torch.device(device))
+    return _read(map(request, batches), workers, torch.device(device))
 
 
 class _InFile(NamedTuple):
-    """Images of a prepared file, by their numbers: all that a worker is told. It opens the file itself."""
+    """Images in a prepared file, by number. A worker opens the file itself, so that no pixels are sent to it."""
 
     path: str
     numbers: Int[np.ndarray, "n"]
 
 
 class _Request(NamedTuple):
-    """Images to be read together. `order` gives each of them its place among the parts."""
+    """Images to read together: parts of several arrays, and the places of each part's images in the result."""
 
     name: str
     parts: list[_InFile | UInt8[np.ndarray, "_n height width 3"]]
-    order: Int[np.ndarray, "n"] | slice = slice(None)
+    places: list[Int[np.ndarray, "_n"]]
 
 
-def _request(task: tuple[ImageSource, Draw]) -> _Request:
+def _request_of_episode(task: tuple[ImageSource, Draw]) -> _Request:
     source, draw = task
     numbers = np.concatenate([draw.support_images, draw.query_images])
     name = f"episode {draw.index} of dataset '{draw.dataset}', split '{draw.split}'"
-    return _Request(name, [_wanted(source.images, numbers)])
+    return _Request(name, [_part(source.images, numbers)], [np.arange(len(numbers))])
 
 
-def _wanted(images: UInt8[np.ndarray, "_n height width 3"], numbers: Int[np.ndarray, "n"]) -> _InFile | np.ndarray:
-    """Where the images lie in a file; of an array that is no whole mapped file, the images themselves."""
-    if isinstance(images, np.memmap) and isinstance(images.base, mmap.mmap):
-        return _InFile(str(images.filename), numbers)
-    return images[numbers]
+def _part(images: UInt8[np.ndarray, "_n height width 3"], numbers: Int[np.ndarray, "n"]) -> _InFile | np.ndarray:
+    """Where images lie in a mapped file; of any other array, the images themselves."""
+    whole_file = isinstance(images, np.memmap) and isinstance(images.base, mmap.mmap)
+    return _InFile(str(images.filename), numbers) if whole_file else images[numbers]
 
 
 class _Reader(Dataset):
-    """Reads what it is asked for. It holds nothing, so that workers start quickly."""
+    """Reads whatever images are requested. It holds nothing, so workers start quickly."""
 
     def __getitem__(self, request: _Request) -> UInt8[np.ndarray, "n height width 3"] | LoadingError:
         pixels = []
         for part in request.parts:
             try:
                 pixels.append(np.load(part.path, "r")[part.numbers] if isinstance(part, _InFile) else part)
-            except (OSError, ValueError) as error:  # handed over, so that it is raised without a worker's traceback
+            except (OSError, ValueError) as error:  # returned, so that it is raised without a worker's traceback
                 remedy = "Delete the file's folder to have it prepared again"
                 return LoadingError(f"{request.name}: {part.path} can't be read ({error}). {remedy}.")
-        return np.concatenate(pixels)[request.order]
+        return np.concatenate(pixels)[np.argsort(np.concatenate(request.places))]
 
 
 def _read(
@@ -136,54 +134,51 @@ def _read(
     """The images of each request, scaled to [-1, 1]."""
     if workers < 0:
         raise ValueError(f"workers is {workers}; it must be 0 (read in this process) or more")
-    found = iter(_loader(requests, workers, device)) if workers else map(_Reader().__getitem__, requests)
+    loader = DataLoader(
+        _Reader(),
+        batch_size=None,  # one request per item
+        sampler=requests,
+        num_workers=workers,
+        pin_memory=device.type == "cuda",
+        multiprocessing_context=context_of(__name__) if workers else None,
+        worker_init_fn=end_with_parent if workers else None,
+        generator=torch.Generator(),  # otherwise it would draw from the global one
+    )
+    batches = iter(loader)
     try:
-        for pixels in found:
+        for pixels in batches:
             if isinstance(pixels, LoadingError):
                 raise pixels
-            yield _scaled(torch.as_tensor(pixels), device)
+            yield _scaled(pixels, device)
     finally:
-        del found  # ends the workers now, even if a traceback holds on to this frame
+        del batches  # ends the workers now, even if a traceback keeps this frame alive
 
 
-def end_with_parent(_: int = 0) -> None:
-    """Ends this process when the one that started it is gone, be it that it was killed."""
-
-    def wait() -> None:
-        parent_process().join()
-        os._exit(1)
-
-    Thread(target=wait, daemon=True).start()
+def _scaled(pixels: UInt8[Tensor, "n height width 3"], device: torch.device) -> Float[Tensor, "n 3 height width"]:
+    """Bytes are copied to the device and scaled there: they take a quarter of the room of floats."""
+    if device.type == "cpu":
+        return scale_pixels(pixels.numpy())
+    if device.type == "cuda":  # from pinned memory this process need not wait for the copy
+        pixels = pixels.pin_memory()
+    return scale_pixels(pixels.to(device, non_blocking=pixels.is_pinned()))
 
 
 def context_of(module: str) -> BaseContext:
-    """A way to start processes that are not forked from this one, which may have threads and a GPU.
+    """A way to start processes without forking this one, which may have threads and a GPU.
 
     Args:
-        module: what they run. The first time, it and PyTorch are imported once, for all processes to come.
+        module: what the processes run. It and PyTorch are imported once, for all of them.
     """
     context = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
     context.set_forkserver_preload([__name__, module])
     return context
 
 
-def _loader(requests: Iterable[_Request], workers: int, device: torch.device) -> DataLoader:
-    return DataLoader(
-        _Reader(),
-        batch_size=None,  # one request per item
-        sampler=requests,
-        num_workers=workers,
-        pin_memory=device.type == "cuda",
-        multiprocessing_context=context_of(__name__),
-        worker_init_fn=end_with_parent,
-        generator=torch.Generator(),  # else it would draw from the global one
-    )
+def end_with_parent(_: int = 0) -> None:
+    """Ends this process when the one that started it ends, even if that one is killed. (PyTorch's workers go on.)"""
 
+    def wait() -> None:
+        parent_process().join()
+        os._exit(1)
 
-def _scaled(pixels: UInt8[Tensor, "n height width 3"], device: torch.device) -> Float[Tensor, "n 3 height width"]:
-    """Scaled where they are used: bytes are a quarter of what numbers are to copy."""
-    if device.type == "cpu":
-        return scale_pixels(pixels.numpy())
-    if device.type == "cuda":  # from pinned memory this process need not wait for the copy
-        pixels = pixels.pin_memory()
-    return scale_pixels(pixels.to(device, non_blocking=pixels.is_pinned()))
+    Thread(target=wait, daemon=True).start()

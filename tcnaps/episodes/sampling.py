@@ -1,8 +1,8 @@
-"""Seeded protocols: which images make episode i. Episodes are a function of (seed, dataset, split, index) alone.
+"""Seeded protocols: which images make episode i. An episode depends on (seed, dataset, split, index) alone.
 
-The variable protocol is Meta-Dataset's (Triantafillou et al. 2020, section 3.2). Its parts are functions of plain
-numbers, so that each can be checked on its own. Images are drawn without replacement, uniformly within their class.
-Throughout, `class_sizes` are images per class, and `remaining` those that are left after the queries.
+The variable protocol is Meta-Dataset's (Triantafillou et al. 2020, section 3.2). Its steps are functions of plain
+numbers, so each can be checked on its own. Images are drawn without replacement, uniformly within their class.
+Throughout, `class_sizes` counts the images per class, and `remaining` those left after the queries.
 """
 
 import math
@@ -19,7 +19,7 @@ from tcnaps.data.image_source import ImageSource
 
 @dataclass(frozen=True)
 class Draw:
-    """The images of one episode. Image numbers count in the source's array; label k stands for `classes[k]`."""
+    """The images of one episode, as indices into the source's array. Label k stands for `classes[k]`."""
 
     dataset: str
     split: str
@@ -33,7 +33,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Description:
-    """What an episode is made of, before any image is chosen. `n_query` is the number of queries of each class."""
+    """The composition of an episode before its images are chosen. `n_query` is the number of queries per class."""
 
     classes: Int[np.ndarray, "way"]
     n_query: int
@@ -41,14 +41,14 @@ class Description:
 
 
 def episode_generator(seed: int, dataset: str, split: str, index: int) -> np.random.Generator:
-    """The random numbers of one episode, the same on every machine and whichever episode is drawn first."""
+    """The random generator of one episode: the same on every machine, in whatever order episodes are drawn."""
     return np.random.default_rng([seed, zlib.crc32(dataset.encode()), zlib.crc32(split.encode()), index])
 
 
 def draw_episode(source: ImageSource, protocol: FixedProtocol | VariableProtocol, seed: int, index: int) -> Draw:
-    """Chooses classes and images of episode `index`.
+    """Chooses the classes and images of episode `index`.
 
-    Under the fixed protocol, a draw with more queries per class has the same support set and the same first queries.
+    Under the fixed protocol, raising `queries_per_class` keeps the support set and the first queries.
 
     Raises:
         ValueError: the split has too few classes or a class too few images for the protocol.
@@ -59,6 +59,7 @@ def draw_episode(source: ImageSource, protocol: FixedProtocol | VariableProtocol
     except ValueError as error:
         raise ValueError(f"dataset '{source.dataset}', split '{source.split}': {error}") from error
     classes, n_query, shots = episode.classes, episode.n_query, episode.shots
+    # All images of each class, shuffled: the first are the support set, the next are the queries.
     orders = [source.class_starts[k] + generator.permutation(source.class_sizes[k]) for k in classes]
     return Draw(
         source.dataset,
@@ -75,34 +76,45 @@ def draw_episode(source: ImageSource, protocol: FixedProtocol | VariableProtocol
 def describe_episode(
     generator: np.random.Generator, source: ImageSource, protocol: FixedProtocol | VariableProtocol
 ) -> Description:
-    """Chooses the classes of an episode and how many images of each.
+    """Chooses the classes of an episode and the number of images of each.
 
-    The fixed protocol draws its classes from the whole split and ignores a hierarchy: neither an alphabet nor a node
-    has the number of classes that was asked for.
+    The fixed protocol draws its classes from the whole split and ignores any hierarchy, for a superclass or a node may
+    have fewer classes than the way.
 
     Raises:
         ValueError: the split has too few classes or a class too few images for the protocol.
     """
     if isinstance(protocol, FixedProtocol):
-        if source.n_classes < protocol.way:
-            raise ValueError(f"{source.n_classes} classes are fewer than way {protocol.way}; lower the way")
-        classes = generator.choice(source.n_classes, protocol.way, replace=False)
-        shot, n_query = protocol.shot, protocol.queries_per_class
-        wanted = f"{shot} support + {n_query} query images; lower shot or queries_per_class"
-        _check_sizes(source, classes, shot + n_query, wanted)
-        return Description(classes, n_query, np.full(protocol.way, shot))
-    ways = protocol.minimum_way, protocol.maximum_way
-    hierarchy = source.spans, protocol.maximum_span
-    classes = sample_classes(generator, source.n_classes, source.superclasses, *ways, *hierarchy)
+        return _describe_fixed(generator, source, protocol)
+    classes = sample_classes(
+        generator,
+        source.n_classes,
+        source.superclasses,
+        protocol.minimum_way,
+        protocol.maximum_way,
+        source.spans,
+        protocol.maximum_span,
+    )
     _check_sizes(source, classes, 2, "1 support + 1 query image; leave it out of the dataset")
     sizes = source.class_sizes[classes]
     n_query = int(min(protocol.queries_per_class, sizes.min() // 2))
     remaining = sizes - n_query
     limits = protocol.maximum_support_size, protocol.maximum_support_per_class
     if protocol.shots == "uniform":
-        return Description(classes, n_query, sample_uniform_shots(generator, remaining, *limits))
-    support_size = sample_support_size(generator, remaining, *limits)
-    return Description(classes, n_query, sample_shots(generator, sizes, remaining, support_size))
+        shots = sample_uniform_shots(generator, remaining, *limits)
+    else:
+        shots = sample_shots(generator, sizes, remaining, sample_support_size(generator, remaining, *limits))
+    return Description(classes, n_query, shots)
+
+
+def _describe_fixed(generator: np.random.Generator, source: ImageSource, protocol: FixedProtocol) -> Description:
+    way, shot, n_query = protocol.way, protocol.shot, protocol.queries_per_class
+    if source.n_classes < way:
+        raise ValueError(f"{source.n_classes} classes are fewer than way {way}; lower the way")
+    classes = generator.choice(source.n_classes, way, replace=False)
+    needed = f"{shot} support + {n_query} query images; lower shot or queries_per_class"
+    _check_sizes(source, classes, shot + n_query, needed)
+    return Description(classes, n_query, np.full(way, shot))
 
 
 def sample_classes(
@@ -116,13 +128,14 @@ def sample_classes(
 ) -> Int[np.ndarray, "way"]:
     """Class numbers of an episode, without replacement.
 
-    * Without a hierarchy, way is uniform in {minimum_way, ..., min(maximum_way, n_classes)}, and so are the classes.
-    * With superclasses (Omniglot's alphabets): the same within one superclass, which is drawn uniformly among those
-      with at least `minimum_way` classes.
-    * With spans (ImageNet's WordNet): the classes of `sample_span`, or `maximum_way` of them where there are more.
+    * Without a hierarchy: the way is uniform in {minimum_way, ..., min(maximum_way, n_classes)}, and so are the
+      classes.
+    * With superclasses (Omniglot's alphabets): the same within one superclass, drawn uniformly among those with at
+      least `minimum_way` classes.
+    * With spans (ImageNet's WordNet): the classes of `sample_span`, or `maximum_way` of them if there are more.
 
     Args:
-        superclasses: one per class, or None.
+        superclasses: one name per class, or None.
         spans: class numbers below each inner node of the hierarchy, or None.
 
     Raises:
@@ -147,9 +160,9 @@ def sample_classes(
 def sample_span(
     generator: np.random.Generator, spans: tuple[np.ndarray, ...], minimum_way: int, maximum_span: int
 ) -> Int[np.ndarray, "span"]:
-    """The classes below a node drawn uniformly among those with `minimum_way` to `maximum_span` classes below them.
+    """The classes below one node, drawn uniformly among nodes with `minimum_way` to `maximum_span` classes.
 
-    Nodes with the very same classes below them count one by one.
+    Nodes with the same classes below them count separately.
 
     Raises:
         ValueError: there is no such node.
@@ -164,9 +177,10 @@ def sample_span(
 def sample_support_size(
     generator: np.random.Generator, remaining: Int[np.ndarray, "way"], maximum: int, maximum_per_class: int
 ) -> int:
-    """Support images of all classes: min(maximum, Σ_k ⌈u · min(maximum_per_class, remaining_k)⌉), u in (0, 1]."""
+    """Size of the support set: min(maximum, Σ_k ⌈u · min(maximum_per_class, remaining_k)⌉), with u in (0, 1]."""
     u = 1 - generator.random()
-    return int(min(maximum, np.ceil(u * np.minimum(remaining, maximum_per_class)).sum()))
+    contributions = np.ceil(u * np.minimum(remaining, maximum_per_class))
+    return int(min(maximum, contributions.sum()))
 
 
 def sample_shots(
@@ -177,24 +191,25 @@ def sample_shots(
     minimum_log_weight: float = math.log(0.5),
     maximum_log_weight: float = math.log(2),
 ) -> Int[np.ndarray, "way"]:
-    """Support images of every class: one, and a share of the rest in proportion to image count × exp(a_k).
+    """Support images per class: one, plus a share of the rest in proportion to class_size · exp(a_k).
 
-    a_k is uniform in [minimum_log_weight, maximum_log_weight]. Shares are rounded down and a class gives no more
-    images than it has left, so the shots sum to `support_size` or less. That is no less than the way.
+    a_k is uniform in [minimum_log_weight, maximum_log_weight]. Shares are rounded down and no class gives more images
+    than it has left, so the shots sum to at most `support_size`, which is at least the way.
     """
     way = len(class_sizes)
     weights = class_sizes * np.exp(generator.uniform(minimum_log_weight, maximum_log_weight, way))
-    shots = np.floor(weights / weights.sum() * (support_size - way)).astype(np.int64) + 1
+    shares = weights / weights.sum() * (support_size - way)
+    shots = np.floor(shares).astype(np.int64) + 1
     return np.minimum(shots, remaining)
 
 
 def sample_uniform_shots(
     generator: np.random.Generator, remaining: Int[np.ndarray, "way"], maximum_support_size: int, maximum_per_class: int
 ) -> Int[np.ndarray, "way"]:
-    """Support images of every class, uniform in {1, ..., min(maximum_per_class, remaining_k)}, as section 4.1 has it.
+    """Support images per class, uniform in {1, ..., min(maximum_per_class, remaining_k)}, as in section 4.1.
 
-    Where these are more than `maximum_support_size` in all, every class keeps one image, and of all others as many as
-    still fit are kept, drawn uniformly without replacement. So shots shrink in proportion, on average.
+    If they sum to more than `maximum_support_size`, every class keeps one image, and the rest of that size is drawn
+    uniformly, without replacement, from all other images. So shots shrink in proportion, on average.
     """
     shots = generator.integers(1, np.minimum(remaining, maximum_per_class), endpoint=True)
     if shots.sum() <= maximum_support_size:
@@ -202,7 +217,8 @@ def sample_uniform_shots(
     return 1 + generator.multivariate_hypergeometric(shots - 1, maximum_support_size - len(shots))
 
 
-def _check_sizes(source: ImageSource, classes: Int[np.ndarray, "way"], needed: int, wanted: str) -> None:
+def _check_sizes(source: ImageSource, classes: Int[np.ndarray, "way"], needed: int, description: str) -> None:
+    """Raises ValueError if a class has fewer images than an episode needs."""
     for k in classes[source.class_sizes[classes] < needed]:
         images = "1 image" if source.class_sizes[k] == 1 else f"{source.class_sizes[k]} images"
-        raise ValueError(f"class '{source.class_names[k]}' has {images}, fewer than {wanted}")
+        raise ValueError(f"class '{source.class_names[k]}' has {images}, fewer than {description}")

@@ -1,18 +1,17 @@
 """Episodes through a model: one row per query image, with what was predicted after every refinement step.
 
-Nothing aggregated is stored. The stopping rule, the variants without refinement, every table and figure come from
-these rows.
+Nothing aggregated is stored. The stopping rule, the variants without refinement, every table and every figure are
+computed from these rows.
 """
 
 import warnings
-from collections.abc import Iterable, Iterator
-from itertools import chain, islice, tee
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
+from tqdm.auto import tqdm
 
 from tcnaps.config import Study
 from tcnaps.config.dependencies import job_key
@@ -20,44 +19,41 @@ from tcnaps.config.storage import file_digest
 from tcnaps.data import open_split
 from tcnaps.data.image_source import ImageSource
 from tcnaps.episodes.loading import read_episodes
-from tcnaps.episodes.sampling import Draw, draw_episode
+from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation.result_files import RowsError, read_rows, rows_file, write_manifest, write_rows
 from tcnaps.method.clustering import LowVarianceWarning, trajectory
 from tcnaps.method.episode import Episode
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, load_model, new_model
 from tcnaps.training.determinism import deterministic
-from tcnaps.training.processes import ALONE, Team, run_together
+from tcnaps.training.launching import run_together
+from tcnaps.training.processes import gather, rank, share
 
 
 @deterministic
 def evaluate(
-    study: Study,
-    training: str,
-    device: torch.device | str = "cpu",
-    workers: int = 0,
-    processes: int = 1,
-    team: Team = ALONE,
+    study: Study, training: str, device: torch.device | str = "cpu", workers: int = 0, processes: int = 1
 ) -> Path:
     """Runs every evaluation of the study that names this training; returns the manifest of the files written.
 
-    A file for each evaluation and dataset is written as soon as it is complete; what is there already and was made
-    from the same episodes, weights and settings is kept, so that an interrupted call goes on where it was.
+    The file of each evaluation and dataset is written as soon as it is complete. A file that is there already, made
+    from the same episodes, weights and settings, is kept, so that an interrupted call goes on where it was.
 
     Args:
         workers: processes that read images ahead; see `tcnaps.episodes.loading`. They change nothing else.
-        processes: that share the episodes; see `tcnaps.training.processes`. The rows are the same with any number of
-            processes that have as many threads each.
-        team: set by `run_together`, which calls this function in every process.
+        processes: processes that share the episodes; see `tcnaps.training.launching`. Their number changes no row if
+            each has as many threads.
 
     Raises:
         CheckpointError: the training's weights can't be read.
-        ProcessError: one of several processes has ended early.
+        ProcessError: one of several processes ended early.
         UserError: there are fewer GPUs than processes.
     """
     if processes != 1:
-        return run_together(processes, evaluate, study, training, device=device, workers=workers)
-    models = {False: load_model(study, training, device), True: new_model(study, training).eval().to(device)}
+        task = "tcnaps.evaluation.evaluate:evaluate"
+        run_together(processes, task, study, device, training=training, workers=workers)
+    trained = load_model(study, training, device)
+    untrained = new_model(study, training).eval().to(device)
     weights = [
         file_digest(file) for file in (backbone_file(study), checkpoint_folder(study) / f"{training}.safetensors")
     ]
@@ -68,20 +64,19 @@ def evaluate(
         for dataset in evaluation.datasets
     ]
     files = []
-    for name, dataset in (bar := team.bar(f"evaluating {training}", jobs, unit="file")):
+    for name, dataset in (bar := tqdm(jobs, f"evaluating {training}", unit="file", disable=rank() > 0)):
         bar.set_postfix_str(f"{name}, {dataset}", refresh=False)
-        source = open_split(study, dataset, "test")
-        path, named = rows_file(study, training, name, dataset), {"training": training, "evaluation": name}
-        untrained = study.evaluations[name].before_training
-        used = weights[: 1 if untrained else 2]
-        key = job_key([source.digest, *used], study, "evaluation", dataset=dataset, **named)
+        before_training = study.evaluations[name].before_training
+        source, path = open_split(study, dataset, "test"), rows_file(study, training, name, dataset)
+        inputs = [source.digest, *weights[: 1 if before_training else 2]]
+        key = job_key(inputs, study, "evaluation", training=training, evaluation=name, dataset=dataset)
         if not _is_current(path, key):
-            model = models[untrained]
-            rows = evaluate_dataset(model, source, study, training, name, device, workers, team=team)
-            if team.leads:
+            model = untrained if before_training else trained
+            rows = evaluate_dataset(model, source, study, training, name, device, workers)
+            if rank() == 0:
                 write_rows(path, rows, key)
         files.append(path)
-    return write_manifest(study, training, files) if team.leads else Path()
+    return write_manifest(study, training, files) if rank() == 0 else Path()
 
 
 @torch.no_grad()
@@ -93,49 +88,17 @@ def evaluate_dataset(
     name: str,
     device: torch.device | str = "cpu",
     workers: int = 0,
-    together: bool | None = None,
-    team: Team = ALONE,
 ) -> pd.DataFrame:
-    """The rows of one evaluation on one dataset; for `workers` and `team` see `evaluate`.
-
-    Args:
-        together: whether episodes share batches of up to the study's `images_at_once`, which changes rounding only.
-            Default: on devices other than a CPU.
-    """
+    """The rows of the evaluation `name` on one dataset; for `workers` see `evaluate`."""
     evaluation = study.evaluations[name]
-    numbers = range(evaluation.episodes)
-    tasks = ((source, draw_episode(source, evaluation.protocol, study.seed, index)) for index in numbers)
-    at_once = study.images_at_once if together or (together is None and torch.device(device).type != "cpu") else 0
+    indices = share(tqdm(range(evaluation.episodes), f"{name}, {source.dataset}", leave=False, disable=rank() > 0))
+    tasks = ((source, draw_episode(source, evaluation.protocol, study.seed, index)) for index in indices)
     frames = []
-    here, there = tee(team.share(in_batches(tasks, at_once)))
-    read = read_episodes(chain.from_iterable(there), workers, device)
-    unwarned = warnings.catch_warnings(action="ignore", category=LowVarianceWarning)
-    with unwarned, team.bar(f"{name}, {source.dataset}", total=len(numbers), leave=False, unit="episode") as bar:
-        for batch in here:  # the same batches with any number of processes, so that all is rounded alike
-            episodes, found = list(islice(read, len(batch))), []
-            features = model.features_together(episodes)
-            for episode, of_episode in zip(episodes, features):
-                logits = trajectory(*of_episode, model.head, study.refinement.recorded_steps)
-                found.append(_rows_of(episode, logits, source, study, training, name))
-            frames.append(found)
-            bar.update(min(len(batch) * team.size, len(numbers) - bar.n))
-    return pd.concat(chain.from_iterable(team.gather(frames)), ignore_index=True)
-
-
-def in_batches(
-    tasks: Iterable[tuple[ImageSource, Draw]], images_at_once: int
-) -> Iterator[list[tuple[ImageSource, Draw]]]:
-    """Episodes to be read, in their order, as many together as have so many images; at least one."""
-    batch, n_images = [], 0
-    for task in tasks:
-        own = len(task[1].support_images) + len(task[1].query_images)
-        if batch and n_images + own > images_at_once:
-            yield batch
-            batch, n_images = [], 0
-        batch.append(task)
-        n_images += own
-    if batch:
-        yield batch
+    with warnings.catch_warnings(action="ignore", category=LowVarianceWarning):
+        for episode in read_episodes(tasks, workers, device):
+            logits = trajectory(*model.features(episode), model.head, study.refinement.recorded_steps)
+            frames.append(_rows_of(episode, logits, source, study, training, name))
+    return pd.concat(gather(frames), ignore_index=True)
 
 
 def _rows_of(

@@ -1,9 +1,10 @@
-"""Weights in and out: safetensors, whose header holds the settings they were trained with and a digest of it all."""
+"""Checkpoints: safetensors files whose header holds the training's settings and a digest of settings and weights."""
 
 import hashlib
 import json
 import textwrap
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -13,12 +14,14 @@ from torch import Tensor
 
 from tcnaps.config import Study
 from tcnaps.config.errors import UserError
+from tcnaps.config.settings import Clustering
 from tcnaps.config.storage import file_digest, replacing
 from tcnaps.method.backbone import Backbone
-from tcnaps.method.model import TransductiveCNAPS
-from tcnaps.training.networks import model_settings
+from tcnaps.method.head import Head
+from tcnaps.method.model import ModelSettings, TransductiveCNAPS
+from tcnaps.method.variants import ALL_TRAININGS
 
-WITHOUT_DIGEST, FORMAT = 1, 2  # formats of the header; files of the first can still be read
+WITHOUT_DIGEST, FORMAT = 1, 2  # formats of the header; both can be read
 
 
 class CheckpointError(UserError):
@@ -31,7 +34,7 @@ def checkpoint_folder(study: Study) -> Path:
 
 
 def backbone_file(study: Study) -> Path:
-    """The checkpoint of the study's backbone; the first replicate's where the study replicates meta-training alone."""
+    """The checkpoint of the study's backbone; the first replicate's if the study replicates only meta-training."""
     owner = study if study.replicate_backbone else study.of_replicate(0)
     return checkpoint_folder(owner) / "backbone.safetensors"
 
@@ -44,8 +47,8 @@ def save(path: Path, weights: dict[str, Tensor], settings: dict) -> None:
         StorageError: the file can't be written.
     """
     weights = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
-    if found := unusable(weights):
-        raise CheckpointError(f"{path} was not written: {'; '.join(found[:5])}. Lower the training's learning_rate.")
+    if problems := unusable(weights):
+        raise CheckpointError(f"{path} was not written: {'; '.join(problems[:5])}. Lower the training's learning_rate.")
     header = json.dumps({"format": FORMAT, **settings})
     data = in_order(to_bytes(weights, {"tcnaps": header, "sha256": _digest(header, weights)}))
     with replacing(path) as temporary:
@@ -86,26 +89,28 @@ def load(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict]:
 
 
 def read_tensors(path: Path) -> object:
-    """What torch.save wrote to a file, if that is tensors, numbers, strings and their containers. Nothing in it is run.
+    """Reads what torch.save wrote, if it is tensors, numbers, strings and their containers. Runs nothing in the file.
 
-    Damage, or anything else in the file, raises exceptions of many kinds.
+    A damaged file, or one that holds anything else, raises exceptions of many kinds.
     """
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as file:
-            if member := file.testzip():  # PyTorch does not look at the checksums
+            if member := file.testzip():  # PyTorch does not check the checksums
                 raise ValueError(f"the checksum of {member} in it is wrong")
     return torch.load(path, weights_only=True, map_location="cpu")
 
 
 def unusable(weights: dict[str, Tensor]) -> list[str]:
-    """What no network can use: one sentence for each weight that is not finite or is a negative variance."""
-    found = [f"{name} has values that are not finite" for name, value in weights.items() if not value.isfinite().all()]
+    """A sentence for each weight that no network can use: values that are not finite, or negative variances."""
+    infinite = [
+        f"{name} has values that are not finite" for name, value in weights.items() if not value.isfinite().all()
+    ]
     negative = [name for name, value in weights.items() if name.endswith("running_var") and (value < 0).any()]
-    return found + [f"{name} has negative variances" for name in negative]
+    return infinite + [f"{name} has negative variances" for name in negative]
 
 
 def finished_log(path: Path, key: str) -> list[dict] | None:
-    """The log in a checkpoint's header, if the checkpoint is what the training with this key ends in; else None."""
+    """The log in a checkpoint's header if the training with this key wrote the checkpoint; else None."""
     try:
         settings = load(path, "")[1]
     except CheckpointError:
@@ -140,19 +145,48 @@ def load_model(study: Study, training: str, device: torch.device | str = "cpu") 
 
 
 def new_model(study: Study, training: str) -> TransductiveCNAPS:
-    """The study's backbone with a task encoder and FiLM generator yet to be trained.
+    """The study's backbone with an untrained task encoder and FiLM generator.
 
-    Their first weights come from the replicate's seed; PyTorch's global generator stays as it was.
+    Their weights come from the replicate's seed; PyTorch's global generator stays as it was.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(study.training_seed)
         return TransductiveCNAPS(training, load_backbone(study), model_settings(study, training))
 
 
+def head_of(training: str, clustering: Clustering = Clustering()) -> Head:
+    """The head of a training with a study's settings; a training that learns its head starts from this one.
+
+    The released code divides Simple CNAPS's class covariances, and only those, by n − 1 (docs/fidelity.md, row 2).
+    """
+    head = ALL_TRAININGS[training].head
+    return replace(
+        head,
+        scale=head.scale if clustering.scale is None else clustering.scale,
+        identity_weight=clustering.identity_weight,
+        task_covariance_divisor=clustering.task_covariance_divisor,
+        class_covariance_divisor=clustering.simple_class_covariance_divisor if training == "support" else "n",
+    )
+
+
+def model_settings(study: Study, training: str) -> ModelSettings:
+    """The settings of the networks and the clustering for one training of a study."""
+    return ModelSettings(
+        head=head_of(training, study.clustering),
+        lstm_layers=study.task_encoder.lstm_layers,
+        set_encoder_statistics=study.task_encoder.statistics,
+        pixel_range=study.pixel_range,
+        arithmetic=study.arithmetic,
+        precision=getattr(torch, study.precision),
+        clustering_dtype=getattr(torch, study.clustering.dtype),
+        images_at_once=study.images_at_once,
+    )
+
+
 def refuse_imported(study: Study, name: str) -> None:
-    """Raises CheckpointError where the study's YAML names a file for this backbone or training."""
+    """Raises CheckpointError if the study's YAML names a file for this backbone or training."""
     source = study.imported.get(name) or (name == "backbone" and next(iter(study.imported.values()), None))
-    if source:  # a whole model's file holds its backbone too
+    if source:  # the file of a whole model also holds its backbone
         raise CheckpointError(f"Study '{study.name}' imports its {name} from {source}: there is nothing to train.")
 
 
@@ -169,5 +203,5 @@ def _fill(module: torch.nn.Module, weights: dict[str, Tensor], path: Path, remed
     try:
         module.load_state_dict(weights)
     except RuntimeError as error:  # names every weight that is missing, unknown or of another shape
-        listed = textwrap.shorten(" ".join(str(error).split()[6:]), 500, placeholder=" ...")
-        raise CheckpointError(f"{path} does not fit the model: {listed} Delete it. {remedy}") from error
+        reason = textwrap.shorten(str(error), 500, placeholder=" ...")
+        raise CheckpointError(f"{path} does not fit the model: {reason} Delete it. {remedy}") from error

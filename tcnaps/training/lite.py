@@ -1,17 +1,16 @@
 """Back-propagation through a sampled part of the support set: LITE (Bronskill et al. 2021, arXiv 2107.01105).
 
 All images go through the networks, so the loss is exact. Of an episode's N support images, though, only H, drawn anew
-for each episode, are back-propagated through the backbone, and what they contribute to the gradient counts N / H times:
+for each episode, are back-propagated through the backbone, and their contribution to the gradient counts N / H times:
 
     Σ_n (∂L/∂z_n)(∂z_n/∂θ)   becomes   (N / H) Σ_{n in sample} (∂L/∂z_n)(∂z_n/∂θ),
 
-where z_n are the features of image n and θ is gamma and beta. Every image is in the sample with probability H / N. The
-clustering is differentiated with respect to all features, so that ∂L/∂z_n is exact however the loss depends on them,
-and does not depend on the sample; nor does the rest of the chain, from gamma and beta back through the FiLM generator
-and the task encoder. So the estimate is unbiased for every learned weight, though it varies.
+where z_n are the features of image n and θ is gamma and beta. Each image is in the sample with probability H / N, and
+∂L/∂z_n is exact, because the clustering is differentiated with respect to all features. So the estimate is unbiased for
+every learned weight, though it varies.
 
-What is not sampled: query images, and the task encoder, whose batch-norms couple all images of a set: there no sum over
-images could be sampled without a bias, and it is a small part of an episode's memory and time.
+Query images are not sampled. Nor is the task encoder: its batch-norms couple all images of a set, so that no sum over
+images could be sampled without a bias. It is a small part of an episode's memory and time.
 """
 
 import numpy as np
@@ -24,11 +23,11 @@ from tcnaps.method.model import TransductiveCNAPS
 
 
 def sampled_support(episode: Episode, size: int | None, seed: int) -> Int[np.ndarray, "h"] | None:
-    """Which support images of an episode are back-propagated through; None is all of them.
+    """Which support images of an episode to back-propagate through; None is all of them.
 
     Args:
         size: how many, at most; None is all.
-        seed: with the episode's number, decides which.
+        seed: decides which, together with the episode's number.
     """
     n_support = len(episode.support_images)
     if size is None or size >= n_support:
@@ -50,15 +49,15 @@ def sampled_features(
     n_support = len(episode.support_images)
     rest = np.setdiff1d(np.arange(n_support), sample)
     with torch.no_grad():
-        others = model.extract(episode.support_images[rest], film)
+        unsampled = model.extract(episode.support_images[rest], film)
     images = torch.cat([episode.support_images[sample], episode.query_images])
-    drawn, query = model.extract(images, film).split([len(sample), len(episode.query_images)])
-    features = torch.cat([scaled_gradient(drawn, n_support / len(sample)), others])
+    sampled, query = model.extract(images, film).split([len(sample), len(episode.query_images)])
+    features = torch.cat([scaled_gradient(sampled, n_support / len(sample)), unsampled])
     support = features[np.argsort(np.concatenate([sample, rest]))]
     dtype = model.settings.clustering_dtype
     return support.to(dtype), episode.support_labels, query.to(dtype), None
 
 
 def scaled_gradient(x: Float[Tensor, "n d"], factor: float) -> Float[Tensor, "n d"]:
-    """The same numbers; gradients are multiplied by the factor."""
+    """x itself, with gradients multiplied by the factor."""
     return x + (factor - 1) * (x - x.detach())

@@ -1,4 +1,4 @@
-"""What is noted of every step of a training, beside its loss, and how learning rates fall from step to step."""
+"""Numbers that are logged for every training step besides its loss, and cosine decay of the learning rate."""
 
 import math
 
@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 @torch.no_grad()
 def accuracy_and_confidence(logits: Float[Tensor, "n way"], labels: Int[Tensor, "n"]) -> tuple[float, float]:
-    """The share of images labelled correctly, and the mean probability of the labels given: equal if calibrated."""
-    probabilities, given = logits.softmax(1).max(1)
-    return (given == labels).double().mean().item(), probabilities.double().mean().item()
+    """The share of images labelled correctly, and the mean probability of the predicted labels: equal if calibrated."""
+    probabilities, predictions = logits.softmax(1).max(1)
+    return (predictions == labels).double().mean().item(), probabilities.double().mean().item()
 
 
 def gradient_norm(module: nn.Module) -> float:
@@ -21,5 +21,5 @@ def gradient_norm(module: nn.Module) -> float:
 
 
 def half_cosine(progress: float) -> float:
-    """Falls from 1 to 0 while the progress goes from 0 to 1."""
+    """Falls from 1 to 0 as the progress rises from 0 to 1."""
     return (1 + math.cos(math.pi * progress)) / 2

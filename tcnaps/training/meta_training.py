@@ -24,32 +24,36 @@ from tcnaps.episodes.loading import read_episodes
 from tcnaps.episodes.sampling import Draw, draw_episode
 from tcnaps.method.clustering import LowVarianceWarning, cluster, trajectory
 from tcnaps.method.episode import Episode
-from tcnaps.method.memory import kept_memory
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.method.variants import ALL_TRAININGS
-from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, finished_log, new_model, refuse_imported, save
+from tcnaps.training.checkpoints import (
+    backbone_file,
+    checkpoint_folder,
+    finished_log,
+    load,
+    new_model,
+    refuse_imported,
+    save,
+)
 from tcnaps.training.determinism import deterministic
+from tcnaps.training.launching import check_shares, run_together
 from tcnaps.training.lite import sampled_features, sampled_support
 from tcnaps.training.measures import accuracy_and_confidence, gradient_norm, half_cosine
-from tcnaps.training.processes import ALONE, Team, run_together
-from tcnaps.training.resuming import Resumable
+from tcnaps.training.processes import add_up_gradients, gather, rank, share
+from tcnaps.training.resuming import Resumable, run_steps
 from tcnaps.training.watching import Diverged, Watch
 
 
 def meta_training_steps(
-    model: TransductiveCNAPS,
-    study: Study,
-    episodes: Iterable[Episode],
-    optimiser: torch.optim.Optimizer,
-    team: Team = ALONE,
+    model: TransductiveCNAPS, study: Study, episodes: Iterable[Episode], optimiser: torch.optim.Optimizer
 ) -> Iterator[dict]:
-    """Meta-training itself: one optimiser step for every `episodes_per_step` of the episodes, until there are no more.
+    """Meta-training itself: one optimiser step for every `episodes_per_step` episodes, until there are no more.
 
-    The loss is the cross-entropy of an episode's queries, summed or averaged as the study says, averaged over the
-    episodes of a step, plus for every episode the undivided penalty on the FiLM regularisers.
+    The loss of an episode is the cross-entropy of its queries, summed or averaged as the study says. A step takes the
+    mean over its episodes and adds, for every episode, the undivided penalty on the FiLM regularisers.
 
     Args:
-        episodes: this process' share of every step's; all of them where it is alone.
+        episodes: those of `training_tasks`: of several processes, each has its share of every step.
 
     Yields:
         One row per step: episode (how many there have been), loss (per query), train_accuracy and confidence (the mean
@@ -59,10 +63,11 @@ def meta_training_steps(
         Diverged: the loss is not finite.
     """
     settings, episodes = study.meta_training, iter(episodes)
+    n_episodes = len(list(share(range(settings.episodes_per_step))))  # of each step, in this process
     while True:
-        found = []
+        rows = []
         optimiser.zero_grad(set_to_none=True)
-        for episode in islice(episodes, len(range(team.rank, settings.episodes_per_step, team.size))):
+        for episode in islice(episodes, n_episodes):
             loss, accuracy, confidence = episode_loss(model, episode, study)
             if not loss.isfinite():
                 index, title = episode.draw.index, f"meta-training {model.training_name}"
@@ -70,17 +75,17 @@ def meta_training_steps(
                 raise Diverged(title, where, f"the loss is {loss.item()}", "meta_training")
             (loss / settings.episodes_per_step + settings.film_penalty * model.film_generator.penalty()).backward()
             per_query = loss.item() / (len(episode.query_labels) if settings.query_loss == "sum" else 1)
-            found.append((episode.draw.index + 1, per_query, accuracy, confidence))
-        if not found:
+            rows.append((episode.draw.index + 1, per_query, accuracy, confidence))
+        if not rows:
             return
-        found = team.gather(found)
-        team.add_up_gradients(model)
+        rows = gather(rows)
+        add_up_gradients(model)
         norm = gradient_norm(model)
-        set_learning_rates(optimiser, settings, min(episode for episode, *_ in found) - 1)
+        set_learning_rates(optimiser, settings, rows[0][0] - 1)
         optimiser.step()
-        means = dict(zip(("loss", "train_accuracy", "confidence"), np.mean(found, axis=0)[1:].tolist()))
+        means = dict(zip(("loss", "train_accuracy", "confidence"), np.mean(rows, axis=0)[1:].tolist()))
         rate = optimiser.param_groups[0]["lr"]
-        yield {"episode": found[-1][0], **means, "gradient_norm": norm, "learning_rate": rate}
+        yield {"episode": rows[-1][0], **means, "gradient_norm": norm, "learning_rate": rate}
 
 
 @deterministic
@@ -91,29 +96,27 @@ def meta_train(
     save_every: int = 10,
     workers: int = 0,
     processes: int = 1,
-    team: Team = ALONE,
 ) -> pd.DataFrame:
-    """Runs one training, saves the best checkpoint of its validations and returns the log.
+    """Runs one training, saves the checkpoint with the best validation and returns the log.
 
-    Every training sees the same episodes. An interrupted call goes on from its last saved state and ends with the very
-    same weights. Where the checkpoint is there already, made by the same code and settings, nothing is trained.
+    All trainings see the same episodes. An interrupted call goes on from its last saved state and ends with the very
+    same weights. If the checkpoint is there already, made by the same code and settings, nothing is trained.
 
     Args:
         training: a name of `ALL_TRAININGS`.
         save_every: optimiser steps between saved states.
         workers: processes that read images ahead; see `tcnaps.episodes.loading`. They change nothing else.
-        processes: that share the episodes of every step and of every validation; see `tcnaps.training.processes`.
-            Gradients are the same but for rounding.
-        team: set by `run_together`, which calls this function in every process.
+        processes: processes that share the episodes of every step and of every validation; see
+            `tcnaps.training.launching`. Gradients are the same except for rounding.
 
     Returns:
-        The rows of `meta_training_steps`, at validations with the columns of `summarise_validation`. A first row, of
-        episode 0, has only these: the model before any training.
+        The rows of `meta_training_steps`; after validations they have the columns of `summarise_validation` as well. A
+        first row, of episode 0, has only those: the model before any training.
 
     Raises:
-        CheckpointError: there is no backbone, a file is damaged, or the study imports this training.
+        CheckpointError: there is no backbone, a checkpoint is damaged, or the study imports this training.
         Diverged: the loss is not finite, or stays above its start; see `Watch`.
-        ProcessError: one of several processes has ended early.
+        ProcessError: one of several processes ended early.
         UserError: there are more processes than episodes in a step, or than GPUs.
     """
     refuse_imported(study, training)
@@ -121,26 +124,27 @@ def meta_train(
     sources = [open_split(study, name, "train") for name in settings.datasets]
     validation = [open_split(study, name, "valid") for name in settings.validation_datasets]
     model = new_model(study, training).to(device).train()
-    optimiser = new_optimiser(model, study)
     backbone = file_digest(backbone_file(study))
     key = job_key([*(s.digest for s in sources + validation), backbone], study, "meta_training", training=training)
     if (log := finished_log(path, key)) is not None:
-        Resumable(path, key, {}, {}).remove()  # if it was killed just before
+        Resumable(path, key, {}, {}).remove()  # the training may have been killed just before it did
         return pd.DataFrame(log)
     if processes != 1:
-        options = {"device": device, "limit": ("meta_training.episodes_per_step", settings.episodes_per_step)}
-        return run_together(processes, meta_train, study, training, save_every=save_every, workers=workers, **options)
-    parts = {"task_encoder": model.task_encoder, "film_generator": model.film_generator, "optimiser": optimiser}
-    parts["exponents"] = model.exponents
+        check_shares(processes, "meta_training.episodes_per_step", settings.episodes_per_step)
+        options = {"training": training, "save_every": save_every, "workers": workers}
+        run_together(processes, "tcnaps.training.meta_training:meta_train", study, device, **options)
+        return pd.DataFrame(load(path, "")[1]["log"])
+    optimiser = new_optimiser(model, study)
+    parts = {"task_encoder": model.task_encoder, "film_generator": model.film_generator, "exponents": model.exponents}
     progress = {"log": [], "best": {}, "best_weights": {}, "watched": {}}
-    state = Resumable(path, key, parts, progress, save_every, team.leads)
+    state = Resumable(path, key, parts | {"optimiser": optimiser}, progress, save_every)
     unwarned = warnings.catch_warnings(action="ignore", category=LowVarianceWarning)
-    with team.resuming(state), kept_memory(), unwarned:
-        _train(model, optimiser, study, sources, validation, state, path, workers, team)
+    with state, unwarned:
+        _train(model, optimiser, study, sources, validation, state, path, workers)
         header = {"study": study.name, "training": training, "seed": study.training_seed, "backbone": backbone}
         header |= {"meta_training": settings.model_dump(), "key": key, "log": progress["log"]}
         header["valid_accuracy"] = float(np.mean(list(progress["best"].values())))
-        if team.leads:
+        if rank() == 0:
             save(path, progress["best_weights"], header)
     return pd.DataFrame(progress["log"])
 
@@ -154,34 +158,38 @@ def _train(
     state: Resumable,
     path: Path,
     workers: int,
-    team: Team,
 ) -> None:
-    """The steps that are left, each watched, with validations and saved states in between."""
+    """Takes the steps that are left, with validations in between."""
     settings, log, device = study.meta_training, state.progress["log"], next(model.parameters()).device
     n_steps = math.ceil(settings.episodes / settings.episodes_per_step)
-    validate_every = max(1, settings.validate_every // settings.episodes_per_step)
-    if not log:  # to compare with, never to be kept: almost the unadapted backbone
-        log.append({"episode": 0, **summarise_validation(validate(model, validation, study, workers, team))})
+    validate_every = max(1, settings.validate_every // settings.episodes_per_step)  # steps
+    if not log:  # for comparison only: these weights are almost the unadapted backbone and are never kept
+        log.append({"episode": 0, **summarise_validation(validate(model, validation, study, workers))})
+
+    def end_of_step(row: dict) -> dict:
+        step = len(log)
+        if step % validate_every == 0 or step == n_steps:
+            accuracies = validate(model, validation, study, workers)
+            row |= summarise_validation(accuracies)
+            keep_best(state.progress, model, accuracies, settings.keep_best_by)
+        log.append(row)
+        return row
+
     first, title = len(log) - 1, f"meta-training {model.training_name}"
-    episodes = read_episodes(training_tasks(sources, study, first, team), workers, device)
     per_step, memory = {"episodes": settings.episodes_per_step}, state.progress["watched"]
-    with Watch(path, title, "meta_training", n_steps, first, per_step, memory, device, team.leads) as watch:
-        for step, row in enumerate(meta_training_steps(model, study, episodes, optimiser, team), first + 1):
-            if step % validate_every == 0 or step == n_steps:
-                accuracies = validate(model, validation, study, workers, team)
-                row |= summarise_validation(accuracies)
-                keep_best(state.progress, model, accuracies, settings.keep_best_by)
-            log.append(row)
-            state.after_step(good=watch.log(row))
+    episodes = read_episodes(training_tasks(sources, study, first), workers, device)
+    steps = meta_training_steps(model, study, episodes, optimiser)
+    with Watch(path, title, "meta_training", n_steps, first, per_step, memory, device) as watch:
+        run_steps(steps, end_of_step, watch, state)
 
 
 def new_optimiser(model: TransductiveCNAPS, study: Study) -> torch.optim.Optimizer:
-    """Adam for all that is learned: the networks and, where the training learns some, numbers of the head."""
-    settings, of_head = study.meta_training, list(model.exponents.values())
+    """Adam for everything that is learned: the networks and, in some trainings, numbers of the head."""
+    settings, head_numbers = study.meta_training, list(model.exponents.values())
     networks = [*model.task_encoder.parameters(), *model.film_generator.parameters()]
     groups: list[dict] = [{"params": networks}]
-    if of_head:
-        groups.append({"params": of_head, "lr": settings.head_learning_rate or settings.learning_rate})
+    if head_numbers:
+        groups.append({"params": head_numbers, "lr": settings.head_learning_rate or settings.learning_rate})
     optimiser = torch.optim.Adam(groups, settings.learning_rate)
     for group in optimiser.param_groups:
         group["initial_lr"] = group["lr"]
@@ -189,34 +197,31 @@ def new_optimiser(model: TransductiveCNAPS, study: Study) -> torch.optim.Optimiz
 
 
 def set_learning_rates(optimiser: torch.optim.Optimizer, settings: MetaTraining, episodes: int) -> None:
-    """Of the step after so many episodes: what it was at first or, under a cosine, a share that falls from 1 to 0."""
+    """Sets the learning rates of the step after so many episodes: constant, or cosine decay to 0."""
     progress = min(episodes / settings.episodes, 1.0)
     share = half_cosine(progress) if settings.schedule == "cosine" else 1.0
     for group in optimiser.param_groups:
         group["lr"] = share * group["initial_lr"]
 
 
-def training_tasks(
-    sources: Sequence[ImageSource], study: Study, first: int = 0, team: Team = ALONE
-) -> Iterator[tuple[ImageSource, Draw]]:
-    """This process' episodes of meta-training from step `first` on, for `read_episodes`.
+def training_tasks(sources: Sequence[ImageSource], study: Study, first: int = 0) -> Iterator[tuple[ImageSource, Draw]]:
+    """The draws of this process's training episodes, starting with step `first`, for `read_episodes`.
 
-    Each is a dataset drawn uniformly, then an episode of its training classes.
+    Each is of a dataset drawn uniformly, and of classes of its training split.
     """
     settings = study.meta_training
-    n_steps = math.ceil(settings.episodes / settings.episodes_per_step)
-    for index in range(first * settings.episodes_per_step, n_steps * settings.episodes_per_step):
-        if index % settings.episodes_per_step % team.size != team.rank:
-            continue
-        source = sources[np.random.default_rng([study.training_seed, 2, index]).integers(len(sources))]
-        yield source, draw_episode(source, settings.protocol, study.training_seed, index)
+    for step in range(first, math.ceil(settings.episodes / settings.episodes_per_step)):
+        start = step * settings.episodes_per_step
+        for index in share(range(start, start + settings.episodes_per_step)):
+            source = sources[np.random.default_rng([study.training_seed, 2, index]).integers(len(sources))]
+            yield source, draw_episode(source, settings.protocol, study.training_seed, index)
 
 
 def episode_loss(model: TransductiveCNAPS, episode: Episode, study: Study) -> tuple[Float[Tensor, ""], float, float]:
-    """Cross-entropy of the queries, the share of them labelled correctly, and the mean probability of the labels given.
+    """Cross-entropy of the queries, accuracy, and confidence (the mean probability of the predicted class).
 
-    The "refined" trainings take it after refinement by the stopping rule, so that gradients pass through the loop; all
-    others from the support set's statistics alone.
+    The "refined" trainings classify after refinement by the stopping rule, so that gradients pass through the loop.
+    All others classify with the statistics of the support set alone.
     """
     sample = sampled_support(episode, study.meta_training.support_gradients, study.training_seed)
     features = sampled_features(model, episode, sample)
@@ -230,9 +235,9 @@ def episode_loss(model: TransductiveCNAPS, episode: Episode, study: Study) -> tu
 
 @torch.no_grad()
 def validate(
-    model: TransductiveCNAPS, sources: Sequence[ImageSource], study: Study, workers: int = 0, team: Team = ALONE
+    model: TransductiveCNAPS, sources: Sequence[ImageSource], study: Study, workers: int = 0
 ) -> dict[str, Float[np.ndarray, "n_episodes"]]:
-    """Accuracies in [0, 1] on the validation episodes of each dataset, by its name."""
+    """Accuracies in [0, 1] on the validation episodes of each dataset, by the dataset's name."""
     settings = study.meta_training
     limits = study.refinement.limits if settings.validate_refined else (0, 0)
     protocol = settings.validation_protocol or settings.protocol
@@ -240,13 +245,13 @@ def validate(
     model.eval()
     accuracies = {}
     for source in sources:
-        numbers = team.share(range(settings.validation_episodes))
+        numbers = share(range(settings.validation_episodes))
         tasks = ((source, draw_episode(source, protocol, study.seed, index)) for index in numbers)
-        right = (
-            model.classify(episode, *limits).logits.argmax(1) == episode.query_labels
-            for episode in read_episodes(tasks, workers, device)
-        )
-        accuracies[source.dataset] = np.array(team.gather([of_episode.float().mean().item() for of_episode in right]))
+        shared = []
+        for episode in read_episodes(tasks, workers, device):
+            correct = model.classify(episode, *limits).logits.argmax(1) == episode.query_labels
+            shared.append(correct.float().mean().item())
+        accuracies[source.dataset] = np.array(gather(shared))
     model.train()
     return accuracies
 
@@ -254,21 +259,22 @@ def validate(
 def summarise_validation(accuracies: dict[str, Float[np.ndarray, "n_episodes"]]) -> dict[str, float]:
     """valid_accuracy (the mean over datasets), its 95% half-width valid_interval, and valid_accuracy_<dataset>.
 
-    The interval joins those of the datasets, each from Student's t; a single episode has none (NaN).
+    The interval combines those of the datasets, which are Student's t; a single episode has none (NaN).
     """
     means = {f"valid_accuracy_{dataset}": float(values.mean()) for dataset, values in accuracies.items()}
     half_widths = [
-        math.nan if len(a) < 2 else stats.t.ppf(0.975, len(a) - 1) * stats.sem(a) for a in accuracies.values()
+        math.nan if len(values) < 2 else stats.t.ppf(0.975, len(values) - 1) * stats.sem(values)
+        for values in accuracies.values()
     ]
     interval = float(np.linalg.norm(half_widths)) / len(half_widths)
     return {"valid_accuracy": float(np.mean(list(means.values()))), "valid_interval": interval, **means}
 
 
 def is_better(new: dict[str, float], best: dict[str, float], rule: str) -> bool:
-    """Whether a checkpoint's validation accuracies, by dataset, beat those of the best one so far (empty = none yet).
+    """Whether validation accuracies, by dataset, are better than the best ones so far (empty: none yet).
 
     Args:
-        rule: "mean accuracy", or "half of the datasets", the released code's: as many datasets improved as not.
+        rule: "mean accuracy", or the released code's "half of the datasets": at least half of them improved.
     """
     if rule == "mean accuracy" or not best:
         return not best or float(np.mean(list(new.values()))) > float(np.mean(list(best.values())))

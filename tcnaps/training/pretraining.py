@@ -20,17 +20,17 @@ from tcnaps.data.image_source import ImageSource
 from tcnaps.episodes.loading import read_batches
 from tcnaps.method.backbone import FEATURES, Backbone
 from tcnaps.method.episode import to_pixel_range
-from tcnaps.method.memory import kept_memory
-from tcnaps.training.checkpoints import backbone_file, finished_log, refuse_imported, save
+from tcnaps.training.checkpoints import backbone_file, finished_log, load, refuse_imported, save
 from tcnaps.training.determinism import deterministic
+from tcnaps.training.launching import check_shares, run_together
 from tcnaps.training.measures import accuracy_and_confidence, gradient_norm, half_cosine
-from tcnaps.training.processes import ALONE, Team, run_together
-from tcnaps.training.resuming import Resumable
+from tcnaps.training.processes import add_up_gradients, average_buffers, gather, rank, share, size
+from tcnaps.training.resuming import Resumable, run_steps
 from tcnaps.training.watching import Diverged, Watch
 
 SHIFT = 1 / 8  # random crops move an image by up to this share of its size
 RISE = 0.25  # share of a one-cycle training in which the learning rate rises
-EVALUATION_BATCH = 512
+EVALUATION_BATCH = 512  # held-out images
 
 
 def pretraining_steps(
@@ -40,15 +40,14 @@ def pretraining_steps(
     optimiser: torch.optim.Optimizer,
     first: int = 0,
     workers: int = 0,
-    team: Team = ALONE,
 ) -> Iterator[dict]:
-    """Pretraining itself: one optimiser step for every batch of every epoch, from batch `first` on.
+    """Pretraining itself: one optimiser step for every batch of every epoch, starting with batch `first`.
 
-    Of several processes, each normalises (batch-norm) its part of the batch with that part's own statistics, as
-    PyTorch's DistributedDataParallel does; the running averages of all are averaged after every step.
+    Several processes share each batch. As in PyTorch's DistributedDataParallel, each normalises (batch-norm) its part
+    with the statistics of that part; after every step the running averages are averaged over the processes.
 
     Yields:
-        One row per batch, of the whole batch: epoch and batch, both from 1, learning_rate, loss, train_accuracy and
+        One row per batch, about the whole batch: epoch and batch, both from 1, learning_rate, loss, train_accuracy and
         confidence (the mean probability of the predicted class) in [0, 1], and gradient_norm.
 
     Raises:
@@ -57,7 +56,7 @@ def pretraining_steps(
     settings, n_batches = study.pretraining, images.n_batches(study.pretraining.batch_size)
     numbers = batch_numbers(images, study, first)
     batches = images.batches(numbers, workers, next(network.parameters()).device)
-    own = slice(team.rank, None, team.size)
+    part = slice(rank(), None, size())  # this process's images of a batch
     for step, (pixels, labels) in enumerate(batches, first):
         epoch, batch = divmod(step, n_batches)
         pixels = shrink(pixels, settings.size_in_epoch(epoch, study.image_size))
@@ -65,54 +64,50 @@ def pretraining_steps(
         rate = learning_rate(settings, epoch, batch, n_batches)
         for group in optimiser.param_groups:
             group["lr"] = rate
+
         with torch.autocast(pixels.device.type, torch.bfloat16, enabled=study.precision == "bfloat16"):
-            logits = network(pixels[own]).float()
-        part = len(logits) / len(pixels)
-        loss = F.cross_entropy(logits, labels[own], label_smoothing=settings.label_smoothing) * part
+            logits = network(pixels[part]).float()
+        weight = len(logits) / len(pixels)
+        loss = F.cross_entropy(logits, labels[part], label_smoothing=settings.label_smoothing) * weight
         if not loss.isfinite():
             where = f"step {step + 1} (epoch {epoch + 1}, batch {batch + 1})"
             raise Diverged("pretraining", where, f"the loss is {loss.item()}", "pretraining")
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
-        right, confidence = accuracy_and_confidence(logits, labels[own])
-        found = team.gather([(loss.item(), right * part, confidence * part)])
-        team.add_up_gradients(network)
+        add_up_gradients(network)
         norm = gradient_norm(network)
         optimiser.step()
-        team.average(buffer for buffer in network.buffers() if buffer.is_floating_point())
-        row = {"epoch": epoch + 1, "batch": batch + 1, "learning_rate": rate, "gradient_norm": norm}
-        yield row | dict(zip(("loss", "train_accuracy", "confidence"), map(sum, zip(*found))))
+        average_buffers(network)
+
+        accuracy, confidence = accuracy_and_confidence(logits, labels[part])
+        of_parts = gather([(loss.item(), accuracy * weight, confidence * weight)])
+        sums = dict(zip(("loss", "train_accuracy", "confidence"), map(sum, zip(*of_parts))))
+        yield {"epoch": epoch + 1, "batch": batch + 1, "learning_rate": rate, "gradient_norm": norm, **sums}
 
 
 @deterministic
 def pretrain(
-    study: Study,
-    device: torch.device | str = "cpu",
-    save_every: int = 100,
-    workers: int = 0,
-    processes: int = 1,
-    team: Team = ALONE,
+    study: Study, device: torch.device | str = "cpu", save_every: int = 100, workers: int = 0, processes: int = 1
 ) -> pd.DataFrame:
     """Trains the study's backbone, saves it and returns the log.
 
-    An interrupted call goes on from its last saved state and ends with the very same weights; where the checkpoint is
+    An interrupted call goes on from its last saved state and ends with the very same weights. If the checkpoint is
     there already, made by the same code from the same settings, nothing is trained.
 
     Args:
         save_every: batches between saved states.
         workers: processes that read images ahead; see `tcnaps.episodes.loading`. They change nothing else.
-        processes: that share every batch; see `tcnaps.training.processes`. The weights depend on their number, as
-            batch-norm sees less at once (`pretraining_steps`).
-        team: set by `run_together`, which calls this function in every process.
+        processes: processes that share every batch; see `tcnaps.training.launching`. The weights depend on their
+            number, because batch-norm sees fewer images at once (`pretraining_steps`).
 
     Returns:
         One row per epoch: epoch, learning_rate (at its end), loss, train_accuracy, valid_accuracy (on n_valid images
         held out of the same classes). Accuracies are in [0, 1].
 
     Raises:
-        CheckpointError: the study imports its backbone, a saved state is damaged, or the weights are not finite.
+        CheckpointError: the study imports its backbone, or the weights are not finite.
         Diverged: the loss is not finite, or stays above its start; see `Watch`.
-        ProcessError: one of several processes has ended early.
+        ProcessError: one of several processes ended early.
         UserError: there are more processes than images in a batch, or than GPUs.
         ValueError: a batch is larger than the training set.
     """
@@ -121,27 +116,26 @@ def pretrain(
     sources = [open_split(study, name, "train") for name in settings.datasets]
     key = job_key([s.digest for s in sources], study, "pretraining")
     if (log := finished_log(path, key)) is not None:
-        Resumable(path, key, {}, {}).remove()  # if it was killed just before
+        Resumable(path, key, {}, {}).remove()  # the training may have been killed just before it did
         return pd.DataFrame(log)
     if processes != 1:
-        options = {"device": device, "limit": ("pretraining.batch_size", settings.batch_size)}
-        return run_together(processes, pretrain, study, save_every=save_every, workers=workers, **options)
+        check_shares(processes, "pretraining.batch_size", settings.batch_size)
+        task = "tcnaps.training.pretraining:pretrain"
+        run_together(processes, task, study, device, save_every=save_every, workers=workers)
+        return pd.DataFrame(load(path, "")[1]["log"])
     images = ImageTable(sources, settings.valid_fraction, study.backbone_seed)
-    images.n_batches(settings.batch_size)  # raises where a batch is larger than the data
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(study.backbone_seed)
-        network = Classifier(images.n_classes, study.pixel_range).to(device)
+    images.n_batches(settings.batch_size)  # raises an error if a batch is larger than the data
+    network = new_classifier(study, images.n_classes).to(device)
     optimiser = torch.optim.SGD(
         network.parameters(), settings.learning_rate, settings.momentum, weight_decay=settings.weight_decay
     )
-    progress = {"log": [], "rows": [], "watched": {}}  # log: per epoch; rows: per batch of the epoch that is not over
-    parts = {"network": network, "optimiser": optimiser}
-    state = Resumable(path, key, parts, progress, save_every, team.leads)
-    with team.resuming(state), kept_memory():
-        _train(network, optimiser, study, images, state, path, workers, team)
+    progress = {"log": [], "rows": [], "watched": {}}  # log: per epoch; rows: per batch of the unfinished epoch
+    state = Resumable(path, key, {"network": network, "optimiser": optimiser}, progress, save_every)
+    with state:
+        _train(network, optimiser, study, images, state, path, workers)
         header = {name: getattr(study, name) for name in ("image_size", "precision", "pixel_range")}
         header |= {"seed": study.backbone_seed, "study": study.name, "pretraining": settings.model_dump()}
-        if team.leads:
+        if rank() == 0:
             save(path, network.backbone.state_dict(), header | {"key": key, "log": progress["log"]})
     return pd.DataFrame(progress["log"])
 
@@ -154,28 +148,31 @@ def _train(
     state: Resumable,
     path: Path,
     workers: int,
-    team: Team,
 ) -> None:
-    """The steps that are left, each watched, with saved states and, at the end of an epoch, the held-out accuracy."""
-    settings, log, rows = study.pretraining, state.progress["log"], state.progress["rows"]
-    n_batches = images.n_batches(settings.batch_size)
-    first, n_steps = len(log) * n_batches + len(rows), settings.epochs * n_batches
-    per_step, memory = {"images": settings.batch_size}, state.progress["watched"]
+    """Takes the steps that are left; at the end of an epoch, measures the held-out accuracy."""
+    log, rows = state.progress["log"], state.progress["rows"]
+    n_batches = images.n_batches(study.pretraining.batch_size)
+
+    def end_of_step(row: dict) -> dict:
+        rows.append(row)
+        if len(rows) < n_batches:
+            return row
+        means = pd.DataFrame(rows)[["loss", "train_accuracy"]].mean().to_dict()
+        epoch = {"epoch": row["epoch"], "learning_rate": row["learning_rate"]}
+        log.append(epoch | means | held_out_accuracy(network, images, workers))
+        rows.clear()
+        return row | {"valid_accuracy": log[-1]["valid_accuracy"]}
+
+    first, n_steps = len(log) * n_batches + len(rows), study.pretraining.epochs * n_batches
+    per_step, memory = {"images": study.pretraining.batch_size}, state.progress["watched"]
     device = next(network.parameters()).device
-    with Watch(path, "pretraining", "pretraining", n_steps, first, per_step, memory, device, team.leads) as watch:
-        for row in pretraining_steps(network, study, images, optimiser, first, workers, team):
-            rows.append(row)
-            if len(rows) == n_batches:
-                means = pd.DataFrame(rows)[["loss", "train_accuracy"]].mean().to_dict()
-                end = {"epoch": row["epoch"], "learning_rate": row["learning_rate"]}
-                log.append(end | means | held_out_accuracy(network, images, workers, team))
-                rows.clear()
-                row = row | {"valid_accuracy": log[-1]["valid_accuracy"]}
-            state.after_step(good=watch.log(row))
+    steps = pretraining_steps(network, study, images, optimiser, first, workers)
+    with Watch(path, "pretraining", "pretraining", n_steps, first, per_step, memory, device) as watch:
+        run_steps(steps, end_of_step, watch, state)
 
 
 def batch_numbers(images: "ImageTable", study: Study, first: int = 0) -> Iterator[Int[np.ndarray, "_"]]:
-    """Numbers of the images of each batch, from batch `first` on. Every epoch has an order of its own."""
+    """The image numbers of each batch, starting with batch `first`. Every epoch has its own order."""
     size, n_batches = study.pretraining.batch_size, images.n_batches(study.pretraining.batch_size)
     for step in range(first, study.pretraining.epochs * n_batches):
         epoch, batch = divmod(step, n_batches)
@@ -185,13 +182,20 @@ def batch_numbers(images: "ImageTable", study: Study, first: int = 0) -> Iterato
 
 
 def learning_rate(settings: Pretraining, epoch: int, batch: int, n_batches: int) -> float:
-    """Of one batch: divided by 10 every so many epochs, or one cycle with a linear rise and a cosine descent to 0."""
+    """Learning rate of one batch: step decay, or one cycle (a linear rise, then cosine decay to 0)."""
     if settings.schedule == "step":
         return settings.learning_rate / 10 ** (epoch // settings.learning_rate_drop_every)
     progress = (epoch + (batch + 1) / n_batches) / settings.epochs
     if progress < RISE:
         return settings.learning_rate * progress / RISE
     return settings.learning_rate * half_cosine((progress - RISE) / (1 - RISE))
+
+
+def new_classifier(study: Study, n_classes: int) -> "Classifier":
+    """An untrained classifier, drawn from the study's seed; PyTorch's global generator stays as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(study.backbone_seed)
+        return Classifier(n_classes, study.pixel_range)
 
 
 class Classifier(nn.Module):
@@ -208,22 +212,25 @@ class Classifier(nn.Module):
 
 
 class ImageTable:
-    """The images of several sources under one numbering, their labels, and which are held out."""
+    """The images of several sources under one numbering, with their labels; some of each class are held out.
+
+    Attributes:
+        labels: the class of each image, counted through all sources.
+        train, valid: numbers of the training images and of the held-out ones.
+    """
 
     def __init__(self, sources: list[ImageSource], valid_fraction: float, seed: int):
         sizes = np.concatenate([source.class_sizes for source in sources])
-        generator, starts = np.random.default_rng([seed, 1]), np.cumsum(sizes) - sizes
+        starts = np.cumsum(sizes) - sizes
+        generator = np.random.default_rng([seed, 1])
         held_out = [start + generator.permutation(n)[: round(valid_fraction * n)] for start, n in zip(starts, sizes)]
-        self.sources, self.n_classes, self.labels = sources, len(sizes), np.arange(len(sizes)).repeat(sizes)
+        self.sources, self.n_classes = sources, len(sizes)
+        self.labels = np.arange(len(sizes)).repeat(sizes)
         self.valid = np.sort(np.concatenate(held_out))
         self.train = np.setdiff1d(np.arange(len(self.labels)), self.valid)
 
     def n_batches(self, size: int) -> int:
-        """Full batches per epoch.
-
-        Raises:
-            ValueError: there is none.
-        """
+        """Full batches per epoch; a ValueError if there is none."""
         if size > len(self.train):
             raise ValueError(f"pretraining.batch_size {size} exceeds the {len(self.train)} training images; lower it")
         return len(self.train) // size
@@ -231,21 +238,21 @@ class ImageTable:
     def batches(
         self, batches: Iterable[Int[np.ndarray, "_"]], workers: int = 0, device: torch.device | str = "cpu"
     ) -> Iterator[tuple[Float[Tensor, "_ 3 height width"], Int[Tensor, "_"]]]:
-        """The images of each batch of numbers, scaled to [-1, 1], and their labels."""
-        here, there = tee(batches)
-        for numbers, pixels in zip(here, read_batches(self.sources, there, workers, device)):
+        """The images with the numbers of each batch, scaled to [-1, 1], and their labels."""
+        batches, to_read = tee(batches)
+        for numbers, pixels in zip(batches, read_batches(self.sources, to_read, workers, device)):
             yield pixels, torch.from_numpy(self.labels[numbers]).to(device)
 
 
 def shrink(pixels: Float[Tensor, "n 3 height width"], size: int) -> Float[Tensor, "n 3 size size"]:
-    """Images at a smaller size; each new pixel is the mean of the pixels that it covers."""
+    """Images at a smaller size; each new pixel is the mean of the pixels it covers."""
     return pixels if pixels.shape[-1] == size else F.interpolate(pixels, size=(size, size), mode="area")
 
 
 def augment(
     pixels: Float[Tensor, "n 3 height width"], settings: Pretraining, generator: np.random.Generator
 ) -> Float[Tensor, "n 3 height width"]:
-    """Random crop, colour jitter and, where mirror images are no other class, horizontal flip; each image its own."""
+    """A random crop, colour jitter and, if the study allows it, a random horizontal flip for each image."""
     n, _, height, width = pixels.shape
 
     def draw(low: float, high: float) -> Tensor:
@@ -270,15 +277,16 @@ def augment(
 
 
 @torch.no_grad()
-def held_out_accuracy(
-    network: Classifier, images: ImageTable, workers: int = 0, team: Team = ALONE
-) -> dict[str, float]:
-    """valid_accuracy: the share of the n_valid held-out images put in their class; NaN where none are held out."""
-    network.eval()
-    numbers = np.array_split(images.valid, range(EVALUATION_BATCH, len(images.valid), EVALUATION_BATCH))
-    numbers = team.share(numbers)
-    batches = images.batches(numbers, workers, next(network.parameters()).device) if len(images.valid) else ()
-    right = sum(team.gather([(network(pixels).argmax(1) == labels).sum().item() for pixels, labels in batches]))
-    network.train()
+def held_out_accuracy(network: Classifier, images: ImageTable, workers: int = 0) -> dict[str, float]:
+    """valid_accuracy, the share of the n_valid held-out images put in their class; NaN if none are held out."""
     n_valid = len(images.valid)
-    return {"valid_accuracy": right / n_valid if n_valid else math.nan, "n_valid": n_valid}
+    if n_valid == 0:
+        return {"valid_accuracy": math.nan, "n_valid": 0}
+    batches = share(np.array_split(images.valid, range(EVALUATION_BATCH, n_valid, EVALUATION_BATCH)))
+    network.eval()
+    correct = [
+        (network(pixels).argmax(1) == labels).sum().item()
+        for pixels, labels in images.batches(batches, workers, next(network.parameters()).device)
+    ]
+    network.train()
+    return {"valid_accuracy": sum(gather(correct)) / n_valid, "n_valid": n_valid}

@@ -1,13 +1,12 @@
-"""The authors' released checkpoints (repository plai-group/simple-cnaps): downloaded, and made a study's.
+"""The authors' released checkpoints (repository plai-group/simple-cnaps): download them, import them into a study.
 
     python -m tcnaps.training.released download NAME [--folder released]
     python -m tcnaps.training.released import [FILE] --study STUDY.yaml     (default: what the study imports)
 
-Only `download` uses the network. Its addresses are those that the repository's README gives.
+Only `download` uses the network. The repository's README gives its addresses.
 """
 
 import argparse
-import logging
 import re
 import sys
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from tcnaps.method.model import ModelSettings, TransductiveCNAPS
 from tcnaps.training.checkpoints import CheckpointError, checkpoint_folder, load, read_tensors, save, unusable
 
 LSTM_LAYERS = 2  # the paper has one layer, the released code two (docs/fidelity.md)
-COUNTER = "num_batches_tracked"  # of a batch-norm; nothing reads it, and PyTorch wrote none before 0.4.1
+COUNTER = "num_batches_tracked"  # in batch-norms; nothing reads it, and PyTorch before 0.4.1 wrote none
 REPOSITORY = "https://github.com/plai-group/simple-cnaps/raw/master/model-checkpoints"
 PUBLISHED = {
     "transductive": "meta-dataset-checkpoints/best_transductive_cnaps.pt",
@@ -35,9 +34,9 @@ PUBLISHED = {
     "backbone-tiered-imagenet": "pretrained_resnets/pretrained_resnet_tiered_imagenet.pt.tar",
     "backbone-feti": "pretrained_resnets/pretrained_resnet_mini_tiered_with_extra_classes.pt.tar",
 }
-# Parts of names here, and what the released code calls them. A stage has two blocks, a block two layers, and between
-# the linear layers of a file ReLUs are counted, too.
-CALLED = (
+# Parts of our names, and what the released code calls them. A stage has two blocks, a block has two layers, and the
+# released numbering of linear layers counts the ReLUs between them.
+RELEASED_NAMES = (
     (r"^backbone", "feature_extractor"),
     (r"(stem|first)\.conv", "conv1"),
     (r"(stem|first)\.norm", "bn1"),
@@ -64,12 +63,11 @@ def download_released(name: str, folder: str | Path = "released", base: str = RE
     The authors publish no checksums; `import_checkpoint` checks what it reads.
 
     Raises:
-        CheckpointError: there is no such name, or the address (`base` and the file's path) can't be reached.
+        CheckpointError: there is no such name, or `base` and the file's path give no address that can be reached.
     """
     if name not in PUBLISHED:
         raise CheckpointError(f"There is no released file '{name}'. Known: {', '.join(PUBLISHED)}.")
     url, target = f"{base}/{PUBLISHED[name]}", Path(folder) / Path(PUBLISHED[name]).name
-    pooch.get_logger().setLevel(logging.WARNING)  # it would announce what the progress bar shows
     downloader = pooch.HTTPDownloader(timeout=30, progressbar=sys.stderr.isatty())
     try:
         pooch.retrieve(url, None, target.name, target.parent, downloader=downloader)
@@ -85,7 +83,7 @@ class ImportedCheckpoint:
     Attributes:
         name: as under `imported` in a study's YAML: backbone, or the training that a whole model's weights belong to.
         backbone: as in `Backbone.state_dict()`.
-        adaptation: the meta-learned weights, of which a backbone's file has none.
+        adaptation: the meta-learned weights; empty for a backbone's file.
         origin: the file's name and SHA-256, for the header of a checkpoint.
     """
 
@@ -99,37 +97,45 @@ def import_checkpoint(path: str | Path) -> ImportedCheckpoint:
     """Reads one of the authors' files without running anything that it may hold.
 
     Raises:
-        CheckpointError: the file is missing, damaged or holds more than weights; or names, shapes or values are not
-            those of the released models. The message names the file and the weights at fault, as the file calls them.
+        CheckpointError: the file is missing, damaged or holds more than weights; or its names, shapes or values are
+            not those of the released models. The message names the file and the weights at fault, as the file does.
     """
-    found = _named_weights(Path(path))
-    name, whole = "backbone", ("set_encoder.", "feature_extractor.", "feature_adaptation_network.")
-    if any(each.startswith(whole) for each in found):
-        name = "support_and_query" if any("sequential_encoder" in each for each in found) else "support"
-    else:  # the classifier that it was pretrained with is left out
-        found = {each: value for each, value in found.items() if not each.startswith("fc.")}
+    path = Path(path)
+    released = _released_weights(path)
+    name = "backbone"
+    if any(each.startswith(("set_encoder.", "feature_")) for each in released):  # a whole model
+        name = "support_and_query" if any("sequential_encoder" in each for each in released) else "support"
+    else:  # leave out the classifier that the backbone was pretrained with
+        released = {each: value for each, value in released.items() if not each.startswith("fc.")}
     entries = layout(name)
-    found = {each: torch.tensor(0) for each in entries if each.endswith(COUNTER)} | found
-    problems = [f"{each} is missing" for each in entries.keys() - found.keys()]
-    problems += [f"{each} is unknown" for each in found.keys() - entries.keys()]
-    for each in entries.keys() & found.keys():
-        shape, wanted = tuple(getattr(found[each], "shape", ["no tensor"])), tuple(entries[each][1].shape)
-        problems += [f"{each} is {shape}, not {wanted}"] if shape != wanted else unusable({each: found[each]})
-    if problems:
+    released = {each: torch.tensor(0) for each in entries if each.endswith(COUNTER)} | released
+    if problems := _problems(released, entries):
         raise CheckpointError(
             f"{path} does not hold the authors' weights of '{name}': {len(problems)} are wrong, such as: "
             f"{'; '.join(sorted(problems)[:5])}. Download it again, or name another file."
         )
     # Copies: in files saved on a CPU the regularisers of a block share their memory.
-    weights = {ours: found[each].detach().to(like.dtype, copy=True) for each, (ours, like) in entries.items()}
-    inside = [each for each in weights if name == "backbone" or each.startswith("backbone.")]
-    backbone = {each.removeprefix("backbone."): weights.pop(each) for each in inside}
-    return ImportedCheckpoint(name, backbone, weights, {"file": Path(path).name, "sha256": file_digest(path)})
+    weights = {ours: released[each].detach().to(like.dtype, copy=True) for each, (ours, like) in entries.items()}
+    in_backbone = [each for each in weights if name == "backbone" or each.startswith("backbone.")]
+    backbone = {each.removeprefix("backbone."): weights.pop(each) for each in in_backbone}
+    return ImportedCheckpoint(name, backbone, weights, {"file": path.name, "sha256": file_digest(path)})
+
+
+def _problems(released: dict, entries: dict[str, tuple[str, Tensor]]) -> list[str]:
+    problems = [f"{each} is missing" for each in entries.keys() - released.keys()]
+    problems += [f"{each} is unknown" for each in released.keys() - entries.keys()]
+    for each in entries.keys() & released.keys():
+        shape, expected = tuple(getattr(released[each], "shape", ["no tensor"])), tuple(entries[each][1].shape)
+        if shape != expected:
+            problems.append(f"{each} is {shape}, not {expected}")
+        else:
+            problems += unusable({each: released[each]})
+    return problems
 
 
 @cache
 def layout(name: str) -> dict[str, tuple[str, Tensor]]:
-    """Of every weight of such a file, by its name there: its name here, and a tensor of its shape and type."""
+    """For every weight in a released file, by its name there: our name, and a tensor of its shape and type."""
     with torch.device("meta"):  # nothing is allocated or drawn
         module = Backbone()
         if name != "backbone":
@@ -137,13 +143,13 @@ def layout(name: str) -> dict[str, tuple[str, Tensor]]:
     entries = {}
     for ours, value in module.state_dict().items():
         theirs = ours
-        for part, called in CALLED:
-            theirs = re.sub(part, called, theirs)
+        for part, released in RELEASED_NAMES:
+            theirs = re.sub(part, released, theirs)
         entries[theirs] = ours, value
     return entries
 
 
-def _named_weights(path: Path) -> dict[str, object]:
+def _released_weights(path: Path) -> dict[str, object]:
     """The file's dictionary of weights, without the prefix that DataParallel gives to all names."""
     if not path.is_file():
         raise CheckpointError(f"There is no file {path}. docs/fidelity.md says how to download the authors'.")
@@ -152,19 +158,18 @@ def _named_weights(path: Path) -> dict[str, object]:
         for key in ("state_dict", "resnet_dict"):  # the latter for mini-, tiered-ImageNet and FETI
             content = content.get(key, content)
         return {name.removeprefix("module."): value for name, value in content.items()}
-    except Exception as error:  # of many kinds, for a damaged file
-        told = str(error).partition("\n\n")[2] or str(error)  # PyTorch's begins with advice to run it all the same
-        reason = next(iter(told.strip().splitlines()), type(error).__name__)
+    except Exception as error:  # a damaged file raises many kinds
+        reason = str(error).partition("\n\n")[2] or error  # PyTorch's begins with advice to run the file all the same
         raise CheckpointError(
-            f"{path} can't be read as weights, and nothing in it was run ({reason}). It begins with "
-            f"{path.read_bytes()[:20]!r}. Download it again; in place of a web page or a Git LFS pointer, the file."
+            f"{path} can't be read as weights, and nothing in it was run. It begins with {path.read_bytes()[:20]!r}. "
+            f"It may be a web page or a Git LFS pointer in place of the file: download it again. ({reason})"
         ) from error
 
 
 def import_into_study(file: str | Path | ImportedCheckpoint, study: Study) -> list[Path]:
-    """Makes one of the authors' files a study's backbone and, if it holds a whole model, weights.
+    """Makes one of the authors' files a study's backbone and, if it holds a whole model, a training's weights.
 
-    Files that hold the very weights already are kept, so that what was trained on them stays valid.
+    Files that hold these weights already are kept, so that what was trained on them stays valid.
 
     Returns:
         The files written, below the study's checkpoint folder.
@@ -179,25 +184,25 @@ def import_into_study(file: str | Path | ImportedCheckpoint, study: Study) -> li
     training_path = backbone_path.with_name(f"{imported.name}.safetensors")
     header, written = {"study": study.name, "seed": study.seed, "imported": imported.origin}, []
     # Both are compared before either is written.
-    of_backbone = _header_there(backbone_path, imported.backbone)
-    of_training = _header_there(training_path, imported.adaptation) if imported.adaptation else {}
-    if not of_backbone:
+    backbone_header = _existing_header(backbone_path, imported.backbone)
+    training_header = _existing_header(training_path, imported.adaptation) if imported.adaptation else {}
+    if not backbone_header:
         save(backbone_path, imported.backbone, header)
         written.append(backbone_path)
     header |= {"training": imported.name, "backbone": file_digest(backbone_path), "valid_accuracy": None}
-    if imported.adaptation and of_training.get("backbone") != header["backbone"]:
+    if imported.adaptation and training_header.get("backbone") != header["backbone"]:
         save(training_path, imported.adaptation, header)
         written.append(training_path)
     return written
 
 
-def _header_there(path: Path, weights: dict[str, Tensor]) -> dict:
+def _existing_header(path: Path, weights: dict[str, Tensor]) -> dict:
     """The header of the checkpoint at `path`, which must hold these weights; empty if there is none."""
     if not path.exists():
         return {}
-    there, header = load(path, "Then import again.")
-    same = (torch.equal(value, there[name]) for name, value in weights.items() if not name.endswith(COUNTER))
-    if weights.keys() != there.keys() or not all(same):
+    existing, header = load(path, "Then import again.")
+    same = (torch.equal(value, existing[name]) for name, value in weights.items() if not name.endswith(COUNTER))
+    if weights.keys() != existing.keys() or not all(same):
         raise CheckpointError(f"{path} holds other weights. Delete it to replace it, or import into another study.")
     return header
 
@@ -210,32 +215,31 @@ def import_all(study: Study) -> list[Path]:
     """
     if not study.imported:
         raise CheckpointError(f"Study '{study.name}' imports nothing. Name a file, or set `imported` in its YAML.")
-    read = [import_checkpoint(project_root() / file) for file in study.imported.values()]
-    for (name, file), imported in zip(study.imported.items(), read):
+    checkpoints = [import_checkpoint(project_root() / file) for file in study.imported.values()]
+    for (name, file), imported in zip(study.imported.items(), checkpoints):
         if imported.name != name:
             raise CheckpointError(f"imported.{name}: {file} holds the weights of '{imported.name}'. Name another file.")
-    return [path for imported in read for path in import_into_study(imported, study)]
+    return [path for imported in checkpoints for path in import_into_study(imported, study)]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns the exit status: 0, or 1 when a file, an address or a study is at fault."""
+    """Returns the exit status: 0, or 1 if a file, an address or a study is at fault."""
     parser = argparse.ArgumentParser("python -m tcnaps.training.released", description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
-    fetch = commands.add_parser("download", help="download one of the authors' files")
-    fetch.add_argument("name", metavar="NAME", help=f"one of {', '.join(PUBLISHED)}")
-    fetch.add_argument("--folder", type=Path, default=Path("released"), help="where to put it (default: released)")
-    into = commands.add_parser("import", help="make a file a study's backbone and training")
-    into.add_argument("file", type=Path, nargs="?", metavar="FILE", help="default: all that the study's YAML imports")
-    into.add_argument("--study", required=True, help="the study's YAML, such as configs/miniature.yaml")
+    command = commands.add_parser("download", help="download one of the authors' files")
+    command.add_argument("name", metavar="NAME", help=f"one of {', '.join(PUBLISHED)}")
+    command.add_argument("--folder", type=Path, default=Path("released"), help="where to put it (default: released)")
+    command = commands.add_parser("import", help="make a file a study's backbone and training")
+    command.add_argument("file", type=Path, nargs="?", metavar="FILE", help="default: all that the study imports")
+    command.add_argument("--study", required=True, help="the study's YAML, such as configs/miniature.yaml")
     options = parser.parse_args(arguments)
     try:
         if options.command == "download":
-            path = download_released(options.name, options.folder)
-            print(f"{path}: SHA-256 {file_digest(path)}")
-            return 0
-        study = load_study(options.study)
-        written = import_into_study(options.file, study) if options.file else import_all(study)
-        print("\n".join(f"wrote {path}" for path in written) or "wrote nothing: the study has these weights")
+            print(path := download_released(options.name, options.folder), "SHA-256", file_digest(path))
+        else:
+            study = load_study(options.study)
+            written = import_into_study(options.file, study) if options.file else import_all(study)
+            print("\n".join(f"wrote {path}" for path in written) or "wrote nothing: the study has these weights")
     except (UserError, OSError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,108 +1,115 @@
-"""Training state on disk, so that an interrupted training goes on where it was."""
+"""The state of a training on disk, so that an interrupted training goes on where it was."""
 
 import io
 import warnings
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
 
-from tcnaps.config.storage import read_sealed, remove_leftovers, write_sealed
-from tcnaps.training.checkpoints import CheckpointError
-from tcnaps.training.watching import Diverged
+from tcnaps.config.storage import remove_leftovers, replacing
+from tcnaps.training.checkpoints import read_tensors
+from tcnaps.training.processes import gather, rank
+from tcnaps.training.watching import Watch
 
 
 class Resumable:
-    """What a training needs in order to go on after an interruption, in a file beside its checkpoint.
+    """What a training needs to go on after an interruption, in one file beside its checkpoint.
 
-    Entering its `with` block takes up what an earlier attempt saved under the same key; leaving it without an error
-    removes the files. The last two states are kept: where the newest is damaged, the one before is taken, and says so.
-    After a divergence the newest goes if no good step has followed it, for its weights may be bad already.
+    Entering its `with` block restores what an earlier attempt saved under the same key. Leaving it without an error
+    removes the file. A state reaches the disk only after a later step had a good loss, so a divergence, which spoils
+    the weights before it shows in the loss, never spoils the file.
 
-    The state of random generators is not part of it: what a training draws is a function of the seed and of the step.
+    Of several processes that train together all read the file, and the first writes it. The state of random generators
+    is not part of it: what a training draws is a function of the seed and of the step.
 
     Args:
         path: the training's checkpoint.
         key: what decides the outcome; the state of a training with another key is ignored.
         parts: modules and optimisers, or whatever else has `state_dict` and `load_state_dict`.
-        progress: numbers, rows and tensors; changed in place where there is something to take up.
-        every: steps between states that `after_step` saves.
-        active: whether anything is written or removed; of several processes that train together, one does it.
-
-    Raises:
-        CheckpointError: the file is damaged and there is none before it (on entering).
+        progress: numbers, rows and tensors, updated in place from the saved ones.
+        every: steps between the states that `after_step` saves.
     """
 
-    def __init__(self, path: Path, key: str, parts: dict, progress: dict, every: int = 1, active: bool = True):
-        self.path, self.before = path.with_suffix(".state.pt"), path.with_suffix(".before.state.pt")
-        self.key, self.parts, self.progress, self.every, self.active = key, parts, progress, every, active
-        self._steps, self._confirmed = 0, True  # since the last state: how many, and whether one of them was good
+    def __init__(self, path: Path, key: str, parts: dict, progress: dict, every: int = 1):
+        self.path = path.with_suffix(".state.pt")
+        self.key, self.parts, self.progress, self.every = key, parts, progress, every
+        self._steps = 0  # since the last state
+        self._unconfirmed: bytes | None = None  # the last state, until a later step has a good loss
 
     def __enter__(self) -> "Resumable":
-        if self.active:
+        if rank() == 0:
             remove_leftovers(self.path)
         state = self._read()
+        gather([None])  # no process writes before all have read
         if state is not None and state["key"] == self.key:
-            self._confirmed = False  # the earlier attempt may have been killed before the next step
             self.progress.update(state["progress"])
             for name, part in self.parts.items():
                 part.load_state_dict(state["parts"][name])
         return self
 
     def __exit__(self, kind: type | None, *_) -> None:
-        if not self.active:
-            return
         if kind is None:
             self.remove()
-        elif issubclass(kind, (Diverged, CheckpointError)) and not self._confirmed:
-            self.path.unlink(missing_ok=True)
 
     def after_step(self, good: bool) -> None:
-        """Saves the state if one is due and the training is well.
+        """Writes the last state if the training is well, and takes the next one if it is due.
 
         Args:
-            good: whether the step's loss was; it belongs to the weights before the step.
+            good: whether the step's loss was good. It was computed with the weights before the step.
         """
         self._steps += 1
-        self._confirmed |= good
-        if good and self._steps >= self.every:
-            self.save()
-            self._confirmed = False
+        if not good or rank() > 0:
+            return
+        if self._unconfirmed is not None:
+            self._write(self._unconfirmed)
+            self._unconfirmed = None
+        if self._steps >= self.every:
+            self._steps, self._unconfirmed = 0, self._state()
 
     def save(self) -> None:
-        """Writes the state, whole or not at all.
+        """Writes the present state, whole or not at all.
 
         Raises:
             StorageError: the file can't be written.
         """
-        self._steps = 0
-        if self.active:
-            content = io.BytesIO()
-            parts = {name: part.state_dict() for name, part in self.parts.items()}
-            torch.save({"key": self.key, "progress": self.progress, "parts": parts}, content)
-            write_sealed(self.path, content.getbuffer(), self.before)
+        if rank() == 0:
+            self._write(self._state())
 
     def remove(self) -> None:
-        """Removes the states of a training that is finished."""
-        for file in (self.before, self.path) if self.active else ():
-            file.unlink(missing_ok=True)
+        """Removes the state of a training that is finished."""
+        if rank() == 0:
+            self.path.unlink(missing_ok=True)
+
+    def _state(self) -> bytes:
+        parts = {name: part.state_dict() for name, part in self.parts.items()}
+        content = io.BytesIO()
+        torch.save({"key": self.key, "progress": self.progress, "parts": parts}, content)
+        return content.getvalue()
+
+    def _write(self, state: bytes) -> None:
+        with replacing(self.path) as temporary:
+            temporary.write_bytes(state)
 
     def _read(self) -> dict | None:
-        """The newest state that is whole; None where there is none at all."""
-        found, damaged = None, []
-        for path in (file for file in (self.path, self.before) if file.is_file()):
-            try:
-                content = io.BytesIO(read_sealed(path))
-                found = torch.load(content, weights_only=True, map_location="cpu")
-                found["key"], found["progress"], found["parts"]
-                break
-            except Exception as error:  # damage shows in many ways
-                found = None
-                damaged.append(f"{path} is damaged ({error}).")
-        if damaged and found is None:
-            remedy = f"Delete {'it' if len(damaged) == 1 else 'both'} to train from the beginning."
-            raise CheckpointError(f"{' '.join(damaged)} {remedy}")
-        if damaged:
-            warnings.warn(f"{damaged[0]} The state before it is taken.", stacklevel=3)
-            if self.active:
-                self.path.unlink()  # or it would take the place of the good one
-        return found
+        """The saved state; None if there is none, or only a damaged one."""
+        if not self.path.is_file():
+            return None
+        try:
+            state = read_tensors(self.path)
+            return {name: state[name] for name in ("key", "progress", "parts")}
+        except Exception as error:  # damage shows in many ways
+            warnings.warn(f"{self.path} is damaged ({error}). Training starts from the beginning.", stacklevel=3)
+            return None
+
+
+def run_steps(steps: Iterable[dict], end_of_step: Callable[[dict], dict], watch: Watch, state: Resumable) -> None:
+    """The loop of every training: take a step, validate if it is time to, write the step down, save if it is time to.
+
+    Args:
+        steps: takes one optimiser step for each row that it yields.
+        end_of_step: what follows a step; it returns the row, perhaps with more columns.
+    """
+    for row in steps:
+        good = watch.log(end_of_step(row))
+        state.after_step(good)

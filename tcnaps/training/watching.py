@@ -1,4 +1,4 @@
-"""Watching a training: a bar, a CSV and TensorBoard's event files with one row per step, and an end where it diverges.
+"""Watching a training: a progress bar, one row per step in a CSV and in TensorBoard's files, and an end if it diverges.
 
     python -m tcnaps.training.watching configs/miniature.yaml      opens TensorBoard on a study's trainings
 
@@ -11,14 +11,17 @@ import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import psutil
+import torch
 from tqdm.auto import tqdm
 
 from tcnaps.config import UserError, load_study
 from tcnaps.config.storage import append_text, naming, write_text
+from tcnaps.training.processes import rank
 
-START = 20  # steps whose mean loss is the start that a loss is compared with
-PATIENCE = 200  # steps above its start, one after the other, after which a training has diverged
+START = 20  # steps whose mean loss is the start, which later losses are compared with
+PATIENCE = 200  # consecutive steps above the start after which a training has diverged
 OF_STEPS = ["loss", "train_accuracy", "confidence", "gradient_norm", "learning_rate", "valid_accuracy"]
 MEGABYTE = 2**20
 
@@ -34,27 +37,26 @@ class Diverged(UserError, FloatingPointError):
 
 
 class Watch:
-    """Shows how a training goes and writes it down, one row per step, and stops it where it diverges.
+    """Shows how a training goes, writes one row per step, and stops the training if it diverges.
 
-    The CSV is results/<study>/watch/<name>.csv, `name` being the checkpoint's, with the columns step, `OF_STEPS`, what
-    it does per second, memory_mb (of this process, resident), gpu_memory_mb (its peak) and seconds_left. A training
-    that goes on after an interruption goes on in the same files. Event files lie in the folder of the same name beside
-    it, if the extra `watch` (tensorboard) is installed.
+    The CSV is results/<study>/watch/<name>.csv, where `name` is the checkpoint's. Its columns are step, `OF_STEPS`,
+    the speed, memory_mb (of this process, resident), gpu_memory_mb (its peak) and seconds_left. Event files lie in the
+    folder of the same name beside it, if the extra `watch` (tensorboard) is installed. A training that goes on after an
+    interruption goes on in the same files. Of several processes, the first writes.
 
-    A step is good if its loss is finite and no higher than the start, the mean of the first `START` losses. Of these
-    none counts as more than 1 above the first, which no training has touched, so that a training that diverges at once
-    does not become its own measure. Until the start is known, a loss up to 1 above the first is good.
+    A step is good if its loss is finite and no higher than the start, the mean of the first `START` losses. So that a
+    training that diverges at once does not set its own standard, none of these counts as more than 1 above the first
+    loss. Until the start is known, a loss up to 1 above the first is good.
 
     Args:
         path: the training's checkpoint.
-        title: what the bar and errors call the training.
-        setting: the study's section that has its learning rate.
-        n_steps: of the whole training.
+        title: the training's name in the bar and in errors.
+        setting: the study's section that has the learning rate.
+        n_steps: steps of the whole training.
         first: how many of them are done.
-        per_step: how many of what a step takes, for instance {"episodes": 16}.
-        memory: what is known of the start; changed in place, and part of what the training saves.
-        device: where it trains.
-        active: whether anything is shown or written; of several processes that train together, one does it.
+        per_step: what a step takes and how many of it, for instance {"episodes": 16}.
+        memory: the first losses and the number of steps above the start; updated in place and saved with the training.
+        device: where the training runs.
     """
 
     def __init__(
@@ -66,21 +68,21 @@ class Watch:
         first: int,
         per_step: dict[str, int],
         memory: dict,
-        device: object = "cpu",
-        active: bool = True,
+        device: torch.device | str = "cpu",
     ):
         self.title, self.setting, self.n_steps, self.first, self.step = title, setting, n_steps, first, first
-        ((self._things, self._count),) = per_step.items()
-        self._memory, self._device, self._active = memory, str(device), active
+        ((things, self._count),) = per_step.items()
+        self._speed = f"{things}_per_second"
+        self._memory, self._device = memory, torch.device(device)
         self.file = path.parents[1] / "watch" / f"{path.stem}.csv"
-        self._columns = ["step", *OF_STEPS, f"{self._things}_per_second", "memory_mb", "gpu_memory_mb", "seconds_left"]
-        self._bar = tqdm(total=n_steps, initial=first, desc=title, unit="step", disable=not active)
+        self._columns = ["step", *OF_STEPS, self._speed, "memory_mb", "gpu_memory_mb", "seconds_left"]
+        self._events = None
+        self._bar = tqdm(total=n_steps, initial=first, desc=title, unit="step", disable=rank() > 0)
 
     def __enter__(self) -> "Watch":
-        if self._active:
-            kept = _lines(self.file, self.first, self._columns)
-            write_text(self.file, "\n".join([",".join(self._columns), *kept]) + "\n")
-        self._events = _event_writer(self.file.with_suffix(""), self.first) if self._active else None
+        if rank() == 0:
+            write_text(self.file, self._rows_so_far().to_csv(index=False))
+            self._events = _event_writer(self.file.with_suffix(""), self.first)
         self._began = self._last = time.monotonic()
         return self
 
@@ -90,18 +92,18 @@ class Watch:
             self._events.close()
 
     def log(self, row: dict) -> bool:
-        """Notes one step, and says whether it was good.
+        """Writes one step down, and says whether it was good.
 
         Args:
-            row: what is known of `OF_STEPS`; anything else in it is left out.
+            row: any of `OF_STEPS`; other entries are left out.
 
         Raises:
             Diverged: the loss is not finite, or has been above its start for `PATIENCE` steps.
             StorageError: there is no room for the row.
         """
         self.step += 1
-        if self._active:
-            self._write({name: row[name] for name in OF_STEPS if name in row} | self._of_machine())
+        if rank() == 0:
+            self._write({name: row[name] for name in OF_STEPS if name in row} | self._machine())
         self._bar.update()
         self._bar.set_postfix(loss=f"{row['loss']:.3f}", refresh=False)
         return self._is_good(row["loss"])
@@ -120,49 +122,45 @@ class Watch:
             raise Diverged(self.title, f"step {self.step}", reason, self.setting)
         return loss <= start
 
-    def _of_machine(self) -> dict[str, float]:
-        """Speed of the last step, memory, and the time left at the mean speed of this process."""
+    def _machine(self) -> dict[str, float]:
+        """The speed of the last step, memory, and the time left at the mean speed since this process began."""
         now = time.monotonic()
-        speed, self._last = self._count / max(now - self._last, 1e-9), now
-        left = (now - self._began) / (self.step - self.first) * (self.n_steps - self.step)
-        found = {f"{self._things}_per_second": speed, "memory_mb": psutil.Process().memory_info().rss / MEGABYTE}
-        if self._device.startswith("cuda"):
-            import torch
-
-            found["gpu_memory_mb"] = torch.cuda.max_memory_allocated(self._device) / MEGABYTE
-        return found | {"seconds_left": left}
+        values = {self._speed: self._count / max(now - self._last, 1e-9)}
+        values["memory_mb"] = psutil.Process().memory_info().rss / MEGABYTE
+        if self._device.type == "cuda":
+            values["gpu_memory_mb"] = torch.cuda.max_memory_allocated(self._device) / MEGABYTE
+        values["seconds_left"] = (now - self._began) / (self.step - self.first) * (self.n_steps - self.step)
+        self._last = now
+        return values
 
     def _write(self, values: dict) -> None:
         texts = (f"{values[name]:.6g}" if name in values else "" for name in self._columns[1:])
         append_text(self.file, ",".join([str(self.step), *texts]) + "\n")
         if self._events is not None:
             with naming(self.file.with_suffix("")):
-                for name in values:
-                    if math.isfinite(values[name]):  # TensorBoard shows no others
-                        self._events.add_scalar(name, values[name], self.step)
+                for name, value in values.items():
+                    if math.isfinite(value):  # TensorBoard shows no others
+                        self._events.add_scalar(name, value, self.step)
 
-
-def _lines(file: Path, last: int, columns: list[str]) -> list[str]:
-    """Whole rows of a CSV up to a step, each once, without its header; none of a file that has another header."""
-    try:
-        header, *lines = file.read_text(encoding="utf-8").splitlines() or [""]
-    except (FileNotFoundError, UnicodeDecodeError):
-        return []
-    kept = {}
-    for line in lines if header == ",".join(columns) else ():
-        step, *others = line.split(",")
-        if step.isdecimal() and 0 < int(step) <= last and len(others) == len(columns) - 1:
-            kept[int(step)] = line
-    return [kept[step] for step in sorted(kept)]
+    def _rows_so_far(self) -> pd.DataFrame:
+        """The rows of the steps that are done; none if the file is of another training, or damaged."""
+        try:
+            rows = pd.read_csv(self.file, dtype=str)
+        except (FileNotFoundError, ValueError):
+            rows = pd.DataFrame()
+        if list(rows) != self._columns:
+            return pd.DataFrame(columns=self._columns)
+        steps = pd.to_numeric(rows["step"], errors="coerce")
+        return rows[steps.between(1, self.first) & ~steps.duplicated()]
 
 
 def _event_writer(folder: Path, first: int):
-    """A writer of event files, in which what follows step `first` is void; None without tensorboard."""
+    """TensorBoard's writer, which makes void what follows step `first`; None without tensorboard."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    if not first:
+    if first == 0:
         for file in folder.glob("events.*"):  # of an earlier training
             file.unlink()
     with naming(folder):
@@ -174,21 +172,14 @@ def _event_writer(folder: Path, first: int):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Opens TensorBoard; what follows the study goes to it. Returns the exit status, if nothing can be opened."""
+    """Opens TensorBoard on a study's results, with any further options; returns 1 if the study can't be read."""
     path, *options = (sys.argv[1:] if arguments is None else arguments) or ["configs/miniature.yaml"]
     try:
-        import tensorboard  # noqa: F401
-
-        study = load_study(path)
-        if not any(study.results_folder.rglob("watch/*/events.*")):
-            raise UserError(f"There is nothing to watch yet: no training of study '{study.name}' has written events.")
-    except (UserError, ImportError) as error:
-        print(
-            f"{error}. Install the extra `watch`: pip install tensorboard." if isinstance(error, ImportError) else error
-        )
+        folder = load_study(path).results_folder
+    except UserError as error:
+        print(error)
         return 1
-    place = ["--logdir", str(study.results_folder)]
-    os.execv(sys.executable, [sys.executable, "-m", "tensorboard.main", *place, *options])
+    os.execv(sys.executable, [sys.executable, "-m", "tensorboard.main", "--logdir", str(folder), *options])
 
 
 if __name__ == "__main__":

@@ -1,16 +1,15 @@
-"""The miniature: a small Meta-Dataset made from what the dependencies bring along.
+"""The miniature: a small Meta-Dataset of seven datasets, drawn from files that the dependencies contain.
 
-Seven recipes, each one dataset.
+Each dataset is one recipe.
 """
 
 import sys
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
 
-from tcnaps.config.fingerprint import code_fingerprint
+from tcnaps.config.fingerprint import code_digest
 from tcnaps.data.image_source import DatasetError
 from tcnaps.data.listing import Listing, Source
 from tcnaps.data.preparing import Preparation
@@ -21,33 +20,31 @@ RECIPES: dict[str, Recipe] = {
     module.RECIPE.name: module.RECIPE for module in (glyphs, textures, shapes, sketches, digits, photographs, signs)
 }
 
-# The libraries whose fonts, photographs, scans, random streams and rasterisers end up in the pixels.
-_SHAPING = ("matplotlib", "numpy", "pillow", "scikit-learn", "scipy")
+# The pixels depend on these libraries' fonts, photographs, scans, random streams and rasterisers.
+_LIBRARIES = ("matplotlib", "numpy", "pillow", "scikit-learn", "scipy")
 
 
 def preparation(name: str, image_size: int) -> Preparation:
-    """How a dataset of the miniature is made. Other code or libraries make prepared files stale.
+    """How a dataset of the miniature is made. Prepared files become stale when its code or the libraries change.
 
     Raises:
         DatasetError: there is no such dataset.
     """
     if name not in RECIPES:
         raise DatasetError(f"The miniature has no dataset '{name}'; it has: {', '.join(RECIPES)}.")
-    code = {"code": code_fingerprint(Path(__file__).parent.glob("*.py"), without=["tcnaps"])}
-    shaping = code | {package: version(package) for package in _SHAPING}
-    return Preparation(name, image_size, shaping, Source(partial(listing_of, RECIPES[name], image_size)))
+    versions = {"code": code_digest("tcnaps_suite/miniature")} | {package: version(package) for package in _LIBRARIES}
+    return Preparation(name, image_size, versions, Source(partial(listing_of, RECIPES[name], image_size)))
 
 
 def listing_of(recipe: Recipe, image_size: int) -> Listing:
-    """What a recipe draws, a class at a time: it depends on the class alone, not on the number of processes."""
-    plans = {split: recipe.plan(split) for split in recipe.splits}
-    return Listing(
-        {split: {plan.name: [plan] * plan.n_images for plan in of_split} for split, of_split in plans.items()},
-        {plan.name: plan.superclass for of_split in plans.values() for plan in of_split if plan.superclass},
-        work=partial(_drawn, image_size=image_size),
-        images_at_once=sys.maxsize,
-    )
+    """Lists a recipe's images. Each class is drawn at once, so its images do not depend on the number of processes."""
+    splits, superclasses = {}, {}
+    for split in recipe.splits:
+        plans = recipe.plan(split)
+        splits[split] = {plan.name: [plan] * plan.n_images for plan in plans}
+        superclasses |= {plan.name: plan.superclass for plan in plans if plan.superclass}
+    return Listing(splits, superclasses, work=partial(_draw_class, image_size=image_size), images_at_once=sys.maxsize)
 
 
-def _drawn(plans: list[ClassPlan], image_size: int) -> tuple[np.ndarray, dict[int, str]]:
+def _draw_class(plans: list[ClassPlan], image_size: int) -> tuple[np.ndarray, dict[int, str]]:
     return RECIPES[plans[0].dataset].render(plans[0], image_size), {}

@@ -1,4 +1,4 @@
-"""digits: scikit-learn's handwritten digits, real scans of 8 x 8 pixels, enlarged, otherwise left alone."""
+"""digits: scikit-learn's handwritten digits, real scans of 8 x 8 pixels, enlarged and otherwise unchanged."""
 
 from functools import lru_cache
 
@@ -11,7 +11,7 @@ from tcnaps_suite.miniature.plan import ClassPlan, Recipe
 @lru_cache(maxsize=1)
 def _scans() -> tuple[np.ndarray, np.ndarray]:
     """Grey levels 0 to 255, uint8 (1797, 8, 8), and digits (1797,)."""
-    from sklearn.datasets import load_digits  # a second to import, and needed for this dataset only
+    from sklearn.datasets import load_digits  # takes a second to import, for this dataset alone
 
     data = load_digits()
     return np.round(data.images * (255 / 16)).astype(np.uint8), data.target

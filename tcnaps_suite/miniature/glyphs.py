@@ -1,6 +1,6 @@
-"""glyphs: an Omniglot of print.
+"""glyphs: an Omniglot of printed characters.
 
-A class is a character of matplotlib's fonts, a superclass its script, a split whole scripts.
+A class is a character of matplotlib's fonts, a superclass is a script, and each split has whole scripts.
 """
 
 import unicodedata
@@ -17,7 +17,7 @@ IMAGES_PER_CLASS = 20  # as in Omniglot
 
 
 class Script(NamedTuple):
-    """Letters whose Unicode name begins with `prefix`, or symbols in `blocks`; the `limit` that most faces hold."""
+    """Letters whose Unicode name begins with `prefix`, or symbols in `blocks`; the `limit` found in most faces."""
 
     split: str
     limit: int
@@ -25,8 +25,8 @@ class Script(NamedTuple):
     blocks: tuple[tuple[int, int], ...] = ()
 
 
-# Earlier scripts keep a form that several share (Latin, Greek and Cyrillic A), later ones go without it.
-# No digits here: the digits dataset is out-of-domain.
+# The first script keeps a form that several scripts share (the A of Latin, Greek and Cyrillic).
+# There are no digits: the dataset `digits` is out-of-domain.
 SCRIPTS = {
     "Latin": Script("train", 110, "LATIN "),
     "Cyrillic": Script("train", 70, "CYRILLIC "),
@@ -40,11 +40,11 @@ SCRIPTS = {
     "Hebrew": Script("test", 30, "HEBREW LETTER "),
     "arrows": Script("test", 40, blocks=((0x2190, 0x21FF), (0x2900, 0x297F))),
 }
-ALIKE = 0.92  # cosine between two characters' forms, blurred and of one size, from which they count as one
+ALIKE = 0.92  # two characters count as one if the cosine between their forms, blurred and of one size, is larger
 
 
 def _candidates(script: Script) -> list[str]:
-    """A script's characters, without those that Unicode composes of others (accented letters, ligatures)."""
+    """A script's characters, without those that Unicode composes from others (accented letters, ligatures)."""
     chosen = []
     for character in faces_of():
         category = unicodedata.category(character)
@@ -58,7 +58,7 @@ def _candidates(script: Script) -> list[str]:
 
 @lru_cache(maxsize=1)
 def characters() -> dict[str, tuple[str, ...]]:
-    """The characters of each script that are classes: no two of them alike, in whichever scripts."""
+    """The characters of each script that become classes. No two of them look alike, within or across scripts."""
     forms, kept = np.zeros((0, FORM * FORM), np.float32), {}
     for name, script in SCRIPTS.items():
         distinct = []
@@ -92,7 +92,7 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     bitmaps = [bitmap(character, str(faces[k % len(faces)])) for k in range(n)]
     masks = np.stack([painting.warp(bitmaps[k], size, matrices[k], shifts[k], bends[k]) for k in range(n)])
     soft = painting.blur(masks, np.full(n, size / 40))
-    # The level at which blurred strokes are cut: below 0.5 thickens, above thins; thin strokes survive.
+    # The level at which blurred strokes are cut: below 0.5 thickens them, above thins them; thin strokes survive.
     level = rng.uniform(0.28, 0.54, (n, 1, 1)) * soft.max(axis=(1, 2), keepdims=True)
     masks = painting.reduce(np.clip((soft - level) * 8 + 0.5, 0, 1).astype(np.float32))
     ink, paper = painting.ink_and_paper(rng, n, contrast=(0.30, 0.85), chroma=0.30)

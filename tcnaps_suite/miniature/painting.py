@@ -1,7 +1,4 @@
-"""What the recipes share: seeds, smooth noise, warps, colours, backgrounds and a camera.
-
-Arrays are float32 in [0, 1].
-"""
+"""Helpers of the recipes: seeds, noise, warps, colours, backgrounds and a camera. Arrays are float32 in [0, 1]."""
 
 import zlib
 from functools import lru_cache
@@ -12,18 +9,18 @@ from scipy.ndimage import map_coordinates
 
 
 def generator(*key: str | int) -> np.random.Generator:
-    """A random generator that depends on `key` alone: never on the process, the order or other classes."""
+    """A random generator that depends on `key` alone, not on the process, the order or other classes."""
     return np.random.Generator(np.random.PCG64(zlib.crc32("/".join(map(str, key)).encode())))
 
 
 def log_uniform(rng: np.random.Generator, low: float, high: float, size: int | None = None) -> float | np.ndarray:
-    """Draws between `low` and `high`, uniform in the logarithm."""
+    """Draws between `low` and `high`, uniformly in the logarithm."""
     return np.exp(rng.uniform(np.log(low), np.log(high), size))
 
 
 @lru_cache(maxsize=64)
 def _spline(size: int, cells: int) -> np.ndarray:
-    """Uniform cubic B-spline weights (size, cells + 3): from control points to pixels."""
+    """Uniform cubic B-spline weights (size, cells + 3) from control points to pixels."""
     position = (np.arange(size) + 0.5) / size * cells
     first = np.minimum(position.astype(int), cells - 1)
     t = position - first
@@ -54,10 +51,10 @@ def circle(angle: np.ndarray) -> np.ndarray:
 def affine(
     rng: np.random.Generator, n: int, angle: float, log_scale: float, stretch: float, shear: float
 ) -> np.ndarray:
-    """Random matrices (n, 2, 2); each argument bounds a uniform draw around the identity.
+    """Random matrices (n, 2, 2). Each argument bounds a uniform draw around the identity.
 
-    `angle` is in radians, `log_scale` the logarithm of the size, `stretch` that of width over height, `shear` the
-    tangent of the slant.
+    `angle` is in radians, `log_scale` the logarithm of the size, `stretch` the logarithm of width over height, and
+    `shear` the tangent of the slant.
     """
     a, s = rng.uniform(-angle, angle, n), np.exp(rng.uniform(-log_scale, log_scale, n))
     q, h = np.exp(rng.uniform(-stretch, stretch, n) / 2), rng.uniform(-shear, shear, n)
@@ -69,7 +66,7 @@ def affine(
 def warp(bitmap: np.ndarray, size: int, matrix: np.ndarray, shift: np.ndarray, bend: np.ndarray) -> np.ndarray:
     """Draws a bitmap (height, width), centred and scaled to a half side of 1, in a square (size, size), float32.
 
-    It goes through an affine map, `matrix` (2, 2) and `shift` (2,), and an elastic displacement, `bend`
+    The bitmap is transformed by an affine map, `matrix` (2, 2) and `shift` (2,), and an elastic displacement, `bend`
     (2, size, size), both in half sides of the square.
     """
     x, y = grid(size)
@@ -93,20 +90,20 @@ def blur(images: np.ndarray, sigma: np.ndarray) -> np.ndarray:
 
 
 def reduce(images: np.ndarray, factor: int = 2) -> np.ndarray:
-    """Mean over factor x factor blocks of the last two axes: antialiased downsizing."""
+    """Downsizes the last two axes by averaging over factor x factor blocks."""
     size = images.shape[-1] // factor
     return images.reshape(*images.shape[:-2], size, factor, size, factor).mean(axis=(-3, -1), dtype=np.float32)
 
 
 def hsv(hue, saturation, value) -> np.ndarray:
-    """Red, green, blue (..., 3) of a hue in turns, a saturation and a value in [0, 1], broadcast together."""
+    """Red, green, blue (..., 3) from a hue in turns, and saturation and value in [0, 1], broadcast together."""
     k = (np.array([5.0, 3.0, 1.0]) + 6 * np.asarray(hue, float)[..., None]) % 6
     value, saturation = np.asarray(value, float)[..., None], np.asarray(saturation, float)[..., None]
     return (value - value * saturation * np.clip(np.minimum(k, 4 - k), 0, 1)).astype(np.float32)
 
 
 def ink_and_paper(rng: np.random.Generator, n: int, contrast: tuple[float, float], chroma: float):
-    """Two colours per image, each (n, 3): `contrast` bounds their difference in lightness, either may be darker."""
+    """Two colours per image, each (n, 3). `contrast` bounds their difference in lightness; either may be darker."""
     gap = rng.uniform(*contrast, n)
     low = rng.uniform(0.03, 0.97 - gap)
     swap = rng.random(n) < 0.5
@@ -118,7 +115,7 @@ def ink_and_paper(rng: np.random.Generator, n: int, contrast: tuple[float, float
 
 
 def gradient(rng: np.random.Generator, n: int, size: int, strength: float) -> np.ndarray:
-    """Linear ramps (n, size, size) in a random direction, between plus and minus a draw below `strength`."""
+    """Linear ramps (n, size, size) in random directions, of random heights below `strength`."""
     x, y = grid(size)
     angle = rng.uniform(0, 2 * np.pi, (n, 1, 1)).astype(np.float32)
     return (rng.uniform(0, strength, (n, 1, 1)) * (np.cos(angle) * x + np.sin(angle) * y)).astype(np.float32)
@@ -127,10 +124,10 @@ def gradient(rng: np.random.Generator, n: int, size: int, strength: float) -> np
 def backgrounds(
     rng: np.random.Generator, colours: np.ndarray, size: int, relief: float, spread: float, pieces: int
 ) -> np.ndarray:
-    """Backgrounds (n, 3, size, size) of mean colours (n, 3): clouds and ramps with scattered pieces of other things.
+    """Backgrounds (n, 3, size, size) of mean colours (n, 3): clouds and ramps with scattered bars, discs and triangles.
 
-    `relief` is the standard deviation of clouds and ramps, `spread` how far a piece's colour may lie from the
-    background's, `pieces` the largest number of bars, discs and triangles per image.
+    `relief` is the standard deviation of clouds and ramps, `spread` the largest difference between the colours of a
+    piece and of the background, `pieces` the largest number of bars, discs and triangles per image.
     """
     n = len(colours)
     canvas = np.empty((n, size, size, 3), np.uint8)
@@ -156,7 +153,7 @@ def backgrounds(
 
 
 def compose(background: np.ndarray, colour: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Lays colours (n, 3[, size, size]) over backgrounds (n, 3, size, size) by masks (n, size, size)."""
+    """Lays colours (n, 3[, size, size]) over backgrounds (n, 3, size, size), weighted by masks (n, size, size)."""
     colour = colour[:, :, None, None] if colour.ndim == 2 else colour
     return background + mask[:, None] * (colour - background)
 
@@ -170,11 +167,11 @@ def camera(
     softness: float,
     noise: float,
 ) -> np.ndarray:
-    """Photographs (n, 3, size, size) as uint8 (n, size, size, 3), each with its own light, lens, grain.
+    """Photographs scenes (n, 3, size, size) as uint8 (n, size, size, 3), each with its own light, lens and grain.
 
     `exposure`, `contrast` and `cast` bound the logarithms of the brightness (half as far upwards, because white
-    saturates), of the gain around mid-grey and of each channel's own gain; `softness`, in 32nds of the image's side,
-    and `noise` are the largest standard deviations of blur and grain.
+    saturates), of the gain around mid-grey and of each channel's gain. `softness`, in 32nds of the image's side, and
+    `noise` are the largest standard deviations of blur and grain.
     """
     n, size = len(images), images.shape[-1]
     sigma = rng.uniform(0, softness, n) * size / 32

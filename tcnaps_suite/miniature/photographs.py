@@ -1,4 +1,4 @@
-"""photographs: places in real photographs (of scikit-learn and matplotlib), seen anew each time."""
+"""photographs: places in the photographs of scikit-learn and matplotlib; each image is another view of its place."""
 
 from functools import lru_cache
 
@@ -9,15 +9,15 @@ from scipy.ndimage import uniform_filter
 from tcnaps_suite.miniature import painting
 from tcnaps_suite.miniature.plan import ClassPlan, Recipe, sized
 
-PLACE = 76  # side in pixels of the square that a class owns; every crop stays inside its own square
-CONTRAST = 0.075  # least mean local contrast (deviation within 9 x 9 pixels): bland places make no class
+PLACE = 76  # side in pixels of the square of a class; every crop stays inside the square of its class
+CONTRAST = 0.075  # smallest mean local contrast (deviation within 9 x 9 pixels) of a place
 
 
 @lru_cache(maxsize=1)
 def photographs() -> dict[str, np.ndarray]:
     """Name -> uint8 (height, width, 3)."""
     from matplotlib import cbook
-    from sklearn.datasets import load_sample_images  # slow to import, and needed for this dataset only
+    from sklearn.datasets import load_sample_images  # slow to import, for this dataset alone
 
     samples = load_sample_images()
     named = {name.removesuffix(".jpg"): image for name, image in zip(samples.filenames, samples.images, strict=True)}
@@ -28,7 +28,7 @@ def photographs() -> dict[str, np.ndarray]:
 
 @lru_cache(maxsize=1)
 def places() -> tuple[tuple[str, int, int], ...]:
-    """Places (photograph, x, y of the square's corner), squares disjoint, richest in contrast first taken."""
+    """Places (photograph, x, y of the square's corner). Squares are disjoint; those richest in contrast come first."""
     chosen = []
     for name, image in photographs().items():
         grey = image.mean(axis=2, dtype=np.float32) / 255
@@ -50,7 +50,7 @@ def _plan(split: str) -> list[ClassPlan]:
 
 
 def crops(rng: np.random.Generator, picture: Image.Image, left: int, top: int, n: int, size: int) -> np.ndarray:
-    """Views uint8 (n, size, size, 3) of the place whose corner is (left, top): turned, zoomed, mirrored."""
+    """Turned, zoomed and mirrored views, uint8 (n, size, size, 3), of the place whose corner is (left, top)."""
     side = painting.log_uniform(rng, 30.0, 62.0, n)  # pixels of the photograph that a crop shows
     angle = rng.uniform(-0.45, 0.45, n)
     reach = (np.abs(np.cos(angle)) + np.abs(np.sin(angle))) / 2  # of a turned square of side 1

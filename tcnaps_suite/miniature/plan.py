@@ -1,4 +1,4 @@
-"""What a recipe promises before a pixel is drawn: the classes of each split, their sizes and parameters."""
+"""The plan of a dataset before it is drawn: the classes of each split, their sizes and parameters."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -7,14 +7,14 @@ import numpy as np
 
 from tcnaps_suite.miniature.painting import generator, log_uniform
 
-# Classes of the three procedural in-domain datasets; fewest and most images per class, log-uniform. Test classes
-# hold more than 55 images so that 50 queries per class can be drawn beside five support images.
+# Numbers of classes of the three procedural datasets, and limits of the log-uniform number of images per class. Test
+# classes have more than 55 images, enough for 50 queries and 5 support images.
 PROCEDURAL_CLASSES = {"train": 40, "valid": 12, "test": 18}
 CLASS_SIZES = {"train": (25.0, 90.0), "valid": (25.0, 90.0), "test": (56.0, 90.0)}
 
 
 class ClassPlan(NamedTuple):
-    """One class to draw: seeded by dataset and name, from the recipe's own parameters; a glyph's script above it."""
+    """One class to draw. Dataset and name seed it; the recipe chooses the parameters."""
 
     dataset: str
     name: str
@@ -24,7 +24,7 @@ class ClassPlan(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """One dataset of the miniature: `plan(split)` names the classes, `render(plan, image_size)` draws one.
+    """One dataset of the miniature: `plan(split)` lists the classes, `render(plan, image_size)` draws one.
 
     `render` returns uint8 (n_images, image_size, image_size, 3) and depends on its arguments alone.
     """
@@ -36,13 +36,13 @@ class Recipe(NamedTuple):
 
 
 def sized(dataset: str, name: str, split: str, parameters: Any) -> ClassPlan:
-    """A class whose number of images is log-uniform within CLASS_SIZES, the same each time."""
+    """A class with a log-uniform number of images within CLASS_SIZES, seeded by its name."""
     low, high = CLASS_SIZES[split]
     return ClassPlan(dataset, name, int(log_uniform(generator(dataset, name, "size"), low, high + 1)), parameters)
 
 
 def procedural(dataset: str) -> Callable[[str], list[ClassPlan]]:
-    """The `plan` of a dataset whose classes are random: numbered, each with the generator of its name."""
+    """The `plan` of a dataset whose classes are numbered and drawn at random, seeded by their names."""
 
     def plan(split: str) -> list[ClassPlan]:
         splits = list(PROCEDURAL_CLASSES)

@@ -1,6 +1,6 @@
-"""shapes: things.
+"""shapes: coloured objects.
 
-A class is an outline with parts and holes; images vary pose, colour, light, surroundings and what hides it.
+A class is an outline with parts and holes. Its images vary in pose, colour, light, surroundings and occlusion.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from tcnaps_suite.miniature.plan import ClassPlan, Recipe, procedural
 
 _SUPERSAMPLING = 4
 _TURN = np.linspace(0, 2 * np.pi, 64, endpoint=False)
-_PARTS = {  # corners of what points to the right
+_PARTS = {  # corners of each part, pointing to the right
     "disc": circle(_TURN[::4]) * 0.8,
     "bar": np.array([[-0.9, -0.22], [1.3, -0.22], [1.3, 0.22], [-0.9, 0.22]]),
     "wedge": np.array([[-0.6, -0.8], [1.3, 0], [-0.6, 0.8]]),
@@ -37,7 +37,7 @@ def _outline(rng: np.random.Generator) -> np.ndarray:
 
 
 def _thing(rng: np.random.Generator) -> dict:
-    """An outline; kind, turn, size and reach of its parts; turn, reach, size and corners of its holes; colours."""
+    """An object: outline, parts (kind, turn, size, reach), holes (turn, reach, size, corners) and colours."""
     drawn: dict = {"points": _outline(rng), "parts": [], "holes": []}
     for _ in range(int(rng.integers(1, 4))):
         kind = str(rng.choice(list(_PARTS)))
@@ -51,7 +51,7 @@ def _thing(rng: np.random.Generator) -> dict:
 
 
 def _pieces(rng: np.random.Generator, p: dict) -> list[tuple[int, np.ndarray]]:
-    """(label, corners) to draw one after the other: 1 = body, 2 = parts, 0 = holes; each varies a little."""
+    """Polygons (label, corners) to draw in order: 1 = body, 2 = parts, 0 = holes. Each varies a little."""
     points = p["points"]
     if len(points) < 20:
         change = 0.05 * rng.standard_normal((len(points), 1))
@@ -73,7 +73,7 @@ def _pieces(rng: np.random.Generator, p: dict) -> list[tuple[int, np.ndarray]]:
 
 
 def _colours(rng: np.random.Generator, p: dict, n: int) -> np.ndarray:
-    """Colours (2, n, 3) of body and parts; now and then another hue altogether."""
+    """Colours (2, n, 3) of body and parts. In 12% of the images the hue is random."""
     hue = rng.uniform(-0.12, 0.12, (2, n)) + np.array(p["hues"])[:, None]
     hue = np.where(rng.random(n) < 0.12, rng.uniform(0, 1, (2, n)), hue)
     saturation = np.clip(p["saturation"] + rng.uniform(-0.2, 0.2, (2, n)), 0, 1)
@@ -82,7 +82,7 @@ def _colours(rng: np.random.Generator, p: dict, n: int) -> np.ndarray:
 
 
 def _cover(rng: np.random.Generator, image_size: int) -> np.ndarray:
-    """Mask (image_size, image_size) of a strip that hides a side of the image."""
+    """Mask (image_size, image_size) of a strip that hides one side of the image."""
     turn, depth = rng.uniform(0, 2 * np.pi), rng.uniform(0.25, 0.8)
     outwards, along = np.array([np.cos(turn), np.sin(turn)]), np.array([-np.sin(turn), np.cos(turn)])
     width = rng.uniform(0.2, 0.6)
@@ -94,11 +94,11 @@ def _cover(rng: np.random.Generator, image_size: int) -> np.ndarray:
 
 
 def _light(rng: np.random.Generator, masks: np.ndarray) -> np.ndarray:
-    """Brightness (n, 1, size, size) of things (n, size, size): grain, light from one side, bright rims."""
+    """Brightness (n, 1, size, size) of objects (n, size, size): grain, light from one side, bright rims."""
     n, size = masks.shape[:2]
     grain = 0.06 * painting.smooth_noise(rng, (n, 1), size, 6)
     light = painting.gradient(rng, n, size, 0.35)[:, None] + grain
-    # As if things were swollen: the rim that is turned to the light is bright.
+    # Objects look round: the rim that faces the light is bright.
     slope_y, slope_x = np.gradient(painting.blur(masks, np.full(n, size / 20)), axis=(1, 2))
     sun = rng.uniform(0, 2 * np.pi, (n, 1, 1))
     rim = rng.uniform(0, 2.5, (n, 1, 1)) * size / 32 * (np.cos(sun) * slope_x + np.sin(sun) * slope_y)

@@ -1,6 +1,6 @@
-"""signs: roadside plates with a pictogram, as a passing car's camera sees them.
+"""signs: roadside plates with a pictogram, as seen by the camera of a passing car.
 
-Eight designs of plate, five pictograms on each.
+There are eight designs of plates, each with five pictograms.
 """
 
 import numpy as np
@@ -12,8 +12,8 @@ from tcnaps_suite.miniature.typefaces import bitmap
 
 RED, BLUE, YELLOW, GREEN = (190, 25, 35), (20, 75, 165), (245, 195, 30), (15, 115, 70)
 BROWN, WHITE, BLACK = (110, 65, 30), (245, 245, 245), (20, 20, 20)
-# Design -> corners (0 = a circle), turn in degrees, colours of border, field and pictogram, size of the
-# pictogram, and the pictograms: characters of DejaVu Sans, none of them in glyphs.
+# Design -> corners (0 = a circle), turn in degrees, colours of border, field and pictogram, size of the pictogram,
+# and the pictograms: characters of DejaVu Sans that are not in glyphs.
 DESIGNS = {
     "prohibition": (0, 0, RED, WHITE, BLACK, 0.62, "✈☎✂♫⚓"),
     "warning": (3, -90, RED, WHITE, BLACK, 0.48, "☃☂⚡☠☢"),
@@ -24,7 +24,7 @@ DESIGNS = {
     "halt": (8, 22.5, WHITE, RED, WHITE, 0.66, "⚔✌☹♠✗"),
     "heritage": (5, -90, WHITE, BROWN, WHITE, 0.58, "♜♚⚘♛☯"),
 }
-_PLATE = 160  # side in pixels at which a plate is drawn before it is seen
+_PLATE = 160  # side in pixels of a plate before it is transformed
 
 
 def plate(design: str, pictogram: str) -> Image.Image:
@@ -56,7 +56,7 @@ def _plan(split: str) -> list[ClassPlan]:
 
 
 def _view(picture: Image.Image, matrix: np.ndarray, shift: np.ndarray, tilt: np.ndarray, size: int) -> Image.Image:
-    """A plate as the camera sees it: by the homography from the image's pixels to those of the plate."""
+    """A plate as the camera sees it, by the homography from the image's pixels to the plate's."""
     forth = np.eye(3)
     forth[:2, :2], forth[:2, 2], forth[2, :2] = matrix, shift, tilt
     forth[:2] += np.outer(shift, forth[2] - [0, 0, 1])
@@ -78,7 +78,7 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     seen = np.empty((n, size, size, 4), np.uint8)
     for k in range(n):
         view = _view(picture, matrices[k], shifts[k], tilts[k], size)
-        if rng.random() < 0.25:  # a sticker covers a piece of it
+        if rng.random() < 0.25:  # a sticker covers part of it
             x, y, reach = *rng.uniform(0.1, 0.9, 2) * size, rng.uniform(0.06, 0.16) * size
             colour = tuple(rng.integers(0, 256, 3).tolist())
             ImageDraw.Draw(view).ellipse([x - reach, y - reach, x + reach, y + reach], (*colour, 255))

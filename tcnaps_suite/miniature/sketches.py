@@ -1,6 +1,6 @@
-"""sketches: QuickDraw-like drawings.
+"""sketches: drawings like QuickDraw's.
 
-A class is a programme of strokes that hang on one another; each image draws it by hand anew.
+A class is a programme of connected strokes; each image is a new drawing by an unsteady hand.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ _KINDS = ("line", "arc", "arc", "loop", "zigzag", "wave", "spiral", "box", "line
 
 
 def _curve(kind: str, bow: float, repeats: int) -> np.ndarray:
-    """A stroke of length 1 from the origin along x, (points, 2); `bow` is an arc's turn, another's height."""
+    """A stroke of length 1 from the origin along x, (points, 2). `bow` is the turn of an arc, or else the height."""
     t = _STEPS
     if kind in ("line", "arc"):
         turn = np.pi * (bow if kind == "arc" else 0.25 * bow)
@@ -53,7 +53,7 @@ def _draw_stroke(rng: np.random.Generator, earlier: int) -> dict:
 
 
 def _strokes(rng: np.random.Generator, programme: list[dict], jitter: float) -> list[np.ndarray]:
-    """Draws a programme's strokes once, each (points, 2); `jitter` scales how each of them varies."""
+    """Draws a programme's strokes once, each (points, 2). `jitter` scales their variation."""
     drawn: list[np.ndarray] = []
     for p in programme:
         bow = p["bow"] + jitter * 0.22 * rng.standard_normal()
@@ -68,7 +68,7 @@ def _strokes(rng: np.random.Generator, programme: list[dict], jitter: float) -> 
 
 
 def _programme(rng: np.random.Generator) -> list[dict]:
-    """A programme whose drawing is neither a thin line nor a scribble in one place."""
+    """A programme whose drawing is neither a thin line nor a small scribble."""
     while True:
         programme = [_draw_stroke(rng, k) for k in range(int(rng.integers(3, 6)))]
         points = np.concatenate(_strokes(rng, programme, jitter=0.0))

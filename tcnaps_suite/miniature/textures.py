@@ -1,8 +1,9 @@
 """textures: procedural surfaces.
 
-A class is a structure with its numbers and a palette; images turn, zoom, bend and relight it. Each family draws the
-numbers of a class and returns what paints its images: from a generator, coordinates (n, size, size) along and across
-the texture's own axis, and each image's angle and zoom, to a field (n, size, size) from 0 to 1.
+A class is a structure with parameters and a palette; images turn, zoom, bend and relight it. Each family draws the
+parameters of a class and returns a function that paints its images. The function's arguments are a generator,
+coordinates (n, size, size) along and across the texture's axis, and each image's angle and zoom; it returns a field
+(n, size, size) from 0 to 1.
 """
 
 from collections.abc import Callable
@@ -13,11 +14,11 @@ from tcnaps_suite.miniature import painting
 from tcnaps_suite.miniature.painting import log_uniform
 from tcnaps_suite.miniature.plan import ClassPlan, Recipe, procedural
 
-LOG_SCALE = 0.35  # of the zoom, either way
+LOG_SCALE = 0.35  # largest logarithm of the zoom, in and out
 
 
 def _filtered(noise: np.ndarray, angle: np.ndarray, zoom: np.ndarray, response: Callable) -> np.ndarray:
-    """Noise (n, size, size) times its response to frequencies, cycles per side, along and across the texture."""
+    """Filters noise (n, size, size) by a response to frequencies along and across the texture, in cycles per side."""
     size = noise.shape[1]
     fx, fy = np.fft.rfftfreq(size) * size, np.fft.fftfreq(size)[:, None] * size
     c, s, z = np.cos(angle)[:, None, None], np.sin(angle)[:, None, None], zoom[:, None, None]
@@ -26,7 +27,7 @@ def _filtered(noise: np.ndarray, angle: np.ndarray, zoom: np.ndarray, response: 
 
 
 def _noise(rng: np.random.Generator) -> Callable:
-    """Gabor noise, spots, labyrinths, fractals: white noise, told apart by how it is filtered and cut."""
+    """Gabor noise, spots, labyrinths, fractals: white noise that is filtered and cut in different ways."""
     slope = rng.uniform(1.0, 2.2) if rng.random() < 0.35 else 0.0  # of a fractal
     frequency, bandwidth = log_uniform(rng, 3.0, 11.0), rng.uniform(0.5, 1.8)
     anisotropy = log_uniform(rng, 1.0, 4.0) if rng.random() < 0.6 else 1.0
@@ -67,7 +68,7 @@ def _stripes(rng: np.random.Generator) -> Callable:
 
 
 def _lattice(rng: np.random.Generator) -> Callable:
-    """Dots, rings, tiles, bricks or scales at the places of a lattice."""
+    """Dots, rings, tiles, bricks or scales on a lattice."""
     frequency, ratio = log_uniform(rng, 2.5, 8.0), log_uniform(rng, 0.6, 1.8)
     brick = float(rng.choice([0, 0.5, 0.33]))
     mark, radius = str(rng.choice(["dot", "ring", "tile", "diamond", "scale"])), rng.uniform(0.2, 0.42)
@@ -102,7 +103,7 @@ def _cells(rng: np.random.Generator) -> Callable:
     def paint(rng, u, v, angle, zoom):
         corners = np.stack(np.meshgrid(np.arange(side), np.arange(side)), -1).reshape(1, -1, 2)
         places = corners + 0.5 + disorder * rng.uniform(-0.5, 0.5, (len(u), side * side, 2))
-        places = (2 * places - side) / per_side  # one place per cell, cells of side 2 / per_side around the middle
+        places = (2 * places - side) / per_side  # one place per cell; cells have side 2 / per_side
         tones = rng.uniform(0, 1, (len(u), side * side)).astype(np.float32)
         first, second = np.full(u.shape, 9.0, np.float32), np.full(u.shape, 9.0, np.float32)
         tone = np.zeros(u.shape, np.float32)
@@ -123,7 +124,7 @@ def _cells(rng: np.random.Generator) -> Callable:
 
 
 def _needles(rng: np.random.Generator) -> Callable:
-    """Scattered strokes: sparse impulses drawn out along the texture's axis, as fur, straw or rain."""
+    """Scattered strokes, like fur, straw or rain: sparse impulses smeared along the texture's axis."""
     length, width, density = rng.uniform(0.15, 0.5), rng.uniform(0.03, 0.09), log_uniform(rng, 0.008, 0.05)
 
     def response(along: np.ndarray, across: np.ndarray) -> np.ndarray:
@@ -141,12 +142,10 @@ _ORDER = (_noise, _stripes, _lattice, _cells, _noise, _lattice, _needles, _strip
 
 
 def _palette(rng: np.random.Generator) -> np.ndarray:
-    """Three colours (hue, saturation, value), light enough apart to be seen in grey, too."""
-    hue, saturation, value = (
-        rng.uniform(0, 1) + rng.uniform(-0.2, 0.2, 3),
-        rng.uniform(0.1, 0.8, 3),
-        rng.uniform(0.1, 1, 3),
-    )
+    """Three colours (hue, saturation, value) that differ in lightness, so that they differ in grey too."""
+    hue = rng.uniform(0, 1) + rng.uniform(-0.2, 0.2, 3)
+    saturation = rng.uniform(0.1, 0.8, 3)
+    value = rng.uniform(0.1, 1, 3)
     low, high = value.min(), value.max()
     palette = np.stack([hue, saturation, np.linspace(low, max(high, low + 0.5), 3)], 1)
     return palette[::-1] if rng.random() < 0.5 else palette

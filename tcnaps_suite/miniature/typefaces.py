@@ -1,4 +1,4 @@
-"""The characters of matplotlib's fonts: which faces hold them, their ink, and their form for comparing."""
+"""The characters of matplotlib's fonts: the faces that have them, their ink, and their forms for comparisons."""
 
 from functools import cache, lru_cache
 from pathlib import Path
@@ -9,11 +9,11 @@ from matplotlib.ft2font import FT2Font
 from PIL import Image, ImageFont
 from scipy.ndimage import gaussian_filter
 
-MINIMUM_FACES = 4  # a character that fewer faces hold varies too little
-FORM = 24  # side of a character's form, pixels
+MINIMUM_FACES = 4  # a character in fewer faces varies too little
+FORM = 24  # side of a character's form in pixels
 _EM = 80  # size in pixels at which characters are drawn before they are warped
 
-# Faces by family; the classic TeX faces hold letters at their Unicode places only within ASCII.
+# Faces by family. The classic TeX faces have only ASCII letters at their Unicode code points.
 _FAMILIES = {
     "DejaVuSans": ("", "-Bold", "-Oblique", "-BoldOblique"),
     "DejaVuSansMono": ("", "-Bold", "-Oblique", "-BoldOblique"),
@@ -44,7 +44,7 @@ def bitmap(character: str, face: str) -> np.ndarray:
 
 
 def form(character: str, face: str) -> np.ndarray | None:
-    """A character's form (24, 24) whatever its size and place; None for blanks, dots and plain bars."""
+    """A character's form (24, 24), independent of its size and place; None for blanks, dots and plain bars."""
     ink = bitmap(character, face)
     if ink.sum() < 60 or ink.mean() > 0.8:  # pixels of an 80-pixel em, or of its bounding box
         return None
@@ -60,7 +60,7 @@ def form(character: str, face: str) -> np.ndarray | None:
 
 @lru_cache(maxsize=1)
 def faces_of() -> dict[str, tuple[str, ...]]:
-    """The faces that hold each character that at least MINIMUM_FACES hold."""
+    """The faces that have each character, for characters in at least MINIMUM_FACES faces."""
     faces: dict[str, list[str]] = {}
     for face in FACES:
         for code in FT2Font(str(font_folder() / face)).get_charmap():

@@ -7,7 +7,7 @@ import pytest
 from small_study import small_study
 
 import tcnaps
-from tcnaps.config import dependencies as module, fingerprint
+from tcnaps.config import fingerprint
 from tcnaps.config.dependencies import JOBS, dependencies, job_key, notebook_key
 from tcnaps.method.variants import TRAININGS
 
@@ -19,7 +19,7 @@ OF_JOBS = {
 }
 
 
-def found(study, job, **named):
+def content_of(study, job, **named):
     return dependencies(study, job, **(OF_JOBS.get(job, {}) | named))
 
 
@@ -43,19 +43,16 @@ def test_a_changed_minimum_retrains_only_what_refines_in_training(training):
 
 def test_validation_with_refinement_depends_on_the_limits():
     training = small_study().meta_training.model_dump(mode="json") | {"validate_refined": True}
-    limits = [
-        found(small_study(meta_training=training, refinement={"minimum_steps": n}), "meta_training")["limits"]
-        for n in (1, 2)
-    ]
-    assert limits == [[1, 4], [2, 4]]
+    study = small_study(meta_training=training, refinement={"minimum_steps": 1})
+    assert content_of(study, "meta_training")["limits"] == [1, 4]
 
 
 def test_an_evaluation_depends_on_recorded_steps_and_domain_but_not_on_the_limits():
     study = small_study()
-    assert found(study, "evaluation") == found(small_study(refinement={"recorded_steps": 4}), "evaluation")
-    assert found(study, "evaluation") != found(small_study(refinement={"recorded_steps": 5}), "evaluation")
-    assert found(study, "evaluation") != found(study, "evaluation", dataset="others")
-    assert found(study, "evaluation")["domain"] == "in"
+    assert content_of(study, "evaluation") == content_of(small_study(refinement={"recorded_steps": 4}), "evaluation")
+    assert content_of(study, "evaluation") != content_of(small_study(refinement={"recorded_steps": 5}), "evaluation")
+    assert content_of(study, "evaluation") != content_of(study, "evaluation", dataset="others")
+    assert content_of(study, "evaluation")["domain"] == "in"
 
 
 @pytest.mark.parametrize(
@@ -68,46 +65,44 @@ def test_an_evaluation_depends_on_recorded_steps_and_domain_but_not_on_the_limit
     ],
 )
 def test_values_make_stale_what_reads_them(change, stale):
-    assert {job for job in JOBS if found(small_study(), job) != found(small_study(**change), job)} == stale
+    assert {job for job in JOBS if content_of(small_study(), job) != content_of(small_study(**change), job)} == stale
 
 
 def test_a_replicate_depends_on_its_own_seed_alone():
     plain, study, other = (small_study(replicates=seeds) for seeds in (1, [0, 5], [0, 6]))
     for job in ("pretraining", "meta_training"):
-        assert found(study, job) == found(plain, job) == found(other, job)
-        assert found(study.of_replicate(1), job) not in (found(study, job), found(other.of_replicate(1), job))
+        assert content_of(study, job) == content_of(plain, job) == content_of(other, job)
+        assert content_of(study.of_replicate(1), job) not in (
+            content_of(study, job),
+            content_of(other.of_replicate(1), job),
+        )
     shared = small_study(replicates=2, replicate_backbone=False)
-    assert found(shared.of_replicate(1), "pretraining") == found(shared, "pretraining")
-    assert found(study.of_replicate(1), "evaluation") == found(study, "evaluation")  # the same episodes
+    assert content_of(shared.of_replicate(1), "pretraining") == content_of(shared, "pretraining")
+    assert content_of(study.of_replicate(1), "evaluation") == content_of(study, "evaluation")  # the same episodes
 
 
-@pytest.fixture
-def package(tmp_path, monkeypatch):
-    """A copy of the library; `package(name)` changes one of its modules."""
+def test_code_makes_stale_what_runs_it(tmp_path, monkeypatch):
     for package in fingerprint.PACKAGES:
         original = Path(tcnaps.__file__).parents[1] / package
         shutil.copytree(original, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    for place in (module, fingerprint):
-        monkeypatch.setattr(place, "HOME", tmp_path)
+    monkeypatch.setattr(fingerprint, "HOME", tmp_path)
+    notebook = NOTEBOOKS / "19-rivals.ipynb"
 
-    def change(name):
-        path = tmp_path / f"{name}.py"
-        path.write_text(path.read_text() + "\nnew = 1\n")
-        fingerprint._code.cache_clear()
+    def keys():
+        fingerprint._module_code.cache_clear()
+        made = {job: job_key([], small_study(), job, **OF_JOBS[job]) for job in OF_JOBS}
+        return made | {"figures": notebook_key(notebook, [dependencies(small_study(), "figures")])}
 
-    return change
+    def stale_after(module, text="\nnew = 1\n"):
+        before, file = keys(), tmp_path / f"{module}.py"
+        file.write_text(file.read_text() + text)
+        after = keys()
+        return {job for job in after if after[job] != before[job]}
 
-
-def test_code_makes_stale_what_runs_it(package):
-    study = small_study()
-
-    def changed(name):
-        before = {job: found(study, job) for job in OF_JOBS}
-        package(name)
-        return {job for job in OF_JOBS if found(study, job) != before[job]}
-
-    for name in ("data/__init__", "episodes/loading", "figures/style", "config/settings"):
-        assert changed(f"tcnaps/{name}") == set(), name
-    assert changed("tcnaps/method/backbone") == set(OF_JOBS)
-    assert changed("tcnaps/training/networks") == set(OF_JOBS)
-    assert changed("tcnaps/evaluation/evaluate") == {"evaluation"}
+    for module in ("tcnaps/data/__init__", "tcnaps/config/settings", "tcnaps_suite/experiments/heads"):
+        assert stale_after(module) == set(), module
+    assert stale_after("tcnaps/method/backbone", "# a comment") == set()
+    assert stale_after("tcnaps/method/backbone") == {*OF_JOBS, "figures"}
+    assert stale_after("tcnaps/evaluation/evaluate") == {"evaluation", "figures"}
+    for module in ("tcnaps/figures/style", "tcnaps_suite/experiments/rivals", "tcnaps_suite/experiments/comparison"):
+        assert stale_after(module) == {"figures"}, module

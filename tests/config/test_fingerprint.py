@@ -1,3 +1,5 @@
+"""Digests of code change with the code and with nothing else."""
+
 import subprocess
 
 import pytest
@@ -6,103 +8,89 @@ from notebook_files import cell, write_notebook
 from tcnaps import __version__
 from tcnaps.config import fingerprint
 from tcnaps.config.errors import UserError
-from tcnaps.config.fingerprint import code_cells, code_fingerprint, code_version
+from tcnaps.config.fingerprint import code_cells, code_digest, code_version, notebook_code
 
 MODULE = '''"""What it is for."""
-from tcnaps.other import helper
 
 def answer(x: int) -> int:
     """Says it."""
-    return helper(x) + 1   # why
+    return x + 1   # why
 '''
 
 
 @pytest.fixture
-def package(tmp_path, monkeypatch):
-    """A package in place of tcnaps: first -> other -> far, and away, which nothing imports."""
-    folder = tmp_path / "tcnaps"
-    (folder / "sub").mkdir(parents=True)
-    modules = {
-        "first": MODULE,
-        "other": "from .sub import far\ndef helper(x):\n    return x",
-        "away": "x = 1",
-        "__init__": "",
-        "sub/__init__": "",
-        "sub/far": "x = 1",
-    }
-    for name, code in modules.items():
-        (folder / f"{name}.py").write_text(code)
-    monkeypatch.setattr("tcnaps.config.fingerprint.HOME", tmp_path)
-    return folder
+def project(tmp_path, monkeypatch):
+    """A project with one package and one experiment."""
+    for file in ("tcnaps/first.py", "tcnaps/below/second.py", "tcnaps_suite/experiments/some.py"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(MODULE)
+    monkeypatch.setattr(fingerprint, "HOME", tmp_path)
+    return tmp_path
 
 
-def edited(path, old, new):
+def edit(path, old, new):
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
-    fingerprint._code.cache_clear()
+    fingerprint._module_code.cache_clear()
 
 
-def test_explanations_and_layout_are_not_code(package):
-    before = code_fingerprint([package / "first.py"])
-    edited(package / "first.py", "What it is for.", "Something else.")
-    edited(package / "first.py", "Says it.", "Says\n    it at length.")
-    edited(package / "first.py", "   # why", "")
-    edited(package / "first.py", "helper(x) + 1", "(helper( x )\n        + 1)")
-    assert code_fingerprint([package / "first.py"]) == before
-    edited(package / "first.py", "+ 1", "+ 2")
-    assert code_fingerprint([package / "first.py"]) != before
+def test_explanations_and_layout_are_not_code(project):
+    module, before = project / "tcnaps" / "first.py", code_digest("tcnaps")
+    edit(module, "What it is for.", "Something else.")
+    edit(module, "Says it.", "Says\n    it at length.")
+    edit(module, "   # why", "")
+    edit(module, "x + 1", "(x\n        + 1)")
+    assert code_digest("tcnaps") == before
+    edit(module, "+ 1", "+ 2")
+    assert code_digest("tcnaps") != before
+
+
+def test_a_folder_is_all_of_its_modules_and_a_module_is_itself_alone(project):
+    folder, module = code_digest("tcnaps"), code_digest("tcnaps/first.py")
+    edit(project / "tcnaps" / "below" / "second.py", "+ 1", "+ 2")
+    assert code_digest("tcnaps") != folder and code_digest("tcnaps/first.py") == module
+    (project / "tcnaps" / "third.py").touch()
+    assert code_digest("tcnaps") not in (folder, module)
 
 
 @pytest.mark.parametrize(
-    ("name", "without", "counts"),
+    "imports",
     [
-        ("other", [], True),
-        ("sub/far", [], True),
-        ("sub/__init__", [], True),
-        ("away", [], False),
-        ("__init__", [], False),
-        ("first", ["tcnaps.other"], True),
-        ("sub/far", ["tcnaps.other"], False),  # which only it imports
-        ("sub/__init__", ["tcnaps.sub"], False),
-        ("sub/far", ["tcnaps.sub.far"], False),
+        "from tcnaps_suite.experiments.some import answer",
+        "import tcnaps_suite.experiments.some",
+        "from tcnaps_suite.experiments import some as one",
     ],
 )
-def test_imported_modules_count_unless_they_or_their_rooms_are_left_out(package, name, without, counts):
-    before = code_fingerprint([package / "first.py"], without)
-    edited(package / f"{name}.py", "", "new = 1\n")
-    assert (code_fingerprint([package / "first.py"], without) != before) == counts
-
-
-def test_a_notebooks_outputs_and_prose_are_not_code(package, tmp_path):
-    source = "%matplotlib inline\nfrom tcnaps.other import helper\nhelper(1)"
-    path = write_notebook(tmp_path / "n.ipynb", cell("# Why?", kind="markdown"), cell(source))
-    before = code_fingerprint([path])
+def test_a_notebooks_code_and_its_experiments_count_but_not_outputs_and_prose(project, imports):
+    source = f"%matplotlib inline\n{imports}\nanswer(1)"
+    path = write_notebook(project / "n.ipynb", cell("# Why?", kind="markdown"), cell(source))
+    before = notebook_code(path)
     output = {"output_type": "stream", "name": "stdout", "text": "1"}
     saved = cell(source) | {"outputs": [output], "execution_count": 9}
     write_notebook(path, cell("# How?", kind="markdown"), saved)
-    fingerprint._code.cache_clear()
-    assert code_fingerprint([path]) == before
+    assert notebook_code(path) == before
+    edit(project / "tcnaps_suite" / "experiments" / "some.py", "+ 1", "+ 2")
+    changed = notebook_code(path)
     write_notebook(path, cell(source.replace("1", "2")))
-    fingerprint._code.cache_clear()
-    assert code_fingerprint([path]) != before
+    assert len({before, changed, notebook_code(path)}) == 3
 
 
-def test_code_that_cannot_be_read_is_named(tmp_path):
-    with pytest.raises(UserError, match="nowhere.py cannot be read"):
-        code_fingerprint([tmp_path / "nowhere.py"])
-    (tmp_path / "n.ipynb").write_text("{}")
-    with pytest.raises(UserError, match="n.ipynb is not a notebook of format 4"):
-        code_cells(tmp_path / "n.ipynb")
-    (tmp_path / "wrong.py").write_text("def f(:\n    pass")
-    with pytest.raises(UserError, match=r"wrong.py is not valid Python: .*def f\(:"):
-        code_fingerprint([tmp_path / "wrong.py"])
+def test_code_that_cannot_be_read_is_named(project):
+    with pytest.raises(UserError, match="nowhere.py"):
+        code_digest("tcnaps/nowhere.py")
+    (project / "n.ipynb").write_text("{}")
+    with pytest.raises(UserError, match="n.ipynb"):
+        code_cells(project / "n.ipynb")
+    (project / "tcnaps" / "wrong.py").write_text("def f(:\n    pass")
+    with pytest.raises(UserError, match=r"wrong.py .*def f\(:"):
+        code_digest("tcnaps")
 
 
-def test_the_codes_version_names_the_commit_and_says_if_the_code_differs_from_it(package):
+def test_the_codes_version_names_the_commit_and_says_if_the_code_differs_from_it(project):
     def git(*arguments):
         identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
-        command = ["git", "-C", str(package.parent), *identity, *arguments]
+        command = ["git", "-C", str(project), *identity, *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
     version = code_version.__wrapped__
@@ -112,7 +100,7 @@ def test_the_codes_version_names_the_commit_and_says_if_the_code_differs_from_it
     git("add", ".")
     git("commit", "-m", "first")
     commit = git("rev-parse", "HEAD")[:12]
-    (package.parent / "results.csv").touch()
+    (project / "results.csv").touch()
     assert version() == f"{__version__}, commit {commit}"
-    edited(package / "first.py", "+ 1", "+ 2")
+    edit(project / "tcnaps" / "first.py", "+ 1", "+ 2")
     assert version() == f"{__version__}, commit {commit}, changed"

@@ -79,7 +79,7 @@ def test_an_interruption_says_how_to_go_on(study, monkeypatch, capsys):
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tcnaps.data.preparing.fill", interrupt)
+    monkeypatch.setattr("tcnaps.data.preparing._make_split", interrupt)
     assert run(study, "--dataset", "photographs") == 130
     assert "the same command goes on from there" in capsys.readouterr().err
 

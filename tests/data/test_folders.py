@@ -175,9 +175,9 @@ def test_errors(tree, paths, options, message):
 
 def test_folders_that_cannot_be_read_and_names_that_are_not_utf_8_are_errors(tree, tmp_path):
     (tmp_path / "pets.zip").write_bytes(b"x")
-    with pytest.raises(DatasetError, match=r"pets.zip can't be looked through \(Not a directory\)"):
+    with pytest.raises(DatasetError, match="pets.zip"):
         listing_of(tmp_path / "pets.zip")
     root = tree("test/a/1.jpg")
     os.rename(os.fsencode(root / "test/a/1.jpg"), os.fsencode(root / "test/a") + b"/k\xf6nig.jpg")
-    with pytest.raises(DatasetError, match=r"test/a: the name b'k\\xf6nig.jpg' is not UTF-8. Rename it"):
+    with pytest.raises(DatasetError, match="test/a: .*xf6nig.jpg"):
         listing_of(root)

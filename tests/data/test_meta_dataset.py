@@ -102,8 +102,7 @@ def test_a_mislabelled_record_is_left_out_and_reported(tmp_path):
 
 def test_pools_are_refused(tmp_path):
     folder = write_uniform(tmp_path, file_pattern="{}_{}.tfrecords")
-    message = "dataset_spec.json: file_pattern is '{}_{}.tfrecords', which is not read here. Convert"
-    with pytest.raises(DatasetError, match=message):
+    with pytest.raises(DatasetError, match="dataset_spec.json: file_pattern"):
         listing_of(folder)
 
 
@@ -123,5 +122,5 @@ def test_damaged_files_are_named_with_the_remedy(folder, change, message):
 
 def test_a_missing_checksum_library_is_named(folder, monkeypatch):
     monkeypatch.setattr("tcnaps.data.readers.records.google_crc32c", None)
-    with pytest.raises(DatasetError, match=r"google-crc32c: pip install 'tcnaps\[records\]'"):
+    with pytest.raises(DatasetError, match="google-crc32c"):
         listing_of(folder)

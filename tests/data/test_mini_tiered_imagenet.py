@@ -90,7 +90,7 @@ def test_feti_leaves_out_the_test_classes_of_both(tmp_path, place, overlap):
 def test_feti_with_nothing_left_or_nothing_left_out_is_an_error(tmp_path, place, few):
     imagenet(tmp_path / "imagenet", WNIDS[place])
     lists = write_lists(tmp_path / "lists", lambda wnid: f"{wnid},n00020090\n")
-    with pytest.raises(DatasetError, match=f"'feti': `test_classes` names {few} of the classes of ImageNet in"):
+    with pytest.raises(DatasetError, match=f"'feti': `test_classes` names {few}"):
         feti(tmp_path / "imagenet", lists / "test.csv").listing()
 
 
@@ -99,5 +99,5 @@ def test_a_folder_of_no_known_layout_is_an_error(tmp_path):
     lists = write_lists(tmp_path / "lists", lambda wnid: f"{wnid},n00020090\n")
     for source in (mini(tmp_path), tiered(tmp_path), tiered(tmp_path, str(lists)), feti(tmp_path, lists / "test.csv")):
         assert source.needs[0] == tmp_path and "docs/data.md" in source.help
-        with pytest.raises(DatasetError, match=f"{tmp_path}.* has no "):
+        with pytest.raises(DatasetError, match=str(tmp_path)):
             source.listing()

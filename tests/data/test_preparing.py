@@ -1,11 +1,9 @@
 """Prepared files survive whatever happens to them."""
 
-import os
-import random
+import json
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -20,104 +18,117 @@ MADE = []
 
 def grey(images: list[int]) -> tuple[np.ndarray, dict]:
     """Images of class k are grey of level k."""
+    MADE.append(images[0])
     return np.full((len(images), 8, 8, 3), images[0], np.uint8), {}
 
 
 def listing(work=grey) -> Listing:
-    MADE.append(None)
     splits = {"train": {"a": [0] * 3, "b": [1] * 2}, "test": {"c": [0], "d": [1] * 2, "e": [2] * 3}}
     above = {"a": "x", "b": "y", "c": "x", "d": "x", "e": "y"}
     return Listing(splits, above, {"test": ((0, 1), (1, 2))}, work=work, images_at_once=2)
 
 
+OF_TRAIN, OF_TEST = [0, 0, 1], [0, 1, 2, 2]  # what is made for each split: pieces of at most two images of a class
+
+
 @pytest.fixture
 def toy() -> Preparation:
-    """Two splits; MADE counts its preparations."""
+    """Two splits; MADE notes what is made."""
     MADE.clear()
     return Preparation("toy", 8, {"version": 1}, Source(listing))
 
 
+def check(splits):
+    for split, names in (("train", "ab"), ("test", "cde")):
+        source = splits[split]
+        assert source.class_names == tuple(names)
+        assert all((source.images_of(k) == k).all() for k in range(len(names)))
+
+
 def test_sources_index_images_by_class(toy, tmp_path):
     splits = ensure_prepared(toy, tmp_path).splits
+    check(splits)
     assert list(splits) == ["train", "test"] and splits["train"].superclasses == ("x", "y")
     source = splits["test"]
     assert (source.dataset, source.split, source.n_classes, splits["train"].spans) == ("toy", "test", 3, None)
     np.testing.assert_array_equal(source.class_sizes, [1, 2, 3])
     np.testing.assert_array_equal(source.spans, [[0, 1], [1, 2]])
-    for k in range(3):
-        assert (source.images_of(k) == k).all() and len(source.images_of(k)) == k + 1
     with pytest.raises(ValueError, match="read-only"):
         source.images[0] = 1
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [("test.npy", None), ("test.npy", b"cut short"), ("index.json", None), ("index.json", b"{"), ("index.json", b"[]")],
-)
-def test_damaged_files_are_made_anew(toy, tmp_path, name, content):
+def test_an_index_holds_the_digest_of_each_array(toy, tmp_path):
+    splits = ensure_prepared(toy, tmp_path).splits
+    index = json.loads((toy.place(tmp_path) / "index.json").read_text())
+    assert {split: entry["sha256"] for split, entry in index["splits"].items()} == {
+        split: source.digest for split, source in splits.items()
+    }
+    assert index["recipe"] == {"version": 1}
+
+
+@pytest.mark.parametrize("content", [None, b"{", b"[]", b"{}", b'{"splits": 1}'])
+def test_a_damaged_or_lost_index_is_made_anew(toy, tmp_path, content):
     ensure_prepared(toy, tmp_path)
-    file, leftover = toy.place(tmp_path) / name, toy.place(tmp_path) / "old.partial"
+    file, leftover = toy.place(tmp_path) / "index.json", toy.place(tmp_path) / "old.partial"
     file.unlink() if content is None else file.write_bytes(content)
     leftover.write_text("")
-    said = pytest.warns(UserWarning, match="test.npy is damaged") if content == b"cut short" else nullcontext()
-    with said:
-        assert (ensure_prepared(toy, tmp_path).splits["test"].images_of(2) == 2).all()
-    assert len(MADE) == 2 and not leftover.exists()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        check(ensure_prepared(toy, tmp_path).splits)
+    assert all("damaged" in str(warning.message) for warning in said) and bool(said) == (content is not None)
+    assert MADE == 2 * (OF_TRAIN + OF_TEST) and not leftover.exists()
 
 
-def test_a_flipped_bit_is_found_and_the_dataset_made_anew(toy, tmp_path):
-    """In the index or an array; the same process opens them again and again, as a training does."""
-    splits, generator = ensure_prepared(toy, tmp_path).splits, random.Random(0)
-    place, found = toy.place(tmp_path), 0
-    for round_, name in enumerate(["index.json", "train.npy", "test.npy"] * 20):
-        file = place / name
-        content = bytearray(file.read_bytes())
-        bit = generator.randrange(8 * len(content))
-        content[bit // 8] ^= 1 << bit % 8
-        file.write_bytes(content)
-        os.utime(file, ns=(round_, round_))  # the clock of the file system may be coarse
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            again = ensure_prepared(toy, tmp_path).splits
-        assert all(f"{file} is damaged" in str(warning.message) for warning in said)
-        found += bool(said)
-        for split, source in splits.items():
-            assert str(again[split]) == str(source) and again[split].class_names == source.class_names
-            assert np.array_equal(again[split].images, source.images) and again[split].digest == source.digest
-    assert found > 40  # an index that is no JSON any more is made anew without a word
+@pytest.mark.parametrize("change", [lambda old: None, lambda old: b"cut", lambda old: old[:-1] + b"x"])
+def test_a_damaged_array_is_named_and_it_alone_is_made_anew(toy, tmp_path, change):
+    digest = ensure_prepared(toy, tmp_path).splits["test"].digest
+    file = toy.place(tmp_path) / "test.npy"
+    content = change(file.read_bytes())
+    file.unlink() if content is None else file.write_bytes(content)
+    with pytest.warns(UserWarning, match="test.npy"):
+        splits = ensure_prepared(toy, tmp_path).splits
+    check(splits)
+    assert splits["test"].digest == digest and MADE == OF_TRAIN + OF_TEST + OF_TEST
 
 
-def test_only_the_arrays_that_are_asked_for_are_read(toy, tmp_path):
+def test_only_the_arrays_that_are_asked_for_are_checked(toy, tmp_path):
     ensure_prepared(toy, tmp_path)
     file = toy.place(tmp_path) / "train.npy"
     file.write_bytes(file.read_bytes()[:-1] + b"x")
-    assert len(ensure_prepared(toy, tmp_path, ["test"]).splits) == 2 and len(MADE) == 1
-    with pytest.warns(UserWarning, match="train.npy is damaged"):
+    assert len(ensure_prepared(toy, tmp_path, ["test"]).splits) == 2 and MADE == OF_TRAIN + OF_TEST
+    with pytest.warns(UserWarning, match="train.npy"):
         ensure_prepared(toy, tmp_path, ["train"])
-    assert len(MADE) == 2
+    assert MADE == OF_TRAIN + OF_TEST + OF_TRAIN
 
 
-def test_a_failed_preparation_leaves_nothing_that_looks_complete(toy, tmp_path):
+@pytest.mark.parametrize("error", [OSError("no space left"), KeyboardInterrupt()])
+def test_an_interrupted_preparation_keeps_whole_splits_and_nothing_else(toy, tmp_path, error):
     def fail(images):
-        raise OSError("no space left")
+        if len(MADE) == 5:
+            raise error
+        return grey(images)
 
-    with pytest.raises(DatasetError, match="'toy' can't be prepared in .*toy-8-.*: no space left.*make room"):
+    with pytest.raises((DatasetError, KeyboardInterrupt)) as raised:
         ensure_prepared(replace(toy, source=Source(lambda: listing(fail))), tmp_path)
-    assert not (toy.place(tmp_path) / "index.json").exists()
-    assert (ensure_prepared(toy, tmp_path).splits["test"].images_of(2) == 2).all()
+    if isinstance(error, OSError):
+        assert "toy-8-" in str(raised.value) and "no space left" in str(raised.value)
+    left = {file.name for file in toy.place(tmp_path).iterdir()} - {".lock"}
+    assert left == {"train.npy", "index.json"}
+    check(ensure_prepared(toy, tmp_path).splits)
+    assert MADE == OF_TRAIN + OF_TEST[:2] + OF_TEST
 
 
 def test_a_dataset_without_images_is_refused(toy, tmp_path):
-    with pytest.raises(DatasetError, match="'toy' has no images in a split train, valid, test"):
+    with pytest.raises(DatasetError, match="'toy'"):
         ensure_prepared(replace(toy, source=Source(lambda: Listing({"train": {}}))), tmp_path)
 
 
 def test_jobs_that_ask_at_once_prepare_once(toy, tmp_path):
     def slow(images):
-        time.sleep(0.1)
+        time.sleep(0.02)
         return grey(images)
 
     preparation = replace(toy, source=Source(lambda: listing(slow)))
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: ensure_prepared(preparation, tmp_path).splits["test"], range(4)))
-    assert all(isinstance(source, ImageSource) for source in found) and len(MADE) == 1
+        sources = list(pool.map(lambda _: ensure_prepared(preparation, tmp_path).splits["test"], range(4)))
+    assert all(isinstance(source, ImageSource) for source in sources) and MADE == OF_TRAIN + OF_TEST

@@ -203,7 +203,7 @@ def test_objects_are_cut_out_by_their_boxes(tmp_path):
 @pytest.mark.parametrize("box", [(3, 3, 3, 5), (0, 0, 13, 5), (-1, 0, 3, 5), (0, 0, 4, 11)])
 def test_a_box_outside_its_image_is_named(tmp_path, box):
     save(tmp_path / "a.jpg", size=(12, 10))
-    with pytest.raises(DatasetError, match="the box .* does not lie within its 12 x 10 pixels"):
+    with pytest.raises(DatasetError, match="box .* 12 x 10"):
         read_box(ImageFile(str(tmp_path / "a.jpg"), box))
 
 
@@ -268,7 +268,7 @@ def fake(monkeypatch):
 
 
 def test_a_dataset_is_downloaded_before_it_is_prepared_and_only_if_asked_for(tmp_path, fake):
-    with pytest.raises(DatasetError, match="there is no .*dtd/images. Unpack .*, or set 'download: true'"):
+    with pytest.raises(DatasetError, match="dtd/images.*download: true"):
         prepared(tmp_path, "DTD", 4)
     assert not fake.calls
     for _ in range(2):
@@ -277,5 +277,5 @@ def test_a_dataset_is_downloaded_before_it_is_prepared_and_only_if_asked_for(tmp
     shutil.rmtree(tmp_path / "data" / "dtd")
     fake.fails = OSError("Name or service not known")
     assert prepared(tmp_path, "DTD", 4, download=True).class_sizes.tolist() == [1, 1]  # what is prepared needs none
-    with pytest.raises(DatasetError, match="'it': .* could not download DTD .*service not.*'download: false'. Unpack"):
+    with pytest.raises(DatasetError, match="'it': .*DTD .*service not.*download: false"):
         prepared(tmp_path, "DTD", 6, download=True)

@@ -14,7 +14,6 @@ from tcnaps.episodes.sampling import (
     draw_episode,
     sample_classes,
     sample_shots,
-    sample_span,
     sample_support_size,
     sample_uniform_shots,
 )
@@ -86,14 +85,6 @@ def test_classes_below_one_node_of_a_hierarchy():
         assert len(classes) == 10 or np.array_equal(classes, np.arange(len(classes)))
     cut = np.concatenate([c for c in drawn if len(c) == 10])
     assert stats.chisquare(np.bincount(cut, minlength=20)).pvalue > 0.01
-
-
-def test_no_hierarchy_can_serve():
-    generator = np.random.default_rng(0)
-    with pytest.raises(ValueError, match="no node of the hierarchy has 5 to 9 classes below it; lower minimum_way or"):
-        sample_span(generator, spans_of(4, 10), 5, 9)
-    with pytest.raises(ValueError, match="no node of the hierarchy has 5 to 392 classes"):
-        sample_classes(generator, 4, None, 5, 50, ())
 
 
 def test_episodes_follow_the_hierarchy_of_their_source_under_the_variable_protocol_only():

@@ -6,11 +6,10 @@ import pytest
 import torch
 from small_study import blobs, small_study
 
-from tcnaps.config import FixedProtocol
 from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation import evaluate as module
-from tcnaps.evaluation.evaluate import evaluate, evaluate_dataset, in_batches
+from tcnaps.evaluation.evaluate import evaluate, evaluate_dataset
 from tcnaps.evaluation.result_files import MissingRows, load_rows, rows_file
 from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.training.checkpoints import CheckpointError, checkpoint_folder, load_model, new_model
@@ -116,19 +115,13 @@ def test_an_evaluation_before_training_is_of_the_model_that_training_starts_from
     assert "start" not in study.evaluations_of(["support"], "variable")
 
 
-def test_workers_and_shared_batches_change_no_row(study):
+def test_workers_change_no_row(study):
     model = load_model(study, "support_and_query")
     source = module.open_split(study, "others", "test")
-    plain, read_ahead, together = (
-        evaluate_dataset(model, source, study, "support_and_query", "variable", **options)
-        for options in ({}, {"workers": 2}, {"together": True})
+    plain, read_ahead = (
+        evaluate_dataset(model, source, study, "support_and_query", "variable", workers=workers) for workers in (0, 2)
     )
     pd.testing.assert_frame_equal(read_ahead, plain)
-    for column in plain:
-        if column.startswith("confidence"):
-            np.testing.assert_allclose(together[column], plain[column], rtol=1e-4)
-        else:
-            assert together[column].equals(plain[column]), column
 
 
 def test_what_has_not_been_run_is_named(study):
@@ -140,15 +133,3 @@ def test_what_has_not_been_run_is_named(study):
         load_rows(study, "5-way-1-shot", ["support"])
     with pytest.raises(FileNotFoundError, match="04-evaluate.ipynb with training = 'support'"):
         load_rows(small_study(name="never-run"), "variable")
-
-
-def test_batches_hold_so_many_images_and_at_least_one_episode():
-    source = blobs("blobs", "test")
-    sizes = [(4, 2), (3, 1), (2, 2), (5, 3), (2, 1)]  # with 2 queries a class: 16, 9, 8, 25 and 6 images
-    protocols = [FixedProtocol(way=way, shot=shot, queries_per_class=2) for way, shot in sizes]
-    episodes = [(source, draw_episode(source, own, 0, i)) for i, own in enumerate(protocols)]
-    for at_once, expected in ((0, [1] * 5), (17, [1, 2, 1, 1]), (25, [2, 1, 1, 1]), (33, [3, 2]), (1000, [5])):
-        batches = list(in_batches(iter(episodes), at_once))
-        assert [len(batch) for batch in batches] == expected
-        assert [episode for batch in batches for episode in batch] == episodes
-    assert list(in_batches(iter([]), 5)) == []

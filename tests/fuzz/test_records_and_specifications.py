@@ -5,7 +5,7 @@ import json
 import pytest
 from fuzzing import JUNK, cases, damaged, mutated
 from hypothesis import given, strategies as st
-from record_files import UNIFORM, content, image_example, record, write_uniform
+from record_files import BILEVEL, HIERARCHICAL, UNIFORM, content, image_example, record, write_uniform
 
 from tcnaps.data import DatasetError
 from tcnaps.data.readers.meta_dataset import list_records, read_record, read_specification
@@ -13,33 +13,6 @@ from tcnaps.data.readers.records import parse_example, read_index, record_at
 
 pytestmark = pytest.mark.fuzz
 EXAMPLES = [image_example(content(label, 1), label) for label in (0, 3, 2**40)]
-BILEVEL = {
-    "name": "two levels",
-    "superclasses_per_split": {"TRAIN": 1, "VALID": 0, "TEST": 1},
-    "classes_per_superclass": {"0": 2, "1": 3},
-    "images_per_class": {str(k): 3 + k for k in range(5)},
-    "superclass_names": {"0": "Greek", "1": "Latin"},
-    "class_names": {str(k): f"kind {k}" for k in range(5)},
-    "file_pattern": "{}.tfrecords",
-    "__class__": "BiLevelDatasetSpecification",
-}
-
-
-def graph(*leaves):
-    return [
-        {"wn_id": "root" + leaves[0], "words": "", "children_ids": list(leaves), "parents_ids": []},
-        *({"wn_id": leaf, "words": "", "children_ids": [], "parents_ids": ["root" + leaves[0]]} for leaf in leaves),
-    ]
-
-
-HIERARCHICAL = {
-    "name": "a graph",
-    "split_subgraphs": {"TRAIN": graph("n1", "n2"), "VALID": graph("n3"), "TEST": graph("n4", "n5")},
-    "images_per_class": {"TRAIN": {"n1": 3, "n2": 4}, "VALID": {"n3": 5}, "TEST": {"n4": 6, "n5": 7}},
-    "class_names": {str(k): f"n{k + 1}" for k in range(5)},
-    "file_pattern": "{}.tfrecords",
-    "__class__": "HierarchicalDatasetSpecification",
-}
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ def file(tmp_path_factory):
 
 
 def check_usable(study):
-    """What everything else asks of a study that was accepted."""
+    """An accepted study can be written, read again and planned."""
     again = type(study).model_validate(json.loads(json.dumps(study.model_dump(mode="json"))), strict=False)
     assert again.model_dump() == study.model_dump()
     dependencies(study, "figures"), needs_of(study), study.origin

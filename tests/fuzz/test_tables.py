@@ -132,12 +132,6 @@ def check_statistics(rows):
         assert np.isfinite(numbers).all() and numbers.between(0, 1).all()
 
 
-@cases(15)
-@given(rows=changed_rows(ROWS))
-def test_statistics_and_claims_of_changed_rows_are_refused_or_finite(rows):
-    check_statistics(rows)
-
-
 MANIFEST = {"support/variable/blobs.parquet": "digest", "support/5-way-1-shot/blobs.parquet": "other"}
 
 

@@ -18,8 +18,7 @@ from torch.nn import functional as F
 from tcnaps.config import study as config
 from tcnaps.method.clustering import cluster, trajectory
 from tcnaps.method.episode import Episode
-from tcnaps.training.checkpoints import load_model
-from tcnaps.training.networks import head_of
+from tcnaps.training.checkpoints import head_of, load_model
 from tcnaps.training.released import import_into_study
 
 CASES = ["w5s1_84", "w5s5_84", "w10imb_84", "w3q2_84", "w20s1_84", "w5s3_42", "w4imb_42"]

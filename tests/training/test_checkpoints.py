@@ -1,9 +1,10 @@
-"""Checkpoints and resume states: what is written comes back, and damage is an error with file and remedy."""
+"""Checkpoints and states: what is written comes back, damage is named, and a study's settings reach the networks."""
 
 import json
 import os
 import resource
 import signal
+import warnings
 
 import pandas as pd
 import pytest
@@ -16,7 +17,17 @@ from tcnaps.config import study as config
 from tcnaps.config.storage import StorageError, append_text, file_digest
 from tcnaps.evaluation.result_files import write_rows
 from tcnaps.method.backbone import Backbone
-from tcnaps.training.checkpoints import CheckpointError, load, load_backbone, load_model, new_model, save
+from tcnaps.method.variants import TRAININGS
+from tcnaps.training.checkpoints import (
+    CheckpointError,
+    head_of,
+    load,
+    load_backbone,
+    load_model,
+    model_settings,
+    new_model,
+    save,
+)
 from tcnaps.training.resuming import Resumable
 
 WEIGHTS = {"b.weight": torch.randn(5, 7), "a.running_var": torch.rand(3), "a.count": torch.tensor(4)}
@@ -48,7 +59,7 @@ def test_weights_and_settings_come_back(path):
 
 def test_equal_weights_give_equal_files(path):
     written = set()
-    for _ in range(12):
+    for _ in range(4):
         save(path, {"b": torch.ones(2), "a": torch.zeros(3)}, {"study": "small", "seed": 1})
         written.add(path.read_bytes())
     assert len(written) == 1
@@ -62,21 +73,14 @@ def test_files_of_before_there_were_digests_load(path):
 @pytest.mark.parametrize("header", [None, "{", "[]", "1", '"text"', "{}", '{"format": 3}', "[" * 9999])
 def test_a_broken_header_is_named_with_the_remedy(path, header):
     save_file(WEIGHTS, path, None if header is None else {"tcnaps": header})
-    with pytest.raises(CheckpointError, match=f"^{path} can't be read: .* Delete it. Train again.$"):
+    with pytest.raises(CheckpointError, match=f"{path}.* Train again."):
         load(path, "Train again.")
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [
-        ("b.weight", torch.nan, "b.weight has values that are not finite"),
-        ("b.weight", torch.inf, "b.weight has values that are not finite"),
-        ("a.running_var", -1.0, "a.running_var has negative variances"),
-    ],
-)
-def test_weights_that_no_network_can_use_are_not_written(path, name, value, message):
+@pytest.mark.parametrize(("name", "value"), [("b.weight", torch.nan), ("b.weight", torch.inf), ("a.running_var", -1.0)])
+def test_weights_that_no_network_can_use_are_not_written(path, name, value):
     before = path.read_bytes()
-    with pytest.raises(CheckpointError, match=f"{path} was not written: {message}. Lower the training's learning_rate"):
+    with pytest.raises(CheckpointError, match=f"{path}.*{name}"):
         save(path, WEIGHTS | {name: torch.full_like(WEIGHTS[name], value)}, {})
     assert path.read_bytes() == before
 
@@ -90,24 +94,23 @@ def test_a_model_comes_back_whatever_the_header_calls_its_training(folder):
 
 def test_checkpoints_that_do_not_fit_are_refused_with_the_remedy(folder):
     path, study = folder / "support.safetensors", small_study()
-    remedy = "Run notebooks/03-meta-train.ipynb with training = 'support' for this study"
+    remedy = "notebooks/03-meta-train.ipynb with training = 'support'"
     weights, header = load(path, "")
     films = {name: value for name, value in weights.items() if "film" in name}
-    for broken, told, message in (
-        (weights | {"surplus": torch.zeros(1)}, header, 'does not fit the model: .*Unexpected.*"surplus". Delete it'),
-        (films, header, "does not fit the model: .*Missing key.*task_e"),
-        ({name: value[None] for name, value in weights.items()}, header, "does not fit the model: .*size mismatch for"),
-        (weights, {}, "was meta-trained on another backbone"),
-        (weights, {"backbone": "of another day"}, "was meta-trained on another backbone"),
+    for broken, settings_of_file, name in (
+        (weights | {"surplus": torch.zeros(1)}, header, "surplus"),
+        (films, header, "task_encoder"),
+        ({name: value[None] for name, value in weights.items()}, header, "size mismatch"),
+        (weights, {"backbone": "of another day"}, "backbone.safetensors"),
     ):
-        save(path, broken, told)
-        with pytest.raises(CheckpointError, match=f"{path} {message}.*{remedy}"):
+        save(path, broken, settings_of_file)
+        with pytest.raises(CheckpointError, match=f"{path}.*{name}.*{remedy}"):
             load_model(study, "support")
     path.unlink()
-    with pytest.raises(CheckpointError, match=f"There is no checkpoint {path}. {remedy}"):
+    with pytest.raises(CheckpointError, match=f"{path}.*{remedy}"):
         load_model(study, "support")
     (folder / "backbone.safetensors").write_bytes(b"not a checkpoint at all")
-    with pytest.raises(CheckpointError, match="backbone.safetensors can't be read: .* Delete it. Run notebooks/02-pre"):
+    with pytest.raises(CheckpointError, match="backbone.safetensors.*notebooks/02-pretrain"):
         load_backbone(study)
 
 
@@ -126,7 +129,7 @@ def saved_state(path):
     return path.with_suffix(".state.pt")
 
 
-def test_a_state_is_taken_up_under_its_own_key_and_removed_at_the_end(path):
+def test_a_state_is_restored_under_its_own_key_and_removed_at_the_end(path):
     file = saved_state(path)
     with resumable(path, "another") as state:
         assert state.progress["log"] == [] and file.exists()
@@ -137,7 +140,7 @@ def test_a_state_is_taken_up_under_its_own_key_and_removed_at_the_end(path):
     assert not file.exists()
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(0, 10**6), bit=st.integers(0, 7))
 def test_a_flipped_bit_is_found_or_changes_nothing(path, place, bit):
     def flip(file):
@@ -153,22 +156,24 @@ def test_a_flipped_bit_is_found_or_changes_nothing(path, place, bit):
         assert all(torch.equal(weights[name], value) for name, value in WEIGHTS.items())
     except CheckpointError as error:
         assert str(path) in str(error) and "Train again." in str(error)
-    path.with_suffix(".state.pt").unlink(missing_ok=True)
-    flip(saved_state(path))
-    try:
-        with pytest.raises(KeyboardInterrupt), resumable(path) as state:
+    file = saved_state(path)
+    flip(file)
+    with warnings.catch_warnings(record=True) as caught, pytest.raises(KeyboardInterrupt), resumable(path) as state:
+        if caught:
+            assert str(file) in str(caught[0].message) and state.progress["log"] == []
+        else:
             assert state.progress["log"] == [{"loss": 1.0}] and state.parts["layer"].weight.eq(3).all()
-            raise KeyboardInterrupt
-    except CheckpointError as error:
-        assert "state.pt is damaged" in str(error) and "Delete it to train from the beginning" in str(error)
+        raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", [1, 2], {"key": "key"}])
-def test_a_file_that_is_no_state_is_named(path, content):
+def test_a_file_that_is_no_state_is_named_and_made_again(path, content):
     file = path.with_suffix(".state.pt")
     file.write_bytes(content) if isinstance(content, bytes) else torch.save(content, file)
-    with pytest.raises(CheckpointError, match=f"(?s){file} is damaged .* Delete it"):
-        resumable(path).__enter__()
+    with pytest.warns(UserWarning, match=str(file)), resumable(path) as state:
+        assert state.progress["log"] == []
+        state.save()
+    assert not file.exists()
 
 
 def test_no_room_for_a_state_or_a_checkpoint_names_the_file_and_leaves_nothing(path):
@@ -177,17 +182,41 @@ def test_no_room_for_a_state_or_a_checkpoint_names_the_file_and_leaves_nothing(p
     usual = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, usual[0][1]))  # bytes: the disk is full
     try:
-        with pytest.raises(StorageError, match=f"{file} can't be written: .*Make room"):
+        with pytest.raises(StorageError, match=f"{file}"):
             resumable(path).save()
-        with pytest.raises(StorageError, match=f"{path} can't be written: .*Make room"):
+        with pytest.raises(StorageError, match=f"{path}"):
             save(path, WEIGHTS, {})
         rows = path.with_name("rows.parquet")
-        with pytest.raises(StorageError, match=f"{rows} can't be written: .*Make room"):
+        with pytest.raises(StorageError, match=f"{rows}"):
             write_rows(rows, pd.DataFrame({"label": range(1000)}), "key")
-        with pytest.raises(StorageError, match=f"{file} can't be written: .*Make room"):
+        with pytest.raises(StorageError, match=f"{file}"):
             append_text(file, "x" * 101)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, usual[0])
         signal.signal(signal.SIGXFSZ, usual[1])
     assert path.read_bytes() == before and file.read_bytes() == state
     assert sorted(os.listdir(path.parent)) == sorted([path.name, file.name])
+
+
+@pytest.mark.parametrize("training", TRAININGS)
+def test_the_head_of_a_training(training):
+    study = small_study(clustering={"identity_weight": 3.0, "simple_class_covariance_divisor": "n-1"})
+    head = head_of(training, study.clustering)
+    assert head.identity_weight == 3.0 and head.log_determinant == ("log_determinant" in training)
+    assert head.scale == (0.5 if head.log_determinant else 1)
+    # Only Simple CNAPS divides by n - 1 in the released code.
+    assert head.class_covariance_divisor == ("n-1" if training == "support" else "n")
+
+
+@pytest.mark.parametrize("scale", ["auto", 0.25])
+def test_a_study_s_scale_goes_before_the_training_s(scale):
+    study = small_study(clustering={"scale": scale})
+    assert {head_of(training, study.clustering).scale for training in TRAININGS} == {scale}
+
+
+def test_every_switch_of_the_networks_is_handed_over():
+    study = small_study(precision="bfloat16", arithmetic="plain", pixel_range=[0, 1], images_at_once=7)
+    settings = model_settings(study, "support_and_query")
+    assert settings.precision == torch.bfloat16 and settings.clustering_dtype == torch.float32
+    assert (settings.arithmetic, settings.pixel_range, settings.images_at_once) == ("plain", (0, 1), 7)
+    assert settings.head == head_of("support_and_query", study.clustering)

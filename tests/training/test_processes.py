@@ -1,32 +1,32 @@
 """Several processes: the work of one, shared out; what happens when one of them ends early."""
 
-import json
-import multiprocessing
 import os
+import signal
+import subprocess
+import sys
 import threading
-from itertools import chain
+import time
 from pathlib import Path
 
 import blob_project
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 import torch
 from blob_project import picture_study
-from notebook_files import cell, write_notebook
 from torch.nn import functional as F
 
 from tcnaps.config import UserError
-from tcnaps.data import open_split
-from tcnaps.evaluation.evaluate import evaluate, evaluate_dataset
+from tcnaps.evaluation.evaluate import evaluate
 from tcnaps.evaluation.result_files import load_rows, rows_file
 from tcnaps.training import checkpoints
+from tcnaps.training.launching import ProcessError, run_together
 from tcnaps.training.meta_training import meta_train
 from tcnaps.training.pretraining import augment, pretrain
-from tcnaps.training.processes import ProcessError, Team, run_together
-from tcnaps_suite.workflow.batch import run_notebook
 
 pytestmark = pytest.mark.slow
+PLACES = Path(__file__).parents[1:3]  # the processes import what is tested, and this project's tests
 
 
 @pytest.fixture(scope="module")
@@ -46,163 +46,127 @@ def root(tmp_path_factory):
 @pytest.fixture
 def study(root, monkeypatch):
     monkeypatch.chdir(root)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, PLACES)))
     return picture_study()
 
 
-def log_of(root, training="support_and_query"):
-    return pd.DataFrame(checkpoints.load(root / f"results/small/checkpoints/{training}.safetensors", "")[1]["log"])
+def wait_until(happens, seconds=120):
+    end = time.monotonic() + seconds
+    while not happens():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
-@pytest.mark.parametrize("processes", [2, 3])
-def test_the_gradient_of_a_step_is_that_of_one_process(study, processes):
-    row, gradients = blob_project.meta_training_step(study)
-    threads = torch.get_num_threads()
-    shared, found = run_together(processes, blob_project.meta_training_step, study)
-    assert shared == row  # the same weights, the same episodes, in their order
-    assert torch.get_num_threads() == threads
-    for ours, alone in zip(found, gradients):
-        torch.testing.assert_close(ours, alone, rtol=1e-4, atol=1e-6 * float(alone.abs().max()))
+def log_of(root, name, study="small"):
+    return pd.DataFrame(checkpoints.load(root / f"results/{study}/checkpoints/{name}.safetensors", "")[1]["log"])
 
 
-def test_a_step_of_pretraining_normalises_every_part_by_itself(study):
-    row, gradients, averages = run_together(2, blob_project.pretraining_step, study)
+@pytest.fixture
+def first_steps(study, tmp_path):
+    """What each of two processes computed in a first step of each kind."""
+    run_together(2, "blob_project:first_steps", study, "cpu", file=str(tmp_path / "step"))
+    return [torch.load(tmp_path / f"step-{rank}") for rank in (0, 1)]
+
+
+def test_first_steps_of_two_processes(study, first_steps):
+    for gathered, of_meta_training, of_pretraining in first_steps:
+        assert gathered == [0, 10, 20, 30, 40]
+        check_meta_training(study, *of_meta_training)
+        check_pretraining(study, *of_pretraining)
+    averages = [of_pretraining[2] for _, _, of_pretraining in first_steps]
+    assert all(torch.equal(one, two) for one, two in zip(*averages))
+
+
+def check_meta_training(study, row, gradients):
+    """The gradient is that of one process."""
+    expected_row, expected = blob_project.meta_training_step(study)
+    assert row == expected_row  # the same weights, and the same episodes in their order
+    for gradient, alone in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(gradient, alone, rtol=1e-4, atol=1e-6 * float(alone.abs().max()))
+
+
+def check_pretraining(study, row, gradients, averages):
+    """Each part of the batch is normalised by itself."""
     network, images = blob_project.new_classifier(study)
     settings, size = study.pretraining, study.pretraining.batch_size
     numbers = np.random.default_rng([study.backbone_seed, 0]).permutation(images.train)[:size]
     ((pixels, labels),) = images.batches([numbers])
     pixels = augment(pixels, settings, np.random.default_rng([study.backbone_seed, 0, 0]))
-    fresh = [buffer.clone() for buffer in network.buffers()]
-    losses, of_parts = [], []
+    start = [buffer.clone() for buffer in network.buffers()]
+    losses, averages_of_parts = [], []
     for part in (slice(0, None, 2), slice(1, None, 2)):
-        for buffer, start in zip(network.buffers(), fresh):
-            buffer.copy_(start)
+        for buffer, value in zip(network.buffers(), start):
+            buffer.copy_(value)
         loss = F.cross_entropy(network(pixels[part]), labels[part]) / 2
         loss.backward()
         losses.append(loss.item())
-        of_parts.append([buffer.clone() for buffer in network.buffers()])
+        averages_of_parts.append([buffer.clone() for buffer in network.buffers()])
     assert row["loss"] == pytest.approx(sum(losses), rel=1e-6) and 0 <= row["train_accuracy"] <= 1
-    for ours, parameter in zip(gradients, network.parameters()):
-        torch.testing.assert_close(ours, parameter.grad, rtol=1e-4, atol=1e-5 * float(parameter.grad.abs().max()))
-    for ours, one, two in zip(averages, *of_parts):
-        torch.testing.assert_close(ours.double(), (one.double() + two) / 2)
+    for gradient, parameter in zip(gradients, network.parameters(), strict=True):
+        scale = float(parameter.grad.abs().max())
+        torch.testing.assert_close(gradient, parameter.grad, rtol=1e-4, atol=1e-5 * scale)
+    for average, one, two in zip(averages, *averages_of_parts, strict=True):
+        torch.testing.assert_close(average.double(), (one.double() + two) / 2)
 
 
-def test_rows_are_the_same_with_any_number_of_processes(study):
+def test_rows_are_the_same_with_two_processes(study):
     alone = load_rows(study, "variable", ["support_and_query"])
-    path = rows_file(study, "support_and_query", "variable", "others")
-    for processes in (2, 3):
-        path.unlink()
-        evaluate(study, "support_and_query", processes=processes)
-        pd.testing.assert_frame_equal(load_rows(study, "variable", ["support_and_query"]), alone, check_exact=True)
-
-
-def test_episodes_that_share_batches_share_the_same_in_every_process(study):
-    class Deaf(Team):  # each in this process, one after the other
-        def gather(self, own):
-            return own
-
-    study = study.model_copy(update={"images_at_once": 40})
-    model, source = checkpoints.load_model(study, "support_and_query"), open_split(study, "others", "test")
-    options = {"training": "support_and_query", "name": "variable", "together": True}
-    whole = evaluate_dataset(model, source, study, **options)
-    parts = [evaluate_dataset(model, source, study, **options, team=Deaf(rank, 2)) for rank in range(2)]
-    joined = pd.concat(parts).sort_values(["episode", "query"], ignore_index=True)
-    pd.testing.assert_frame_equal(joined, whole, check_exact=True)
-
-
-def test_a_notebook_s_kernel_that_has_used_threads_trains_with_two_processes(root, study, tmp_path, monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    places = [*Path(__file__).parents[1:3], os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, places)))  # the kernel imports what is tested
-    code = (
-        "import json, torch\nfrom blob_project import picture_study",
-        "from tcnaps.training.meta_training import meta_train",
-        "torch.randn(999, 999) @ torch.randn(999, 999), torch.randn(8, 3, 64, 64).sum()\ntorch.get_num_threads()",
-        "study = picture_study(name='in-a-notebook')",
-        "print(json.dumps(meta_train(study, 'support_and_query', processes=processes).to_dict('records')))",
-    )
-    for place in ("small", "in-a-notebook"):
-        (root / "results" / place / "checkpoints").mkdir(parents=True, exist_ok=True)
-    backbone = (root / "results/small/checkpoints/backbone.safetensors").read_bytes()
-    (root / "results/in-a-notebook/checkpoints/backbone.safetensors").write_bytes(backbone)
-    notebook = write_notebook(root / "notebook.ipynb", cell("processes = 1", "parameters"), *map(cell, code))
-    run_notebook(notebook, tmp_path / "executed.ipynb", {"processes": 2}, progress=False)
-    outputs = json.loads((tmp_path / "executed.ipynb").read_text())["cells"][-1]["outputs"]
-    printed = "".join(chain.from_iterable(output["text"] for output in outputs if output.get("name") == "stdout"))
-    pd.testing.assert_frame_equal(pd.DataFrame(json.loads(printed)), log_of(root), rtol=1e-3)
+    rows_file(study, "support_and_query", "variable", "others").unlink()
+    evaluate(study, "support_and_query", processes=2)
+    pd.testing.assert_frame_equal(load_rows(study, "variable", ["support_and_query"]), alone, check_exact=True)
 
 
 def test_a_killed_process_ends_the_run_which_resumes_with_another_number(root, study):
-    study = picture_study(name="killed")
     folder = root / "results/killed/checkpoints"
-    folder.mkdir(parents=True)
-    (folder / "backbone.safetensors").write_bytes(
-        (root / "results/small/checkpoints/backbone.safetensors").read_bytes()
-    )
-    ended = threading.Event()
+    log = pretrain(picture_study(name="killed"), processes=2)
+    assert list(log) == list(log_of(root, "backbone")) and log.equals(log_of(root, "backbone", "killed"))
+    backbone = (root / "results/small/checkpoints/backbone.safetensors").read_bytes()
+    (folder / "backbone.safetensors").write_bytes(backbone)
 
     def kill_one():
-        while not list(folder.glob("*.state*")) and not ended.wait(0.01):
-            pass
-        multiprocessing.active_children()[0].kill()
+        wait_until(lambda: list(folder.glob("*.state.pt")))
+        launcher = psutil.Process().children()[-1]
+        launcher.children()[-1].kill()
 
     killer = threading.Thread(target=kill_one)
     killer.start()
-    with pytest.raises(ProcessError, match=r"Process \d of 2 was killed by SIGKILL.*continues from there"):
-        meta_train(study, "support_and_query", save_every=1, processes=2)
-    ended.set()
+    with pytest.raises(ProcessError, match=r"(?s)rank .*: [01] .*SIGKILL"):
+        meta_train(picture_study(name="killed"), "support_and_query", save_every=1, processes=2)
     killer.join()
-    saved, trained = (
-        {file: file.read_bytes() for file in folder.glob("*.state*")},
-        folder / "support_and_query.safetensors",
-    )
-    assert saved and not trained.exists()
-    log = meta_train(study, "support_and_query", processes=3)
-    pd.testing.assert_frame_equal(log, log_of(root), rtol=1e-3)
-    assert not multiprocessing.active_children() and not list(folder.glob("*.state*"))
-    ends = []  # with two processes throughout, from what was saved and from the beginning
-    for states in (saved, {}):
-        trained.unlink()
-        for file, content in states.items():
-            file.write_bytes(content)
-        meta_train(study, "support_and_query", processes=2)
-        ends.append(trained.read_bytes())
-    assert ends[0] == ends[1]
+    assert list(folder.glob("*.state.pt")) and not (folder / "support_and_query.safetensors").exists()
+    log = meta_train(picture_study(name="killed"), "support_and_query")
+    pd.testing.assert_frame_equal(log, log_of(root, "support_and_query"), rtol=1e-3)
+    assert not list(folder.glob("*.state.pt"))
 
 
-def test_pretraining_with_two_processes_writes_what_one_writes(root, study):
-    log = pretrain(picture_study(name="pretrained"), processes=2, save_every=1)
-    alone = log_of(root, "backbone")
-    assert list(log) == list(alone) and log.n_valid.equals(alone.n_valid)
-    weights, ours = (
-        checkpoints.load(root / f"results/{name}/checkpoints/backbone.safetensors", "")[0]
-        for name in ("small", "pretrained")
-    )
-    assert weights.keys() == ours.keys() and not list((root / "results/pretrained").rglob("*.state*"))
+def test_the_error_of_a_process_is_reported(study):
+    with pytest.raises(ProcessError, match=r"(?s)rank .*: 1 .*FloatingPointError: the loss is nan"):
+        run_together(2, "blob_project:failing", study, "cpu")
 
 
-@pytest.mark.parametrize(
-    ("how", "kind", "message"),
-    [
-        ("error", FloatingPointError, "the loss is nan"),
-        ("odd error", ProcessError, "Process 3 of 3: Odd: this and that"),
-        ("killed", ProcessError, "Process 3 of 3 was killed by SIGKILL"),
-        ("status", ProcessError, "Process 3 of 3 ended with status 7"),
-    ],
-)
-def test_why_a_process_ended_is_said(how, kind, message):
-    with pytest.raises(kind, match=message) as caught:
-        run_together(3, blob_project.ending, how)
-    assert how != "error" or "Process 3 of 3:\nTraceback" in caught.value.__notes__[0]
-    assert not multiprocessing.active_children()
+def test_all_processes_end_with_the_one_that_started_them(study, tmp_path):
+    code = f"""if True:
+        from blob_project import picture_study
+        from tcnaps.training.launching import run_together
+        run_together(2, "blob_project:sleeping", picture_study(), "cpu", file={str(tmp_path / "number")!r})
+    """
+    run = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    files = [tmp_path / f"number-{rank}" for rank in (0, 1)]
+    wait_until(lambda: all(file.exists() and file.read_text() for file in files))
+    processes = [psutil.Process(int(file.read_text())) for file in files]
+    processes += psutil.Process(run.pid).children()
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    _, alive = psutil.wait_procs(processes, 20)
+    assert not alive
 
 
-def test_too_many_or_too_few_processes_are_refused_before_any_starts(study, root):
-    for processes, call, message in (
-        (0, lambda n: evaluate(study, "support_and_query", processes=n), "processes is 0; it must be 1"),
-        (5, lambda n: meta_train(study, "support", processes=n), "more than meta_training.episodes_per_step, 4"),
-        (49, lambda n: pretrain(picture_study(name="other"), processes=n), "more than pretraining.batch_size, 48"),
-        (2, lambda n: run_together(n, print, device="cuda:0"), "2 processes on 'cuda:0': each needs a GPU of its own"),
+def test_too_many_or_too_few_processes_are_refused_before_any_starts(study):
+    for processes, call, name in (
+        (0, lambda n: evaluate(study, "support_and_query", processes=n), "processes is 0"),
+        (5, lambda n: meta_train(study, "support", processes=n), "meta_training.episodes_per_step"),
+        (49, lambda n: pretrain(picture_study(name="other"), processes=n), "pretraining.batch_size"),
+        (2, lambda n: evaluate(study, "support_and_query", "cuda:0", processes=n), "cuda:0"),
     ):
-        with pytest.raises(UserError, match=message):
+        with pytest.raises(UserError, match=name):
             call(processes)

@@ -55,36 +55,24 @@ def test_a_row_per_step_and_none_twice_after_an_interruption(path):
     assert set(events.Tags()["scalars"]) == set(table) - {"step", "gpu_memory_mb"}
 
 
-def test_without_tensorboard_there_is_the_table_alone(path, monkeypatch, capsys):
+def test_without_tensorboard_there_is_the_table_alone(path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     logged(path, [1.0])
     assert [file.name for file in (path.parents[1] / "watch").iterdir()] == ["support.csv"]
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
-    assert watching.main([]) == 1 and "pip install tensorboard" in capsys.readouterr().out
 
 
-def test_one_of_several_processes_writes(path):
-    assert logged(path, [2.0, 1.0], active=False) == [True, True]
-    assert not path.parents[1].joinpath("watch").exists()
-    with Resumable(path, "key", {}, {"log": []}, active=False) as state:
-        state.after_step(good=True)
-    assert not path.parent.exists()
-
-
-def test_tensorboard_opens_on_the_folder_of_the_study(path, tmp_path, monkeypatch, capsys):
+def test_tensorboard_opens_on_the_folder_of_the_study(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(config, "project_root", lambda: tmp_path)
     (tmp_path / "configs").mkdir()
     content = (config.Path(__file__).parents[2] / "configs" / "miniature.yaml").read_text()
     (tmp_path / "configs" / "own.yaml").write_text(content.replace("name: miniature", "name: own"))
-    assert watching.main(["configs/own.yaml"]) == 1 and "nothing to watch yet" in capsys.readouterr().out
-    assert watching.main(["configs/none.yaml"]) == 1 and "No study at configs/none.yaml" in capsys.readouterr().out
-    logged(tmp_path / "results/own/checkpoints/support.safetensors", [1.0])
+    assert watching.main(["configs/none.yaml"]) == 1 and "configs/none.yaml" in capsys.readouterr().out
     monkeypatch.setattr(watching.os, "execv", lambda program, arguments: sys.exit(" ".join(arguments[1:])))
     with pytest.raises(SystemExit, match=f"^-m tensorboard.main --logdir {tmp_path / 'results/own'} --port 1$"):
         watching.main(["configs/own.yaml", "--port", "1"])
 
 
-NOISE = np.random.default_rng(0).normal(0, 0.3, 5000)
+NOISE = np.random.default_rng(0).normal(0, 0.3, 2000)
 
 
 @pytest.mark.parametrize(
@@ -96,28 +84,30 @@ NOISE = np.random.default_rng(0).normal(0, 0.3, 5000)
         ([2.0] * START + [1.9] * 100 + [2.1] * (PATIENCE - 1) + [1.9] + [3.0] * 500, START + 100 + 2 * PATIENCE),
         ([2.0, 2.0, 9.0, 1e3] + [1e9] * 500, START + PATIENCE),  # at once, before the start is known
         (3 + NOISE, None),  # learns nothing, but does not get worse
-        (3 + np.minimum(np.arange(5000) / 50, 2) * (np.arange(5000) < 120) + NOISE, None),  # rises, then comes back
+        (3 + np.minimum(np.arange(2000) / 50, 2) * (np.arange(2000) < 120) + NOISE, None),  # rises, then comes back
     ],
 )
-def test_a_training_is_stopped_where_its_loss_stays_above_its_start(path, losses, stops_at):
-    watched = watch(path, active=False)
+def test_a_training_is_stopped_if_its_loss_stays_above_its_start(path, losses, stops_at, monkeypatch):
+    watched = watch(path)  # not entered: nothing is written
+    monkeypatch.setattr(watched, "_write", lambda values: None)
+    monkeypatch.setattr(watched, "_machine", dict)
     try:
         for loss in losses:
             watched.log(row(float(loss)))
     except Diverged as error:
         assert watched.step == stops_at
-        assert str(error).startswith(f"meta-training support diverged at step {stops_at}: the loss is ")
-        assert "Lower meta_training.learning_rate" in str(error) and isinstance(error, FloatingPointError)
+        assert f"meta-training support diverged at step {stops_at}:" in str(error)
+        assert "meta_training.learning_rate" in str(error) and isinstance(error, FloatingPointError)
     else:
         assert stops_at is None
 
 
 def trained(path, losses, every=3):
-    """A training whose weight is the number of its steps. Its states are that number, as the last attempt left it."""
+    """A training whose weight is the number of its steps."""
     weight, progress = torch.nn.Linear(1, 1), {"watched": {}, "step": 0}
     torch.nn.init.zeros_(weight.weight)
     with Resumable(path, "key", {"weight": weight}, progress, every) as state:
-        with watch(path, progress["step"], progress["watched"], active=False) as watched:
+        with watch(path, progress["step"], progress["watched"]) as watched:
             for loss in losses[progress["step"] :]:
                 if loss is KeyboardInterrupt:
                     raise loss
@@ -131,6 +121,7 @@ def trained(path, losses, every=3):
 @pytest.mark.parametrize(
     ("losses", "kept"),
     [
+        ([5.0] * 6 + [KeyboardInterrupt], 3),  # no step has shown yet that the weights after step 6 are good
         ([5.0] * 7 + [float("nan")], 6),  # the loss of step 7, of the weights after step 6, was good
         ([5.0] * 6 + [float("nan")], 3),  # the weights after step 6 gave the loss that is not finite
         ([5.0] * 3 + [float("nan")], None),
@@ -142,37 +133,12 @@ def trained(path, losses, every=3):
 )
 def test_the_state_that_is_kept_is_from_before_the_divergence(path, losses, kept):
     for _ in range(2):  # started again with unchanged settings, it diverges again at the same step
-        with pytest.raises(Diverged) as error:
+        with pytest.raises((Diverged, KeyboardInterrupt)):
             trained(path, losses)
-        assert error.match(f"step {len(losses) if len(losses) < 10 else '[0-9]+'}")
         progress = {"step": None}
         with pytest.raises(KeyboardInterrupt), Resumable(path, "key", {}, progress):
             raise KeyboardInterrupt
         assert progress["step"] == kept
-
-
-def test_a_state_that_no_step_has_followed_goes_also_if_another_process_saved_it(path):
-    with pytest.raises(KeyboardInterrupt):
-        trained(path, [5.0] * 6 + [KeyboardInterrupt])
-    with pytest.raises(Diverged):
-        trained(path, [5.0] * 6 + [float("nan")])
-    assert not path.with_suffix(".state.pt").exists() and path.with_suffix(".before.state.pt").exists()
-
-
-def test_a_damaged_state_gives_way_to_the_one_before(path):
-    with pytest.raises(Diverged):
-        trained(path, [5.0] * 7 + [float("nan")])
-    newest, before = path.with_suffix(".state.pt"), path.with_suffix(".before.state.pt")
-    content = newest.read_bytes()
-    newest.write_bytes(content[:2000] + bytes([content[2000] ^ 1]) + content[2001:])
-    with pytest.warns(UserWarning, match=f"{newest} is damaged .* The state before it is taken"):
-        with pytest.raises(Diverged):
-            trained(path, [5.0] * 7 + [float("nan")])
-    progress = {}
-    newest.unlink()  # killed between two renamings
-    with Resumable(path, "key", {}, progress):
-        assert progress["step"] == 3
-    assert not newest.exists() and not before.exists()
 
 
 def test_measures_are_those_of_their_definitions():

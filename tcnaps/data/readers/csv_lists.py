@@ -1,9 +1,9 @@
-"""Lists that say which class, or which image, is of which split.
+"""Lists that say which class, or which image, belongs to which split.
 
-They have one of these forms::
+A list has one of these forms:
 
-    class,split                    a CSV with one line per class; other columns do no harm
-    file,class,split               or with one line per image: only the listed images are taken
+    class,split                    a CSV with one line per class; other columns are ignored
+    file,class,split               a CSV with one line per image; only the listed images are taken
     {"train": [...], "test": []}   JSON, as published with Meta-Dataset
     train.csv val.csv test.csv     a folder with one CSV per split: filename,label with one line per image, as for
                                    mini-ImageNet; or wnid,category with one line per class, as for tiered-ImageNet
@@ -19,7 +19,7 @@ from pathlib import Path
 import pandas
 
 from tcnaps.data.image_source import SPLITS, DatasetError
-from tcnaps.data.listing import ImageFile, Listing
+from tcnaps.data.listing import ImageFile, Listing, open_regular
 from tcnaps.data.readers.shared import located, natural_key, normal, some
 
 WNID = "n[0-9]{8}"  # the name of an ImageNet class
@@ -29,21 +29,21 @@ _COLUMNS = {"class": "class", "label": "class", "wnid": "class", "split": "split
 
 
 def split_of(name: str) -> str | None:
-    """ "train", "valid" or "test" for any usual name of it, else None."""
+    """Translates any usual name of a split to "train", "valid" or "test"; None for other names."""
     return _ALIASES.get(name.strip().casefold())
 
 
 def list_files(place: str | None) -> tuple[Path, ...]:
-    """The path of a list, if a study names one; and the files in it if it is a folder."""
+    """The path of the list that a study names, if any; for a folder also the CSVs in it."""
     return () if place is None else (located(place), *sorted(located(place).glob("*.csv")))
 
 
 def read_list(path: Path) -> pandas.DataFrame:
-    """A table with the columns "class", "split" and, where the list has it, "file".
+    """Reads a list into a table with the columns "class", "split" and, if the list has it, "file".
 
     Args:
-        path: a file, or a folder with train.csv, val.csv and test.csv. A CSV without the column "split" is of the
-            split that the file is called after.
+        path: a file, or a folder with train.csv, val.csv and test.csv. The name of a CSV without the column "split"
+            says which split it lists.
 
     Raises:
         DatasetError: the list is missing or unreadable, lacks a field or a column, or names no splits.
@@ -53,8 +53,8 @@ def read_list(path: Path) -> pandas.DataFrame:
         raise DatasetError(f"{path} has no train.csv, val.csv or test.csv. Put them there, or name another file.")
     table = pandas.concat(map(_read, files), ignore_index=True).drop_duplicates()
     if table.empty or (table == "").any(axis=None):
-        what = "lists no class" if table.empty else f"has a line without one of {', '.join(table)}"
-        raise DatasetError(f"{path} {what}. {REMEDY}.")
+        problem = "lists no class" if table.empty else f"has a line without one of {', '.join(table)}"
+        raise DatasetError(f"{path} {problem}. {REMEDY}.")
     if unknown := [name for name in table["split"].unique() if not split_of(name)]:
         raise DatasetError(f"{path}: there is no split {some(unknown)}; splits are {', '.join(SPLITS)}. {REMEDY}.")
     table["split"] = table["split"].map(split_of)
@@ -63,16 +63,21 @@ def read_list(path: Path) -> pandas.DataFrame:
 
 
 def _read(path: Path) -> pandas.DataFrame:
-    """One file, with the columns that are known."""
+    """Reads one file; keeps the known columns."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with open_regular(path) as file:
+            text = file.read().decode("utf-8-sig")
         if path.suffix == ".json":
             rows = [(name, split) for split, names in json.loads(text).items() for name in names]
-            table = pandas.DataFrame(rows, columns=["class", "split"]).astype(str)  # Traffic Sign's are numbers
+            table = pandas.DataFrame(rows, columns=["class", "split"]).astype(str)  # Traffic Sign's classes are numbers
         else:
-            options = {"names": ["class"], "usecols": [0]} if re.match(WNID, text) else {}  # tiered's have no header
+            options = (
+                {"names": ["class"], "usecols": [0]} if re.match(WNID, text) else {}
+            )  # tiered-ImageNet's lists have no header
             options |= {"dtype": str, "na_filter": False, "skipinitialspace": True, "index_col": False}
-            with warnings.catch_warnings(action="error", category=pandas.errors.ParserWarning):  # fields without a name
+            with warnings.catch_warnings(
+                action="error", category=pandas.errors.ParserWarning
+            ):  # more fields than names
                 table = pandas.read_csv(io.StringIO(text), **options)
     except (OSError, ValueError, AttributeError, TypeError, RecursionError, pandas.errors.ParserWarning) as error:
         raise DatasetError(f"{path} is no list that can be read ({str(error).strip()}). {REMEDY}.") from error
@@ -81,8 +86,9 @@ def _read(path: Path) -> pandas.DataFrame:
         raise DatasetError(f"{path} has no column called class. {REMEDY}.")
     if "split" not in table:
         table["split"] = path.stem
-    kept = table.loc[:, (table.columns != "") & ~table.columns.duplicated()].fillna("").map(str.strip)
-    return kept.assign(**{"class": kept["class"].map(normal)})
+    known = (table.columns != "") & ~table.columns.duplicated()
+    table = table.loc[:, known].fillna("").map(str.strip)
+    return table.assign(**{"class": table["class"].map(normal)})
 
 
 def check_disjoint(table: pandas.DataFrame, place: object) -> None:
@@ -96,7 +102,7 @@ def check_disjoint(table: pandas.DataFrame, place: object) -> None:
 
 
 def with_images(table: pandas.DataFrame, folder: Path, place: object) -> pandas.DataFrame:
-    """The images that a list names, in a folder or in the folders of their classes in it, as the column "image"."""
+    """Adds the column "image": the listed files, found in a folder or in the folders of their classes below it."""
     table = table.sort_values("file", key=lambda files: files.map(natural_key))
     paths = [
         next(filter(os.path.isfile, (os.path.join(folder, file), os.path.join(folder, label, file))), None)
@@ -113,18 +119,18 @@ def with_images(table: pandas.DataFrame, folder: Path, place: object) -> pandas.
 def choose(
     table: pandas.DataFrame, listed: pandas.DataFrame, place: object
 ) -> tuple[pandas.DataFrame, tuple[str, ...]]:
-    """Those images of a table whose classes a list names, in the list's splits; and a note on other classes.
+    """Keeps the images whose classes a list names, in the list's splits. Also returns a note on other classes.
 
-    A listed superclass stands for all its classes that are not listed themselves.
+    A listed superclass stands for all its classes that are not listed individually.
 
     Raises:
         DatasetError: a listed class is not in the table.
     """
     wanted, groups = dict(zip(listed["class"], listed["split"])), table["class"].str.partition("/")[0]
     if missing := wanted.keys() - {*table["class"], *groups}:
-        found = some(table["class"].unique())
+        known = some(table["class"].unique())
         raise DatasetError(
-            f"{place}: {len(missing)} of its classes are not in the dataset: {some(sorted(missing))}; it has {found}. "
+            f"{place}: {len(missing)} of its classes are not in the dataset: {some(sorted(missing))}; it has {known}. "
             "Correct the split file, or add what is missing."
         )
     table = table.assign(split=table["class"].map(wanted).fillna(groups.map(wanted)))
@@ -134,7 +140,7 @@ def choose(
 
 
 def listing_of(table: pandas.DataFrame, place: object, grouped: bool = False, **options) -> Listing:
-    """The images of a table with the columns "class", "split" and "image", in its order; classes in natural order.
+    """Lists the images of a table with the columns "class", "split" and "image"; classes in natural order.
 
     Raises:
         DatasetError: a class is in two splits.

@@ -1,11 +1,11 @@
 """Folders of images: split/class/*, or class/* with a split file or with fractions of the classes.
 
-    path/train/cat/1.jpg           a folder per split ("val", "valid" or "validation"; any of the three may be missing)
+    path/train/cat/1.jpg           one folder per split ("val", "valid" or "validation"; any of them may be missing)
     path/cat/1.jpg                 with `splits`, a split file, or with `fractions`
 
-With `superclasses` the class folders lie one level deeper: path/train/Greek/alpha/1.png is of the class "Greek/alpha"
-and of the superclass "Greek". With `splits` or `fractions`, folders named after splits are pooled: train/cat and
-test/cat are one class.
+With `superclasses` the class folders lie one level deeper: path/train/Greek/alpha/1.png belongs to the class
+"Greek/alpha" and the superclass "Greek". With `splits` or `fractions`, folders named after splits are pooled:
+train/cat and test/cat are one class.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from tcnaps.data.readers.shared import located, natural_key, normal, some, walk
 
 EXTENSIONS = frozenset(extension for extension, name in Image.EXTENSION.items() if name in FORMATS)
 HELP = """Images must lie in one of these ways:
-    train/cat/1.jpg   a folder per split: train, val (or valid) and test, those that there are
+    train/cat/1.jpg   one folder per split: train, val (or valid), test; any of them may be missing
     cat/1.jpg         with splits: a split file, or fractions: [0.6, 0.2, 0.2] of the classes
 With superclasses: true, train/Greek/alpha/1.jpg or Greek/alpha/1.jpg."""
 
@@ -50,7 +50,7 @@ def open_folder(name: str, dataset: Folder) -> Source:
 def list_folder(
     path: Path, splits: Path | None = None, fractions: tuple | None = None, grouped: bool = False
 ) -> Listing:
-    """Looks through folders of images, or through the list `splits`; `grouped` in folders of their superclasses."""
+    """Lists the images in class folders, or those named by `splits`. `grouped`: in folders of superclasses."""
     listed, notes = None if splits is None else csv_lists.read_list(splits), ()
     if listed is not None and "file" in listed:
         return csv_lists.listing_of(csv_lists.with_images(listed, path, splits), splits)
@@ -58,20 +58,21 @@ def list_folder(
     if listed is not None:
         table, left_out = csv_lists.choose(table, listed, splits)
         notes += left_out
-    elif fractions is not None:  # superclasses stay whole: alphabets that are tested on must be new
+    elif fractions is not None:  # superclasses stay whole: an alphabet to test on must be new
         groups = table["class"].str.partition("/")[0]
         table["split"] = groups.map(cut(groups.unique(), fractions))
     elif (table["split"] == "").any():
-        found = some(folder.name for folder in subfolders(path))
-        raise DatasetError(f"{path} holds the folders {found}, and no folder train, val or test.\n{HELP}")
+        names = some(folder.name for folder in subfolders(path))
+        raise DatasetError(f"{path} holds the folders {names}, and no folder train, val or test.\n{HELP}")
     return csv_lists.listing_of(table, path, grouped, notes=notes)
 
 
 def scan(path: Path, grouped: bool = False) -> tuple[pandas.DataFrame, tuple[str, ...]]:
-    """Looks through class folders, at any depth below them.
+    """Finds the images at any depth below class folders.
 
     Returns:
-        "class", "split" ("" where there are no folders of splits) and "image" of each image; and a note on other files.
+        a table of all images with the columns "class", "split" ("" if there are no folders of splits) and "image"; and
+        a note on other files.
     """
     rows, others = [], []
     for split, folder in (split_folders(path) or {"": path}).items():
@@ -99,7 +100,7 @@ def subfolders(folder: Path) -> list[Path]:
 
 
 def split_folders(path: Path) -> dict[str, Path]:
-    """The folders named after splits, if there are any."""
+    """The folders that are named after splits, if there are any."""
     folders = subfolders(path)
     by_split = {split: folder for folder in folders if (split := csv_lists.split_of(folder.name))}
     if by_split and len(by_split) < len(folders):
@@ -109,10 +110,9 @@ def split_folders(path: Path) -> dict[str, Path]:
 
 
 def cut(names: Iterable[str], fractions: tuple[float, float, float]) -> dict[str, str]:
-    """Deals names out to the splits by the SHA-256 of each: the same on every machine and in every order.
+    """Divides names among the splits by the SHA-256 of each: the same on every machine and in every order.
 
-    The numbers are exact but for rounding. When a name is added, at most one other moves from each split to the next or
-    back; all others stay where they were.
+    Sizes are exact up to rounding. When a name is added, at most one other name crosses each border between splits.
     """
     names = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
     ends = [int(len(names) * sum(fractions[:k]) + 0.5) for k in range(len(SPLITS) + 1)]

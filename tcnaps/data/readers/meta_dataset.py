@@ -6,8 +6,8 @@ There are three kinds of dataset_spec.json (google-research/meta-dataset, meta_d
     BiLevelDatasetSpecification        classes in superclasses: Omniglot's alphabets
     HierarchicalDatasetSpecification   classes are the leaves of one graph per split: ImageNet's WordNet
 
-Class ids run on from split to split: train, then valid, then test. Images are decoded as by Meta-Dataset: EXIF's
-orientation is ignored. For its very pixels a study needs TensorFlow's way of decoding and resizing too:
+Class ids are numbered through all splits: train, then valid, then test. As in Meta-Dataset, EXIF's orientation is
+ignored. To get exactly its pixels, a study must also decode and resize as TensorFlow does:
 `decoding: {jpeg_dct: fast, resampling: aligned corners}`.
 """
 
@@ -39,15 +39,15 @@ def open_records(name: str, dataset: settings.Records) -> Source:
 
 
 def read_record(image: ImageFile) -> bytes:
-    """The encoded image of one record, after comparing its checksums and its label."""
+    """The encoded image of one record. Its checksums and its label are checked."""
     offset, length, label = image.position
     return records.record_at(image.path, offset, length, expected_label=label)[0]
 
 
 def list_records(folder: Path, images_per_class: int | None = None) -> Listing:
-    """Looks through all records of a dataset: their lengths and the checksums of those, not their images.
+    """Lists all records of a dataset. Checks their lengths and those lengths' checksums, but reads no images.
 
-    At most `images_per_class` of each class are listed, spread evenly over its file.
+    At most `images_per_class` images of each class are listed, spread evenly over its file.
 
     Raises:
         DatasetError: google-crc32c isn't installed; the specification is wrong or of a kind that isn't read; a file is
@@ -63,24 +63,24 @@ def list_records(folder: Path, images_per_class: int | None = None) -> Listing:
     for split, classes in specification.classes.items():
         for class_name, (label, size) in classes.items():
             file = folder / FILE_PATTERN.format(label)
-            found = records.read_index(file)
-            if len(found) != size:
+            places = records.read_index(file)
+            if len(places) != size:
                 raise DatasetError(
-                    f"{file} has {len(found)} records, but {SPECIFICATION} says {size}: the file was cut off "
+                    f"{file} has {len(places)} records, but {SPECIFICATION} says {size}: the file was cut off "
                     "between two records, or one of the two is of another conversion. Copy or convert both again."
                 )
             kept = min(size, images_per_class or size)
-            images = [ImageFile(str(file), (*found[k * size // kept], label)) for k in range(kept)]  # spread evenly
-            splits[split][class_name] = images
+            chosen = [places[k * size // kept] for k in range(kept)]  # spread evenly
+            splits[split][class_name] = [ImageFile(str(file), (*place, label)) for place in chosen]
     return Listing(splits, specification.superclasses, specification.spans, read=read_record, orient=False)
 
 
 class Specification(NamedTuple):
-    """A dataset.
+    """The content of a dataset_spec.json.
 
     Attributes:
-        classes: by split and name, in the order of their ids: id and number of images. A split may have none.
-        superclasses, spans: see `Listing`; inner nodes are in the order of their names.
+        classes: split -> class name -> (id, number of images), in the order of the ids. A split may have no classes.
+        superclasses, spans: see `Listing`; inner nodes are sorted by name.
     """
 
     file_pattern: str
@@ -120,7 +120,7 @@ def _uniform(content: dict, names: list[str]) -> tuple:
 
 def _bilevel(content: dict, names: list[str]) -> tuple:
     sizes = _by_id(content["classes_per_superclass"])
-    if sum(sizes) != len(names):  # before a list of a wrong length is made
+    if sum(sizes) != len(names):  # checked before a list of a wrong, perhaps huge, length is made
         raise ValueError(f"superclasses have {sum(sizes)} classes, but there are {len(names)}")
     groups = zip(_by_id(content["superclass_names"]), sizes, strict=True)
     above = [str(name) for name, size in groups for _ in range(size)]
@@ -135,7 +135,7 @@ def _hierarchical(content: dict, names: list[str]) -> tuple:
         below = _leaves_below(nodes)
         leaves = [name for name in names if below.get(name) == {name}]
         position = {leaf: k for k, leaf in enumerate(leaves)}
-        inner = sorted(node for node, found in below.items() if found != {node})
+        inner = sorted(node for node, leaves_below in below.items() if leaves_below != {node})
         spans.append(tuple(tuple(sorted(position[leaf] for leaf in below[node])) for node in inner))
         sizes += [images[leaf] for leaf in leaves]
         counts.append(len(leaves))
@@ -156,12 +156,12 @@ def _per_split(content: dict, key: str) -> list:
 
 
 def _by_id(values: dict) -> list:
-    """The values of the ids, from 0 on."""
+    """The values of ids 0, 1, 2, ..."""
     return [values[str(k)] for k in range(len(values))]
 
 
 def _leaves_below(nodes: list[dict]) -> dict[str, set[str]]:
-    """For every node of a split's graph, the leaves that lie below it; a leaf lies below itself."""
+    """For every node of a split's graph, the leaves below it. A leaf counts as below itself."""
     children = {node["wn_id"]: node["children_ids"] for node in nodes}
     below: dict[str, set[str]] = {}
     for node in TopologicalSorter(children).static_order():  # children come before their parents

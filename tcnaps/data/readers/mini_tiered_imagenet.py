@@ -1,8 +1,8 @@
-"""mini-ImageNet, tiered-ImageNet and FETI, from the layouts that people have (docs/data.md).
+"""mini-ImageNet, tiered-ImageNet and FETI, in their usual layouts (docs/data.md).
 
-mini-ImageNet is of Vinyals et al. 2016, in the split of Ravi and Larochelle 2017; tiered-ImageNet of Ren et al. 2018,
-without its 34 categories, since its episodes draw classes uniformly (appendix A.2); FETI of the paper, section 4.3 and
-appendix A.4.
+mini-ImageNet comes from Vinyals et al. 2016, with the split of Ravi and Larochelle 2017. tiered-ImageNet comes from
+Ren et al. 2018; its 34 categories are ignored, since episodes draw classes uniformly (appendix A.2). FETI is defined in
+section 4.3 and appendix A.4 of the paper.
 """
 
 import re
@@ -18,7 +18,7 @@ from tcnaps.data.readers.csv_lists import WNID, list_files, listing_of, read_lis
 from tcnaps.data.readers.folders import list_folder, scan, subfolders
 from tcnaps.data.readers.shared import located
 
-HELP = "docs/data.md says how it must lie there, and where to get it."
+HELP = "docs/data.md shows the layout, and where to get the files."
 
 
 def open_mini_imagenet(name: str, dataset: MiniImageNet) -> Source:
@@ -41,7 +41,7 @@ def open_tiered_imagenet(name: str, dataset: TieredImageNet) -> Source:
 
 
 def open_feti(name: str, dataset: FETI) -> Source:
-    """Points at FETI: for training, classes of ImageNet that neither mini- nor tiered-ImageNet tests on."""
+    """Points at FETI: the classes of ImageNet that neither mini- nor tiered-ImageNet tests on, all for training."""
     path = located(dataset.path)
     lists = tuple(map(located, dataset.test_classes))
 

@@ -1,8 +1,8 @@
 """MSCOCO's annotated objects as images: each is cut out by its box.
 
-As in Meta-Dataset (google-research/meta-dataset, dataset_to_records.py at 751e991, MSCOCOConverter): all objects of
-train2017, however small and crowds included, 860,001 of them; boxes enlarged to 1.2 about their middle, as far as the
-image goes.
+As in Meta-Dataset (google-research/meta-dataset, dataset_to_records.py at 751e991, MSCOCOConverter): all 860,001
+objects of train2017, including tiny ones and crowds. Boxes are enlarged by 1.2 about their middle and cut at the
+image's borders.
 """
 
 from pathlib import Path
@@ -18,14 +18,15 @@ ANNOTATIONS = "annotations/instances_train2017.json"
 
 
 def mscoco(folder: Path) -> tuple[list[str], list[ImageFile]]:
-    """Category and box of each of MSCOCO's objects, in the annotations' order. There are 80 categories."""
+    """The category and the box of each object, in the annotations' order. There are 80 categories."""
     content = read_json(folder / ANNOTATIONS, _only_boxes)
     categories = {entry["id"]: entry["name"] for entry in content["categories"]}
     by_id = {entry["id"]: entry for entry in content["images"]}
-    of_images = [by_id[image] for image, *_ in content["annotations"]]
-    sizes = np.array([(image["width"], image["height"]) for image in of_images], np.int64).reshape(-1, 2)
-    boxes = enlarged(np.array([box for _, _, *box in content["annotations"]], np.float64).reshape(-1, 4), sizes)
-    paths = [str(folder / "train2017" / image["file_name"]) for image in of_images]
+    pictures = [by_id[image] for image, *_ in content["annotations"]]
+    sizes = np.array([(picture["width"], picture["height"]) for picture in pictures], np.int64).reshape(-1, 2)
+    boxes = np.array([box for _, _, *box in content["annotations"]], np.float64).reshape(-1, 4)
+    boxes = enlarged(boxes, sizes)
+    paths = [str(folder / "train2017" / picture["file_name"]) for picture in pictures]
     images = [ImageFile(path, tuple(box)) for path, box in zip(paths, boxes.tolist())]
     return [categories[category] for _, category, *_ in content["annotations"]], images
 
@@ -33,7 +34,7 @@ def mscoco(folder: Path) -> tuple[list[str], list[ImageFile]]:
 def enlarged(
     boxes: Float64[np.ndarray, "n_boxes 4"], sizes: Int64[np.ndarray, "n_boxes 2"], scale: float = BOX_SCALE
 ) -> Int64[np.ndarray, "n_boxes 4"]:
-    """MSCOCO's boxes, scaled about their middle, as whole pixels within the image: MSCOCOConverter's arithmetic.
+    """Boxes scaled about their middle, as whole pixels within the image, by MSCOCOConverter's arithmetic.
 
     Args:
         boxes: left, top, width and height, from the middle of the first pixel.
@@ -49,7 +50,7 @@ def enlarged(
 
 
 def _only_boxes(entry: dict) -> dict | tuple:
-    """An annotation as (image, category, left, top, width, height): its outline would take too much memory."""
+    """Reduces an annotation to (image, category, left, top, width, height): outlines take too much memory."""
     if "bbox" not in entry:
         return entry
     return entry.get("image_id"), entry.get("category_id"), *entry["bbox"]

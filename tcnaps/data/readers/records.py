@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tcnaps.data.image_source import DatasetError
+from tcnaps.data.listing import open_regular
 
 try:
     import google_crc32c
@@ -35,14 +36,14 @@ def read_index(path: str | Path) -> list[tuple[int, int]]:
     """Where the records of a file lie. Reads and checks their lengths, not their data.
 
     Returns:
-        of each record the place of its start and the length of its data, in bytes; a record takes 16 more.
+        for each record the offset of its start and the length of its data, in bytes; a record takes 16 bytes more.
 
     Raises:
         DatasetError: the file is missing, cut short or not a TFRecord file, or the checksum of a length is wrong.
     """
     places, offset = [], 0
     try:
-        with open(path, "rb", buffering=0) as stream:  # a buffer would read the data that is skipped
+        with open_regular(path) as stream:
             size = os.fstat(stream.fileno()).st_size
             while offset < size:
                 where = f"{path}: record {len(places)} at byte {offset}"
@@ -57,13 +58,13 @@ def read_index(path: str | Path) -> list[tuple[int, int]]:
 
 
 def record_at(path: str | Path, offset: int, length: int, expected_label: int | None = None) -> tuple[bytes, int]:
-    """The encoded image and the label of one record, by its place in `read_index`.
+    """The encoded image and the label of one record, located by `read_index`.
 
     Raises:
         DatasetError: no record of this length starts there, a checksum is wrong, or the record isn't a
-            `tf.train.Example` with one `image` and one `label`, or is of another class than `expected_label`.
+            `tf.train.Example` with one `image` and one `label`, or its label is not `expected_label`.
     """
-    with open(path, "rb", buffering=0) as stream:
+    with open_regular(path) as stream:
         record = os.pread(stream.fileno(), length + OVERHEAD, offset)
     where = f"{path}: the record at byte {offset}"
     if _length(record[: HEADER.size], where) != length or len(record) < length + OVERHEAD:
@@ -84,7 +85,7 @@ def record_at(path: str | Path, offset: int, length: int, expected_label: int | 
 
 
 def masked_crc(data: bytes) -> int:
-    """CRC-32C, rotated and shifted as TFRecord stores it."""
+    """CRC-32C, rotated and shifted as in TFRecord files."""
     if google_crc32c is None:
         raise DatasetError("Reading TFRecord files needs the package google-crc32c: pip install 'tcnaps[records]'.")
     crc = google_crc32c.value(data)
@@ -107,7 +108,7 @@ def _length(header: bytes, where: str) -> int:
 def parse_example(data: bytes) -> tuple[bytes, int]:
     """The features `image` (one bytes value) and `label` (one int64 value) of a serialised `tf.train.Example`.
 
-    Other features are skipped. Where a feature occurs twice the last one counts.
+    Other features are skipped. If a feature occurs twice, the last one counts.
     """
     features = {}
     for content in _fields(memoryview(data), 1):  # Example.features
@@ -122,13 +123,13 @@ def parse_example(data: bytes) -> tuple[bytes, int]:
                 value, position = _varint(packed, position)
                 labels.append(value)
     if len(images) != 1 or len(labels) != 1:
-        there = ", ".join(sorted(key.decode(errors="replace") for key in features)) or "none"
-        raise DatasetError(f"it has {len(images)} images and {len(labels)} labels, not one of each. Features: {there}.")
+        names = ", ".join(sorted(key.decode(errors="replace") for key in features)) or "none"
+        raise DatasetError(f"it has {len(images)} images and {len(labels)} labels, not one of each. Features: {names}.")
     return bytes(images[0]), labels[0]
 
 
 def _fields(message: memoryview | bytes, wanted: int) -> Iterator[memoryview]:
-    """The contents of a protobuf message's fields of one number; an Example has none but messages and strings."""
+    """The contents of all fields with number `wanted`. An Example's fields are all messages or strings."""
     position = 0
     while position < len(message):
         key, position = _varint(message, position)
@@ -141,7 +142,7 @@ def _fields(message: memoryview | bytes, wanted: int) -> Iterator[memoryview]:
 
 
 def _varint(message: memoryview | bytes, position: int) -> tuple[int, int]:
-    """A signed 64-bit integer of seven bits per byte, lowest first, and the position after it."""
+    """Reads a signed 64-bit integer of seven bits per byte, lowest first; returns it and the next position."""
     value = 0
     for shift, byte in zip(range(0, 70, 7), message[position : position + 10]):  # 64 bits need ten bytes at most
         value |= (byte & 0x7F) << shift

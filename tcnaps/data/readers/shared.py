@@ -1,4 +1,4 @@
-"""What the readers share: names in one order on every machine, looking through folders, reading JSON."""
+"""Helpers of the readers: names in one order on every machine, walking through folders, reading JSON."""
 
 import json
 import os
@@ -9,23 +9,24 @@ from pathlib import Path
 
 from tcnaps.config import project_root
 from tcnaps.data.image_source import DatasetError
+from tcnaps.data.listing import open_regular
 
 LEFTOVERS = frozenset(["thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", "@eadir"])  # of file managers
 
 
 def located(path: str) -> Path:
-    """Where a path of a study leads; a relative one is taken from the project's root."""
+    """A path from a study; relative ones are taken from the project's root."""
     return project_root() / Path(path).expanduser()
 
 
 def normal(name: str) -> str:
-    """One spelling: macOS writes an accented letter as two characters, some of Meta-Dataset's fungi end in a space."""
+    """A name in one spelling: macOS splits accented letters in two, and some of Meta-Dataset's fungi end in a space."""
     return unicodedata.normalize("NFC", name).strip()
 
 
 def natural_key(name: str) -> tuple:
-    """Sorts as people count: image2 before image10. Names that differ at all have a fixed order."""
-    parts: list = re.split("([0-9]+)", normal(name))  # text and digits by turns
+    """Sorts as people count: image2 before image10. Any two different names have a fixed order."""
+    parts: list = re.split("([0-9]+)", normal(name))  # text and digits alternate
     parts[1::2] = map(int, parts[1::2])
     return parts, name
 
@@ -38,9 +39,9 @@ def some(names: Iterable[str]) -> str:
 
 
 def walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Like `os.walk`, following links, but no folder is entered twice and the order is the same on every machine.
+    """Like `os.walk`, but follows links, enters no folder twice, and has the same order on every machine.
 
-    Hidden files and what file managers leave behind are left out.
+    Hidden files and leftovers of file managers are left out.
     """
 
     def fail(error: OSError) -> None:
@@ -58,14 +59,15 @@ def walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
 
 
 def _in_order(names: list[str]) -> list[str]:
-    seen = (name for name in names if not name.startswith(".") and name.casefold() not in LEFTOVERS)
-    return sorted(seen, key=natural_key)
+    visible = (name for name in names if not name.startswith(".") and name.casefold() not in LEFTOVERS)
+    return sorted(visible, key=natural_key)
 
 
 def read_json(path: Path, object_hook: Callable[[dict], object] | None = None) -> dict:
-    """A JSON file whose outermost value is an object."""
+    """Reads a JSON file whose outermost value is an object."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"), object_hook=object_hook)
+        with open_regular(path) as file:
+            content = json.loads(file.read().decode("utf-8-sig"), object_hook=object_hook)
         if not isinstance(content, dict):
             raise ValueError("it holds no object")
     except (OSError, ValueError, RecursionError) as error:

@@ -1,14 +1,13 @@
-"""The datasets that torchvision has, in the folders where it puts them; `path` in a study is its root.
+"""torchvision's datasets, in the folders where torchvision puts them; `path` in a study is its root.
 
-All images of a dataset are taken together, whatever it was divided into for supervised learning, since few-shot
-learning divides classes. MNIST and CIFAR are as in the CNAPS release (cambridge-mlg/cnaps,
-src/prepare_extra_datasets.py): the test images alone, resized by Lanczos. Without a split file all classes are for
-testing, but for Omniglot's.
+The splits for supervised learning are pooled, since few-shot learning splits classes. Of MNIST and CIFAR, only the test
+images are taken and resized by Lanczos, as in the CNAPS release (cambridge-mlg/cnaps, src/prepare_extra_datasets.py).
+Without a split file all classes are for testing, except Omniglot's background set.
 
-What Meta-Dataset does to images before it stores them is done here as well (google-research/meta-dataset,
+Images are changed as Meta-Dataset changes them (google-research/meta-dataset,
 meta_dataset/dataset_conversion/dataset_to_records.py at 751e991): Omniglot is inverted to white ink on black; aircraft
-are cut out by the boxes of images_box.txt as they stand, objects of MSCOCO as `mscoco` says. docs/data.md names what
-differs; for Meta-Dataset's very images, use its records.
+are cut out by the boxes of images_box.txt; objects of MSCOCO are cut out as `mscoco` describes. docs/data.md names the
+differences that remain; for exactly Meta-Dataset's images, use its records.
 """
 
 import os
@@ -34,15 +33,11 @@ from tcnaps.data.readers.mscoco import ANNOTATIONS, mscoco
 from tcnaps.data.readers.shared import located, some
 
 AGAIN = "Download or unpack the dataset again."
-Table = tuple[pandas.DataFrame, dict]  # "class", "split" and "image" of each image, and options of the listing
+Table = tuple[pandas.DataFrame, dict]  # a table with columns "class", "split", "image"; and options of the listing
 
 
 def open_torchvision(name: str, dataset: settings.Torchvision) -> Source:
-    """Points at one of torchvision's datasets; see `Source`. With `download`, it can be fetched.
-
-    Classes that a split file doesn't list are left out. Without one, classes are split as the dataset has them, or
-    else are all for testing.
-    """
+    """Points at one of torchvision's datasets; see `Source`. Classes that a split file doesn't list are left out."""
     kind, base = dataset.name, located(dataset.path)
     layout, lists = LAYOUTS[kind], list_files(dataset.splits)
     by_hand = f"Unpack what docs/data.md names so that there is {base / layout.needs[0]}"
@@ -53,13 +48,13 @@ def open_torchvision(name: str, dataset: settings.Torchvision) -> Source:
             table, options = layout.table(base)
         except DatasetError:
             raise
-        except Exception as error:  # of any kind, from the depths of a damaged list or archive
+        except Exception as error:  # damaged lists and archives raise errors of every kind
             raise DatasetError(f"Dataset '{name}': {kind} in {base} can't be read ({error!r}). {AGAIN}") from error
         paths = {image.path for image in table["image"]}
         if missing := sorted(path for path in paths if not os.path.isfile(path)):
             raise DatasetError(f"Dataset '{name}': images that its lists name are missing: {some(missing)}. {AGAIN}")
         table, notes = choose(table, read_list(lists[0]), lists[0]) if lists else (table, ())
-        return listing_of(table, base, notes=notes, orient=False, **options)  # published figures were made so
+        return listing_of(table, base, notes=notes, orient=False, **options)  # as for published results
 
     def download() -> None:
         import torchvision
@@ -68,8 +63,8 @@ def open_torchvision(name: str, dataset: settings.Torchvision) -> Source:
             base.mkdir(parents=True, exist_ok=True)
             for part in layout.downloads:
                 getattr(torchvision.datasets, kind)(base, download=True, **part)
-        except Exception as error:  # of the network, the disk, or the archives
-            raise MissingFiles(  # what is prepared holds even where there is no network
+        except Exception as error:  # network, disk and archives raise errors of many kinds
+            raise MissingFiles(  # without a network, a prepared dataset still counts as fresh
                 f"Dataset '{name}': torchvision could not download {kind} to {base} ({error}). Try again. Or set "
                 f"'download: false'. {by_hand}."
             ) from error
@@ -79,13 +74,10 @@ def open_torchvision(name: str, dataset: settings.Torchvision) -> Source:
 
 
 def omniglot(base: Path) -> Table:
-    """Characters by alphabet. Without a split file the background set is for training, the evaluation set for testing.
-
-    Meta-Dataset takes five of the background set's alphabets for validation.
-    """
+    """Characters by alphabet. Without a split file, the background set is for training, the other for testing."""
     background, evaluation = (scan(base / part, grouped=True)[0] for part in OMNIGLOT)
-    both = [background.assign(split="train"), evaluation.assign(split="test")]
-    return pandas.concat(both), {"read": read_inverted, "grouped": True}
+    table = pandas.concat([background.assign(split="train"), evaluation.assign(split="test")])
+    return table, {"read": read_inverted, "grouped": True}
 
 
 def aircraft(base: Path) -> Table:
@@ -107,10 +99,7 @@ def textures(base: Path) -> Table:
 
 
 def flowers(base: Path) -> Table:
-    """The 102 kinds of Oxford Flowers, called as in Meta-Dataset: "001.pink primrose".
-
-    Before torchvision 0.22, which brings their names, they are called "001" and so on.
-    """
+    """The 102 kinds of Oxford Flowers, named as in Meta-Dataset: "001.pink primrose"; "001" before torchvision 0.22."""
     from scipy.io import loadmat
     from torchvision.datasets import Flowers102
 
@@ -121,40 +110,41 @@ def flowers(base: Path) -> Table:
 
 
 def traffic_signs(base: Path) -> Table:
-    """The 43 signs of GTSRB, called as its folders are: "00014"."""
+    """The 43 signs of GTSRB, named after its folders: "00014"."""
     folder = base / "gtsrb"
     rows = pandas.read_csv(folder / "GT-final_test.csv", sep=";", dtype={"Filename": str}).sort_values("Filename")
     images = [ImageFile(str(folder / "GTSRB" / "Final_Test" / "Images" / file)) for file in rows["Filename"]]
-    tested = for_testing([f"{label:05d}" for label in rows["ClassId"]], images)
-    return pandas.concat([tested, scan(folder / "GTSRB" / "Training")[0].assign(split="test")]), {}
+    test_set = for_testing([f"{label:05d}" for label in rows["ClassId"]], images)
+    training_set = scan(folder / "GTSRB" / "Training")[0].assign(split="test")
+    return pandas.concat([test_set, training_set]), {}
 
 
 def arrays(kind: str, file: str, base: Path) -> Table:
-    """The test images of MNIST, CIFAR10 or CIFAR100, in `file`, as torchvision's class `kind` reads and checks them."""
+    """The test images of MNIST, CIFAR10 or CIFAR100, read from `file` and checked by torchvision's class `kind`."""
     import torchvision
 
     with warnings.catch_warnings(action="ignore"):  # some versions of NumPy warn of pickles as old as CIFAR's
         opened = getattr(torchvision.datasets, kind)(base, train=False)
     images = [ImageFile(str(base / file), (row,)) for row in range(len(opened.targets))]
     table = for_testing([opened.classes[label] for label in opened.targets], images)
-    # The pixels are few enough to go to other processes.
+    # The pixels are few enough to be sent to other processes.
     return table, {"read": partial(read_row, np.asarray(opened.data)), "resampling": "lanczos"}
 
 
 def for_testing(labels: list[str], images: list[ImageFile]) -> pandas.DataFrame:
-    """Images of classes that are all for testing."""
+    """A table of images whose classes are all for testing."""
     return pandas.DataFrame({"class": labels, "image": images, "split": "test"})
 
 
 def read_inverted(image: ImageFile) -> Image.Image:
-    """An image file, black and white exchanged."""
+    """Decodes an image file and inverts it."""
     return ImageOps.invert(to_rgb(read_file(image), orient=False))
 
 
 def read_box(image: ImageFile) -> Image.Image:
-    """What lies in a box of an image file: left, top, right and bottom, the numbers of the image's position.
+    """Decodes an image file and cuts out a box, whose left, top, right and bottom are the image's position.
 
-    JPEGs are decoded with the accurate DCT, as by Meta-Dataset, whatever the study's: it cuts with Pillow.
+    JPEGs are always decoded with the accurate DCT: Meta-Dataset cuts with Pillow.
     """
     decoded = to_rgb(read_file(image), orient=False)
     left, top, right, bottom = image.position
@@ -171,11 +161,11 @@ def read_row(pixels: UInt8[np.ndarray, "n_images ..."], image: ImageFile) -> Ima
 
 
 class Layout(NamedTuple):
-    """Where torchvision puts a dataset, below its root, and how it is read from there."""
+    """Where torchvision puts a dataset below its root, and the function that reads it."""
 
-    needs: tuple[str, ...]  # what must be there
+    needs: tuple[str, ...]  # files or folders that must exist
     table: Callable[[Path], Table]
-    downloads: Sequence[dict] = ()  # the arguments of torchvision's class for each part that it downloads
+    downloads: Sequence[dict] = ()  # arguments of torchvision's class, for each part that it can download
 
 
 OMNIGLOT = "omniglot-py/images_background", "omniglot-py/images_evaluation"

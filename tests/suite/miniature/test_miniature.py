@@ -8,7 +8,7 @@ from PIL import Image
 
 import tcnaps_suite.miniature as miniature
 from tcnaps.config.settings import Miniature
-from tcnaps.data import DatasetError, arrays, preparation
+from tcnaps.data import DatasetError, preparation, preparing
 from tcnaps.data.listing import Source
 from tcnaps.data.preparing import Preparation, ensure_prepared
 from tcnaps_suite.miniature import RECIPES, glyphs, photographs, signs, typefaces
@@ -113,7 +113,7 @@ def test_one_and_two_processes_draw_the_same_bytes(tmp_path, monkeypatch):
     recipe = shapes._replace(plan=lambda split: few(shapes, split, classes=3, images=4))
     made = Preparation("shapes", SIZE, {}, Source(lambda: miniature.listing_of(recipe, SIZE)))
     one = ensure_prepared(made, tmp_path / "one").splits
-    monkeypatch.setattr(arrays, "IMAGES_PER_PROCESS", 5)
+    monkeypatch.setattr(preparing, "IMAGES_PER_PROCESS", 5)
     monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "2")
     two = ensure_prepared(made, tmp_path / "two").splits
     for split in shapes.splits:
