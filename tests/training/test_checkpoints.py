@@ -156,9 +156,14 @@ def test_a_flipped_bit_is_found_or_changes_nothing(path, place, bit):
         assert all(torch.equal(weights[name], value) for name, value in WEIGHTS.items())
     except CheckpointError as error:
         assert str(path) in str(error) and "Train again." in str(error)
+    path.with_suffix(".state.pt").unlink(missing_ok=True)
     file = saved_state(path)
     flip(file)
-    with warnings.catch_warnings(record=True) as caught, pytest.raises(KeyboardInterrupt), resumable(path) as state:
+    with (
+        warnings.catch_warnings(record=True, action="always") as caught,
+        pytest.raises(KeyboardInterrupt),
+        resumable(path) as state,
+    ):
         if caught:
             assert str(file) in str(caught[0].message) and state.progress["log"] == []
         else:
