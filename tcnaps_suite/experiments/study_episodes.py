@@ -15,8 +15,7 @@ from tcnaps.episodes.sampling import draw_episode
 from tcnaps.method.head import Head
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.method.variants import VARIANTS, Variant
-from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, load_model
-from tcnaps.training.networks import head_of
+from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, head_of, load_model
 from tcnaps_suite.experiments.comparison import EpisodeFeatures
 from tcnaps_suite.widgets.demonstration import recorded
 
