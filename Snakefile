@@ -32,19 +32,20 @@ SHOWN = {name: values for name, values in shown(study).items() if NOTEBOOKS[name
 REPLICATES = [study.of_replicate(number) for number in range(len(study.seeds))]
 
 RUN = ("exec {PYTHON:q} -m tcnaps_suite.workflow.batch notebook --quiet --parent $PPID {input.notebook:q} {log.notebook:q} "
-       "-p study_file {STUDY:q} ")
-# Where and how a network runs is no part of what it computes: it makes nothing stale, so it is not among a rule's params.
+       "-p study_file {STUDY:q} {params.given} {DEVICE}")
+# What differs from rule to rule is in `params`: Snakemake reads `shell` when a job runs, and then a loop is at its end.
+# Where and how a network runs is no part of what it computes: it makes nothing stale, so it is not among the params.
 PROCESSES = int(config.get("processes", 1))
-DEVICE = {"device": config.get("device", "cpu"), "workers": config.get("workers", 0), "processes": PROCESSES}
+DEVICE = " ".join(f"--if-parameter {name} {config.get(name, default)}"
+                  for name, default in (("device", "cpu"), ("workers", 0), ("processes", 1)))
 # What a job asks a cluster for: megabytes, and minutes until it is stopped. A profile may say otherwise for a rule.
-GPUS = {"gpu": PROCESSES} if DEVICE["device"] != "cpu" else {}
+GPUS = {"gpu": PROCESSES} if config.get("device", "cpu") != "cpu" else {}
 TRAINS = {"mem_mb": 12_000 * PROCESSES, "runtime": 1440, **GPUS}
 DRAWS = {"mem_mb": 16_000, "runtime": 480}
 
 
-def given(notebook, **values):
-    """The parameters of a notebook, as the command line takes them; those of DEVICE if it has them."""
-    values |= {name: value for name, value in DEVICE.items() if name in notebook.parameters}
+def given(**values):
+    """Parameters of a notebook, as the command line takes them."""
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
     return " ".join(f"-p {name} '{text}'" for name, text in texts.items())
 
@@ -91,11 +92,12 @@ for replicate in [] if study.imported else REPLICATES if study.replicate_backbon
         output: written(PRETRAIN, replicate),
         params:
             key=key(PRETRAIN, study, [dependencies(replicate, "pretraining")], study.pretraining.datasets),
+            given=given(replicate=replicate.replicate),
         log: notebook=executed(replicate, "02-pretrain"),
         benchmark: times(f"pretrain{suffix(replicate)}")
         threads: max(PROCESSES, 2 if len(REPLICATES) == 1 else 1)  # several run side by side
         resources: **TRAINS,
-        shell: RUN + given(PRETRAIN, replicate=replicate.replicate)
+        shell: RUN
 
 
 for training, replicate in product([name for name in study.trainings if name not in study.imported], REPLICATES):
@@ -108,13 +110,14 @@ for training, replicate in product([name for name in study.trainings if name not
         params:
             key=key(META_TRAIN, study, [dependencies(replicate, "meta_training", training)],
                     {*study.meta_training.datasets, *study.meta_training.validation_datasets}),
+            given=given(training=training, replicate=replicate.replicate),
         log: notebook=executed(replicate, f"03-meta-train-{training}"),
         benchmark: times(f"meta_train_{training}{suffix(replicate)}")
         # Those with most to evaluate first, so that nothing has to wait for them at the end.
         priority: sum(training in evaluation.trainings for evaluation in study.evaluations.values())
         threads: PROCESSES
         resources: **TRAINS,
-        shell: RUN + given(META_TRAIN, training=training, replicate=replicate.replicate)
+        shell: RUN
 
 
 for training, replicate in product(evaluated(study), REPLICATES):
@@ -129,11 +132,12 @@ for training, replicate in product(evaluated(study), REPLICATES):
             key=key(EVALUATE, study, [dependencies(replicate, "evaluation", training, name, dataset)
                                       for name, evaluation in study.evaluations.items() if training in evaluation.trainings
                                       for dataset in evaluation.datasets], study.tested_on(training)),
+            given=given(training=training, replicate=replicate.replicate),
         log: notebook=executed(replicate, f"04-evaluate-{training}"),
         benchmark: times(f"evaluate_{training}{suffix(replicate)}")
         threads: PROCESSES
         resources: **TRAINS,
-        shell: RUN + given(EVALUATE, training=training, replicate=replicate.replicate)
+        shell: RUN
 
 
 for notebook, parameters in ((NOTEBOOKS[name], values) for name, values in SHOWN.items()):
@@ -146,7 +150,8 @@ for notebook, parameters in ((NOTEBOOKS[name], values) for name, values in SHOWN
         output: written(notebook, study),
         params:
             key=key(notebook, study, [dependencies(study, notebook.settings)], images(notebook, study), parameters),
+            given=given(**parameters),
         log: notebook=executed(study, notebook.name),
         benchmark: times(notebook.rule)
         resources: **(TRAINS if "device" in notebook.parameters else DRAWS),
-        shell: RUN + given(notebook, **parameters)
+        shell: RUN

@@ -107,6 +107,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     one.add_argument("output", help="where to keep the executed notebook")
     value = {"nargs": 2, "action": "append", "default": [], "metavar": ("NAME", "VALUE")}
     one.add_argument("-p", dest="parameters", **value, help="VALUE is JSON, or bare text where the default is text")
+    one.add_argument("--if-parameter", dest="optional", **value, help="the same, if the notebook has this parameter")
     one.add_argument("--quiet", action="store_true", help="no progress bar")
     usage, more = "%(prog)s [options] study [-- ...]", "after --: rules to run, and further options for Snakemake"
     whole = commands.add_parser("study", help="bring a study up to date", usage=usage, epilog=more)
@@ -135,7 +136,8 @@ def _run(options: argparse.Namespace) -> int:
             return run_study(options.study, **{name: getattr(options, name) for name in names})
     notebook, output = Path(options.notebook), Path(options.output)
     defaults = parameters_of(notebook)
-    values = {name: _value(name, text, defaults.get(name)) for name, text in options.parameters}
+    texts = dict([pair for pair in options.optional if pair[0] in defaults] + options.parameters)
+    values = {name: _value(name, text, defaults.get(name)) for name, text in texts.items()}
     run_notebook(notebook, output, values, not options.quiet and sys.stderr.isatty())
     return 0
 

@@ -51,6 +51,8 @@ def test_values_of_the_command_line_follow_the_defaults(tmp_path, monkeypatch, c
     assert main(["notebook", path, "out.ipynb", *(text for pair in given.items() for text in ("-p", *pair))]) == 0
     read = {"count": 7, "training": "null", "rate": 2.0, "scales": [1, 2], "nothing": "text", "computed": 5}
     assert values == [read] and isinstance(values[0]["rate"], float)
+    optional = ["--if-parameter", "count", "4", "--if-parameter", "device", "cuda"]  # it has no `device`
+    assert main(["notebook", path, "out.ipynb", *optional]) == 0 and values[1] == {"count": 4}
     for name, text, kind in (("count", "many", "int"), ("count", "true", "int"), ("scales", "1", "list")):
         assert main(["notebook", path, "out.ipynb", "-p", name, text]) == 2
         assert f"'{name}' must be {kind}" in capsys.readouterr().err

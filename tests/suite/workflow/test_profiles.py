@@ -54,3 +54,16 @@ def test_an_unknown_profile_is_an_error(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     assert main(["study", "configs/miniature.yaml", "--dry-run", "--profile", "slrum"]) == 2
     assert "did you mean 'slurm'?" in capsys.readouterr().err
+
+
+def test_every_job_gets_its_own_parameters_and_the_device():
+    command = [sys.executable, "-m", "snakemake", "--dry-run", "--printshellcmds", "--nolock", "--cores", "2"]
+    command += ["--config", "study=configs/miniature.yaml", "device=cuda", "processes=2"]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    calls = [line for line in (done.stdout + done.stderr).splitlines() if "batch notebook" in line]
+    assert all("device cuda" in call and "processes 2" in call for call in calls)
+    for training in ("support", "support_and_query_refined"):
+        (call,) = [call for call in calls if f"03-meta-train-{training}.ipynb" in call]
+        assert f"-p training '{training}'" in call
+    (call,) = [call for call in calls if "notebooks/18-before-and-after.ipynb" in call]
+    assert "-p start 'variable-before-training' -p evaluation 'variable'" in call
