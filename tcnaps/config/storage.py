@@ -21,13 +21,10 @@ class StorageError(OSError, UserError):
 
 
 @contextlib.contextmanager
-def replacing(path: str | Path, before: Path | None = None) -> Iterator[Path]:
+def replacing(path: str | Path) -> Iterator[Path]:
     """Yields a temporary file to write. It takes the place of `path` when the block ends without an error.
 
     The content is on the disk before the file is renamed. Temporary files of killed processes are removed.
-
-    Args:
-        before: where to keep the old version; by default it is discarded.
 
     Raises:
         StorageError: the disk is full, or the folder can't be written to.
@@ -41,8 +38,6 @@ def replacing(path: str | Path, before: Path | None = None) -> Iterator[Path]:
             yield temporary
             with open(temporary, "rb+") as file:
                 os.fsync(file.fileno())
-            if before is not None and path.exists():
-                os.replace(path, before)
             os.replace(temporary, path)
         finally:
             with contextlib.suppress(OSError):
@@ -84,25 +79,6 @@ def append_text(path: Path, text: str) -> None:
     """
     with naming(path), open(path, "a", encoding="utf-8") as file:
         file.write(text)
-
-
-def write_sealed(path: Path, content: bytes | memoryview, before: Path | None = None) -> None:
-    """Writes the SHA-256 of some bytes, then the bytes; see `replacing`."""
-    with replacing(path, before) as temporary, open(temporary, "wb") as file:
-        file.write(hashlib.sha256(content).hexdigest().encode() + b"\n")
-        file.write(content)
-
-
-def read_sealed(path: Path) -> bytes:
-    """Reads what `write_sealed` wrote.
-
-    Raises:
-        ValueError: the file has changed since.
-    """
-    digest, _, content = path.read_bytes().partition(b"\n")
-    if digest != hashlib.sha256(content).hexdigest().encode():
-        raise ValueError("it does not have the digest it was written with")
-    return content
 
 
 def digest_of(content: object) -> str:

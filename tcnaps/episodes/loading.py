@@ -140,8 +140,8 @@ def _read(
         sampler=requests,
         num_workers=workers,
         pin_memory=device.type == "cuda",
-        multiprocessing_context=context_of(__name__) if workers else None,
-        worker_init_fn=end_with_parent if workers else None,
+        multiprocessing_context=_context() if workers else None,
+        worker_init_fn=_end_with_parent if workers else None,
         generator=torch.Generator(),  # otherwise it would draw from the global one
     )
     batches = iter(loader)
@@ -163,19 +163,15 @@ def _scaled(pixels: UInt8[Tensor, "n height width 3"], device: torch.device) -> 
     return scale_pixels(pixels.to(device, non_blocking=pixels.is_pinned()))
 
 
-def context_of(module: str) -> BaseContext:
-    """A way to start processes without forking this one, which may have threads and a GPU.
-
-    Args:
-        module: what the processes run. It and PyTorch are imported once, for all of them.
-    """
+def _context() -> BaseContext:
+    """Starts workers without forking this process, which may have threads and a GPU. PyTorch is imported once."""
     context = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
-    context.set_forkserver_preload([__name__, module])
+    context.set_forkserver_preload([__name__])
     return context
 
 
-def end_with_parent(_: int = 0) -> None:
-    """Ends this process when the one that started it ends, even if that one is killed. (PyTorch's workers go on.)"""
+def _end_with_parent(worker: int) -> None:
+    """Ends this worker when the process that started it ends, even if that one is killed."""
 
     def wait() -> None:
         parent_process().join()

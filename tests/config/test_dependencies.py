@@ -1,14 +1,13 @@
 """What is stale: the keys inside checkpoints and row files, and the Snakefile's, follow from the same dependencies."""
 
-import shutil
 from pathlib import Path
 
 import pytest
+from notebook_files import cell, write_notebook
 from small_study import small_study
 
-import tcnaps
 from tcnaps.config import fingerprint
-from tcnaps.config.dependencies import JOBS, dependencies, job_key, notebook_key
+from tcnaps.config.dependencies import CODE, JOBS, dependencies, job_key, notebook_key
 from tcnaps.method.variants import TRAININGS
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
@@ -81,28 +80,45 @@ def test_a_replicate_depends_on_its_own_seed_alone():
     assert content_of(study.of_replicate(1), "evaluation") == content_of(study, "evaluation")  # the same episodes
 
 
+PLACES = (
+    "tcnaps/method/backbone",
+    "tcnaps/training/pretraining",
+    "tcnaps/episodes/sampling",
+    "tcnaps/evaluation/evaluate",
+    "tcnaps/evaluation/claims",
+    "tcnaps/figures/style",
+    "tcnaps/data/preparing",
+    "tcnaps_suite/experiments/one",
+    "tcnaps_suite/experiments/helper",
+    "tcnaps_suite/experiments/other",
+)
+
+
 def test_code_makes_stale_what_runs_it(tmp_path, monkeypatch):
-    for package in fingerprint.PACKAGES:
-        original = Path(tcnaps.__file__).parents[1] / package
-        shutil.copytree(original, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    assert all((fingerprint.HOME / place).exists() for places in CODE.values() for place in places)
+    for place in PLACES:
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"{place}.py").touch()
+    (tmp_path / f"{PLACES[7]}.py").write_text("from tcnaps_suite.experiments import helper")
+    notebook = write_notebook(tmp_path / "n.ipynb", cell("from tcnaps_suite.experiments.one import experiment"))
     monkeypatch.setattr(fingerprint, "HOME", tmp_path)
-    notebook = NOTEBOOKS / "19-rivals.ipynb"
 
     def keys():
         fingerprint._module_code.cache_clear()
         made = {job: job_key([], small_study(), job, **OF_JOBS[job]) for job in OF_JOBS}
         return made | {"figures": notebook_key(notebook, [dependencies(small_study(), "figures")])}
 
-    def stale_after(module, text="\nnew = 1\n"):
-        before, file = keys(), tmp_path / f"{module}.py"
-        file.write_text(file.read_text() + text)
+    def stale_after(place, code="\nnew = 1\n"):
+        before, file = keys(), tmp_path / f"{place}.py"
+        file.write_text(file.read_text() + code)
         after = keys()
         return {job for job in after if after[job] != before[job]}
 
-    for module in ("tcnaps/data/__init__", "tcnaps/config/settings", "tcnaps_suite/experiments/heads"):
-        assert stale_after(module) == set(), module
+    for place in ("tcnaps/data/preparing", "tcnaps_suite/experiments/other"):
+        assert stale_after(place) == set(), place
     assert stale_after("tcnaps/method/backbone", "# a comment") == set()
-    assert stale_after("tcnaps/method/backbone") == {*OF_JOBS, "figures"}
+    for place in PLACES[:3]:
+        assert stale_after(place) == {*OF_JOBS, "figures"}, place
     assert stale_after("tcnaps/evaluation/evaluate") == {"evaluation", "figures"}
-    for module in ("tcnaps/figures/style", "tcnaps_suite/experiments/rivals", "tcnaps_suite/experiments/comparison"):
-        assert stale_after(module) == {"figures"}, module
+    for place in ("tcnaps/evaluation/claims", "tcnaps/figures/style", *PLACES[7:9]):
+        assert stale_after(place) == {"figures"}, place
