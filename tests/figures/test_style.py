@@ -68,11 +68,11 @@ def test_a_figure_is_saved_with_the_same_bytes_each_time(tmp_path):
 
 def test_a_file_says_where_its_figure_comes_from_and_looks_the_same(tmp_path):
     about = {"Study": "small", "Seed": "0"}
-    module.save(draw(tmp_path / "bare"), tmp_path / "told", about)
-    with Image.open(tmp_path / "told.png") as told, Image.open(tmp_path / "bare.png") as bare:
-        assert about.items() <= told.info.items() and not about.keys() & bare.info.keys()
-        assert (np.asarray(told) == np.asarray(bare)).all()
-    assert b"/Subject (Study: small; Seed: 0)" in (tmp_path / "told.pdf").read_bytes()
+    module.save(draw(tmp_path / "bare"), tmp_path / "named", about)
+    with Image.open(tmp_path / "named.png") as named, Image.open(tmp_path / "bare.png") as bare:
+        assert about.items() <= named.info.items() and not about.keys() & bare.info.keys()
+        assert (np.asarray(named) == np.asarray(bare)).all()
+    assert b"/Subject (Study: small; Seed: 0)" in (tmp_path / "named.pdf").read_bytes()
 
 
 def test_a_figure_that_fails_leaves_the_old_files(tmp_path, monkeypatch):

@@ -74,12 +74,12 @@ def test_retrained_weights_lie_apart_and_are_found_again(study, monkeypatch):
         study.results_folder / "differences/two-layers/checkpoints/support_and_query.safetensors", ""
     )
     assert "task_encoder.lstm.weight_ih_l1" in weights
+    with monkeypatch.context() as patch:
+        for module, name in ((meta_training, "episode_loss"), (pretraining, "augment")):
+            patch.setattr(module, name, lambda *a, **k: pytest.fail("trained again"))
+        pd.testing.assert_frame_equal(cost_of_differences(study, [LAYERS, RANGE], ["5-way-1-shot"]), costs)
     shorter = cost_of_differences(study, [NOTHING, LAYERS], ["5-way-1-shot"], episodes=4)
     assert (shorter["difference"][:1] == 0).all() and shorter["trains"].iloc[-1] == "adaptation"
     for name in ("none", "two-layers"):
         path = study.results_folder / f"differences/{name}/checkpoints/support_and_query.safetensors"
         assert checkpoints.load(path, "")[1]["log"][-1]["episode"] == 4
-    cost_of_differences(study, [LAYERS], ["5-way-1-shot"])  # of the study's own length again
-    for module, name in ((meta_training, "episode_loss"), (pretraining, "augment")):
-        monkeypatch.setattr(module, name, lambda *a, **k: pytest.fail("trained again"))
-    pd.testing.assert_frame_equal(cost_of_differences(study, [LAYERS, RANGE], ["5-way-1-shot"]), costs)
