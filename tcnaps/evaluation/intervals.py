@@ -21,6 +21,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from tcnaps.evaluation.stopped_rows import require_columns
+
 
 def student(n: int | pd.Series) -> float | np.ndarray:
     """The 97.5% quantile of Student's t for a mean of n values; nan for n = 1."""
@@ -132,10 +134,7 @@ def _means(frame: pd.DataFrame, keys: Sequence[str], value: str) -> pd.DataFrame
 
 
 def _check_crossed(frame: pd.DataFrame, keys: Sequence[str]) -> None:
-    if missing := [column for column in (*keys, "episode") if column not in frame]:
-        raise ValueError(f"The table lacks the columns {', '.join(missing)}.")
-    if frame.empty:
-        raise ValueError("The table holds no rows: check the filter that made it, or evaluate first.")
+    require_columns(frame, [*keys, "episode"])
     repeated = frame[frame.duplicated([*keys, "episode", "replicate"])]
     if len(repeated):
         row = repeated.iloc[0]

@@ -143,7 +143,7 @@ def paired_difference(a: pd.DataFrame, b: pd.DataFrame, by: Sequence[str] = ("ev
         datasets is `domain_averages(paired_episodes(a, b), by, "difference")`.
 
     Raises:
-        ValueError: the two hold different episodes; the message names some.
+        ValueError: see `paired_episodes`.
     """
     return accuracy_summary(paired_episodes(a, b), by, value="difference")
 
@@ -219,18 +219,8 @@ def accuracy_by_query_count(episodes: pd.DataFrame) -> pd.DataFrame:
     """The accuracy against the number of queries per class, averaged over datasets (the paper's appendix B.1).
 
     Args:
-        episodes: from the rows of `load_query_counts`.
-
-    Raises:
-        ValueError: one number of queries lacks a dataset or episode that another has.
+        episodes: from the rows of `load_query_counts`, so that every number of queries has the same episodes.
     """
-    counts = episodes.groupby("evaluation")["queries_per_class"].transform("nunique")
-    held = episodes.groupby(["evaluation", "dataset", "episode"])["queries_per_class"].transform("nunique")
-    if (held < counts).any():
-        raise ValueError(
-            f"{_name(episodes[held < counts].iloc[0])} lacks some of the numbers of queries: keep what all have, as "
-            "load_query_counts does."
-        )
     averages = domain_averages(episodes, [*GROUP, "queries_per_class"])
     return averages[averages["domain"] == "all"].drop(columns="domain").reset_index(drop=True)
 

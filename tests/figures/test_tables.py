@@ -22,11 +22,8 @@ def episodes():
 
 @pytest.fixture
 def summary():
-    entries = [
-        ("A", "letters", "in", 0.5876, 0.0112),
-        ("A", "digits", "out", 0.7, 0.02),
-        ("B", "letters", "in", 0.4, np.nan),
-    ]
+    entries = [("A", "letters", "in", 0.5876, 0.0112), ("A", "digits", "out", 0.7, 0.02)]
+    entries += [("B", "letters", "in", 0.4, np.nan)]
     return pd.DataFrame(entries, columns=["variant", "dataset", "domain", "accuracy", "interval"])
 
 
