@@ -1,4 +1,4 @@
-"""Preparing images, loading episodes and start-up, which have no direct implementation to be compared with."""
+"""Preparing images, loading episodes and start-up. There is no direct implementation to compare these with."""
 
 import os
 import statistics
@@ -26,7 +26,7 @@ EPISODES = 40
 
 
 def measure_data(repetitions: int) -> list[dict]:
-    """Rows like those of `run.measure`, all in this process; `images` is the number of images timed."""
+    """Rows like those of `run.measure`, all timed in this process. `images` is the number of images timed."""
     rows = []
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -53,7 +53,7 @@ def measure_data(repetitions: int) -> list[dict]:
 
 
 def _row(name: str, calls: dict[str, Callable[[], object]], repetitions: int, images: int | None = None) -> dict:
-    """Times in turns, after a warm-up."""
+    """Times the calls in turns, after a warm-up."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(repetitions + 1):
         for which, call in calls.items():
@@ -61,24 +61,22 @@ def _row(name: str, calls: dict[str, Callable[[], object]], repetitions: int, im
             call()
             if turn > 0:
                 times[which].append(time.perf_counter() - start)
-    found = {}
-    for number, which in enumerate(calls):
-        found[which] = {"seconds": statistics.median(times[which]), "times": times[which]}
-        if number < len(calls) - 1:
-            found[which] |= ratio(times[which], times[list(calls)[-1]])
-    for number, (which, one) in enumerate(found.items()):
-        rate = f"{images / one['seconds']:>9,.0f} images per second" if images else ""
-        faster = f"{one['ratio']:.2f}× ({one['ratio_low']:.2f}–{one['ratio_high']:.2f})" if "ratio" in one else ""
-        print(
-            f"{'data' if number == 0 else '':>10} {name if number == 0 else '':<55} {which:<18} "
-            f"{1e3 * one['seconds']:>9.1f} ms {rate} {faster}",
-            flush=True,
-        )
-    return {"group": "data", "name": name, "size": SIZE, "images": images, "measured": found}
+    measured = {which: {"seconds": statistics.median(each), "times": each} for which, each in times.items()}
+    last = list(calls)[-1]
+    for number, (which, row) in enumerate(measured.items()):
+        text = f"{'data' if number == 0 else '':>10} {name if number == 0 else '':<55} {which:<18} "
+        text += f"{1e3 * row['seconds']:>9.1f} ms"
+        if images:
+            text += f" {images / row['seconds']:>9,.0f} images per second"
+        if which != last:
+            row |= ratio(times[which], times[last])
+            text += f" {row['ratio']:.2f}× ({row['ratio_low']:.2f}–{row['ratio_high']:.2f})"
+        print(text, flush=True)
+    return {"group": "data", "name": name, "size": SIZE, "images": images, "measured": measured}
 
 
 def write_jpegs(folder: Path, n_classes: int, n_images: int, size: int) -> None:
-    """Pictures with edges and noise; as files they are about as large as photographs of that size."""
+    """Writes pictures with edges and noise. Their files are about as large as those of photographs of that size."""
     generator = np.random.default_rng(0)
     for k in range(n_classes):
         (folder / "train" / f"{k}").mkdir(parents=True)
@@ -95,7 +93,7 @@ def _preparation(dataset: Folder, folder: Path) -> Callable[[], object]:
 
 
 def _plain(folder: Path) -> Callable[[], object]:
-    """One process, Pillow, an array."""
+    """A bare loop over Pillow into one array."""
     files = sorted((folder / "images").rglob("*.jpg"))
 
     def prepare():
@@ -106,7 +104,7 @@ def _plain(folder: Path) -> Callable[[], object]:
 
 
 def _loading(source: ImageSource, repetitions: int) -> list[dict]:
-    """Episodes of 500 images, from a disk and from the system's cache, alone and beside computation."""
+    """Loading episodes of 500 images, from a disk and from the system's cache, alone and beside computation."""
     protocol = FixedProtocol(way=20, shot=15, queries_per_class=10)
     weight = torch.randn(64, 3, 3, 3)
     names = {2: "two workers", 1: "one worker", 0: "none"}
@@ -117,7 +115,7 @@ def _loading(source: ImageSource, repetitions: int) -> list[dict]:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def compute(episode):
-        for part in episode.support_images.split(10):  # whose result is small enough to need no fresh memory
+        for part in episode.support_images.split(10):  # the result is small enough to need no fresh memory
             torch.nn.functional.conv2d(part, weight)
 
     def calls(consume, before, which):

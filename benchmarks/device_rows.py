@@ -1,7 +1,7 @@
-"""Where the time of an episode goes on a GPU, what share of its arithmetic is used, and how long the protocol takes.
+"""The parts of an episode on a GPU, what share of the GPU's arithmetic they use, and how long a whole test would take.
 
-As in an evaluation: episodes share batches, and every one of ten refinement steps is recorded. All in this process, in
-turns; the host waits for the device before and after each.
+As in an evaluation, all of ten refinement steps are recorded. Everything runs in this process, in turns; the host waits
+for the device before and after each call.
 """
 
 import statistics
@@ -14,11 +14,10 @@ import torch
 from counting import per_image
 from data_rows import write_jpegs
 from measuring import ratio
-from rows import EPISODES, PRECISIONS, contents, episode, own_model, plain
+from rows import EPISODES, PRECISIONS, contents, episode, library_model, plain_model
 
 from tcnaps.config.settings import FixedProtocol, Folder
 from tcnaps.data import preparation
-from tcnaps.data.image_source import ImageSource
 from tcnaps.data.preparing import ensure_prepared
 from tcnaps.episodes.loading import read_episodes
 from tcnaps.episodes.sampling import draw_episode
@@ -27,78 +26,72 @@ from tcnaps.method.episode import Episode
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps_suite.experiments.speed import PARTS
 
-STEPS, IMAGES_AT_ONCE = 10, 512  # a study's usual settings
-PROTOCOL = 13 * 600  # episodes: of the paper's datasets
+STEPS = 10  # a study's usual recorded_steps
+PROTOCOL = 13 * 600  # test episodes of the paper's datasets
 COUNTED = {"task encoder": "set encoder", "backbone": "backbone"}
 
 
 def measure_device(
     device: torch.device, size: int, repetitions: int, settings: dict[str, tuple[int, int, int]] = EPISODES
 ) -> Iterator[dict]:
-    """Rows like those of `run.measure`, seconds per episode; the last setting is to be the largest.
+    """Rows like those of `run.measure`. The last setting should be the largest.
 
-    For networks, `share` is of the operations per second that one large matrix product reaches in the same precision.
+    The `share` of a network's row is of the operations per second of one large matrix product in the same precision.
     """
     limits = {precision: matrix_limit(device, dtype) for precision, dtype in PRECISIONS.items()}
-    counted = per_image(size)
+    operations = {part: per_image(size)[counted]["operations"] for part, counted in COUNTED.items()}
     for precision, limit in limits.items():
         print(f"One large matrix product, {precision}: {limit / 1e12:.1f} · 10¹² operations per second")
     for name, (way, shot, queries) in settings.items():
-        n_images = way * (shot + queries)
-        together = max(1, IMAGES_AT_ONCE // n_images)
-        tasks = [episode(way, shot, queries, size, seed).to(device) for seed in range(together)]
-        calls = {}
-        for precision in PRECISIONS:
-            calls |= {(part, precision): call for part, call in parts(own_model(precision).to(device), tasks).items()}
-        calls["whole", "direct"] = direct(device, tasks)
+        task = episode(way, shot, queries, size).to(device)
+        calls = {
+            (part, precision): call
+            for precision in PRECISIONS
+            for part, call in parts(library_model(precision).to(device), task).items()
+        }
+        calls["whole", "direct"] = direct(device, task)
         timed = in_turns(calls, repetitions, device)
         for part in (*PARTS, "whole"):
-            measured = {}
-            for (which, implementation), (times, n_bytes) in timed.items():
-                if which == part:
-                    own = [seconds / together for seconds in times]
-                    measured[implementation] = {"seconds": statistics.median(own), "times": own, "bytes": n_bytes}
+            measured = {precision: row for (timed_part, precision), row in timed.items() if timed_part == part}
             for precision, row in measured.items():
-                if part in COUNTED:
-                    operations = counted[COUNTED[part]]["operations"] * n_images
-                    row["share"] = operations / row["seconds"] / limits[precision]
+                if part in operations:
+                    achieved = operations[part] * way * (shot + queries) / row["seconds"]
+                    row["share"] = achieved / limits[precision]
                 elif part == "whole" and precision != "direct":
                     row |= ratio(row["times"], measured["direct"]["times"])
-            yield _shown(_row(f"{name}: {part}", size, device, measured))
+            yield _printed(_row(f"{name}: {part}", size, device, measured))
     loading = loading_row(device, size, repetitions, (way, shot, queries))
-    yield _shown(loading)
+    yield _printed(loading)
     for precision in PRECISIONS:
-        seconds = [row[which]["seconds"] for row, which in ((measured, precision), (loading["measured"], "none"))]
+        seconds = measured[precision]["seconds"] + loading["measured"]["none"]["seconds"]
+        minutes = PROTOCOL * seconds / 60
         print(
-            f"The protocol, at most, with all episodes like the last, {precision}: {PROTOCOL} × ({seconds[0]:.4f} + "
-            f"{seconds[1]:.4f} s) = {PROTOCOL * sum(seconds) / 60:.1f} minutes"
+            f"The paper's {PROTOCOL} test episodes, {precision}, at most (all as large as the last): {minutes:.1f} min"
         )
 
 
-def parts(model: TransductiveCNAPS, tasks: list[Episode]) -> dict[str, Callable[[], object]]:
-    """Calls for each part of an episode, for all tasks together, on the result of the part before."""
-    images = torch.cat([images for task in tasks for images in (task.support_images, task.query_images)])
+def parts(model: TransductiveCNAPS, task: Episode) -> dict[str, Callable[[], object]]:
+    """A call for each part of an episode, on the result of the part before."""
+    images = torch.cat([task.support_images, task.query_images])
     with torch.no_grad():
-        film, features = model.adapt(*tasks), model.features_together(tasks)
+        film, features = model.adapt(task), model.features(task)
     calls = {
-        "task encoder": lambda: [model.embed(task) for task in tasks],
+        "task encoder": lambda: model.embed(task),
         "backbone": lambda: model.extract(images, film),
-        "clustering": lambda: [trajectory(*of_task, model.head, STEPS) for of_task in features],
-        "whole": lambda: [trajectory(*of_task, model.head, STEPS) for of_task in model.features_together(tasks)],
+        "clustering": lambda: trajectory(*features, model.head, STEPS),
+        "whole": lambda: trajectory(*model.features(task), model.head, STEPS),
     }
     return {part: torch.no_grad()(call) for part, call in calls.items()}
 
 
-def direct(device: torch.device, tasks: list[Episode]) -> Callable[[], object]:
-    """Labels of the tasks by the direct implementation, one after the other."""
-    model, given = plain().to(device), [contents(task) for task in tasks]
-    return lambda: [model.classify(*of_task, STEPS, STEPS) for of_task in given]
+def direct(device: torch.device, task: Episode) -> Callable[[], object]:
+    """The labels of the queries by the direct implementation."""
+    model, images = plain_model().to(device), contents(task)
+    return lambda: model.classify(*images, STEPS, STEPS)
 
 
-def in_turns(
-    calls: dict[tuple, Callable[[], object]], repetitions: int, device: torch.device
-) -> dict[tuple, tuple[list[float], int | None]]:
-    """For each call: seconds of all turns but the first, and the bytes that it adds to the device's memory."""
+def in_turns(calls: dict[tuple, Callable[[], object]], repetitions: int, device: torch.device) -> dict[tuple, dict]:
+    """For each call: its times without the first turn, their median, and the bytes it adds to the device's memory."""
     times: dict[tuple, list[float]] = {name: [] for name in calls}
     peaks = dict.fromkeys(calls)
     for turn in range(repetitions + 1):
@@ -111,7 +104,9 @@ def in_turns(
                 peaks[name] = torch.cuda.max_memory_allocated(device) - before
             if turn > 0:
                 times[name].append(seconds)
-    return {name: (times[name], peaks[name]) for name in calls}
+    return {
+        name: {"seconds": statistics.median(times[name]), "times": times[name], "bytes": peaks[name]} for name in calls
+    }
 
 
 def matrix_limit(device: torch.device, dtype: torch.dtype) -> float:
@@ -130,22 +125,18 @@ def loading_row(device: torch.device, size: int, repetitions: int, setting: tupl
         source = ensure_prepared(preparation("bench", dataset, size), Path(place) / "prepared").splits["train"]
         protocol = FixedProtocol(way=way, shot=shot, queries_per_class=queries)
         draws = [draw_episode(source, protocol, 0, index) for index in range(10)]
-        names = {("none",): 0, ("two workers",): 2}
-        calls = {name: _load(workers, device, source, draws) for name, workers in names.items()}
+
+        def load(workers):
+            for _ in read_episodes(((source, draw) for draw in draws), workers, device):
+                pass
+
+        calls = {("none",): lambda: load(0), ("two workers",): lambda: load(2)}
         timed = in_turns(calls, repetitions, device)
     measured = {}
-    for (name,), (times, n_bytes) in timed.items():
-        own = [seconds / len(draws) for seconds in times]
-        measured[name] = {"seconds": statistics.median(own), "times": own, "bytes": n_bytes}
+    for (name,), row in timed.items():
+        times = [seconds / len(draws) for seconds in row["times"]]
+        measured[name] = row | {"seconds": statistics.median(times), "times": times}
     return _row(f"loading {way * (shot + queries)} images", size, device, measured)
-
-
-def _load(workers: int, device: torch.device, source: ImageSource, draws: list) -> Callable[[], object]:
-    def load():
-        for _ in read_episodes(((source, draw) for draw in draws), workers, device):
-            pass
-
-    return load
 
 
 def _row(name: str, size: int, device: torch.device, measured: dict) -> dict:
@@ -153,17 +144,17 @@ def _row(name: str, size: int, device: torch.device, measured: dict) -> dict:
     return {"group": "device", "name": name, "size": size, "device": kind, "measured": measured}
 
 
-def _shown(row: dict) -> dict:
+def _printed(row: dict) -> dict:
     """Prints the row and returns it."""
-    for number, (implementation, one) in enumerate(row["measured"].items()):
+    for number, (implementation, measured) in enumerate(row["measured"].items()):
         text = f"{'device':>10} {row['name'] if number == 0 else '':<34} {implementation:<12}"
-        text += f"{1e3 * one['seconds']:>10.2f} ms per episode"
-        if one["bytes"]:
-            text += f" {one['bytes'] / 1e9:>6.2f} GB"
-        if "share" in one:
-            text += f"  {100 * one['share']:.0f}% of a matrix product's operations per second"
-        if "ratio" in one:
-            text += f" {one['ratio']:>7.2f}× ({one['ratio_low']:.2f}–{one['ratio_high']:.2f})"
+        text += f"{1e3 * measured['seconds']:>10.2f} ms per episode"
+        if measured["bytes"]:
+            text += f" {measured['bytes'] / 1e9:>6.2f} GB"
+        if "share" in measured:
+            text += f"  {100 * measured['share']:.0f}% of a matrix product's operations per second"
+        if "ratio" in measured:
+            text += f" {measured['ratio']:>7.2f}× ({measured['ratio_low']:.2f}–{measured['ratio_high']:.2f})"
         print(text, flush=True)
     return row
 

@@ -1,7 +1,8 @@
 """A direct implementation of the paper's clustering, to time the library against.
 
-Written as one would write the equations in PyTorch without further thought: every covariance in all d dimensions,
-an inverse a class, all n × way × d differences at once. Batched operations throughout; it is direct, not careless.
+It is written as one would write the equations in PyTorch without further thought: every covariance in all d
+dimensions, one inverse per class, all n × way × d differences at once. Operations are batched throughout: the code is
+direct, not careless.
 """
 
 import torch
@@ -19,9 +20,9 @@ def statistics(features: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     covariances = []
     for k in range(weights.shape[1]):
         deviations = features - means[k]
-        own = (deviations * weights[:, k : k + 1]).T @ deviations / counts[k]
+        covariance = (deviations * weights[:, k : k + 1]).T @ deviations / counts[k]
         shrinkage = counts[k] / (counts[k] + 1)
-        covariances.append(shrinkage * own + (1 - shrinkage) * task + identity)
+        covariances.append(shrinkage * covariance + (1 - shrinkage) * task + identity)
     return means, torch.stack(covariances)
 
 

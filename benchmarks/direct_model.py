@@ -1,9 +1,9 @@
 """A direct implementation of the networks and of evaluation, to time the library against.
 
-Plain modules written from the paper, as one would in PyTorch without further thought: default memory layout, float32,
-batch-norm and FiLM apart from the convolutions, support and query images one set after the other, a run of the whole
-model for each stopping rule and each variant. Parameters have the names of the library's, so that one `load_state_dict`
-gives both the same weights.
+The modules are written from the paper, as one would in PyTorch without further thought: default memory layout, float32,
+batch-norm and FiLM separate from the convolutions, support and query images one set after the other, and a run of the
+whole model for each stopping rule and variant. Parameters have the library's names, so that `load_state_dict` gives
+both the same weights.
 """
 
 import direct
@@ -43,17 +43,9 @@ class Backbone(nn.Module):
     def __init__(self):
         super().__init__()
         self.stem = ConvNorm(3, 64, 5, 2, 1)
-        shapes = [
-            (64, 64, 1),
-            (64, 64, 1),
-            (64, 128, 2),
-            (128, 128, 1),
-            (128, 256, 2),
-            (256, 256, 1),
-            (256, 512, 2),
-            (512, 512, 1),
-        ]
-        self.blocks = nn.ModuleList(Block(*shape) for shape in shapes)
+        shapes = [(64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1)]
+        shapes += [(128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1)]
+        self.blocks = nn.ModuleList(Block(*shape) for shape in shapes)  # inputs, outputs, stride
 
     def forward(self, images: Tensor, film: list[tuple[Tensor, Tensor]]) -> Tensor:
         x = F.relu(self.stem(images))
@@ -86,8 +78,8 @@ class TaskEncoder(nn.Module):
         encoded = self.set_encoder(support)
         if self.lstm is None:
             return encoded.mean(0)
-        of_classes = torch.stack([encoded[labels == k].mean(0) for k in labels.unique()])
-        outputs, _ = self.lstm(torch.stack([of_classes.mean(0), self.set_encoder(query).mean(0)]))
+        class_means = torch.stack([encoded[labels == k].mean(0) for k in labels.unique()])
+        outputs, _ = self.lstm(torch.stack([class_means.mean(0), self.set_encoder(query).mean(0)]))
         return outputs[-1]
 
 

@@ -27,12 +27,12 @@ def apart(way: int, shot: int, separation: float = 1.0) -> tuple:
 
 
 def diffuse(way: int, shot: int) -> tuple:
-    """The same closer together."""
+    """The same classes, closer together."""
     return apart(way, shot, 0.3)
 
 
 def soft(way: int, shot: int) -> tuple:
-    """As after meta-training: a confidence of .4 to .7, and half of the variances below 1e-4 of identity_weight."""
+    """Features as after meta-training: confidence .4 to .7, half of the variances below 1e-4 · identity_weight."""
     generator = torch.Generator().manual_seed(way + shot)
     logarithms = np.interp(range(D), [0, 58, 250, 300, 511], [-0.3, -2, -4, -5, -8])
     deviations = torch.from_numpy(10 ** (logarithms / 2)).float()
@@ -49,12 +49,12 @@ def soft(way: int, shot: int) -> tuple:
 
 @torch.no_grad()
 def meta_trained(way: int, shot: int) -> tuple:
-    """Features of characters that the built-in study's model has not seen."""
+    """Features of characters that the built-in study's model has not seen in training."""
     source = open_split(STUDY, "glyphs", "test")
     draw = draw_episode(source, FixedProtocol(way=way, shot=shot), STUDY.seed, 0)
     return load_model(STUDY, TRAINING).features(load_episode(source, draw))[:3]
 
 
 def trained() -> bool:
-    """Whether there is a meta-trained model."""
+    """Whether the built-in study's model has been meta-trained."""
     return (checkpoint_folder(STUDY) / f"{TRAINING}.safetensors").exists()

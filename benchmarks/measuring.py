@@ -1,7 +1,7 @@
 """Times implementations of the same thing in turns, each in its own process, and measures the memory that each adds.
 
-Processes apart, since what one leaves behind in memory makes the next one faster or slower. In turns, so that whatever
-else the machine does meets all of them.
+They run in separate processes because what one leaves in memory makes the next one faster or slower. They run in turns
+so that other load on the machine affects all of them.
 """
 
 import json
@@ -24,11 +24,11 @@ INFO = Path("/proc/meminfo")
 
 
 class Implementation:
-    """The other end of `serve`: a process that makes one call after the other when asked.
+    """A process that runs `serve` and makes one call for each request.
 
     Attributes:
         seconds: of the calls so far, without the first, which warms up.
-        problem: why there are no more.
+        problem: why there are no more calls.
     """
 
     def __init__(self, command: Sequence[str]):
@@ -37,10 +37,10 @@ class Implementation:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._answer()
 
-    def ask(self, wish: str) -> dict:
+    def request(self, command: str) -> dict:
         if self.problem is None:
             try:
-                print(wish, file=self.process.stdin, flush=True)
+                print(command, file=self.process.stdin, flush=True)
             except BrokenPipeError:
                 pass
         return self._answer()
@@ -53,30 +53,30 @@ class Implementation:
         return json.loads(line) if line else {}
 
     def end(self) -> None:
-        self.process.communicate()  # closes its input, which is its sign to end
+        self.process.communicate()  # closes its input, on which it ends
 
 
 def serve(build: Callable[[], Callable[[], object]], inner: int) -> None:
-    """Builds something to call, and does so whenever a line comes in: `time`, `memory` or `result <file>`."""
-    if INFO.exists():  # rather an error here than the whole machine without memory
+    """Builds something to call, and answers each line of input: `time`, `memory` or `result <file>`."""
+    if INFO.exists():  # an error in this process is better than a machine without memory
         limit = int(0.9 * available_memory())
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     call = build()
-    before, found = memory(reset=True), None
+    before, result = memory(reset=True), None
     print("{}", flush=True)
     for line in sys.stdin:
-        wish, _, file = line.rstrip("\n").partition(" ")
+        command, _, file = line.rstrip("\n").partition(" ")
         answer = {}
         try:
-            if wish == "time":
+            if command == "time":
                 start = time.perf_counter()
                 for _ in range(inner):
-                    found = call()
+                    result = call()
                 answer = {"seconds": (time.perf_counter() - start) / inner}
-            elif wish == "memory":
+            elif command == "memory":
                 answer = {"bytes": memory() - before}
             else:
-                torch.save(found, file)
+                torch.save(result, file)
         except (RuntimeError, MemoryError) as error:
             print(error, file=sys.stderr)
             os._exit(3 if "memory" in str(error) else 1)
@@ -90,36 +90,37 @@ def compare(
     apart: bool,
     differences: Callable[[object, object], dict[str, float]] | None,
 ) -> dict[str, dict]:
-    """Times of all implementations; the others are compared with the last.
+    """The times of all implementations. The others are compared with the last.
 
     Args:
         patience: seconds after which no further turn begins, once there were two.
-        apart: one after the other and not in turns, where they don't fit into memory together; once each, warmed up.
+        apart: runs one after the other instead of in turns, once each after a warm-up, because they don't fit into
+            memory together.
 
     Returns:
         For each: seconds (the median), times, ratio (last ÷ this; the median of the turns, with ratio_low and
-        ratio_high), bytes (what it added to its process at the peak), problem, compared (its result with the last's).
+        ratio_high), bytes (added to its process at the peak), problem, compared (its result with the last's).
     """
-    found = {}
+    measured = {}
     with tempfile.TemporaryDirectory() as folder:
         if apart:
             for name, command in commands.items():
-                found |= _turns({name: command}, 1, patience, Path(folder))
+                measured |= _turns({name: command}, 1, patience, Path(folder))
         else:
-            found = _turns(commands, repetitions, patience, Path(folder))
+            measured = _turns(commands, repetitions, patience, Path(folder))
         reference = list(commands)[-1]
-        for name, row in found.items():
-            if name != reference and row["times"] and found[reference]["times"]:
-                row |= ratio(row["times"], found[reference]["times"])
+        for name, row in measured.items():
+            if name != reference and row["times"] and measured[reference]["times"]:
+                row |= ratio(row["times"], measured[reference]["times"])
             results = [Path(folder) / which for which in (name, reference)]
             if differences is not None and name != reference and all(file.exists() for file in results):
                 row["compared"] = differences(*(torch.load(file) for file in results))
-    return found
+    return measured
 
 
 def ratio(times: Sequence[float], others: Sequence[float]) -> dict[str, float]:
-    """How many times as fast as the other in the same turns: the median, the smallest and the largest."""
-    ratios = [other / own for own, other in zip(times, others)]
+    """How many times as fast as `others` in the same turns: the median, the smallest and the largest."""
+    ratios = [other / seconds for seconds, other in zip(times, others)]
     return {"ratio": statistics.median(ratios), "ratio_low": min(ratios), "ratio_high": max(ratios)}
 
 
@@ -129,24 +130,25 @@ def _turns(commands: dict[str, Sequence[str]], repetitions: int, patience: float
     for turn in range(repetitions + 1):
         if turn > 2 and time.perf_counter() - start > patience:
             break
-        for one in running.values():
-            if (answer := one.ask("time")) and turn > 0:
-                one.seconds.append(answer["seconds"])
-    found = {}
-    for name, one in running.items():
-        one.ask(f"result {folder / name}")
-        found[name] = {
-            "seconds": statistics.median(one.seconds) if one.seconds else None,
-            "times": one.seconds,
-            "bytes": one.ask("memory").get("bytes"),
-            "problem": one.problem,
+        for implementation in running.values():
+            if (answer := implementation.request("time")) and turn > 0:
+                implementation.seconds.append(answer["seconds"])
+    measured = {}
+    for name, implementation in running.items():
+        implementation.request(f"result {folder / name}")
+        seconds = implementation.seconds
+        measured[name] = {
+            "seconds": statistics.median(seconds) if seconds else None,
+            "times": seconds,
+            "bytes": implementation.request("memory").get("bytes"),
+            "problem": implementation.problem,
         }
-        one.end()
-    return found
+        implementation.end()
+    return measured
 
 
 def memory(reset: bool = False) -> int:
-    """The peak of this process's memory in bytes; with `reset`, counted from now on, where the system can do that."""
+    """The peak of this process's memory in bytes. `reset` starts the count anew, where the system can do that."""
     try:
         if reset:
             Path("/proc/self/clear_refs").write_text("5")
@@ -157,7 +159,7 @@ def memory(reset: bool = False) -> int:
 
 
 def available_memory() -> int:
-    """In bytes."""
+    """The machine's available memory in bytes."""
     lines = dict(line.split(":") for line in INFO.read_text().splitlines())
     return int(lines["MemAvailable"].split()[0]) * 1024
 
@@ -185,19 +187,19 @@ def machine() -> dict:
 
 
 def limits() -> dict:
-    """The machine's limits, as measured: arithmetic in operations per second, memory in bytes per second."""
-    found = {}
+    """The machine's measured limits: arithmetic in operations per second, memory in bytes per second."""
+    measured = {}
     for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
-        # A convolution: where matrix products go through another library, they can be slower.
+        # A convolution, because matrix products can be slower where they go through another library.
         x = torch.randn(64, 512, 8, 8).to(dtype).contiguous(memory_format=torch.channels_last)
         weight = torch.randn(512, 512, 3, 3).to(dtype).contiguous(memory_format=torch.channels_last)
         convolve = torch.no_grad()(partial(torch.conv2d, x, weight, padding=1))
         seconds = min(_seconds(convolve) for _ in range(10))
-        found[f"operations_{name}"] = 2 * x.numel() * 512 * 9 / seconds
+        measured[f"operations_{name}"] = 2 * x.numel() * 512 * 9 / seconds
     block = torch.zeros(1 << 26)
-    found["bytes"] = 2 * block.nbytes / min(_seconds(lambda: block.add_(1)) for _ in range(10))
-    found["fresh_bytes"] = block.nbytes / _seconds(lambda: torch.zeros(1 << 26))
-    return found
+    measured["bytes"] = 2 * block.nbytes / min(_seconds(lambda: block.add_(1)) for _ in range(10))
+    measured["fresh_bytes"] = block.nbytes / _seconds(lambda: torch.zeros(1 << 26))
+    return measured
 
 
 def _seconds(call: Callable[[], object]) -> float:
@@ -206,10 +208,10 @@ def _seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def printed(group: str, name: str, found: dict[str, dict]) -> str:
-    """Lines of the report, one per implementation."""
+def report(group: str, name: str, measured: dict[str, dict]) -> str:
+    """The lines of the report, one per implementation."""
     lines = []
-    for number, (implementation, row) in enumerate(found.items()):
+    for number, (implementation, row) in enumerate(measured.items()):
         text = f"{group if number == 0 else '':>10} {name if number == 0 else '':<24} {implementation:<22}"
         text += f"{1e3 * row['seconds']:>10.1f} ms" if row["seconds"] else f"{row['problem'] or 'no time':>13}"
         if row["bytes"]:

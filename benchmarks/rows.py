@@ -1,9 +1,7 @@
-"""What is timed. Each row names its implementations; all are compared with the last."""
+"""What is timed. Each row names its implementations; the others are compared with the last."""
 
-import atexit
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,17 +15,12 @@ from torch.nn import functional as F
 from tcnaps.method.backbone import Backbone
 from tcnaps.method.clustering import cluster, trajectory
 from tcnaps.method.episode import Episode
-from tcnaps.method.memory import kept_memory
 from tcnaps.method.model import ModelSettings, TransductiveCNAPS
 from tcnaps.method.stopping import stopping_step
 from tcnaps.method.variants import TRAININGS
-from tcnaps.training.determinism import pinned
 from tcnaps.training.lite import sampled_features
-from tcnaps.training.pretraining import Classifier
 
 Call = Callable[[], object]
-HELD = ExitStack()  # as long as the process lasts
-atexit.register(HELD.close)
 MINIMUM, MAXIMUM = 2, 4
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 EPISODES = {  # name: way, support images per class, query images per class
@@ -52,8 +45,8 @@ class Row:
 
     Attributes:
         calls: implementation → a function that builds the call to be timed, in the process in which it will run.
-        compare: measures by which two results differ, by name.
-        inner: how often all but the last are called per timing, where one call is too short to be timed.
+        compare: gives measures, by name, of how two results differ.
+        inner: calls per timing of all but the last implementation, where one call is too short to be timed.
         apart: whether the implementations are too large to be in memory together.
     """
 
@@ -65,7 +58,7 @@ class Row:
 
 
 def episode(way: int, shot: int, queries: int, size: int, seed: int = 0) -> Episode:
-    """Images of classes that can be told apart: a smooth pattern each, with noise."""
+    """Images of distinguishable classes: each has a smooth pattern, with noise."""
     generator = torch.Generator().manual_seed(seed)
     patterns = F.interpolate(torch.randn(way, 3, 6, 6, generator=generator), size, mode="bilinear")
 
@@ -78,21 +71,21 @@ def episode(way: int, shot: int, queries: int, size: int, seed: int = 0) -> Epis
     return Episode(support, support_labels, query, query_labels)
 
 
-def own_model(precision: str = "float32", training: str = "support_and_query") -> TransductiveCNAPS:
-    """The library's model; its weights depend on the training alone."""
+def library_model(precision: str = "float32", training: str = "support_and_query") -> TransductiveCNAPS:
+    """The library's model. Its weights depend on the training alone."""
     torch.manual_seed(0)
     model = TransductiveCNAPS(training, Backbone(), ModelSettings(precision=PRECISIONS[precision]))
-    for module in model.modules():  # as uneven as after training: 1 and 0 would flatter whoever skips them
+    for module in model.modules():  # as uneven as after training, so that no implementation gains by skipping them
         if isinstance(module, torch.nn.BatchNorm2d):
             module.running_mean.normal_(0, 0.1)
             module.running_var.uniform_(0.5, 2)
     return model
 
 
-def plain() -> direct_model.Model:
+def plain_model() -> direct_model.Model:
     """The direct model, with the same weights."""
     model = direct_model.Model()
-    model.load_state_dict(own_model().state_dict())
+    model.load_state_dict(library_model().state_dict())
     return model
 
 
@@ -113,7 +106,7 @@ def numbers(ours: torch.Tensor, other: torch.Tensor) -> dict[str, float]:
     return {"difference": (torch.dist(ours.float(), other) / other.norm()).item()}
 
 
-def of_precisions(build: Callable[[str], Call], other: Callable[[], Call]) -> dict[str, Callable[[], Call]]:
+def by_precision(build: Callable[[str], Call], other: Callable[[], Call]) -> dict[str, Callable[[], Call]]:
     return {name: (lambda name=name: build(name)) for name in PRECISIONS} | {"direct": other}
 
 
@@ -123,72 +116,71 @@ def part_rows(size: int) -> Iterator[Row]:
         setting = EPISODES[name]
 
         def encoder(precision, setting=setting):
-            task, model = episode(*setting, size), own_model(precision)
+            task, model = episode(*setting, size), library_model(precision)
             return torch.no_grad()(lambda: model.embed(task))
 
         def plain_encoder(setting=setting):
-            task, model = contents(episode(*setting, size)), plain()
+            task, model = contents(episode(*setting, size)), plain_model()
             return torch.no_grad()(lambda: model.task_encoder(*task))
 
         def backbone(precision, setting=setting):
-            task, model = episode(*setting, size), own_model(precision)
+            task, model = episode(*setting, size), library_model(precision)
             with torch.no_grad():
                 film = model.adapt(task)
             images = torch.cat([task.support_images, task.query_images])
             return torch.no_grad()(lambda: model.extract(images, film))
 
         def plain_backbone(setting=setting):
-            task, model = contents(episode(*setting, size)), plain()
+            task, model = contents(episode(*setting, size)), plain_model()
             with torch.no_grad():
                 film = model.film_generator(model.task_encoder(*task))
             return torch.no_grad()(lambda: torch.cat([model.backbone(task[0], film), model.backbone(task[2], film)]))
 
         def clustering(precision, setting=setting):
-            task, model = episode(*setting, size), own_model(precision)
+            task, model = episode(*setting, size), library_model(precision)
             with torch.no_grad():
-                given = model.features(task)
-            return lambda: cluster(*given, minimum=MINIMUM, maximum=MAXIMUM).labels
+                features_of_task = model.features(task)
+            return lambda: cluster(*features_of_task, minimum=MINIMUM, maximum=MAXIMUM).labels
 
         def plain_clustering(setting=setting):
-            task, model = contents(episode(*setting, size)), plain()
+            task, model = contents(episode(*setting, size)), plain_model()
             with torch.no_grad():
                 support, query = model.features(*task)
             return lambda: direct.cluster(support, task[1], query, MINIMUM, MAXIMUM)[0].argmax(1)
 
-        yield Row(f"{name}: task encoder", of_precisions(encoder, plain_encoder), numbers)
-        yield Row(f"{name}: backbone", of_precisions(backbone, plain_backbone), numbers)
-        yield Row(f"{name}: clustering", of_precisions(clustering, plain_clustering), labels, inner=5)
+        yield Row(f"{name}: task encoder", by_precision(encoder, plain_encoder), numbers)
+        yield Row(f"{name}: backbone", by_precision(backbone, plain_backbone), numbers)
+        yield Row(f"{name}: clustering", by_precision(clustering, plain_clustering), labels, inner=5)
 
 
 def episode_rows(size: int) -> Iterator[Row]:
     for name, setting in EPISODES.items():
 
         def ours(precision, setting=setting):
-            task, model = episode(*setting, size), own_model(precision)
+            task, model = episode(*setting, size), library_model(precision)
             return torch.no_grad()(lambda: model.classify(task, MINIMUM, MAXIMUM).labels)
 
         def other(setting=setting):
-            task, model = contents(episode(*setting, size)), plain()
+            task, model = contents(episode(*setting, size)), plain_model()
             return lambda: model.classify(*task, MINIMUM, MAXIMUM)
 
-        yield Row(name, of_precisions(ours, other), labels)
+        yield Row(name, by_precision(ours, other), labels)
 
 
 def training_rows(size: int) -> Iterator[Row]:
-    """A forward and a backward pass. The library's keeps freed memory, as meta-training does."""
+    """A forward and a backward pass."""
     for name, setting in TRAINING.items():
 
         def ours(precision, setting=setting):
-            task, model = episode(*setting, size), own_model(precision).train()
-            HELD.enter_context(kept_memory())
+            task, model = episode(*setting, size), library_model(precision).train()
             return stepping(model, lambda: F.cross_entropy(model(task, steps=0)[0], task.query_labels))
 
         def other(setting=setting):
-            task, model = episode(*setting, size), plain().train()
-            given = contents(task)
-            return stepping(model, lambda: model.loss(*given, task.query_labels))
+            task, model = episode(*setting, size), plain_model().train()
+            images = contents(task)
+            return stepping(model, lambda: model.loss(*images, task.query_labels))
 
-        yield Row(name, of_precisions(ours, other), numbers, apart=name == "1000 images")
+        yield Row(name, by_precision(ours, other), numbers, apart=name == "1000 images")
 
 
 def stepping(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> Call:
@@ -196,7 +188,7 @@ def stepping(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> Call:
         model.zero_grad()
         value = loss()
         value.backward()
-        # Of the loss and of every gradient but the set encoder's biases, which cancel but for rounding.
+        # The loss and the norm of every gradient but the set encoder's biases, which cancel up to rounding.
         norms = [
             p.grad.norm()
             for name, p in model.named_parameters()
@@ -208,15 +200,14 @@ def stepping(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> Call:
 
 
 def lite_rows(size: int) -> Iterator[Row]:
-    """The largest episode in training, back-propagated through a sample of its support set (LITE) or all of it."""
+    """A training step on the largest episode, through a sample of its support set (LITE) or all of it."""
     setting = EPISODES["50-way 500-support"]
     for at_once in (512, 128):
 
-        def part(size_of_sample, at_once=at_once):
-            task, model = episode(*setting, size), own_model("bfloat16").train()
+        def part(sample_size, at_once=at_once):
+            task, model = episode(*setting, size), library_model("bfloat16").train()
             model.settings = replace(model.settings, images_at_once=at_once)
-            HELD.enter_context(kept_memory())
-            sample = None if size_of_sample is None else np.arange(len(task.support_images))[:size_of_sample]
+            sample = None if sample_size is None else np.arange(len(task.support_images))[:sample_size]
 
             def loss():
                 features = sampled_features(model, task, sample)
@@ -235,21 +226,21 @@ def sweep_rows(size: int) -> Iterator[Row]:
     setting = EPISODES["5-way 5-shot"]
 
     def sweep():
-        task, model = episode(*setting, size), own_model()
+        task, model = episode(*setting, size), library_model()
 
         @torch.no_grad()
         def call():
-            found = model(task, steps=10).argmax(2)
-            return torch.stack([found[stopping_step(found.numpy(), *rule)] for rule in rules])
+            predicted = model(task, steps=10).argmax(2)
+            return torch.stack([predicted[stopping_step(predicted.numpy(), *rule)] for rule in rules])
 
         return call
 
     def one():
-        task, model = episode(*setting, size), own_model()
+        task, model = episode(*setting, size), library_model()
         return torch.no_grad()(lambda: model.classify(task, MINIMUM, MAXIMUM).labels)
 
     def every():
-        task, model = contents(episode(*setting, size)), plain()
+        task, model = contents(episode(*setting, size)), plain_model()
         return lambda: torch.stack([model.classify(*task, *rule) for rule in rules])
 
     yield Row("55 rules", {"55 rules": sweep, "one rule": one})
@@ -257,10 +248,10 @@ def sweep_rows(size: int) -> Iterator[Row]:
 
 
 def variant_rows(size: int) -> Iterator[Row]:
-    """The ten variants on an episode, from six trainings' features, and the last of them alone."""
+    """The ten variants on an episode, from the features of six trainings, and Transductive alone."""
 
     def several(names):
-        task, models = episode(*EPISODES["5-way 5-shot"], size), [own_model(training=name) for name in names]
+        task, models = episode(*EPISODES["5-way 5-shot"], size), [library_model(training=name) for name in names]
         return torch.no_grad()(lambda: [model(task, steps=MAXIMUM) for model in models])
 
     yield Row(
@@ -269,43 +260,13 @@ def variant_rows(size: int) -> Iterator[Row]:
     )
 
 
-def settings_rows(size: int) -> Iterator[Row]:
-    """What `deterministic: true` costs: a step of pretraining on 64 images, and an episode."""
-
-    def training():
-        torch.manual_seed(0)
-        network, images = Classifier(64), torch.rand(64, 3, size, size).mul(2).sub(1)
-        images, targets = images.contiguous(memory_format=torch.channels_last), torch.arange(64)
-        optimiser = torch.optim.SGD(network.parameters(), 0.01, 0.9)
-
-        def step():
-            loss = F.cross_entropy(network(images), targets)
-            optimiser.zero_grad(set_to_none=True)
-            loss.backward()
-            optimiser.step()
-            return loss.detach()
-
-        return step
-
-    def testing():
-        task, model = episode(*EPISODES["5-way 5-shot"], size), own_model()
-        return torch.no_grad()(lambda: model.classify(task, MINIMUM, MAXIMUM).labels)
-
-    def with_pins(build):
-        HELD.enter_context(pinned())
-        return build()
-
-    for name, build in (("pretraining step", training), ("5-way 5-shot", testing)):
-        yield Row(f"{name}: deterministic", {"deterministic": lambda build=build: with_pins(build), "as usual": build})
-
-
 def clustering_rows(size: int) -> Iterator[Row]:
-    """The clustering alone: on synthetic features, and on those of the built-in study's model where it is trained."""
+    """The clustering alone, on synthetic features and, once the built-in study is trained, on those of its model."""
     kinds = {"": features.apart, ", diffuse": features.diffuse, ", soft": features.soft}
     if features.trained():
         kinds[", meta-trained"] = features.meta_trained
     else:
-        print("Without features of a meta-trained model: run `make figures` first.", file=sys.stderr)
+        print("Features of a meta-trained model are left out: run `make figures` first.", file=sys.stderr)
     for kind, draw in kinds.items():
         for name, setting in CLUSTERING.items():
 
@@ -339,5 +300,4 @@ GROUPS = {
     "lite": lite_rows,
     "sweep": sweep_rows,
     "variants": variant_rows,
-    "settings": settings_rows,
 }

@@ -1,7 +1,7 @@
 """Times the library against a direct implementation on the same episodes: `make bench`.
 
-Every implementation runs in a process of its own, in turns after a warm-up; a ratio is the median of the turns, with
-the smallest and the largest. Peak memory is what the calls add to the process. Nothing else should run meanwhile.
+Every implementation runs in its own process, in turns after a warm-up. A ratio is the median of the turns, with the
+smallest and the largest. Peak memory is what the calls add to the process. Nothing else should run meanwhile.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from data_rows import measure_data
 from device_rows import measure_device
 from rows import GROUPS
 
-# Networks with random weights: that their features are short is known.
+# Networks with random weights have features of low variance.
 warnings.filterwarnings("ignore", message="The features' total variance")
 
 RESULTS = Path(__file__).parents[1] / "results" / "benchmarks.json"
@@ -27,11 +27,11 @@ RESULTS = Path(__file__).parents[1] / "results" / "benchmarks.json"
 def measure(group: str, size: int, repetitions: int, patience: float) -> Iterator[dict]:
     """Times the rows of a group, one after the other."""
     for row in GROUPS[group](size):
-        here = [sys.executable, __file__, "--serve", group, row.name, str(size)]
-        commands = {name: [*here, name] for name in row.calls}
-        found = measuring.compare(commands, repetitions, patience, row.apart, row.compare)
-        print(measuring.printed(group, row.name, found), flush=True)
-        yield {"group": group, "name": row.name, "size": size, "measured": found}
+        command = [sys.executable, __file__, "--serve", group, row.name, str(size)]
+        commands = {name: [*command, name] for name in row.calls}
+        measured = measuring.compare(commands, repetitions, patience, row.apart, row.compare)
+        print(measuring.report(group, row.name, measured), flush=True)
+        yield {"group": group, "name": row.name, "size": size, "measured": measured}
 
 
 def serve(group: str, name: str, size: str, implementation: str) -> None:
@@ -53,7 +53,7 @@ def main() -> None:
         choices=groups,
         default=usual,
         metavar="GROUP",
-        help=", ".join(groups) + "; the last without being asked for where there is a GPU",
+        help=", ".join(groups) + "; by default all, `device` only with a GPU",
     )
     parser.add_argument("--size", type=int, default=84, help="of the images, in pixels")
     parser.add_argument("--repetitions", type=int, default=5)
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument(
         "--device", type=torch.device, default=torch.device("cuda" if gpu else "cpu"), help="of the group `device`"
     )
-    parser.add_argument("--output", type=Path, default=RESULTS, help="groups measured now take their old rows' place")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="rows of the groups measured now are replaced")
     options = parser.parse_args()
     machine = measuring.machine()
     print(json.dumps(machine, indent=1))

@@ -30,35 +30,17 @@ def synthetic_rows(
                 random = np.random.default_rng([seed, d, episode, t + 1])
                 right = random.random(len(label)) < accuracy + 0.05 * t
                 prediction = np.where(right, label, random.integers(0, way, len(label)))
-                columns = {"prediction_0": prediction}
+                predictions = [prediction]
                 for step in range(1, n_steps + 1):
                     moved = random.random(len(label)) < 0.25 / step**1.5
                     prediction = np.where(moved, random.integers(0, way, len(label)), prediction)
-                    columns[f"prediction_{step}"] = prediction
-                frames.append(
-                    pd.DataFrame(
-                        {
-                            "training": training,
-                            "replicate": 0,
-                            "evaluation": evaluation,
-                            "dataset": dataset,
-                            "domain": domain,
-                            "split": "test",
-                            "episode": episode,
-                            "way": way,
-                            "n_support": shots.sum(),
-                            "queries_per_class": queries_per_class,
-                            "query": np.arange(len(label)),
-                            "label": label,
-                            "class_name": [f"class {k}" for k in label],
-                            "shot": shots[label],
-                            "image": image,
-                            **{name: values.astype(np.int16) for name, values in columns.items()},
-                            **{
-                                name.replace("prediction", "confidence"): random.random(len(label)).astype(np.float32)
-                                for name in columns
-                            },
-                        }
-                    )
-                )
+                    predictions.append(prediction)
+                facts = {"training": training, "replicate": 0, "evaluation": evaluation, "dataset": dataset}
+                facts |= {"domain": domain, "split": "test", "episode": episode, "way": way, "n_support": shots.sum()}
+                facts |= {"queries_per_class": queries_per_class, "query": np.arange(len(label)), "label": label}
+                facts |= {"class_name": [f"class {k}" for k in label], "shot": shots[label], "image": image}
+                facts |= {f"prediction_{t}": values.astype(np.int16) for t, values in enumerate(predictions)}
+                confidences = [random.random(len(label)).astype(np.float32) for _ in predictions]
+                facts |= {f"confidence_{t}": values for t, values in enumerate(confidences)}
+                frames.append(pd.DataFrame(facts))
     return pd.concat(frames, ignore_index=True)

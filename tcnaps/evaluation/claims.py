@@ -1,13 +1,12 @@
-"""The paper's claims, decided: each as paired contrasts with the paper's figure, ours, its interval, and a verdict."""
+"""The paper's claims as paired contrasts, each with the paper's number, ours, its interval, and a verdict."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from tcnaps.evaluation.csv_tables import read_published, read_published_averages
-from tcnaps.evaluation.intervals import clustered, crossed, estimates
+from tcnaps.evaluation.intervals import clustered, crossed_half_width, estimates
 from tcnaps.evaluation.recall import class_recall
 from tcnaps.evaluation.statistics import DOMAINS, episode_accuracies, paired_episodes, rule_accuracies
 from tcnaps.evaluation.stopped_rows import recorded_predictions, variant_predictions
@@ -30,13 +29,14 @@ SHOT_BINS = {"shot 1": (1, 1), "shots 6 to 10": (6, 10), "shots past 10": (11, n
 
 @dataclass(frozen=True)
 class Contrast:
-    """One difference that a claim speaks of.
+    """One difference that a claim is about.
 
     Attributes:
         plus: a variant, a stopping rule of Table 4, or "most queries"; for recall a bin of `SHOT_BINS`.
-        minus: what it is compared with. For recall a second bin, or "" for none.
-        setting: `VARIABLE` or the shots of a fixed protocol; "1-shot minus 5-shot" is the change of the difference.
-        sign: of the difference that the claim expects.
+        minus: what `plus` is compared with; for recall a second bin, or "" for none.
+        setting: `VARIABLE`, or the shot of a fixed protocol. "1-shot minus 5-shot" is the difference at 1 shot minus
+            the difference at 5.
+        sign: the sign that the claim expects.
     """
 
     claim: str
@@ -48,7 +48,7 @@ class Contrast:
 
     @property
     def name(self) -> str:
-        """In words, as "COT minus Simple"."""
+        """The contrast in words, such as "COT minus Simple"."""
         if self.claim == "C2":
             return f"gain in recall at {self.plus}" + (f" minus at {self.minus}" if self.minus else "")
         return f"{self.plus} minus {self.minus}"
@@ -74,49 +74,51 @@ def claims_table(rows: pd.DataFrame, limits: tuple[int, int] = (2, 4)) -> pd.Dat
     """Every contrast of every claim, from one row per query.
 
     Args:
-        rows: of all evaluations and replicates of a study, but those of networks before training.
-        limits: the stopping rule, which stands where the paper has a minimum of 2 and a maximum of 4.
+        rows: of all evaluations and replicates of a study, without those of untrained networks.
+        limits: the study's stopping rule; it stands for the paper's minimum of 2 and maximum of 4.
 
     Returns:
         One row per contrast: `claim`, `contrast`, `setting`, `domain`, `paper` (its difference, where it prints one),
         `sign`, `difference`, `interval`, `n_episodes`, `n_replicates`, `replicates` (each one's difference, in points),
-        `verdict` ("holds" if the interval excludes 0 and every replicate has the expected sign, "fails" if they all
-        are on the other side, else "open", or "not evaluated") and `decides`, what would settle an open one.
+        `verdict` and `decides` (what would settle an open one). The verdict is "holds" if the interval excludes 0 and
+        every replicate has the expected sign, "fails" if every one has the other sign, else "open"; or "not evaluated".
     """
-    published, evidence = _published(), Evidence(rows, limits)
-    found = []
+    paper, evidence = PublishedDifferences(), Evidence(rows, limits)
+    table = []
     for contrast in CONTRASTS:
         facts = {"claim": contrast.claim, "contrast": contrast.name, "setting": contrast.setting}
-        facts |= {"domain": contrast.domain, "sign": contrast.sign, "paper": published(contrast)}
-        found.append(facts | _decided(evidence.pairs(contrast), contrast.sign))
-    nothing = {"claim": "C8", "contrast": "another backbone", "setting": VARIABLE, "domain": "all", "sign": 1}
-    found.append(nothing | _decided(None, 1) | {"decides": "a second study whose backbone was trained on more classes"})
+        facts |= {"domain": contrast.domain, "sign": contrast.sign, "paper": paper.of(contrast)}
+        table.append(facts | _decided(evidence.pairs(contrast), contrast.sign))
+    facts = {"claim": "C8", "contrast": "another backbone", "setting": VARIABLE, "domain": "all", "sign": 1}
+    table.append(facts | _decided(None, 1) | {"decides": "a second study whose backbone was trained on more classes"})
     columns = ["claim", "contrast", "setting", "domain", "paper", "sign", "difference", "interval"]
     columns += ["n_episodes", "n_replicates", "replicates", "verdict", "decides"]
-    return pd.DataFrame(found, columns=columns).astype({"n_episodes": "Int64", "n_replicates": "Int64"})
+    return pd.DataFrame(table, columns=columns).astype({"n_episodes": "Int64", "n_replicates": "Int64"})
 
 
 def claim_verdicts(table: pd.DataFrame) -> pd.Series:
-    """One verdict per claim: it holds if all that was evaluated does, and fails if any contrast fails."""
+    """One verdict per claim: it fails if any of its contrasts fails, and holds if all that were evaluated hold."""
 
-    def of(verdicts: pd.Series) -> str:
-        seen = set(verdicts) - {"not evaluated"}
-        return next((word for word in ("fails", "open", "holds") if word in seen), "not evaluated")
+    def combined(verdicts: pd.Series) -> str:
+        present = set(verdicts) - {"not evaluated"}
+        return next((word for word in ("fails", "open", "holds") if word in present), "not evaluated")
 
-    return table.groupby("claim", sort=False)["verdict"].agg(of)
+    return table.groupby("claim", sort=False)["verdict"].agg(combined)
 
 
 def claims_markdown(table: pd.DataFrame) -> str:
     """The table of `claims_table` for a README: differences in points, one row per contrast under its claim."""
     lines = ["| claim | paper | here | each training | verdict |", "|---|---|---|---|---|"]
     verdicts = claim_verdicts(table)
-    for claim, own in table.groupby("claim", sort=False):
+    for claim, contrasts in table.groupby("claim", sort=False):
         lines.append(f"| **{claim}: {CLAIMS[claim]}** | | | | **{verdicts[claim]}** |")
-        for row in own.itertuples():
-            where = row.setting + {"in": ", in-domain", "out": ", out-of-domain"}.get(row.domain, "")
+        for row in contrasts.itertuples():
+            setting = row.setting + {"in": ", in-domain", "out": ", out-of-domain"}.get(row.domain, "")
             verdict = row.verdict + (f" ({row.decides})" if row.decides else "")
             ours = in_points(row.difference, row.interval)
-            lines.append(f"| {row.contrast}, {where} | {_points(row.paper)} | {ours} | {row.replicates} | {verdict} |")
+            lines.append(
+                f"| {row.contrast}, {setting} | {_points(row.paper)} | {ours} | {row.replicates} | {verdict} |"
+            )
     return "\n".join(lines).replace(" -", " −") + "\n"
 
 
@@ -134,30 +136,30 @@ def in_points(difference: float, interval: float) -> str:
 
 
 def _decided(pairs: pd.DataFrame | None, sign: int) -> dict:
+    """The columns of a contrast that follow from its paired differences; None where it was not evaluated."""
     if pairs is None:
         return {"replicates": "", "verdict": "not evaluated", "decides": "an evaluation that has both sides"}
-    total = estimates(pairs.assign(all=0), ["all"], "difference").iloc[0]
-    each = pairs.groupby(["replicate", "dataset"])["difference"].mean().groupby("replicate").mean()
-    beyond = abs(total["difference"]) > total["interval"]
-    if beyond and (np.sign(each) == np.sign(total["difference"])).all():
-        verdict = "holds" if total["difference"] * sign > 0 else "fails"
-        decides = "" if len(each) > 1 else "of one training: others may differ"
+    mean = estimates(pairs.assign(all=0), ["all"], "difference").iloc[0]
+    replicates = pairs.groupby(["replicate", "dataset"])["difference"].mean().groupby("replicate").mean()
+    excludes_zero = abs(mean["difference"]) > mean["interval"]
+    if excludes_zero and (np.sign(replicates) == np.sign(mean["difference"])).all():
+        verdict = "holds" if mean["difference"] * sign > 0 else "fails"
+        decides = "" if len(replicates) > 1 else "of one training: others may differ"
     else:
-        verdict, decides = "open", _what_decides(total)
-    facts = total[["difference", "interval", "n_episodes", "n_replicates"]].to_dict()
-    replicates = " ".join(_points(value, _digits(total["interval"])) for value in each)
-    return facts | {"replicates": replicates, "verdict": verdict, "decides": decides}
+        verdict, decides = "open", _what_decides(mean)
+    facts = mean[["difference", "interval", "n_episodes", "n_replicates"]].to_dict()
+    points = " ".join(_points(value, _digits(mean["interval"])) for value in replicates)
+    return facts | {"replicates": points, "verdict": verdict, "decides": decides}
 
 
-def _what_decides(total: pd.Series) -> str:
-    """How many replicates or episodes would take the interval off 0, if the difference stayed as it is."""
-    size, n = abs(total["difference"]), int(total["n_replicates"])
-    if n > 1:
-        for more in range(n + 1, 31):
-            fewer = {**total, "of_trainings": total["of_trainings"] * n / more, "n_replicates": more}
-            if crossed(fewer) < size:
-                return f"about {more} replicates"
-    times = np.ceil((total["width"] / size) ** 2) if size else np.inf
+def _what_decides(mean: pd.Series) -> str:
+    """How many replicates or episodes would make the interval exclude 0, if the difference stayed as it is."""
+    size, n = abs(mean["difference"]), int(mean["n_replicates"])
+    for more in range(n + 1, 31) if n > 1 else ():
+        parts = {**mean, "of_trainings": mean["of_trainings"] * n / more, "n_replicates": more}
+        if crossed_half_width(parts) < size:
+            return f"about {more} replicates"
+    times = np.ceil((mean["width"] / size) ** 2) if size else np.inf
     if times <= 1:
         return "more replicates"
     if times > 50:
@@ -170,111 +172,121 @@ def _points(value: float, digits: int = 1) -> str:
 
 
 def _digits(interval: float) -> int:
-    """Of points, so that an interval does not read 0.0."""
+    """Decimals of an interval in points, so that it does not read 0.0."""
     return next((digits for digits in (1, 2, 3) if round(100 * interval, digits) > 0), 1)
 
 
-def _published() -> Callable[[Contrast], float]:
-    """What the paper's tables say of a contrast; nan where they print neither side."""
-    averages = pd.concat([read_published_averages(table) for table in (4, 3)])  # FEOT is Table 4's first row, too
-    averages = averages.set_index(["model", "domain"])["accuracy"]
-    fixed = read_published(2).query("way == 5").groupby(["model", "shot"])["accuracy"].mean()
+class PublishedDifferences:
+    """What the paper's tables say of a contrast."""
 
-    def of(contrast: Contrast) -> float:
+    def __init__(self):
+        averages = pd.concat([read_published_averages(table) for table in (4, 3)])  # Table 4's first row is FEOT, too
+        self.averages = averages.set_index(["model", "domain"])["accuracy"]
+        fixed = read_published(2).query("way == 5").groupby(["model", "shot"])["accuracy"].mean()
+        self.gains = fixed["Transductive CNAPS"] - fixed["Simple CNAPS"]  # by shot; mean of mini- and tiered-ImageNet
+
+    def of(self, contrast: Contrast) -> float:
+        """The printed difference; nan where the paper prints none."""
         if contrast.setting == VARIABLE:
-            return averages.get((contrast.plus, contrast.domain), np.nan) - averages.get(
-                (contrast.minus, contrast.domain), np.nan
-            )
+            plus, minus = (self.averages.get((m, contrast.domain), np.nan) for m in (contrast.plus, contrast.minus))
+            return plus - minus
         if contrast.plus != "Transductive":
             return np.nan
-        gains = fixed["Transductive CNAPS"] - fixed["Simple CNAPS"]  # mean of mini- and tiered-ImageNet
-        return gains[1] - (gains[5] if " minus " in contrast.setting else 0)
-
-    return of
+        return self.gains[1] - (self.gains[5] if " minus " in contrast.setting else 0)
 
 
 class Evidence:
-    """The rows of a study, as the paired differences that a contrast asks for."""
+    """The rows of a study as paired differences, one frame per contrast."""
 
     def __init__(self, rows: pd.DataFrame, limits: tuple[int, int]):
         self.rows, self.limits = rows, limits
-        grouped = rows.groupby("evaluation", sort=False, observed=True)
-        facts = grouped[["way", "shot", "queries_per_class"]].first()
-        fixed = (grouped[["way", "shot"]].nunique() == 1).all(axis=1)
-        self.facts = facts.assign(fixed=fixed, trainings=grouped["training"].unique().map(set))
+        self._accuracies: dict[tuple[str, str], pd.DataFrame] = {}  # by evaluation and variant
+        groups = rows.groupby("evaluation", sort=False, observed=True)
+        fixed = (groups[["way", "shot"]].nunique() == 1).all(axis=1)
+        first = groups[["way", "shot", "queries_per_class"]].first()
+        self.evaluations = first.assign(fixed=fixed, trainings=groups["training"].unique().map(set))
 
     def pairs(self, contrast: Contrast) -> pd.DataFrame | None:
-        """One `difference` per replicate, dataset and episode; None where the study has none."""
-        kinds = {"C2": self._recall, "C6": self._rules, "C7": self._queries}
-        found = kinds.get(contrast.claim, self._accuracy)(contrast)
-        if found is not None and contrast.domain != "all":
-            found = found[found["domain"].isin(DOMAINS[contrast.domain])]
-        return None if found is None or found.empty else found
+        """One `difference` per replicate, dataset and episode; None where the study cannot tell."""
+        by_claim = {"C2": self._recall, "C6": self._stopping_rules, "C7": self._query_counts}
+        pairs = by_claim.get(contrast.claim, self._accuracy)(contrast)
+        if pairs is not None and contrast.domain != "all":
+            pairs = pairs[pairs["domain"].isin(DOMAINS[contrast.domain])]
+        return None if pairs is None or pairs.empty else pairs
 
-    def _evaluations(self, setting: str, *variants: str) -> list[str]:
-        """Those of a setting that hold the variants; of the fixed ones, few ways and few queries first."""
+    def _names(self, setting: str, *variants: str) -> list[str]:
+        """The evaluations of a setting that hold these variants; fixed ones by way, then by queries per class."""
         needed = {VARIANTS[name].training for name in variants}
-        own = self.facts[[needed <= held for held in self.facts["trainings"]]]
+        usable = self.evaluations[[needed <= trainings for trainings in self.evaluations["trainings"]]]
         if setting == VARIABLE:
-            return list(own.index[~own["fixed"]])
-        own = own[own["fixed"] & (own["shot"] == int(setting.removesuffix("-shot")))]
-        return list(own.sort_values(["way", "queries_per_class"]).index)
+            return list(usable.index[~usable["fixed"]])
+        usable = usable[usable["fixed"] & (usable["shot"] == int(setting.removesuffix("-shot")))]
+        return list(usable.sort_values(["way", "queries_per_class"]).index)
 
     def _predictions(self, evaluation: str, variant: str) -> pd.DataFrame:
-        own = self.rows["evaluation"].eq(evaluation) & self.rows["training"].eq(VARIANTS[variant].training)
-        return variant_predictions(self.rows[own], variant, *self.limits)
+        rows = self.rows[self.rows["evaluation"].eq(evaluation) & self.rows["training"].eq(VARIANTS[variant].training)]
+        return variant_predictions(rows, variant, *self.limits)
+
+    def _episodes(self, evaluation: str, variant: str) -> pd.DataFrame:
+        """Accuracies per episode; several contrasts share them."""
+        key = evaluation, variant
+        if key not in self._accuracies:
+            self._accuracies[key] = episode_accuracies(self._predictions(evaluation, variant))
+        return self._accuracies[key]
 
     def _accuracy(self, contrast: Contrast) -> pd.DataFrame | None:
-        sides, parts = (contrast.plus, contrast.minus), []
-        # Twice the one in one half, and minus twice the other in the other: their mean is the difference of means.
-        settings = contrast.setting.split(" minus ")
-        for setting, factor in zip(settings, (2, -2) if len(settings) > 1 else (1,), strict=True):
-            names = self._evaluations(setting, *sides)
+        sides, settings = (contrast.plus, contrast.minus), contrast.setting.split(" minus ")
+        # A difference of two settings is the mean of twice the one and minus twice the other.
+        factors, parts = (1,) if len(settings) == 1 else (2, -2), []
+        for setting, factor in zip(settings, factors, strict=True):
+            names = self._names(setting, *sides)
             if not names:
                 return None
-            own = paired_episodes(*(episode_accuracies(self._predictions(names[0], side)) for side in sides))
-            parts.append(own.assign(difference=factor * own["difference"]))
+            pairs = paired_episodes(*(self._episodes(names[0], side) for side in sides))
+            parts.append(pairs.assign(difference=factor * pairs["difference"]))
         shared = set.intersection(*(set(part["dataset"]) for part in parts))
-        parts = [part[part["dataset"].isin(shared)] for part in parts]
-        return pd.concat([part.assign(dataset=part["dataset"] + part["evaluation"]) for part in parts])
+        both = pd.concat([part[part["dataset"].isin(shared)] for part in parts])
+        return both.assign(dataset=both["dataset"] + both["evaluation"])
 
     def _recall(self, contrast: Contrast) -> pd.DataFrame | None:
-        names = self._evaluations(VARIABLE, "Transductive", "Simple")
+        names = self._names(VARIABLE, "Transductive", "Simple")
         if not names:
             return None
         sides = (class_recall(self._predictions(names[0], name)) for name in ("Transductive", "Simple"))
         classes = paired_episodes(*sides, "recall", ["label"])
-        bins = [SHOT_BINS[side] for side in (contrast.plus, contrast.minus) if side]
+        bins = [SHOT_BINS[name] for name in (contrast.plus, contrast.minus) if name]
         parts = [classes[classes["shot"].between(*limits)] for limits in bins]
-        if not all(map(len, parts)):
+        if any(part.empty for part in parts):
             return None
-        means, n = [part["difference"].mean() for part in parts], sum(map(len, parts))
+        n = sum(map(len, parts))
+        means = [part["difference"].mean() for part in parts]
         total = means[0] - sum(means[1:])
         # Values whose pooled mean is the difference of the bins' means, with the same influence of every class.
-        weights = [sign * n / len(part) for part, sign in zip(parts, (1, -1))]
-        values = [
-            part.assign(all=0, difference=total + weight * (part["difference"] - mean))
-            for part, mean, weight in zip(parts, means, weights)
-        ]
+        values = []
+        for part, mean, sign in zip(parts, means, (1, -1)):
+            deviations = sign * n / len(part) * (part["difference"] - mean)
+            values.append(part.assign(all=0, difference=total + deviations))
         return clustered(pd.concat(values), ["all"], "difference")
 
-    def _rules(self, contrast: Contrast) -> pd.DataFrame | None:
-        names = self._evaluations(VARIABLE, "Transductive")
+    def _stopping_rules(self, contrast: Contrast) -> pd.DataFrame | None:
+        names = self._names(VARIABLE, "Transductive")
         if not names:
             return None
-        own = self.rows[self.rows["evaluation"] == names[0]]
-        recorded = recorded_predictions(own.iloc[:1]).shape[1] - 1
+        rows = self.rows[self.rows["evaluation"] == names[0]]
+        recorded = recorded_predictions(rows.iloc[:1]).shape[1] - 1
         rules = {NONE: (0, 0), FREE: (0, recorded), RULE: self.limits, LONGEST: (recorded, recorded)}
         sides = {name: rules[name] for name in (contrast.plus, contrast.minus)}
-        accuracies = rule_accuracies(own, VARIANTS["Transductive"].training, sides)
+        accuracies = rule_accuracies(rows, VARIANTS["Transductive"].training, sides)
         return paired_episodes(*(accuracies[accuracies["variant"] == name] for name in sides))
 
-    def _queries(self, contrast: Contrast) -> pd.DataFrame | None:
-        own = self.facts.loc[self._evaluations(contrast.setting, "Transductive")]
-        own = own[own["way"] == own["way"].min()]  # those of one way, fewest queries first
-        if own["queries_per_class"].nunique() < 2:
+    def _query_counts(self, contrast: Contrast) -> pd.DataFrame | None:
+        usable = self.evaluations.loc[self._names(contrast.setting, "Transductive")]
+        usable = usable[usable["way"] == usable["way"].min()]  # the fewest queries come first
+        if usable["queries_per_class"].nunique() < 2:
             return None
-        sides = [episode_accuracies(self._predictions(name, "Transductive")) for name in own.index[[-1, 0]]]
-        sides = [side.assign(evaluation="", queries_per_class=0).drop(columns="queries") for side in sides]
-        keys = ["dataset", "episode", "replicate"]  # of the datasets and episodes that both have
-        return paired_episodes(*(a.merge(b[keys], on=keys) for a, b in (sides, sides[::-1])))
+        most, fewest = (
+            self._episodes(name, "Transductive").assign(evaluation="", queries_per_class=0).drop(columns="queries")
+            for name in usable.index[[-1, 0]]
+        )
+        keys = ["dataset", "episode", "replicate"]  # keep the datasets and episodes that both have
+        return paired_episodes(most.merge(fewest[keys], on=keys), fewest.merge(most[keys], on=keys))

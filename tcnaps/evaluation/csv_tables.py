@@ -1,4 +1,4 @@
-"""Small tables as CSV files, kept in git: those that a study makes, and the paper's own in results/published."""
+"""Small tables as CSV files: those that a study makes, and the paper's own in results/published."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,10 +17,10 @@ PUBLISHED_FILES = {
 
 
 def write_csv(frame: pd.DataFrame, path: str | Path) -> Path:
-    """Writes a table without its index, numbers with six digits; equal frames give equal bytes.
+    """Writes a table without its index, numbers with six digits. Equal frames give equal bytes.
 
     Raises:
-        StorageError: there is no room, or the folder can't be written to. A file that was there stays as it was.
+        StorageError: the disk is full, or the folder can't be written to. An earlier file stays as it was.
     """
     with replacing(path) as temporary:
         frame.to_csv(temporary, index=False, float_format="%.6g", lineterminator="\n")
@@ -28,7 +28,7 @@ def write_csv(frame: pd.DataFrame, path: str | Path) -> Path:
 
 
 def read_csv(path: str | Path, numbers: Sequence[str] = (), others: Sequence[str] = ()) -> pd.DataFrame:
-    """Reads a table, which must have these columns: `numbers` of numbers, and `others`.
+    """Reads a table and checks that it has the columns `numbers`, which hold numbers, and `others`.
 
     Raises:
         UserError: the file is no such table; the message names it.
@@ -39,24 +39,23 @@ def read_csv(path: str | Path, numbers: Sequence[str] = (), others: Sequence[str
             raise ValueError(f"it lacks the columns {', '.join(missing)}")
         return frame.astype(dict.fromkeys(numbers, float))
     except (OSError, ValueError, OverflowError) as error:
-        raise UserError(f"{path} is no table that can be read ({error}). Restore it, or make it again.") from error
+        raise UserError(f"{path} can't be read as a table ({error}). Restore it, or make it again.") from error
 
 
 def read_published(table: int, folder: str | Path | None = None) -> pd.DataFrame:
-    """Rows of one of the paper's Tables 1 to 4, accuracies and intervals in [0, 1].
+    """The rows of one of the paper's Tables 1 to 4, with accuracies and intervals in [0, 1].
 
     Args:
-        folder: where the transcribed tables lie; the default is results/published in the project.
+        folder: where the transcribed tables lie; default: results/published in the project.
 
     Raises:
-        ValueError: the paper's results fill Tables 1 to 4 only.
-        FileNotFoundError: the folder has no such table.
-        UserError: the file is damaged.
+        ValueError: the paper has no such table of results.
+        UserError: the file is missing or damaged.
     """
     if table not in PUBLISHED_FILES:
         raise ValueError(f"There is no published table {table}; there are Tables 1 to 4.")
-    frame = _published_csv(PUBLISHED_FILES[table], folder)
-    return frame.assign(accuracy=frame["accuracy"] / 100, interval=frame["interval"] / 100)
+    rows = read_csv(_published(folder) / PUBLISHED_FILES[table], ["accuracy", "interval"], ["model", "source"])
+    return rows.assign(accuracy=rows["accuracy"] / 100, interval=rows["interval"] / 100)
 
 
 def read_published_averages(table: int, folder: str | Path | None = None) -> pd.DataFrame:
@@ -64,27 +63,18 @@ def read_published_averages(table: int, folder: str | Path | None = None) -> pd.
 
     Raises:
         ValueError: the table prints no averages.
-        UserError: the file is damaged.
+        UserError: the file is missing or damaged.
     """
-    averages = _published_csv("averages.csv", folder)
-    own = averages[averages["source"] == f"Table {table}"].reset_index(drop=True)
-    if own.empty:
+    averages = read_csv(_published(folder) / "averages.csv", ["value"], ["model", "source", "domain", "quantity"])
+    rows = averages[averages["source"] == f"Table {table}"].reset_index(drop=True)
+    if rows.empty:
         raise ValueError(f"Table {table} prints no averages; {', '.join(map(str, averages['source'].unique()))} do.")
-    quantity = own["quantity"].iloc[0]
+    quantity = rows["quantity"].iloc[0]
     if quantity not in ("accuracy", "rank"):
-        raise UserError(
-            f"averages.csv, {own['source'].iloc[0]}: the quantity {quantity!r} is neither accuracy nor rank."
-        )
-    value = own["value"] / 100 if quantity == "accuracy" else own["value"]
-    return own.drop(columns=["quantity", "value"]).assign(**{quantity: value})
+        raise UserError(f"averages.csv, Table {table}: the quantity {quantity!r} is neither accuracy nor rank.")
+    value = rows["value"] / 100 if quantity == "accuracy" else rows["value"]
+    return rows.drop(columns=["quantity", "value"]).assign(**{quantity: value})
 
 
-def _published_csv(name: str, folder: str | Path | None) -> pd.DataFrame:
-    path = (project_root() / "results" / "published" if folder is None else Path(folder)) / name
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"{path} is missing. The paper's tables come with the project's source: "
-            "work in a clone of it, or name the folder that holds them."
-        )
-    numbers = ["value"] if name == "averages.csv" else ["accuracy", "interval"]
-    return read_csv(path, numbers, ["model", "source", *["domain", "quantity"] * (name == "averages.csv")])
+def _published(folder: str | Path | None) -> Path:
+    return project_root() / "results" / "published" if folder is None else Path(folder)

@@ -1,16 +1,18 @@
 """Means of value[replicate, dataset, episode], with 95% intervals in which episodes and trainings are random.
 
-Each replicate is a training from another seed, tested on the same episodes: a crossed layout (Searle, Casella and
-McCulloch, *Variance Components*, 1992, chapter 4). On every dataset y[r, e] = μ + T_r + E_e + ε_re, and T_r may be
-common to the datasets. With M_r the mean of replicate r over its D datasets of E episodes each, the mean of all has
+Each replicate is a training from another seed, tested on the same episodes. This is a crossed layout (Searle, Casella
+and McCulloch, *Variance Components*, 1992, chapter 4). On every dataset y[r, e] = μ + T_r + E_e + ε_re, and T_r may be
+common to the datasets. With R replicates, D datasets of E episodes each, and M_r the mean of replicate r over all of
+them, the overall mean has
 
     variance = A + B,    A = var_r(M_r) / R,    B = Σ_d max(MS_E − MS_ε, 0) / (R · E) / D².
 
-A holds the trainings and what is left of ε, with R − 1 degrees of freedom; B the episodes, with E − 1 per dataset. Two
-quantiles are usual for such a sum: Student's t with the degrees of freedom of Satterthwaite (1946, *Biometrics* 2), and
-the mean of the parts' own, weighted by A and B (Cochran 1964, *Biometrika* 51). In simulations of three replicates the
-first covers down to 91.6%, as A may be small by chance, and the second up to 97.6%. Their mean is used, which covers
-93.6% to 96.7% for three and more. One replicate has no A: its interval is for that training alone.
+A is the share of the trainings and the rest of ε, with R − 1 degrees of freedom. B is the share of the episodes, with
+E − 1 degrees of freedom per dataset. Two quantiles are usual for such a sum: Student's t with the degrees of freedom
+of Satterthwaite (1946, *Biometrics* 2), and the mean of the two parts' quantiles weighted by A and B (Cochran 1964,
+*Biometrika* 51). In simulations of three replicates, the first covers as little as 91.6%, because A may be small by
+chance, and the second as much as 97.6%. Their mean is used; it covers 93.6% to 96.7% for three or more replicates.
+One replicate has no A: its interval holds for that training alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,106 +21,128 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from tcnaps.evaluation.stopped_rows import require_columns, with_replicate
+from tcnaps.evaluation.stopped_rows import require_columns
 
 
 def student(n: int | pd.Series) -> float | np.ndarray:
-    """The 97.5% quantile of Student's t for a mean of n values; nan for one."""
+    """The 97.5% quantile of Student's t for a mean of n values; nan for n = 1."""
     return stats.t.ppf(0.975, np.asarray(n) - 1)
 
 
 def half_width(spread: float, n: int) -> float:
-    """Half-width of the 95% interval of the mean of n values, whose standard deviation (divisor n − 1) is `spread`."""
+    """Half-width of the 95% interval of the mean of n values with standard deviation `spread` (divisor n − 1)."""
     return float(student(n) * spread / np.sqrt(n))
 
 
+def with_replicate(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with a column `replicate`. A frame without one holds replicate 0."""
+    return frame if "replicate" in frame else frame.assign(replicate=0)
+
+
 def estimates(frame: pd.DataFrame, by: Sequence[str], value: str, interval: str = "student") -> pd.DataFrame:
-    """The mean over replicates, episodes and datasets, each dataset counting once.
+    """The mean over replicates, episodes and datasets; each dataset counts once.
 
     Args:
-        frame: one row per replicate, dataset and episode within `by`. Without a column `replicate` there is one.
-        interval: "student", or "released" for the released code's 1.96 · standard deviation (divisor n) / √n, which
-            knows one replicate only: of several, the interval is as above.
+        frame: one row per replicate, dataset and episode within each group of `by`.
+        interval: "student", or "released" for the released code's 1.96 · standard deviation (divisor n) / √n. That
+            one applies to a single replicate; several replicates have the interval of this module's header.
 
     Returns:
-        `by`, `value`, `interval` (nan from one episode), `n_datasets`, `n_episodes` and `n_replicates`; and what the
-        interval is made of: `of_episodes` (B), its degrees of `freedom`, `of_trainings` (A; nan for one replicate) and
-        `width`, the interval of one replicate.
+        `by`, `value`, `interval` (nan for one episode), `n_datasets`, `n_episodes`, `n_replicates`, and the parts of
+        the interval: `of_trainings` (A; nan for one replicate), `of_episodes` (B), `freedom` (degrees of freedom of B)
+        and `width` (the interval of a single replicate).
 
     Raises:
-        ValueError: the interval's name is unknown, a column is missing, several values of one episode would be
-            pooled, or the replicates hold different episodes.
+        ValueError: the interval's name is unknown, a column is missing, one episode has several values, or the
+            replicates hold different episodes.
     """
     if interval not in ("student", "released"):
         raise ValueError(f"There is no interval '{interval}'; choose 'student' or 'released'.")
     frame, by = with_replicate(frame), list(by)
-    cell = list(dict.fromkeys([*by, "dataset"]))
-    _whole(frame, cell)
-    episodes, trainings = (_means(frame, [*cell, unit], value) for unit in ("episode", "replicate"))
-    grouped = episodes.groupby(cell, sort=False, observed=True)[value]
-    n, spread = grouped.size(), grouped.std(ddof=1 if interval == "student" else 0)
-    replicates = trainings.groupby(cell, sort=False, observed=True)[value]
-    r = replicates.size()
-    squares = frame.groupby(cell, sort=False, observed=True)[value].var(ddof=0) * n * r
-    squares = squares - r * (n - 1) * grouped.var() - n * (r - 1) * replicates.var()  # of ε alone
-    noise = squares / ((r - 1) * (n - 1)).where(r > 1)
-    spread = np.sqrt((spread**2 - noise / r).clip(lower=0)).where(r > 1, spread)
-    width = (student(n) if interval == "student" else 1.96) * spread / np.sqrt(n)  # docs/fidelity.md, row 10
-    cells = pd.DataFrame({value: grouped.mean(), "width": width, "variance": spread**2 / n, "n": n}).reset_index()
-    outer = cells.groupby(by, sort=False, observed=True)
-    trainings = _means(trainings, [*by, "replicate"], value).groupby(by, sort=False, observed=True)[value]
-    found = pd.DataFrame({value: outer[value].mean(), "n_datasets": outer.size(), "n_episodes": outer["n"].sum()})
-    found["n_replicates"], found["of_trainings"] = trainings.size(), trainings.var() / trainings.size()
-    found["of_episodes"] = outer["variance"].sum() / found["n_datasets"] ** 2
-    squares = (cells["variance"] ** 2 / (cells["n"] - 1)).groupby([cells[key] for key in by], sort=False, observed=True)
-    found["freedom"] = (outer["variance"].sum() ** 2 / squares.sum()).fillna(1)  # any: there is no spread
-    found["width"] = outer["width"].agg(lambda h: np.sqrt((h**2).sum(skipna=False)) / len(h))
-    return found.assign(interval=crossed(found)).reset_index()
+    dataset_keys = list(dict.fromkeys([*by, "dataset"]))
+    _check_crossed(frame, dataset_keys)
+    datasets = _of_datasets(frame, dataset_keys, value, interval)
+    training_means = _means(_means(frame, [*dataset_keys, "replicate"], value), [*by, "replicate"], value)
+
+    groups = datasets.groupby(by, sort=False, observed=True)
+    trainings = training_means.groupby(by, sort=False, observed=True)[value]  # M_r
+    b = groups["variance"].sum()
+    satterthwaite = (datasets["variance"] ** 2 / (datasets["n"] - 1)).groupby(
+        [datasets[key] for key in by], sort=False, observed=True
+    )
+    result = pd.DataFrame({value: groups[value].mean(), "n_datasets": groups.size(), "n_episodes": groups["n"].sum()})
+    result["n_replicates"] = trainings.size()
+    result["of_trainings"] = trainings.var() / trainings.size()  # A = var_r(M_r) / R
+    result["of_episodes"] = b / groups.size() ** 2  # B
+    result["freedom"] = (b**2 / satterthwaite.sum()).fillna(1)  # without spread any number will do
+    result["width"] = groups["width"].agg(lambda widths: np.sqrt((widths**2).sum(skipna=False)) / len(widths))
+    return result.assign(interval=crossed_half_width(result)).reset_index()
 
 
-def crossed(parts: pd.DataFrame | Mapping[str, float]) -> np.ndarray:
-    """Half-width of the interval from its parts, as `estimates` gives them."""
+def crossed_half_width(parts: pd.DataFrame | Mapping[str, float]) -> np.ndarray:
+    """Half-width of the interval from its parts, named as in the result of `estimates`."""
     a, b, n, freedom = (parts[name] for name in ("of_trainings", "of_episodes", "n_replicates", "freedom"))
     with np.errstate(all="ignore"):
         satterthwaite = stats.t.ppf(0.975, (a + b) ** 2 / (a**2 / (n - 1) + b**2 / freedom))
-        cochran = (student(n) * a + stats.t.ppf(0.975, freedom) * b) / (a + b)
-        both = (satterthwaite + cochran) / 2 * np.sqrt(a + b)
-    return np.where(np.asarray(n) > 1, np.where(a + b == 0, 0, both), parts["width"])
+        cochran = (a * student(n) + b * stats.t.ppf(0.975, freedom)) / (a + b)
+        several = (satterthwaite + cochran) / 2 * np.sqrt(a + b)
+    several = np.where(a + b == 0, 0, several)
+    return np.where(np.asarray(n) > 1, several, parts["width"])
 
 
 def clustered(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
-    """One row per replicate and episode, from several values of each, for `estimates` of their pooled mean.
+    """Turns several values per episode into one, such that `estimates` gives their pooled mean and its interval.
 
-    The row's value is m + G/N · Σ (y − m), with m the mean of all, N values in G episodes, and the sum over the
-    episode's own. The mean of these is m, and their variance over G is the cluster-robust variance of m,
+    The one value is m + G/N · Σ (y − m), where m is the mean of all N values in G episodes and the sum runs over the
+    episode's own values. The mean of these is m. Their variance over G is the cluster-robust variance of m,
     G/(G − 1) · Σ (sum of an episode's residuals)² / N². An episode is a cluster, whatever its dataset.
     """
     frame, by = with_replicate(frame), list(by)
-    unit = [c for c in ("evaluation", "dataset", "queries_per_class", "episode") if c in frame and c not in by]
-    frame = frame.assign(episode=frame.groupby(unit, sort=False, observed=True).ngroup(), dataset="")
-    grouped = frame.groupby(by, sort=True, observed=True)[value]
-    residual = frame.assign(total=frame[value] - grouped.transform("mean"))
-    totals = residual.groupby([*by, "dataset", "episode", "replicate"], observed=True)["total"].sum()
+    episode_keys = ["evaluation", "dataset", "queries_per_class", "episode"]
+    episode_keys = [key for key in episode_keys if key in frame and key not in by]
+    frame = frame.assign(episode=frame.groupby(episode_keys, sort=False, observed=True).ngroup(), dataset="")
+    groups = frame.groupby(by, sort=True, observed=True)[value]
+    residuals = frame.assign(total=frame[value] - groups.transform("mean"))
+    totals = residuals.groupby([*by, "dataset", "episode", "replicate"], observed=True)["total"].sum()
     totals = totals.unstack("replicate", fill_value=0.0).stack().rename("total").reset_index()
-    facts = pd.DataFrame({"mean": grouped.mean(), "share": totals.groupby(by, observed=True).size() / grouped.size()})
-    totals = totals.merge(facts.reset_index(), on=by)
+    share = totals.groupby(by, observed=True).size() / groups.size()  # G / N
+    totals = totals.merge(pd.DataFrame({"mean": groups.mean(), "share": share}).reset_index(), on=by)
     return totals.assign(**{value: totals["mean"] + totals["share"] * totals["total"]})
+
+
+def _of_datasets(frame: pd.DataFrame, keys: Sequence[str], value: str, interval: str) -> pd.DataFrame:
+    """Per dataset: the mean, E (`n`), the variance of the mean due to episodes, and the width for one replicate."""
+    groups = frame.groupby(keys, sort=False, observed=True)[value]
+    episodes, replicates = (
+        _means(frame, [*keys, unit], value).groupby(keys, sort=False, observed=True)[value]
+        for unit in ("episode", "replicate")
+    )
+    n, r = episodes.size(), replicates.size()  # E, R
+    # Sums of squares of the crossed layout: total = episodes + replicates + ε.
+    total = n * r * groups.var(ddof=0)
+    residual = total - r * (n - 1) * episodes.var() - n * (r - 1) * replicates.var()
+    ms_residual = residual / ((r - 1) * (n - 1)).where(r > 1)
+    variance = episodes.var(ddof=1 if interval == "student" else 0)  # MS_E / R
+    variance = (variance - ms_residual / r).clip(lower=0).where(r > 1, variance)
+    quantile = student(n) if interval == "student" else 1.96  # docs/fidelity.md, row 10
+    width = quantile * np.sqrt(variance / n)
+    return pd.DataFrame({value: episodes.mean(), "width": width, "variance": variance / n, "n": n}).reset_index()
 
 
 def _means(frame: pd.DataFrame, keys: Sequence[str], value: str) -> pd.DataFrame:
     return frame.groupby(list(keys), sort=False, observed=True)[value].mean().reset_index()
 
 
-def _whole(frame: pd.DataFrame, cell: Sequence[str]) -> None:
-    require_columns(frame, [*cell, "episode"])
-    repeated = frame[frame.duplicated([*cell, "episode", "replicate"])]
+def _check_crossed(frame: pd.DataFrame, keys: Sequence[str]) -> None:
+    require_columns(frame, [*keys, "episode"])
+    repeated = frame[frame.duplicated([*keys, "episode", "replicate"])]
     if len(repeated):
         row = repeated.iloc[0]
         raise ValueError(
-            f"{row['dataset']}, episode {row['episode']} occurs more than once for one {', '.join(cell)}: name the "
+            f"{row['dataset']}, episode {row['episode']} occurs more than once for one {', '.join(keys)}: name the "
             "column in which they differ (queries_per_class?) in `by`, or keep one of its values."
         )
-    held = frame.groupby(list(cell), observed=True)
-    ragged = held.size() != held["episode"].nunique() * held["replicate"].nunique()
+    groups = frame.groupby(list(keys), observed=True)
+    ragged = groups.size() != groups["episode"].nunique() * groups["replicate"].nunique()
     if ragged.any():
         raise ValueError(f"The replicates of {ragged.idxmax()} hold different episodes: evaluate each of them again.")

@@ -1,6 +1,6 @@
-"""The files with the rows of an evaluation: where they lie, and how they are written, checked and read.
+"""The files that hold the rows of an evaluation: where they are, and how they are written, checked and read.
 
-No torch, so that tables and figures start at once.
+This module does not import torch, so that tables and figures start at once.
 """
 
 import hashlib
@@ -18,16 +18,14 @@ from tcnaps.config.errors import nearest
 from tcnaps.config.storage import digest_of, replacing, write_text
 from tcnaps.method.variants import ALL_VARIANTS
 
-COLUMNS = ["training", "replicate", "evaluation", "dataset", "domain", "split", "episode", "way", "n_support"]
-COLUMNS += ["queries_per_class", "query", "label", "class_name", "shot", "image"]
-COLUMNS += ["prediction_0", "confidence_0"]  # and those of more steps
 NUMBERS = ["replicate", "episode", "way", "n_support", "queries_per_class", "query", "label", "shot", "image"]
 TEXTS = ["training", "evaluation", "dataset", "domain", "split"]
-DIGEST = b"tcnaps_digest"  # in a file's metadata
+COLUMNS = [*TEXTS, *NUMBERS, "class_name", "prediction_0", "confidence_0"]  # and those of more refinement steps
+DIGEST = b"tcnaps_digest"  # key of a file's metadata
 
 
 class RowsError(UserError):
-    """A file of rows is damaged, or holds other rows than it should; the message names it and the remedy."""
+    """A file of rows is damaged or holds the wrong rows; the message names the file and the remedy."""
 
 
 class MissingRows(RowsError, FileNotFoundError):
@@ -45,41 +43,49 @@ def rows_file(study: Study, training: str, evaluation: str, dataset: str) -> Pat
 
 
 def write_rows(path: Path, rows: pd.DataFrame, key: str) -> None:
-    """Writes rows, whole or not at all, with the key of the job that they came from and a digest of what they hold."""
-    facts = {"tcnaps": key, DIGEST: _digest(rows)}
-    table = pa.Table.from_pandas(rows, preserve_index=False).replace_schema_metadata(facts)
+    """Writes rows, with the key of the job that made them. An interrupted call leaves no half-written file."""
+    table = pa.Table.from_pandas(rows, preserve_index=False)
+    table = table.replace_schema_metadata({"tcnaps": key, DIGEST: _digest(rows)})
     with replacing(path) as temporary:
-        pq.write_table(table, temporary, write_page_checksum=True)
+        pq.write_table(table, temporary)
 
 
 def read_rows(path: Path, remedy: str = "Run `make figures`.") -> tuple[pd.DataFrame, str]:
-    """The rows of one file and the key that they were written under; `remedy` ends what an error says.
+    """The rows of one file, and the key that they were written with.
+
+    Args:
+        remedy: the last sentence of an error message.
 
     Raises:
         MissingRows: there is no such file.
-        RowsError: it is damaged.
+        RowsError: the file is damaged.
     """
     if not path.is_file():
         raise MissingRows(f"There are no rows {path}. {remedy}")
     try:
-        table = pq.read_table(path, partitioning=None, page_checksum_verification=True)
-        rows, facts = table.to_pandas(), table.schema.metadata
-        if facts[DIGEST].decode() != _digest(rows):
-            raise ValueError("its digest is of other rows")
-        return rows, facts[b"tcnaps"].decode()
+        table = pq.read_table(path, partitioning=None)
+        rows, metadata = table.to_pandas(), table.schema.metadata
+        if metadata[DIGEST].decode() != _digest(rows):
+            raise ValueError("its digest does not match its rows")
+        return rows, metadata[b"tcnaps"].decode()
     except Exception as error:  # Arrow and pandas raise many kinds for a damaged file
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise RowsError(f"{path} is damaged ({reason}). {remedy}") from None
 
 
 def _digest(rows: pd.DataFrame) -> str:
+    """SHA-256 of the columns' names and types, and of all values."""
+    columns = [[str(name), str(dtype)] for name, dtype in rows.dtypes.items()]
     hashes = pd.util.hash_pandas_object(rows, index=False).to_numpy()
-    columns = [[str(name), str(kind)] for name, kind in rows.dtypes.items()]
     return digest_of([columns, hashlib.sha256(hashes.tobytes()).hexdigest()])
 
 
+def _written_digest(file: Path) -> str:
+    return pq.read_schema(file).metadata[DIGEST].decode()
+
+
 def write_manifest(study: Study, training: str, files: Sequence[Path]) -> Path:
-    """Says which files a finished evaluation consists of, with the digest of each: other rows make another manifest."""
+    """Writes the list of a finished evaluation's files, with their digests: other rows give another manifest."""
     path = rows_folder(study) / f"{training}.json"
     digests = {str(file.relative_to(path.parent)): _written_digest(file) for file in files}
     write_text(path, json.dumps(digests, indent=1) + "\n")
@@ -87,28 +93,28 @@ def write_manifest(study: Study, training: str, files: Sequence[Path]) -> Path:
 
 
 def incomplete_evaluations(study: Study) -> dict[Path, str]:
-    """Manifests that name a missing or damaged file of rows, with what is wrong. Reads every file that they name."""
-    found = {}
-    parts = [rows_folder(study.of_replicate(number)) for number in range(len(study.seeds))]
-    for manifest in sorted(file for part in parts for file in part.glob("*.json")):
-        try:
-            for file, digest in json.loads(manifest.read_text(encoding="utf-8")).items():
-                read_rows(manifest.parent / file)
-                if digest != _written_digest(manifest.parent / file):
-                    raise ValueError("it is the manifest of other rows")
-        except RowsError as error:
-            found[manifest] = f"{manifest}: {error}"
-        except (AttributeError, OSError, TypeError, ValueError, RecursionError):
-            found[manifest] = f"{manifest} is damaged."
-    return found
+    """The manifests that name a missing or damaged file of rows, each with a sentence that says what is wrong."""
+    folders = [rows_folder(study.of_replicate(number)) for number in range(len(study.seeds))]
+    manifests = sorted(file for folder in folders for file in folder.glob("*.json"))
+    problems = {manifest: _problem_of_manifest(manifest) for manifest in manifests}
+    return {manifest: problem for manifest, problem in problems.items() if problem}
 
 
-def _written_digest(file: Path) -> str:
-    return pq.read_schema(file).metadata[DIGEST].decode()
+def _problem_of_manifest(manifest: Path) -> str | None:
+    try:
+        for name, digest in json.loads(manifest.read_text(encoding="utf-8")).items():
+            read_rows(manifest.parent / name)
+            if _written_digest(manifest.parent / name) != digest:
+                return f"{manifest}: {name} holds other rows than when the evaluation finished."
+    except RowsError as error:
+        return f"{manifest}: {error}"
+    except (AttributeError, OSError, TypeError, ValueError, RecursionError):
+        return f"{manifest} is damaged."
+    return None
 
 
 def needed_trainings(variants: Sequence[str]) -> list[str]:
-    """The trainings that serve these variants, each once.
+    """The trainings that these variants need, each once.
 
     Raises:
         UserError: there is no such variant.
@@ -129,12 +135,12 @@ def load_rows(
 
     Args:
         trainings: default: all that the evaluations name.
-        replicates: numbers of the trainings' replicates; default: all that the study has.
+        replicates: numbers of the trainings' replicates; default: all replicates of the study.
 
     Raises:
-        UserError: the study has no such evaluation, or it does not name the training.
+        UserError: the study has no such evaluation, or the evaluation does not name the training.
         MissingRows: the evaluation has not been run, or not to its end.
-        RowsError: a file is damaged, or holds rows of something else.
+        RowsError: a file is damaged, or holds the wrong rows.
     """
     frames = []
     for name in [evaluations] if isinstance(evaluations, str) else evaluations:
@@ -148,27 +154,27 @@ def load_rows(
                     f"evaluations.{name}.trainings in the study's YAML."
                 )
             for number in range(len(study.seeds)) if replicates is None else replicates:
-                own = study.of_replicate(number)
-                frames += [_checked_rows(own, training, name, dataset) for dataset in evaluation.datasets]
+                replicate = study.of_replicate(number)
+                frames += [_checked_rows(replicate, training, name, dataset) for dataset in evaluation.datasets]
     return pd.concat(frames, ignore_index=True)
 
 
 def _checked_rows(study: Study, training: str, evaluation: str, dataset: str) -> pd.DataFrame:
     path = rows_file(study, training, evaluation, dataset)
-    again = f"Run notebooks/04-evaluate.ipynb with training = '{training}' for this study, or `make figures`."
-    rows, _ = read_rows(path, again)
+    remedy = f"Run notebooks/04-evaluate.ipynb with training = '{training}' for this study, or `make figures`."
+    rows, _ = read_rows(path, remedy)
     expected = {"training": training, "replicate": study.replicate, "evaluation": evaluation, "dataset": dataset}
-    if problem := _problem(rows, expected, study.evaluations[evaluation].episodes):
-        raise RowsError(f"{path} {problem}. Delete it. {again}")
+    if problem := _problem_of_rows(rows, expected, study.evaluations[evaluation].episodes):
+        raise RowsError(f"{path} {problem}. Delete it. {remedy}")
     return rows
 
 
-def _problem(rows: pd.DataFrame, expected: dict[str, str | int], n_episodes: int) -> str | None:
-    """Why rows are not those of a training's replicate, evaluation and dataset, if they are not."""
+def _problem_of_rows(rows: pd.DataFrame, expected: dict[str, str | int], n_episodes: int) -> str | None:
+    """Why these are not the rows of the expected training, replicate, evaluation and dataset; None if they are."""
     if missing := [column for column in COLUMNS if column not in rows]:
         return f"lacks the columns {', '.join(missing)}"
     if strange := strange_columns(rows):
-        return f"has values of another kind in the columns {', '.join(strange)}"
+        return f"has values of the wrong kind in the columns {', '.join(strange)}"
     for column, value in expected.items():
         if len(other := rows.loc[rows[column] != value, column]):
             return f"holds rows of the {column} '{other.iloc[0]}', not '{value}'"
@@ -181,50 +187,45 @@ def _problem(rows: pd.DataFrame, expected: dict[str, str | int], n_episodes: int
 
 
 def strange_columns(rows: pd.DataFrame) -> list[str]:
-    """Columns of a table of rows that don't hold what they should: whole numbers, or text without a gap."""
+    """The columns that should hold whole numbers, or text without gaps, and do not."""
 
     def is_strange(name: str) -> bool:
         column = rows[name]
         if name in TEXTS:
-            gaps = bool(column.isna().any())
-            return gaps or (column.dtype == object and not pd.api.types.is_string_dtype(column))
-        is_count = name in NUMBERS or str(name).startswith("prediction_")
-        return is_count and not pd.api.types.is_integer_dtype(column)
+            is_text = column.dtype != object or pd.api.types.is_string_dtype(column)
+            return bool(column.isna().any()) or not is_text
+        is_number = name in NUMBERS or str(name).startswith("prediction_")
+        return is_number and not pd.api.types.is_integer_dtype(column)
 
     return [name for name in rows if is_strange(name)]
 
 
 def load_query_counts(study: Study, trainings: Sequence[str], replicates: Sequence[int] | None = None) -> pd.DataFrame:
-    """Rows of the fixed evaluations that differ only in their number of queries, on the datasets that all of them have.
+    """Rows of the fixed evaluations that differ only in queries_per_class.
 
-    Their `evaluation` is "<way>-way <shot>-shot"; the column queries_per_class tells them apart.
-
-    Args:
-        replicates: as for `load_rows`.
+    Only the datasets and episodes that all of them share are kept, so that like is compared with like. The column
+    `evaluation` becomes "<way>-way <shot>-shot", and queries_per_class tells the evaluations apart.
 
     Raises:
-        UserError: the study evaluates no way and shot with several numbers of queries.
+        UserError: no way and shot of the study is evaluated with several numbers of queries.
     """
-    settings: dict[tuple[int, int], list[str]] = {}
+    names_of_setting: dict[tuple[int, int], list[str]] = {}
     for name, evaluation in study.evaluations.items():
-        if (
-            isinstance(evaluation.protocol, FixedProtocol)
-            and not evaluation.before_training
-            and set(trainings) <= set(evaluation.trainings)
-        ):
-            settings.setdefault((evaluation.protocol.way, evaluation.protocol.shot), []).append(name)
-    # Episodes that all counts have in common, so that the curve compares like with like.
-    several = {setting: names for setting, names in settings.items() if len(names) > 1}
-    if not several:
+        protocol = evaluation.protocol
+        usable = not evaluation.before_training and set(trainings) <= set(evaluation.trainings)
+        if isinstance(protocol, FixedProtocol) and usable:
+            names_of_setting.setdefault((protocol.way, protocol.shot), []).append(name)
+    frames = []
+    for (way, shot), names in names_of_setting.items():
+        if len(names) > 1:
+            datasets = set.intersection(*(set(study.evaluations[name].datasets) for name in names))
+            episodes = min(study.evaluations[name].episodes for name in names)
+            rows = load_rows(study, names, trainings, replicates)
+            rows = rows[rows["dataset"].isin(datasets) & (rows["episode"] < episodes)]
+            frames.append(rows.assign(evaluation=f"{way}-way {shot}-shot"))
+    if not frames:
         raise UserError(
             f"Study '{study.name}' has no two fixed evaluations of {' and '.join(trainings) or 'a training'} that "
             "differ in queries_per_class only: add some to its YAML, as configs/miniature.yaml has them."
         )
-    frames = []
-    for (way, shot), names in several.items():
-        shared = set.intersection(*(set(study.evaluations[name].datasets) for name in names))
-        fewest = min(study.evaluations[name].episodes for name in names)
-        rows = load_rows(study, names, trainings, replicates)
-        rows = rows[rows["dataset"].isin(shared) & (rows["episode"] < fewest)]
-        frames.append(rows.assign(evaluation=f"{way}-way {shot}-shot"))
     return pd.concat(frames, ignore_index=True)

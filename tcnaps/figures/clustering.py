@@ -1,4 +1,4 @@
-"""Soft k-means step by step, and what the softmax's scale does → matplotlib Axes."""
+"""Soft k-means step by step, and the effect of the softmax's scale, drawn on matplotlib Axes."""
 
 import matplotlib as mpl
 import numpy as np
@@ -17,7 +17,7 @@ from tcnaps.figures.style import BLACK, GREY, PALETTE, Panels, dots, variant_sty
 
 
 def class_colours(way: int) -> Float[np.ndarray, "way 3"]:
-    """One colour per class; beyond the palette's, paler copies of it.
+    """One colour per class. When the palette is used up, paler copies of it follow.
 
     Example:
         >>> class_colours(24).shape
@@ -40,12 +40,12 @@ def clustering_step(
 ) -> None:
     """One refinement step in two dimensions.
 
-    Support images are stars; queries are dots whose colour mixes the classes' colours by their
-    responsibilities; crosses are the class means, with the ellipses at Mahalanobis distance 1 and 2.
+    Support images are stars. Queries are dots whose colour mixes the classes' colours by their responsibilities.
+    Crosses are the class means, with ellipses at the Mahalanobis distances 1 and 2.
 
     Args:
         covariances: in the plane of the points.
-        flipped: points to ring: those whose most probable class changed at this step.
+        flipped: points to ring, namely those whose most probable class changed at this step.
         sizes: of queries, support images, rings and means, in points².
     """
     colours = class_colours(len(means))
@@ -69,7 +69,7 @@ def clustering_step(
 
 
 def last_step(responsibilities: Float[np.ndarray, "n_steps n_points way"]) -> int:
-    """The first step at which no label changes, where the loop ends by itself; the last one if there is none."""
+    """The first step at which no label changes, where the loop ends by itself; or the last step."""
     labels = responsibilities.argmax(axis=-1)
     still = (labels[1:] == labels[:-1]).all(axis=1)
     return int(still.argmax()) + 1 if still.any() else len(still)
@@ -83,7 +83,7 @@ def steps_strip(
     means: Float[np.ndarray, "n_steps way 2"],
     covariances: Float[np.ndarray, "n_steps way 2 2"],
 ) -> None:
-    """The first refinement steps, one per panel, on common limits; rings mark the labels that a step changed."""
+    """The first refinement steps, one per panel, on common limits. Rings mark the labels that a step changed."""
     labels, end = responsibilities.argmax(axis=-1), last_step(responsibilities)
     for step, ax in enumerate(axes):
         flipped = labels[step] != labels[max(step - 1, 0)]
@@ -100,7 +100,7 @@ def steps_strip(
 
 
 def clustering_legend(figure: Figure) -> None:
-    """What the symbols of `clustering_step` mean, below the panels."""
+    """A legend below the panels that explains the symbols of `clustering_step`."""
     symbols = {
         "support": {"marker": "*", "markersize": 8, "markeredgecolor": BLACK},
         "query (colour mixes the responsibilities)": {"marker": "o"},
@@ -114,15 +114,15 @@ def clustering_legend(figure: Figure) -> None:
 
 
 def confidence_by_scale(axes: Panels, frame: pd.DataFrame) -> None:
-    """How confident the responsibilities are: one panel per scale, one histogram per refinement step.
+    """Histograms of the responsibilities' confidence: one panel per scale, one line per refinement step.
 
     Args:
         frame: `scale`, `step`, `confidence` (the responsibility of the predicted class), one row per query.
     """
     steps = sorted(frame["step"].unique())
     shades = {step: str(0.75 - 0.75 * i / max(len(steps) - 1, 1)) for i, step in enumerate(steps)}
-    for ax, (scale, own) in zip(axes, frame.groupby("scale"), strict=True):
-        for step, cell in own.groupby("step"):
+    for ax, (scale, panel) in zip(axes, frame.groupby("scale"), strict=True):
+        for step, cell in panel.groupby("step"):
             confidence = cell["confidence"].to_numpy()
             share = np.full(len(confidence), 1 / len(confidence))
             look = {"histtype": "step", "color": shades[step], "linewidth": 1.2, "label": f"step {step}"}
@@ -135,49 +135,48 @@ def confidence_by_scale(axes: Panels, frame: pd.DataFrame) -> None:
 
 
 def gain_by_scale(ax: Axes, frame: pd.DataFrame, averages: pd.DataFrame) -> None:
-    """Gain of refinement over none against the scale inside the softmax: the mean over datasets, and each one faint.
+    """The gain of refinement against the scale inside the softmax: the mean over datasets, and each dataset faintly.
 
     Args:
         frame: `dataset`, `scale`, `gain`, in [0, 1].
         averages: `scale`, `gain`, `interval`.
     """
-    for i, (name, own) in enumerate(frame.groupby("dataset", sort=False)):
+    for i, (name, line) in enumerate(frame.groupby("dataset", sort=False)):
         colour, marker = variant_style(name, i)
-        ax.plot(own["scale"], 100 * own["gain"], marker + "-", color=colour, alpha=0.45, label=name, lw=0.8, ms=2.5)
+        ax.plot(line["scale"], 100 * line["gain"], marker + "-", color=colour, alpha=0.45, label=name, lw=0.8, ms=2.5)
     bars = {"yerr": 100 * averages["interval"], "label": "mean", "linewidth": 2.2, "markersize": 6, "zorder": 4}
     dots(ax, averages["scale"], 100 * averages["gain"], (BLACK, "o"), line="-", **bars)
-    _scales(ax, averages)
-    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
+    _label_scales(ax, averages)
 
 
 def gain_by_scale_in_training(ax: Axes, averages: pd.DataFrame) -> None:
-    """Gain of refinement against the scale, one line for each number of training episodes; the best scales are ringed.
+    """The gain of refinement against the scale: one line per number of training episodes. Rings mark the best scales.
 
     Args:
         averages: `trained_episodes`, `scale`, `gain` and `interval`, in [0, 1].
     """
     groups = list(averages.groupby("trained_episodes"))
     colours = mpl.colormaps["viridis"](np.linspace(0.9, 0, len(groups)))
-    for (trained, own), colour, marker in zip(groups, colours, "ovs^Dpd*" * len(groups)):
-        bars = {"yerr": 100 * own["interval"], "label": f"{trained:,} episodes", "capsize": 0}
-        dots(ax, own["scale"], 100 * own["gain"], (colour, marker), line="-", **bars)
-        best = own.loc[own["gain"].idxmax()]
+    for (trained, line), colour, marker in zip(groups, colours, "ovs^Dpd*" * len(groups)):
+        bars = {"yerr": 100 * line["interval"], "label": f"{trained:,} episodes", "capsize": 0}
+        dots(ax, line["scale"], 100 * line["gain"], (colour, marker), line="-", **bars)
+        best = line.loc[line["gain"].idxmax()]
         ring(ax, best["scale"], 100 * best["gain"])
-    _scales(ax, averages)
-    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
+    _label_scales(ax, averages)
 
 
-def _scales(ax: Axes, averages: pd.DataFrame) -> None:
-    """Axes of a gain against the scale."""
+def _label_scales(ax: Axes, averages: pd.DataFrame) -> None:
+    """The axes and legend of a gain against the scale."""
     zero_line(ax)
     scales = sorted(averages["scale"].unique())
     ax.set_xscale("log", base=2)
     ax.set_xticks(scales, [{0.125: "⅛", 0.25: "¼", 0.5: "½"}.get(scale, f"{scale:g}") for scale in scales])
     ax.set(xlabel="Scale of the squared distance in the softmax", ylabel="Gain of refinement (points)")
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
 
 
 def covariance_ellipse(mean: np.ndarray, covariance: np.ndarray, distance: float, colour: np.ndarray) -> Ellipse:
-    """Points at one Mahalanobis distance from the mean."""
+    """The points at one Mahalanobis distance from the mean."""
     variances, axes = np.linalg.eigh(covariance)
     angle = np.degrees(np.arctan2(axes[1, 1], axes[0, 1]))  # of the longest axis
     width, height = 2 * distance * np.sqrt(variances[::-1])

@@ -1,11 +1,11 @@
-"""Tidy frames → matplotlib Axes: accuracy as images are labelled or classes arrive. Bands are 95% intervals."""
+"""Accuracy as images are labelled or classes arrive, drawn on matplotlib Axes. Bands are 95% intervals."""
 
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
 from tcnaps.figures.style import BLACK, GREEN, GREY, ORANGE, PURPLE, Panels, zero_line
 
-# Of every line its name in the legend, colour and dashes; dashed is what the others are compared with.
+# Name in the legend, colour and dashes of every line. The dashed one is what the others are compared with.
 LOOKS = {
     "random": ("random choice", GREY, "--"),
     "predictive entropy": ("predictive entropy", PURPLE, "-"),
@@ -24,23 +24,25 @@ def curves(
     """A row of panels, one per variant, with one line and band per name in the column `lines`.
 
     Args:
-        averages: of `domain_averages`, one domain.
-        x: the column of the horizontal axis, a name of `LABELS`.
-        lines: the column of names of `LOOKS`.
-        label: of the vertical axis.
+        averages: from `domain_averages`, one domain.
+        x: the column of the horizontal axis, a key of `LABELS`.
+        lines: the column that holds keys of `LOOKS`.
+        label: the label of the vertical axis.
         value: "accuracy" or "difference".
-        note: stands above the right end of the first line.
+        note: text above the right end of the first line.
     """
     ticks = sorted(averages[x].unique())
     for ax, (variant, panel) in zip(axes, averages.groupby("variant", sort=False), strict=True):
         if value == "difference":
             zero_line(ax)
-        for name, own in panel.groupby(lines, sort=False):
+        for name, line in panel.groupby(lines, sort=False):
             legend, colour, dashes = LOOKS[name]
-            low, high = (100 * (own[value] + sign * own["interval"]) for sign in (-1, 1))
-            ax.fill_between(own[x], low, high, color=colour, alpha=0.15, linewidth=0)
+            low, high = (100 * (line[value] + sign * line["interval"]) for sign in (-1, 1))
+            ax.fill_between(line[x], low, high, color=colour, alpha=0.15, linewidth=0)
             look = {"color": colour, "linestyle": dashes, "zorder": 3 if dashes == "--" else 2}
-            ax.plot(own[x], 100 * own[value], label=legend, marker="o" if len(ticks) < 8 else "", markersize=3, **look)
+            ax.plot(
+                line[x], 100 * line[value], label=legend, marker="o" if len(ticks) < 8 else "", markersize=3, **look
+            )
         first = panel[panel[lines] == panel[lines].iloc[0]].iloc[-1]
         place = {"textcoords": "offset points", "xytext": (0, 10), "ha": "right", "fontsize": 7}
         ax.annotate(note, (first[x], 100 * first[value]), **place)

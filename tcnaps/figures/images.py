@@ -1,4 +1,4 @@
-"""Images of datasets and of episodes → matplotlib Axes."""
+"""Images of datasets and of episodes, drawn on matplotlib Axes."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,19 +11,17 @@ from tcnaps.figures.style import BLACK, Panels
 
 
 def contact_sheets(axes: Panels, sheets: Mapping[str, Sequence[np.ndarray]]) -> None:
-    """A few images of each dataset: one panel per dataset, one row per class; panels left over stay empty.
+    """A few images of each dataset: one panel per dataset, one row per class. Surplus panels stay empty.
 
     Args:
-        sheets: dataset → the images to show of each class, uint8 (n, height, width, 3).
+        sheets: dataset → the images of each class, uint8 (n, height, width, 3).
     """
     for ax in axes:
         ax.axis("off")
     for ax, (dataset, classes) in zip(axes, sheets.items(), strict=False):
         shown = min(len(images) for images in classes)
-        ax.imshow(
-            np.concatenate([np.concatenate(list(images[:shown]), axis=1) for images in classes]),
-            interpolation="nearest",
-        )
+        rows = [np.concatenate(list(images[:shown]), axis=1) for images in classes]
+        ax.imshow(np.concatenate(rows), interpolation="nearest")
         ax.set_title(dataset)
 
 
@@ -35,15 +33,15 @@ def episode_images(
     true: Integer[np.ndarray, "n_query"],
     columns: int = 8,
 ) -> None:
-    """A contact sheet: one row per class with its support images at the left and its queries at the right.
+    """A contact sheet: one row per class, with its support images on the left and its queries on the right.
 
-    A query's frame has the colour of its predicted class; a wrong prediction is crossed in the corner.
+    A query's frame has the colour of its predicted class. A wrong prediction has a cross in the corner.
 
     Args:
         support: class name → (n, height, width, 3) uint8, in the order of the labels.
         query: (n_query, height, width, 3) uint8.
-        true: the queries' labels, which say in which row each stands.
-        columns: images of either kind in a row at most.
+        true: the queries' labels; each query is in the row of its label.
+        columns: the most images of either kind in a row.
     """
     colours = class_colours(len(support))
     widest = min(columns, max(map(len, support.values())))
@@ -68,8 +66,7 @@ def episode_images(
 
 
 def _thumbnail(ax: Axes, image: np.ndarray, x: float | int, y: int, colour: np.ndarray) -> None:
-    extent = (x + 0.06, x + 0.94, y + 0.94, y + 0.06)
-    ax.imshow(image, extent=extent, interpolation="nearest", zorder=2)
-    left, right, bottom, top = extent
+    left, right, bottom, top = x + 0.06, x + 0.94, y + 0.94, y + 0.06
+    ax.imshow(image, extent=(left, right, bottom, top), interpolation="nearest", zorder=2)
     corners = [left, right, right, left, left], [bottom, bottom, top, top, bottom]
     ax.plot(*corners, color=colour, linewidth=1.6, zorder=3)

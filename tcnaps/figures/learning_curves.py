@@ -1,4 +1,4 @@
-"""The learning curves of the two training phases → matplotlib Axes."""
+"""The learning curves of the two training phases, drawn on matplotlib Axes."""
 
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
@@ -7,10 +7,10 @@ from tcnaps.figures.style import BLACK, PALETTE, Panels
 
 
 def pretraining(axes: Panels, curve: pd.DataFrame) -> None:
-    """Loss, and training and held-out accuracy, by epoch.
+    """The loss, and the training and held-out accuracy, by epoch.
 
     Args:
-        axes: two.
+        axes: two panels.
         curve: `epoch`, `loss`, `train_accuracy`, `valid_accuracy`.
     """
     loss, accuracy = axes
@@ -25,12 +25,12 @@ def pretraining(axes: Panels, curve: pd.DataFrame) -> None:
 
 
 def meta_training(axes: Panels, steps: pd.DataFrame, validation: pd.DataFrame) -> None:
-    """Loss, training accuracy, and validation accuracy of each dataset and their mean, by episode.
+    """The loss, the training accuracy, and the validation accuracy of each dataset and their mean, by episode.
 
     Args:
-        axes: three.
-        steps: `episode`, `loss`, `train_accuracy`; drawn pale, and in black their running mean over a
-            twentieth of the training.
+        axes: three panels.
+        steps: `episode`, `loss`, `train_accuracy`, drawn pale, with their running mean over a twentieth of the
+            training in black.
         validation: `episode`, `dataset`, `accuracy`.
     """
     loss, train, valid = axes
@@ -40,10 +40,10 @@ def meta_training(axes: Panels, steps: pd.DataFrame, validation: pd.DataFrame) -
         ax.plot(steps["episode"], factor * smooth, color=BLACK)
     loss.set(ylabel="Cross-entropy (nats)", title="Training loss")
     train.set(ylabel="Accuracy (%)", title="Training episodes")
-    for i, (name, own) in enumerate(validation.groupby("dataset", sort=False)):
+    for i, (name, curve) in enumerate(validation.groupby("dataset", sort=False)):
         colour = PALETTE[i % (len(PALETTE) - 1)]  # black, the last, is the mean's
         look = {"color": colour, "linewidth": 0.8, "marker": ".", "markersize": 3}
-        valid.plot(own["episode"], 100 * own["accuracy"], label=name, **look)
+        valid.plot(curve["episode"], 100 * curve["accuracy"], label=name, **look)
     mean = 100 * validation.groupby("episode")["accuracy"].mean()
     valid.plot(mean.index, mean, color=BLACK, linewidth=1.8, marker="o", markersize=3, label="mean")
     valid.set(title="Validation", ylabel="Accuracy (%)")

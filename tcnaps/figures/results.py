@@ -1,6 +1,6 @@
-"""Tidy frames → matplotlib Axes: the experiments' curves and heatmap. No computation beyond layout.
+"""The experiments' curves and heatmap on matplotlib Axes, with no computation beyond layout.
 
-Frames come from `statistics`, `recall` and `before_and_after`, with accuracies in [0, 1]; axes show percent. Bars and
+Frames come from `statistics`, `recall` and `before_and_after`, with accuracies in [0, 1]. Axes show percent. Bars and
 bands are 95% intervals.
 """
 
@@ -17,7 +17,7 @@ from tcnaps.figures.style import domains_shown
 from tcnaps.figures.tables import points
 
 SHOT_LABEL = "Support images per class (shot)"
-SMALLEST_SHARE = 0.001  # of the queries; a bin of confidence with fewer is not drawn
+SMALLEST_SHARE = 0.001  # of the queries; bins of confidence with fewer are not drawn
 
 
 def class_recall(
@@ -26,19 +26,20 @@ def class_recall(
     """Class recall against shot, one line and band per variant.
 
     Args:
-        recalls: of `recall_by_shot`, one evaluation.
+        recalls: from `recall_by_shot`, one evaluation.
         domains: one for each panel; default: `domains_shown`.
-        value: "recall", or "difference" for the variants' gain over another.
+        value: "recall", or "difference" for a gain in recall.
     """
+    is_gain = value == "difference"
     domains, highest = domains or domains_shown(recalls), float(recalls["shot"].max())
     ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100, 200) if tick <= highest * 1.1]
     for ax, domain in zip(axes, domains, strict=True):
         for i, name in enumerate(recalls["variant"].unique()):
-            own = recalls[(recalls["domain"] == domain) & (recalls["variant"] == name)].sort_values("shot")
-            _band(ax, own["shot"], own[value], own["interval"], name, i, (0, 1) if value == "recall" else (-1, 1))
+            line = recalls[(recalls["domain"] == domain) & (recalls["variant"] == name)].sort_values("shot")
+            _band(ax, line["shot"], line[value], line["interval"], name, i, (-1 if is_gain else 0, 1))
         if not (recalls["domain"] == domain).any():
             ax.text(0.5, 0.5, "no classes", transform=ax.transAxes, ha="center", color=style.GREY)
-        if value == "difference":
+        if is_gain:
             style.zero_line(ax)
         ax.set(title=style.DOMAIN_NAMES[domain], xscale="log", xlim=(0.85, highest * 1.2))
         ax.set_xticks(ticks, ticks)
@@ -46,35 +47,36 @@ def class_recall(
     for ax in axes if len(axes) < 3 else axes[1:2]:
         ax.set_xlabel(SHOT_LABEL)
     shown = recalls[recalls["domain"].isin(domains)]
-    low, high = style.in_view(shown[value], shown["interval"], None if value == "recall" else 0.0)
+    low, high = style.in_view(shown[value], shown["interval"], 0.0 if is_gain else None)
     for ax in axes:
-        ax.set_ylim(max(low, -1 if value == "recall" else -101), min(high, 101))
-    axes[0].set_ylabel({"recall": "Class recall (%)", "difference": "Gain in recall (points)"}[value])
+        ax.set_ylim(max(low, -101 if is_gain else -1), min(high, 101))
+    axes[0].set_ylabel("Gain in recall (points)" if is_gain else "Class recall (%)")
     style.legend_below(axes)
 
 
 def refinement_heatmap(ax: Axes, grid: pd.DataFrame, value: str = "accuracy", mark: tuple[int, int] = (2, 4)) -> None:
-    """Every minimum ≤ maximum number of refinement steps; colours tell better and worse than the grid's own rule.
+    """A heatmap of every minimum ≤ maximum number of refinement steps.
 
-    Cells whose difference from that rule lies within its interval are pale.
+    Colours show how much better or worse a cell is than the grid's rule. Cells are pale where that difference lies
+    within its interval.
 
     Args:
-        grid: of `refinement_grid`.
+        grid: from `refinement_grid`.
         value: what is written in the cells: "accuracy", or "gain" over no refinement.
-        mark: (minimum, maximum) to outline; the default is the paper's choice.
+        mark: (minimum, maximum) to outline; default: the paper's choice.
     """
     import seaborn  # of the extra `suite`
 
-    written = [f"{100 * v:.1f}" if value == "accuracy" else points(v, 2) for v in grid[value]]
-    grid = grid.assign(beyond=100 * grid["beyond"], sure=grid["beyond"].abs() > grid["beyond_interval"], text=written)
-    cells, sure, texts = (grid.pivot(index="minimum", columns="maximum", values=c) for c in ("beyond", "sure", "text"))
+    texts = [f"{100 * v:.1f}" if value == "accuracy" else points(v, 2) for v in grid[value]]
+    sure = grid["beyond"].abs() > grid["beyond_interval"]
+    grid = grid.assign(beyond=100 * grid["beyond"], sure=sure, text=texts).set_index(["minimum", "maximum"])
+    cells, sure, texts = (grid[column].unstack() for column in ("beyond", "sure", "text"))
     reach = max(0.1, float(cells.abs().max(axis=None)))
     scale = {"cmap": "PuOr", "vmin": -reach, "vmax": reach, "square": True, "linewidths": 0.5}
     bar = {"label": "Better or worse than the rule (points)", "shrink": 0.8}
     seaborn.heatmap(cells, ax=ax, cbar_kws=bar, annot=texts.fillna(""), fmt="", annot_kws={"fontsize": 6}, **scale)
     ax.collections[0].set_alpha(np.where(sure.to_numpy() == True, 1.0, 0.25).ravel())  # noqa: E712 (nan is neither)
-    written_on = zip(ax.texts, cells.stack(), sure.stack())  # those without a value have no text
-    for text, beyond, full in written_on:
+    for text, beyond, full in zip(ax.texts, cells.stack(), sure.stack()):  # cells without a value have no text
         text.set_color("white" if full and abs(beyond) > 0.6 * reach else style.BLACK)
     if mark[0] in cells.index and mark[1] in cells.columns:
         corner = cells.columns.get_loc(mark[1]), cells.index.get_loc(mark[0])
@@ -89,20 +91,20 @@ def refinement_heatmap(ax: Axes, grid: pd.DataFrame, value: str = "accuracy", ma
 
 
 def accuracy_by_step(ax: Axes, frame: pd.DataFrame, by: str | None = None, value: str = "accuracy") -> None:
-    """Accuracy after exactly 0, 1, 2, … refinement steps.
+    """The accuracy after exactly 0, 1, 2, … refinement steps.
 
     Args:
-        frame: of `accuracy_by_step`; `by` names a column ("domain", say) that gives one line per value.
+        frame: from `accuracy_by_step`.
+        by: a column that gives one line per value, such as "domain".
         value: "accuracy", or "gain" over step 0.
     """
-    half_width = {"accuracy": "interval", "gain": "gain_interval"}[value]
+    is_gain = value == "gain"
     lines = [("Transductive", frame)] if by is None else list(frame.groupby(by, sort=False))
-    for i, (name, own) in enumerate(lines):
-        _band(ax, own["step"], own[value], own[half_width], name, i)
-    label = {"accuracy": "Accuracy (%)", "gain": "Gain over step 0 (points)"}[value]
-    ax.set(xlabel="Refinement steps", ylabel=label)
+    for i, (name, line) in enumerate(lines):
+        _band(ax, line["step"], line[value], line["gain_interval" if is_gain else "interval"], name, i)
+    ax.set(xlabel="Refinement steps", ylabel="Gain over step 0 (points)" if is_gain else "Accuracy (%)")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if value == "gain":
+    if is_gain:
         style.zero_line(ax)
     if by is not None:
         style.legend_above(ax, len(lines))
@@ -111,16 +113,16 @@ def accuracy_by_step(ax: Axes, frame: pd.DataFrame, by: str | None = None, value
 
 
 def number_of_queries(axes: style.Panels, frame: pd.DataFrame) -> None:
-    """Accuracy against the number of queries per class; one panel per evaluation, one line per variant.
+    """The accuracy against the number of queries per class: one panel per evaluation, one line per variant.
 
     Args:
-        frame: of `accuracy_by_query_count`.
+        frame: from `accuracy_by_query_count`.
     """
     x = side_by_side(frame)
     for ax, (protocol, cell) in zip(axes, frame.groupby("evaluation", sort=False), strict=True):
-        for i, (name, own) in enumerate(cell.groupby("variant", sort=False)):
-            bars = {"yerr": 100 * own["interval"], "label": name}
-            style.dots(ax, x[own.index], 100 * own["accuracy"], style.variant_style(name, i), line="-", **bars)
+        for i, (name, line) in enumerate(cell.groupby("variant", sort=False)):
+            bars = {"yerr": 100 * line["interval"], "label": name}
+            style.dots(ax, x[line.index], 100 * line["accuracy"], style.variant_style(name, i), line="-", **bars)
         ax.set(title=protocol, xlabel="Queries per class", xticks=sorted(cell["queries_per_class"].unique()))
     for ax in axes:  # intervals may reach beyond what is possible
         low, high = ax.get_ylim()
@@ -130,7 +132,7 @@ def number_of_queries(axes: style.Panels, frame: pd.DataFrame) -> None:
 
 
 def side_by_side(frame: pd.DataFrame) -> pd.Series:
-    """Numbers of queries per class, a hair apart for the variants, so that their bars don't hide each other."""
+    """Numbers of queries per class, slightly shifted per variant, so that bars don't hide each other."""
     counts = frame["queries_per_class"].astype(float)
     order = pd.Series(pd.factorize(frame["variant"])[0], frame.index)
     return counts + 0.012 * (counts.max() - counts.min()) * (order - order.max() / 2)
@@ -140,38 +142,38 @@ def frequencies(ax: Axes, counts: pd.DataFrame, column: str) -> None:
     """How often each way or shot occurs, stacked by domain.
 
     Args:
-        counts: of `way_frequencies` (column "way") or `shot_frequencies` (column "shot").
+        counts: from `way_frequencies` (column "way") or `shot_frequencies` (column "shot").
     """
-    size, label, unit = {
-        "way": ("episodes", "Classes per episode (way)", "Episodes"),
-        "shot": ("classes", SHOT_LABEL, "Classes"),
-    }[column]
+    size, label = {"way": ("episodes", "Classes per episode (way)"), "shot": ("classes", SHOT_LABEL)}[column]
     table = counts.pivot_table(index=column, columns="domain", values=size, aggfunc="sum", fill_value=0, observed=True)
     base = np.zeros(len(table))
     for domain in [d for d in ("in", "out") if d in table]:
         look = {"width": 0.9, "color": style.DOMAIN_COLOURS[domain], "label": style.DOMAIN_NAMES[domain]}
         ax.bar(table.index, table[domain], bottom=base, **look)
         base = base + table[domain].to_numpy()
-    ax.set(xlabel=label, ylabel=unit)
+    ax.set(xlabel=label, ylabel=size.capitalize())
     ax.grid(False, axis="x")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     style.legend_above(ax, 2)
 
 
 def reliability(axes: style.Panels, bins: pd.DataFrame) -> None:
-    """Accuracy against confidence, before and after meta-training; one panel per step, the size showing the share.
+    """Accuracy against confidence, before and after meta-training: one panel per step; sizes show the share of queries.
 
     Args:
-        bins: of `before_and_after.reliability`. Those of less than a thousandth of the queries are left out.
+        bins: from `before_and_after.reliability`. Those with less than a thousandth of the queries are left out.
     """
-    for ax, (step, cell) in zip(axes, bins[bins["share"] >= SMALLEST_SHARE].groupby("step", sort=False), strict=True):
+    looks = {"start": (style.ORANGE, "s", "before meta-training"), "trained": (style.BLUE, "o", "after")}
+    bins = bins[bins["share"] >= SMALLEST_SHARE]
+    for ax, (step, panel) in zip(axes, bins.groupby("step", sort=False), strict=True):
         ax.plot([0, 100], [0, 100], color=style.GREY, linewidth=0.8, linestyle="--")
-        for (state, own), look in zip(cell.groupby("state", sort=False), ((style.ORANGE, "s"), (style.BLUE, "o"))):
-            x, y = 100 * own["confidence"], 100 * own["accuracy"]
-            low, high = (100 * (own["accuracy"] + sign * own["interval"]).clip(0, 1) for sign in (-1, 1))
-            ax.fill_between(x, low, high, color=look[0], alpha=0.2, linewidth=0)
-            ax.plot(x, y, color=look[0], label={"start": "before meta-training", "trained": "after"}[state])
-            ax.scatter(x, y, s=4 + 150 * own["share"], color=look[0], marker=look[1], linewidth=0, alpha=0.8)
+        for state, line in panel.groupby("state", sort=False):
+            colour, marker, label = looks[state]
+            x, y = 100 * line["confidence"], 100 * line["accuracy"]
+            low, high = (100 * (line["accuracy"] + sign * line["interval"]).clip(0, 1) for sign in (-1, 1))
+            ax.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+            ax.plot(x, y, color=colour, label=label)
+            ax.scatter(x, y, s=4 + 150 * line["share"], color=colour, marker=marker, linewidth=0, alpha=0.8)
         title = {"step 0": "Without refinement", "stop": "Where refinement stops"}[step]
         ax.set(title=title, xlabel="Confidence (%)", xlim=(0, 101), ylim=(0, 101))
         ax.set_aspect("equal")
@@ -180,12 +182,11 @@ def reliability(axes: style.Panels, bins: pd.DataFrame) -> None:
 
 
 def ring(ax: Axes, x: float, y: float, half_width: float = np.nan) -> None:
-    """Marks one point and its interval, for instance the one that a reader has chosen."""
+    """Marks one point and its interval, for instance the one that a reader has selected."""
     if np.isfinite(half_width):
         ax.plot([x, x], [y - half_width, y + half_width], color=style.BLACK, linewidth=1.6, zorder=6)
-    ax.plot(
-        [x], [y], "o", markersize=9, markerfacecolor="none", markeredgecolor=style.BLACK, markeredgewidth=1.6, zorder=7
-    )
+    look = {"markersize": 9, "markerfacecolor": "none", "markeredgecolor": style.BLACK, "markeredgewidth": 1.6}
+    ax.plot([x], [y], "o", zorder=7, **look)
 
 
 def _band(

@@ -1,4 +1,4 @@
-"""What all figures share: sizes, colours, one marker per variant, and how they are written."""
+"""What all figures share: sizes, colours, one marker per variant, and how files are written."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -38,31 +38,24 @@ VARIANT_STYLES = {
     "GMM-EM+": (PURPLE, ">"),
 }
 
-PAGE = {"figure.dpi": 120, "savefig.dpi": 200, "figure.facecolor": "white", "savefig.facecolor": "white"}
-TEXT = {
-    "font.family": "DejaVu Sans",
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.labelsize": 8,
-    "axes.titleweight": "bold",
-}
-SMALL_TEXT = {"xtick.labelsize": 7, "ytick.labelsize": 7, "legend.fontsize": 7}
-FRAME = {"axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6, "axes.axisbelow": True}
-GRID = {"axes.grid": True, "grid.color": "#E2E2E2", "grid.linewidth": 0.5}
-TICKS = {f"{axis}tick.major.{part}": size for axis in "xy" for part, size in (("width", 0.6), ("size", 2.5))}
-MARKS = {"lines.linewidth": 1.2, "lines.markersize": 4, "errorbar.capsize": 0}
-LEGEND = {"legend.frameon": False, "legend.handlelength": 1.6}
-STYLE = PAGE | TEXT | SMALL_TEXT | FRAME | GRID | TICKS | MARKS | LEGEND
-# 42 embeds TrueType, so that text stays text.
-STYLE |= {"figure.constrained_layout.use": True, "pdf.fonttype": 42}
+# Page and text, frame and grid, marks and legend. Font type 42 embeds TrueType, so that text in a PDF stays text.
+STYLE = {"figure.dpi": 120, "savefig.dpi": 200, "figure.facecolor": "white", "savefig.facecolor": "white"}
+STYLE |= {"figure.constrained_layout.use": True, "pdf.fonttype": 42, "font.family": "DejaVu Sans", "font.size": 8}
+STYLE |= {"axes.titlesize": 8, "axes.labelsize": 8, "axes.titleweight": "bold"}
+STYLE |= {"xtick.labelsize": 7, "ytick.labelsize": 7, "legend.fontsize": 7}
+STYLE |= {"axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6, "axes.axisbelow": True}
+STYLE |= {"axes.grid": True, "grid.color": "#E2E2E2", "grid.linewidth": 0.5}
+STYLE |= {"xtick.major.width": 0.6, "ytick.major.width": 0.6, "xtick.major.size": 2.5, "ytick.major.size": 2.5}
+STYLE |= {"lines.linewidth": 1.2, "lines.markersize": 4, "errorbar.capsize": 0}
+STYLE |= {"legend.frameon": False, "legend.handlelength": 1.6}
 
 
 @contextmanager
 def style() -> Iterator[None]:
     """The shared look, for the figures made inside the `with` block.
 
-    Whether matplotlib is interactive survives the block. Notebooks switch it on when the first figure is made, and
-    `rc_context` would switch it off again: no later figure of the notebook would be displayed.
+    Interactive mode keeps the state that it has at the end of the block. Notebooks switch it on when the first figure
+    is made; `rc_context` alone would switch it off again, and no later figure of the notebook would be displayed.
     """
     interactive = mpl.is_interactive()
     try:
@@ -85,14 +78,14 @@ def figure(
     height: float | int = 2.4,
     **options,
 ) -> Iterator[tuple[Figure, Axes | np.ndarray]]:
-    """A figure in the shared look: draw it inside the `with` block; at its end it is saved as PNG and PDF.
+    """A figure in the shared look. Draw it inside the `with` block; the end of the block saves it as PNG and PDF.
 
     Args:
         path: without suffix; see `save`.
         about: where the figure comes from, usually `Study.origin`; see `save`.
         columns: panels side by side. None gives a single Axes, a number an array of rows * columns Axes.
-        width: in inches, like the height; by default a column's for one panel, the text's for several side by side.
-        options: of `plt.subplots`, for instance `sharey=True`.
+        width: in inches, like the height. Default: a column's for one panel, the text's for several side by side.
+        options: passed to `plt.subplots`, such as `sharey=True`.
 
     Example:
         >>> import tempfile
@@ -110,7 +103,7 @@ def figure(
 
 
 def variant_style(name: str, position: int = 0) -> tuple[str, str]:
-    """Colour and marker of a variant or a domain; other names take the palette's colour at `position`.
+    """Colour and marker of a variant or a domain. Other names take the palette's colour at `position`.
 
     Example:
         >>> variant_style("Transductive")
@@ -128,37 +121,37 @@ def dots(
     line: str = "",
     **intervals_and_options,
 ) -> None:
-    """Dots of one colour and marker with thin bars for their intervals, `xerr` or `yerr`, joined by a `line` if any."""
+    """Draws dots with thin bars for their intervals (`xerr` or `yerr`), joined by a `line` if one is given."""
     colour, marker = look
     ax.errorbar(x, y, fmt=marker + line, color=colour, elinewidth=1, **intervals_and_options)
 
 
 def zero_line(ax: Axes, along: str = "x") -> None:
-    """Where there is neither gain nor loss: a horizontal line, or a vertical one along "y"."""
+    """Marks where there is neither gain nor loss: a horizontal line, or a vertical one along "y"."""
     (ax.axhline if along == "x" else ax.axvline)(0, color=BLACK, linewidth=0.8)
 
 
 def legend_above(ax: Axes, entries: int) -> None:
-    """A legend over the Axes, where there is more than one thing to tell apart."""
+    """Puts a legend above the Axes if it has more than one entry."""
     if entries > 1:
         place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
         ax.legend(**place, ncols=min(entries, 4), columnspacing=1.2, handletextpad=0.4)
 
 
 def legend_below(axes: Panels, columns: int = 4) -> None:
-    """One legend for all panels, below them, from what the first shows."""
+    """Puts one legend below all panels, from the entries of the first."""
     handles = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
     axes[0].figure.legend(handles.values(), handles, loc="outside lower center", ncols=columns)
 
 
 def domains_shown(frame: pd.DataFrame) -> list[str]:
-    """The domains that a figure of this frame has panels for: "in", "out" and "all", or the only one there is."""
-    own = [domain for domain in ("in", "out") if (frame["domain"] == domain).any()]
-    return own if len(own) == 1 else list(DOMAIN_NAMES)
+    """The domains that a figure of this frame shows: "in", "out" and "all", or the only one in the frame."""
+    present = [domain for domain in ("in", "out") if (frame["domain"] == domain).any()]
+    return present if len(present) == 1 else list(DOMAIN_NAMES)
 
 
 def in_view(values: pd.Series, half_widths: pd.Series, always: float | None = 0.0) -> tuple[float, float]:
-    """Limits of an axis in percent with room for all values and usual intervals, so that one wide bar flattens none."""
+    """Limits of an axis in percent with room for all values and usual intervals. One wide interval is cut off."""
     usual = 3 * np.nan_to_num(np.nanmedian(half_widths)) if half_widths.notna().any() else 0.0
     reach = half_widths.fillna(0).clip(upper=usual)
     ends = [(values - reach).min(), (values + reach).max(), *([] if always is None else [always])]
@@ -168,7 +161,7 @@ def in_view(values: pd.Series, half_widths: pd.Series, always: float | None = 0.
 
 
 def save(figure: Figure, path: str | Path, about: Mapping[str, str] | None = None) -> list[Path]:
-    """Writes `path`.png (200 dpi) and `path`.pdf; equal figures give equal bytes. If drawing fails, the old file stays.
+    """Writes `path`.png (200 dpi) and `path`.pdf. Equal figures give equal bytes; if drawing fails, old files stay.
 
     Args:
         path: without suffix; missing folders are made.

@@ -1,6 +1,6 @@
-"""Tidy summaries → tables to read: wide frames of text in percent, and these as HTML.
+"""Tables to read, from tidy summaries: wide frames of text in percent, and their HTML.
 
-In a wide table bold is written as Markdown writes it, `**58.8±1.1**`; `html` turns it into bold type.
+A wide table marks bold text as Markdown does, `**58.8±1.1**`; `html` turns it into bold type.
 """
 
 from collections.abc import Sequence
@@ -8,26 +8,15 @@ from html import escape
 
 import pandas as pd
 
-# What the official Meta-Dataset calls its datasets → what the paper's tables call them.
-PAPER_NAMES = {
-    "ilsvrc_2012": "ImageNet",
-    "omniglot": "Omniglot",
-    "aircraft": "Aircraft",
-    "cu_birds": "Birds",
-    "dtd": "DTD",
-    "quickdraw": "QuickDraw",
-    "fungi": "Fungi",
-    "vgg_flower": "Flower",
-    "traffic_sign": "Signs",
-    "mscoco": "MSCOCO",
-    "mnist": "MNIST",
-    "cifar10": "CIFAR10",
-    "cifar100": "CIFAR100",
-}
+# Names of datasets in the official Meta-Dataset → in the paper's tables.
+PAPER_NAMES = {"ilsvrc_2012": "ImageNet", "omniglot": "Omniglot", "aircraft": "Aircraft", "cu_birds": "Birds"}
+PAPER_NAMES |= {"dtd": "DTD", "quickdraw": "QuickDraw", "fungi": "Fungi", "vgg_flower": "Flower"}
+PAPER_NAMES |= {"traffic_sign": "Signs", "mscoco": "MSCOCO", "mnist": "MNIST"}
+PAPER_NAMES |= {"cifar10": "CIFAR10", "cifar100": "CIFAR100"}
 
 
 def cell(value: float, interval: float | None = None, bold: bool = False, signed: bool = False, digits: int = 1) -> str:
-    """A fraction as percent with its interval: "58.8±1.1", "+3.1±0.8" if signed; nan gives an empty cell.
+    """A fraction in percent with its interval: "58.8±1.1", or "+3.1±0.8" if signed. nan gives an empty cell.
 
     Example:
         >>> cell(0.5876, 0.0112), cell(0.031, 0.008, bold=True, signed=True)
@@ -42,7 +31,7 @@ def cell(value: float, interval: float | None = None, bold: bool = False, signed
 
 
 def points(value: float, digits: int = 1) -> str:
-    """A difference of fractions in points, with its sign; what rounds to nothing is no loss.
+    """A difference of fractions in points, with its sign. What rounds to 0 is written +0.0, never −0.0.
 
     Example:
         >>> points(0.031), points(-0.031), points(-0.0001)
@@ -62,10 +51,10 @@ def accuracy_table(
     """One row per method, one column per dataset, then averages and ranks in-domain, out-of-domain and all.
 
     Args:
-        summary: of `accuracy_summary` (or `paired_difference`, with value "difference"), one evaluation.
-        averages: of `domain_averages`. An `interval` is shown, and `bold` followed, where there is one.
-        ranks: of `average_ranks`, `bold` likewise.
-        bold: per row of the summary, of `best`; default: its column `bold`, if any.
+        summary: from `accuracy_summary`, or from `paired_difference` with value "difference"; one evaluation.
+        averages: from `domain_averages`. The columns `interval` and `bold` are used where there are any.
+        ranks: from `average_ranks`, with a column `bold` or without.
+        bold: per row of the summary, from `best`; default: its column `bold`, if any.
 
     Raises:
         ValueError: a method and dataset occur twice.
@@ -85,12 +74,12 @@ def accuracy_table(
 def published_table(
     rows: pd.DataFrame, averages: pd.DataFrame | None = None, models: Sequence[str] | None = None
 ) -> pd.DataFrame:
-    """One of the paper's tables as `accuracy_table` lays it out, with the printed averages and bold type.
+    """One of the paper's tables in the layout of `accuracy_table`, with the printed averages and bold type.
 
     Args:
-        rows: of `read_published`.
-        averages: of `read_published_averages`, for the tables that print some.
-        models: the rows to show; the default is all.
+        rows: from `read_published`.
+        averages: from `read_published_averages`, for the tables that print some.
+        models: the rows to show; default: all.
 
     Raises:
         ValueError: the table has no such model.
@@ -108,28 +97,26 @@ def published_table(
 
 
 def beside_published(ours: pd.DataFrame, published: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Our table and the paper's: one if the datasets are the same, else two, as their numbers don't compare.
-
-    Returns:
-        Caption → table.
-    """
+    """Our table and the paper's, by caption: one table if the datasets are the same, else two."""
     ours = ours.rename(columns=PAPER_NAMES)
-    own, theirs = ({c for c in table if not c.startswith(("Mean ", "Rank "))} for table in (ours, published))
-    if own != theirs:
+    our_datasets, their_datasets = (
+        {column for column in table if not column.startswith(("Mean ", "Rank "))} for table in (ours, published)
+    )
+    if our_datasets != their_datasets:
         return {"This study": ours, "Published, on the paper's own datasets": published}
     merged = pd.concat([ours, published.rename(index=lambda name: f"{name} (published)")]).fillna("")
     return {"This study and the published numbers": merged.rename_axis(index=ours.index.name)}
 
 
 class Html(str):
-    """HTML that a notebook shows as such."""
+    """Text that a notebook displays as HTML."""
 
     def _repr_html_(self) -> str:
         return str(self)
 
 
 def html(tables: pd.DataFrame | dict[str, pd.DataFrame]) -> Html:
-    """One table, or several under their captions, for a notebook; `**…**` becomes bold type."""
+    """The HTML of one table, or of several with captions. `**…**` becomes bold type."""
     blocks = tables if isinstance(tables, dict) else {"": tables}
     parts = []
     for caption, table in blocks.items():
@@ -150,7 +137,7 @@ def _texts(frame: pd.DataFrame, value: str) -> list[str]:
 
 
 def _wide(rows: pd.Series, columns: pd.Series, texts: Sequence[str]) -> pd.DataFrame:
-    """Texts by row and column, both in order of appearance."""
+    """A frame of the texts; rows and columns are in order of appearance."""
     frame = pd.DataFrame({"row": rows.to_numpy(), "column": columns.to_numpy(), "text": texts})
     wide = frame.pivot(index="row", columns="column", values="text")
     return wide.loc[frame["row"].unique(), frame["column"].unique()]

@@ -1,17 +1,17 @@
 """Active learning: which image to have labelled next.
 
-The protocol is that of the authors' follow-up (Bateni et al. 2022, arXiv 2201.05151), as its released code has it, with
-models that were meta-trained for few-shot classification alone. In every round the labelled images classify a pool of
-others, and the one that an acquisition function ranks first joins them with its label. Accuracy is that on held-out
-images, which can't be chosen. To Transductive CNAPS the pool is the query set when an image is chosen, and the
-held-out images are when accuracy is measured.
+The protocol follows the released code of the authors' follow-up (Bateni et al. 2022, arXiv 2201.05151), with models
+that were meta-trained for few-shot classification alone. In every round the labelled images classify a pool of others,
+and the image that an acquisition function ranks first joins them with its label. Accuracy is measured on held-out
+images, which are never bought. For Transductive CNAPS the query set is the pool when an image is chosen, and the
+held-out images when accuracy is measured.
 
 * Taken over: one label per round; random choice, predictive entropy and variation ratios.
 * Scaled down: the released code labels all characters of an Omniglot alphabet, or CIFAR-10 (25 labels per round), from
-  5 images per class, for 30 rounds. Here tasks are a study's episodes. There FiLM is adapted anew in every round;
-  here once, to the first labelled images (and the pool), unless `readapt` asks for more.
-* Different: scores are in float64, which tells even tiny probabilities apart; in float32, sure images tie.
-* Not checked: whether the paper's text says otherwise than its code.
+  5 images per class, for 30 rounds, and adapts FiLM in every round. Here tasks are a study's episodes, and FiLM is
+  adapted once, to the first labelled images (and the pool), unless `readapt` is set.
+* Different: scores are in float64, which distinguishes even tiny probabilities. In float32, confident images tie.
+* Not checked: whether the paper's text differs from its code.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,12 +31,12 @@ from tcnaps.method.clustering import cluster
 from tcnaps.method.episode import Episode
 from tcnaps_suite.experiments.comparison import LoadedVariant, difference_from, numbered_episodes
 
-# Support images or features, their labels, and query images or features → logits (n_query, way).
+# (support images or features, their labels, query images or features) → logits (n_query, way)
 Classify = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Task(NamedTuple):
-    """Images, or their features, and the labels of all; a label of the pool counts as unknown until it is bought."""
+    """Images, or their features, with all labels. A label of the pool counts as unknown until it is bought."""
 
     support: Float[Tensor, "n_support ..."]
     support_labels: Int[Tensor, "n_support"]
@@ -60,7 +60,7 @@ def predictive_entropy(logits: Float[Tensor, "n way"]) -> Float[Tensor, "n"]:
 
 
 def variation_ratios(logits: Float[Tensor, "n way"]) -> Float[Tensor, "n"]:
-    """1 − the largest p, as the sum of the others: the difference would round to 0 where the model is sure."""
+    """1 − the largest p, computed as the sum of the others: the difference would round to 0 for confident images."""
     return logits.double().softmax(1).sort(1).values[:, :-1].sum(1)
 
 
@@ -70,11 +70,11 @@ ACQUISITIONS = {"random": None, "predictive entropy": predictive_entropy, "varia
 def learning_curve(
     task: Task, classify: Classify, acquisition: str, labels: int, generator: np.random.Generator
 ) -> Iterator[float]:
-    """Accuracy on the held-out images with 0, 1, …, `labels` images of the pool labelled.
+    """The accuracy on the held-out images with 0, 1, …, `labels` images of the pool labelled.
 
     Args:
-        acquisition: a name of `ACQUISITIONS`.
-        generator: of the random choice.
+        acquisition: a key of `ACQUISITIONS`.
+        generator: makes the random choice.
 
     Raises:
         ValueError: the pool is too small.
@@ -83,12 +83,14 @@ def learning_curve(
         raise ValueError(f"{labels} labels are more than the pool has images, {len(task.pool)}; enlarge the pool")
     score = ACQUISITIONS[acquisition]
     for bought in range(labels + 1):
-        if bought and score is None:
-            task = task.with_label_of(int(generator.integers(len(task.pool))))
-        elif bought:
-            task = task.with_label_of(int(score(classify(task.support, task.support_labels, task.pool)).argmax()))
-        found = classify(task.support, task.support_labels, task.held_out).argmax(1)
-        yield (found == task.held_out_labels).double().mean().item()
+        if bought:
+            if score is None:
+                chosen = int(generator.integers(len(task.pool)))
+            else:
+                chosen = int(score(classify(task.support, task.support_labels, task.pool)).argmax())
+            task = task.with_label_of(chosen)
+        predicted = classify(task.support, task.support_labels, task.held_out).argmax(1)
+        yield (predicted == task.held_out_labels).double().mean().item()
 
 
 @torch.no_grad()
@@ -105,8 +107,8 @@ def active_learning(
     """Learning curves of every variant and acquisition function on the same tasks.
 
     Args:
-        protocol: its queries per class are those of the pool and the held-out ones together.
-        readapt: adapts FiLM anew after every label.
+        protocol: its queries per class are the pool's and the held-out images' together.
+        readapt: whether FiLM is adapted anew after every label.
 
     Returns:
         One row per episode, variant, acquisition and number of labels: dataset, domain, episode, variant,
@@ -126,15 +128,17 @@ def active_learning(
 
 
 def task_of(episode: Episode, pool_per_class: int, generator: np.random.Generator) -> Task:
-    """The first queries of every class are the pool, in random order; the others are held out."""
+    """The first queries of every class become the pool, in random order; the others are held out."""
     numbers = torch.arange(len(episode.query_labels)).reshape(episode.way, -1)
     pool, held_out = numbers[:, :pool_per_class].flatten(), numbers[:, pool_per_class:].flatten()
     pool = pool[torch.from_numpy(generator.permutation(len(pool)))]
-    of_pool, of_held_out = ((episode.query_images[own], episode.query_labels[own]) for own in (pool, held_out))
-    return Task(episode.support_images, episode.support_labels, *of_pool, *of_held_out)
+    images, labels = episode.query_images, episode.query_labels
+    support = episode.support_images, episode.support_labels
+    return Task(*support, images[pool], labels[pool], images[held_out], labels[held_out])
 
 
 def _classifier(task: Task, variant: LoadedVariant, readapt: bool) -> tuple[Task, Classify]:
+    """The task of images and a model that adapts each time, or the task of features and a head."""
     model, limits = variant
     if readapt:
         return task, lambda *sets: model.classify(Episode(*sets), *limits).logits

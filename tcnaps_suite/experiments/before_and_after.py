@@ -1,8 +1,8 @@
-"""What meta-training adds: accuracy and confidence of trained networks beside those of their untrained start.
+"""What meta-training adds: accuracy and confidence of trained networks beside those of the same networks untrained.
 
-Both are frames of one row per query: `start` of an evaluation with `before_training`, whose task encoder and FiLM
-generator are as they were initialised, `trained` of one with the same protocol after meta-training. What is compared
-are the datasets and episodes that both have.
+Both are frames of one row per query. `start` comes from an evaluation with `before_training`, whose task encoder and
+FiLM generator are as they were initialised; `trained` from one with the same protocol after meta-training. Only the
+datasets and episodes of both are compared.
 """
 
 from collections.abc import Sequence
@@ -12,48 +12,43 @@ import pandas as pd
 
 from tcnaps.evaluation.intervals import clustered, estimates
 from tcnaps.evaluation.statistics import accuracy_summary, domain_averages, episode_accuracies, paired_episodes
-from tcnaps.evaluation.stopped_rows import (
-    recorded_predictions,
-    rows_of_training,
-    stopped,
-    variant_predictions,
-    with_replicate,
-)
+from tcnaps.evaluation.stopped_rows import recorded_predictions, rows_of_training, stopped, variant_predictions
 
-UNIT = ["replicate", "evaluation", "dataset", "queries_per_class", "episode"]
+EPISODE_COLUMNS = ["replicate", "evaluation", "dataset", "queries_per_class", "episode"]
 EDGES = tuple(i / 10 for i in range(11))  # of the bins of confidence
 
 
-def shared(start: pd.DataFrame, trained: pd.DataFrame) -> list[pd.DataFrame]:
-    """The rows of the datasets and episodes that both have, under the name of the evaluation after training.
+def shared_rows(start: pd.DataFrame, trained: pd.DataFrame) -> list[pd.DataFrame]:
+    """The rows of the datasets and episodes of both, under the name of the evaluation after training.
 
     Raises:
         ValueError: a frame mixes evaluations.
     """
-    start, trained = with_replicate(start), with_replicate(trained)
     names = [*start["evaluation"].unique(), *trained["evaluation"].unique()]
     if len(names) > 2:
         raise ValueError(f"The rows mix the evaluations {', '.join(names)}: pick one before training and one after.")
-    start, keys = start.assign(evaluation=names[-1]), ["replicate", "dataset", "episode"]
+    keys = ["replicate", "dataset", "episode"]
+    start = start.assign(evaluation=names[-1])
     return [a.merge(b[keys].drop_duplicates(), on=keys) for a, b in ((start, trained), (trained, start))]
 
 
 def gain_of_training(
     start: pd.DataFrame, trained: pd.DataFrame, variants: Sequence[str], limits: tuple[int, int]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Accuracy gained from start to trained, paired.
+    """The accuracy gained by meta-training, paired.
 
     Returns:
-        per dataset, as `paired_difference`, and their means, as `domain_averages`; both with a column `variant`.
+        The gain per dataset, as `paired_difference`, and its means, as `domain_averages`; both with a column `variant`.
 
     Raises:
-        ValueError: a frame mixes evaluations, or the same numbers are other episodes.
+        ValueError: a frame mixes evaluations, or an episode has other queries before and after.
     """
-    sides = (episode_accuracies(variant_predictions(rows, variants, *limits)) for rows in shared(start, trained))
-    of_start, of_trained = (dict(list(side.groupby("variant", sort=False))) for side in sides)
-    pairs = [paired_episodes(of_trained[name], of_start[name]) for name in variants]
-    both = pd.concat(pairs, ignore_index=True)
-    return accuracy_summary(both, value="difference"), domain_averages(both, value="difference")
+    before, after = (
+        dict(list(episode_accuracies(variant_predictions(rows, variants, *limits)).groupby("variant", sort=False)))
+        for rows in shared_rows(start, trained)
+    )
+    pairs = pd.concat([paired_episodes(after[name], before[name]) for name in variants], ignore_index=True)
+    return accuracy_summary(pairs, value="difference"), domain_averages(pairs, value="difference")
 
 
 def reliability(
@@ -61,38 +56,37 @@ def reliability(
 ) -> pd.DataFrame:
     """Confidence against accuracy, before and after meta-training, at step 0 and where refinement stops.
 
-    The confidence of a query is the responsibility of its predicted class. Queries of one episode are one cluster.
+    The confidence of a query is the responsibility of its predicted class. The queries of one episode are a cluster.
 
     Args:
         edges: of the bins of confidence, from 0 to 1.
 
     Returns:
-        One row per state ("start", "trained"), step ("step 0", "stop") and bin that has queries: mean
-        `confidence`, `accuracy`, its `interval` and `share` (of the queries).
+        One row per state ("start", "trained"), step ("step 0", "stop") and bin that has queries: mean `confidence`,
+        `accuracy`, its `interval`, and `share` (of the queries).
     """
     frames = []
-    for state, rows in zip(("start", "trained"), shared(start, trained)):
-        own = with_replicate(rows_of_training(rows, training))
-        confidences, predictions = recorded_predictions(own, "confidence"), recorded_predictions(own)
-        stops = {"step 0": np.zeros(len(own), int), "stop": stopped(own, *limits)["step"].to_numpy()}
-        for step, at in stops.items():
-            taken = np.arange(len(own)), at
-            facts = {"confidence": confidences[taken], "accuracy": predictions[taken] == own["label"].to_numpy()}
-            frames.append(own[UNIT].assign(state=state, step=step, **facts))
+    for state, rows in zip(("start", "trained"), shared_rows(start, trained)):
+        rows = rows_of_training(rows, training)
+        confidences, predictions = recorded_predictions(rows, "confidence"), recorded_predictions(rows)
+        labels, every = rows["label"].to_numpy(), np.arange(len(rows))
+        steps = {"step 0": np.zeros(len(rows), int), "stop": stopped(rows, *limits)["step"].to_numpy()}
+        for name, step in steps.items():
+            right = (predictions[every, step] == labels).astype(float)
+            facts = {"state": state, "step": name, "confidence": confidences[every, step], "accuracy": right}
+            frames.append(rows[EPISODE_COLUMNS].assign(**facts))
     queries = pd.concat(frames, ignore_index=True)
-    bins = np.searchsorted(edges, queries["confidence"], side="right").clip(1, len(edges) - 1)
-    queries = queries.assign(bin=bins, accuracy=queries["accuracy"].astype(float))
+    queries["bin"] = np.searchsorted(edges, queries["confidence"], side="right").clip(1, len(edges) - 1)
     keys = ["state", "step", "bin"]
-    found = estimates(clustered(queries, keys, "accuracy"), keys, "accuracy")
-    grouped = queries.groupby(keys)["confidence"].agg(confidence="mean", share="size").reset_index()
-    found = found.merge(grouped, on=keys)
-    found["share"] /= found.groupby(["state", "step"])["share"].transform("sum")
-    return found[["state", "step", "confidence", "accuracy", "interval", "share"]]
+    bins = estimates(clustered(queries, keys, "accuracy"), keys, "accuracy")
+    means = queries.groupby(keys)["confidence"].agg(confidence="mean", share="size").reset_index()
+    bins = bins.merge(means, on=keys)
+    bins["share"] /= bins.groupby(["state", "step"])["share"].transform("sum")
+    return bins[["state", "step", "confidence", "accuracy", "interval", "share"]]
 
 
 def calibration(bins: pd.DataFrame) -> pd.DataFrame:
     """Mean `confidence`, `accuracy` and calibration `error` (Σ share · |accuracy − confidence|) per state and step."""
     bins = bins.assign(error=(bins["accuracy"] - bins["confidence"]).abs())
-    columns = ["confidence", "accuracy", "error"]
-    weighted = bins[columns].mul(bins["share"], axis=0).groupby([bins["state"], bins["step"]], sort=False)
-    return weighted.sum().reset_index()
+    weighted = bins[["confidence", "accuracy", "error"]].mul(bins["share"], axis=0)
+    return weighted.groupby([bins["state"], bins["step"]], sort=False).sum().reset_index()

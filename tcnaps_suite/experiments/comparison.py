@@ -1,4 +1,4 @@
-"""Heads and other classifiers on the very same features: what the clustering changes, with everything else equal."""
+"""Heads and other classifiers on the same features: what the clustering changes, with everything else equal."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from tcnaps_suite.experiments.rivals import Classifier
 
 
 class EpisodeFeatures(NamedTuple):
-    """An episode as classifiers see it. `query_labels` are the truth."""
+    """The features of an episode. `query_labels` are the truth."""
 
     dataset: str
     domain: str
@@ -51,25 +51,25 @@ def episode_features(
     """The first episodes of every source, in the study's order of episodes.
 
     Args:
-        sources: of images; without a model, of features (n, d) in their place (`feature_table`).
-        model: adapts itself to each episode and extracts its features.
-        queries: from a draw to one of fewer query images, such as `tcnaps_suite.experiments.imbalance.unbalanced`.
+        sources: images; without a model, features (n, d) in their place, as from `feature_table`.
+        model: adapts to each episode and extracts its features.
+        queries: turns a draw into one with fewer query images, such as `imbalance.unbalanced`.
     """
     for source in sources:
-        entry = study.datasets.get(source.dataset)
+        dataset = study.datasets.get(source.dataset)
+        domain = dataset.domain if dataset else "out"
         for index in tqdm(range(episodes), desc=source.dataset, unit="episode", leave=False):
             draw = draw_episode(source, protocol, study.seed, index)
             draw = queries(draw) if queries else draw
             if model is None:
-                images = (torch.from_numpy(source.images[rows]) for rows in (draw.support_images, draw.query_images))
-                support, query = images
+                support, query = (
+                    torch.from_numpy(source.images[rows]) for rows in (draw.support_images, draw.query_images)
+                )
                 labels = torch.from_numpy(draw.support_labels)
             else:
                 support, labels, query, _ = model.features(load_episode(source, draw))
             truth = torch.from_numpy(draw.query_labels).to(labels.device)
-            yield EpisodeFeatures(
-                source.dataset, entry.domain if entry else "out", index, support, labels, query, truth
-            )
+            yield EpisodeFeatures(source.dataset, domain, index, support, labels, query, truth)
 
 
 class LoadedVariant(NamedTuple):
@@ -80,19 +80,18 @@ class LoadedVariant(NamedTuple):
 
 
 def load_variants(study: Study, names: Sequence[str], device: torch.device | str = "cpu") -> dict[str, LoadedVariant]:
-    """Trained models of some of `VARIANTS`; errors are those of `load_model`."""
-    limits = {True: study.refinement.limits, False: (0, 0)}
-    rows = {name: VARIANTS[name] for name in names}
-    return {
-        name: LoadedVariant(load_model(study, row.training, device), limits[row.refinement_at_test])
-        for name, row in rows.items()
-    }
+    """The trained models of some of `VARIANTS`. Errors are those of `load_model`."""
+    models = {}
+    for name in names:
+        limits = study.refinement.limits if VARIANTS[name].refinement_at_test else (0, 0)
+        models[name] = LoadedVariant(load_model(study, VARIANTS[name].training, device), limits)
+    return models
 
 
 def numbered_episodes(
     study: Study, sources: Sequence[ImageSource], protocol: FixedProtocol, episodes: int
 ) -> Iterator[tuple[dict[str, str | int], Episode]]:
-    """The first episodes of every source, with what tells their rows apart: dataset, domain and episode."""
+    """The first episodes of every source, each with the columns that identify it: dataset, domain and episode."""
     for source in sources:
         for index in tqdm(range(episodes), desc=source.dataset, unit="episode", leave=False):
             facts = {"dataset": source.dataset, "domain": study.datasets[source.dataset].domain, "episode": index}
@@ -100,17 +99,17 @@ def numbered_episodes(
 
 
 def difference_from(rows: pd.DataFrame, column: str, base: str, value: str = "accuracy") -> pd.DataFrame:
-    """The rows with `difference`: their value less that of the row with `base` in this column, all else being equal."""
+    """Adds `difference`: the row's value minus that of the row with `base` in this column and all else equal."""
     keys = [name for name in rows if name not in (column, value, "difference")]
     bases = rows[rows[column] == base].set_index(keys)[value]
     return rows.assign(difference=rows[value] - bases.reindex(pd.MultiIndex.from_frame(rows[keys])).to_numpy())
 
 
 def feature_table(path: str | Path) -> ImageSource:
-    """Features from elsewhere as a source of episodes: a file .npz of `features` (n, d) and `labels` (n,).
+    """A source of episodes from a .npz file with the arrays `features` (n, d) and `labels` (n,).
 
     Raises:
-        UserError: the file lacks one of them, or they don't belong together.
+        UserError: an array is missing, the two don't fit together, or features are not finite.
     """
     try:
         with np.load(path) as arrays:
@@ -123,15 +122,14 @@ def feature_table(path: str | Path) -> ImageSource:
         )
     names, codes = np.unique(labels, return_inverse=True)
     order, starts = np.argsort(codes, kind="stable"), np.cumsum([0, *np.bincount(codes)])
-    return ImageSource(
-        Path(path).stem, "test", features[order].astype(np.float32), tuple(map(str, names.tolist())), starts
-    )
+    features, class_names = features[order].astype(np.float32), tuple(map(str, names.tolist()))
+    return ImageSource(Path(path).stem, "test", features, class_names, starts)
 
 
 def compare_heads(
     episodes: Iterable[EpisodeFeatures], heads: Mapping[float | str, Head], rule: Refinement
 ) -> pd.DataFrame:
-    """Accuracy of every head without and with refinement.
+    """The accuracy of every head, without and with refinement.
 
     Returns:
         One row per episode and head: dataset, domain, episode, head, without and refined (accuracies in [0, 1]),
@@ -139,35 +137,27 @@ def compare_heads(
     """
     rows = []
     for episode in episodes:
+        features = episode.support, episode.support_labels, episode.query
         for name, head in heads.items():
-            features = episode.support, episode.support_labels, episode.query
-            logits = trajectory(*features, head=head, steps=rule.maximum_steps)
+            logits = trajectory(*features, head=head, steps=rule.maximum_steps)  # (steps + 1, n_query, way)
             labels = logits.argmax(2)
             step = stopping_step(labels.numpy(), *rule.limits)
-            right = (labels == episode.query_labels).double().mean(1)
-            rows.append(
-                {
-                    "dataset": episode.dataset,
-                    "domain": episode.domain,
-                    "episode": episode.index,
-                    "head": name,
-                    "without": right[0].item(),
-                    "refined": right[step].item(),
-                    "step": step,
-                    "confidence": logits[0].softmax(1).max(1).values.mean().item(),
-                }
-            )
+            accuracy = (labels == episode.query_labels).double().mean(1)
+            confidence = logits[0].softmax(1).max(1).values.mean().item()
+            facts = {"dataset": episode.dataset, "domain": episode.domain, "episode": episode.index, "head": name}
+            facts |= {"without": accuracy[0].item(), "refined": accuracy[step].item()}
+            rows.append(facts | {"step": step, "confidence": confidence})
     return pd.DataFrame(rows)
 
 
 def compare_classifiers(
     episodes: Iterable[EpisodeFeatures], classifiers: Mapping[str, Classifier], baseline: str
 ) -> pd.DataFrame:
-    """Accuracy of every classifier, and what it gains over one of them.
+    """The accuracy of every classifier, and its gain over one of them.
 
     Returns:
         One row per episode and classifier: dataset, domain, episode, classifier, accuracy, difference (from the
-        baseline's accuracy in that episode) and seconds.
+        baseline's accuracy on that episode) and seconds.
     """
     rows = []
     for episode in episodes:
@@ -177,5 +167,6 @@ def compare_classifiers(
             seconds = time.perf_counter() - start
             accuracy = (labels == episode.query_labels).double().mean().item()
             rows.append((episode.dataset, episode.domain, episode.index, name, accuracy, seconds))
-    found = pd.DataFrame(rows, columns=["dataset", "domain", "episode", "classifier", "accuracy", "seconds"])
-    return difference_from(found.drop(columns="seconds"), "classifier", baseline).assign(seconds=found["seconds"])
+    table = pd.DataFrame(rows, columns=["dataset", "domain", "episode", "classifier", "accuracy", "seconds"])
+    seconds = table.pop("seconds")  # else rows that differ in it would not be compared
+    return difference_from(table, "classifier", baseline).assign(seconds=seconds)

@@ -1,7 +1,7 @@
 """What each difference between the paper and its released code costs: one switch at a time, paired, on one study.
 
-docs/fidelity.md describes the switches. Differences that need no other weights are measured with the study's own;
-the others train anew, from the study's backbone where they can.
+docs/fidelity.md describes the switches. Differences that need no other weights use the study's own. The others train
+anew, from the study's backbone where they can.
 """
 
 import shutil
@@ -24,7 +24,7 @@ from tcnaps.training.checkpoints import checkpoint_folder, load_model
 from tcnaps.training.meta_training import meta_train
 from tcnaps.training.pretraining import pretrain
 
-TRAINED = ("nothing", "adaptation", "everything")  # before a switch can be judged, the least first
+TRAINED = ("nothing", "adaptation", "everything")  # what a switch needs trained anew, least first
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Difference:
     """One switch, from the study's side to the other.
 
     Attributes:
-        row: its number in docs/fidelity.md.
+        row: the number of its row in docs/fidelity.md.
         label: what is changed, for the figure.
         changes: the study's keys and their other values.
         trains: what has to be trained anew before the switch can be judged.
-        variants: whose accuracy it can change.
+        variants: the variants whose accuracy it can change.
     """
 
     row: int | None
@@ -49,7 +49,7 @@ class Difference:
 def differences_of(study: Study) -> list[Difference]:
     """The switches that can change the accuracy of a study under the preset `paper`, and what chance alone changes.
 
-    Not among them: intervals and ranks (rows 10, 16), which change no accuracy, and the reading and resizing of files
+    Left out are intervals and ranks (rows 10, 16), which change no accuracy, and the reading and resizing of files
     (rows 17, 18), which a study of generated images does not do.
     """
     protocol, recorded = study.meta_training.protocol, study.refinement.recorded_steps
@@ -57,13 +57,13 @@ def differences_of(study: Study) -> list[Difference]:
     refined = {"variants": ("Transductive",)}
     adapted = {"trains": "adaptation", **refined}
     every = max(1, study.meta_training.validate_every // 2)
-    found = [
+    switches = [
         Difference(1, "task covariance: n − 1", {"clustering": {"task_covariance_divisor": "n-1"}}),
         Difference(2, "Simple's class covariances: nₖ − 1", simple, variants=("Simple", "COT")),
         Difference(7, "minimum steps: 0", {"refinement": {"minimum_steps": 0}}, **refined),
         Difference(11, f"maximum steps: {recorded}", {"refinement": {"maximum_steps": recorded}}, **refined),
         Difference(None, "arithmetic: plain", {"arithmetic": "plain"}),
-        # No difference between paper and code: the scale chosen without labels, in testing alone and in training too.
+        # Not a difference between paper and code: the scale chosen without labels, at test only, or in training too.
         Difference(None, "scale: auto", {"clustering": {"scale": "auto"}}, **refined),
         Difference(None, "scale: auto, also in training", {"clustering": {"scale": "auto"}}, **adapted),
         Difference(5, "LSTM layers: 2", {"task_encoder": {"lstm_layers": 2}}, **adapted),
@@ -75,21 +75,21 @@ def differences_of(study: Study) -> list[Difference]:
         Difference(12, "validation twice as often", {"meta_training": {"validate_every": every}}, **adapted),
         Difference(13, "pixels in [0, 1]", {"pixel_range": [0, 1]}, "everything", ("Transductive",)),
     ]
-    # No switch at all: how far apart two trainings are, which the intervals, of episodes alone, don't know.
+    # No switch at all: how far apart two trainings are. The intervals cover episodes alone and can't show it.
     seeds = [study.training_seed + number for number in (1, 2)]
-    found += [Difference(None, f"no switch, seed {seed}", {"replicates": [seed]}, **adapted) for seed in seeds]
+    switches += [Difference(None, f"no switch, seed {seed}", {"replicates": [seed]}, **adapted) for seed in seeds]
     if protocol.kind == "variable":
         way = max(protocol.minimum_way, protocol.maximum_way * 4 // 5)  # 50 and 500 become 40 and 400
         fewer = {"maximum_way": way, "maximum_support_size": max(way, protocol.maximum_support_size * 4 // 5)}
-        found += [
+        switches += [
             Difference(3, "training shots: uniform", {"meta_training": {"protocol": {"shots": "uniform"}}}, **adapted),
             Difference(4, "training episodes: four fifths", {"meta_training": {"protocol": fewer}}, **adapted),
         ]
-    return sorted(found, key=lambda d: (TRAINED.index(d.trains), d.row is None, d.row or 0))
+    return sorted(switches, key=lambda d: (TRAINED.index(d.trains), d.row is None, d.row or 0))
 
 
 def switched(study: Study, changes: dict) -> Study:
-    """The study with some of its keys changed, checked anew."""
+    """The study with some of its keys changed, validated again."""
     return Study.model_validate(merged(study.model_dump(mode="json"), changes), strict=False)
 
 
@@ -103,54 +103,74 @@ def cost_of_differences(
 ) -> pd.DataFrame:
     """The change in accuracy, on the same episodes, when a switch is turned to its other side.
 
-    Weights trained on the way are kept in results/<study>/differences and found there by a later call.
+    Weights trained on the way are kept in results/<study>/differences, where a later call finds them.
 
     Args:
         workers: processes that read images ahead; see `tcnaps.episodes.loading`. They change nothing else.
         episodes: of the meta-trainings that a switch needs, and of one with no switch turned, which they are compared
-            with. Default: the study's own number, and its own weights to compare with.
+            with. Default: the study's own number; they are then compared with the study's own weights.
 
     Returns:
         One row per difference, evaluation and variant: row, label, trains, evaluation, variant, difference (switched
         minus not switched, in [−1, 1], mean over datasets), interval (its 95% half-width) and n_datasets.
     """
-    variants = list(dict.fromkeys(name for difference in differences for name in difference.variants))
-    rows: dict[str, pd.DataFrame] = {}  # what needs no other logits is computed from the same rows
-
-    def accuracies_of(other: Study, names: Sequence[str]) -> pd.DataFrame:
-        found = []
-        for training in needed_trainings(names):
-            key = f"{training} {other.model_dump_json(exclude={'refinement', 'meta_training', 'pretraining'})}"
-            if key not in rows:
-                rows[key] = _rows(study, other, training, evaluations, device, workers)
-            found.append(rows[key])
-        table = pd.concat(found, ignore_index=True)
-        return episode_accuracies(variant_predictions(table, names, *other.refinement.limits))
-
-    plain = short = accuracies_of(study, variants)
-    shorter = study
-    if episodes is not None and (trained := [d for d in differences if d.trains != "nothing"]):
-        shorter = switched(study, {"meta_training": {"episodes": episodes}})
-        names = tuple(dict.fromkeys(name for d in trained for name in d.variants))
-        none = Difference(None, "none", {}, "adaptation", names)
-        short = accuracies_of(_trained(shorter, none, device, workers), names)
+    accuracies = SwitchedAccuracies(study, evaluations, device, workers)
+    base = short_base = accuracies.of(study, _variants(differences))
+    retrained = [difference for difference in differences if difference.trains != "nothing"]
+    short_study = study
+    if episodes is not None and retrained:
+        short_study = switched(study, {"meta_training": {"episodes": episodes}})
+        no_switch = Difference(None, "none", {}, "adaptation", _variants(retrained))
+        short_base = accuracies.of(_trained(short_study, no_switch, device, workers), no_switch.variants)
     frames = []
     for difference in (bar := tqdm(differences, desc="differences", unit="switch")):
         bar.set_postfix_str(difference.label, refresh=False)
-        own, compared = (study, plain) if difference.trains == "nothing" else (shorter, short)
-        accuracies = accuracies_of(_trained(own, difference, device, workers), difference.variants)
+        before, start = (base, study) if difference.trains == "nothing" else (short_base, short_study)
+        after = accuracies.of(_trained(start, difference, device, workers), difference.variants)
         for variant in difference.variants:
-            a, b = (frame[frame["variant"] == variant] for frame in (accuracies, compared))
-            averages = domain_averages(paired_episodes(a, b), ["evaluation"], "difference")
-            kept = averages[averages["domain"] == "all"]
+            pairs = paired_episodes(*(frame[frame["variant"] == variant] for frame in (after, before)))
+            averages = domain_averages(pairs, ["evaluation"], "difference").query("domain == 'all'")
             facts = {"row": difference.row, "label": difference.label, "trains": difference.trains, "variant": variant}
-            frames.append(kept.drop(columns="domain").assign(**facts))
+            frames.append(averages.assign(**facts))
     columns = ["row", "label", "trains", "evaluation", "variant", "difference", "interval", "n_datasets"]
     return pd.concat(frames, ignore_index=True)[columns].astype({"row": "Int64"})
 
 
+def _variants(differences: Sequence[Difference]) -> tuple[str, ...]:
+    """The variants of any of the differences, each once."""
+    return tuple(dict.fromkeys(name for difference in differences for name in difference.variants))
+
+
+class SwitchedAccuracies:
+    """Accuracies per episode of switched studies, all on the study's own episodes."""
+
+    def __init__(self, study: Study, evaluations: Sequence[str], device: torch.device | str, workers: int):
+        self.study, self.evaluations, self.device, self.workers = study, evaluations, device, workers
+        self._rows: dict[str, pd.DataFrame] = {}  # studies with the same logits share rows
+
+    def of(self, other: Study, variants: Sequence[str]) -> pd.DataFrame:
+        """The accuracies of a switched study, whose weights are in place; as from `episode_accuracies`."""
+        frames = []
+        for training in needed_trainings(variants):
+            key = f"{training} {other.model_dump_json(exclude={'refinement', 'meta_training', 'pretraining'})}"
+            if key not in self._rows:
+                self._rows[key] = self._evaluated(other, training)
+            frames.append(self._rows[key])
+        rows = pd.concat(frames, ignore_index=True)
+        return episode_accuracies(variant_predictions(rows, variants, *other.refinement.limits))
+
+    def _evaluated(self, other: Study, training: str) -> pd.DataFrame:
+        model = load_model(other, training, self.device)
+        frames = []
+        for name in self.evaluations:
+            for dataset in self.study.evaluations[name].datasets:
+                source = open_split(self.study, dataset, "test")
+                frames.append(evaluate_dataset(model, source, other, training, name, self.device, self.workers))
+        return pd.concat(frames, ignore_index=True)
+
+
 def _trained(study: Study, difference: Difference, device: torch.device | str, workers: int) -> Study:
-    """The switched study with its weights in place; it bears the study's own name where it uses its weights."""
+    """The switched study with its weights in place. It keeps the study's name where it uses the study's weights."""
     other = switched(study, difference.changes)
     if difference.trains == "nothing":
         return other
@@ -164,14 +184,3 @@ def _trained(study: Study, difference: Difference, device: torch.device | str, w
     for training in needed_trainings(difference.variants):
         meta_train(other, training, device, workers=workers)
     return other
-
-
-def _rows(study, other, training, evaluations, device, workers) -> pd.DataFrame:
-    """Rows of one training of the switched study, on the study's own episodes."""
-    model = load_model(other, training, device)
-    frames = []
-    for name in evaluations:
-        for dataset in study.evaluations[name].datasets:
-            source = open_split(study, dataset, "test")
-            frames.append(evaluate_dataset(model, source, other, training, name, device, workers))
-    return pd.concat(frames, ignore_index=True)

@@ -1,4 +1,4 @@
-"""Heads beside the paper's on the very same episodes: other scales at test, and numbers that were meta-learned."""
+"""Other heads beside the paper's on the same episodes: other scales at test, and meta-learned numbers."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,35 +20,36 @@ COLUMNS = ["evaluation", "replicate", "dataset", "domain", "episode", "variant",
 
 
 def head_accuracies(study: Study, evaluation: str, variants: Sequence[str], scales: Sequence[float]) -> pd.DataFrame:
-    """Accuracy of Transductive and of variants with other heads on every episode of an evaluation.
+    """The accuracy of Transductive and of variants with other heads on every episode of an evaluation.
 
-    What the trainings' own heads predicted is read from the evaluation's rows. Other scales are applied to the features
-    of Transductive's model, extracted once more.
+    The predictions of a training's own head are read from the evaluation's rows. Other scales are applied to the
+    features of Transductive's model, which are extracted once more.
 
     Args:
-        variants: names of `ALL_VARIANTS` whose trainings the evaluation names. Those with a scale of their own at test
-            must be of Transductive's training.
-        scales: of Transductive's squared distances inside the softmax; each is a variant "scale <number>".
+        variants: names of `ALL_VARIANTS` whose trainings the evaluation names. Those with another scale at test must
+            share Transductive's training.
+        scales: of Transductive's squared distances inside the softmax; each makes a variant "scale <number>".
 
     Returns:
         One row per variant and episode, Transductive first: `COLUMNS`, and difference (from Transductive's accuracy).
     """
-    own = [BASE, *(name for name in variants if ALL_VARIANTS[name].scale_at_test is None)]
-    rows = load_rows(study, evaluation, needed_trainings(own), [study.replicate])
-    accuracies = episode_accuracies(variant_predictions(rows, own, *study.refinement.limits))
-    rescaled = {name: ALL_VARIANTS[name].scale_at_test for name in variants if name not in own}
+    recorded = [BASE, *(name for name in variants if ALL_VARIANTS[name].scale_at_test is None)]
+    rows = load_rows(study, evaluation, needed_trainings(recorded), [study.replicate])
+    accuracies = episode_accuracies(variant_predictions(rows, recorded, *study.refinement.limits))
+
+    rescaled = {name: ALL_VARIANTS[name].scale_at_test for name in variants if name not in recorded}
     rescaled |= {f"scale {scale:g}": scale for scale in scales}
-    model, asked = load_model(study, ALL_VARIANTS[BASE].training), study.evaluations[evaluation]
+    model, settings = load_model(study, ALL_VARIANTS[BASE].training), study.evaluations[evaluation]
     heads: dict[float | str, Head] = {name: replace(model.head, scale=scale) for name, scale in rescaled.items()}
-    sources = [open_split(study, dataset, "test") for dataset in asked.datasets]
-    episodes = episode_features(study, sources, asked.protocol, asked.episodes, model)
+    sources = [open_split(study, dataset, "test") for dataset in settings.datasets]
+    episodes = episode_features(study, sources, settings.protocol, settings.episodes, model)
     others = compare_heads(episodes, heads, study.refinement).rename(columns={"head": "variant", "refined": "accuracy"})
     others = others.assign(evaluation=evaluation, replicate=study.replicate)
     return difference_from(pd.concat([accuracies[COLUMNS], others[COLUMNS]], ignore_index=True), "variant", BASE)
 
 
 def learned_numbers(study: Study) -> pd.DataFrame:
-    """What the study's trainings made of their heads' learned numbers.
+    """The meta-learned numbers of the study's heads.
 
     Returns:
         One row per training and number: training, replicate, number (its name in `Head`), start and learned.

@@ -1,4 +1,4 @@
-"""Query sets whose classes are not equally frequent. Transductive methods are usually tested where they are."""
+"""Query sets with unequal class frequencies. Transductive methods are usually tested with equal ones."""
 
 from dataclasses import replace
 
@@ -11,27 +11,28 @@ from tcnaps.episodes.sampling import Draw, episode_generator
 def dirichlet_counts(
     generator: np.random.Generator, way: int, n_query: int, concentration: float | int
 ) -> Int[np.ndarray, "way"]:
-    """Query images of every class, multinomial with proportions from a Dirichlet distribution (Veilleux et al. 2021).
+    """The number of query images of every class, with proportions from a Dirichlet distribution (Veilleux et al. 2021).
 
     Args:
-        concentration: α, the same for all classes: the smaller, the less balanced. The paper has 2.
+        concentration: α, the same for all classes; smaller is less balanced. The paper has 2.
     """
     return generator.multinomial(n_query, generator.dirichlet(np.full(way, concentration)))
 
 
 def sparse_counts(generator: np.random.Generator, way: int, n_query: int, present: int) -> Int[np.ndarray, "way"]:
-    """Query images of every class where only `present` of the classes have any, in equal numbers up to one image."""
+    """The number of query images of every class: equal, up to one image, for `present` of the classes, 0 for others."""
     counts = np.zeros(way, np.int64)
-    counts[generator.choice(way, present, replace=False)] = np.diff(np.linspace(0, n_query, present + 1).astype(int))
+    shares = np.diff(np.linspace(0, n_query, present + 1).astype(int))
+    counts[generator.choice(way, present, replace=False)] = shares
     return counts
 
 
 def unbalanced(draw: Draw, seed: int, concentration: float | int | None = None, present: int | None = None) -> Draw:
-    """The same episode with as many query images in all as it had in each class, in unequal shares.
+    """The same episode with unequal numbers of queries per class, in all as many as one class had.
 
     Args:
-        draw: with equally many queries in every class.
-        concentration, present: of `dirichlet_counts` or `sparse_counts`; with neither, equal shares up to one image.
+        draw: an episode with equally many queries in every class.
+        concentration, present: see `dirichlet_counts` and `sparse_counts`. Without either, shares are equal.
     """
     way = len(draw.classes)
     n_query = len(draw.query_images) // way

@@ -1,13 +1,14 @@
 """Other ways to classify an episode, on the same features as Transductive CNAPS.
 
 A classifier takes support features (n_support, d), their labels 0, …, way − 1, and query features (n_query, d), and
-returns the query images' labels. Those that use the query images to classify them are transductive. All but CNAPS'
-own take features of length 1, as their papers do. Settings are those of the papers or of EasyFSL; none is tuned here.
+returns the queries' labels. Transductive classifiers use all query images to classify each. All but CNAPS' own scale
+features to length 1, as their papers do. Settings are those of the papers or of EasyFSL; none is tuned here.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from sklearn.linear_model import LogisticRegression
@@ -24,10 +25,10 @@ from tcnaps.method.head import Head
 Support = Float[Tensor, "n_support d"]
 Labels = Int[Tensor, "n_support"]
 Query = Float[Tensor, "n_query d"]
-Found = Int[Tensor, "n_query"]
-Classifier = Callable[[Support, Labels, Query], Found]
+QueryLabels = Int[Tensor, "n_query"]
+Classifier = Callable[[Support, Labels, Query], QueryLabels]
 
-TEMPERATURE = 15.0  # factor on squared distances between features of length 1, of α-TIM's published settings
+TEMPERATURE = 15.0  # τ of α-TIM's published settings, for features of length 1
 # Settings that EasyFSL publishes with its methods (scripts/methods_configs.json).
 EASYFSL = {
     "BD-CSPN": ("BDCSPN", {}),
@@ -38,31 +39,24 @@ EASYFSL = {
     ),
     "TIM": (
         "TIM",
-        {
-            "fine_tuning_steps": 50,
-            "fine_tuning_lr": 1e-3,
-            "cross_entropy_weight": 1.0,
-            "marginal_entropy_weight": 1.0,
-            "conditional_entropy_weight": 0.5,
-            "temperature": 10.0,
-        },
+        {"fine_tuning_steps": 50, "fine_tuning_lr": 1e-3, "temperature": 10.0}
+        | {"cross_entropy_weight": 1.0, "marginal_entropy_weight": 1.0, "conditional_entropy_weight": 0.5},
     ),
 }
 
 
 def head_classifier(head: Head, minimum: int = 2, maximum: int = 4) -> Classifier:
-    """A head of CNAPS as a classifier; no refinement, as in Simple CNAPS, with `maximum` 0."""
+    """A head of CNAPS as a classifier. With `maximum` 0 there is no refinement, as in Simple CNAPS."""
     return lambda support, labels, query: cluster(support, labels, query, None, head, minimum, maximum).labels
 
 
 def of_estimator(**parameters: object) -> Classifier:
-    """`TransductiveMahalanobisClassifier`, which sets its scale and identity_weight by the features themselves."""
+    """`TransductiveMahalanobisClassifier`, which chooses scale and identity_weight from the features themselves."""
 
-    def classify(support: Support, labels: Labels, query: Query) -> Found:
-        rows = torch.cat([support, query]).cpu().numpy()
-        known = torch.cat([labels, labels.new_full((len(query),), -1)]).cpu().numpy()
-        found = TransductiveMahalanobisClassifier(**parameters).fit_predict(rows, known)
-        return torch.from_numpy(found).to(labels)[len(labels) :]
+    def classify(support: Support, labels: Labels, query: Query) -> QueryLabels:
+        features = torch.cat([support, query]).cpu().numpy()
+        predicted = TransductiveMahalanobisClassifier(**parameters).fit_predict(features, _with_unknown(labels, query))
+        return torch.from_numpy(predicted).to(labels)[len(labels) :]
 
     return classify
 
@@ -71,13 +65,12 @@ def cnaps(head: Head | None, minimum: int = 2, maximum: int = 4) -> dict[str, Cl
     """CNAPS' own classifiers.
 
     Args:
-        head: that the features were meta-trained with; None for features that were not.
+        head: the head that the features were meta-trained with; None for features that were not meta-trained.
     """
     if head is None:
-        simple = of_estimator(minimum_steps=0, maximum_steps=0)
         limits = {"minimum_steps": minimum, "maximum_steps": maximum}
         return {
-            "Simple CNAPS": simple,
+            "Simple CNAPS": of_estimator(minimum_steps=0, maximum_steps=0),
             "Calibrated Transductive": of_estimator(**limits),
             "Calibrated with prior": of_estimator(**limits, class_prior="estimated"),
         }
@@ -89,65 +82,66 @@ def cnaps(head: Head | None, minimum: int = 2, maximum: int = 4) -> dict[str, Cl
     }
 
 
-def prototypes(support: Support, labels: Labels, query: Query) -> Found:
+def prototypes(support: Support, labels: Labels, query: Query) -> QueryLabels:
     """The nearest class mean (Snell et al. 2017)."""
     support, query = normalize(support), normalize(query)
     return torch.cdist(query, _means(support, labels)).argmin(1)
 
 
-def logistic_regression(support: Support, labels: Labels, query: Query) -> Found:
+def logistic_regression(support: Support, labels: Labels, query: Query) -> QueryLabels:
     """scikit-learn's, with its default penalty (Tian et al. 2020)."""
-    found = LogisticRegression(max_iter=1000).fit(normalize(support).cpu().numpy(), labels.cpu().numpy())
-    return torch.from_numpy(found.predict(normalize(query).cpu().numpy())).to(labels)
+    model = LogisticRegression(max_iter=1000).fit(normalize(support).cpu().numpy(), labels.cpu().numpy())
+    return torch.from_numpy(model.predict(normalize(query).cpu().numpy())).to(labels)
 
 
-def label_spreading(support: Support, labels: Labels, query: Query) -> Found:
+def label_spreading(support: Support, labels: Labels, query: Query) -> QueryLabels:
     """scikit-learn's, with its default kernel and settings (Zhou et al. 2004)."""
     features = normalize(torch.cat([support, query])).double().cpu().numpy()
-    known = torch.cat([labels, labels.new_full((len(query),), -1)]).cpu().numpy()
-    return torch.from_numpy(LabelSpreading(max_iter=1000).fit(features, known).transduction_).to(labels)[len(labels) :]
+    model = LabelSpreading(max_iter=1000).fit(features, _with_unknown(labels, query))
+    return torch.from_numpy(model.transduction_).to(labels)[len(labels) :]
 
 
-def gaussian_discriminant(support: Support, labels: Labels, query: Query) -> Found:
+def gaussian_discriminant(support: Support, labels: Labels, query: Query) -> QueryLabels:
     """Gaussians with one covariance, shrunk by its trace: Q = (n − 1) Σ + tr(Σ) I (Wang et al. 2024, 2402.04087).
 
-    At one shot Σ, the variance within classes, is 0, and the nearest class mean is left.
+    At one shot Σ, the variance within classes, is 0. The nearest class mean remains.
     """
     support, query = normalize(support).double(), normalize(query).double()
-    means = _means(support, labels)
+    means = _means(support, labels)  # (way, d)
     deviations = support - means[labels]
-    covariance = deviations.T @ deviations / len(support)
-    shrunk = (len(support) - 1) * covariance + covariance.trace() * torch.eye(len(covariance)).to(covariance)
+    covariance = deviations.T @ deviations / len(support)  # (d, d)
+    identity = torch.eye(len(covariance)).to(covariance)
+    q = (len(support) - 1) * covariance + covariance.trace() * identity
     if covariance.trace() == 0:
-        shrunk = torch.eye(len(covariance)).to(covariance)
-    weights = torch.linalg.solve(shrunk, means.T)
+        q = identity
+    weights = torch.linalg.solve(q, means.T)  # (d, way)
     return (query @ weights - (means.T * weights).sum(0) / 2).argmax(1)
 
 
-def paddle(support: Support, labels: Labels, query: Query, steps: int = 100) -> Found:
-    """Soft k-means with estimated class proportions, which are allowed to vanish (Martin et al. 2022, PADDLE).
+def paddle(support: Support, labels: Labels, query: Query, steps: int = 100) -> QueryLabels:
+    """Soft k-means with estimated class proportions, which may vanish (Martin et al. 2022, PADDLE).
 
     Responsibilities are softmax(−τ/2 · |z − w_k|² + log π_k), where π_k is the mean responsibility of class k over the
-    query images: the description length's weight λ is the number of query images, as the paper derives it.
+    query images. The description length's weight λ is the number of query images, as the paper derives.
     """
     support, query = normalize(support).double(), normalize(query).double()
     fixed = one_hot(labels, int(labels.max()) + 1, support)
     means, log_proportions = _means(support, labels), 0.0
     for _ in range(steps):
-        soft = (_similarities(query, means) + log_proportions).softmax(1)
-        log_proportions = soft.mean(0).clamp_min(1e-12).log()
-        members, weights = torch.cat([support, query]), torch.cat([fixed, soft])
-        means = weights.T @ members / weights.sum(0)[:, None]
-    return soft.argmax(1)
+        responsibilities = (_similarities(query, means) + log_proportions).softmax(1)
+        log_proportions = responsibilities.mean(0).clamp_min(1e-12).log()
+        features, weights = torch.cat([support, query]), torch.cat([fixed, responsibilities])
+        means = weights.T @ features / weights.sum(0)[:, None]
+    return responsibilities.argmax(1)
 
 
 def alpha_tim(
     support: Support, labels: Labels, query: Query, alpha: float = 5.0, steps: int = 1000, learning_rate: float = 1e-4
-) -> Found:
+) -> QueryLabels:
     """Class means that maximise an α-mutual information between query images and labels (Veilleux et al. 2021).
 
     The loss is the support set's cross-entropy − H_α(mean prediction) + mean H_α(prediction), with Tsallis' entropies
-    H_α(p) = (1 − Σ p_k^α) / (α − 1), which are less eager than Shannon's to make all classes as frequent.
+    H_α(p) = (1 − Σ p_k^α) / (α − 1). They push less than Shannon's towards equally frequent classes.
     """
     support, query = normalize(support).float(), normalize(query).float()
     means = _means(support, labels).requires_grad_()
@@ -159,15 +153,16 @@ def alpha_tim(
     with torch.enable_grad():
         for _ in range(steps):
             predicted = _similarities(query, means).softmax(1)
-            loss = cross_entropy(_similarities(support, means), labels) - entropy(predicted.mean(0))
+            loss = cross_entropy(_similarities(support, means), labels)
+            loss = loss - entropy(predicted.mean(0)) + entropy(predicted).mean()
             optimizer.zero_grad()
-            (loss + entropy(predicted).mean()).backward()
+            loss.backward()
             optimizer.step()
     return _similarities(query, means).argmax(1).detach()
 
 
 def of_easyfsl(name: str) -> Classifier:
-    """A method of the package `easyfsl`, by its name in `EASYFSL`.
+    """A method of the package `easyfsl`, by its key in `EASYFSL`.
 
     Raises:
         UserError: the package is not installed.
@@ -178,7 +173,7 @@ def of_easyfsl(name: str) -> Classifier:
         raise UserError(f"{name} needs the package easyfsl: pip install tcnaps[rivals]") from error
     kind, settings = EASYFSL[name]
 
-    def classify(support: Support, labels: Labels, query: Query) -> Found:
+    def classify(support: Support, labels: Labels, query: Query) -> QueryLabels:
         method = getattr(methods, kind)(feature_normalization=2, **settings)
         method.process_support_set(support.float(), labels)
         return method(query.float()).argmax(1)
@@ -187,12 +182,12 @@ def of_easyfsl(name: str) -> Classifier:
 
 
 def rivals(centred: bool = True) -> dict[str, Classifier]:
-    """Every classifier but CNAPS' own, by its name; the inductive ones first.
+    """Every classifier but CNAPS' own, by name; the inductive ones first.
 
     Args:
-        centred: takes the mean of an episode's features from all of them first, for inductive classifiers that of its
-            support features. Features of a network that ends in a ReLU are nearly parallel, so that scaling them to
-            length 1 leaves little to tell classes apart; the papers subtract the mean of their training classes.
+        centred: whether to subtract the mean of an episode's features first; for inductive classifiers, that of its
+            support features. Features of a network that ends in a ReLU are nearly parallel, so scaling them to
+            length 1 leaves little to distinguish classes. The papers subtract the mean of their training classes.
 
     Raises:
         UserError: the package easyfsl is not installed.
@@ -204,19 +199,23 @@ def rivals(centred: bool = True) -> dict[str, Classifier]:
     }
     transductive = {"Label spreading": label_spreading, "PADDLE": paddle, "α-TIM": alpha_tim}
     transductive |= {name: of_easyfsl(name) for name in EASYFSL}
-    if not centred:
-        return inductive | transductive
-    return {name: _centred(classify, False) for name, classify in inductive.items()} | {
-        name: _centred(classify, True) for name, classify in transductive.items()
-    }
+    if centred:
+        inductive = {name: _centred(classify, with_query=False) for name, classify in inductive.items()}
+        transductive = {name: _centred(classify, with_query=True) for name, classify in transductive.items()}
+    return inductive | transductive
 
 
-def _centred(classify: Classifier, by_all: bool) -> Classifier:
-    def centred(support: Support, labels: Labels, query: Query) -> Found:
-        mean = (torch.cat([support, query]) if by_all else support).mean(0)
+def _centred(classify: Classifier, with_query: bool) -> Classifier:
+    def centred(support: Support, labels: Labels, query: Query) -> QueryLabels:
+        mean = (torch.cat([support, query]) if with_query else support).mean(0)
         return classify(support - mean, labels, query - mean)
 
     return centred
+
+
+def _with_unknown(labels: Labels, query: Query) -> np.ndarray:
+    """The labels of support and query images as scikit-learn takes them: −1 is unknown."""
+    return torch.cat([labels, labels.new_full((len(query),), -1)]).cpu().numpy()
 
 
 def _means(features: Support, labels: Labels) -> Float[Tensor, "way d"]:
@@ -225,4 +224,5 @@ def _means(features: Support, labels: Labels) -> Float[Tensor, "way d"]:
 
 
 def _similarities(features: Float[Tensor, "n d"], means: Float[Tensor, "way d"]) -> Float[Tensor, "n way"]:
+    """−τ/2 · squared distance."""
     return -TEMPERATURE / 2 * (features[:, None] - means).square().sum(2)

@@ -1,4 +1,4 @@
-"""Which scale is best after so many training episodes: whether meta-training makes distances fit the paper's 1."""
+"""Which scale is best during meta-training: whether training makes distances fit the paper's scale of 1."""
 
 import math
 from collections import deque
@@ -33,18 +33,18 @@ def scale_in_training(
     device: torch.device | str = "cpu",
     workers: int = 0,
 ) -> pd.DataFrame:
-    """Meta-trains anew, as `meta_train` does, and stops on the way to classify test episodes with heads of each scale.
+    """Meta-trains anew, as `meta_train` does, and stops on the way to classify test episodes with a head of each scale.
 
-    An interrupted call goes on from its last stop. The training's own checkpoint is left as it is.
+    An interrupted call goes on from its last stop. The training's own checkpoint stays as it is.
 
     Args:
-        parts: of the study's training episodes, in [0, 1], after which to classify; whole steps.
+        parts: shares of the study's training episodes, in [0, 1], after which to classify; rounded to whole steps.
         scales: numbers, or "auto".
-        sources: test splits, with `episodes` episodes of the protocol from each.
+        sources: test splits; `episodes` episodes of the protocol come from each.
         workers: processes that read images ahead; see `tcnaps.episodes.loading`. They change nothing else.
 
     Returns:
-        The rows of `compare_heads` (head is the scale), with trained_episodes.
+        The rows of `compare_heads`, whose head is the scale, with a column trained_episodes.
 
     Raises:
         UserError: a part is not in [0, 1].
@@ -73,8 +73,9 @@ def scale_in_training(
             deque(tqdm(islice(steps, ahead), total=ahead, desc=f"to step {stop}", unit="step", leave=False), 0)
             model.eval()
             heads = {scale: replace(model.head, scale=scale) for scale in scales}
-            found = compare_heads(episode_features(study, sources, protocol, episodes, model), heads, study.refinement)
-            rows = found.assign(trained_episodes=stop * settings.episodes_per_step)
+            features = episode_features(study, sources, protocol, episodes, model)
+            rows = compare_heads(features, heads, study.refinement)
+            rows = rows.assign(trained_episodes=stop * settings.episodes_per_step)
             progress["rows"] += rows.to_dict("records")
             progress["done"] = stop
             state.save()

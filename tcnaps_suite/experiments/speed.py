@@ -1,6 +1,8 @@
-"""What `make bench` measured → matplotlib Axes."""
+"""What `make bench` measured, as tables and figures."""
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -8,43 +10,108 @@ from matplotlib.axes import Axes
 
 from tcnaps.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILLION, Panels, dots, legend_below
 
+NUMBERS = ["seconds", "ratio", "ratio_low", "ratio_high", "bytes"]
 # The parts of the paper's Figure 2, in their order: colour and hatch.
 PARTS = {"task encoder": (ORANGE, "///"), "backbone": (BLUE, ""), "clustering": (VERMILLION, "...")}
 IMPLEMENTATIONS = ["direct", "float32", "bfloat16"]
 STYLES = {"float32": (BLUE, "o"), "bfloat16": (GREEN, "s")}
 
 
+def load_measurements(path: str | Path) -> pd.DataFrame:
+    """One row for each thing measured and each implementation of it.
+
+    Returns:
+        group, name, size (of the images, in pixels), implementation, seconds (the median), ratio, ratio_low and
+        ratio_high (seconds of the implementation compared with ÷ its own; nan for that one), gigabytes (added to the
+        process's memory at the peak), problem (why there is no time), and the machine's processor, threads and torch.
+
+    Raises:
+        FileNotFoundError: nothing was measured yet.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no {path}. `make bench` makes it; nothing else should run meanwhile.")
+    rows = [
+        {key: row[key] for key in ("group", "name", "size")}
+        | {"implementation": implementation}
+        | {key: measured.get(key) for key in (*NUMBERS, "problem")}
+        | {key: row["machine"][key] for key in ("processor", "threads", "torch")}
+        for row in json.loads(path.read_text())["rows"]
+        for implementation, measured in row["measured"].items()
+    ]
+    measurements = pd.DataFrame(rows).astype(dict.fromkeys(NUMBERS, float))
+    return measurements.assign(bytes=measurements["bytes"] / 1e9).rename(columns={"bytes": "gigabytes"})
+
+
+def parts_of_episodes(measurements: pd.DataFrame) -> pd.DataFrame:
+    """The seconds of the parts of an episode: episode, part, implementation, seconds, ratio.
+
+    Raises:
+        ValueError: they were not measured.
+    """
+    parts = measurements[measurements["group"] == "parts"]
+    if parts.empty:
+        raise ValueError('The parts of an episode were not measured; run `make bench ARGS="--only parts"`.')
+    names = parts["name"].str.split(": ", expand=True)
+    columns = ["episode", "part", "implementation", "seconds", "ratio"]
+    return parts.assign(episode=names[0], part=names[1])[columns].reset_index(drop=True)
+
+
+def distance_from_the_limit(path: str | Path, images: dict[str, int]) -> pd.DataFrame:
+    """What share of the machine's speed the convolutions reach.
+
+    Args:
+        images: the number of images of each episode whose parts were measured.
+
+    Returns:
+        episode, part, implementation, operations, achieved and limit (operations per second; the limit is that of one
+        large convolution in the same precision), share (achieved ÷ limit) and bytes_share (the least time for what
+        convolutions read and write ÷ the time taken).
+    """
+    content = json.loads(Path(path).read_text())
+    limits = next(row["machine"]["limits"] for row in content["rows"] if row["group"] == "parts")
+    per_image = pd.DataFrame(content["per_image"]).T.rename({"set encoder": "task encoder"})
+    parts = parts_of_episodes(load_measurements(path)).drop(columns="ratio")
+    parts = parts[parts["part"].isin(per_image.index) & parts["episode"].isin(images)]
+    counts = per_image.loc[parts["part"]].set_index(parts.index).mul(parts["episode"].map(images), axis=0)
+    is_half = parts["implementation"] == "bfloat16"
+    achieved = counts["operations"] / parts["seconds"]
+    limit = is_half.map({True: limits["operations_bfloat16"], False: limits["operations_float32"]})
+    bytes_share = counts["bytes"] / (1 + is_half) / limits["bytes"] / parts["seconds"]
+    table = parts.drop(columns="seconds").assign(operations=counts["operations"], achieved=achieved, limit=limit)
+    return table.assign(share=achieved / limit, bytes_share=bytes_share).reset_index(drop=True)
+
+
 def time_of_episodes(axes: Panels, parts: pd.DataFrame) -> None:
     """Where the time of an episode goes: one panel per episode, one bar per implementation.
 
     Args:
-        parts: of `measurements.parts_of_episodes`.
+        parts: from `parts_of_episodes`.
     """
-    for ax, (episode, own) in zip(axes, parts.groupby("episode", sort=False), strict=True):
-        seconds = own.pivot(index="implementation", columns="part", values="seconds")[list(PARTS)]
+    for ax, (episode, measured) in zip(axes, parts.groupby("episode", sort=False), strict=True):
+        seconds = measured.pivot(index="implementation", columns="part", values="seconds")[list(PARTS)]
         seconds = seconds.loc[sorted(seconds.index, key=IMPLEMENTATIONS.index)]
         left, y = np.zeros(len(seconds)), np.arange(len(seconds))
         for part, (colour, hatch) in PARTS.items():
             look = {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0, "height": 0.62}
             ax.barh(y, seconds[part], left=left, label=part, **look)
             left += seconds[part].to_numpy()
-        for at, total in zip(y, left, strict=True):
-            ax.text(total + 0.012 * left.max(), at, f"{total:.2f} s", va="center", fontsize=7)
+        for row, total in zip(y, left, strict=True):
+            ax.text(total + 0.012 * left.max(), row, f"{total:.2f} s", va="center", fontsize=7)
         ax.set(title=episode, xlabel="Seconds per episode", xlim=(0, 1.16 * left.max()))
-        _named_rows(ax, seconds.index)
+        _name_rows(ax, seconds.index)
     legend_below(axes, len(PARTS))
 
 
 def ratios(ax: Axes, measurements: pd.DataFrame, groups: Sequence[str]) -> None:
     """How many times as fast as the direct implementation: medians of the runs, with the smallest and the largest."""
-    own = measurements[measurements["group"].isin(groups) & measurements["ratio"].notna()]
-    own = own.assign(name=own["group"] + ": " + own["name"])
-    names = list(own["name"].unique())
-    for number, (implementation, of_one) in enumerate(own.groupby("implementation", sort=False)):
-        y = [names.index(name) for name in of_one["name"]]
-        spread = np.abs(of_one[["ratio_low", "ratio_high"]].to_numpy() - of_one[["ratio"]].to_numpy()).T
-        y = np.add(y, 0.16 * (2 * number - 1))
-        dots(ax, of_one["ratio"], y, STYLES.get(implementation, (GREY, "D")), xerr=spread, label=implementation)
+    compared = measurements[measurements["group"].isin(groups) & measurements["ratio"].notna()]
+    compared = compared.assign(name=compared["group"] + ": " + compared["name"])
+    names = list(compared["name"].unique())
+    for number, (implementation, rows) in enumerate(compared.groupby("implementation", sort=False)):
+        y = np.array([names.index(name) for name in rows["name"]]) + 0.16 * (2 * number - 1)
+        spread = [rows["ratio"] - rows["ratio_low"], rows["ratio_high"] - rows["ratio"]]
+        dots(ax, rows["ratio"], y, STYLES.get(implementation, (GREY, "D")), xerr=spread, label=implementation)
     ax.axvline(1, color=BLACK, linewidth=0.8)
     ax.set(xlabel="Times as fast as the direct implementation", ylim=(len(names) - 0.4, -0.6))
     ax.set_xlim(left=0)
@@ -53,25 +120,28 @@ def ratios(ax: Axes, measurements: pd.DataFrame, groups: Sequence[str]) -> None:
 
 
 def memory(ax: Axes, measurements: pd.DataFrame, groups: Sequence[str]) -> None:
-    """What the calls add to a process's memory at the peak, one bar per implementation."""
-    own = measurements[measurements["group"].isin(groups)]
-    own = own.assign(name=own["group"] + ": " + own["name"])
-    table = own.pivot(index="name", columns="implementation", values="gigabytes").loc[own["name"].unique()]
-    kinds = [kind for kind in IMPLEMENTATIONS if kind in table]
-    for number, kind in enumerate(kinds):
-        colour = STYLES.get(kind, (GREY, ""))[0]
-        y = np.arange(len(table)) + 0.26 * (number - (len(kinds) - 1) / 2)
-        ax.barh(y, table[kind].fillna(0), height=0.22, color=colour, label=kind)
-        problems = own[own["implementation"] == kind].set_index("name")["problem"].reindex(table.index)
-        for at, (value, problem) in zip(y, zip(table[kind], problems)):
+    """The memory that the calls add to a process at the peak, one bar per implementation."""
+    rows = measurements[measurements["group"].isin(groups)]
+    rows = rows.assign(name=rows["group"] + ": " + rows["name"])
+    gigabytes, problems = (
+        rows.pivot(index="name", columns="implementation", values=column).loc[rows["name"].unique()]
+        for column in ("gigabytes", "problem")
+    )
+    largest = gigabytes.max().max()
+    implementations = [name for name in IMPLEMENTATIONS if name in gigabytes]
+    for number, name in enumerate(implementations):
+        y = np.arange(len(gigabytes)) + 0.26 * (number - (len(implementations) - 1) / 2)
+        widths = gigabytes[name].fillna(0)
+        ax.barh(y, widths, height=0.22, color=STYLES.get(name, (GREY, ""))[0], label=name)
+        for row, width, value, problem in zip(y, widths, gigabytes[name], problems[name]):
             text = f"{value:.2f}" if np.isfinite(value) else problem or "not measured"
-            ax.text((value if np.isfinite(value) else 0) + 0.01 * table.max().max(), at, text, va="center", fontsize=6)
-    ax.set(xlabel="Peak memory (GB)", xlim=(0, 1.15 * table.max().max()))
-    _named_rows(ax, table.index)
+            ax.text(width + 0.01 * largest, row, text, va="center", fontsize=6)
+    ax.set(xlabel="Peak memory (GB)", xlim=(0, 1.15 * largest))
+    _name_rows(ax, gigabytes.index)
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
 
 
-def _named_rows(ax: Axes, names: pd.Index) -> None:
+def _name_rows(ax: Axes, names: pd.Index) -> None:
     """Names the bars from the top down."""
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()

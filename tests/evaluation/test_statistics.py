@@ -1,6 +1,5 @@
 """Statistics against naive loops over the rows and planted answers."""
 
-import json
 import subprocess
 import sys
 
@@ -13,7 +12,6 @@ from synthetic_rows import DATASETS, synthetic_rows
 
 from tcnaps.evaluation import statistics as tcnaps_statistics
 from tcnaps.evaluation.ranks import average_ranks, best
-from tcnaps.evaluation.recall import class_recall, recall_by_shot
 from tcnaps.evaluation.statistics import (
     accuracy_summary,
     domain_averages,
@@ -26,7 +24,7 @@ from tcnaps.evaluation.stopped_rows import variant_predictions
 
 @pytest.fixture(scope="module")
 def rows():
-    return synthetic_rows()
+    return synthetic_rows(n_episodes=12)
 
 
 @pytest.fixture(scope="module")
@@ -38,22 +36,19 @@ def predictions_of(episode, n_steps=6):
     return episode[[f"prediction_{t}" for t in range(n_steps + 1)]].to_numpy().T
 
 
-# Accuracy, intervals, averages, pairs.
-
-
 def test_episode_accuracies_recompute_from_the_rows(rows, episodes):
-    own = episodes[(episodes["variant"] == "COT") & (episodes["dataset"] == "digits")].set_index("episode")
+    accuracies = episodes[(episodes["variant"] == "COT") & (episodes["dataset"] == "digits")].set_index("episode")
     for index, episode in rows[(rows["training"] == "support") & (rows["dataset"] == "digits")].groupby("episode"):
         step = naive_stopping_step(predictions_of(episode), 2, 4)
         right = sum(p == q for p, q in zip(episode[f"prediction_{step}"], episode["label"]))
-        assert own.loc[index, "accuracy"] == pytest.approx(right / len(episode))
-        assert own.loc[index, "step"] == step
+        assert accuracies.loc[index, "accuracy"] == pytest.approx(right / len(episode))
+        assert accuracies.loc[index, "step"] == step
 
 
 def test_student_interval_is_scipys(episodes):
     summary = accuracy_summary(episodes).set_index(["variant", "dataset"])
-    for key, own in episodes.groupby(["variant", "dataset"]):
-        sample, row = own["accuracy"], summary.loc[key]
+    for key, group in episodes.groupby(["variant", "dataset"]):
+        sample, row = group["accuracy"], summary.loc[key]
         low, high = stats.t.interval(0.95, len(sample) - 1, sample.mean(), stats.sem(sample))
         assert row["accuracy"] == pytest.approx(sample.mean())
         assert (row["accuracy"] - row["interval"], row["accuracy"] + row["interval"]) == pytest.approx((low, high))
@@ -62,21 +57,13 @@ def test_student_interval_is_scipys(episodes):
     assert released.loc[key, "interval"] == pytest.approx(1.96 * np.std(sample.to_numpy()) / len(sample) ** 0.5)
 
 
-def test_one_episode_has_no_interval():
-    rows = synthetic_rows(n_episodes=1)
-    episodes = episode_accuracies(variant_predictions(rows, "Simple", 2, 4))
-    summary = accuracy_summary(episodes)
-    assert summary["interval"].isna().all() and summary["accuracy"].notna().all()
-    assert domain_averages(episodes)["interval"].isna().all()
-
-
 def test_domain_averages_are_unweighted(episodes):
     # Datasets of unequal size count alike.
     episodes = episodes[(episodes["dataset"] != "letters") | (episodes["episode"] < 5)]
     summary = accuracy_summary(episodes)
     averages = domain_averages(episodes).set_index(["variant", "domain"])
-    for variant, own in summary.groupby("variant"):
-        cells = own.set_index("dataset")
+    for variant, group in summary.groupby("variant"):
+        cells = group.set_index("dataset")
         for domain, names in {"in": ["letters", "textures"], "out": ["digits"], "all": list(DATASETS)}.items():
             row = averages.loc[variant, domain]
             assert row["accuracy"] == pytest.approx(sum(cells.loc[n, "accuracy"] for n in names) / len(names))
@@ -100,43 +87,12 @@ def test_paired_difference_is_the_paired_t_interval(episodes):
     assert mean.loc["all", "difference"] == pytest.approx(result["difference"].mean())
 
 
-def test_replicates_are_paired_and_every_table_says_how_many_there_are(rows):
-    """Replicates that agree leave the means, and nearly the intervals, of one."""
-    several = pd.concat([rows.assign(replicate=number) for number in range(3)])
-    tables = []
-    for own in (rows, several):
-        predictions = variant_predictions(own, ["Simple", "Transductive"], 2, 4)
-        episodes, recalls = episode_accuracies(predictions), class_recall(predictions)
-        a, b = (episodes[episodes["variant"] == name] for name in ("Transductive", "Simple"))
-        found = [
-            accuracy_summary(episodes),
-            domain_averages(episodes),
-            paired_difference(a, b),
-            recall_by_shot(recalls),
-        ]
-        found += [tcnaps_statistics.accuracy_by_query_count(episodes)]
-        found += [tcnaps_statistics.refinement_grid(own, "support_and_query", [1, 2], [3])]
-        tables.append(found)
-    for one, three in zip(*tables):
-        assert "n_replicates" not in one and (three["n_replicates"] == 3).all()
-        rtol = 0.1 if "n_datasets" in one else 1e-9  # of several datasets, degrees of freedom are pooled
-        pd.testing.assert_frame_equal(three.drop(columns="n_replicates"), one, rtol=rtol)
-
-
-# Ranks and bold.
-
-
 @pytest.fixture
 def summary():
     """Two datasets: on one, B and C lie together above A; on the other C touches A, and B is absent."""
-    entries = [
-        ("A", "one", "in", 0.50, 0.02),
-        ("B", "one", "in", 0.60, 0.02),
-        ("C", "one", "in", 0.61, 0.02),
-        ("A", "two", "out", 0.70, 0.02),
-        ("C", "two", "out", 0.66, 0.02),
-    ]
-    return pd.DataFrame(entries, columns=["variant", "dataset", "domain", "accuracy", "interval"])
+    entries = [("A", "one", "in", 0.50), ("B", "one", "in", 0.60), ("C", "one", "in", 0.61)]
+    entries += [("A", "two", "out", 0.70), ("C", "two", "out", 0.66)]
+    return pd.DataFrame(entries, columns=["variant", "dataset", "domain", "accuracy"]).assign(interval=0.02)
 
 
 @pytest.mark.parametrize(
@@ -169,29 +125,22 @@ def test_best_by_pairs_sees_smaller_differences(episodes):
     simple = episodes[episodes["variant"] == "Simple"]
     # Better by a little in every episode: the intervals overlap widely, the paired difference is certain.
     small = simple["accuracy"] - 0.01 - 0.001 * (simple["episode"] % 2)
-    both = pd.concat(
-        [
-            simple,
-            simple.assign(variant="worse", accuracy=small),
-            simple.assign(variant="other", accuracy=simple["accuracy"] - 0.001 + 0.1 * (simple["episode"] % 2 - 0.5)),
-        ]
-    )
+    other = simple["accuracy"] - 0.001 + 0.1 * (simple["episode"] % 2 - 0.5)
+    others = [simple.assign(variant="worse", accuracy=small), simple.assign(variant="other", accuracy=other)]
+    both = pd.concat([simple, *others])
     summary = accuracy_summary(both)
     assert best(summary).all()
     paired = summary[best(summary, both)]
     assert set(paired["variant"]) == {"Simple", "other"} and len(paired) == 6
 
 
-# Sweeps.
-
-
-def test_grid_cells_are_the_rule_run_directly(rows):
-    grid = tcnaps_statistics.refinement_grid(rows, "support_and_query", range(7), range(7))
-    assert len(grid) == 28 and (grid["minimum"] <= grid["maximum"]).all()
-    own = rows[rows["training"] == "support_and_query"]
+def test_grid_cells_are_the_rule_run_directly(rows, episodes):
+    grid = tcnaps_statistics.refinement_grid(rows, "support_and_query", (0, 2, 5), (0, 1, 4, 6))
+    assert len(grid) == 7 and (grid["minimum"] <= grid["maximum"]).all()
+    training_rows = rows[rows["training"] == "support_and_query"]
     for cell in grid.itertuples():
         means, bases = [], []
-        for _, dataset in own.groupby("dataset"):
+        for _, dataset in training_rows.groupby("dataset"):
             accuracies, base = [], []
             for _, episode in dataset.groupby("episode"):
                 step = naive_stopping_step(predictions_of(episode), cell.minimum, cell.maximum)
@@ -201,27 +150,21 @@ def test_grid_cells_are_the_rule_run_directly(rows):
             bases.append(np.mean(base))
         assert cell.accuracy == pytest.approx(np.mean(means))
         assert cell.gain == pytest.approx(np.mean(means) - np.mean(bases))
-
-
-def test_grid_agrees_with_the_table_of_the_variant(rows, episodes):
-    grid = tcnaps_statistics.refinement_grid(rows, "support_and_query", [2], [4], domain="in").iloc[0]
-    own = episodes[episodes["variant"] == "Transductive"]
-    table = domain_averages(own).set_index("domain").loc["in"]
-    assert (grid["accuracy"], grid["interval"]) == pytest.approx((table["accuracy"], table["interval"]))
-    base = episodes[episodes["variant"] == "FEOT"]
-    gain = domain_averages(paired_episodes(own, base), ["evaluation"], "difference").set_index("domain").loc["in"]
-    assert (grid["gain"], grid["gain_interval"]) == pytest.approx((gain["difference"], gain["interval"]))
-    assert grid["beyond"] == grid["beyond_interval"] == 0
-    same = tcnaps_statistics.refinement_grid(rows, "support_and_query", [2], [4], "in", (0, 0)).iloc[0]
-    assert (same["beyond"], same["beyond_interval"]) == (same["gain"], same["gain_interval"])
+    rule = grid[(grid["minimum"] == 2) & (grid["maximum"] == 4)].iloc[0]
+    assert rule["beyond"] == rule["beyond_interval"] == 0
+    averages = domain_averages(episodes[episodes["variant"] == "Transductive"]).set_index("domain").loc["all"]
+    assert (rule["accuracy"], rule["interval"]) == pytest.approx((averages["accuracy"], averages["interval"]))
+    pairs = paired_episodes(*(episodes[episodes["variant"] == name] for name in ("Transductive", "FEOT")))
+    gain = domain_averages(pairs, ["evaluation"], "difference").set_index("domain").loc["all"]
+    assert (rule["gain"], rule["gain_interval"]) == pytest.approx((gain["difference"], gain["interval"]))
 
 
 def test_accuracy_by_step_forces_every_step(rows):
     table = tcnaps_statistics.accuracy_by_step(rows, "support", [0, 3, 6])
     assert list(table["step"]) == [0, 3, 6] and table["gain"].iloc[0] == 0 == table["gain_interval"].iloc[0]
-    own = rows[rows["training"] == "support"]
+    training_rows = rows[rows["training"] == "support"]
     for row in table.itertuples():
-        hits = own.assign(hit=own[f"prediction_{row.step}"] == own["label"])
+        hits = training_rows.assign(hit=training_rows[f"prediction_{row.step}"] == training_rows["label"])
         per_episode = hits.groupby(["dataset", "episode"])["hit"].mean()
         assert row.accuracy == pytest.approx(per_episode.groupby("dataset").mean().mean())
 
@@ -237,71 +180,42 @@ def test_more_queries_are_averaged_and_gain_what_pairs_of_episodes_differ_by():
     assert row.difference == pytest.approx((wide[4] - wide[2]).groupby("dataset").mean().mean())
 
 
-# Errors.
-
-
 def test_unknown_interval_rule_and_domain(episodes, rows):
-    with pytest.raises(ValueError, match="no interval 'normal'"):
+    with pytest.raises(ValueError, match="normal"):
         accuracy_summary(episodes, interval="normal")
-    with pytest.raises(ValueError, match="no rule 'exact'"):
+    with pytest.raises(ValueError, match="exact"):
         average_ranks(accuracy_summary(episodes), rule="exact")
-    with pytest.raises(ValueError, match="no domain 'both'"):
+    with pytest.raises(ValueError, match="both"):
         tcnaps_statistics.accuracy_by_step(rows, "support_and_query", [0], domain="both")
 
 
 def test_episodes_are_never_pooled_silently(episodes, rows):
     more = pd.concat([episodes, episodes.assign(queries_per_class=20)])
-    with pytest.raises(ValueError, match=r"letters, episode 0 occurs more than once .*queries_per_class"):
+    with pytest.raises(ValueError, match="letters, episode 0 .*queries_per_class"):
         accuracy_summary(more)
-    assert len(accuracy_summary(more, ["variant", "evaluation", "queries_per_class"])) == 2 * len(
-        accuracy_summary(episodes)
-    )
     summary = accuracy_summary(episodes)
     both = pd.concat([summary, summary.assign(evaluation="other")])
     for function in (average_ranks, best):
-        with pytest.raises(ValueError, match="pick one evaluation"):
+        with pytest.raises(ValueError):
             function(both)
-    with pytest.raises(ValueError, match="mix the evaluations variable, other: pick one"):
-        tcnaps_statistics.refinement_grid(
-            pd.concat([rows, rows.assign(evaluation="other")]), "support_and_query", [0], [1]
-        )
+    with pytest.raises(ValueError, match="variable, other"):
+        best(summary, pd.concat([episodes, episodes.assign(evaluation="other")]))
+    with pytest.raises(ValueError, match="variable, other"):
+        both = pd.concat([rows, rows.assign(evaluation="other")])
+        tcnaps_statistics.refinement_grid(both, "support_and_query", [0], [1])
 
 
 def test_pairs_need_the_same_episodes(episodes):
     a, b = (episodes[episodes["variant"] == name] for name in ("Simple", "Transductive"))
     short = b[(b["dataset"] != "digits") | (b["episode"] != 11)]
     for pair in ((a, short), (short, a)):
-        with pytest.raises(ValueError, match="1 are on one side only, such as variable, digits, episode 11"):
+        with pytest.raises(ValueError, match="variable, digits, episode 11"):
             paired_difference(*pair)
-    with pytest.raises(ValueError, match="pair one variant with one other"):
+    with pytest.raises(ValueError):
         paired_difference(episodes, b)
 
 
-def test_best_needs_the_episodes_of_one_evaluation(episodes):
-    summary = accuracy_summary(episodes)
-    with pytest.raises(ValueError, match="mix the evaluations variable, other"):
-        best(summary, pd.concat([episodes, episodes.assign(evaluation="other")]))
-
-
-def test_query_counts_need_common_episodes(episodes):
-    short = episodes[(episodes["dataset"] != "digits") | (episodes["episode"] != 11)]
-    with pytest.raises(ValueError, match="variable, digits, episode 11 lacks some of the numbers of queries"):
-        tcnaps_statistics.accuracy_by_query_count(pd.concat([episodes, short.assign(queries_per_class=20)]))
-
-
-def test_nothing_here_imports_torch():
-    modules = [
-        "tcnaps.config",
-        "tcnaps.config.dependencies",
-        "tcnaps.evaluation.recall",
-        "tcnaps.evaluation.result_files",
-        "tcnaps.evaluation.statistics",
-        "tcnaps_suite.workflow.batch",
-        "tcnaps.figures.tables",
-        "tcnaps.figures.results",
-        "tcnaps.figures.clustering",
-        "tcnaps.figures.learning_curves",
-    ]
-    code = f"import {', '.join(modules)}, sys, json; print(json.dumps('torch' in sys.modules))"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert json.loads(run.stdout) is False
+def test_statistics_and_figures_start_without_torch():
+    modules = "tcnaps.evaluation.recall, tcnaps.evaluation.claims, tcnaps.figures.tables, tcnaps.figures.results"
+    code = f"import {modules}, tcnaps.figures.forests, sys; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -54,11 +54,6 @@ def test_strip_rings_the_labels_that_changed_and_names_the_end(panels, toy):
     assert len({(ax.get_xlim(), ax.get_ylim()) for ax in axes}) == 1
 
 
-def test_many_classes_get_distinct_colours():
-    colours = clustering.class_colours(24)
-    assert len(np.unique(colours.round(3), axis=0)) == 24 and (colours >= 0).all() and (colours <= 1).all()
-
-
 def test_confidence_and_gain_by_scale(panels):
     frame = pd.DataFrame({"scale": np.repeat([0.25, 1.0], 40), "step": np.tile([0, 1], 40), "confidence": 0.72})
     axes = panels(2)

@@ -25,11 +25,11 @@ def test_each_variant_has_a_panel_with_a_line_and_band_per_name(averages, tmp_pa
     with style.figure(tmp_path / "curves", columns=2, height=2.5, sharey=True) as (figure, axes):
         curves(axes, averages, "labels", "acquisition", "Accuracy (%)", note="one head")
         style.legend_below(axes)
-        for ax, (variant, own) in zip(axes, averages.groupby("variant")):
+        for ax, (variant, panel) in zip(axes, averages.groupby("variant")):
             assert (
                 ax.get_title() == f"{variant} CNAPS" and ax.get_xlabel() == "Labels bought" and len(ax.collections) == 3
             )
-            for line, (_, cell) in zip(ax.lines, own.groupby("acquisition", sort=False)):
+            for line, (_, cell) in zip(ax.lines, panel.groupby("acquisition", sort=False)):
                 np.testing.assert_allclose(line.get_ydata(), 100 * cell["accuracy"])
             assert [text.get_text() for text in ax.texts] == ["one head"]
         assert len({line.get_color() for line in axes[0].lines}) == 3

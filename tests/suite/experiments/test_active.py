@@ -12,7 +12,6 @@ from tcnaps.method.episode import Episode
 from tcnaps.method.head import Head
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps_suite.experiments.active import (
-    ACQUISITIONS,
     Task,
     active_learning,
     learning_curve,
@@ -37,7 +36,7 @@ def points(*values):
 def line(pool, pool_labels):
     """Two classes at −5 and 5 on a line; those held out at −4 and 4."""
     return Task(
-        points(-5, 5), torch.tensor([0, 1]), points(*pool), torch.tensor(pool_labels), points(-4, 4), torch.arange(2)
+        points(-5, 5), torch.arange(2), points(*pool), torch.tensor(pool_labels), points(-4, 4), torch.arange(2)
     )
 
 
@@ -68,10 +67,8 @@ def test_images_that_a_model_is_sure_of_are_still_told_apart(score):
 
 
 @pytest.mark.parametrize("acquisition", UNSURE)
-@pytest.mark.parametrize("between", [0, 3, 6])
-def test_the_image_between_the_classes_is_chosen_first(acquisition, between):
-    pool = [-5.0, -3.0, 4.0, 5.5, -4.0, 3.5]
-    pool.insert(between, 0.1)
+def test_the_image_between_the_classes_is_chosen_first(acquisition):
+    pool = [-5.0, -3.0, 4.0, 0.1, 5.5, -4.0, 3.5]
     assert chosen(line(pool, [int(x > 0) for x in pool]), acquisition) == [pytest.approx(0.1)]
 
 
@@ -86,15 +83,8 @@ def test_random_choice_is_seeded_and_buys_no_image_twice():
     task = line([-3.0, -2.0, -1.0, 1.0, 2.0, 3.0], [0, 0, 0, 1, 1, 1])
     orders = [chosen(task, "random", 6, seed) for seed in (0, 0, 1)]
     assert orders[0] == orders[1] != orders[2] and sorted(orders[0]) == sorted(orders[2]) == [-3, -2, -1, 1, 2, 3]
-    with pytest.raises(ValueError, match="7 labels are more than the pool has images, 6"):
+    with pytest.raises(ValueError, match="7 labels .* 6"):
         chosen(task, "random", 7)
-
-
-def test_with_the_whole_pool_labelled_the_order_does_not_matter():
-    pool = [-6.0, -1.0, 2.0, 7.0, 0.5, -2.5]
-    task = line(pool, [0, 1, 0, 1, 1, 0])
-    ends = {name: list(learning_curve(task, nearest, name, 6, np.random.default_rng(2)))[-1] for name in ACQUISITIONS}
-    assert len(set(ends.values())) == 1
 
 
 def test_pool_and_held_out_images_are_drawn_from_every_class_and_shared_out():
@@ -115,34 +105,22 @@ def variants():
     torch.manual_seed(0)
     backbone = Backbone()
     names = {"Simple": ("support", (0, 0)), "Transductive": ("support_and_query", (1, 2))}
-    return {
-        name: LoadedVariant(TransductiveCNAPS(training, backbone).eval(), limits)
-        for name, (training, limits) in names.items()
-    }
+    models = {name: TransductiveCNAPS(training, backbone).eval() for name, (training, _) in names.items()}
+    return {name: LoadedVariant(models[name], limits) for name, (_, limits) in names.items()}
 
 
 def test_curves_begin_at_the_same_accuracy_and_are_paired(variants):
     sources = [blobs("blobs", "test"), blobs("others", "test")]
-    rows = active_learning(small_study(), sources, variants, PROTOCOL, 4, labels=5, episodes=2)
-    assert len(rows) == 2 * 2 * 2 * 3 * 6 and set(rows["domain"]) == {"in", "out"}
-    wide = rows.pivot(
-        index=["dataset", "episode", "variant", "labels"], columns="acquisition", values=["accuracy", "difference"]
-    )
+    rows = active_learning(small_study(), sources, variants, PROTOCOL, 4, labels=2, episodes=1)
+    assert len(rows) == 2 * 1 * 2 * 3 * 3 and set(rows["domain"]) == {"in", "out"}
+    keys = ["dataset", "episode", "variant", "labels"]
+    wide = rows.pivot(index=keys, columns="acquisition", values=["accuracy", "difference"])
     start = wide.xs(0, level="labels")
     assert (start["difference"] == 0).all(axis=None) and start["accuracy"].nunique(axis=1).eq(1).all()
     assert wide["accuracy"].stack().between(0, 1).all() and (wide["difference"]["random"] == 0).all()
     gains = wide["accuracy"].sub(wide["accuracy"]["random"], axis=0)
     assert np.allclose(gains, wide["difference"])
-    again = active_learning(small_study(), sources, variants, PROTOCOL, 4, labels=5, episodes=2)
-    assert again.equals(rows)
-
-
-def test_film_may_be_adapted_after_every_label(variants):
     simple = {"Simple": variants["Simple"]}
-    sources = [blobs("blobs", "test")]
-    once, anew = (
-        active_learning(small_study(), sources, simple, PROTOCOL, 4, labels=1, episodes=1, readapt=readapt)
-        for readapt in (False, True)
-    )
-    start = once[once["labels"] == 0], anew[anew["labels"] == 0]
-    assert start[0].equals(start[1]) and once.shape == anew.shape  # Simple CNAPS adapts to the support set alone
+    anew = active_learning(small_study(), sources[:1], simple, PROTOCOL, 4, labels=1, episodes=1, readapt=True)
+    start = rows.query("dataset == 'blobs' and variant == 'Simple' and labels == 0")
+    assert anew[anew["labels"] == 0].reset_index(drop=True).equals(start.reset_index(drop=True))

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from easyfsl import methods
 from torch.nn.functional import normalize
 
 from tcnaps.method.head import Head
-from tcnaps_suite.experiments.rivals import EASYFSL, cnaps, gaussian_discriminant, paddle, rivals
+from tcnaps_suite.experiments.rivals import cnaps, gaussian_discriminant, paddle, rivals
 
 CLASSIFIERS = rivals() | cnaps(Head()) | {f"{name}, as estimator": one for name, one in cnaps(None).items()}
 
@@ -25,19 +24,10 @@ def clusters(shots, queries, spread=0.3, d=12, seed=0):
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
-@pytest.mark.parametrize("shots, queries", [([1, 1, 1], [8, 8, 8]), ([2, 3, 2], [6, 9, 7]), ([2, 2], [4, 3])])
+@pytest.mark.parametrize("shots, queries", [([1, 1, 1], [8, 8, 8]), ([2, 3, 2], [6, 9, 7])])
 def test_classes_that_lie_apart_are_told_apart(name, shots, queries):
     support, labels, query, truth = clusters(shots, queries)
     assert torch.equal(CLASSIFIERS[name](support, labels, query), truth)
-
-
-@pytest.mark.parametrize("name", EASYFSL)
-def test_methods_of_easyfsl_are_called_as_it_documents_them(name):
-    support, labels, query, _ = clusters([1, 1, 1, 1], [7, 7, 7, 7], spread=2.0, seed=3)
-    kind, settings = EASYFSL[name]
-    method = getattr(methods, kind)(feature_normalization=2, **settings)
-    method.process_support_set(support, labels)
-    assert torch.equal(rivals(centred=False)[name](support, labels, query), method(query).argmax(1))
 
 
 def test_the_gaussian_discriminant_is_that_of_its_equation():
@@ -53,9 +43,9 @@ def test_the_gaussian_discriminant_is_that_of_its_equation():
 
 def test_paddle_lets_a_class_without_queries_vanish_which_soft_k_means_does_not():
     support, labels, query, truth = clusters([1, 1, 1], [30, 30, 0], spread=1.4, seed=5)
-    own = [(found == truth).double().mean() for found in (paddle(support, labels, query),)]
+    estimated = paddle(support, labels, query)
     even = rivals()["PT-MAP"](support, labels, query)  # assumes that classes are equally frequent
-    assert own[0] > 0.8 > 0.7 > (even == truth).double().mean()
+    assert (estimated == truth).double().mean() > 0.8 > 0.7 > (even == truth).double().mean()
 
 
 @pytest.mark.parametrize(

@@ -39,10 +39,14 @@ def test_the_end_is_the_studys_own_training_and_an_interrupted_call_goes_on(stud
         measured(study)
     monkeypatch.setattr(module, "compare_heads", compare_heads)
     rows = measured(study)
-    by_stop = {stop: own.drop(columns="trained_episodes") for stop, own in rows.groupby("trained_episodes")}
+    by_stop = {
+        stop: accuracies.drop(columns="trained_episodes") for stop, accuracies in rows.groupby("trained_episodes")
+    }
     assert list(by_stop) == [0, 4, 8]
     validated = (by_stop[stop].reset_index(drop=True) for stop in (4, 8))  # the training has kept one of them
-    assert any(own.equals(expected) for own in validated) and not by_stop[0].reset_index(drop=True).equals(expected)
+    assert any(accuracies.equals(expected) for accuracies in validated) and not by_stop[0].reset_index(
+        drop=True
+    ).equals(expected)
 
 
 def test_parts_beyond_the_training_are_an_error(study):
