@@ -77,14 +77,14 @@ def measure_device(
 
 def parts(model: TransductiveCNAPS, tasks: list[Episode]) -> dict[str, Callable[[], object]]:
     """Calls for each part of an episode, for all tasks together, on the result of the part before."""
-    images = torch.cat([images for task in tasks for images in (task.support_images, task.query_images)])
+    images = [torch.cat([task.support_images, task.query_images]) for task in tasks]
     with torch.no_grad():
-        film, features = model.adapt(*tasks), model.features_together(tasks)
+        films, features = list(map(model.adapt, tasks)), list(map(model.features, tasks))
     calls = {
         "task encoder": lambda: [model.embed(task) for task in tasks],
-        "backbone": lambda: model.extract(images, film),
+        "backbone": lambda: list(map(model.extract, images, films)),
         "clustering": lambda: [trajectory(*of_task, model.head, STEPS) for of_task in features],
-        "whole": lambda: [trajectory(*of_task, model.head, STEPS) for of_task in model.features_together(tasks)],
+        "whole": lambda: [trajectory(*of_task, model.head, STEPS) for of_task in map(model.features, tasks)],
     }
     return {part: torch.no_grad()(call) for part, call in calls.items()}
 

@@ -17,7 +17,6 @@ from torch.nn import functional as F
 from tcnaps.method.backbone import Backbone
 from tcnaps.method.clustering import cluster, trajectory
 from tcnaps.method.episode import Episode
-from tcnaps.method.memory import kept_memory
 from tcnaps.method.model import ModelSettings, TransductiveCNAPS
 from tcnaps.method.stopping import stopping_step
 from tcnaps.method.variants import TRAININGS
@@ -175,12 +174,11 @@ def episode_rows(size: int) -> Iterator[Row]:
 
 
 def training_rows(size: int) -> Iterator[Row]:
-    """A forward and a backward pass. The library's keeps freed memory, as meta-training does."""
+    """A forward and a backward pass."""
     for name, setting in TRAINING.items():
 
         def ours(precision, setting=setting):
             task, model = episode(*setting, size), own_model(precision).train()
-            HELD.enter_context(kept_memory())
             return stepping(model, lambda: F.cross_entropy(model(task, steps=0)[0], task.query_labels))
 
         def other(setting=setting):
@@ -215,7 +213,6 @@ def lite_rows(size: int) -> Iterator[Row]:
         def part(size_of_sample, at_once=at_once):
             task, model = episode(*setting, size), own_model("bfloat16").train()
             model.settings = replace(model.settings, images_at_once=at_once)
-            HELD.enter_context(kept_memory())
             sample = None if size_of_sample is None else np.arange(len(task.support_images))[:size_of_sample]
 
             def loss():

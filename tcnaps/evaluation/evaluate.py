@@ -113,7 +113,7 @@ def evaluate_dataset(
     with unwarned, team.bar(f"{name}, {source.dataset}", total=len(numbers), leave=False, unit="episode") as bar:
         for batch in here:  # the same batches with any number of processes, so that all is rounded alike
             episodes, found = list(islice(read, len(batch))), []
-            features = model.features_together(episodes)
+            features = map(model.features, episodes)
             for episode, of_episode in zip(episodes, features):
                 logits = trajectory(*of_episode, model.head, study.refinement.recorded_steps)
                 found.append(_rows_of(episode, logits, source, study, training, name))

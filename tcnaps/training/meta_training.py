@@ -24,7 +24,6 @@ from tcnaps.episodes.loading import read_episodes
 from tcnaps.episodes.sampling import Draw, draw_episode
 from tcnaps.method.clustering import LowVarianceWarning, cluster, trajectory
 from tcnaps.method.episode import Episode
-from tcnaps.method.memory import kept_memory
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.method.variants import ALL_TRAININGS
 from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, finished_log, new_model, refuse_imported, save
@@ -135,7 +134,7 @@ def meta_train(
     progress = {"log": [], "best": {}, "best_weights": {}, "watched": {}}
     state = Resumable(path, key, parts, progress, save_every, team.leads)
     unwarned = warnings.catch_warnings(action="ignore", category=LowVarianceWarning)
-    with team.resuming(state), kept_memory(), unwarned:
+    with team.resuming(state), unwarned:
         _train(model, optimiser, study, sources, validation, state, path, workers, team)
         header = {"study": study.name, "training": training, "seed": study.training_seed, "backbone": backbone}
         header |= {"meta_training": settings.model_dump(), "key": key, "log": progress["log"]}

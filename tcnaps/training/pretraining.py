@@ -20,7 +20,6 @@ from tcnaps.data.image_source import ImageSource
 from tcnaps.episodes.loading import read_batches
 from tcnaps.method.backbone import FEATURES, Backbone
 from tcnaps.method.episode import to_pixel_range
-from tcnaps.method.memory import kept_memory
 from tcnaps.training.checkpoints import backbone_file, finished_log, refuse_imported, save
 from tcnaps.training.determinism import deterministic
 from tcnaps.training.measures import accuracy_and_confidence, gradient_norm, half_cosine
@@ -137,7 +136,7 @@ def pretrain(
     progress = {"log": [], "rows": [], "watched": {}}  # log: per epoch; rows: per batch of the epoch that is not over
     parts = {"network": network, "optimiser": optimiser}
     state = Resumable(path, key, parts, progress, save_every, team.leads)
-    with team.resuming(state), kept_memory():
+    with team.resuming(state):
         _train(network, optimiser, study, images, state, path, workers, team)
         header = {name: getattr(study, name) for name in ("image_size", "precision", "pixel_range")}
         header |= {"seed": study.backbone_seed, "study": study.name, "pretraining": settings.model_dump()}
