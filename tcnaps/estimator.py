@@ -6,7 +6,8 @@ around them, and new rows can be classified afterwards.
 
 import warnings
 from collections.abc import Iterator
-from itertools import count
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -20,14 +21,21 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from tcnaps.method.class_statistics import Samples, log_prior, logits_of, one_hot, regulariser
-from tcnaps.method.distances import dense_squared_distances, singular, squared_euclidean
-from tcnaps.method.fast.strategies import in_working_precision, strategy_for, total_variance
+from tcnaps.method.class_statistics import (
+    ClassStatistics,
+    class_covariances,
+    class_logits,
+    class_means,
+    covariance,
+    one_hot,
+    regularised_covariances,
+)
+from tcnaps.method.clustering import cluster, in_working_precision, total_variance
 from tcnaps.method.head import Head
-from tcnaps.method.stopping import check_limits, should_stop
+from tcnaps.method.samples import member_weights
+from tcnaps.method.stopping import check_limits
 
 IDENTITY_SHARE = 0.1  # of the features' total variance: identity_weight under `auto`
-COVARIANCES_AT_ONCE = 2**24  # numbers; 64 MiB in float32
 
 
 class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
@@ -39,29 +47,27 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
     Rows without a label have the label -1, as in `sklearn.semi_supervised`. Beside string labels, use None (or a
     missing value of pandas) in a list, a Series or an array of dtype object.
 
-    Memory: X four times over, three tables of rows × classes, and in the end the classes' covariances. 100,000 rows of
-    768 features in 1,000 classes take about 6 GB in float32, and twice as much in float64.
+    Memory: X five times over and three tables of rows × classes; for `predict` and `covariances_` also the classes'
+    covariances, twice.
 
     Args:
-        scale: factor on the squared distances inside the softmax. "auto" chooses it at every step, without labels
-            (`tcnaps.method.head.Head`); the paper's is 1.
+        scale: factor on the squared distances inside the softmax; the paper's is 1. "auto" chooses it at every step,
+            without labels (`tcnaps.method.head.Head`).
         log_determinant: adds −½ log|Q_k| to the logits, as in a Gaussian mixture.
-        identity_weight: weight of the identity in every class covariance, in squared units of X; the paper's is 1, for
-            its own features. "auto" is a tenth of the total variance of X, so that the length of embeddings does not
-            matter.
+        identity_weight: weight of the identity in every class covariance, in squared units of X; 1 in the paper. "auto"
+            is a tenth of the total variance of X, so that the length of embeddings does not matter.
         minimum_steps: first refinement step after which unchanged labels end the refinement.
         maximum_steps: last refinement step in any case; 0 means no refinement.
         class_prior: probability of each class, in the order of `classes_`; None is the paper's, where all are equal.
-            "estimated" sets it at every step, half by the rows' mean probabilities and half to equal classes: for rows
-            whose classes may be of very different size. Where they are not, it costs some of the gain.
+            "estimated" sets it at every step, half by the rows' mean probabilities and half to equal classes, for
+            classes that may differ much in size. Where they do not, it costs some of the gain.
 
     Attributes:
         classes_: the labels, sorted.
         transduction_: (n,) labels of all rows that `fit` was given.
         label_distributions_: (n, way) their probabilities; the labelled rows' are 0 and 1.
         means_: (way, d) class means.
-        covariances_: (way, d, d) class covariances with their regularisation, Q_k. The precisions are their inverses,
-            which are never needed.
+        covariances_: (way, d, d) regularised class covariances Q_k, computed when they are first needed.
         scale_, identity_weight_, class_prior_: the numbers used last. Where nothing is unlabelled, "auto" is a scale of
             1, and an estimated prior is uniform.
         n_iter_: refinement steps done.
@@ -89,11 +95,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         self.class_prior = class_prior
 
     def fit(self, X, y) -> "TransductiveMahalanobisClassifier":
-        """Clusters the rows of X without a label around those with one.
-
-        Args:
-            X: (n, d) embeddings.
-            y: (n,) labels; −1 or None where there is none.
+        """Clusters the rows of X (n, d) without a label around those with one; y (n,) has −1 or None for no label.
 
         Raises:
             ValueError: X or y is not what scikit-learn's classifiers take, y has no label at all, or a parameter is out
@@ -101,11 +103,12 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         """
         X, y = validate_data(self, X, _with_none(y), dtype=[np.float64, np.float32])
         check_limits(self.minimum_steps, self.maximum_steps)
-        labelled = ~is_unlabelled(y)
+        labelled, maximum = ~is_unlabelled(y), self.maximum_steps
         if labelled.all():
             warnings.warn("y contains no unlabelled rows (-1 or None): nothing refines the classes", stacklevel=2)
-        codes = self._encode(y[labelled])
-        features = _tensor(X)
+            maximum = 0
+        codes = torch.from_numpy(self._encode(y[labelled]))
+        features = torch.from_numpy(np.require(X, requirements=["C", "W"]))
         spread = total_variance(features)
         self.identity_weight_ = self.identity_weight
         if self.identity_weight == "auto":
@@ -113,14 +116,24 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         elif isinstance(self.identity_weight, str):
             raise ValueError(f"identity_weight is {self.identity_weight!r}; it must be a number above 0, or 'auto'")
         head = self._head()
-        features, shots = in_working_precision(features, spread, head), np.bincount(codes).tolist()
-        own = one_hot(torch.from_numpy(codes), len(shots), features)
-        samples = Samples(torch.cat([features[labelled], features[~labelled]]), own, slice(None), shots, spread)
-        found = self._refine(samples, head)
-        self.label_distributions_ = np.empty((len(X), len(shots)), found.numpy().dtype)
-        self.label_distributions_[labelled], self.label_distributions_[~labelled] = own, found
+        features = in_working_precision(features, spread, head)
+        support, points = features[labelled], features[~labelled]
+        step = cluster(support, codes, points, head=head, minimum=self.minimum_steps, maximum=maximum)
+        self.n_iter_, self.scale_ = step.number, float(step.scale)
+        self.class_prior_ = step.log_prior.softmax(0).numpy()
+        weights = one_hot(codes, len(self.classes_), features)
+        self.label_distributions_ = np.empty((len(X), len(self.classes_)), weights.numpy().dtype)
+        self.label_distributions_[labelled], self.label_distributions_[~labelled] = weights, step.responsibilities
         self.transduction_ = self.classes_[self.label_distributions_.argmax(1)]
+        if step.refined_with is not None:
+            support, weights = torch.cat([support, points]), member_weights(weights, step.refined_with)
+        self._fitted = _FittedClasses(support, weights, head)
+        self.means_ = class_means(support, weights).numpy()
         return self
+
+    @property
+    def covariances_(self) -> Float[np.ndarray, "way d d"]:
+        return self._fitted.statistics.covariances.numpy()
 
     def fit_predict(self, X, y) -> np.ndarray:
         """Labels of all rows of X, those without a label in y included: `transduction_`."""
@@ -135,15 +148,9 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         """Probabilities of new rows under the classes as `fit` left them, in the order of `classes_`."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        points = _tensor(X.astype(self.means_.dtype, copy=False))
-        means, covariances = _tensor(self.means_), _tensor(self.covariances_)
-        blocks = zip(*(part.split(max(1, COVARIANCES_AT_ONCE // means.shape[1] ** 2)) for part in (means, covariances)))
-        found = [dense_squared_distances(points, *of_block) for of_block in blocks]
-        distances, log_determinants = (torch.cat(parts, dim=-1) for parts in zip(*found))
-        logits = logits_of(distances, log_determinants, self.scale_, self._head())
-        if self.class_prior is not None:
-            logits += _tensor(self.class_prior_).log()
-        return logits.softmax(1).numpy()
+        points = torch.from_numpy(np.require(X, self.means_.dtype, ["C", "W"]))
+        logits = class_logits(points, self._fitted.statistics, replace(self._head(), scale=self.scale_))
+        return (logits + torch.from_numpy(self.class_prior_).log()).softmax(1).numpy()
 
     def _encode(self, labels: np.ndarray) -> np.ndarray:
         """Sets `classes_` and returns each label's place in it."""
@@ -169,27 +176,26 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
             class_prior=prior,
         )
 
-    def _refine(self, samples: Samples, head: Head) -> Float[Tensor, "n_points way"]:
-        """The refinement loop (Algorithm 1). Returns the points' responsibilities; keeps what they were found with."""
-        strategy, members, weights = strategy_for(samples, head), samples.support, samples.one_hot
-        logits, labels = strategy.from_support(), None
-        prior = log_prior(head, logits)
-        for self.n_iter_ in count():
-            responsibilities = logits.add_(prior).softmax(1)
-            if not responsibilities.isfinite().all():
-                raise singular(logits.dtype)
-            found = responsibilities.argmax(1)
-            changed = labels is None or not torch.equal(found, labels)
-            if len(found) == 0 or should_stop(self.n_iter_, changed, self.minimum_steps, self.maximum_steps):
-                break
-            labels, members, weights = found, samples.members, samples.weights(responsibilities)
-            prior = log_prior(head, logits, responsibilities)
-            logits = strategy.refined(responsibilities)
-        self.scale_, self.class_prior_ = float(strategy.scale), prior.softmax(0).numpy()
-        del strategy, logits  # as large as X and as the responsibilities
-        self.means_ = (weights.T @ members / weights.sum(0)[:, None]).numpy()
-        self.covariances_ = _covariances(members, weights, head).numpy()
-        return responsibilities
+
+@dataclass(frozen=True)
+class _FittedClasses:
+    """The rows and responsibilities of the last step's class statistics, which are computed when first read."""
+
+    members: Float[Tensor, "m d"]
+    weights: Float[Tensor, "m way"]
+    head: Head
+
+    @cached_property
+    def statistics(self) -> ClassStatistics:
+        """`class_statistics`, without the members that weigh too little in a class to show beside rounding."""
+        (m, d), counts = self.members.shape, self.weights.sum(0)
+        task = covariance(self.members, self.head)
+        covariances = task.new_empty(len(counts), d, d)
+        for k, (n, weights) in enumerate(zip(counts, self.weights.T)):
+            counting = weights > torch.finfo(n.dtype).eps * n / m
+            class_covariance = class_covariances(self.members[counting], weights[counting, None], self.head)
+            covariances[k] = regularised_covariances(class_covariance, task, n[None], self.head)[0]
+        return ClassStatistics(class_means(self.members, self.weights), covariances, counts)
 
 
 class LabelledKFold(StratifiedKFold):
@@ -229,26 +235,3 @@ def _with_none(y: object) -> np.ndarray | None:
     if y is None or np.asarray(y).dtype != object:
         return y if y is None else np.asarray(y)
     return np.where(pd.isna(np.asarray(y)), None, np.asarray(y))
-
-
-def _tensor(array: np.ndarray) -> Tensor:
-    """The same numbers as a tensor: a copy only where PyTorch could not share the array's memory."""
-    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
-
-
-def _covariances(
-    members: Float[Tensor, "m d"], weights: Float[Tensor, "m way"], head: Head
-) -> Float[Tensor, "way d d"]:
-    """Q_k of every class. Members that weigh too little to show beside rounding are left out."""
-    counts, (m, d) = weights.sum(0), members.shape
-    mix, centred = regulariser(counts, head), members - members.mean(0)
-    task = centred.T @ centred / m
-    identity = head.identity_weight * torch.eye(d, dtype=task.dtype)
-    covariances, means = task.new_empty(len(counts), d, d), weights.T @ centred / counts[:, None]
-    for k, covariance in enumerate(covariances):
-        own = weights[:, k : k + 1] * mix.image_weights[k]
-        shares = own * squared_euclidean(centred, means[k : k + 1])
-        counting = (shares > torch.finfo(shares.dtype).eps * head.identity_weight / m).flatten()
-        deviations = centred[counting] - means[k]
-        covariance.copy_((deviations * own[counting]).T @ deviations + mix.task_weights[k] * task + identity)
-    return covariances

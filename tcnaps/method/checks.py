@@ -12,13 +12,12 @@ Labels = Tensor | np.ndarray | Sequence  # (n,) integers
 
 
 def as_features(sets: Mapping[str, Features | None]) -> dict[str, Tensor]:
-    """The features of an episode's support, query and other images as tensors of one kind.
+    """The support, query and unlabelled features as tensors of one kind; a set that is None is empty.
 
-    Half precision becomes float32, in which the clustering's decompositions exist. A set that is None is empty.
+    Half precision becomes float32, in which the clustering's decompositions exist.
 
     Raises:
-        ValueError: features that are no (n, d) floating-point numbers, or differ from the support's in width, kind or
-            device.
+        ValueError: features are no (n, d) floating-point numbers, or differ from the support set's.
     """
     tensors: dict[str, Tensor] = {}
     for name, features in sets.items():
@@ -29,18 +28,15 @@ def as_features(sets: Mapping[str, Features | None]) -> dict[str, Tensor]:
                 "floating-point numbers, one row per image"
             )
         tensors[name] = tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
-        ours, theirs = ((x.shape[1], x.dtype, x.device) for x in (tensors[name], tensors["support"]))
-        if ours != theirs:
-            both = " and ".join("{} × {} on {}".format(*kind) for kind in (ours, theirs))
+        kind, support = ((x.shape[1], x.dtype, x.device) for x in (tensors[name], tensors["support"]))
+        if kind != support:
+            both = " and ".join("{} × {} on {}".format(*each) for each in (kind, support))
             raise ValueError(f"{name} and support features are {both}; they must come from the same backbone")
     return tensors
 
 
 def check_finite(sets: Mapping[str, Tensor]) -> None:
-    """
-    Raises:
-        ValueError: features that are not finite.
-    """
+    """Raises a ValueError that names images whose features are not finite."""
     for name, features in sets.items():
         rows = (~features.isfinite().all(1)).nonzero().flatten().tolist()
         if rows:
@@ -51,7 +47,7 @@ def as_labels(labels: Labels, features: Tensor, name: str) -> Int[Tensor, "n"]:
     """Labels as int64, on the features' device.
 
     Raises:
-        ValueError: labels that are no integers, or not one for each row of `features`.
+        ValueError: labels are no integers, or not one for each row of `features`.
     """
     tensor = _as_tensor(labels, f"{name} labels")
     if tensor.numel() and (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool):
@@ -70,7 +66,7 @@ def check_support_labels(labels: Int[Tensor, "n_support"]) -> list[int]:
     Raises:
         ValueError: there is no support image, labels do not start at 0, or a class has no support image.
     """
-    present, shots = (found.tolist() for found in labels.unique(return_counts=True))
+    present, shots = (values.tolist() for values in labels.unique(return_counts=True))
     if not present:
         raise ValueError("the support set is empty; every class needs at least one support image")
     if present[0] != 0:
@@ -86,6 +82,6 @@ def _as_tensor(values: Features | Labels, name: str) -> Tensor:
         return values if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
-            f"{name} can't be read as numbers: {error}. Names can be numbered by "
+            f"{name} can't be read as numbers: {error}. For labels that are names, use "
             "numpy.unique(names, return_inverse=True)[1]"
         ) from error

@@ -1,151 +1,128 @@
-"""Class means and regularised covariances from weighted images, and the logits they give (sections 3.1 and 3.3).
+"""Class means, covariances and logits as the paper writes them (equations 1-5 and 8-12).
 
-The plain reading of the equations, with every class covariance as a matrix. `tcnaps.method.fast.strategies` reaches the
-same logits with far fewer operations.
+Equations 9-12 are equations 1-4 with responsibilities in place of labels, so one function serves both: labelled images
+have one-hot responsibilities. Shapes: n images, d features, `way` classes.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import threshold
+from torch.nn.functional import one_hot as int_one_hot
 
-from tcnaps.method.distances import dense_squared_distances, squared_euclidean
 from tcnaps.method.head import Head, Number
 
-MEDIAN_GAP = 2.0  # of squared distances, after scaling; see `scale_of`
+MEDIAN_GAP = 2.0  # between an image's two smallest squared distances, after scaling; see `scale_of`
+
+# Squared distances of n images from every class, and log|Q_k|, which may be missing where the head has no use for it.
+Distances = tuple[Float[Tensor, "n way"], Float[Tensor, "way"] | None]
 
 
 @dataclass(frozen=True)
 class ClassStatistics:
-    """Means and regularised covariances of every class, in the coordinates of the features they came from."""
+    """Means and regularised covariances of every class."""
 
-    means: Float[Tensor, "way d"]
+    means: Float[Tensor, "way d"]  # μ_k
     covariances: Float[Tensor, "way d d"]  # Q_k
     counts: Float[Tensor, "way"]  # n_k
 
 
 class Regulariser(NamedTuple):
-    """Q_k = class_weights_k · Σ_k + task_weights_k · Σ + identity_weight · I (equation 2).
-
-    Attributes:
-        image_weights: of an image that counts fully in class k, in class_weights_k · Σ_k.
-    """
+    """The weights in Q_k = class_weights_k · Σ_k + task_weights_k · Σ + identity_weight · I."""
 
     class_weights: Float[Tensor, "way"]  # λ_k, times the head's class_covariance_weight
-    image_weights: Float[Tensor, "way"]  # the same / n_k
     task_weights: Float[Tensor, "way"]  # 1 − λ_k, times the head's task_covariance_weight
     identity_weight: Number  # β
 
 
-@dataclass(frozen=True)
-class Samples:
-    """An episode's images as points, in the feature dimensions or in other coordinates.
-
-    Attributes:
-        features: those of the support set, then the points to classify: query images, then unlabelled ones.
-        one_hot: responsibilities of the support images.
-        refining: which of the points refine the classes.
-        shots: support images of each class; known to the host, so that a GPU need not be asked.
-        spread: the features' total variance.
-    """
-
-    features: Float[Tensor, "n d"]
-    one_hot: Float[Tensor, "n_support way"]
-    refining: slice
-    shots: Sequence[int]
-    spread: float
-
-    @cached_property
-    def support(self) -> Float[Tensor, "n_support d"]:
-        return self.features[: self.one_hot.shape[0]]
-
-    @cached_property
-    def points(self) -> Float[Tensor, "n_points d"]:
-        return self.features[self.one_hot.shape[0] :]
-
-    @cached_property
-    def members(self) -> Float[Tensor, "m d"]:
-        """The images that make up the classes from step 1 on."""
-        refining = self.points[self.refining]
-        if len(refining) == 0:
-            return self.support
-        return self.features if len(refining) == len(self.points) else torch.cat([self.support, refining])
-
-    def weights(self, responsibilities: Float[Tensor, "n_refining way"]) -> Float[Tensor, "m way"]:
-        """The members' responsibilities, those of the support set being fixed (equation 8).
-
-        Some are so small that numbers made of them would slow a processor down (denormal numbers). As 0 they change no
-        Q_k beyond rounding, since each image has a share of 1 / N in Σ.
-        """
-        negligible = torch.finfo(responsibilities.dtype).eps ** 2
-        return torch.cat([self.one_hot, threshold(responsibilities, negligible, 0)])
-
-
 def one_hot(labels: Int[Tensor, "n"], way: int, like: Tensor) -> Float[Tensor, "n way"]:
     """Responsibilities of labelled images: 1 for the label's class, 0 elsewhere (equation 8)."""
-    return torch.nn.functional.one_hot(labels, way).to(like.dtype)
+    return int_one_hot(labels, way).to(like.dtype)
 
 
 def regulariser(counts: Float[Tensor, "way"], head: Head) -> Regulariser:
-    """How Q_k is made of Σ_k, Σ and I: the one place that says so (equation 2).
-
-    λ_k = n_k / (n_k + 1): the more images a class has, the more its own covariance counts. The head's weights of the
-    covariances, 1 in the paper, are factors on λ_k and on 1 − λ_k.
-    """
-    task_shares = (counts + 1).reciprocal()
-    class_weights = counts * task_shares * head.class_covariance_weight
-    images = divisor(counts, head.class_covariance_divisor)
-    if head.class_covariance_divisor == "n-1":
-        images = images.clamp_min(1)  # a class of one image has no scatter: any divisor will do
-    task_weights = task_shares * head.task_covariance_weight
-    return Regulariser(class_weights, class_weights / images, task_weights, head.identity_weight)
+    """The weights of Σ_k, Σ and I in Q_k, with λ_k = n_k / (n_k + 1): a large class relies on its own covariance."""
+    rest = 1 / (counts + 1)  # 1 − λ_k
+    shrinkage = counts * rest  # λ_k
+    return Regulariser(
+        class_weights=shrinkage * head.class_covariance_weight,
+        task_weights=rest * head.task_covariance_weight,
+        identity_weight=head.identity_weight,
+    )
 
 
-def divisor(count: Tensor | int, rule: str) -> Tensor | int:
-    """n, or n − 1 where the rule says so."""
-    return count - 1 if rule == "n-1" else count
+def regularised_covariances(
+    class_covariances: Float[Tensor, "way d d"],
+    task_covariance: Float[Tensor, "d d"],
+    counts: Float[Tensor, "way"],
+    head: Head,
+) -> Float[Tensor, "way d d"]:
+    """Q_k = λ_k Σ_k + (1 − λ_k) Σ + β I (equations 2 and 10)."""
+    weights = regulariser(counts, head)
+    identity = torch.eye(len(task_covariance), dtype=task_covariance.dtype, device=task_covariance.device)
+    return (
+        weights.class_weights[:, None, None] * class_covariances
+        + weights.task_weights[:, None, None] * task_covariance
+        + weights.identity_weight * identity
+    )
 
 
 def class_statistics(
     features: Float[Tensor, "n d"], responsibilities: Float[Tensor, "n way"], head: Head = Head()
 ) -> ClassStatistics:
-    """Class means and covariances from weighted images (equations 9-12; with one-hot rows, equations 1-4).
+    """Class means and covariances (equations 9-12; with one-hot responsibilities, equations 1-4).
 
-    Σ is the weighted task covariance and Σ_k the weighted class covariance, about the means μ and μ_k; `regulariser`
-    combines them. With the class divisor n_k − 1, responsibilities must be one-hot and features not rotated (`Head`).
+    With the class divisor n_k − 1, responsibilities must be one-hot and features not rotated (`Head`).
     """
-    counts, means = responsibilities.sum(0), class_means(features, responsibilities)
+    counts = responsibilities.sum(0)  # n_k
+    means = class_means(features, responsibilities)
     if head.metric == "euclidean":
         identity = torch.eye(features.shape[1], dtype=features.dtype, device=features.device)
         return ClassStatistics(means, identity.expand(len(counts), -1, -1), counts)
-    mix = regulariser(counts, head)
-    covariances = mix.task_weights[:, None, None] * covariance(features, head)
-    covariances.diagonal(dim1=1, dim2=2).add_(mix.identity_weight)
-    if head.class_covariance_divisor == "n-1":
-        alone = torch.where(counts == 1, responsibilities.T @ features.var(1), 0)
-        covariances = covariances + (mix.class_weights * alone)[:, None, None]
-    weights = responsibilities * mix.image_weights
-    of_classes = []
-    for others, mean, own in zip(covariances, means, weights.T):
-        deviations = features - mean
-        of_classes.append(torch.addmm(others, deviations.T * own, deviations))  # λ_k Σ_k and the others
-    return ClassStatistics(means, torch.stack(of_classes), counts)
+    own = class_covariances(features, responsibilities, head)
+    task = covariance(features, head)
+    return ClassStatistics(means, regularised_covariances(own, task, counts, head), counts)
 
 
 def class_means(features: Float[Tensor, "n d"], responsibilities: Float[Tensor, "n way"]) -> Float[Tensor, "way d"]:
-    """μ_k (equation 10)."""
+    """μ_k = 1/n_k Σ_j w_jk z_j (equations 1 and 9)."""
     return responsibilities.T @ features / responsibilities.sum(0)[:, None]
 
 
 def covariance(features: Float[Tensor, "n d"], head: Head) -> Float[Tensor, "d d"]:
-    """Σ of equations 2 and 11. Rows of responsibilities sum to 1, so that it depends on the images alone."""
-    centred = features - features.mean(0)
-    return centred.T @ centred / divisor(len(features), head.task_covariance_divisor)
+    """Σ = 1/n Σ_j (z_j − μ)(z_j − μ)ᵀ (equations 3 and 11).
+
+    Responsibilities of an image sum to 1, so they cancel out of equation 11.
+    """
+    deviations = features - features.mean(0)
+    return deviations.T @ deviations / divisor(len(features), head.task_covariance_divisor)
+
+
+def class_covariances(
+    features: Float[Tensor, "n d"], responsibilities: Float[Tensor, "n way"], head: Head
+) -> Float[Tensor, "way d d"]:
+    """Σ_k = 1/n_k Σ_j w_jk (z_j − μ_k)(z_j − μ_k)ᵀ (equations 4 and 12).
+
+    The released Simple CNAPS divides by n_k − 1. There, Σ_k of a class with one image has the variance of that image's
+    features in every entry.
+    """
+    counts = responsibilities.sum(0)
+    scatters = []
+    for weights, mean in zip(responsibilities.T, class_means(features, responsibilities)):
+        deviations = features - mean
+        scatters.append((weights * deviations.T) @ deviations)
+    if head.class_covariance_divisor == "n":
+        return torch.stack(scatters) / counts[:, None, None]
+    several = torch.stack(scatters) / (counts - 1).clamp_min(1)[:, None, None]
+    single = (responsibilities.T @ features.var(1))[:, None, None]
+    return torch.where((counts == 1)[:, None, None], single, several)
+
+
+def divisor(count: Tensor | int, rule: str) -> Tensor | int:
+    """n, or n − 1 where the rule says so."""
+    return count - 1 if rule == "n-1" else count
 
 
 def class_logits(
@@ -156,15 +133,52 @@ def class_logits(
     return logits_of(distances, log_determinants, scale_of(distances, head), head)
 
 
-def class_distances(
-    features: Float[Tensor, "n d"], statistics: ClassStatistics, head: Head
-) -> tuple[Float[Tensor, "n way"], Float[Tensor, "way"]]:
-    """Squared distances of images from every class, and log|Q_k|."""
-    if head.metric == "mahalanobis":
-        return dense_squared_distances(features, statistics.means, statistics.covariances)
-    centre = statistics.means.mean(0)
-    distances = squared_euclidean(features - centre, statistics.means - centre)
-    return distances, torch.zeros_like(statistics.counts)
+def class_distances(features: Float[Tensor, "n d"], statistics: ClassStatistics, head: Head) -> Distances:
+    """Squared distances of images from every class, and log|Q_k|; differentiable.
+
+    With the Cholesky factor Q_k = L_k L_kᵀ, (z − μ_k)ᵀ Q_k⁻¹ (z − μ_k) = |L_k⁻¹ (z − μ_k)|².
+
+    Raises:
+        ValueError: a covariance is singular in floating point.
+    """
+    if head.metric == "euclidean":
+        centre = statistics.means.mean(0)
+        distances = squared_euclidean(features - centre, statistics.means - centre)
+        return distances, torch.zeros_like(statistics.counts)
+    factors = cholesky(statistics.covariances)
+    distances = []
+    for factor, mean in zip(factors, statistics.means):
+        whitened = torch.linalg.solve_triangular(factor, (features - mean).T, upper=False)  # (d, n)
+        distances.append(whitened.square().sum(0))
+    return torch.stack(distances, dim=1), 2 * factors.diagonal(dim1=1, dim2=2).log().sum(1)
+
+
+def squared_euclidean(
+    points: Float[Tensor, "n r"], means: Float[Tensor, "way r"], precisions: Float[Tensor, "way r"] | None = None
+) -> Float[Tensor, "n way"]:
+    """|z_i − μ_k|² by matrix products; with `precisions` of each class's axes, Σ_a (z_ia − μ_ka)² p_ka."""
+    if precisions is None:
+        squares, weighted = points.square().sum(1, keepdim=True), means
+    else:
+        squares, weighted = points.square() @ precisions.T, means * precisions
+    return (squares - 2 * points @ weighted.T + (weighted * means).sum(1)).clamp_min(0)
+
+
+def cholesky(matrices: Float[Tensor, "*batch r r"]) -> Float[Tensor, "*batch r r"]:
+    """Lower Cholesky factors; differentiable.
+
+    Raises:
+        ValueError: a matrix is singular in this precision; the message says what to change.
+    """
+    factors, failures = torch.linalg.cholesky_ex(matrices)
+    if failures.any():
+        raise singular(matrices.dtype)
+    return factors
+
+
+def singular(dtype: torch.dtype) -> ValueError:
+    """The error for a covariance that cannot be inverted in this precision."""
+    return ValueError(f"a class covariance is singular in {dtype}: raise identity_weight, or scale the features down")
 
 
 def logits_of(
@@ -173,40 +187,16 @@ def logits_of(
     scale: float | int | Float[Tensor, ""],
     head: Head,
 ) -> Float[Tensor, "n way"]:
-    """−scale · d², less ½ log|Q_k| where the head has the log-determinant."""
+    """−scale · d² (equation 5); where the head has the log-determinant, −scale · d² − ½ log|Q_k|."""
     logits = -scale * distances
     return logits - log_determinants / 2 if head.log_determinant else logits
 
 
-def log_prior(
-    head: Head, logits: Float[Tensor, "n way"], responsibilities: Float[Tensor, "n_refining way"] | None = None
-) -> Float[Tensor, "way"]:
-    """log π_k, for the logits: 0 where the head has no class prior.
-
-    An estimated one is π_k = w / way + (1 − w) · (mean over i of r_ik), with w `uniform_weight` and r the refining
-    images' responsibilities: the M-step of a mixture whose π has a Dirichlet prior worth n_refining · w / (1 − w)
-    images, evenly spread. So many, rather than a fixed number, since what r gets wrong does not shrink with their
-    number. Support images don't count, as somebody chose their numbers. At step 0 there is no r yet, and π is uniform.
-
-    Raises:
-        ValueError: the head has a prior for another number of classes.
-    """
-    prior, way = head.class_prior, logits.shape[1]
-    if isinstance(prior, tuple):
-        if len(prior) != way:
-            raise ValueError(f"class_prior has {len(prior)} probabilities for {way} classes; it needs one for each")
-        return logits.new_tensor(prior).log()
-    if prior is None:
-        return logits.new_zeros(way)
-    shares = logits.new_full((way,), 1 / way) if responsibilities is None else responsibilities.mean(0)
-    return (head.uniform_weight / way + (1 - head.uniform_weight) * shares).log()
-
-
 def scale_of(distances: Float[Tensor, "n way"], head: Head) -> float | int | Float[Tensor, ""]:
-    """The factor on squared distances: the head's own, or under `auto` one that makes the median gap between an
-    image's two nearest classes 2, so that half of the images have odds above e² for the nearest class.
+    """The factor on squared distances: the head's number, or the one that `auto` chooses.
 
-    It is 1 where there is no image or a single class.
+    `auto` makes the median gap between an image's two nearest classes 2, so that half of the images have odds above e²
+    for the nearest class. Without images or with a single class it is 1.
     """
     if head.scale != "auto":
         return head.scale
@@ -214,4 +204,28 @@ def scale_of(distances: Float[Tensor, "n way"], head: Head) -> float | int | Flo
         return 1.0
     nearest, second = distances.topk(2, dim=1, largest=False).values.T
     gap = (second - nearest).median()
-    return MEDIAN_GAP / gap.clamp_min(torch.finfo(gap.dtype).eps)  # at a gap of 0, most images lie on a border
+    return MEDIAN_GAP / gap.clamp_min(torch.finfo(gap.dtype).eps)  # a gap of 0: most images lie on a border
+
+
+def log_prior(
+    head: Head, logits: Float[Tensor, "n way"], responsibilities: Float[Tensor, "n_refining way"] | None = None
+) -> Float[Tensor, "way"]:
+    """log π_k of the mixture equation; 0 where the head has no class prior. `logits` give the way and the dtype.
+
+    An estimated prior is π_k = w / way + (1 − w) · (mean over i of r_ik), with w = `uniform_weight` and r the refining
+    images' responsibilities. This is a mixture's M-step where π has a Dirichlet prior worth n_refining · w / (1 − w)
+    evenly spread images; that number grows with n_refining because the errors in r do not shrink with it. Support
+    images do not count, since somebody chose their numbers. Step 0 has no responsibilities yet, so π is uniform.
+
+    Raises:
+        ValueError: the head has a prior for another number of classes.
+    """
+    prior, way = head.class_prior, logits.shape[1]
+    if prior is None:
+        return logits.new_zeros(way)
+    if isinstance(prior, tuple):
+        if len(prior) != way:
+            raise ValueError(f"class_prior has {len(prior)} probabilities for {way} classes; it needs one for each")
+        return logits.new_tensor(prior).log()
+    shares = logits.new_full((way,), 1 / way) if responsibilities is None else responsibilities.mean(0)
+    return (head.uniform_weight / way + (1 - head.uniform_weight) * shares).log()

@@ -1,37 +1,49 @@
 """Soft k-means in a regularised Mahalanobis metric: the paper's classifier and its refinement (section 3, Algorithm 1).
 
-Features and responsibilities give class means and covariances (equations 1-4, and 9-12 with responsibilities);
-these give logits; the logits' softmax gives the query images' next responsibilities (equation 8). Step 0, from the
-support set alone, is Simple CNAPS; every further step is one round of soft k-means. `refinement_steps` yields the
-steps one by one; `trajectory` collects them and `cluster` stops by the paper's rule.
+Features and responsibilities give class means and covariances (equations 1-4, and 9-12 with responsibilities); these
+give logits (equation 5); the softmax of the logits gives the query images' next responsibilities (equation 8). Step 0,
+from the support set alone, is Simple CNAPS; every further step is one round of soft k-means. `soft_k_means` is the
+loop, `refinement_steps` runs it on an episode's features, `trajectory` collects its steps, and `cluster` stops it.
 """
 
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count, islice
 from math import isfinite
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from tcnaps.method.arithmetic import distances_for
 from tcnaps.method.checks import Features, Labels, as_features, as_labels, check_finite, check_support_labels
-from tcnaps.method.class_statistics import ClassStatistics, Samples, class_logits, class_statistics, log_prior, one_hot
-from tcnaps.method.distances import singular
-from tcnaps.method.fast.strategies import in_working_precision, strategy_for, total_variance
+from tcnaps.method.class_statistics import (
+    ClassStatistics,
+    Distances,
+    class_logits,
+    class_statistics,
+    log_prior,
+    logits_of,
+    one_hot,
+    scale_of,
+    singular,
+)
 from tcnaps.method.head import Head
+from tcnaps.method.samples import Samples
 from tcnaps.method.stopping import check_limits, should_stop
 
-__all__ = ["ClassStatistics", "LowVarianceWarning", "Step", "class_logits", "class_statistics", "cluster"]
-__all__ += ["refinement_steps", "trajectory"]
+__all__ = ["ClassStatistics", "LowVarianceWarning", "Step", "class_logits", "class_statistics", "cluster", "one_hot"]
+__all__ += ["refinement_steps", "soft_k_means", "stopped", "trajectory"]
 
+SMALL = 256  # up to so many images or features, float64 throughout costs little, and no rounding is amplified
+SPREAD = 1e4  # total variance, in units of identity_weight, from which on rounding would hide small distances
 FAR = 2.0**17  # size of a logit from which on float32 no longer tells neighbouring logits apart
 
 
 class LowVarianceWarning(UserWarning):
-    """Features that differ by less than `identity_weight`. A network that is learning passes through such."""
+    """The features vary by less than `identity_weight`. A network that is learning passes through such features."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +55,18 @@ class Step:
             where it has a class prior. Rows that float32 could not hold (beyond ±131,072) are given relative to their
             largest.
         unlabelled_logits: the same for the other unlabelled images.
+        scale: the factor on the squared distances.
+        log_prior: log π_k; 0 where the head has no class prior.
+        refined_with: the refining images' responsibilities from which this step's class statistics were computed;
+            None at step 0.
     """
 
     number: int
     logits: Float[Tensor, "n_query way"]
     unlabelled_logits: Float[Tensor, "n_unlabelled way"]
+    scale: float | int | Float[Tensor, ""]
+    log_prior: Float[Tensor, "way"]
+    refined_with: Float[Tensor, "n_refining way"] | None
 
     @cached_property
     def responsibilities(self) -> Float[Tensor, "n_query way"]:
@@ -58,6 +77,51 @@ class Step:
     def labels(self) -> Int[Tensor, "n_query"]:
         """The most probable class of every query image."""
         return self.logits.argmax(1)
+
+
+def soft_k_means(
+    distances_from: Callable[[Float[Tensor, "n_refining way"] | None], Distances],
+    n_query: int,
+    head: Head,
+    competing: Bool[Tensor, "n_points way"] | None = None,
+) -> Iterator[Step]:
+    """Algorithm 1 without its end: yields step 0, 1, 2, ... for as long as they are taken.
+
+    Without unlabelled images to refine with, every step equals step 0.
+
+    Args:
+        distances_from: squared distances of all points (query, then unlabelled images) from every class whose
+            statistics come from the support set and these responsibilities, or from the support set alone (None).
+        competing: which classes each point may have; default: all.
+    """
+    refining = refining_points(head, n_query)
+    responsibilities = None  # step 0: the support set alone
+    for number in count():
+        if responsibilities is None or len(responsibilities) > 0:
+            distances, log_determinants = distances_from(responsibilities)  # (n_points, way), (way,)
+            scale, prior = scale_of(distances, head), log_prior(head, distances, responsibilities)
+            logits = logits_of(distances, log_determinants, scale, head) + prior  # equation 5
+            if competing is not None:
+                logits = logits.masked_fill(~competing, -torch.inf)
+        yield Step(number, logits[:n_query], logits[n_query:], scale, prior, responsibilities)
+        responsibilities = logits[refining].softmax(1)  # equation 8
+
+
+def refining_points(head: Head, n_query: int) -> slice:
+    """Which points refine the classes; points are query images, then other unlabelled ones."""
+    return {"query": slice(0, n_query), "extra": slice(n_query, None), "both": slice(None)}[head.unlabelled]
+
+
+def stopped(steps: Iterable[Step], minimum: int, maximum: int) -> Step:
+    """The step at which the stopping rule ends the refinement (Algorithm 1)."""
+    check_limits(minimum, maximum)
+    labels = None
+    for step in steps:
+        changed = labels is None or not torch.equal(step.labels, labels)
+        labels = step.labels
+        if should_stop(step.number, changed, minimum, maximum):
+            break
+    return step
 
 
 def refinement_steps(
@@ -88,16 +152,21 @@ def refinement_steps(
             `head.task_covariance_divisor` is n − 1; a single feature where `head.class_covariance_divisor` is; a
             `head.class_prior` for another number of classes; a covariance that is singular in floating point.
     """
-    samples, n_query, dtype = _samples(support_features, support_labels, query_features, unlabelled_features, head)
-    strategy = strategy_for(samples, head)
-    logits = strategy.from_support()
-    logits = logits + log_prior(head, logits)
-    for number in count():
-        rounded = _rounded(logits, dtype)
-        yield Step(number, rounded[:n_query], rounded[n_query:])
-        if samples.members is not samples.support:  # otherwise step 0 stands
-            responsibilities = logits[samples.refining].softmax(1)
-            logits = strategy.refined(responsibilities) + log_prior(head, logits, responsibilities)
+    sets = as_features({"support": support_features, "query": query_features, "unlabelled": unlabelled_features})
+    labels = as_labels(support_labels, sets["support"], "support")
+    shots = check_support_labels(labels)
+    _check_divisors(sets["support"], head)
+    features, n_query = torch.cat(list(sets.values())), len(sets["query"])
+    spread = total_variance(features)
+    if not isfinite(spread):
+        check_finite(sets)
+    _warn_of_low_variance(spread, head)
+    dtype, features = features.dtype, in_working_precision(features, spread, head)
+    refining = refining_points(head, n_query)
+    samples = Samples(features, one_hot(labels, len(shots), features), refining, shots, spread)
+    for step in soft_k_means(distances_for(samples, head), n_query, head):
+        query, unlabelled = (_rounded(logits, dtype) for logits in (step.logits, step.unlabelled_logits))
+        yield replace(step, logits=query, unlabelled_logits=unlabelled)
 
 
 def trajectory(
@@ -129,29 +198,31 @@ def cluster(
     maximum: int = 4,
 ) -> Step:
     """Refines until the stopping rule says so and returns the last step (Algorithm 1)."""
-    check_limits(minimum, maximum)
-    labels = None
-    for step in refinement_steps(support_features, support_labels, query_features, unlabelled_features, head):
-        changed = labels is None or not torch.equal(step.labels, labels)
-        labels = step.labels
-        if should_stop(step.number, changed, minimum, maximum):
-            return step
+    steps = refinement_steps(support_features, support_labels, query_features, unlabelled_features, head)
+    return stopped(steps, minimum, maximum)
 
 
-def _samples(support, labels, query, unlabelled, head: Head) -> tuple[Samples, int, torch.dtype]:
-    """The images as the strategies take them, the number of query images, and the precision asked for."""
-    sets = as_features({"support": support, "query": query, "unlabelled": unlabelled})
-    labels = as_labels(labels, sets["support"], "support")
-    shots = check_support_labels(labels)
-    if head.task_covariance_divisor == "n-1" and head.metric == "mahalanobis" and len(labels) == 1:
+def total_variance(features: Float[Tensor, "n d"]) -> float:
+    """The variance of features about their mean, summed over dimensions."""
+    features = features.detach()
+    return float((features - features.mean(0)).square().sum()) / len(features)
+
+
+def in_working_precision(features: Float[Tensor, "n d"], spread: float, head: Head) -> Float[Tensor, "n d"]:
+    """The features, in float64 where they are few or their total variance, `spread`, is large."""
+    small = min(features.shape) <= SMALL
+    return features.double() if small or not spread <= SPREAD * head.identity_weight else features
+
+
+def _check_divisors(support: Tensor, head: Head) -> None:
+    n, d = support.shape
+    if head.task_covariance_divisor == "n-1" and head.metric == "mahalanobis" and n == 1:
         raise ValueError("there is one support image in all, so n − 1 is 0; use the task covariance's divisor 'n'")
-    width = sets["support"].shape[1]
-    if head.class_covariance_divisor == "n-1" and head.metric == "mahalanobis" and width < 2:
-        raise ValueError(f"each image has {width} feature(s); the class covariance's divisor 'n-1' needs at least two")
-    features, n_query = torch.cat(list(sets.values())), len(sets["query"])
-    dtype, spread = features.dtype, total_variance(features)
-    if not isfinite(spread):
-        check_finite(sets)
+    if head.class_covariance_divisor == "n-1" and head.metric == "mahalanobis" and d < 2:
+        raise ValueError(f"each image has {d} feature(s); the class covariance's divisor 'n-1' needs at least two")
+
+
+def _warn_of_low_variance(spread: float, head: Head) -> None:
     if head.metric == "mahalanobis" and spread < head.identity_weight:
         warnings.warn(
             f"The features' total variance, {spread:.3g}, is below identity_weight, {head.identity_weight:g}: "
@@ -160,9 +231,6 @@ def _samples(support, labels, query, unlabelled, head: Head) -> tuple[Samples, i
             LowVarianceWarning,
             stacklevel=4,
         )
-    features = in_working_precision(features, spread, head)
-    refining = {"query": slice(0, n_query), "extra": slice(n_query, None), "both": slice(None)}[head.unlabelled]
-    return Samples(features, one_hot(labels, len(shots), features), refining, shots, spread), n_query, dtype
 
 
 def _rounded(logits: Float[Tensor, "n way"], dtype: torch.dtype) -> Float[Tensor, "n way"]:

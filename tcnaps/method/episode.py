@@ -1,6 +1,6 @@
 """`Episode`: the images and labels of one few-shot task, checked once."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import InitVar, dataclass, field
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from tcnaps.method.checks import Labels, as_labels, check_support_labels
 SMALLEST = 32  # pixels: the set encoder halves an image five times
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Episode:
     """One few-shot task. The model sees images and support labels; query labels are for the loss and the scoring.
 
@@ -23,6 +23,7 @@ class Episode:
         support_labels: 0, ..., way − 1, each at least once; integers of any width.
         query_labels: of classes in the support set; None where they are unknown.
         draw: where the images came from, or None for images from elsewhere.
+        way: the number of classes.
 
     Raises:
         ValueError: empty support or query set; images of another form, size or range, or with pixels that are not
@@ -37,8 +38,12 @@ class Episode:
     unlabelled_images: Tensor | None = None
     draw: object | None = None
     way: int = field(init=False)
+    known_way: InitVar[int | None] = None  # see `unchecked`
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, known_way: int | None) -> None:
+        if known_way is not None:
+            self.way = known_way
+            return
         for name in ("support", "query", "unlabelled"):
             images = getattr(self, f"{name}_images")
             if images is not None:
@@ -46,14 +51,14 @@ class Episode:
         if len(self.support_images) == 0 or len(self.query_images) == 0:
             empty = "query" if len(self.support_images) else "support"
             raise ValueError(f"the {empty} set is empty; an episode needs at least one {empty} image")
-        for name in ("support", "query"):
-            labels = getattr(self, f"{name}_labels")
-            if labels is not None:
-                labels = as_labels(labels, getattr(self, f"{name}_images"), name)
-                object.__setattr__(self, f"{name}_labels", labels)
-        object.__setattr__(self, "way", len(check_support_labels(self.support_labels)))
-        unknown = [] if self.query_labels is None else self.query_labels.unique().tolist()
-        unknown = [k for k in unknown if not 0 <= k < self.way]
+        self.support_labels = as_labels(self.support_labels, self.support_images, "support")
+        self.way = len(check_support_labels(self.support_labels))
+        if self.query_labels is not None:
+            self.query_labels = as_labels(self.query_labels, self.query_images, "query")
+            self._check_query_labels()
+
+    def _check_query_labels(self) -> None:
+        unknown = [k for k in self.query_labels.unique().tolist() if not 0 <= k < self.way]
         if unknown:
             raise ValueError(
                 f"query label {unknown[0]} has no class in the support set, whose labels are 0, ..., "
@@ -62,18 +67,8 @@ class Episode:
 
     @classmethod
     def unchecked(cls, way: int, **contents: Tensor | object | None) -> "Episode":
-        """An episode of contents that are known to be right, such as those of a reader.
-
-        The checks would make the host wait for a GPU.
-
-        Args:
-            contents: the other attributes; those left out are None.
-        """
-        episode = object.__new__(cls)
-        for attribute in fields(cls):
-            object.__setattr__(episode, attribute.name, contents.get(attribute.name))
-        object.__setattr__(episode, "way", way)
-        return episode
+        """An episode whose contents are known to be right; checks would make the host wait for a GPU."""
+        return cls(**contents, known_way=way)
 
     @property
     def shots(self) -> Int[Tensor, "way"]:

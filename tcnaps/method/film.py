@@ -17,7 +17,7 @@ class Processor(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(channels, channels) for _ in range(3))
         self.regulariser = nn.Parameter(0.001 * torch.randn(channels))  # starts near 0: an unadapted backbone
 
-    def forward(self, x: Float[Tensor, "*n channels"]) -> Float[Tensor, "*n channels"]:
+    def forward(self, x: Float[Tensor, "channels"]) -> Float[Tensor, "channels"]:
         for i, layer in enumerate(self.layers):
             x = F.relu(x) if i > 0 else x
             x = x + layer(x)
@@ -33,22 +33,19 @@ class StageGenerator(nn.Module):
         self.gammas = nn.ModuleList(Processor(channels) for _ in range(2 * BLOCKS_PER_STAGE))
         self.betas = nn.ModuleList(Processor(channels) for _ in range(2 * BLOCKS_PER_STAGE))
 
-    def forward(self, embedding: Float[Tensor, "*n 64"]) -> list[Modulation]:
+    def forward(self, embedding: Float[Tensor, "64"]) -> list[Modulation]:
         x = F.relu(self.shared(embedding))
         return [Modulation(1 + gamma(x), beta(x)) for gamma, beta in zip(self.gammas, self.betas)]
 
 
 class FilmGenerator(nn.Module):
-    """Task embedding to 16 modulations, two for every block of the backbone: 3,840 gammas and as many betas.
-
-    Of several task embeddings at once, too.
-    """
+    """Task embedding to 16 modulations, two for every block of the backbone: 3,840 gammas and as many betas."""
 
     def __init__(self):
         super().__init__()
         self.stages = nn.ModuleList(StageGenerator(channels) for channels in STAGE_CHANNELS)
 
-    def forward(self, embedding: Float[Tensor, "*n 64"]) -> list[Modulation]:
+    def forward(self, embedding: Float[Tensor, "64"]) -> list[Modulation]:
         return [modulation for stage in self.stages for modulation in stage(embedding)]
 
     def penalty(self) -> Float[Tensor, ""]:

@@ -36,8 +36,9 @@ class Head:
             classes may be of very different size.
         uniform_weight: of equal classes in an estimated prior, the rest being the shares; at 1 it is the paper's. ½ was
             chosen on training classes (docs/comparisons.md).
-        tolerance: what axes of little variance may change in a squared distance, relative to it, for speed's sake; None
-            is so little that it does not show beside rounding. `tcnaps.method.distances` and docs/speed.md say more.
+        arithmetic: `plain` computes by the equations as they stand; `fast` gives the same numbers but for rounding.
+        tolerance: how far fast arithmetic may change a squared distance, relative to it, by leaving out axes of little
+            variance; None is so little that it does not show beside rounding (docs/speed.md).
     """
 
     metric: Literal["mahalanobis", "euclidean"] = "mahalanobis"
@@ -52,6 +53,7 @@ class Head:
     class_covariance_divisor: Literal["n", "n-1"] = "n"
     class_prior: tuple[float | int, ...] | Literal["estimated"] | None = None
     uniform_weight: float | int = 0.5
+    arithmetic: Literal["fast", "plain"] = "fast"
     tolerance: float | int | None = None
 
     def __post_init__(self) -> None:

@@ -54,9 +54,6 @@ def stopping_steps(
 
 
 def check_limits(minimum: int, maximum: int) -> None:
-    """
-    Raises:
-        ValueError: a limit is negative.
-    """
+    """Raises a ValueError where a limit is negative."""
     if minimum < 0 or maximum < 0:
         raise ValueError(f"Refinement steps are counted from 0, not minimum {minimum}, maximum {maximum}.")

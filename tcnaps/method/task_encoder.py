@@ -7,12 +7,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tcnaps.method.fast.fused_set_encoder import pooled_layer
+from tcnaps.method.arithmetic import Arithmetic, fast_encoding, is_fast
 
 EMBEDDING = 64
-
-# Pixels of the images whose first convolution is computed at a time: on a CPU as many as stay in its cache.
-PIXELS_AT_ONCE, ANY = {"cpu": 2**15}, 2**24
 
 
 class SetEncoder(nn.Module):
@@ -23,11 +20,11 @@ class SetEncoder(nn.Module):
             support and query images apart; `running` is the usual average over training once training has ended.
 
     Attributes:
-        memory_format: as the backbone's.
+        arithmetic: as the backbone's.
         precision: of the convolutions; statistics have that of the parameters.
     """
 
-    memory_format = torch.channels_last
+    arithmetic: Arithmetic = "fast"
     precision = torch.float32
 
     def __init__(self, statistics: Literal["batch", "running"] = "batch"):
@@ -37,15 +34,14 @@ class SetEncoder(nn.Module):
         self.norms = nn.ModuleList(nn.BatchNorm2d(EMBEDDING) for _ in range(5))
 
     def forward(self, images: Float[Tensor, "n 3 height width"]) -> Float[Tensor, "n 64"]:
-        x = images.contiguous(memory_format=self.memory_format)
+        fast = is_fast(self.arithmetic)
+        x = images.contiguous(memory_format=torch.channels_last if fast else torch.contiguous_format)
         if self.precision == torch.bfloat16:
             x = x.to(self.precision)
-        fast = self.statistics == "batch" and self.memory_format == torch.channels_last
-        for conv, norm in zip(self.convs, self.norms):
-            if fast:
-                at_once = max(1, PIXELS_AT_ONCE.get(x.device.type, ANY) // x[0, 0].numel())
-                x = pooled_layer(x, conv.weight, conv.bias, norm.weight, norm.bias, norm.eps, at_once)
-            else:
+        if fast and self.statistics == "batch":
+            x = fast_encoding(self, x)
+        else:
+            for conv, norm in zip(self.convs, self.norms):
                 x = self._layer(x, conv, norm)
         return x.mean((2, 3), dtype=images.dtype)
 
@@ -55,7 +51,7 @@ class SetEncoder(nn.Module):
             x = F.batch_norm(x, None, None, norm.weight, norm.bias, training=True, eps=norm.eps)
         else:
             x = norm(x)
-        return F.relu(F.max_pool2d(x, 2))  # in this order, which is the same, ReLU has a quarter to do
+        return F.relu(F.max_pool2d(x, 2))  # the order does not matter; this way ReLU has a quarter of the work
 
 
 class TaskEncoder(nn.Module):
@@ -88,5 +84,5 @@ class TaskEncoder(nn.Module):
 
 def mean_of_class_means(encoded: Float[Tensor, "n c"], labels: Int[Tensor, "n"]) -> Float[Tensor, "c"]:
     """Average over classes of the class averages, so that no class counts for more because it has more images."""
-    shares = 1 / (labels == labels[:, None]).sum(1, dtype=encoded.dtype)  # of each image in its class; a class has 1
+    shares = 1 / (labels == labels[:, None]).sum(1, dtype=encoded.dtype)  # 1 / n_k for each image of class k
     return shares @ encoded / shares.sum()

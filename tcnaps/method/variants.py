@@ -78,18 +78,13 @@ VARIANTS = {
 }
 
 # Transductive with other heads. They are not the paper's: its tables and figures leave them out.
+COVARIANCES = ("class_covariance_weight", "task_covariance_weight", "identity_weight")
 FURTHER_TRAININGS = {
     training.name: training
     for training in (
         Training("support_and_query_calibrated", "transductive", False, False, scale="auto"),
         Training("support_and_query_learned_scale", "transductive", False, False, learned=("scale",)),
-        Training(
-            "support_and_query_learned_covariances",
-            "transductive",
-            False,
-            False,
-            learned=("class_covariance_weight", "task_covariance_weight", "identity_weight"),
-        ),
+        Training("support_and_query_learned_covariances", "transductive", False, False, learned=COVARIANCES),
     )
 }
 

@@ -4,16 +4,14 @@ The protocol is that of the authors' follow-up (Bateni et al. 2022, arXiv 2201.0
 models that were meta-trained for few-shot classification alone. After each arrival all classes so far are tested, with
 one head (every class competes) or several (a query's arrival is known, and only its classes compete).
 
-* Taken over: arrivals of a few classes with a few images each, and three ways to adapt FiLM: by the task embedding of
-  the `first` arrival, of the `latest`, or by the `average` of all so far (the released default). Queries go through the
-  latest FiLM; what was kept stays as an earlier one made it.
+* As released: arrivals of a few classes with a few images each, and three ways to adapt FiLM: by the task embedding of
+  the `first` arrival, of the `latest`, or by the `average` of all so far (the default there). Queries go through the
+  latest FiLM; sums stay as an earlier FiLM made them.
 * Scaled down: the paper has MNIST, CIFAR-10 (2 classes per arrival) and CIFAR-100 (10), 1 to 100 images per class.
-* Different: the released code keeps each class's mean and inverse covariance, with the task covariance of its own
-  arrival, and refinement overwrites them. Here n_k, Σ x and Σ x xᵀ are kept, so that under one FiLM the head is exactly
-  that of all images at once. Refinement adds the queries' soft assignments to them, for one classification. The
-  released code tests arrival by arrival, which shows refinement the queries of few classes at a time; here the queries
-  of all classes so far are classified together.
-* Not checked: whether the paper's text says otherwise than its code.
+* Different: the released code keeps class means and inverse covariances, which refinement overwrites, and tests the
+  queries of one arrival at a time. Here n_k, Σ x and Σ x xᵀ are kept, so under one FiLM the head is exactly that of all
+  images at once; the queries of all classes so far refine it together, for one classification only.
+* Not checked: whether the paper's text differs from its code.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,10 +24,17 @@ from torch import Tensor
 
 from tcnaps.config import FixedProtocol, Study
 from tcnaps.data.image_source import ImageSource
-from tcnaps.method.class_statistics import ClassStatistics, class_logits, divisor, one_hot, regulariser
+from tcnaps.method.class_statistics import (
+    ClassStatistics,
+    Distances,
+    class_distances,
+    divisor,
+    one_hot,
+    regularised_covariances,
+)
+from tcnaps.method.clustering import soft_k_means, stopped
 from tcnaps.method.episode import Episode
 from tcnaps.method.head import Head
-from tcnaps.method.stopping import should_stop
 from tcnaps_suite.experiments.comparison import LoadedVariant, difference_from, numbered_episodes
 
 ALL_KEPT = "all images kept"  # adapted to the images of all arrivals: nothing is forgotten
@@ -48,30 +53,29 @@ class Sums:
     @classmethod
     def of(cls, features: Float[Tensor, "n d"], responsibilities: Float[Tensor, "n way"]) -> "Sums":
         x, w = features.double(), responsibilities.double()
-        return cls(w.sum(0), w.T @ x, torch.stack([(x * of_class[:, None]).T @ x for of_class in w.T]))
+        return cls(w.sum(0), w.T @ x, torch.stack([(weights * x.T) @ x for weights in w.T]))
 
     def __add__(self, more: "Sums") -> "Sums":
         return Sums(self.counts + more.counts, self.totals + more.totals, self.products + more.products)
 
     def first(self, way: int) -> "Sums":
-        """Of the first classes alone."""
+        """The sums of the first classes alone."""
         return Sums(self.counts[:way], self.totals[:way], self.products[:way])
 
     def statistics(self, head: Head) -> ClassStatistics:
-        """What `class_statistics` makes of the images themselves (equations 1-4; refined, 9-12).
+        """What `class_statistics` computes from the images themselves (equations 1-4; refined, 9-12).
 
         Raises:
             ValueError: a class has one image, and the head divides by n − 1.
         """
         if head.class_covariance_divisor == "n-1" and self.counts.min() <= 1:
             raise ValueError("a class has one image, so n − 1 is 0: use more, or the class covariances' divisor 'n'")
-        n, mix = self.counts.sum(), regulariser(self.counts, head)
+        n = self.counts.sum()
         means, mean = self.totals / self.counts[:, None], self.totals.sum(0) / n
         scatters = self.products - means[:, :, None] * self.totals[:, None, :]
-        task = (self.products.sum(0) - n * mean.outer(mean)) / divisor(n, head.task_covariance_divisor)
-        own = mix.class_weights / divisor(self.counts, head.class_covariance_divisor)
-        mixed = own[:, None, None] * scatters + mix.task_weights[:, None, None] * task
-        return ClassStatistics(means, mixed + mix.identity_weight * torch.eye(len(task)).to(task), self.counts)
+        own = scatters / divisor(self.counts, head.class_covariance_divisor)[:, None, None]  # Σ_k
+        task = (self.products.sum(0) - n * mean.outer(mean)) / divisor(n, head.task_covariance_divisor)  # Σ
+        return ClassStatistics(means, regularised_covariances(own, task, self.counts, head), self.counts)
 
 
 def in_span(kept: Sums, query: Float[Tensor, "n_query d"]) -> tuple[Sums, Float[Tensor, "n_query r"]]:
@@ -95,24 +99,26 @@ def classify(
         limits: minimum and maximum steps; (0, 0) is Simple CNAPS.
         competing: which classes each query may have.
     """
-    logits = class_logits(query, kept.statistics(head), head).masked_fill(~competing, -torch.inf)
-    for step in range(1, limits[1] + 1):
-        refined = (kept + Sums.of(query, logits.softmax(1))).statistics(replace(head, class_covariance_divisor="n"))
-        before, logits = logits.argmax(1), class_logits(query, refined, head).masked_fill(~competing, -torch.inf)
-        if should_stop(step, not torch.equal(before, logits.argmax(1)), *limits):
-            break
-    return logits.argmax(1)
+
+    def distances_from(responsibilities: Float[Tensor, "n_query way"] | None) -> Distances:
+        if responsibilities is None:
+            statistics = kept.statistics(head)
+        else:
+            sums = kept + Sums.of(query, responsibilities)
+            statistics = sums.statistics(replace(head, class_covariance_divisor="n"))
+        return class_distances(query, statistics, head)
+
+    return stopped(soft_k_means(distances_from, len(query), head, competing), *limits).labels
 
 
 @torch.no_grad()
 def accuracy_by_arrival(
     variant: LoadedVariant, episode: Episode, per_arrival: int, film: str
 ) -> Iterator[tuple[int, str, float]]:
-    """After each arrival, the number of classes so far and the accuracy on all their queries, with each of `HEADS`.
+    """After each arrival, the number of classes so far, a name of `HEADS`, and its accuracy on all their queries.
 
     Args:
-        episode: its classes arrive in their order.
-        per_arrival: classes.
+        episode: its classes arrive in their order, `per_arrival` at a time.
         film: a name of `FILM`.
 
     Raises:
@@ -124,11 +130,11 @@ def accuracy_by_arrival(
     for arrival, seen in enumerate(range(per_arrival, episode.way + 1, per_arrival), start=1):
         start = 0 if film == ALL_KEPT else seen - per_arrival
         new, tested = _classes(episode, start, seen), _classes(episode, 0, seen)
-        found = model.embed(new)
+        latest = model.embed(new)
         if film == "average" and kept is not None:
-            embedding = embedding + (found - embedding) / arrival
+            embedding = embedding + (latest - embedding) / arrival
         elif film != "first" or kept is None:
-            embedding = found
+            embedding = latest
         images = torch.cat([new.support_images, tested.query_images])
         support, query = model.extract(images, model.film_generator(embedding)).tensor_split([len(new.support_labels)])
         sums = Sums.of(support, one_hot(new.support_labels + start, episode.way, support))

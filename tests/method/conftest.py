@@ -1,13 +1,16 @@
-"""Both ways in which episodes are clustered without gradients, for tests whose episodes are all small."""
+"""All ways in which episodes are clustered: plainly, and the two fast ones, for tests whose episodes are all small."""
 
 import pytest
 
+from tcnaps.method import arithmetic
 from tcnaps.method.fast import strategies
 
 
-@pytest.fixture(scope="module", params=["few images", "many images"])
+@pytest.fixture(scope="module", params=["plain", "few images", "many images"])
 def each_strategy(request):
     with pytest.MonkeyPatch.context() as patch:
+        if request.param == "plain":
+            patch.setattr(arithmetic, "ENABLED", False)
         if request.param == "many images":
             patch.setattr(strategies, "FEW", 0)
         yield

@@ -1,46 +1,38 @@
 """The clustering against naive loops written from the equations, planted answers, invariants and limits."""
 
-import re
-from types import SimpleNamespace
+from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
 from oracles import naive_logits, naive_statistics, naive_trajectory
 
-from tcnaps.method.clustering import class_logits, class_statistics, cluster, trajectory
+from tcnaps.method import arithmetic
+from tcnaps.method.clustering import LowVarianceWarning, class_logits, class_statistics, cluster, trajectory
 from tcnaps.method.head import Head
 from tcnaps.method.stopping import stopping_step
 
 OPTIONS = [
-    {},
     {"log_determinant": True, "scale": 0.5},
-    {"scale": 0.25},
     {"update": "means"},
     {"metric": "euclidean"},
     {"metric": "euclidean", "update": "means", "scale": 0.5},
-    {"identity_weight": 0.1},
     {"task_covariance_divisor": "n-1"},
     {"update": "means", "log_determinant": True},
-    {"identity_weight": 3.0, "log_determinant": True},
-    {"class_prior": "estimated"},
     {"class_prior": "estimated", "uniform_weight": 0.1, "log_determinant": True, "scale": 0.5},
-    {"class_prior": "estimated", "metric": "euclidean"},
-    {"class_prior": "estimated", "update": "means"},
     {"class_prior": "estimated", "class_covariance_divisor": "n-1"},
-    {"class_covariance_weight": 0.4, "task_covariance_weight": 2.5},
     {"class_covariance_weight": 3.0, "task_covariance_weight": 0.2, "log_determinant": True, "identity_weight": 0.3},
 ]
 EPISODES = {  # way, shots, queries a class, features, separation of the classes (small = diffuse responsibilities)
-    "1-shot, N < d": (5, 1, 3, 40, 1.0),
-    "1-shot, diffuse": (5, 1, 3, 40, 0.05),
+    "1-shot, N < d": (5, 1, 2, 24, 1.0),
+    "1-shot, diffuse": (5, 1, 2, 24, 0.05),
     "5-shot, N > d": (4, 5, 4, 12, 0.4),
     "confident": (3, 4, 4, 20, 6.0),
     "two ways": (2, 3, 5, 6, 0.3),
-    "imbalanced": (4, (1, 7, 2, 4), 3, 15, 0.5),
+    "imbalanced, N < d": (4, (1, 3, 2, 1), 2, 20, 0.5),
     "single query": (3, 2, (1, 0, 0), 8, 0.5),
-    "diffuse, N > d": (3, 6, 8, 5, 0.05),
-    "20 ways": (20, 2, 2, 30, 0.7),
+    "10 ways": (10, 2, 1, 12, 0.7),
 }
 
 
@@ -71,13 +63,22 @@ def relative_difference(ours, theirs):
     return ((ours.double() - theirs).abs().amax((1, 2)) / theirs.abs().amax((1, 2))).max().item()
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("name", EPISODES)
-def test_every_step_equals_the_naive_loop(name, options):
-    support, labels, query = make_episode(*EPISODES[name])
-    ours = trajectory(support, labels, query, head=Head(**options), steps=4)
-    naive = naive_trajectory(support, labels, query, 4, **_oracle_options(options))
-    assert relative_difference(ours, naive) < 1e-10
+@cache
+def naive(name, options):
+    options = {setting.replace("_covariance_", "_"): value for setting, value in options}
+    return naive_trajectory(*make_episode(*EPISODES[name]), 3, **options)
+
+
+CASES = [(name, {}) for name in EPISODES]
+CASES += [(name, options) for options in OPTIONS for name in ("5-shot, N > d", "imbalanced, N < d")]
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=str)
+def test_every_step_equals_the_naive_loop_and_the_plain_reading(name, options):
+    episode, head = make_episode(*EPISODES[name]), Head(**options)
+    ours = trajectory(*episode, head=head, steps=3)
+    assert relative_difference(ours, naive(name, tuple(options.items()))) < 1e-10
+    assert relative_difference(ours, trajectory(*episode, head=replace(head, arithmetic="plain"), steps=3)) < 1e-10
 
 
 @pytest.mark.parametrize("spectrum", ["large", "one huge direction", "repeated images"])
@@ -94,15 +95,13 @@ def test_accuracy_where_it_is_hardest(spectrum):
     assert relative_difference(ours, naive_trajectory(support, labels, query, 3)) < 1e-9
 
 
-@pytest.mark.parametrize(
-    "episode", [(5, 1, 3, 40, 1.0), (4, 5, 4, 12, 0.4), (3, 4, 4, 20, 6.0), (4, (1, 7, 2, 4), 3, 15, 1.5)], ids=str
-)
+@pytest.mark.parametrize("episode", [(4, 5, 4, 12, 0.4), (4, (1, 7, 2, 4), 3, 15, 1.5)], ids=str)
 def test_float32_at_step_0_and_at_convergence(episode):
     support, labels, query = make_episode(*episode)
     ours = trajectory(support.float(), labels, query.float(), steps=10)
-    naive = naive_trajectory(support, labels, query, 10)
-    assert torch.equal(naive[-1].argmax(1), naive[-2].argmax(1)), "the planted episode should converge"
-    assert relative_difference(ours[[0, -1]], naive[[0, -1]]) < 1e-4
+    exact = naive_trajectory(support, labels, query, 10)
+    assert torch.equal(exact[-1].argmax(1), exact[-2].argmax(1)), "the planted episode should converge"
+    assert relative_difference(ours[[0, -1]], exact[[0, -1]]) < 1e-4
 
 
 @pytest.mark.parametrize("update", ["means and covariances", "means"])
@@ -125,17 +124,15 @@ def test_extra_images_refine_where_the_head_says_so(unlabelled):
     extra = make_episode(4, 2, 5, 20, 0.6, seed=1)[2]
     for options in ({}, {"class_prior": "estimated"}):
         ours = trajectory(support, labels, query, extra, Head(unlabelled=unlabelled, **options), steps=3)
-        naive = naive_trajectory(support, labels, query, 3, extra=extra, unlabelled=unlabelled, **options)
-        assert relative_difference(ours, naive) < 1e-10
+        expected = naive_trajectory(support, labels, query, 3, extra=extra, unlabelled=unlabelled, **options)
+        assert relative_difference(ours, expected) < 1e-10
 
 
-@pytest.mark.parametrize("d", [6, 60])
+@pytest.mark.parametrize("d", [6, 30])
 def test_statistics_and_logits_equal_the_naive_ones(d):
     support, labels, query = make_episode(3, (2, 5, 3), 3, d, 0.5)
-    features, soft = (
-        torch.cat([support, query]),
-        torch.rand(19, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)),
-    )
+    features = torch.cat([support, query])
+    soft = torch.rand(19, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     weights = soft / soft.sum(1, keepdim=True)
     statistics = class_statistics(features, weights)
     means, covariances = naive_statistics(features, weights)
@@ -207,9 +204,9 @@ def test_gradients_pass_through_scale_auto():
     assert torch.autograd.gradcheck(losses, support)
 
 
-@pytest.mark.parametrize("limits", [(0, 0), (2, 4), (0, 10), (1, 1), (4, 4), (7, 3)])
+@pytest.mark.parametrize("limits", [(0, 0), (2, 4), (0, 10), (7, 3)])
 def test_cluster_stops_where_the_rule_on_the_record_does(limits):
-    for seed in range(8):
+    for seed in range(4):
         support, labels, query = make_episode(5, 1, 5, 10, 0.4, seed)
         step = cluster(support, labels, query, None, Head(), *limits)
         record = trajectory(support, labels, query, steps=10)
@@ -217,24 +214,24 @@ def test_cluster_stops_where_the_rule_on_the_record_does(limits):
         torch.testing.assert_close(step.logits, record[step.number])
 
 
-BAD_EPISODES = {  # what the error says: what is wrong with an episode of 3 classes, 6 support images and 6 queries
-    "support labels start at 1": lambda support, labels, query: (support, labels + 1, query),
-    "class 1 has no support image": lambda support, labels, query: (
-        support,
-        torch.where(labels == 1, 2, labels),
-        query,
-    ),
+NAN = torch.tensor([float("nan")], dtype=torch.float64)
+BAD_EPISODES = {  # what the error must name, and what is done to an episode of 3 classes, 6 support images, 6 queries
+    "start at 1": lambda support, labels, query: (support, labels + 1, query),
+    "class 1": lambda support, labels, query: (support, torch.where(labels == 1, 2, labels), query),
     "support set is empty": lambda support, labels, query: (support[:0], labels[:0], query),
-    r"query features of image\(s\) \[2\]": lambda support, labels, query: (support, labels, query.put_(TWELVE, NAN)),
-    "same backbone": lambda support, labels, query: (support, labels, query.float()),
-    "must be integers .* not torch.float32": lambda support, labels, query: (support, labels.float(), query),
-    r"labels can't be read .* numpy.unique\(": lambda support, labels, query: (support, list("aabbcc"), query),
-    r"6 support images and support labels of shape \(4,\)": lambda support, labels, query: (support, labels[:4], query),
-    r"support features have the shape \(6,\)": lambda support, labels, query: (support[:, 0], labels, query),
-    "query features .* are torch.int64; they must": lambda support, labels, query: (support, labels, query.long()),
-    "support features can't be read": lambda support, labels, query: ([["a", "b"]] * 6, labels, query),
+    r"query features of image\(s\) \[2\]": lambda support, labels, query: (
+        support,
+        labels,
+        query.put_(torch.tensor([12]), NAN),
+    ),
+    "query": lambda support, labels, query: (support, labels, query.float()),
+    "torch.float32": lambda support, labels, query: (support, labels.float(), query),
+    "numpy.unique": lambda support, labels, query: (support, list("aabbcc"), query),
+    r"\(4,\)": lambda support, labels, query: (support, labels[:4], query),
+    r"\(6,\)": lambda support, labels, query: (support[:, 0], labels, query),
+    "torch.int64": lambda support, labels, query: (support, labels, query.long()),
+    "support features": lambda support, labels, query: ([["a", "b"]] * 6, labels, query),
 }
-TWELVE, NAN = torch.tensor([12]), torch.tensor([float("nan")], dtype=torch.float64)
 
 
 @pytest.mark.parametrize("message", BAD_EPISODES)
@@ -244,40 +241,33 @@ def test_bad_input_is_refused_with_the_class_or_image_named(message):
 
 
 def test_what_cannot_be_computed_is_refused():
-    with pytest.raises(ValueError, match="counted from 0, not minimum 2, maximum -4"):
+    with pytest.raises(ValueError, match="maximum -4"):
         cluster(*make_episode(3, 2, 2, 6, 0.5), maximum=-4)
-    with pytest.raises(ValueError, match="singular in torch.float64: raise identity_weight"):
+    with pytest.raises(ValueError, match="identity_weight"):
         trajectory(*make_episode(2, (1, 3), 3, 300, 1.0), head=Head(identity_weight=5e-324))
-    with pytest.raises(ValueError, match="one support image in all"):
+    with pytest.raises(ValueError, match="one support image"):
         trajectory(*make_episode(1, 1, 2, 6, 0.5), head=Head(task_covariance_divisor="n-1"))
-    with pytest.raises(ValueError, match="each image has 1 feature.* needs at least two"):
+    with pytest.raises(ValueError, match="1 feature"):
         trajectory(*make_episode(2, 2, 2, 1, 0.5), head=Head(class_covariance_divisor="n-1"))
-    with pytest.raises(ValueError, match="class_prior has 2 probabilities for 3 classes"):
+    with pytest.raises(ValueError, match="class_prior"):
         trajectory(*make_episode(3, 2, 2, 6, 0.5), head=Head(class_prior=(0.5, 0.5)))
 
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("identity_weight", 0), ("tolerance", -0.1), ("metric", "cosine"), ("uniform_weight", 0)]
-    + [("class_prior", value) for value in ("estimate", (), (0.5, 0.6), (1.0, 0.0), [0.5, 0.5])]
+    [("identity_weight", 0), ("tolerance", -0.1), ("uniform_weight", 0)]
+    + [("class_prior", value) for value in ((), (0.5, 0.6), (1.0, 0.0))]
     + [("scale", value) for value in (-1.0, float("inf"), float("nan"))],
 )
 def test_settings_out_of_range_are_refused(setting, value):
-    with pytest.raises(ValueError, match=re.escape(f"{setting} is {value!r}; it must be")):
-        Head.__post_init__(
-            SimpleNamespace(**vars(Head()) | {setting: value}, __dataclass_fields__=Head.__dataclass_fields__)
-        )
-
-
-def _oracle_options(options):
-    return {name.replace("_covariance_", "_"): value for name, value in options.items()}
+    with pytest.raises(ValueError, match=setting):
+        Head(**{setting: value})
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.Tensor.tolist, torch.Tensor.half, lambda x: x.numpy()[::-1][::-1]])
-@pytest.mark.parametrize("integers", [torch.int8, torch.int32, torch.uint8])
-def test_arrays_lists_and_labels_of_any_width_will_do(kind, integers):
+def test_arrays_lists_and_labels_of_any_width_will_do(kind):
     support, labels, query = make_episode(3, 2, 2, 6, 2.0)
-    given = trajectory(kind(support), labels.to(integers).numpy(), kind(query), steps=2)
+    given = trajectory(kind(support), labels.to(torch.uint8).numpy(), kind(query), steps=2)
     assert torch.equal(given.argmax(2), trajectory(support, labels, query, steps=2).argmax(2))
     assert torch.equal(trajectory(kind(support), labels.tolist(), kind(query), steps=2), given)
 
@@ -285,17 +275,16 @@ def test_arrays_lists_and_labels_of_any_width_will_do(kind, integers):
 @pytest.mark.parametrize(
     "case",
     [
-        ((5, 3, 10, 64, 1.0), 1e4, {}),
         ((5, 2, 10, 64, 1.0), 1.0, {"identity_weight": 1e-8}),
-        ((5, 20, 40, 300, 0.6), 1e3, {}),
         ((5, 20, 40, 300, 0.6), 1e4, {}),
         ((5, 3, 10, 64, 1.0), 1e19, {"metric": "euclidean"}),
-        ((5, 20, 40, 300, 0.6), 1e19, {"metric": "euclidean"}),
     ],
     ids=str,
 )
 def test_labels_of_large_features_are_those_of_exact_arithmetic(case):
     """In float32 the logits themselves would tie or overflow: the common part of a row is large, the rest is not."""
+    if not arithmetic.ENABLED:
+        pytest.skip("a Cholesky factor of Q_k loses small distances beside identity_weights this small")
     sizes, factor, options = case
     support, labels, query = make_episode(*sizes, dtype=torch.float32)
     support, query = support * factor, query * factor
@@ -320,7 +309,7 @@ def test_far_rows_are_given_relative_to_their_largest_and_others_as_they_are():
 def test_features_too_short_for_identity_weight_give_a_warning():
     support, labels, query = make_episode(5, 2, 5, 30, 1.0)
     short = [torch.nn.functional.normalize(x, dim=1) for x in (support, query)]
-    with pytest.warns(UserWarning, match="total variance, 0.891, is below identity_weight, 1: .*a tenth of that"):
+    with pytest.warns(LowVarianceWarning, match="identity_weight"):
         trajectory(short[0], labels, short[1], steps=1)
     trajectory(short[0], labels, short[1], head=Head(identity_weight=0.1), steps=1)
     trajectory(short[0], labels, short[1], head=Head(metric="euclidean"), steps=1)

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from tcnaps.method.clustering import cluster, trajectory
-from tcnaps.method.distances import squared_distances
+from tcnaps.method.fast.distances import squared_distances
 from tcnaps.method.head import Head
 from tcnaps.method.stopping import stopping_step
 

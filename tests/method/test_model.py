@@ -142,95 +142,40 @@ def test_an_episode_is_checked_once_and_clearly(episode):
     nan[5, 0, 0, 0] = float("nan")
     labels = episode.support_labels
     bytes_ = torch.arange(8 * 3 * 32 * 32).remainder(256).to(torch.uint8).view(8, 3, 32, 32)
+    small = {name: getattr(episode, name)[:, :, :16] for name in ("support_images", "query_images")}
     for changes, message in [
-        ({"query_images": nan}, r"query image\(s\) \[5\] have pixels that are not finite"),
-        ({"query_images": nan[:0], "query_labels": None}, "query set is empty"),
-        ({"support_images": nan[:0], "support_labels": labels[:0]}, "support set is empty"),
-        ({"support_labels": labels + 1}, "labels start at 1"),
-        ({"support_labels": torch.where(labels == 2, 3, labels)}, "class 2 has no support image"),
-        ({"support_labels": labels[1:]}, r"8 support images and support labels of shape \(7,\)"),
-        ({"query_labels": episode.query_labels[1:]}, r"12 query images and query labels of shape \(11,\)"),
-        ({"query_labels": episode.query_labels + 1}, "query label 4 has no class in the support set"),
+        ({"query_images": nan}, r"query image\(s\) \[5\]"),
+        ({"query_images": nan[:0], "query_labels": None}, "query set"),
+        ({"support_images": nan[:0], "support_labels": labels[:0]}, "support set"),
+        ({"support_labels": torch.where(labels == 2, 3, labels)}, "class 2"),
+        ({"support_labels": labels[1:]}, r"support labels of shape \(7,\)"),
+        ({"query_labels": episode.query_labels[1:]}, r"query labels of shape \(11,\)"),
+        ({"query_labels": episode.query_labels + 1}, "query label 4"),
         ({"unlabelled_images": nan}, "unlabelled image"),
-        ({"support_labels": labels.float()}, "support labels must be integers .* not torch.float32"),
-        (
-            {"support_images": bytes_.permute(0, 2, 3, 1)},
-            r"uint8 of shape \(8, 32, 32, 3\); they must be floating-point",
-        ),
+        ({"support_labels": labels.float()}, "torch.float32"),
+        ({"support_images": bytes_.permute(0, 2, 3, 1)}, r"uint8 of shape \(8, 32, 32, 3\)"),
         ({"support_images": episode.support_images[:, :1]}, r"shape \(8, 1, 32, 32\)"),
-        ({"query_images": bytes_.float()}, r"pixels of query images lie in \[0, 255\]; scale them"),
-        ({"query_images": nan[:, :, :16]}, "query and support images are 16 × 32 and 32 × 32 pixels"),
-        (
-            {"support_images": episode.support_images[:, :, :16], "query_images": nan[:, :, :16]},
-            "16 × 32 pixels; 32 are",
-        ),
+        ({"query_images": bytes_.float()}, r"\[0, 255\]"),
+        ({"query_images": nan[:, :, :16]}, "16 × 32 and 32 × 32"),
+        (small, "16 × 32"),
     ]:
         with pytest.raises(ValueError, match=message):
             changed(episode, **changes)
 
 
-def several(dtype=torch.float32):
-    """Episodes of different way, shot, queries and, one of them, with unlabelled images."""
-
-    def images(n):
-        return torch.rand(n, 3, 32, 32, generator=generator, dtype=dtype) * 2 - 1
-
-    generator, episodes = torch.Generator().manual_seed(3), []
-    for way, shot, queries, unlabelled in ((3, 1, 2, 0), (2, 4, 3, 5), (4, 2, 1, 0)):
-        labels = torch.arange(way).repeat_interleave(shot)
-        extra = images(unlabelled) if unlabelled else None
-        episodes.append(Episode(images(way * shot), labels, images(way * queries), unlabelled_images=extra))
-    return episodes
+def test_an_episode_that_was_moved_is_the_same(episode):
+    episode = changed(episode, unlabelled_images=episode.query_images[:2])
+    moved = episode.to("cpu")
+    assert moved.way == episode.way and torch.equal(moved.shots, episode.shots)
+    for name in ("support_images", "support_labels", "query_images", "query_labels", "unlabelled_images"):
+        assert torch.equal(getattr(moved, name), getattr(episode, name))
 
 
-def test_an_episode_that_was_moved_is_the_same():
-    for episode in several():
-        moved = episode.to("cpu")
-        assert moved.way == episode.way and torch.equal(moved.shots, episode.shots)
-        for name in ("support_images", "support_labels", "query_images", "query_labels", "unlabelled_images"):
-            own, other = getattr(moved, name), getattr(episode, name)
-            assert own is other is None or torch.equal(own, other)
-
-
-@pytest.mark.parametrize("chunk", [512, 7])
-@pytest.mark.parametrize("training", ["support_and_query", "support"])
-def test_episodes_together_have_the_features_they_have_alone(training, chunk):
-    torch.manual_seed(0)
-    model = TransductiveCNAPS(training, Backbone()).eval().double()
-    with torch.no_grad():
-        for parameter in model.film_generator.parameters():  # far from gamma 1 and beta 0
-            parameter.normal_(0, 0.2)
-    model.settings, episodes = ModelSettings(clustering_dtype=torch.float64), several(torch.float64)
-    with torch.no_grad():
-        alone = [model.features(episode) for episode in episodes]
-        model.settings = ModelSettings(clustering_dtype=torch.float64, images_at_once=chunk)
-        together = model.features_together(episodes)
-    assert (alone[0][0][0] - alone[1][0][0]).abs().max() > 1e-3
-    for one, other in zip(alone, together):
-        assert torch.equal(one[1], other[1]) and (one[3] is None) == (other[3] is None)
-        for which in (0, 2, 3):
-            if one[which] is not None:
-                torch.testing.assert_close(other[which], one[which], rtol=1e-9, atol=1e-9)
-
-
-def test_features_are_found_without_waiting_for_the_device():
-    model, episodes = TransductiveCNAPS("support_and_query", Backbone()).eval(), several()
+def test_features_are_found_without_waiting_for_the_device(episode):
+    model = TransductiveCNAPS("support_and_query", Backbone()).eval()
     with torch.no_grad(), Operations() as operations:
-        model.features_together(episodes)
+        model.features(episode)
     assert not operations.waiting
-
-
-def test_gradients_of_episodes_together_are_those_alone():
-    torch.manual_seed(0)
-    model = TransductiveCNAPS("support_and_query", Backbone()).train().double()
-    model.settings, episodes, found = ModelSettings(clustering_dtype=torch.float64), several(torch.float64), []
-    for call in (lambda: [model.features(episode) for episode in episodes], lambda: model.features_together(episodes)):
-        model.zero_grad()
-        sum(features[0].square().sum() + features[2].sum() for features in call()).backward()
-        found.append([p.grad for p in model.parameters() if p.grad is not None])
-    assert len(found[0]) == len(found[1]) > 0
-    for alone, together in zip(*found):
-        torch.testing.assert_close(together, alone, rtol=1e-8, atol=1e-10)
 
 
 def test_labels_of_any_width_and_images_in_float64_will_do(model, episode):

@@ -53,7 +53,7 @@ def on_many_episodes(test):
     """Those above and five more."""
     for sizes in EPISODES.values():
         test = example(sizes=sizes, seed=0)(test)
-    return settings(max_examples=5)(given(sizes=any_sizes, seed=st.integers(0, 10_000))(test))
+    return settings(max_examples=2)(given(sizes=any_sizes, seed=st.integers(0, 10_000))(test))
 
 
 def first_steps(support, labels, query, head, steps, extra=None):
@@ -139,18 +139,6 @@ def test_with_one_fixed_covariance_it_is_bregman_soft_clustering(case, d):
     assert_equal_logits(ours, theirs, 1e-10)
     responsibilities = ours[0].softmax(1)
     assert ((responsibilities > 0.01) & (responsibilities < 0.99)).any(), "hard assignments would test too little"
-
-
-def test_one_euclidean_step_is_that_of_ren_et_al():
-    """Ren et al. 2018, section 3.1.1: prototypes refined once by soft assignments of the unlabelled images."""
-    support, labels, query = make_episode((2, 5, 1), 4, 8)
-    unlabelled = normal(20, 8, seed=9)
-    z = one_hot(labels, 3, support)
-    prototypes = torch.stack([support[labels == c].mean(0) for c in range(3)])
-    soft = (-(unlabelled[:, None] - prototypes).square().sum(2)).softmax(1)
-    refined = (z.T @ support + soft.T @ unlabelled) / (z.sum(0) + soft.sum(0))[:, None]
-    step = first_steps(support, labels, query, Head(metric="euclidean", unlabelled="extra"), 1, unlabelled)[1]
-    assert_equal_logits(step.logits, -(query[:, None] - refined).square().sum(2), 1e-12)
 
 
 @every_episode
@@ -284,7 +272,7 @@ def test_symmetries_of_the_whole_trajectory(change, head, sizes, seed):
     assert_equal_logits(back(trajectory(*other, head=other_head, steps=5)), theirs)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_without_the_identity_no_linear_map_matters(seed):
     """Mahalanobis distances are affine invariant (Mahalanobis 1936); only identity_weight · I ties them to the axes."""
     support, labels, query = make_episode((12, 9, 10), 5, 4, seed)
@@ -310,16 +298,3 @@ def test_it_does_not_matter_which_unlabelled_image_is_a_query(sizes, head):
     assert_equal_logits(trajectory(support, labels, query, query, extra, 4), expected)
     alone = [trajectory(support, labels, query[i : i + 1], query, extra, 4) for i in (0, 3)]
     assert_equal_logits(torch.cat(alone, dim=1), expected[:, [0, 3]])
-
-
-@every_head
-@pytest.mark.parametrize("d", [3, 25])
-def test_a_query_half_way_stays_half_way(head, d):
-    """A reflection that maps an episode to itself and exchanges its two classes leaves its fixed point undecided."""
-    one, others, far = normal(3, d, seed=5), normal(4, d, seed=6), normal(d, seed=7)
-    support = far + torch.cat([one + 1, -one - 1])
-    query = far + torch.cat([torch.zeros(1, d, dtype=torch.float64), others, -others])
-    record = trajectory(support, torch.tensor([0, 0, 0, 1, 1, 1]), query, head=head, steps=6)
-    assert_equal_logits(record[:, 0, 0], record[:, 0, 1], 1e-12)
-    assert_equal_logits(record[:, 1:5], record[:, 5:].flip(2), 1e-12)
-    assert (record[:, 1:, 0] - record[:, 1:, 1]).abs().min() > 1e-6

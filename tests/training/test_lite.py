@@ -70,7 +70,9 @@ def test_only_the_sample_and_the_queries_are_kept_for_backpropagation(episode):
 def test_a_sample_is_a_function_of_the_seed_and_the_episode():
     def sample(index, size, seed=0):
         images, draw = torch.zeros(6, 3, 32, 32), SimpleNamespace(index=index)
-        return sampled_support(Episode.unchecked(1, support_images=images, draw=draw), size, seed)
+        labels = torch.zeros(len(images), dtype=torch.int64)
+        episode = Episode.unchecked(1, support_images=images, support_labels=labels, query_images=images, draw=draw)
+        return sampled_support(episode, size, seed)
 
     assert sample(0, None) is None and sample(0, 6) is None and sample(0, 9) is None
     drawn = np.array([sample(index, 2) for index in range(600)])

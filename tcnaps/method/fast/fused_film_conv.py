@@ -71,10 +71,10 @@ class _ModulatedConv(torch.autograd.Function):
 
 
 def affine(
-    x: Float[Tensor, "n k h w"], gamma: Float[Tensor, "*n k"], beta: Float[Tensor, "*n k"]
+    x: Float[Tensor, "n k h w"], gamma: Float[Tensor, "k"], beta: Float[Tensor, "k"]
 ) -> Float[Tensor, "n k h w"]:
-    """gamma · x + beta in the precision of x, without gradients; for all images alike, or a row for each image."""
-    gamma, beta = (part.to(x.dtype)[..., None, None] for part in (gamma, beta))
+    """gamma · x + beta in the precision of x, without gradients."""
+    gamma, beta = (part.to(x.dtype)[:, None, None] for part in (gamma, beta))
     return torch.addcmul(beta, x, gamma, out=torch.empty_like(x))
 
 

@@ -11,11 +11,23 @@ from itertools import zip_longest
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 WINDOW = (2, 2)
+
+# Pixels of the images whose convolutions are computed at a time: on a CPU as many as stay in its cache.
+PIXELS_AT_ONCE, ON_OTHER_DEVICES = {"cpu": 2**15}, 2**24
+
+
+def layers(encoder: nn.Module, x: Float[Tensor, "n 3 height width"]) -> Float[Tensor, "n 64 h2 w2"]:
+    """The five layers of a `SetEncoder` that normalises with the statistics of the batch."""
+    for conv, norm in zip(encoder.convs, encoder.norms):
+        pixels = PIXELS_AT_ONCE.get(x.device.type, ON_OTHER_DEVICES)
+        at_once = max(1, pixels // x[0, 0].numel())
+        x = pooled_layer(x, conv.weight, conv.bias, norm.weight, norm.bias, norm.eps, at_once)
+    return x
 
 
 def pooled_layer(

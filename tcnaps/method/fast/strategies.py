@@ -1,15 +1,16 @@
-"""How the refinement loop computes its logits: three ways to the same numbers, chosen once per episode.
+"""Distances from responsibilities with far fewer operations than the plain reading; one strategy per episode.
 
-`Dense` reads the equations plainly. `FewImages` needs the images' inner products alone. `LowRank` is for many images:
+`FewImages` needs the images' inner products alone. `LowRank` is for many images:
 
 1. All means and images lie in the affine span of the episode's N features, and every class covariance is
    identity_weight · I outside of it: r = min(N, d) coordinates give identical distances.
 2. In the axes that diagonalise the task covariance Σ, the part of Q_k that all classes share up to a factor,
    D_k = (1 − λ_k) Σ + identity_weight · I, is diagonal.
 3. The rest, λ_k Σ_k, has few rows, one for each image that counts in class k, or few axes that matter, since
-   Σ_k ≼ (N / n_k) Σ: `tcnaps.method.distances` makes use of either.
+   Σ_k ≼ (N / n_k) Σ: `tcnaps.method.fast.distances` makes use of either.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from math import log
@@ -18,129 +19,53 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tcnaps.method.class_statistics import (
-    ClassStatistics,
-    Samples,
-    class_distances,
-    class_means,
-    class_statistics,
-    covariance,
-    divisor,
-    logits_of,
-    regulariser,
-    scale_of,
-)
-from tcnaps.method.distances import cholesky, squared_distances
+from tcnaps.method.class_statistics import Distances, cholesky, class_means, covariance, divisor, regulariser
+from tcnaps.method.fast.distances import cholesky_in_place, squared_distances
 from tcnaps.method.head import Head
+from tcnaps.method.samples import Plain, Samples
 
-SMALL = 256  # up to so many images or features, float64 throughout costs little, and no rounding is amplified
-SPREAD = 1e4  # total variance, in units of identity_weight, from which on rounding would hide small distances
 FEW = 200  # images, up to which their inner products are all that is needed
+FLAT = 1e4  # total variance, in units of identity_weight, up to which inner products keep small distances
+MANY = 256  # images, from which on it pays to look for features that are the same in all of them
 AT_ONCE = 2**28  # classes × images × axes that are worked on at a time, so that they fit in memory
 
 
-def total_variance(features: Float[Tensor, "n d"]) -> float:
-    """The variance of features about their mean, summed over dimensions."""
-    features = features.detach()
-    return float((features - features.mean(0)).square().sum()) / len(features)
-
-
-def in_working_precision(features: Float[Tensor, "n d"], spread: float, head: Head) -> Float[Tensor, "n d"]:
-    """The features, in float64 where they are few or their total variance, `spread`, is large."""
-    small = min(features.shape) <= SMALL
-    return features.double() if small or not spread <= SPREAD * head.identity_weight else features
-
-
-class Strategy:
-    """One way to compute the logits of every step.
-
-    Attributes:
-        scale: the factor on the squared distances in the logits that were computed last.
-    """
-
-    def __init__(self, samples: Samples, head: Head, outside: int = 0):
-        """`outside` counts the dimensions that the samples' coordinates leave out, as no image differs there."""
-        self.samples, self.head, self.outside = samples, head, outside
-
-    def from_support(self) -> Float[Tensor, "n_points way"]:
-        """Logits under the support set's statistics alone: step 0, which is Simple CNAPS."""
-        raise NotImplementedError
-
-    def refined(self, responsibilities: Float[Tensor, "n_refining way"]) -> Float[Tensor, "n_points way"]:
-        """Logits under the statistics of support and refining images, weighted by responsibilities."""
-        raise NotImplementedError
-
-    def logits(self, distances: Tensor, log_determinants: Tensor | None) -> Float[Tensor, "n_points way"]:
-        self.scale = scale_of(distances, self.head)
-        if self.head.log_determinant:  # outside, all covariances are identity_weight · I
-            beta = self.head.identity_weight
-            log_determinants = log_determinants + self.outside * (beta.log() if isinstance(beta, Tensor) else log(beta))
-        return logits_of(distances, log_determinants, self.scale, self.head)
-
-
-def strategy_for(samples: Samples, head: Head) -> Strategy:
-    """The fastest strategy that serves the head and, where there are any, gradients."""
+def strategy_for(samples: Samples, head: Head) -> Callable[[Tensor | None], Distances]:
+    """The fastest way from responsibilities to distances that serves the head and, where there are any, gradients."""
+    if head.metric == "euclidean" or head.class_covariance_divisor == "n-1":
+        return Plain(samples, head)
     learned = any(isinstance(value, Tensor) for value in vars(head).values())
     plain = head.update == "means" or samples.features.requires_grad or learned
-    if head.metric == "euclidean" or plain and head.class_covariance_divisor == "n-1":
-        return Dense(samples, head)
-    if head.class_covariance_divisor == "n-1":
-        return ReleasedStepZero(samples, head)
     n, d = samples.features.shape
-    if not plain and n <= FEW and samples.spread <= SPREAD * head.identity_weight:
+    if not plain and n <= FEW and samples.spread <= FLAT * head.identity_weight:
         return FewImages(samples, head)
     coordinates, support_axes = span_coordinates(samples.features, len(samples.one_hot))
-    samples, outside = replace(samples, features=coordinates), d - coordinates.shape[1]
-    return Dense(samples, head, outside) if plain else LowRank(samples, head, outside, support_axes)
+    samples = replace(samples, features=coordinates)
+    inside = Plain(samples, head) if plain else LowRank(samples, head, support_axes)
+    beta, outside = head.identity_weight, d - coordinates.shape[1]
+
+    def distances(responsibilities: Tensor | None) -> Distances:
+        squared, log_determinants = inside(responsibilities)  # outside the span, Q_k is β I
+        return squared, log_determinants + outside * (beta.log() if isinstance(beta, Tensor) else log(beta))
+
+    return distances
 
 
-class Dense(Strategy):
-    """Class covariances as matrices, one Cholesky factor per class. Works under gradients and serves every head."""
-
-    def from_support(self) -> Float[Tensor, "n_points way"]:
-        self.first = class_statistics(self.samples.support, self.samples.one_hot, self.head)
-        return self._logits(self.first)
-
-    def refined(self, responsibilities: Float[Tensor, "n_refining way"]) -> Float[Tensor, "n_points way"]:
-        members, weights = self.samples.members, self.samples.weights(responsibilities)
-        if self.head.update == "means":
-            return self._logits(replace(self.first, means=class_means(members, weights)))
-        return self._logits(class_statistics(members, weights, replace(self.head, class_covariance_divisor="n")))
-
-    def _logits(self, statistics: ClassStatistics) -> Float[Tensor, "n_points way"]:
-        return self.logits(*class_distances(self.samples.points, statistics, self.head))
-
-
-class ReleasedStepZero(Strategy):
-    """Step 0 divides by n_k − 1, as the released Simple CNAPS does (`Head`); later steps divide by n_k.
-
-    Its rule for 1-shot classes depends on the axes of the features, so that it needs them as they are.
-    """
-
-    def __init__(self, samples: Samples, head: Head):
-        self.first = Dense(samples, head)
-        self.later = strategy_for(samples, replace(head, class_covariance_divisor="n"))
-
-    def from_support(self) -> Float[Tensor, "n_points way"]:
-        return self.first.from_support()
-
-    def refined(self, responsibilities: Float[Tensor, "n_refining way"]) -> Float[Tensor, "n_points way"]:
-        return self.later.refined(responsibilities)
-
-
-class FewImages(Strategy):
+class FewImages:
     """Distances from the images' inner products: one m × m matrix per class for m members, and no covariance.
 
-    With the members' features C about their mean, the mean of a class is Cᵀ p, p = w / n, and its covariance is
+    With the members' features C about their mean (m × d), the mean of a class is Cᵀ p, p = w / n, and its covariance is
     Q = β I + Cᵀ K C with K = diag(δ) − (λ / n²) w wᵀ and δ = (1 − λ) / m + (λ / n) w. The Woodbury identity turns
     Q⁻¹ into the inverse of M = C Cᵀ + β K⁻¹, and the Sherman-Morrison formula gives K⁻¹.
     """
 
-    def from_support(self) -> Float[Tensor, "n_points way"]:
-        return self._logits(self._products(self.samples.support), self.samples.one_hot)
+    def __init__(self, samples: Samples, head: Head):
+        self.samples, self.head = samples, head
 
-    def refined(self, responsibilities: Float[Tensor, "n_refining way"]) -> Float[Tensor, "n_points way"]:
-        return self._logits(self._products_of_members, self.samples.weights(responsibilities))
+    def __call__(self, responsibilities: Float[Tensor, "n_refining way"] | None) -> Distances:
+        if responsibilities is None:
+            return self._distances(self._products(self.samples.support), self.samples.one_hot)
+        return self._distances(self._products_of_members, self.samples.weights(responsibilities))
 
     @cached_property
     def _products_of_members(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -152,53 +77,49 @@ class FewImages(Strategy):
         centre, n_support = members.mean(0), self.samples.one_hot.shape[0]
         centred = members - centre
         among = centred @ centred.T
-        if members is self.samples.features:
+        if len(members) == len(self.samples.features):  # every point is a member
             return among, among[:, n_support:], among.diagonal()[n_support:]
         points = self.samples.points - centre
         return among, centred @ points.T, points.square().sum(1)
 
-    def _logits(self, products: tuple[Tensor, Tensor, Tensor], weights: Tensor) -> Float[Tensor, "n_points way"]:
+    def _distances(self, products: tuple[Tensor, Tensor, Tensor], weights: Tensor) -> Distances:
         (among, to_points, squares), beta, m = products, self.head.identity_weight, weights.shape[0]
         counts = weights.sum(0)
         mix = regulariser(counts, self.head)
-        task_weights = mix.task_weights[:, None] / divisor(m, self.head.task_covariance_divisor)
-        w, image_weights, counts = weights.T.contiguous(), mix.image_weights[:, None], counts[:, None]
-        p, delta = w / counts, w * image_weights + task_weights
+        task_weights = mix.task_weights[:, None] / divisor(m, self.head.task_covariance_divisor)  # (1 − λ) / m
+        image_weights = (mix.class_weights / counts)[:, None]  # λ / n
+        w, counts = weights.T.contiguous(), counts[:, None]  # (way, m), (way, 1)
+        p = w / counts
+        delta = w * image_weights + task_weights
         ratio = w / delta
         rest = ratio.sum(1, keepdim=True) * task_weights / counts  # 1 − (λ / n²) wᵀ diag(δ)⁻¹ w, without cancellation
-        matrices = torch.addcmul(among, (ratio * (beta * image_weights / counts / rest))[..., None], ratio[:, None])
+        outer_weights = beta * image_weights / counts / rest
+        matrices = torch.addcmul(among, (ratio * outer_weights)[..., None], ratio[:, None])  # M: (way, m, m)
         matrices.diagonal(dim1=1, dim2=2).add_(beta / delta)
-        factors = cholesky(matrices, in_place=True)  # of M
+        factors = cholesky_in_place(matrices)
         to_means = p @ among
         solved = to_points - to_means[..., None]
         torch.linalg.solve_triangular(factors, solved, upper=False, out=solved)
         lengths = squares - 2 * p @ to_points + (p * to_means).sum(1, keepdim=True)  # |z − μ|²
-        distances, log_determinants = (lengths - solved.square_().sum(1)).T / beta, None
-        if self.head.log_determinant:
-            log_determinants = 2 * factors.diagonal(dim1=1, dim2=2).log().sum(1) + delta.log().sum(1) + rest[:, 0].log()
-            log_determinants += (self.samples.features.shape[1] - m) * log(beta)
-        return self.logits(distances, log_determinants)
+        distances = (lengths - solved.square_().sum(1)).T / beta
+        if not self.head.log_determinant:
+            return distances, None
+        log_determinants = 2 * factors.diagonal(dim1=1, dim2=2).log().sum(1) + delta.log().sum(1) + rest[:, 0].log()
+        return distances, log_determinants + (self.samples.features.shape[1] - m) * log(beta)
 
 
-class LowRank(Strategy):
+class LowRank:
     """A class is an update of a diagonal, of low rank or in few axes."""
 
-    def __init__(self, samples: Samples, head: Head, outside: int, support_axes: int):
+    def __init__(self, samples: Samples, head: Head, support_axes: int):
         """`support_axes` counts the axes of the samples, from the first, that the support images lie in."""
-        super().__init__(samples, head, outside)
-        self.support_axes = support_axes
+        self.samples, self.head, self.support_axes = samples, head, support_axes
 
-    def from_support(self) -> Float[Tensor, "n_points way"]:
-        inner, beyond = self.samples.features.tensor_split([self.support_axes], dim=1)
-        support, points = inner.tensor_split([len(self.samples.one_hot)])
-        distances, log_determinants = self._distances_from_support(support, points)
-        # In the other axes all means are 0 and all covariances identity_weight · I.
-        distances = distances + beyond[len(support) :].square().sum(1, keepdim=True) / self.head.identity_weight
-        return self.logits(distances, log_determinants + beyond.shape[1] * log(self.head.identity_weight))
-
-    def refined(self, responsibilities: Float[Tensor, "n_refining way"]) -> Float[Tensor, "n_points way"]:
+    def __call__(self, responsibilities: Float[Tensor, "n_refining way"] | None) -> Distances:
+        if responsibilities is None:
+            return self._from_support()
         points, members, variances = self._task_axes
-        return self.logits(*self._distances(points, members, self.samples.weights(responsibilities), variances))
+        return self._distances(points, members, self.samples.weights(responsibilities), variances)
 
     @cached_property
     def _task_axes(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -207,7 +128,15 @@ class LowRank(Strategy):
         rotation, variances = principal_axes(covariance(members, self.head))
         return (self.samples.points - centre) @ rotation, (members - centre) @ rotation, variances
 
-    def _distances_from_support(self, support: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+    def _from_support(self) -> Distances:
+        inner, beyond = self.samples.features.tensor_split([self.support_axes], dim=1)
+        support, points = inner.tensor_split([len(self.samples.one_hot)])
+        distances, log_determinants = self._from_support_axes(support, points)
+        # In the other axes all means are 0 and all covariances identity_weight · I.
+        distances = distances + beyond[len(support) :].square().sum(1, keepdim=True) / self.head.identity_weight
+        return distances, log_determinants + beyond.shape[1] * log(self.head.identity_weight)
+
+    def _from_support_axes(self, support: Tensor, points: Tensor) -> Distances:
         one_hot, task_covariance = self.samples.one_hot, covariance(support, self.head)
         if min(self.samples.shots) < max(self.samples.shots):
             rotation, variances = principal_axes(task_covariance)
@@ -221,16 +150,17 @@ class LowRank(Strategy):
         distances, log_determinants = self._distances(points, support, one_hot, torch.zeros_like(factor[0]))
         return distances, log_determinants + 2 * factor.diagonal().log().sum()
 
-    def _distances(self, points: Tensor, members: Tensor, weights: Tensor, variances: Tensor) -> tuple[Tensor, Tensor]:
+    def _distances(self, points: Tensor, members: Tensor, weights: Tensor, variances: Tensor) -> Distances:
         """From images in axes in which Σ is diagonal, with `variances`."""
-        means, mix = class_means(members, weights), regulariser(weights.sum(0), self.head)
-        diagonals = torch.outer(mix.task_weights, variances) + mix.identity_weight
-        weights, shots, tolerance = weights * mix.image_weights, self.samples.shots, self.head.tolerance
-        found, at_once = [], max(1, AT_ONCE // max(1, points.numel()))
+        counts, means = weights.sum(0), class_means(members, weights)
+        mix = regulariser(counts, self.head)
+        diagonals = torch.outer(mix.task_weights, variances) + mix.identity_weight  # D_k
+        weights, shots, tolerance = weights * (mix.class_weights / counts), self.samples.shots, self.head.tolerance
+        parts, at_once = [], max(1, AT_ONCE // max(1, points.numel()))
         for start in range(0, len(means), at_once):
             k = slice(start, start + at_once)
-            found.append(squared_distances(points, means[k], diagonals[k], members, weights[:, k], shots, tolerance))
-        distances, log_determinants = (torch.cat(parts, dim=-1) for parts in zip(*found))
+            parts.append(squared_distances(points, means[k], diagonals[k], members, weights[:, k], shots, tolerance))
+        distances, log_determinants = (torch.cat(part, dim=-1) for part in zip(*parts))
         return distances, log_determinants
 
 
@@ -245,9 +175,9 @@ def span_coordinates(features: Float[Tensor, "n d"], n_support: int) -> tuple[Fl
         The coordinates, r = min(n, d) at most, and how many of them, from the first, the support images need.
     """
     centred = features - features[:n_support].mean(0)
-    if len(features) > SMALL:  # after ReLU, some features may be 0 in every image
+    if len(features) > MANY:  # after ReLU, some features may be 0 in every image
         varies = (features != features[0]).any(0)
-        varies[0] = True  # where all images are the same, too, there is a coordinate
+        varies[0] = True  # one coordinate stays where all images are the same
         centred = centred[:, varies]
     n, d = centred.shape
     if n >= d:

@@ -14,6 +14,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tcnaps.method.class_statistics import singular, squared_euclidean
+
 TOLERANCE = {torch.float32: 3e-5, torch.float64: 1e-12}  # the largest that costs no accuracy beyond rounding
 COLUMNS = 256  # of a matrix product: enough for its best speed
 IN_CACHE = 2**20  # numbers that are worked on at a time: a processor's cache holds them
@@ -104,7 +106,7 @@ def _by_images(points, means, diagonals, members, weights, sizes, count) -> tupl
     largest = sizes.topk(count, dim=0).indices
     x = members[largest.T].sub_(means[:, None]).mul_(weights.gather(0, largest).sqrt_().T[..., None])
     x_precise = x * precisions[:, None]
-    factors = cholesky(torch.baddbmm(identity, x_precise, x.mT), in_place=True)  # of I + X D⁻¹ Xᵀ
+    factors = cholesky_in_place(torch.baddbmm(identity, x_precise, x.mT))  # of I + X D⁻¹ Xᵀ
     solved = (x_precise.flatten(0, 1) @ points.T).view(len(means), count, len(points))
     solved -= x_precise @ means[..., None]
     torch.linalg.solve_triangular(factors, solved, upper=False, out=solved)
@@ -119,7 +121,7 @@ def _by_axes(points, means, diagonals, members, weights, shots) -> tuple[Tensor,
     def of_some(k: slice) -> tuple[Tensor, Tensor]:
         covariances = class_scatters(members, means[k], weights[:, k], shots)
         covariances.diagonal(dim1=1, dim2=2).add_(diagonals[k])
-        return dense_squared_distances(points, means[k], covariances, in_place=True)
+        return _dense_squared_distances(points, means[k], covariances)
 
     threads = torch.get_num_threads() if points.device.type == "cpu" else 1
     parts = [slice(start, start + at_once) for start in range(0, len(means), at_once)]
@@ -158,59 +160,28 @@ def class_scatters(
     return scatters.baddbmm_((shares * terms).mT, terms)
 
 
-def dense_squared_distances(
-    points: Float[Tensor, "n r"],
-    means: Float[Tensor, "way r"],
-    covariances: Float[Tensor, "way r r"],
-    in_place: bool = False,
-) -> tuple[Float[Tensor, "n way"], Float[Tensor, "way"]]:
-    """Squared distances and log-determinants from one Cholesky factor per class; differentiable.
-
-    Args:
-        in_place: see `cholesky`.
-    """
-    factors, columns = cholesky(covariances, in_place), points.T.contiguous()
+def _dense_squared_distances(points: Tensor, means: Tensor, covariances: Tensor) -> tuple[Tensor, Tensor]:
+    """From one Cholesky factor per class; overwrites the covariances, of which it reads the upper triangles."""
+    factors, columns = cholesky_in_place(covariances), points.T.contiguous()
     distances, at_once = [], max(1, IN_CACHE // 8 // max(1, points.numel()))
-    for own_factors, own_means in zip(factors.split(at_once), means.split(at_once)):
-        differences = columns - own_means[:, :, None]
-        out = differences if in_place else None
-        solved = torch.linalg.solve_triangular(own_factors, differences, upper=False, out=out)
-        distances.append((solved.square_() if in_place else solved.square()).sum(1))
+    for some_factors, some_means in zip(factors.split(at_once), means.split(at_once)):
+        differences = columns - some_means[:, :, None]
+        solved = torch.linalg.solve_triangular(some_factors, differences, upper=False, out=differences)
+        distances.append(solved.square_().sum(1))
     return torch.cat(distances).T, 2 * factors.diagonal(dim1=1, dim2=2).log().sum(1)
 
 
-def squared_euclidean(
-    points: Float[Tensor, "n r"], means: Float[Tensor, "way r"], precisions: Float[Tensor, "way r"] | None = None
-) -> Float[Tensor, "n way"]:
-    """|z_i − μ_k|² by matrix products; with `precisions`, of the axes of each class, Σ_i (z_i − μ_ki)² p_ki."""
-    if precisions is None:
-        squares, weighted = points.square().sum(1, keepdim=True), means
-    else:
-        squares, weighted = points.square() @ precisions.T, means * precisions
-    return (squares - 2 * points @ weighted.T + (weighted * means).sum(1)).clamp_min(0)
+def cholesky_in_place(matrices: Float[Tensor, "*batch r r"]) -> Float[Tensor, "*batch r r"]:
+    """Lower Cholesky factors, written over the matrices: fresh memory would cost as much as the arithmetic.
 
-
-def cholesky(matrices: Float[Tensor, "*batch r r"], in_place: bool = False) -> Float[Tensor, "*batch r r"]:
-    """Lower Cholesky factors; differentiable.
-
-    Args:
-        in_place: writes over the matrices, of which the upper triangles are read instead of the lower, and has no
-            gradients: fresh memory costs as much as the arithmetic.
+    It reads the upper triangles and has no gradients.
 
     Raises:
-        ValueError: a matrix is singular in this precision; the message says what to change.
+        ValueError: a matrix is singular in this precision.
     """
-    if not in_place:
-        factors, failures = torch.linalg.cholesky_ex(matrices)
-    else:
-        factors = matrices.mT  # column by column, as LAPACK works
-        failures = torch.empty(matrices.shape[:-2], dtype=torch.int32, device=matrices.device)
-        torch.linalg.cholesky_ex(factors, out=(factors, failures))
+    factors = matrices.mT  # column by column, as LAPACK works
+    failures = torch.empty(matrices.shape[:-2], dtype=torch.int32, device=matrices.device)
+    torch.linalg.cholesky_ex(factors, out=(factors, failures))
     if failures.any():
         raise singular(matrices.dtype)
     return factors
-
-
-def singular(dtype: torch.dtype) -> ValueError:
-    """The error of a covariance that can't be inverted in this precision."""
-    return ValueError(f"a class covariance is singular in {dtype}: raise identity_weight, or scale the features down")
