@@ -1,9 +1,10 @@
 """Transductive CNAPS: few-shot image classification with unlabelled examples (Bateni et al., WACV 2022).
 
-Nine rooms, each importing only those before it: `method` (the paper), `config`, `datasets`, `episodes`, `training`,
-`evaluation`; then `figures`, `widgets` and `studies`. Import the module you need, for instance
-`from tcnaps.method.clustering import cluster`. This file imports nothing, so that looking at results costs no
-PyTorch; `tcnaps.TransductiveMahalanobisClassifier` and `tcnaps.LabelledKFold` are imported when they are asked for.
+Six rooms, each importing only rooms before it: `method` (the paper), `config`, `data`, `episodes`, `training` and
+`evaluation`. `figures` draws what `evaluation` computes, and `estimator` offers the clustering to scikit-learn. Import
+the module you need, for instance `from tcnaps.method.clustering import cluster`. This file imports nothing, so that
+looking at results does not load PyTorch: `tcnaps.TransductiveMahalanobisClassifier` and `tcnaps.LabelledKFold` are
+imported when they are first used. The package `tcnaps_suite` adds widgets, experiments and the workflow.
 """
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""Files -> class-indexed images. `open_split` prepares a dataset on first use and opens it afterwards."""
+"""Files → arrays of images by class. `open_split` prepares a dataset on first use and opens it afterwards."""
 
 from collections.abc import Collection
 from importlib.metadata import entry_points

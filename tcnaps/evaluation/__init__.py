@@ -1,1 +1,1 @@
-"""Variants × episodes to one row per query; rows to accuracies, intervals, recall and paired differences."""
+"""Variants × episodes → one row per query; rows → accuracies, intervals, recall, paired differences and claims."""

@@ -1,1 +1,1 @@
-"""Tidy frames to matplotlib axes and styled tables; no computation."""
+"""Tidy frames → matplotlib Axes and styled tables; nothing is computed here."""

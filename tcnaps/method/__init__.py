@@ -1,1 +1,1 @@
-"""The paper: episodes, networks, clustering, the stopping rule, the variants. Imports nothing else of tcnaps."""
+"""The paper: episodes, networks, clustering, the stopping rule and the variants. Imports nothing else of tcnaps."""

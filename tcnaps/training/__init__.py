@@ -1,1 +1,1 @@
-"""Pretraining, meta-training, checkpoints, and weights of the authors' release."""
+"""Pretraining and meta-training, their checkpoints and saved states, and the weights of the authors' release."""

@@ -1,1 +1,1 @@
-
+"""What the notebooks beyond the paper compute, one module for each question."""

@@ -1,1 +1,1 @@
-"""Running a study: what is stale, notebooks under papermill, what a study asks of its data."""
+"""What `make` calls: run a study, stop it, compare it with the reference, report, serve the widgets."""
