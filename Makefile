@@ -43,7 +43,7 @@ make serve   serve the widgets without the code, for colleagues to look at   (AR
 
 make lab     open the notebooks in JupyterLab         (ARGS=... goes to JupyterLab)
 make test    run the tests                            (ARGS=... goes to pytest)
-make lint    check format, style, types of method and config, and what the rooms import
+make lint    check format, style, types of config, and what the rooms import
 make fuzz    malformed input of every kind, new on each call   (ARGS=... goes to pytest)
 make test-browser
              drive the widgets in JupyterLab, Notebook and Voila; needs Chromium   (ARGS=... goes to pytest)

@@ -207,7 +207,9 @@ def test_a_finished_run_becomes_the_reference(project):
 def waiting(checkout):
     """A run whose only job waits, and its processes."""
     (checkout / "waits").unlink(missing_ok=True)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup
     process = start(checkout, "--", "all_active")
+    signal.signal(signal.SIGHUP, before)
     deadline = time.monotonic() + 120
     while not (checkout / "waits").exists():
         assert process.poll() is None and time.monotonic() < deadline
