@@ -1,5 +1,8 @@
 """The paper's equations as naive loops in all d dimensions. Slow on purpose; nothing is shared with tcnaps."""
 
+from decimal import Decimal, localcontext
+
+import numpy as np
 import torch
 
 
@@ -113,3 +116,29 @@ def naive_stopping_step(labels, minimum, maximum):
         if unchanged and step >= minimum:
             break
     return step
+
+
+def step_0_in_60_digits(support, labels, query, identity_weight):
+    """Equations 1-5 in decimal numbers: the query logits, less each row's largest, as float64."""
+    support, query = (np.array([[Decimal(value) for value in row] for row in x.tolist()]) for x in (support, query))
+
+    def mean_and_covariance(images):
+        deviations = images - images.sum(0) / len(images)
+        return images.sum(0) / len(images), deviations.T.dot(deviations) / len(images)
+
+    with localcontext(prec=60):
+        task, logits = mean_and_covariance(support)[1], []
+        for k in range(int(labels.max()) + 1):
+            images = support[labels.numpy() == k]
+            mean, own = mean_and_covariance(images)
+            covariance = (len(images) * own + task) / (len(images) + 1)
+            covariance += np.diag([Decimal(identity_weight)] * len(mean))
+            rows, distances = np.concatenate([covariance, query - mean]), 0
+            while rows.shape[1] > 0:  # Cholesky: a column of the factor, and the same column of the whitened rows
+                column = rows[:, 0] / rows[0, 0].sqrt()
+                size = rows.shape[1]
+                distances = distances + column[size:] ** 2
+                rows = (rows - column[:, None] * column[:size])[1:, 1:]
+            logits.append(-distances)
+        logits = np.stack(logits, 1)
+        return torch.from_numpy((logits - logits.max(1, keepdims=True)).astype(float))
