@@ -8,7 +8,8 @@ import pytest
 import torch
 from oracles import naive_logits, naive_statistics, naive_trajectory, step_0_in_60_digits
 
-from tcnaps.method.clustering import LowVarianceWarning, class_logits, class_statistics, cluster, trajectory
+from tcnaps.method.class_statistics import class_logits, class_statistics
+from tcnaps.method.clustering import LowVarianceWarning, cluster, trajectory
 from tcnaps.method.head import Head
 from tcnaps.method.stopping import stopping_step
 
