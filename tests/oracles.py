@@ -1,5 +1,8 @@
 """The paper's equations as naive loops in all d dimensions. Slow on purpose; nothing is shared with tcnaps."""
 
+from decimal import Decimal, localcontext
+
+import numpy as np
 import torch
 
 
@@ -23,17 +26,17 @@ def naive_statistics(
     for k in range(way):
         n_k = weights[:, k].sum()
         mu = sum(weights[j, k] * features[j] for j in range(n)) / n_k
-        own = torch.zeros(d, d, dtype=features.dtype)
+        sigma = torch.zeros(d, d, dtype=features.dtype)
         for j in range(n):
-            own += weights[j, k] * torch.outer(features[j] - mu, features[j] - mu)
+            sigma += weights[j, k] * torch.outer(features[j] - mu, features[j] - mu)
         if class_divisor == "n-1" and n_k == 1:  # the released Simple CNAPS: the variance of one image's features
             image = sum(weights[j, k] * features[j] for j in range(n))
-            own = sum((z - sum(image) / d) ** 2 for z in image) / (d - 1) * torch.ones_like(own)
+            sigma = sum((z - sum(image) / d) ** 2 for z in image) / (d - 1) * torch.ones_like(sigma)
         else:
-            own = own / (n_k - 1 if class_divisor == "n-1" else n_k)
+            sigma = sigma / (n_k - 1 if class_divisor == "n-1" else n_k)
         shrinkage = n_k / (n_k + 1)
         means.append(mu)
-        mixed = class_weight * shrinkage * own + task_weight * (1 - shrinkage) * task
+        mixed = class_weight * shrinkage * sigma + task_weight * (1 - shrinkage) * task
         covariances.append(mixed + identity_weight * torch.eye(d, dtype=features.dtype))
     return torch.stack(means), torch.stack(covariances)
 
@@ -91,7 +94,7 @@ def naive_trajectory(
             for name, points in (("query", query), ("extra", extra))
         }
         if prior is not None:
-            logits = {name: own + torch.log(torch.as_tensor(prior, dtype=own.dtype)) for name, own in logits.items()}
+            logits = {name: x + torch.log(torch.as_tensor(prior, dtype=x.dtype)) for name, x in logits.items()}
         record.append(logits["query"])
         used = {"query": ["query"], "extra": ["extra"], "both": ["query", "extra"]}[unlabelled]
         points = {"query": query, "extra": extra}
@@ -113,3 +116,29 @@ def naive_stopping_step(labels, minimum, maximum):
         if unchanged and step >= minimum:
             break
     return step
+
+
+def step_0_in_60_digits(support, labels, query, identity_weight):
+    """Equations 1-5 in decimal numbers: the query logits, less each row's largest, as float64."""
+    support, query = (np.array([[Decimal(value) for value in row] for row in x.tolist()]) for x in (support, query))
+
+    def mean_and_covariance(images):
+        deviations = images - images.sum(0) / len(images)
+        return images.sum(0) / len(images), deviations.T.dot(deviations) / len(images)
+
+    with localcontext(prec=60):
+        task, logits = mean_and_covariance(support)[1], []
+        for k in range(int(labels.max()) + 1):
+            images = support[labels.numpy() == k]
+            mean, sigma = mean_and_covariance(images)
+            covariance = (len(images) * sigma + task) / (len(images) + 1)
+            covariance += np.diag([Decimal(identity_weight)] * len(mean))
+            rows, distances = np.concatenate([covariance, query - mean]), 0
+            while rows.shape[1] > 0:  # Cholesky: a column of the factor, and the same column of the whitened rows
+                column = rows[:, 0] / rows[0, 0].sqrt()
+                size = rows.shape[1]
+                distances = distances + column[size:] ** 2
+                rows = (rows - column[:, None] * column[:size])[1:, 1:]
+            logits.append(-distances)
+        logits = np.stack(logits, 1)
+        return torch.from_numpy((logits - logits.max(1, keepdims=True)).astype(float))

@@ -96,14 +96,16 @@ def test_it_is_algorithm_1(options, steps):
 )
 def test_it_stops_where_the_method_stops_with_the_same_probabilities(scale, log_determinant, prior, dtype):
     X, _, y = planted(way=5, d=40, n=100, noise=2.5)
-    X, own = X.astype(dtype), y != -1
+    X, labelled = X.astype(dtype), y != -1
     fitted = TransductiveMahalanobisClassifier(scale, log_determinant, 1.0, 2, 10, prior).fit(X, y)
     head = Head(scale=scale, log_determinant=log_determinant, class_prior=prior)
-    step = cluster(X[own], y[own], X[~own], head=head, maximum=10)
+    step = cluster(X[labelled], y[labelled], X[~labelled], head=head, maximum=10)
     assert fitted.n_iter_ == step.number
-    found = fitted.label_distributions_
-    np.testing.assert_allclose(found[~own], step.responsibilities, atol=1e-5 if dtype == np.float32 else 1e-9)
-    np.testing.assert_array_equal(found[own], y[own, None] == np.arange(5))
+    probabilities = fitted.label_distributions_
+    np.testing.assert_allclose(
+        probabilities[~labelled], step.responsibilities, atol=1e-5 if dtype == np.float32 else 1e-9
+    )
+    np.testing.assert_array_equal(probabilities[labelled], y[labelled, None] == np.arange(5))
 
 
 @pytest.mark.parametrize("length", [1e-3, 1e3])

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tcnaps.method.class_statistics import Distances
 from tcnaps.method.head import Head
-from tcnaps.method.samples import Plain, Samples
+from tcnaps.method.samples import Plain, Samples, in_members_axes
 
 Arithmetic = Literal["fast", "plain"]
 
@@ -29,7 +29,7 @@ def is_fast(arithmetic: Arithmetic) -> bool:
 def distances_for(samples: Samples, head: Head) -> Callable[[Tensor | None], Distances]:
     """The function from refining images' responsibilities to all points' distances from every class; see `Plain`."""
     if not is_fast(head.arithmetic):
-        return Plain(samples, head)
+        return Plain(in_members_axes(samples, head), head)
     from tcnaps.method.fast.strategies import strategy_for
 
     return strategy_for(samples, head)

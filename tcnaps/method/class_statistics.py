@@ -77,13 +77,13 @@ def class_statistics(
     With the class divisor n_k − 1, responsibilities must be one-hot and features not rotated (`Head`).
     """
     counts = responsibilities.sum(0)  # n_k
-    means = class_means(features, responsibilities)
+    means = class_means(features, responsibilities)  # μ_k
     if head.metric == "euclidean":
         identity = torch.eye(features.shape[1], dtype=features.dtype, device=features.device)
         return ClassStatistics(means, identity.expand(len(counts), -1, -1), counts)
-    own = class_covariances(features, responsibilities, head)
-    task = covariance(features, head)
-    return ClassStatistics(means, regularised_covariances(own, task, counts, head), counts)
+    of_classes = class_covariances(features, responsibilities, head)  # Σ_k
+    of_task = covariance(features, head)  # Σ
+    return ClassStatistics(means, regularised_covariances(of_classes, of_task, counts, head), counts)
 
 
 def class_means(features: Float[Tensor, "n d"], responsibilities: Float[Tensor, "n way"]) -> Float[Tensor, "way d"]:

@@ -19,23 +19,10 @@ from torch import Tensor
 
 from tcnaps.method.arithmetic import distances_for
 from tcnaps.method.checks import Features, Labels, as_features, as_labels, check_finite, check_support_labels
-from tcnaps.method.class_statistics import (
-    ClassStatistics,
-    Distances,
-    class_logits,
-    class_statistics,
-    log_prior,
-    logits_of,
-    one_hot,
-    scale_of,
-    singular,
-)
+from tcnaps.method.class_statistics import Distances, log_prior, logits_of, one_hot, scale_of, singular
 from tcnaps.method.head import Head
 from tcnaps.method.samples import Samples
 from tcnaps.method.stopping import check_limits, should_stop
-
-__all__ = ["ClassStatistics", "LowVarianceWarning", "Step", "class_logits", "class_statistics", "cluster", "one_hot"]
-__all__ += ["refinement_steps", "soft_k_means", "stopped", "trajectory"]
 
 SMALL = 256  # up to so many images or features, float64 throughout costs little, and no rounding is amplified
 SPREAD = 1e4  # total variance, in units of identity_weight, from which on rounding would hide small distances
@@ -162,8 +149,7 @@ def refinement_steps(
         check_finite(sets)
     _warn_of_low_variance(spread, head)
     dtype, features = features.dtype, in_working_precision(features, spread, head)
-    refining = refining_points(head, n_query)
-    samples = Samples(features, one_hot(labels, len(shots), features), refining, shots, spread)
+    samples = Samples(features, one_hot(labels, len(shots), features), refining_points(head, n_query), shots, spread)
     for step in soft_k_means(distances_for(samples, head), n_query, head):
         query, unlabelled = (_rounded(logits, dtype) for logits in (step.logits, step.unlabelled_logits))
         yield replace(step, logits=query, unlabelled_logits=unlabelled)

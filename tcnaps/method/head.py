@@ -26,7 +26,7 @@ class Head:
         unlabelled: whose responsibilities refine the classes: the query images', the extra images', or both.
         identity_weight: β of equation 2, in squared feature units; the weight of the identity in every covariance.
         class_covariance_weight, task_covariance_weight: factors on λ_k Σ_k and on (1 − λ_k) Σ in equation 2; 1 in the
-            paper. The variant Learned Covariances learns them with identity_weight (`tcnaps.method.learned_head`).
+            paper. The variant Learned Covariances learns them with identity_weight.
         task_covariance_divisor: Σ is the scatter divided by n (the paper) or n − 1 (the released code).
         class_covariance_divisor: likewise for Σ_k by the support set alone; n_k − 1 is the released Simple CNAPS, whose
             Σ_k of a 1-shot class is the variance of its image's features, in every entry. Refinement divides by n_k.

@@ -16,11 +16,8 @@ from tcnaps.method.clustering import Step, cluster, trajectory
 from tcnaps.method.episode import Episode, to_pixel_range
 from tcnaps.method.film import FilmGenerator
 from tcnaps.method.head import Head
-from tcnaps.method.learned_head import in_numbers, learned_head
 from tcnaps.method.task_encoder import TaskEncoder
-from tcnaps.method.variants import ALL_TRAININGS, TRAININGS, VARIANTS
-
-__all__ = ["TRAININGS", "VARIANTS", "ModelSettings", "TransductiveCNAPS"]
+from tcnaps.method.variants import ALL_TRAININGS
 
 # On a CPU, bytes of the first layer's output that are computed at a time. The memory that one part of the images frees
 # serves the next. Half as much in training, where gradients take as much again.
@@ -87,9 +84,13 @@ class TransductiveCNAPS(nn.Module):
 
     @property
     def head(self) -> Head:
-        """How features become logits. Learned numbers carry gradients in training mode."""
-        head = learned_head(self.first_head, dict(self.exponents.items()))
-        return head if self.training and torch.is_grad_enabled() else in_numbers(head)
+        """How features become logits. Each learned number is its start times exp(exponent), so it stays above 0.
+
+        Learned numbers are tensors with gradients in training mode, and plain numbers otherwise.
+        """
+        with_gradients = self.training and torch.is_grad_enabled()
+        learned = {name: getattr(self.first_head, name) * x.exp() for name, x in self.exponents.items()}
+        return replace(self.first_head, **{name: x if with_gradients else x.item() for name, x in learned.items()})
 
     def forward(self, episode: Episode, steps: int = 10) -> Float[Tensor, "{steps}+1 n_query way"]:
         """Logits after refinement steps 0, 1, ..., `steps`."""

@@ -4,7 +4,7 @@ Kept apart from `model` so that tables and figures can read it without importing
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from tcnaps.method.head import Head
 
@@ -19,7 +19,7 @@ class Training:
         log_determinant: whether the head is a Gaussian mixture's: −½ d² − ½ log|Q|, else −d².
         refinement_in_training: whether the loss is taken after the refinement loop (the "+" variants).
         scale: the head's; None is the paper's, 1, or ½ in its mixture equation.
-        learned: the numbers of the head that are learned with the networks (`tcnaps.method.learned_head`).
+        learned: the numbers of the head that are learned with the networks.
     """
 
     name: str
@@ -49,53 +49,50 @@ class Variant:
     scale_at_test: Literal["auto"] | None = None
 
 
-TRAININGS = {
-    training.name: training
-    for training in (
-        Training("support", "support_only", False, False),
-        Training("support_and_query", "transductive", False, False),
-        Training("support_and_query_refined", "transductive", False, True),
-        Training("support_log_determinant", "support_only", True, False),
-        Training("support_and_query_log_determinant", "transductive", True, False),
-        Training("support_and_query_log_determinant_refined", "transductive", True, True),
-    )
-}
+Row = TypeVar("Row", Training, Variant)
 
-VARIANTS = {
-    variant.name: variant
-    for variant in (
-        Variant("GMM-EM+", "support_and_query_log_determinant_refined", True),
-        Variant("GMM", "support_log_determinant", False),
-        Variant("FEOT GMM", "support_and_query_log_determinant", False),
-        Variant("COT GMM", "support_log_determinant", True),
-        Variant("GMM-EM", "support_and_query_log_determinant", True),
-        Variant("Transductive+", "support_and_query_refined", True),
-        Variant("Simple", "support", False),
-        Variant("FEOT", "support_and_query", False),
-        Variant("COT", "support", True),
-        Variant("Transductive", "support_and_query", True),
-    )
-}
+
+def _by_name(*rows: Row) -> dict[str, Row]:
+    return {row.name: row for row in rows}
+
+
+TRAININGS = _by_name(
+    Training("support", "support_only", False, False),
+    Training("support_and_query", "transductive", False, False),
+    Training("support_and_query_refined", "transductive", False, True),
+    Training("support_log_determinant", "support_only", True, False),
+    Training("support_and_query_log_determinant", "transductive", True, False),
+    Training("support_and_query_log_determinant_refined", "transductive", True, True),
+)
+
+VARIANTS = _by_name(
+    Variant("GMM-EM+", "support_and_query_log_determinant_refined", True),
+    Variant("GMM", "support_log_determinant", False),
+    Variant("FEOT GMM", "support_and_query_log_determinant", False),
+    Variant("COT GMM", "support_log_determinant", True),
+    Variant("GMM-EM", "support_and_query_log_determinant", True),
+    Variant("Transductive+", "support_and_query_refined", True),
+    Variant("Simple", "support", False),
+    Variant("FEOT", "support_and_query", False),
+    Variant("COT", "support", True),
+    Variant("Transductive", "support_and_query", True),
+)
 
 # Transductive with other heads. They are not the paper's: its tables and figures leave them out.
+# FiT (Shysheya et al. 2023, arXiv 2206.08671) learns three weights, Q_k = e₁ Σ_k + e₂ Σ + e₃ I, which start at ½, ½, 1.
+# Here e₁ and e₂ multiply λ_k and 1 − λ_k, since classes of one episode differ in size, and all three start at 1.
 COVARIANCES = ("class_covariance_weight", "task_covariance_weight", "identity_weight")
-FURTHER_TRAININGS = {
-    training.name: training
-    for training in (
-        Training("support_and_query_calibrated", "transductive", False, False, scale="auto"),
-        Training("support_and_query_learned_scale", "transductive", False, False, learned=("scale",)),
-        Training("support_and_query_learned_covariances", "transductive", False, False, learned=COVARIANCES),
-    )
-}
+FURTHER_TRAININGS = _by_name(
+    Training("support_and_query_calibrated", "transductive", False, False, scale="auto"),
+    Training("support_and_query_learned_scale", "transductive", False, False, learned=("scale",)),
+    Training("support_and_query_learned_covariances", "transductive", False, False, learned=COVARIANCES),
+)
 
-FURTHER_VARIANTS = {
-    variant.name: variant
-    for variant in (
-        Variant("Calibrated Transductive", "support_and_query", True, "auto"),
-        Variant("Trained Calibrated", "support_and_query_calibrated", True),
-        Variant("Learned Scale", "support_and_query_learned_scale", True),
-        Variant("Learned Covariances", "support_and_query_learned_covariances", True),
-    )
-}
+FURTHER_VARIANTS = _by_name(
+    Variant("Calibrated Transductive", "support_and_query", True, "auto"),
+    Variant("Trained Calibrated", "support_and_query_calibrated", True),
+    Variant("Learned Scale", "support_and_query_learned_scale", True),
+    Variant("Learned Covariances", "support_and_query_learned_covariances", True),
+)
 
 ALL_TRAININGS, ALL_VARIANTS = TRAININGS | FURTHER_TRAININGS, VARIANTS | FURTHER_VARIANTS

@@ -1,12 +1,11 @@
 """Continual learning: classes arrive a few at a time, and nothing but sums is kept of their images.
 
-The protocol is that of the authors' follow-up (Bateni et al. 2022, arXiv 2201.05151), as its released code has it, with
-models that were meta-trained for few-shot classification alone. After each arrival all classes so far are tested, with
-one head (every class competes) or several (a query's arrival is known, and only its classes compete).
+The protocol is that of the code of the authors' follow-up (Bateni et al. 2022, arXiv 2201.05151), with models that were
+meta-trained for few-shot classification alone. After each arrival all classes so far are tested, with one head (every
+class competes) or several (a query's arrival is known, and only its classes compete).
 
-* As released: arrivals of a few classes with a few images each, and three ways to adapt FiLM: by the task embedding of
-  the `first` arrival, of the `latest`, or by the `average` of all so far (the default there). Queries go through the
-  latest FiLM; sums stay as an earlier FiLM made them.
+* As released: three ways to adapt FiLM, by the task embedding of the `first` arrival, of the `latest`, or by the
+  `average` of all so far (the default there). Queries go through the latest FiLM; sums keep the FiLM they were made by.
 * Scaled down: the paper has MNIST, CIFAR-10 (2 classes per arrival) and CIFAR-100 (10), 1 to 100 images per class.
 * Different: the released code keeps class means and inverse covariances, which refinement overwrites, and tests the
   queries of one arrival at a time. Here n_k, Σ x and Σ x xᵀ are kept, so under one FiLM the head is exactly that of all
@@ -15,7 +14,7 @@ one head (every class competes) or several (a query's arrival is known, and only
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pandas as pd
 import torch
@@ -42,52 +41,44 @@ FILM = (ALL_KEPT, "first", "average", "latest")
 HEADS = ("one head", "several heads")
 
 
-@dataclass(frozen=True)
-class Sums:
-    """All that is kept of images: for every class n_k, Σ x and Σ x xᵀ, weighted by responsibilities, in float64."""
-
-    counts: Float[Tensor, "way"]
-    totals: Float[Tensor, "way d"]
-    products: Float[Tensor, "way d d"]
-
-    @classmethod
-    def of(cls, features: Float[Tensor, "n d"], responsibilities: Float[Tensor, "n way"]) -> "Sums":
-        x, w = features.double(), responsibilities.double()
-        return cls(w.sum(0), w.T @ x, torch.stack([(weights * x.T) @ x for weights in w.T]))
-
-    def __add__(self, more: "Sums") -> "Sums":
-        return Sums(self.counts + more.counts, self.totals + more.totals, self.products + more.products)
-
-    def first(self, way: int) -> "Sums":
-        """The sums of the first classes alone."""
-        return Sums(self.counts[:way], self.totals[:way], self.products[:way])
-
-    def statistics(self, head: Head) -> ClassStatistics:
-        """What `class_statistics` computes from the images themselves (equations 1-4; refined, 9-12).
-
-        Raises:
-            ValueError: a class has one image, and the head divides by n − 1.
-        """
-        if head.class_covariance_divisor == "n-1" and self.counts.min() <= 1:
-            raise ValueError("a class has one image, so n − 1 is 0: use more, or the class covariances' divisor 'n'")
-        n = self.counts.sum()
-        means, mean = self.totals / self.counts[:, None], self.totals.sum(0) / n
-        scatters = self.products - means[:, :, None] * self.totals[:, None, :]
-        own = scatters / divisor(self.counts, head.class_covariance_divisor)[:, None, None]  # Σ_k
-        task = (self.products.sum(0) - n * mean.outer(mean)) / divisor(n, head.task_covariance_divisor)  # Σ
-        return ClassStatistics(means, regularised_covariances(own, task, self.counts, head), self.counts)
+def class_sums(
+    features: Float[Tensor, "n d"], responsibilities: Float[Tensor, "n way"]
+) -> Float[Tensor, "way d_and_1 d_and_1"]:
+    """All that is kept of images: Σ_j w_jk [1, x_j]ᵀ [1, x_j], which holds n_k, Σ x and Σ x xᵀ, in float64."""
+    x = torch.nn.functional.pad(features.double(), (1, 0), value=1)
+    return torch.stack([(weights * x.T) @ x for weights in responsibilities.double().T])
 
 
-def in_span(kept: Sums, query: Float[Tensor, "n_query d"]) -> tuple[Sums, Float[Tensor, "n_query r"]]:
+def statistics_from(sums: Float[Tensor, "way d_and_1 d_and_1"], head: Head) -> ClassStatistics:
+    """What `class_statistics` computes from the images themselves (equations 1-4; refined, 9-12).
+
+    Raises:
+        ValueError: a class has one image, and the head divides by n − 1.
+    """
+    counts, totals, products = sums[:, 0, 0], sums[:, 0, 1:], sums[:, 1:, 1:]
+    if head.class_covariance_divisor == "n-1" and counts.min() <= 1:
+        raise ValueError("a class has one image, so n − 1 is 0: use more, or the class covariances' divisor 'n'")
+    n = counts.sum()
+    means, mean = totals / counts[:, None], totals.sum(0) / n
+    scatters = products - means[:, :, None] * totals[:, None, :]
+    class_covariances = scatters / divisor(counts, head.class_covariance_divisor)[:, None, None]  # Σ_k
+    task_covariance = (products.sum(0) - n * mean.outer(mean)) / divisor(n, head.task_covariance_divisor)  # Σ
+    return ClassStatistics(means, regularised_covariances(class_covariances, task_covariance, counts, head), counts)
+
+
+def in_span(
+    sums: Float[Tensor, "way d_and_1 d_and_1"], query: Float[Tensor, "n_query d"]
+) -> tuple[Float[Tensor, "way r_and_1 r_and_1"], Float[Tensor, "n_query r"]]:
     """Both in coordinates of the span of all images, which are fewer and leave every distance as it is."""
     query = query.double()
-    values, vectors = torch.linalg.eigh(kept.products.sum(0) + query.T @ query)
-    basis = vectors[:, values > 1e-12 * values[-1]]
-    return Sums(kept.counts, kept.totals @ basis, basis.T @ kept.products @ basis), query @ basis
+    values, vectors = torch.linalg.eigh(sums[:, 1:, 1:].sum(0) + query.T @ query)
+    basis = vectors[:, values > 1e-12 * values[-1]]  # (d, r)
+    with_1 = torch.block_diag(basis.new_ones(1, 1), basis)
+    return with_1.T @ sums @ with_1, query @ basis
 
 
 def classify(
-    kept: Sums,
+    kept: Float[Tensor, "way d_and_1 d_and_1"],
     query: Float[Tensor, "n_query d"],
     head: Head,
     limits: tuple[int, int],
@@ -102,10 +93,9 @@ def classify(
 
     def distances_from(responsibilities: Float[Tensor, "n_query way"] | None) -> Distances:
         if responsibilities is None:
-            statistics = kept.statistics(head)
-        else:
-            sums = kept + Sums.of(query, responsibilities)
-            statistics = sums.statistics(replace(head, class_covariance_divisor="n"))
+            return class_distances(query, statistics_from(kept, head), head)
+        sums = kept + class_sums(query, responsibilities)
+        statistics = statistics_from(sums, replace(head, class_covariance_divisor="n"))
         return class_distances(query, statistics, head)
 
     return stopped(soft_k_means(distances_from, len(query), head, competing), *limits).labels
@@ -137,12 +127,12 @@ def accuracy_by_arrival(
             embedding = latest
         images = torch.cat([new.support_images, tested.query_images])
         support, query = model.extract(images, model.film_generator(embedding)).tensor_split([len(new.support_labels)])
-        sums = Sums.of(support, one_hot(new.support_labels + start, episode.way, support))
+        sums = class_sums(support, one_hot(new.support_labels + start, episode.way, support))
         kept = sums if start == 0 else kept + sums
-        truth, in_coordinates = tested.query_labels, in_span(kept.first(seen), query)
+        truth, sums_and_query = tested.query_labels, in_span(kept[:seen], query)
         same_arrival = truth[:, None] // per_arrival == torch.arange(seen).to(truth) // per_arrival
         for head, competing in zip(HEADS, (torch.ones_like(same_arrival), same_arrival)):
-            labels = classify(*in_coordinates, model.head, limits, competing)
+            labels = classify(*sums_and_query, model.head, limits, competing)
             yield seen, head, (labels == truth).double().mean().item()
 
 

@@ -23,11 +23,11 @@ def planted(queries, seed=0, d=20, shots=2):
 
 
 def accuracy(head, queries, episodes=8):
-    found = []
+    accuracies = []
     for seed in range(episodes):
         *episode, truth = planted(queries, seed)
-        found.append((cluster(*episode, head=head).labels == truth).double().mean())
-    return float(sum(found)) / episodes
+        accuracies.append((cluster(*episode, head=head).labels == truth).double().mean())
+    return float(sum(accuracies)) / episodes
 
 
 @pytest.mark.parametrize("queries", [(36, 2, 2), (40, 0, 0)])
@@ -38,8 +38,8 @@ def test_it_finds_planted_imbalance(queries):
 def test_shares_come_nearer_to_the_planted_ones():
     errors = []
     for head in (Head(class_prior="estimated", uniform_weight=0.1), Head()):
-        found = [cluster(*planted((60, 20, 10), seed)[:3], head=head).responsibilities.mean(0) for seed in range(5)]
-        errors.append((torch.stack(found).mean(0) - torch.tensor([60, 20, 10]) / 90).abs().max())
+        shares = [cluster(*planted((60, 20, 10), seed)[:3], head=head).responsibilities.mean(0) for seed in range(5)]
+        errors.append((torch.stack(shares).mean(0) - torch.tensor([60, 20, 10]) / 90).abs().max())
     assert errors[0] < errors[1] / 2
 
 

@@ -6,10 +6,10 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from oracles import naive_logits, naive_statistics, naive_trajectory
+from oracles import naive_logits, naive_statistics, naive_trajectory, step_0_in_60_digits
 
-from tcnaps.method import arithmetic
-from tcnaps.method.clustering import LowVarianceWarning, class_logits, class_statistics, cluster, trajectory
+from tcnaps.method.class_statistics import class_logits, class_statistics
+from tcnaps.method.clustering import LowVarianceWarning, cluster, trajectory
 from tcnaps.method.head import Head
 from tcnaps.method.stopping import stopping_step
 
@@ -275,16 +275,17 @@ def test_arrays_lists_and_labels_of_any_width_will_do(kind):
 @pytest.mark.parametrize(
     "case",
     [
+        ((5, 3, 10, 64, 1.0), 1e4, {}),
         ((5, 2, 10, 64, 1.0), 1.0, {"identity_weight": 1e-8}),
+        ((5, 20, 40, 300, 0.6), 1e3, {}),
         ((5, 20, 40, 300, 0.6), 1e4, {}),
         ((5, 3, 10, 64, 1.0), 1e19, {"metric": "euclidean"}),
+        ((5, 20, 40, 300, 0.6), 1e19, {"metric": "euclidean"}),
     ],
     ids=str,
 )
 def test_labels_of_large_features_are_those_of_exact_arithmetic(case):
     """In float32 the logits themselves would tie or overflow: the common part of a row is large, the rest is not."""
-    if not arithmetic.ENABLED:
-        pytest.skip("a Cholesky factor of Q_k loses small distances beside identity_weights this small")
     sizes, factor, options = case
     support, labels, query = make_episode(*sizes, dtype=torch.float32)
     support, query = support * factor, query * factor
@@ -294,6 +295,15 @@ def test_labels_of_large_features_are_those_of_exact_arithmetic(case):
     exactly = trajectory(support.double() / factor, labels, query.double() / factor, head=exact, steps=3)
     assert ours.isfinite().any(2).all()
     assert (ours.argmax(2) == exactly.argmax(2)).float().mean() > 0.99
+
+
+@pytest.mark.parametrize("identity_weight", [1.0, 1e-8, 1e-10])
+def test_a_tiny_identity_weight_leaves_the_gaps_between_logits_right(identity_weight):
+    """A row's logits are near −|z|² / identity_weight, 10¹¹ and more; classes differ by tens."""
+    episode = make_episode(5, 2, 3, 20, 1.0)
+    ours = trajectory(*episode, head=Head(identity_weight=identity_weight), steps=0)[0]
+    exact = step_0_in_60_digits(*episode, identity_weight)
+    torch.testing.assert_close(ours - ours.amax(1, keepdim=True), exact, rtol=0, atol=1e-3)
 
 
 def test_far_rows_are_given_relative_to_their_largest_and_others_as_they_are():

@@ -25,8 +25,8 @@ def problem(spectrum, way=6, n=80, identity_weight=1.0, seed=0, shots=()):
     spread = 10 ** (SPECTRA[spectrum].double() / 2)
     members = torch.randn(n, 200, generator=generator, dtype=torch.float64) * spread
     weights = torch.randn(n, way, generator=generator, dtype=torch.float64).mul(3).softmax(1)
-    own = torch.arange(len(shots)).repeat_interleave(torch.tensor(shots, dtype=torch.int64))
-    weights[: len(own)] = torch.eye(way, dtype=torch.float64)[own]
+    labels = torch.arange(len(shots)).repeat_interleave(torch.tensor(shots, dtype=torch.int64))
+    weights[: len(labels)] = torch.eye(way, dtype=torch.float64)[labels]
     counts = weights.sum(0)
     means = weights.T @ members / counts[:, None]
     diagonals = members.var(0, correction=0) / (counts[:, None] + 1) + identity_weight
@@ -53,8 +53,8 @@ def soft_features(way, shots):
 def plainly(points, means, diagonals, members, weights):
     """Q_k as a matrix, and its inverse."""
     distances, determinants = [], []
-    for mean, diagonal, own in zip(means, diagonals, weights.T):
-        covariance = diagonal.diag() + ((members - mean).T * own) @ (members - mean)
+    for mean, diagonal, shares in zip(means, diagonals, weights.T):
+        covariance = diagonal.diag() + ((members - mean).T * shares) @ (members - mean)
         difference = points - mean
         distances.append((difference @ torch.linalg.inv(covariance) * difference).sum(1))
         determinants.append(torch.logdet(covariance))
@@ -116,10 +116,10 @@ def test_soft_features_have_the_labels_and_steps_of_float64(setting, identity_we
     in_float64 = support.double(), labels, query.double()
     head, whole = (Head(identity_weight=identity_weight, tolerance=t) for t in (None, 0))
     exact = trajectory(*in_float64, head=head, steps=4)
-    ours, own = (trajectory(support, labels, query, head=h, steps=4).double() for h in (head, whole))
+    ours, without_tolerance = (trajectory(support, labels, query, head=h, steps=4).double() for h in (head, whole))
     assert torch.equal(ours.argmax(2), exact.argmax(2))
     assert cluster(support, labels, query, head=head).number == stopping_step(exact.argmax(2).numpy(), 2, 4)
-    assert (ours - exact).abs().max() <= 3 * (own - exact).abs().max()
+    assert (ours - exact).abs().max() <= 3 * (without_tolerance - exact).abs().max()
 
 
 def test_threads_change_nothing_beyond_rounding():

@@ -8,7 +8,6 @@ from tcnaps.method.backbone import Backbone
 from tcnaps.method.clustering import trajectory
 from tcnaps.method.episode import Episode
 from tcnaps.method.head import Head
-from tcnaps.method.learned_head import in_numbers, learned_head
 from tcnaps.method.model import ModelSettings, TransductiveCNAPS
 from tcnaps.method.variants import FURTHER_TRAININGS, FURTHER_VARIANTS, TRAININGS, VARIANTS
 
@@ -34,7 +33,8 @@ def test_gradients_are_those_of_finite_differences(n_features, steps, options):
     support, labels, query, truth = episode_of_features(n_features)
 
     def loss(*exponents):
-        head = learned_head(Head(**options), dict(zip(NUMBERS, exponents)))
+        numbers = {name: getattr(Head(**options), name) * x.exp() for name, x in zip(NUMBERS, exponents)}
+        head = Head(**options | numbers)
         return cross_entropy(trajectory(support, labels, query, head=head, steps=steps)[-1], truth)
 
     start = [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (-2.0, 0.3, -0.5, 0.2)]
@@ -44,11 +44,9 @@ def test_gradients_are_those_of_finite_differences(n_features, steps, options):
 
 def test_tensors_and_numbers_give_the_same_logits():
     support, labels, query, _ = episode_of_features(30)
-    tensors = learned_head(Head(), {name: torch.tensor(0.4, dtype=torch.float64) for name in NUMBERS})
-    numbers = in_numbers(tensors)
-    assert {type(getattr(numbers, name)) for name in NUMBERS} == {float}
-    found, expected = (trajectory(support, labels, query, head=head, steps=4) for head in (tensors, numbers))
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    heads = Head(**dict.fromkeys(NUMBERS, torch.tensor(1.5, dtype=torch.float64))), Head(**dict.fromkeys(NUMBERS, 1.5))
+    with_tensors, with_numbers = (trajectory(support, labels, query, head=head, steps=4) for head in heads)
+    torch.testing.assert_close(with_tensors, with_numbers, rtol=1e-10, atol=1e-10)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,8 @@ from waiting import Operations
 from tcnaps.method.backbone import Backbone
 from tcnaps.method.episode import Episode, scale_pixels
 from tcnaps.method.head import Head
-from tcnaps.method.model import TRAININGS, VARIANTS, ModelSettings, TransductiveCNAPS
+from tcnaps.method.model import ModelSettings, TransductiveCNAPS
+from tcnaps.method.variants import TRAININGS, VARIANTS
 
 
 @pytest.fixture(scope="module")
@@ -57,18 +58,18 @@ def test_chunks_bound_memory_and_change_no_gradient(episode):
     doubled = replace(
         episode, support_images=episode.support_images.double(), query_images=episode.query_images.double()
     )
-    found, computed = [], []
+    gradients, computed = [], []
     model.backbone.register_forward_pre_hook(lambda module, inputs: computed.append(len(inputs[0])))
     for chunk in (512, 5):
         model.settings = ModelSettings(clustering_dtype=torch.float64, images_at_once=chunk)
         model.zero_grad()
         model(doubled, steps=0)[0].square().sum().backward()
-        found.append([p.grad for p in model.parameters() if p.grad is not None])
+        gradients.append([p.grad for p in model.parameters() if p.grad is not None])
     n_images = len(episode.support_images) + len(episode.query_images)
     assert computed[0] == n_images and max(computed[1:]) == 5
     assert sum(computed[1:]) == 2 * n_images - 5, "every part but the first once more on the way back"
-    assert len(found[0]) == len(found[1]) > 0
-    for whole, parts in zip(*found):
+    assert len(gradients[0]) == len(gradients[1]) > 0
+    for whole, parts in zip(*gradients):
         torch.testing.assert_close(parts, whole, rtol=1e-9, atol=1e-12)
 
 

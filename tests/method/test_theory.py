@@ -14,7 +14,8 @@ from hypothesis import example, given, settings, strategies as st
 from scipy.special import softmax
 from sklearn.mixture import GaussianMixture
 
-from tcnaps.method.clustering import class_statistics, one_hot, refinement_steps, trajectory
+from tcnaps.method.class_statistics import class_statistics, one_hot
+from tcnaps.method.clustering import refinement_steps, trajectory
 from tcnaps.method.head import Head
 
 EPISODES = {  # shots of every class, queries a class, features
@@ -76,9 +77,9 @@ def naive_simple_cnaps(support, labels, points):
 
     task, logits = mean_and_covariance(support)[1], []
     for k in range(labels.max() + 1):
-        own = support[labels == k]
-        mu, sigma = mean_and_covariance(own)
-        shrinkage = len(own) / (len(own) + 1)
+        images = support[labels == k]
+        mu, sigma = mean_and_covariance(images)
+        shrinkage = len(images) / (len(images) + 1)
         inverse = np.linalg.inv(shrinkage * sigma + (1 - shrinkage) * task + np.eye(len(mu)))
         logits.append([-(z - mu) @ inverse @ (z - mu) for z in points])
     return np.array(logits).T
@@ -120,9 +121,9 @@ def shared_covariance_episode(case, d):
     if case == "equal scatter":  # three images a class, in the same places about their mean; shrinkage 3/4
         offsets = normal(3, d, seed=4)
         support, labels = (support[:, None] + offsets).flatten(0, 1), labels.repeat_interleave(3)
-        task, own = (np.cov(x.numpy().T, bias=True) for x in (support, offsets))
+        task, sigma = (np.cov(x.numpy().T, bias=True) for x in (support, offsets))
         head = Head(update="means", identity_weight=0.3, scale=0.5)
-        return support, labels, query, head, 0.5 * np.linalg.inv(0.75 * own + 0.25 * task + 0.3 * identity)
+        return support, labels, query, head, 0.5 * np.linalg.inv(0.75 * sigma + 0.25 * task + 0.3 * identity)
     if case == "Euclidean":
         return support, labels, query, Head("euclidean", scale=0.2), 0.2 * identity
     return support, labels, query, Head(identity_weight=big, scale=big), identity  # covariances vanish beside big · I
@@ -139,6 +140,18 @@ def test_with_one_fixed_covariance_it_is_bregman_soft_clustering(case, d):
     assert_equal_logits(ours, theirs, 1e-10)
     responsibilities = ours[0].softmax(1)
     assert ((responsibilities > 0.01) & (responsibilities < 0.99)).any(), "hard assignments would test too little"
+
+
+def test_one_euclidean_step_is_that_of_ren_et_al():
+    """Ren et al. 2018, section 3.1.1: prototypes refined once by soft assignments of the unlabelled images."""
+    support, labels, query = make_episode((2, 5, 1), 4, 8)
+    unlabelled = normal(20, 8, seed=9)
+    z = one_hot(labels, 3, support)
+    prototypes = torch.stack([support[labels == c].mean(0) for c in range(3)])
+    soft = (-(unlabelled[:, None] - prototypes).square().sum(2)).softmax(1)
+    refined = (z.T @ support + soft.T @ unlabelled) / (z.sum(0) + soft.sum(0))[:, None]
+    step = first_steps(support, labels, query, Head(metric="euclidean", unlabelled="extra"), 1, unlabelled)[1]
+    assert_equal_logits(step.logits, -(query[:, None] - refined).square().sum(2), 1e-12)
 
 
 @every_episode
@@ -298,3 +311,16 @@ def test_it_does_not_matter_which_unlabelled_image_is_a_query(sizes, head):
     assert_equal_logits(trajectory(support, labels, query, query, extra, 4), expected)
     alone = [trajectory(support, labels, query[i : i + 1], query, extra, 4) for i in (0, 3)]
     assert_equal_logits(torch.cat(alone, dim=1), expected[:, [0, 3]])
+
+
+@every_head
+@pytest.mark.parametrize("d", [3, 25])
+def test_a_query_half_way_stays_half_way(head, d):
+    """A reflection that maps an episode to itself and exchanges its two classes leaves its fixed point undecided."""
+    one, others, far = normal(3, d, seed=5), normal(4, d, seed=6), normal(d, seed=7)
+    support = far + torch.cat([one + 1, -one - 1])
+    query = far + torch.cat([torch.zeros(1, d, dtype=torch.float64), others, -others])
+    record = trajectory(support, torch.tensor([0, 0, 0, 1, 1, 1]), query, head=head, steps=6)
+    assert_equal_logits(record[:, 0, 0], record[:, 0, 1], 1e-12)
+    assert_equal_logits(record[:, 1:5], record[:, 5:].flip(2), 1e-12)
+    assert (record[:, 1:, 0] - record[:, 1:, 1]).abs().min() > 1e-6

@@ -88,11 +88,11 @@ class _PooledLayer(torch.autograd.Function):
         by_variance = -slope * inverse * to_gamma / ctx.count
         by_mean = -slope * to_beta / ctx.count - mean * by_variance
         to_weight, to_x = torch.zeros_like(weight), []
-        for part, own, y in zip_longest(x.split(ctx.at_once), gradient.split(ctx.at_once), kept):
+        for part, gradient_part, y in zip_longest(x.split(ctx.at_once), gradient.split(ctx.at_once), kept):
             y = F.conv2d(part, signed, padding=padding) if y is None else y
             _, places = F.max_pool2d(y, WINDOW, return_indices=True)
             to_y = torch.ops.aten.max_pool2d_with_indices_backward(
-                _line(own, slope), y, WINDOW, WINDOW, (0, 0), (1, 1), False, places
+                _line(gradient_part, slope), y, WINDOW, WINDOW, (0, 0), (1, 1), False, places
             )
             to_y += _line(y, by_variance, by_mean)
             to_part, to_signed, _ = torch.ops.aten.convolution_backward(

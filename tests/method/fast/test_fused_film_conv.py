@@ -35,16 +35,16 @@ def ours(x, weight, bias, gamma, beta, shortcut, stride):
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("shortcut", [False, True])
 def test_values_and_gradients_are_autograds(shortcut, stride, channels_last):
-    found = []
+    results = []
     for function in (plain, ours):
         arguments = parts(shortcut, stride, channels_last=channels_last)
         y = function(*arguments)
         (y * torch.arange(y.numel(), dtype=y.dtype).reshape(y.shape)).sum().backward()
         learned = [part for part in arguments[:-1] if part is not None and part.requires_grad]
-        found.append([y.detach(), *(part.grad for part in learned)])
-    assert len(found[0]) == 4 + shortcut
-    for expected, own in zip(*found):
-        torch.testing.assert_close(own, expected, rtol=1e-12, atol=1e-12)
+        results.append([y.detach(), *(part.grad for part in learned)])
+    assert len(results[0]) == 4 + shortcut
+    for expected, actual in zip(*results):
+        torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_images_that_need_no_gradient_get_none():

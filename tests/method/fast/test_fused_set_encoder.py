@@ -30,12 +30,12 @@ def plain(x, weight, bias, gamma, beta):
 def test_values_and_gradients_are_those_of_the_parts(size, at_once, inputs):
     given = arguments(size, inputs=inputs)
     assert (given[3] < 0).any() and (given[3] > 0).any()
-    expected, found = plain(*given), pooled_layer(*given, 1e-5, at_once)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    weights = torch.arange(found.numel(), dtype=found.dtype).reshape(found.shape)
-    gradients = [torch.autograd.grad((y * weights).sum(), given) for y in (expected, found)]
-    for of_parts, own in zip(*gradients):
-        torch.testing.assert_close(own, of_parts, rtol=1e-10, atol=1e-9)
+    expected, pooled = plain(*given), pooled_layer(*given, 1e-5, at_once)
+    torch.testing.assert_close(pooled, expected, rtol=1e-12, atol=1e-12)
+    weights = torch.arange(pooled.numel(), dtype=pooled.dtype).reshape(pooled.shape)
+    gradients = [torch.autograd.grad((y * weights).sum(), given) for y in (expected, pooled)]
+    for expected_gradient, gradient in zip(*gradients):
+        torch.testing.assert_close(gradient, expected_gradient, rtol=1e-10, atol=1e-9)
 
 
 def test_images_that_need_no_gradient_get_none():
@@ -49,18 +49,18 @@ def test_bfloat16_keeps_statistics_in_the_parameters_precision():
     given = [part.detach().float() for part in arguments((32, 32))]
     given[0] = given[0] + 20  # a mean that bfloat16 keeps to 1 in 256 only would show
     rounded = given[0].to(torch.bfloat16)
-    found = pooled_layer(rounded, *given[1:], 1e-5, 2)
+    pooled = pooled_layer(rounded, *given[1:], 1e-5, 2)
     weights = given[1].to(torch.bfloat16).float()
     x = F.conv2d(rounded.float(), weights, padding=1).to(torch.bfloat16).float()
     expected = F.max_pool2d(F.relu(F.batch_norm(x, None, None, *given[3:], training=True)), 2)
-    assert found.dtype == torch.bfloat16
-    torch.testing.assert_close(found.float(), expected, rtol=0.01, atol=0.01)
+    assert pooled.dtype == torch.bfloat16
+    torch.testing.assert_close(pooled.float(), expected, rtol=0.01, atol=0.01)
 
 
 def test_one_number_a_channel_has_no_variance():
     x, *weights = (part.detach().float() for part in arguments((2, 2), n=1))
-    found = pooled_layer(x[..., :1, :1].expand(1, 3, 2, 2).to(torch.bfloat16), *weights, 1e-5, 1)
-    assert found.isfinite().all()
+    pooled = pooled_layer(x[..., :1, :1].expand(1, 3, 2, 2).to(torch.bfloat16), *weights, 1e-5, 1)
+    assert pooled.isfinite().all()
 
 
 def test_the_set_encoder_is_the_same_by_layers_and_in_one_step():

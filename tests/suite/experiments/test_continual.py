@@ -17,11 +17,12 @@ from tcnaps_suite.experiments.comparison import LoadedVariant
 from tcnaps_suite.experiments.continual import (
     ALL_KEPT,
     FILM,
-    Sums,
     accuracy_by_arrival,
+    class_sums,
     classify,
     continual_learning,
     in_span,
+    statistics_from,
 )
 
 HEADS = [
@@ -46,8 +47,7 @@ def features(shots=(3, 2, 4, 2), queries=6, d=7, seed=0):
 
 def accumulated(support, labels, way, batches):
     """Sums of images that come in batches: no batch sees another."""
-    parts = [Sums.of(support[own], one_hot(labels[own], way, support)) for own in batches]
-    return sum(parts[1:], parts[0])
+    return sum(class_sums(support[batch], one_hot(labels[batch], way, support)) for batch in batches)
 
 
 @pytest.mark.parametrize("head", HEADS, ids=str)
@@ -60,11 +60,11 @@ def test_the_head_from_accumulated_sums_is_that_of_all_images_at_once(head, orde
     batches = [numbers[labels == k] for k in range(4)] if order == "by class" else numbers.split(1)
     kept = accumulated(support, labels, 4, batches)
     expected = class_statistics(support, one_hot(labels, 4, support), head)
-    found = kept.statistics(head)
-    torch.testing.assert_close(found.means, expected.means)
+    statistics = statistics_from(kept, head)
+    torch.testing.assert_close(statistics.means, expected.means)
     if head.metric == "mahalanobis":
-        torch.testing.assert_close(found.covariances, expected.covariances, rtol=1e-9, atol=1e-9)
-    logits = class_logits(query, found, head)
+        torch.testing.assert_close(statistics.covariances, expected.covariances, rtol=1e-9, atol=1e-9)
+    logits = class_logits(query, statistics, head)
     torch.testing.assert_close(logits, trajectory(support, labels, query, head=head, steps=0)[0], rtol=1e-8, atol=1e-8)
 
 
@@ -82,16 +82,16 @@ def test_queries_are_classified_as_by_the_images(head, limits, d):
 
 def test_a_class_that_does_not_compete_is_never_found():
     support, labels, query, truth = features(seed=5)
-    kept, own = Sums.of(support, one_hot(labels, 4, support)), truth[:, None] // 2 == torch.arange(4) // 2
+    kept = class_sums(support, one_hot(labels, 4, support))
+    same_arrival = truth[:, None] // 2 == torch.arange(4) // 2
     for limits in ((0, 0), (2, 4)):
-        found = classify(kept, query, Head(), limits, own)
-        assert torch.equal(found // 2, truth // 2)
+        assert torch.equal(classify(kept, query, Head(), limits, same_arrival) // 2, truth // 2)
 
 
 def test_one_image_has_no_variance():
     support, labels, _, _ = features(shots=(1, 2))
     with pytest.raises(ValueError, match="n − 1"):
-        Sums.of(support, one_hot(labels, 2, support)).statistics(Head(class_covariance_divisor="n-1"))
+        statistics_from(class_sums(support, one_hot(labels, 2, support)), Head(class_covariance_divisor="n-1"))
 
 
 @pytest.fixture(scope="module")
@@ -113,10 +113,10 @@ def episode():
 
 def test_with_all_images_kept_the_last_arrival_is_an_ordinary_episode(variants, episode):
     for variant in variants.values():
-        found = {head: x for seen, head, x in accuracy_by_arrival(variant, episode, 2, ALL_KEPT) if seen == 4}
+        accuracies = {head: x for seen, head, x in accuracy_by_arrival(variant, episode, 2, ALL_KEPT) if seen == 4}
         with torch.no_grad():
             labels = variant.model.classify(episode, *variant.limits).labels
-        assert found["one head"] == pytest.approx((labels == episode.query_labels).double().mean().item())
+        assert accuracies["one head"] == pytest.approx((labels == episode.query_labels).double().mean().item())
 
 
 @pytest.mark.slow
