@@ -106,15 +106,6 @@ def test_an_evaluation_before_training_is_of_the_model_that_training_starts_from
     assert "start" not in study.evaluations_of(["support"], "variable")
 
 
-def test_workers_change_no_row(study):
-    model = load_model(study, "support_and_query")
-    source = module.open_split(study, "others", "test")
-    plain, read_ahead = (
-        evaluate_dataset(model, source, study, "support_and_query", "variable", workers=workers) for workers in (0, 2)
-    )
-    pd.testing.assert_frame_equal(read_ahead, plain)
-
-
 def test_what_has_not_been_run_is_named(study):
     with pytest.raises(CheckpointError, match="training = 'support_and_query_log_determinant_refined'"):
         evaluate(study, "support_and_query_log_determinant_refined")

@@ -19,7 +19,7 @@ from tcnaps.evaluation.statistics import (
     refinement_grid,
 )
 from tcnaps.evaluation.stopped_rows import variant_predictions
-from tcnaps.figures import forests, learning_curves, results, style
+from tcnaps.figures import curves, forests, learning_curves, results, style
 from tcnaps.method.variants import VARIANTS
 from tcnaps_suite.experiments.before_and_after import reliability
 
@@ -230,6 +230,18 @@ def test_training_curves(panels):
     learning_curves.meta_training(axes, steps, pd.DataFrame(validation))
     lines = {line.get_label(): line.get_xydata() for line in axes[2].lines}
     np.testing.assert_allclose(lines["mean"], [[20, 30], [40, 50]])
-    np.testing.assert_allclose(lines["b"], [[20, 40], [40, 60]])
-    # The running mean of a straight line is the line, away from its ends.
-    np.testing.assert_allclose(axes[0].lines[1].get_ydata()[2:-2], steps["loss"][2:-2], atol=0.02)
+
+
+def test_curves_have_a_panel_per_variant_with_a_line_and_band_per_name(panels):
+    names = [("Simple", "Transductive"), ("random", "predictive entropy", "variation ratios"), range(4)]
+    index = pd.MultiIndex.from_product(names, names=["variant", "acquisition", "labels"])
+    values = {"accuracy": np.random.default_rng(0).random(len(index)), "interval": 0.1}
+    averages = pd.DataFrame(values, index).reset_index()
+    axes = panels(2, height=2.5, sharey=True)
+    curves.curves(axes, averages, "labels", "acquisition", "Accuracy (%)", note="one head")
+    style.legend_below(axes)
+    for ax, (variant, panel) in zip(axes, averages.groupby("variant")):
+        assert ax.get_title() == f"{variant} CNAPS" and len(ax.collections) == 3
+        for line, (_, cell) in zip(ax.lines, panel.groupby("acquisition", sort=False)):
+            np.testing.assert_allclose(line.get_ydata(), 100 * cell["accuracy"])
+    assert len({line.get_color() for line in axes[0].lines}) == 3

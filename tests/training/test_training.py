@@ -8,9 +8,7 @@ from small_study import blobs, small_study
 from trained_study import mapped_blobs
 
 from tcnaps.config import study as config
-from tcnaps.episodes.loading import load_episode, read_episodes
-from tcnaps.episodes.sampling import draw_episode
-from tcnaps.evaluation.evaluate import evaluate_dataset
+from tcnaps.episodes.loading import load_episode
 from tcnaps.training import checkpoints, meta_training, pretraining
 from tcnaps.training.meta_training import meta_train
 from tcnaps.training.pretraining import ImageTable, augment, pretrain, shrink
@@ -88,8 +86,8 @@ def test_an_interrupted_meta_training_ends_the_same_with_any_number_of_workers(r
     monkeypatch.setattr(meta_training, "episode_loss", original)
     log = meta_train(study, "support_and_query", save_every=1)
     assert list(log.episode) == [0, 2, 4, 6, 8] and log.valid_accuracy.notna().sum() == 3
-    theirs = weights(tmp_path, "support_and_query")
-    assert all(torch.equal(a, theirs[name]) for name, a in weights(root, "support_and_query").items())
+    resumed = weights(tmp_path, "support_and_query")
+    assert all(torch.equal(a, resumed[name]) for name, a in weights(root, "support_and_query").items())
     assert watched_steps(tmp_path, "support_and_query") == [1, 2, 3, 4]
 
 
@@ -103,8 +101,8 @@ def test_replicates_are_other_trainings_of_the_same_study(root, tmp_path, monkey
         pretrain(second)
     log = meta_train(second, "support_and_query")
     first = weights(root, "support_and_query")
-    theirs = weights(tmp_path, "support_and_query", "small/replicate-1")
-    assert not any(torch.equal(a, theirs[name]) for name, a in first.items() if name.endswith("weight"))
+    others = weights(tmp_path, "support_and_query", "small/replicate-1")
+    assert not any(torch.equal(a, others[name]) for name, a in first.items() if name.endswith("weight"))
     assert (tmp_path / "results/small/replicate-1/checkpoints/backbone.safetensors").exists() == own_backbone
     checkpoints.load_model(second, "support_and_query")
     place(monkeypatch, root)
@@ -139,32 +137,6 @@ def test_a_diverged_training_says_so_and_saves_nothing(root, study, tmp_path, mo
     assert not list(tmp_path.rglob("backbone.safetensors"))
 
 
-def test_meta_training_can_be_iterated_step_by_step(root, study):
-    source = mapped_blobs(root, "blobs", "train")
-    torch.manual_seed(study.seed)
-    model = checkpoints.new_model(study, "support_and_query").train()
-    episodes = read_episodes(meta_training.training_tasks([source], study))
-    optimiser = meta_training.new_optimiser(model, study)
-    rows = list(meta_training.meta_training_steps(model, study, episodes, optimiser))
-    header = checkpoints.load(root / "results/small/checkpoints/support_and_query.safetensors", "")[1]
-    log = pd.DataFrame(header["log"])
-    columns = ["episode", "loss", "train_accuracy"]
-    pd.testing.assert_frame_equal(pd.DataFrame(rows)[columns], log[columns].iloc[1:].reset_index(drop=True))
-
-
-@pytest.mark.filterwarnings("error:The features' total variance")
-def test_features_that_are_still_short_are_nothing_to_warn_of_while_a_network_learns(root, tmp_path, monkeypatch):
-    with_backbone(root, tmp_path)
-    place(monkeypatch, tmp_path)
-    study = small_study(clustering={"identity_weight": 1e9})
-    source = mapped_blobs(root, "blobs", "test")
-    episode = load_episode(source, draw_episode(source, study.meta_training.protocol, 0, 0))
-    with torch.no_grad(), pytest.raises(UserWarning, match="identity_weight"):  # these features are short
-        checkpoints.new_model(study, "support").eval()(episode)
-    meta_train(study, "support")
-    assert len(evaluate_dataset(checkpoints.load_model(study, "support"), source, study, "support", "variable"))
-
-
 def test_the_learning_rate_of_meta_training_stays_or_falls_along_half_a_cosine(root, study):
     falling = study.meta_training.model_copy(update={"schedule": "cosine", "episodes": 8, "head_learning_rate": 0.2})
     model = checkpoints.new_model(study, "support_and_query_learned_scale")
@@ -181,10 +153,10 @@ def test_the_learning_rate_of_meta_training_stays_or_falls_along_half_a_cosine(r
 
 def test_the_interval_of_a_validation_is_students():
     values = {"a": np.array([0.2, 0.4, 0.9]), "b": np.array([0.5, 0.7, 0.6])}
-    found = meta_training.summarise_validation(values)
+    summary = meta_training.summarise_validation(values)
     half_widths = [4.302653 * value.std(ddof=1) / 3**0.5 for value in values.values()]  # t with 2 degrees of freedom
-    assert found["valid_interval"] == pytest.approx((half_widths[0] ** 2 + half_widths[1] ** 2) ** 0.5 / 2, rel=1e-6)
-    assert found["valid_accuracy"] == pytest.approx(0.55) and found["valid_accuracy_a"] == pytest.approx(0.5)
+    assert summary["valid_interval"] == pytest.approx((half_widths[0] ** 2 + half_widths[1] ** 2) ** 0.5 / 2, rel=1e-6)
+    assert summary["valid_accuracy"] == pytest.approx(0.55) and summary["valid_accuracy_a"] == pytest.approx(0.5)
     assert np.isnan(meta_training.summarise_validation({"a": np.array([0.2])})["valid_interval"])
 
 
@@ -233,10 +205,11 @@ def test_images_shrink_to_the_mean_of_the_pixels_they_cover():
     assert shrink(images, 84) is images
 
 
-def test_a_backbone_trains_at_one_size_after_the_other(tmp_path, monkeypatch):
-    place(monkeypatch, tmp_path)
+def test_a_backbone_trains_at_one_size_after_the_other(monkeypatch):
     sizes = []
     monkeypatch.setattr(pretraining, "augment", lambda pixels, *_: (sizes.append(pixels.shape[-1]), pixels)[1])
-    settings = small_study().pretraining.model_dump() | {"image_sizes": {16: 1, 32: 1}}
-    pretrain(small_study(pretraining=settings))
+    study = small_study(pretraining=small_study().pretraining.model_dump() | {"image_sizes": {16: 1, 32: 1}})
+    images = ImageTable([blobs("blobs", "train")], 0.0, 0)
+    network = pretraining.new_classifier(study, images.n_classes)
+    list(pretraining.pretraining_steps(network, study, images, torch.optim.SGD(network.parameters(), 0.01)))
     assert sizes == [16] * (len(sizes) // 2) + [32] * (len(sizes) // 2)
