@@ -98,6 +98,9 @@ def paired_episodes(
 ) -> pd.DataFrame:
     """a − b on every episode, as `difference`, for two frames over the same episodes.
 
+    The mean difference per dataset is `accuracy_summary(pairs, ["evaluation"], "difference")`; `domain_averages` gives
+    the means over datasets.
+
     Args:
         extra: further columns that tell rows of one episode apart, such as `label` for class recall.
 
@@ -129,22 +132,6 @@ def paired_episodes(
 
 def _name(row: pd.Series) -> str:
     return f"{row['evaluation']}, {row['dataset']}, episode {row['episode']}"
-
-
-def paired_difference(a: pd.DataFrame, b: pd.DataFrame, by: Sequence[str] = ("evaluation",)) -> pd.DataFrame:
-    """The mean of a − b per dataset, on the same episodes, with the 95% interval of the mean difference.
-
-    Args:
-        a, b: frames from `episode_accuracies`, one variant each.
-
-    Returns:
-        `by`, `dataset`, `domain`, `difference`, `interval`, `n_episodes`, as `accuracy_summary`. The mean over
-        datasets is `domain_averages(paired_episodes(a, b), by, "difference")`.
-
-    Raises:
-        ValueError: see `paired_episodes`.
-    """
-    return accuracy_summary(paired_episodes(a, b), by, value="difference")
 
 
 def rule_accuracies(rows: pd.DataFrame, training: str, rules: Mapping[str, tuple[int, int]]) -> pd.DataFrame:

@@ -19,7 +19,7 @@ from tcnaps.evaluation.result_files import (
     write_manifest,
     write_rows,
 )
-from tcnaps.evaluation.statistics import episode_accuracies, paired_difference
+from tcnaps.evaluation.statistics import episode_accuracies, paired_episodes
 from tcnaps.evaluation.stopped_rows import variant_predictions
 
 TRAININGS = ["support", "support_and_query"]
@@ -125,7 +125,7 @@ def test_trainings_that_saw_other_queries_are_not_paired(study, column):
     predictions = variant_predictions(load_rows(study, "variable"), ["Simple", "Transductive"], 2, 4)
     simple, transductive = (frame for _, frame in episode_accuracies(predictions).groupby("variant"))
     with pytest.raises(ValueError, match="variable, blobs, episode 1"):
-        paired_difference(transductive, simple)
+        paired_episodes(transductive, simple)
 
 
 def test_trainings_that_serve_variants():

@@ -12,13 +12,7 @@ from synthetic_rows import DATASETS, synthetic_rows
 
 from tcnaps.evaluation import statistics as tcnaps_statistics
 from tcnaps.evaluation.ranks import average_ranks, best
-from tcnaps.evaluation.statistics import (
-    accuracy_summary,
-    domain_averages,
-    episode_accuracies,
-    paired_difference,
-    paired_episodes,
-)
+from tcnaps.evaluation.statistics import accuracy_summary, domain_averages, episode_accuracies, paired_episodes
 from tcnaps.evaluation.stopped_rows import variant_predictions
 
 
@@ -72,10 +66,11 @@ def test_domain_averages_are_unweighted(episodes):
             assert row["n_datasets"] == len(names)
 
 
-def test_paired_difference_is_the_paired_t_interval(episodes):
+def test_the_mean_of_pairs_has_the_paired_t_interval(episodes):
     a, b = (episodes[episodes["variant"] == name] for name in ("Transductive", "Simple"))
     # The order of the rows must not matter.
-    result = paired_difference(a, b.sample(frac=1, random_state=0)).set_index("dataset")
+    pairs = paired_episodes(a, b.sample(frac=1, random_state=0))
+    result = accuracy_summary(pairs, ["evaluation"], "difference").set_index("dataset")
     for dataset in DATASETS:
         x, y = (f[f["dataset"] == dataset].sort_values("episode")["accuracy"].to_numpy() for f in (a, b))
         interval = stats.ttest_rel(x, y).confidence_interval(0.95)
@@ -83,7 +78,7 @@ def test_paired_difference_is_the_paired_t_interval(episodes):
         assert row["difference"] == pytest.approx((x - y).mean())
         assert row["difference"] - row["interval"] == pytest.approx(interval.low)
         assert row["difference"] + row["interval"] == pytest.approx(interval.high)
-    mean = domain_averages(paired_episodes(a, b), ["evaluation"], "difference").set_index("domain")
+    mean = domain_averages(pairs, ["evaluation"], "difference").set_index("domain")
     assert mean.loc["all", "difference"] == pytest.approx(result["difference"].mean())
 
 
@@ -196,9 +191,9 @@ def test_pairs_need_the_same_episodes(episodes):
     short = b[(b["dataset"] != "digits") | (b["episode"] != 11)]
     for pair in ((a, short), (short, a)):
         with pytest.raises(ValueError, match="variable, digits, episode 11"):
-            paired_difference(*pair)
+            paired_episodes(*pair)
     with pytest.raises(ValueError):
-        paired_difference(episodes, b)
+        paired_episodes(episodes, b)
 
 
 def test_statistics_and_figures_start_without_torch():

@@ -188,6 +188,7 @@ def test_files_that_are_no_checkpoints(tmp_path, files, weights, damage):
         import_checkpoint(path)
 
 
+@pytest.mark.slow
 def test_all_that_a_study_names_is_imported_on_the_backbone_that_it_shares(root, files, weights):
     folder, named = root / "results/small/checkpoints", {NAMES[kind]: str(file) for kind, file in files.items()}
     written = [folder / f"{name}.safetensors" for name in NAMES.values()]

@@ -62,6 +62,7 @@ def watched_steps(root, name):
     return pd.read_csv(root / "results" / "small" / "watch" / f"{name}.csv").step.tolist()
 
 
+@pytest.mark.slow
 def test_pretraining_learns_and_an_interrupted_one_ends_the_same(root, tmp_path, monkeypatch):
     place(monkeypatch, tmp_path)
     study = small_study()
@@ -76,6 +77,7 @@ def test_pretraining_learns_and_an_interrupted_one_ends_the_same(root, tmp_path,
     assert watched_steps(tmp_path, "backbone") == watched_steps(root, "backbone") == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.slow
 def test_an_interrupted_meta_training_ends_the_same_with_any_number_of_workers(root, tmp_path, monkeypatch):
     place(monkeypatch, tmp_path)
     with_backbone(root, tmp_path)
@@ -91,6 +93,7 @@ def test_an_interrupted_meta_training_ends_the_same_with_any_number_of_workers(r
     assert watched_steps(tmp_path, "support_and_query") == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own_backbone", [True, False])
 def test_replicates_are_other_trainings_of_the_same_study(root, tmp_path, monkeypatch, own_backbone):
     place(monkeypatch, tmp_path)
@@ -112,6 +115,7 @@ def test_replicates_are_other_trainings_of_the_same_study(root, tmp_path, monkey
     assert (meta_train(study, "support_and_query").loss != log.loss).any() and not state.exists()
 
 
+@pytest.mark.slow
 def test_training_through_refinement_gives_finite_gradients(study):
     source = blobs("blobs", "train")
     model = checkpoints.new_model(study, "support_and_query_log_determinant_refined").train()
@@ -123,6 +127,7 @@ def test_training_through_refinement_gives_finite_gradients(study):
     assert all(g.isfinite().all() for g in gradients) and any(g.abs().max() > 0 for g in gradients)
 
 
+@pytest.mark.slow
 def test_a_diverged_training_says_so_and_saves_nothing(root, study, tmp_path, monkeypatch):
     broken = torch.tensor(float("nan"), requires_grad=True), 0.0, 1.0
     monkeypatch.setattr(meta_training, "episode_loss", lambda *_: broken)
