@@ -53,8 +53,9 @@ def test_only_a_study_that_asks_for_it_is_pinned(threads):
     assert [number(SimpleNamespace(deterministic=pin), more=10) for pin in (True, False)] == [11, 12]
 
 
+@pytest.mark.slow
 def test_weights_are_the_same_for_any_number_of_threads(threads):
-    study = small_study(deterministic=True, pretraining={"datasets": ["blobs"], "epochs": 1, "batch_size": 32})
+    study = small_study(deterministic=True, pretraining={"datasets": ["blobs"], "epochs": 1, "batch_size": 64})
     outcomes = []
     images = ImageTable([blobs("blobs", "train")], 0.0, 0)
     for number in (1, 2):
