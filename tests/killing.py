@@ -55,8 +55,8 @@ def begin(root: Path, processes: int, batch: bool) -> psutil.Process:
         os.dup2(output, 2)
         os.chdir(root)
         if batch:
-            asked = ["--processes", str(processes), "study.yaml", "--", f"evaluate_{TRAINING}", "data"]
-            os.execve(sys.executable, [*BATCH, *asked], os.environ | {"PYTHONPATH": str(REPOSITORY)})
+            targets = ["--processes", str(processes), "study.yaml", "--", f"evaluate_{TRAINING}", "data"]
+            os.execve(sys.executable, [*BATCH, *targets], os.environ | {"PYTHONPATH": str(REPOSITORY)})
         study = picture_study()
         pretrain(study, save_every=1, processes=processes)
         meta_train(study, TRAINING, save_every=1, processes=processes)
@@ -89,28 +89,27 @@ def kill_after(run: psutil.Process, seconds: float, generator: random.Random) ->
 
 def outcome(root: Path) -> dict[str, object]:
     """All that must be the same: every file's bytes, but of what was watched only what does not depend on time."""
-    places = (root / "results", root / "figures")
-    files = sorted(file for place in places for file in place.rglob("*") if file.is_file())
-    timed = {"notebooks", ".lock", "times"}
-    found = {str(file.relative_to(root)): file for file in files if not timed & set(file.relative_to(root).parts)}
-    return {
-        name: pd.read_csv(file)[["step", *OF_STEPS]].to_csv() if "/watch/" in name else file.read_bytes()
-        for name, file in found.items()
-        if "events." not in name
-    }
+    contents = {}
+    for file in sorted([*root.glob("results/**/*"), *root.glob("figures/**/*")]):
+        name = file.relative_to(root)
+        if not file.is_file() or "events." in file.name or {"notebooks", ".lock", "times"} & set(name.parts):
+            continue
+        watched = "watch" in name.parts
+        contents[str(name)] = pd.read_csv(file)[["step", *OF_STEPS]].to_csv() if watched else file.read_bytes()
+    return contents
 
 
 def trial(root: Path, generator: random.Random, seconds: float, kills: int, **how: object) -> list[str]:
     """Kills several times, then lets it come to its end; returns when what was killed."""
-    found = []
+    killed = []
     for _ in range(kills):
         moment = generator.uniform(0, 1.5 * seconds / kills)  # all kills together reach every part, the last one too
         victim = kill_after(begin(root, **how), moment, generator)
         if victim is None:
             break
-        found.append(f"{moment:.1f} s ({victim})")
+        killed.append(f"{moment:.1f} s ({victim})")
     to_its_end(begin(root, **how), root)
-    return found
+    return killed
 
 
 def main() -> int:
@@ -132,8 +131,8 @@ def main() -> int:
         to_its_end(begin(roots[0], **how), roots[0])
         seconds, expected = time.monotonic() - start, outcome(roots[0])
         for number, root in enumerate(roots[1:], 1):
-            killed, found = trial(root, generator, seconds, options.kills, **how), outcome(root)
-            names = [name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)]
+            killed, after = trial(root, generator, seconds, options.kills, **how), outcome(root)
+            names = [name for name in after.keys() | expected.keys() if after.get(name) != expected.get(name)]
             different += bool(names)
             when = f"killed after {', '.join(killed)} of {seconds:.1f} s"
             print(f"{number}: {when}: {'differs: ' if names else 'the same'}", *names, flush=True)

@@ -8,7 +8,13 @@ import pandas as pd
 from tcnaps.evaluation.csv_tables import read_published, read_published_averages
 from tcnaps.evaluation.intervals import clustered, crossed_half_width, estimates
 from tcnaps.evaluation.recall import class_recall
-from tcnaps.evaluation.statistics import DOMAINS, episode_accuracies, paired_episodes, rule_accuracies
+from tcnaps.evaluation.statistics import (
+    DOMAINS,
+    episode_accuracies,
+    paired_episodes,
+    paired_query_counts,
+    rule_accuracies,
+)
 from tcnaps.evaluation.stopped_rows import recorded_predictions, variant_predictions
 from tcnaps.method.variants import VARIANTS
 
@@ -83,11 +89,10 @@ def claims_table(rows: pd.DataFrame, limits: tuple[int, int] = (2, 4)) -> pd.Dat
         `verdict` and `decides` (what would settle an open one). The verdict is "holds" if the interval excludes 0 and
         every replicate has the expected sign, "fails" if every one has the other sign, else "open"; or "not evaluated".
     """
-    paper, evidence = PublishedDifferences(), Evidence(rows, limits)
-    table = []
+    evidence, table = Evidence(rows, limits), []
     for contrast in CONTRASTS:
         facts = {"claim": contrast.claim, "contrast": contrast.name, "setting": contrast.setting}
-        facts |= {"domain": contrast.domain, "sign": contrast.sign, "paper": paper.of(contrast)}
+        facts |= {"domain": contrast.domain, "sign": contrast.sign, "paper": published_difference(contrast)}
         table.append(facts | _decided(evidence.pairs(contrast), contrast.sign))
     facts = {"claim": "C8", "contrast": "another backbone", "setting": VARIABLE, "domain": "all", "sign": 1}
     table.append(facts | _decided(None, 1) | {"decides": "a second study whose backbone was trained on more classes"})
@@ -176,23 +181,18 @@ def _digits(interval: float) -> int:
     return next((digits for digits in (1, 2, 3) if round(100 * interval, digits) > 0), 1)
 
 
-class PublishedDifferences:
-    """What the paper's tables say of a contrast."""
-
-    def __init__(self):
-        averages = pd.concat([read_published_averages(table) for table in (4, 3)])  # Table 4's first row is FEOT, too
-        self.averages = averages.set_index(["model", "domain"])["accuracy"]
-        fixed = read_published(2).query("way == 5").groupby(["model", "shot"])["accuracy"].mean()
-        self.gains = fixed["Transductive CNAPS"] - fixed["Simple CNAPS"]  # by shot; mean of mini- and tiered-ImageNet
-
-    def of(self, contrast: Contrast) -> float:
-        """The printed difference; nan where the paper prints none."""
-        if contrast.setting == VARIABLE:
-            plus, minus = (self.averages.get((m, contrast.domain), np.nan) for m in (contrast.plus, contrast.minus))
-            return plus - minus
-        if contrast.plus != "Transductive":
-            return np.nan
-        return self.gains[1] - (self.gains[5] if " minus " in contrast.setting else 0)
+def published_difference(contrast: Contrast) -> float:
+    """What the paper's tables print of a contrast; nan where they print nothing."""
+    if contrast.setting == VARIABLE:
+        tables = pd.concat([read_published_averages(table) for table in (4, 3)])  # Table 4's first row is FEOT, too
+        averages = tables.set_index(["model", "domain"])["accuracy"]
+        plus, minus = (averages.get((model, contrast.domain), np.nan) for model in (contrast.plus, contrast.minus))
+        return plus - minus
+    if contrast.plus != "Transductive":
+        return np.nan
+    fixed = read_published(2).query("way == 5").groupby(["model", "shot"])["accuracy"].mean()
+    gains = fixed["Transductive CNAPS"] - fixed["Simple CNAPS"]  # by shot; mean of mini- and tiered-ImageNet
+    return gains[1] - (gains[5] if " minus " in contrast.setting else 0)
 
 
 class Evidence:
@@ -224,8 +224,7 @@ class Evidence:
         return list(usable.sort_values(["way", "queries_per_class"]).index)
 
     def _predictions(self, evaluation: str, variant: str) -> pd.DataFrame:
-        rows = self.rows[self.rows["evaluation"].eq(evaluation) & self.rows["training"].eq(VARIANTS[variant].training)]
-        return variant_predictions(rows, variant, *self.limits)
+        return variant_predictions(self.rows[self.rows["evaluation"] == evaluation], variant, *self.limits)
 
     def _episodes(self, evaluation: str, variant: str) -> pd.DataFrame:
         """Accuracies per episode; several contrasts share them."""
@@ -254,16 +253,15 @@ class Evidence:
             return None
         sides = (class_recall(self._predictions(names[0], name)) for name in ("Transductive", "Simple"))
         classes = paired_episodes(*sides, "recall", ["label"])
-        bins = [SHOT_BINS[name] for name in (contrast.plus, contrast.minus) if name]
-        parts = [classes[classes["shot"].between(*limits)] for limits in bins]
+        parts = [classes[classes["shot"].between(*SHOT_BINS[name])] for name in (contrast.plus, contrast.minus) if name]
         if any(part.empty for part in parts):
             return None
-        n = sum(map(len, parts))
+        n, signs = sum(map(len, parts)), (1, -1)
         means = [part["difference"].mean() for part in parts]
-        total = means[0] - sum(means[1:])
+        total = sum(sign * mean for sign, mean in zip(signs, means))
         # Values whose pooled mean is the difference of the bins' means, with the same influence of every class.
         values = []
-        for part, mean, sign in zip(parts, means, (1, -1)):
+        for part, mean, sign in zip(parts, means, signs):
             deviations = sign * n / len(part) * (part["difference"] - mean)
             values.append(part.assign(all=0, difference=total + deviations))
         return clustered(pd.concat(values), ["all"], "difference")
@@ -284,9 +282,4 @@ class Evidence:
         usable = usable[usable["way"] == usable["way"].min()]  # the fewest queries come first
         if usable["queries_per_class"].nunique() < 2:
             return None
-        most, fewest = (
-            self._episodes(name, "Transductive").assign(evaluation="", queries_per_class=0).drop(columns="queries")
-            for name in usable.index[[-1, 0]]
-        )
-        keys = ["dataset", "episode", "replicate"]  # keep the datasets and episodes that both have
-        return paired_episodes(most.merge(fewest[keys], on=keys), fewest.merge(most[keys], on=keys))
+        return paired_query_counts(*(self._episodes(name, "Transductive") for name in usable.index[[-1, 0]]))

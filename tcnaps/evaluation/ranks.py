@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from tcnaps.evaluation.statistics import DOMAINS, paired_difference
+from tcnaps.evaluation.statistics import DOMAINS, accuracy_summary, paired_episodes
 
 
 def average_ranks(summary: pd.DataFrame, rule: str = "significant", method: str = "variant") -> pd.DataFrame:
@@ -55,7 +55,8 @@ def best(summary: pd.DataFrame, episodes: pd.DataFrame | None = None, method: st
             continue
         by_method = dict(list(episodes[episodes["dataset"] == dataset].groupby(method, observed=True)))
         for row, name in cell[method].items():
-            lead = paired_difference(by_method[cell.at[top, method]], by_method[name])
+            pairs = paired_episodes(by_method[cell.at[top, method]], by_method[name])
+            lead = accuracy_summary(pairs, ["evaluation"], "difference")
             bold[row] = row == top or not lead["difference"].item() > lead["interval"].item()
     return bold
 

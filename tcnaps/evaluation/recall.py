@@ -6,21 +6,14 @@ import numpy as np
 import pandas as pd
 
 from tcnaps.evaluation.intervals import clustered, estimates
-from tcnaps.evaluation.statistics import DOMAINS, EPISODE, GROUP, query_digests, reported
-from tcnaps.evaluation.stopped_rows import require_columns
+from tcnaps.evaluation.statistics import DOMAINS, EPISODE, GROUP, reported, shares_right
 
 SHOT_EDGES = (*range(1, 12), 16, 21, 31, 51, 101, 201)  # lowest shot of each bin
 
 
 def class_recall(predictions: pd.DataFrame) -> pd.DataFrame:
     """The share of each class's queries that are recognised: one row per variant, replicate, episode and class."""
-    require_columns(predictions, ["variant", "replicate", *EPISODE, "label", "prediction", "shot"])
-    right = (predictions["label"] == predictions["prediction"]).astype(float)
-    queries = predictions.assign(recall=right, queries=query_digests(predictions))
-    groups = queries.groupby(["variant", "replicate", *EPISODE, "label"], sort=False, observed=True)
-    return groups.agg(
-        shot=("shot", "first"), n_query=("recall", "size"), recall=("recall", "mean"), queries=("queries", "sum")
-    ).reset_index()
+    return shares_right(predictions, ["label"], "recall", ["shot"])
 
 
 def recall_by_shot(
@@ -82,13 +75,13 @@ def _pooled_edges(classes: pd.DataFrame, lows: np.ndarray, fewest: int) -> np.nd
 
 def way_frequencies(rows: pd.DataFrame) -> pd.DataFrame:
     """The number of `episodes` of each `way`, per evaluation and dataset. An episode counts once."""
-    once = rows.drop_duplicates(EPISODE)
-    counts = once.groupby(["evaluation", "dataset", "domain", "way"], observed=True).size()
-    return counts.reset_index(name="episodes")
+    return _frequencies(rows.drop_duplicates(EPISODE), "way", "episodes")
 
 
 def shot_frequencies(rows: pd.DataFrame) -> pd.DataFrame:
     """The number of `classes` of each `shot`, per evaluation and dataset. A class counts once per episode."""
-    once = rows.drop_duplicates([*EPISODE, "label"])
-    counts = once.groupby(["evaluation", "dataset", "domain", "shot"], observed=True).size()
-    return counts.reset_index(name="classes")
+    return _frequencies(rows.drop_duplicates([*EPISODE, "label"]), "shot", "classes")
+
+
+def _frequencies(rows: pd.DataFrame, column: str, name: str) -> pd.DataFrame:
+    return rows.groupby(["evaluation", "dataset", "domain", column], observed=True).size().reset_index(name=name)

@@ -27,28 +27,27 @@ def episode_accuracies(predictions: pd.DataFrame) -> pd.DataFrame:
         predictions: one row per query, from `variant_predictions`.
 
     Returns:
-        `variant`, `replicate`, the columns of `EPISODE`, `way`, `n_support`, `n_query`, `step` (where refinement
-        stopped), `accuracy` and `queries` (a digest of the queries' images and labels, which pairs must share).
+        `variant`, `replicate`, the columns of `EPISODE`, `way`, `n_support`, `step` (where refinement stopped),
+        `n_query`, `accuracy` and `queries` (a digest of the queries' images and labels, which pairs must share).
     """
-    columns = ["variant", "replicate", *EPISODE, "label", "prediction", "step", "way", "n_support"]
-    require_columns(predictions, columns)
+    return shares_right(predictions, [], "accuracy", ["way", "n_support", "step"])
+
+
+def shares_right(predictions: pd.DataFrame, keys: Sequence[str], value: str, kept: Sequence[str]) -> pd.DataFrame:
+    """The share of queries predicted right, in the column `value`, per variant, replicate, episode and `keys`.
+
+    The columns `kept` are constant in each group. `n_query` is the number of queries, and `queries` their digest.
+    """
+    groups = ["variant", "replicate", *EPISODE, *keys]
+    require_columns(predictions, [*groups, *kept, "label", "prediction"])
     right = (predictions["label"] == predictions["prediction"]).astype(float)
-    queries = predictions.assign(accuracy=right, queries=query_digests(predictions))
-    groups = queries.groupby(["variant", "replicate", *EPISODE], sort=False, observed=True)
-    return groups.agg(
-        way=("way", "first"),
-        n_support=("n_support", "first"),
-        n_query=("label", "size"),
-        step=("step", "first"),
-        accuracy=("accuracy", "mean"),
-        queries=("queries", "sum"),
-    ).reset_index()
-
-
-def query_digests(rows: pd.DataFrame) -> pd.Series:
-    """A number for each row, made from its query's image and label. Episodes with equal sums have the same queries."""
-    identity = rows[[column for column in ("query", "image", "label") if column in rows]]
-    return pd.util.hash_pandas_object(identity.astype(np.int64), index=False)
+    # A number for each query, from its image and label. Groups with equal sums have the same queries.
+    identity = predictions[[column for column in ("query", "image", "label") if column in predictions]]
+    digests = pd.util.hash_pandas_object(identity.astype(np.int64), index=False)
+    columns = {column: (column, "first") for column in kept}
+    columns |= {"n_query": (value, "size"), value: (value, "mean"), "queries": ("queries", "sum")}
+    queries = predictions.assign(**{value: right, "queries": digests})
+    return queries.groupby(groups, sort=False, observed=True).agg(**columns).reset_index()
 
 
 def accuracy_summary(
@@ -99,6 +98,9 @@ def paired_episodes(
 ) -> pd.DataFrame:
     """a − b on every episode, as `difference`, for two frames over the same episodes.
 
+    The mean difference per dataset is `accuracy_summary(pairs, ["evaluation"], "difference")`; `domain_averages` gives
+    the means over datasets.
+
     Args:
         extra: further columns that tell rows of one episode apart, such as `label` for class recall.
 
@@ -130,22 +132,6 @@ def paired_episodes(
 
 def _name(row: pd.Series) -> str:
     return f"{row['evaluation']}, {row['dataset']}, episode {row['episode']}"
-
-
-def paired_difference(a: pd.DataFrame, b: pd.DataFrame, by: Sequence[str] = ("evaluation",)) -> pd.DataFrame:
-    """The mean of a − b per dataset, on the same episodes, with the 95% interval of the mean difference.
-
-    Args:
-        a, b: frames from `episode_accuracies`, one variant each.
-
-    Returns:
-        `by`, `dataset`, `domain`, `difference`, `interval`, `n_episodes`, as `accuracy_summary`. The mean over
-        datasets is `domain_averages(paired_episodes(a, b), by, "difference")`.
-
-    Raises:
-        ValueError: see `paired_episodes`.
-    """
-    return accuracy_summary(paired_episodes(a, b), by, value="difference")
 
 
 def rule_accuracies(rows: pd.DataFrame, training: str, rules: Mapping[str, tuple[int, int]]) -> pd.DataFrame:
@@ -240,8 +226,18 @@ def gain_from_queries(episodes: pd.DataFrame) -> pd.DataFrame:
     for _, group in episodes.groupby("evaluation", sort=False, observed=True):
         counts = group["queries_per_class"]
         fewest, most = counts.min(), counts.max()
-        sides = [group[counts == count].drop(columns="queries") for count in (most, fewest)]
-        pairs = paired_episodes(*(side.assign(queries_per_class=most) for side in sides))
+        pairs = paired_query_counts(group[counts == most], group[counts == fewest])
         growth = domain_averages(pairs, ["evaluation"], "difference")
         frames.append(growth[growth["domain"] == "all"].drop(columns="domain").assign(fewest=fewest, most=most))
     return pd.concat(frames, ignore_index=True)
+
+
+def paired_query_counts(most: pd.DataFrame, fewest: pd.DataFrame) -> pd.DataFrame:
+    """The paired differences between two numbers of queries per class, on the episodes that both have.
+
+    An episode's support images are the same with any number of queries; its queries are not, and are not compared.
+    """
+    keys = ["dataset", "episode", "replicate"]
+    sides = (most.merge(fewest[keys], on=keys), fewest.merge(most[keys], on=keys))
+    facts = {"evaluation": most["evaluation"].iloc[0], "queries_per_class": most["queries_per_class"].iloc[0]}
+    return paired_episodes(*(side.drop(columns="queries").assign(**facts) for side in sides))

@@ -3,7 +3,7 @@
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
-from tcnaps.figures.style import BLACK, GREEN, GREY, ORANGE, PURPLE, Panels, zero_line
+from tcnaps.figures.style import BLACK, GREEN, GREY, ORANGE, PURPLE, Panels, band, zero_line
 
 # Name in the legend, colour and dashes of every line. The dashed one is what the others are compared with.
 LOOKS = {
@@ -37,12 +37,10 @@ def curves(
             zero_line(ax)
         for name, line in panel.groupby(lines, sort=False):
             legend, colour, dashes = LOOKS[name]
-            low, high = (100 * (line[value] + sign * line["interval"]) for sign in (-1, 1))
-            ax.fill_between(line[x], low, high, color=colour, alpha=0.15, linewidth=0)
+            band(ax, line[x], line[value], line["interval"], colour)
             look = {"color": colour, "linestyle": dashes, "zorder": 3 if dashes == "--" else 2}
-            ax.plot(
-                line[x], 100 * line[value], label=legend, marker="o" if len(ticks) < 8 else "", markersize=3, **look
-            )
+            look |= {"marker": "o" if len(ticks) < 8 else "", "markersize": 3}
+            ax.plot(line[x], 100 * line[value], label=legend, **look)
         first = panel[panel[lines] == panel[lines].iloc[0]].iloc[-1]
         place = {"textcoords": "offset points", "xytext": (0, 10), "ha": "right", "fontsize": 7}
         ax.annotate(note, (first[x], 100 * first[value]), **place)

@@ -42,7 +42,7 @@ def paired_gain(ax: Axes, differences: pd.DataFrame, averages: pd.DataFrame) -> 
     """A forest plot of a paired difference, its values written on the right, its means below as diamonds.
 
     Args:
-        differences: from `paired_difference`, one evaluation.
+        differences: from `accuracy_summary` of paired episodes, one evaluation.
         averages: from `domain_averages` of the same.
     """
     means = averages[averages["domain"].isin(style.domains_shown(averages))]

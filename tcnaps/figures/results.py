@@ -170,8 +170,7 @@ def reliability(axes: style.Panels, bins: pd.DataFrame) -> None:
         for state, line in panel.groupby("state", sort=False):
             colour, marker, label = looks[state]
             x, y = 100 * line["confidence"], 100 * line["accuracy"]
-            low, high = (100 * (line["accuracy"] + sign * line["interval"]).clip(0, 1) for sign in (-1, 1))
-            ax.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+            style.band(ax, x, line["accuracy"], line["interval"], colour, (0, 1))
             ax.plot(x, y, color=colour, label=label)
             ax.scatter(x, y, s=4 + 150 * line["share"], color=colour, marker=marker, linewidth=0, alpha=0.8)
         title = {"step 0": "Without refinement", "stop": "Where refinement stops"}[step]
@@ -196,6 +195,5 @@ def _band(
     ax.plot(x, 100 * y, color=colour, marker=marker, markersize=3, label=style.DOMAIN_NAMES.get(name, name))
     if len(x) == 1:  # a band of no width would not show
         ax.errorbar(x, 100 * y, yerr=100 * half_width, color=colour, elinewidth=1)
-        return
-    low, high = (100 * (y + sign * half_width).clip(*limits) for sign in (-1, 1))
-    ax.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+    else:
+        style.band(ax, x, y, half_width, colour, limits)

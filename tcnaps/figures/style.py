@@ -126,6 +126,14 @@ def dots(
     ax.errorbar(x, y, fmt=marker + line, color=colour, elinewidth=1, **intervals_and_options)
 
 
+def band(
+    ax: Axes, x: pd.Series, y: pd.Series, half_width: pd.Series, colour: str, limits: tuple[int, int] = (-1, 1)
+) -> None:
+    """Fills an interval around a line, cut off at what is possible; all heights are in [−1, 1], drawn as percent."""
+    low, high = (100 * (y + sign * half_width).clip(*limits) for sign in (-1, 1))
+    ax.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+
+
 def zero_line(ax: Axes, along: str = "x") -> None:
     """Marks where there is neither gain nor loss: a horizontal line, or a vertical one along "y"."""
     (ax.axhline if along == "x" else ax.axvline)(0, color=BLACK, linewidth=0.8)

@@ -51,7 +51,7 @@ def accuracy_table(
     """One row per method, one column per dataset, then averages and ranks in-domain, out-of-domain and all.
 
     Args:
-        summary: from `accuracy_summary`, or from `paired_difference` with value "difference"; one evaluation.
+        summary: from `accuracy_summary`, of accuracies or with value "difference" of paired episodes; one evaluation.
         averages: from `domain_averages`. The columns `interval` and `bold` are used where there are any.
         ranks: from `average_ranks`, with a column `bold` or without.
         bold: per row of the summary, from `best`; default: its column `bold`, if any.

@@ -22,6 +22,7 @@ from tcnaps.method.model import ModelSettings, TransductiveCNAPS
 from tcnaps.method.variants import ALL_TRAININGS
 
 WITHOUT_DIGEST, FORMAT = 1, 2  # formats of the header; both can be read
+STATE = ".state.pt"  # suffix of the state of an unfinished training, beside its checkpoint
 
 
 class CheckpointError(UserError):
@@ -110,12 +111,18 @@ def unusable(weights: dict[str, Tensor]) -> list[str]:
 
 
 def finished_log(path: Path, key: str) -> list[dict] | None:
-    """The log in a checkpoint's header if the training with this key wrote the checkpoint; else None."""
+    """The log in a checkpoint's header if the training with this key wrote the checkpoint; else None.
+
+    It removes the state of a training that was killed between its last two acts.
+    """
     try:
         settings = load(path, "")[1]
     except CheckpointError:
         return None
-    return settings.get("log") if settings.get("key") == key else None
+    if settings.get("key") != key or "log" not in settings:
+        return None
+    path.with_suffix(STATE).unlink(missing_ok=True)
+    return settings["log"]
 
 
 def load_backbone(study: Study) -> Backbone:

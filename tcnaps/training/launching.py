@@ -2,17 +2,12 @@
 
 import json
 import os
-import select
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 
 import torch
-from torch import distributed
 
 from tcnaps.config import Study, UserError
 
@@ -32,6 +27,8 @@ def check_shares(processes: int, key: str, shares: int) -> None:
 def run_together(processes: int, task: str, study: Study, device: torch.device | str, **options: object) -> None:
     """Runs a task on a study in several processes; returns when its results are on the disk.
 
+    Each process gets its share of this one's threads, and ends when this one does.
+
     Args:
         task: a function by its module and name, such as "tcnaps.training.pretraining:pretrain".
         device: on GPUs, each process takes one.
@@ -49,60 +46,28 @@ def run_together(processes: int, task: str, study: Study, device: torch.device |
             f"{torch.cuda.device_count()}. Take device 'cuda' and at most as many processes."
         )
     job = {"task": task, "study": study.model_dump(mode="json"), "replicate": study.replicate}
+    threads, output = max(1, torch.get_num_threads() // processes), ""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "job.json")
         file.write_text(json.dumps(job | {"device": str(device), "options": options}))
-        launch(processes, ["-m", "tcnaps.training", str(file)])
-
-
-def launch(processes: int, arguments: Sequence[str]) -> None:
-    """Calls `torchrun` on a module or script with arguments, and waits until all processes have ended.
-
-    Each process gets its share of this one's threads, and ends when this one does.
-
-    Raises:
-        ProcessError: a process ended early.
-    """
-    threads = max(1, torch.get_num_threads() // processes)
-    with tempfile.TemporaryDirectory() as folder:
-        options = ["--standalone", "--nproc-per-node", str(processes), "--log-dir", folder]
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
         launcher = subprocess.Popen(
-            [sys.executable, "-m", "torch.distributed.run", *options, *arguments],
-            stdin=subprocess.PIPE,  # it closes with this process; see `joined`
+            [*torchrun, "--log-dir", folder, "-m", "tcnaps.training", str(file)],
+            stdin=subprocess.PIPE,  # it closes with this process; see tcnaps/training/__main__.py
             stderr=subprocess.PIPE,
             env=os.environ | {"OMP_NUM_THREADS": str(threads)},
         )
         with launcher:
-            output = ""
             try:
                 while text := launcher.stderr.read1().decode(errors="replace"):
                     sys.stderr.write(text)  # progress bars and warnings
                     output = (output + text)[-REPORT:]
-                status = launcher.wait()
+                launcher.wait()
             finally:
                 launcher.terminate()
-    if status:
+    if launcher.returncode:
         reason = output.partition("Root Cause")[2] or output
         raise ProcessError(
             f"One of {processes} processes ended early: {reason}\n"
             "What has been saved stays: running again continues from there, with any number of processes."
         )
-
-
-@contextmanager
-def joined() -> Iterator[None]:
-    """Within the block, this process of `torchrun` can reach the others, over the loopback interface alone."""
-    Thread(target=_end_with_launcher, args=(os.getppid(),), daemon=True).start()
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
-    distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
-    try:
-        yield
-    finally:
-        distributed.destroy_process_group()
-
-
-def _end_with_launcher(launcher: int) -> None:
-    """Ends this process once `torchrun` is gone, or whoever holds the other end of standard input."""
-    while os.getppid() == launcher and not select.select([0], [], [], 0.5)[0]:
-        pass
-    os._exit(1)

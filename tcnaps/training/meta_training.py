@@ -4,7 +4,6 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -26,22 +25,14 @@ from tcnaps.method.clustering import LowVarianceWarning, cluster, trajectory
 from tcnaps.method.episode import Episode
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.method.variants import ALL_TRAININGS
-from tcnaps.training.checkpoints import (
-    backbone_file,
-    checkpoint_folder,
-    finished_log,
-    load,
-    new_model,
-    refuse_imported,
-    save,
-)
+from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, finished_log, new_model, refuse_imported, save
 from tcnaps.training.determinism import deterministic
 from tcnaps.training.launching import check_shares, run_together
 from tcnaps.training.lite import sampled_features, sampled_support
 from tcnaps.training.measures import accuracy_and_confidence, gradient_norm, half_cosine
 from tcnaps.training.processes import add_up_gradients, gather, rank, share
 from tcnaps.training.resuming import Resumable, run_steps
-from tcnaps.training.watching import Diverged, Watch
+from tcnaps.training.watching import Diverged
 
 
 def meta_training_steps(
@@ -126,21 +117,18 @@ def meta_train(
     model = new_model(study, training).to(device).train()
     backbone = file_digest(backbone_file(study))
     key = job_key([*(s.digest for s in sources + validation), backbone], study, "meta_training", training=training)
-    if (log := finished_log(path, key)) is not None:
-        Resumable(path, key, {}, {}).remove()  # the training may have been killed just before it did
-        return pd.DataFrame(log)
-    if processes != 1:
+    if processes != 1 and finished_log(path, key) is None:
         check_shares(processes, "meta_training.episodes_per_step", settings.episodes_per_step)
         options = {"training": training, "save_every": save_every, "workers": workers}
         run_together(processes, "tcnaps.training.meta_training:meta_train", study, device, **options)
-        return pd.DataFrame(load(path, "")[1]["log"])
+    if (log := finished_log(path, key)) is not None:
+        return pd.DataFrame(log)
     optimiser = new_optimiser(model, study)
     parts = {"task_encoder": model.task_encoder, "film_generator": model.film_generator, "exponents": model.exponents}
-    progress = {"log": [], "best": {}, "best_weights": {}, "watched": {}}
+    progress = {"log": [], "best": {}, "best_weights": {}}
     state = Resumable(path, key, parts | {"optimiser": optimiser}, progress, save_every)
-    unwarned = warnings.catch_warnings(action="ignore", category=LowVarianceWarning)
-    with state, unwarned:
-        _train(model, optimiser, study, sources, validation, state, path, workers)
+    with state, warnings.catch_warnings(action="ignore", category=LowVarianceWarning):
+        _train(model, optimiser, study, sources, validation, state, workers)
         header = {"study": study.name, "training": training, "seed": study.training_seed, "backbone": backbone}
         header |= {"meta_training": settings.model_dump(), "key": key, "log": progress["log"]}
         header["valid_accuracy"] = float(np.mean(list(progress["best"].values())))
@@ -156,7 +144,6 @@ def _train(
     sources: Sequence[ImageSource],
     validation: Sequence[ImageSource],
     state: Resumable,
-    path: Path,
     workers: int,
 ) -> None:
     """Takes the steps that are left, with validations in between."""
@@ -176,11 +163,10 @@ def _train(
         return row
 
     first, title = len(log) - 1, f"meta-training {model.training_name}"
-    per_step, memory = {"episodes": settings.episodes_per_step}, state.progress["watched"]
     episodes = read_episodes(training_tasks(sources, study, first), workers, device)
     steps = meta_training_steps(model, study, episodes, optimiser)
-    with Watch(path, title, "meta_training", n_steps, first, per_step, memory, device) as watch:
-        run_steps(steps, end_of_step, watch, state)
+    sizes = {"n_steps": n_steps, "first": first, "per_step": ("episodes", settings.episodes_per_step)}
+    run_steps(steps, end_of_step, state, title=title, setting="meta_training", device=device, **sizes)
 
 
 def new_optimiser(model: TransductiveCNAPS, study: Study) -> torch.optim.Optimizer:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Iterator
 from itertools import tee
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -20,13 +19,13 @@ from tcnaps.data.image_source import ImageSource
 from tcnaps.episodes.loading import read_batches
 from tcnaps.method.backbone import FEATURES, Backbone
 from tcnaps.method.episode import to_pixel_range
-from tcnaps.training.checkpoints import backbone_file, finished_log, load, refuse_imported, save
+from tcnaps.training.checkpoints import backbone_file, finished_log, refuse_imported, save
 from tcnaps.training.determinism import deterministic
 from tcnaps.training.launching import check_shares, run_together
 from tcnaps.training.measures import accuracy_and_confidence, gradient_norm, half_cosine
 from tcnaps.training.processes import add_up_gradients, average_buffers, gather, rank, share, size
 from tcnaps.training.resuming import Resumable, run_steps
-from tcnaps.training.watching import Diverged, Watch
+from tcnaps.training.watching import Diverged
 
 SHIFT = 1 / 8  # random crops move an image by up to this share of its size
 RISE = 0.25  # share of a one-cycle training in which the learning rate rises
@@ -115,60 +114,44 @@ def pretrain(
     settings, path = study.pretraining, backbone_file(study)
     sources = [open_split(study, name, "train") for name in settings.datasets]
     key = job_key([s.digest for s in sources], study, "pretraining")
-    if (log := finished_log(path, key)) is not None:
-        Resumable(path, key, {}, {}).remove()  # the training may have been killed just before it did
-        return pd.DataFrame(log)
-    if processes != 1:
+    if processes != 1 and finished_log(path, key) is None:
         check_shares(processes, "pretraining.batch_size", settings.batch_size)
         task = "tcnaps.training.pretraining:pretrain"
         run_together(processes, task, study, device, save_every=save_every, workers=workers)
-        return pd.DataFrame(load(path, "")[1]["log"])
+    if (log := finished_log(path, key)) is not None:
+        return pd.DataFrame(log)
     images = ImageTable(sources, settings.valid_fraction, study.backbone_seed)
-    images.n_batches(settings.batch_size)  # raises an error if a batch is larger than the data
+    n_batches = images.n_batches(settings.batch_size)
     network = new_classifier(study, images.n_classes).to(device)
     optimiser = torch.optim.SGD(
         network.parameters(), settings.learning_rate, settings.momentum, weight_decay=settings.weight_decay
     )
-    progress = {"log": [], "rows": [], "watched": {}}  # log: per epoch; rows: per batch of the unfinished epoch
+    progress = {"log": [], "rows": []}  # log: per epoch; rows: per batch of the unfinished epoch
+
+    def end_of_step(row: dict) -> dict:
+        progress["rows"].append(row)
+        if len(progress["rows"]) < n_batches:
+            return row
+        means = pd.DataFrame(progress["rows"])[["loss", "train_accuracy"]].mean().to_dict()
+        held_out = held_out_accuracy(network, images, workers)
+        epoch = {"epoch": row["epoch"], "learning_rate": row["learning_rate"], **means, **held_out}
+        progress["log"].append(epoch)
+        progress["rows"].clear()
+        return row | {"valid_accuracy": epoch["valid_accuracy"]}
+
     state = Resumable(path, key, {"network": network, "optimiser": optimiser}, progress, save_every)
     with state:
-        _train(network, optimiser, study, images, state, path, workers)
+        first = len(progress["log"]) * n_batches + len(progress["rows"])
+        steps = pretraining_steps(network, study, images, optimiser, first, workers)
+        sizes = {"n_steps": settings.epochs * n_batches, "per_step": ("images", settings.batch_size)}
+        run_steps(
+            steps, end_of_step, state, title="pretraining", setting="pretraining", first=first, device=device, **sizes
+        )
         header = {name: getattr(study, name) for name in ("image_size", "precision", "pixel_range")}
         header |= {"seed": study.backbone_seed, "study": study.name, "pretraining": settings.model_dump()}
         if rank() == 0:
             save(path, network.backbone.state_dict(), header | {"key": key, "log": progress["log"]})
     return pd.DataFrame(progress["log"])
-
-
-def _train(
-    network: "Classifier",
-    optimiser: torch.optim.Optimizer,
-    study: Study,
-    images: "ImageTable",
-    state: Resumable,
-    path: Path,
-    workers: int,
-) -> None:
-    """Takes the steps that are left; at the end of an epoch, measures the held-out accuracy."""
-    log, rows = state.progress["log"], state.progress["rows"]
-    n_batches = images.n_batches(study.pretraining.batch_size)
-
-    def end_of_step(row: dict) -> dict:
-        rows.append(row)
-        if len(rows) < n_batches:
-            return row
-        means = pd.DataFrame(rows)[["loss", "train_accuracy"]].mean().to_dict()
-        epoch = {"epoch": row["epoch"], "learning_rate": row["learning_rate"]}
-        log.append(epoch | means | held_out_accuracy(network, images, workers))
-        rows.clear()
-        return row | {"valid_accuracy": log[-1]["valid_accuracy"]}
-
-    first, n_steps = len(log) * n_batches + len(rows), study.pretraining.epochs * n_batches
-    per_step, memory = {"images": study.pretraining.batch_size}, state.progress["watched"]
-    device = next(network.parameters()).device
-    steps = pretraining_steps(network, study, images, optimiser, first, workers)
-    with Watch(path, "pretraining", "pretraining", n_steps, first, per_step, memory, device) as watch:
-        run_steps(steps, end_of_step, watch, state)
 
 
 def batch_numbers(images: "ImageTable", study: Study, first: int = 0) -> Iterator[Int[np.ndarray, "_"]]:

@@ -68,9 +68,8 @@ def download_released(name: str, folder: str | Path = "released", base: str = RE
     if name not in PUBLISHED:
         raise CheckpointError(f"There is no released file '{name}'. Known: {', '.join(PUBLISHED)}.")
     url, target = f"{base}/{PUBLISHED[name]}", Path(folder) / Path(PUBLISHED[name]).name
-    downloader = pooch.HTTPDownloader(timeout=30, progressbar=sys.stderr.isatty())
     try:
-        pooch.retrieve(url, None, target.name, target.parent, downloader=downloader)
+        pooch.retrieve(url, None, target.name, target.parent, progressbar=sys.stderr.isatty())
     except (OSError, ValueError) as error:  # of the network, the address or the disk
         raise CheckpointError(f"{url} can't be downloaded to {target}: {error}. Try again.") from error
     return target
@@ -125,11 +124,9 @@ def _problems(released: dict, entries: dict[str, tuple[str, Tensor]]) -> list[st
     problems = [f"{each} is missing" for each in entries.keys() - released.keys()]
     problems += [f"{each} is unknown" for each in released.keys() - entries.keys()]
     for each in entries.keys() & released.keys():
-        shape, expected = tuple(getattr(released[each], "shape", ["no tensor"])), tuple(entries[each][1].shape)
-        if shape != expected:
-            problems.append(f"{each} is {shape}, not {expected}")
-        else:
-            problems += unusable({each: released[each]})
+        shape, expected = getattr(released[each], "shape", "no tensor"), entries[each][1].shape
+        right = shape == expected
+        problems += unusable({each: released[each]}) if right else [f"{each} is {shape}, not {expected}"]
     return problems
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from tcnaps.config.storage import remove_leftovers, replacing
-from tcnaps.training.checkpoints import read_tensors
+from tcnaps.training.checkpoints import STATE, read_tensors
 from tcnaps.training.processes import gather, rank
 from tcnaps.training.watching import Watch
 
@@ -32,7 +32,7 @@ class Resumable:
     """
 
     def __init__(self, path: Path, key: str, parts: dict, progress: dict, every: int = 1):
-        self.path = path.with_suffix(".state.pt")
+        self.checkpoint, self.path = path, path.with_suffix(STATE)
         self.key, self.parts, self.progress, self.every = key, parts, progress, every
         self._steps = 0  # since the last state
         self._unconfirmed: bytes | None = None  # the last state, until a later step has a good loss
@@ -49,8 +49,8 @@ class Resumable:
         return self
 
     def __exit__(self, kind: type | None, *_) -> None:
-        if kind is None:
-            self.remove()
+        if kind is None and rank() == 0:
+            self.path.unlink(missing_ok=True)
 
     def after_step(self, good: bool) -> None:
         """Writes the last state if the training is well, and takes the next one if it is due.
@@ -76,11 +76,6 @@ class Resumable:
         if rank() == 0:
             self._write(self._state())
 
-    def remove(self) -> None:
-        """Removes the state of a training that is finished."""
-        if rank() == 0:
-            self.path.unlink(missing_ok=True)
-
     def _state(self) -> bytes:
         parts = {name: part.state_dict() for name, part in self.parts.items()}
         content = io.BytesIO()
@@ -103,13 +98,16 @@ class Resumable:
             return None
 
 
-def run_steps(steps: Iterable[dict], end_of_step: Callable[[dict], dict], watch: Watch, state: Resumable) -> None:
+def run_steps(steps: Iterable[dict], end_of_step: Callable[[dict], dict], state: Resumable, **watched: object) -> None:
     """The loop of every training: take a step, validate if it is time to, write the step down, save if it is time to.
 
     Args:
         steps: takes one optimiser step for each row that it yields.
         end_of_step: what follows a step; it returns the row, perhaps with more columns.
+        watched: further arguments of `Watch`.
     """
-    for row in steps:
-        good = watch.log(end_of_step(row))
-        state.after_step(good)
+    memory = state.progress.setdefault("watched", {})
+    with Watch(state.checkpoint, memory=memory, **watched) as watch:
+        for row in steps:
+            good = watch.log(end_of_step(row))
+            state.after_step(good)

@@ -36,17 +36,35 @@ class Diverged(UserError, FloatingPointError):
         )
 
 
+def judge(loss: float, memory: dict) -> tuple[bool, str]:
+    """Whether the loss of one step is good, and why the training must stop ("" if it need not).
+
+    A loss is good if it is no higher than the start, the mean of the first `START` losses. So that a training that
+    diverges at once does not set its own standard, none of these counts as more than 1 above the first loss. Until the
+    start is known, a loss up to 1 above the first is good.
+
+    Args:
+        memory: the first losses and the number of steps above the start; updated in place.
+    """
+    if not math.isfinite(loss):
+        return False, f"the loss is {loss}"
+    first_losses = memory.setdefault("first", [])
+    if len(first_losses) < START:
+        first_losses.append(min(loss, first_losses[0] + 1) if first_losses else loss)
+        return loss <= first_losses[0] + 1, ""
+    start = math.fsum(first_losses) / START
+    memory["above"] = memory.get("above", 0) + 1 if loss > start else 0
+    if memory["above"] < PATIENCE:
+        return loss <= start, ""
+    return False, f"the loss is {loss:.4g} and has been above its start, {start:.4g}, for {PATIENCE} steps"
+
+
 class Watch:
     """Shows how a training goes, writes one row per step, and stops the training if it diverges.
 
-    The CSV is results/<study>/watch/<name>.csv, where `name` is the checkpoint's. Its columns are step, `OF_STEPS`,
-    the speed, memory_mb (of this process, resident), gpu_memory_mb (its peak) and seconds_left. Event files lie in the
-    folder of the same name beside it, if the extra `watch` (tensorboard) is installed. A training that goes on after an
-    interruption goes on in the same files. Of several processes, the first writes.
-
-    A step is good if its loss is finite and no higher than the start, the mean of the first `START` losses. So that a
-    training that diverges at once does not set its own standard, none of these counts as more than 1 above the first
-    loss. Until the start is known, a loss up to 1 above the first is good.
+    The CSV is results/<study>/watch/<name>.csv, where `name` is the checkpoint's; docs/scaling.md explains its columns.
+    Event files lie in the folder of that name beside it, if the extra `watch` (tensorboard) is installed. A training
+    that goes on after an interruption goes on in the same files. Of several processes, the first writes.
 
     Args:
         path: the training's checkpoint.
@@ -54,8 +72,8 @@ class Watch:
         setting: the study's section that has the learning rate.
         n_steps: steps of the whole training.
         first: how many of them are done.
-        per_step: what a step takes and how many of it, for instance {"episodes": 16}.
-        memory: the first losses and the number of steps above the start; updated in place and saved with the training.
+        per_step: what a step takes and how many of it, for instance ("episodes", 16).
+        memory: what `judge` remembers; it is saved with the training.
         device: where the training runs.
     """
 
@@ -66,17 +84,15 @@ class Watch:
         setting: str,
         n_steps: int,
         first: int,
-        per_step: dict[str, int],
+        per_step: tuple[str, int],
         memory: dict,
         device: torch.device | str = "cpu",
     ):
         self.title, self.setting, self.n_steps, self.first, self.step = title, setting, n_steps, first, first
-        ((things, self._count),) = per_step.items()
-        self._speed = f"{things}_per_second"
-        self._memory, self._device = memory, torch.device(device)
+        self._speed, self._count = f"{per_step[0]}_per_second", per_step[1]
+        self._memory, self._device, self._events = memory, torch.device(device), None
         self.file = path.parents[1] / "watch" / f"{path.stem}.csv"
         self._columns = ["step", *OF_STEPS, self._speed, "memory_mb", "gpu_memory_mb", "seconds_left"]
-        self._events = None
         self._bar = tqdm(total=n_steps, initial=first, desc=title, unit="step", disable=rank() > 0)
 
     def __enter__(self) -> "Watch":
@@ -106,21 +122,10 @@ class Watch:
             self._write({name: row[name] for name in OF_STEPS if name in row} | self._machine())
         self._bar.update()
         self._bar.set_postfix(loss=f"{row['loss']:.3f}", refresh=False)
-        return self._is_good(row["loss"])
-
-    def _is_good(self, loss: float) -> bool:
-        if not math.isfinite(loss):
-            raise Diverged(self.title, f"step {self.step}", f"the loss is {loss}", self.setting)
-        first = self._memory.setdefault("first", [])
-        if len(first) < START:
-            first.append(min(loss, first[0] + 1) if first else loss)
-            return loss <= first[0] + 1
-        start = math.fsum(first) / START
-        self._memory["above"] = self._memory.get("above", 0) + 1 if loss > start else 0
-        if self._memory["above"] >= PATIENCE:
-            reason = f"the loss is {loss:.4g} and has been above its start, {start:.4g}, for {PATIENCE} steps"
+        good, reason = judge(row["loss"], self._memory)
+        if reason:
             raise Diverged(self.title, f"step {self.step}", reason, self.setting)
-        return loss <= start
+        return good
 
     def _machine(self) -> dict[str, float]:
         """The speed of the last step, memory, and the time left at the mean speed since this process began."""
@@ -145,10 +150,8 @@ class Watch:
     def _rows_so_far(self) -> pd.DataFrame:
         """The rows of the steps that are done; none if the file is of another training, or damaged."""
         try:
-            rows = pd.read_csv(self.file, dtype=str)
-        except (FileNotFoundError, ValueError):
-            rows = pd.DataFrame()
-        if list(rows) != self._columns:
+            rows = pd.read_csv(self.file, dtype=str)[self._columns]
+        except (FileNotFoundError, KeyError, ValueError):
             return pd.DataFrame(columns=self._columns)
         steps = pd.to_numeric(rows["step"], errors="coerce")
         return rows[steps.between(1, self.first) & ~steps.duplicated()]
@@ -160,14 +163,10 @@ def _event_writer(folder: Path, first: int):
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    if first == 0:
-        for file in folder.glob("events.*"):  # of an earlier training
-            file.unlink()
     with naming(folder):
         writer = SummaryWriter(str(folder), purge_step=first + 1, flush_secs=10)
-    writer.add_custom_scalars(
-        {"calibration": {"confidence and accuracy": ["Multiline", ["confidence", "train_accuracy"]]}}
-    )
+    chart = ["Multiline", ["confidence", "train_accuracy"]]
+    writer.add_custom_scalars({"calibration": {"confidence and accuracy": chart}})
     return writer
 
 

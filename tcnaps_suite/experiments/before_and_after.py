@@ -38,7 +38,7 @@ def gain_of_training(
     """The accuracy gained by meta-training, paired.
 
     Returns:
-        The gain per dataset, as `paired_difference`, and its means, as `domain_averages`; both with a column `variant`.
+        The gain per dataset, as `accuracy_summary`, and its means, as `domain_averages`; both with a column `variant`.
 
     Raises:
         ValueError: a frame mixes evaluations, or an episode has other queries before and after.

@@ -31,35 +31,26 @@ def evaluated(study, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize("damage", ["removed", "truncated", "flipped"])
-def test_only_a_damaged_file_is_made_again(study, evaluated, damage):
+def test_only_damaged_files_are_made_again(study, evaluated):
     before = load_rows(study, "variable", ["support"])
-    path = rows_file(study, "support", "variable", "others")
-    content = path.read_bytes()
-    path.write_bytes(
-        content[:1000] if damage == "truncated" else content[:99] + bytes([content[99] ^ 4]) + content[100:]
-    )
-    if damage == "removed":
-        path.unlink()
+    removed, flipped = (rows_file(study, "support", "variable", name) for name in ("blobs", "others"))
     evaluate(study, "support")
-    assert evaluated == [("variable", "others")]
+    assert evaluated == []
+    removed.unlink()
+    content = flipped.read_bytes()
+    flipped.write_bytes(content[:99] + bytes([content[99] ^ 4]) + content[100:])
+    evaluate(study, "support")
+    assert evaluated == [("variable", "blobs"), ("variable", "others")]
     pd.testing.assert_frame_equal(load_rows(study, "variable", ["support"]), before)
 
 
-@pytest.mark.parametrize(
-    ("changes", "again"),
-    [
+def test_limits_are_applied_afterwards_and_recorded_steps_are_not(study, evaluated):
+    for changes, again in (
         ({"minimum_steps": 0, "maximum_steps": 1}, []),
         ({"recorded_steps": 3}, [("variable", "blobs"), ("variable", "others")]),
-    ],
-)
-def test_limits_are_applied_afterwards_and_recorded_steps_are_not(study, evaluated, changes, again):
-    other = study.model_copy(update={"refinement": study.refinement.model_copy(update=changes)})
-    evaluate(other, "support")
-    assert evaluated == again
-    evaluated.clear()
-    evaluate(study, "support")
-    assert evaluated == again
+    ):
+        evaluate(study.model_copy(update={"refinement": study.refinement.model_copy(update=changes)}), "support")
+        assert evaluated == again
 
 
 def test_rows_are_what_the_model_says(study):
@@ -115,21 +106,12 @@ def test_an_evaluation_before_training_is_of_the_model_that_training_starts_from
     assert "start" not in study.evaluations_of(["support"], "variable")
 
 
-def test_workers_change_no_row(study):
-    model = load_model(study, "support_and_query")
-    source = module.open_split(study, "others", "test")
-    plain, read_ahead = (
-        evaluate_dataset(model, source, study, "support_and_query", "variable", workers=workers) for workers in (0, 2)
-    )
-    pd.testing.assert_frame_equal(read_ahead, plain)
-
-
 def test_what_has_not_been_run_is_named(study):
     with pytest.raises(CheckpointError, match="training = 'support_and_query_log_determinant_refined'"):
         evaluate(study, "support_and_query_log_determinant_refined")
-    with pytest.raises(ValueError, match="has no evaluation 'fixed'; it has variable, 5-way-1-shot"):
+    with pytest.raises(ValueError, match="fixed.*variable, 5-way-1-shot"):
         load_rows(study, "fixed")
-    with pytest.raises(ValueError, match="does not name training 'support'"):
+    with pytest.raises(ValueError, match="5-way-1-shot.*support"):
         load_rows(study, "5-way-1-shot", ["support"])
     with pytest.raises(FileNotFoundError, match="04-evaluate.ipynb with training = 'support'"):
         load_rows(small_study(name="never-run"), "variable")

@@ -40,8 +40,7 @@ def test_parts_are_those_of_the_analysis_of_variance_by_hand():
 
 @pytest.mark.parametrize(
     ("replicates", "sizes"),
-    [(3, (0, 1, 0)), (3, (0, 0, 1)), (3, (0.3, 1, 0)), (3, (0.1, 0, 1)), (3, (0.3, 1, 1)), (3, (1, 1, 1))]
-    + [(5, (0, 1, 1)), (5, (0.1, 1, 1)), (5, (0.2, 1, 3))],
+    [(3, (0, 1, 0)), (3, (0, 0, 1)), (3, (0.3, 1, 1)), (3, (1, 1, 1)), (5, (0.1, 1, 1)), (5, (0.2, 1, 3))],
 )
 def test_intervals_cover_19_cases_of_20(replicates, sizes):
     """Nothing, little and much of each: training, episode and both together."""

@@ -8,7 +8,7 @@ from small_study import small_study
 
 from tcnaps.config import study as config
 from tcnaps.evaluation.main_result import main_result, write_main_result
-from tcnaps.evaluation.statistics import EPISODE, paired_difference
+from tcnaps.evaluation.statistics import EPISODE, accuracy_summary, paired_episodes
 
 
 def episodes_of(datasets):
@@ -26,7 +26,7 @@ def test_the_main_result_is_the_paired_gain(tmp_path, monkeypatch):
     episodes = episodes_of(["blobs"])
     result = main_result(episodes, "Transductive", "Simple", "5-way")
     simple, transductive = (frame for _, frame in episodes.groupby("variant"))
-    gain = paired_difference(transductive, simple).iloc[0]
+    gain = accuracy_summary(paired_episodes(transductive, simple), ["evaluation"], "difference").iloc[0]
     assert result["difference"] == pytest.approx(0.12) == gain["difference"] and result["interval"] == gain["interval"]
     assert result["sentence"] == "Transductive minus Simple, 5-way, paired, blobs: +12.0 ± 2.0 points"
     assert json.loads(write_main_result(small_study(), result).read_text(encoding="utf-8")) == result

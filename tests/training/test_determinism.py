@@ -53,11 +53,10 @@ def test_only_a_study_that_asks_for_it_is_pinned(threads):
     assert [number(SimpleNamespace(deterministic=pin), more=10) for pin in (True, False)] == [11, 12]
 
 
+@pytest.mark.slow
 def test_weights_are_the_same_for_any_number_of_threads(threads):
-    study, found = (
-        small_study(deterministic=True, pretraining={"datasets": ["blobs"], "epochs": 1, "batch_size": 32}),
-        [],
-    )
+    study = small_study(deterministic=True, pretraining={"datasets": ["blobs"], "epochs": 1, "batch_size": 64})
+    outcomes = []
     images = ImageTable([blobs("blobs", "train")], 0.0, 0)
     for number in (1, 2):
         threads(number)
@@ -67,9 +66,9 @@ def test_weights_are_the_same_for_any_number_of_threads(threads):
         steps = deterministic(
             lambda study, *given: [row["loss"] for row in pretraining_steps(given[0], study, *given[1:])]
         )
-        found.append((steps(study, network, images, optimiser), network.state_dict()))
-    assert found[0][0] == found[1][0]
-    assert all(torch.equal(a, b) for a, b in zip(found[0][1].values(), found[1][1].values()))
+        outcomes.append((steps(study, network, images, optimiser), network.state_dict()))
+    assert outcomes[0][0] == outcomes[1][0]
+    assert all(torch.equal(a, b) for a, b in zip(outcomes[0][1].values(), outcomes[1][1].values()))
 
 
 def test_it_makes_stale_what_is_trained_and_nothing_else():

@@ -50,13 +50,13 @@ def test_the_loss_is_exact_and_the_mean_over_all_samples_is_the_gradient(trainin
     model = new_model(training)
     loss, whole = loss_and_gradients(model, episode, None)
     sampled = [loss_and_gradients(model, episode, sample) for sample in combinations(range(4), 2)]
-    assert [found for found, _ in sampled] == pytest.approx([loss] * 6, rel=1e-9)
+    assert [sampled_loss for sampled_loss, _ in sampled] == pytest.approx([loss] * 6, rel=1e-9)
     spread = 0.0
     for name, gradient in whole.items():
-        own = torch.stack([gradients[name] for _, gradients in sampled])
+        estimates = torch.stack([gradients[name] for _, gradients in sampled])
         size = float(gradient.abs().max())
-        torch.testing.assert_close(own.mean(0), gradient, rtol=1e-6, atol=1e-8 * size + 1e-12, msg=name)
-        spread = max(spread, float((own - gradient).abs().max()) / (size + 1e-12))
+        torch.testing.assert_close(estimates.mean(0), gradient, rtol=1e-6, atol=1e-8 * size + 1e-12, msg=name)
+        spread = max(spread, float((estimates - gradient).abs().max()) / (size + 1e-12))
     assert spread > 0.1  # or there would be nothing to average
 
 

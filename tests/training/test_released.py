@@ -3,29 +3,18 @@
 import functools
 import hashlib
 import http.server
+import io
 import os
 import pickle
 import threading
-from collections import OrderedDict
 
-import numpy as np
 import pytest
 import torch
-from released_files import (
-    MODELS,
-    random_weights,
-    recipe_images,
-    released_keys,
-    released_shapes,
-    write_file,
-    write_released,
-)
+from released_files import random_weights, released_shapes, write_file
 from small_study import small_study
 
 from tcnaps.config import study as config
 from tcnaps.config.storage import file_digest
-from tcnaps.method.backbone import Backbone
-from tcnaps.method.model import ModelSettings, TransductiveCNAPS
 from tcnaps.training import checkpoints, released
 from tcnaps.training.checkpoints import CheckpointError, load_model
 from tcnaps.training.released import (
@@ -43,27 +32,18 @@ GAMMA, BETA = "gamma2_processors.1.4.linear.bias", "beta2_regularizers.0"
 LITERAL = {
     "backbone": {
         "conv1.weight": "stem.conv.weight",
-        "bn1.running_var": "stem.norm.running_var",
-        "layer1.0.conv1.weight": "blocks.0.first.conv.weight",
         "layer2.0.bn2.bias": "blocks.2.second.norm.bias",
         "layer3.0.downsample.0.weight": "blocks.4.shortcut.conv.weight",
         "layer4.0.downsample.1.running_mean": "blocks.6.shortcut.norm.running_mean",
-        "layer4.1.conv2.weight": "blocks.7.second.conv.weight",
-        "layer4.1.bn2.num_batches_tracked": "blocks.7.second.norm.num_batches_tracked",
     },
     "simple": {
         "feature_extractor.layer2.1.conv1.weight": "backbone.blocks.3.first.conv.weight",
-        "set_encoder.pre_pooling_fn.layer1.0.weight": "task_encoder.set_encoder.convs.0.weight",
         "set_encoder.pre_pooling_fn.layer5.1.bias": "task_encoder.set_encoder.norms.4.bias",
         f"feature_adaptation_network.layers.0.{GAMMA}": "film_generator.stages.0.gammas.3.layers.2.bias",
         f"feature_adaptation_network.layers.1.{BETA}": "film_generator.stages.1.betas.1.regulariser",
         "feature_adaptation_network.layers.3.shared_layer.0.bias": "film_generator.stages.3.shared.bias",
     },
-    "transductive": {
-        "set_encoder.sequential_encoder.weight_ih_l0": "task_encoder.lstm.weight_ih_l0",
-        "set_encoder.sequential_encoder.bias_hh_l1": "task_encoder.lstm.bias_hh_l1",
-        "feature_extractor.conv1.weight": "backbone.stem.conv.weight",
-    },
+    "transductive": {"set_encoder.sequential_encoder.bias_hh_l1": "task_encoder.lstm.bias_hh_l1"},
 }
 NAMES = {"backbone": "backbone", "simple": "support", "transductive": "support_and_query"}
 
@@ -95,13 +75,6 @@ def study(**changes):
     return small_study(**{"task_encoder": {"lstm_layers": 2}} | changes)
 
 
-def whole_model(imported):
-    model = TransductiveCNAPS(imported.name, Backbone(), ModelSettings(lstm_layers=2))
-    model.backbone.load_state_dict(imported.backbone)
-    model.load_state_dict(model.state_dict() | imported.adaptation)
-    return model
-
-
 @pytest.mark.parametrize("kind", NAMES)
 def test_every_weight_arrives_under_its_name(kind, files, weights):
     entries = layout(NAMES[kind])
@@ -116,21 +89,12 @@ def test_every_weight_arrives_under_its_name(kind, files, weights):
     assert all(torch.equal(found[prefix + ours], weights[kind][theirs]) for theirs, (ours, _) in entries.items())
 
 
-@pytest.mark.parametrize("kind", NAMES)
-def test_the_layout_is_that_of_the_released_code(kind, reference):
-    entries = released_keys(reference, MODELS[kind])["entries"]
-    assert {name: tuple(e["shape"]) for name, e in entries.items()} == released_shapes(kind)
-    whole = {name for name, e in entries.items() if e["dtype"] == "int64"}
-    assert whole == {name for name, (_, like) in layout(NAMES[kind]).items() if like.dtype == torch.int64}
-
-
 @pytest.mark.parametrize(
-    ("legacy", "prefix", "key"),
-    [(True, "module.", None), (False, "", "state_dict"), (True, "", "resnet_dict"), (False, "module.", "state_dict")],
+    ("legacy", "prefix", "key"), [(True, "module.", None), (False, "", "state_dict"), (True, "", "resnet_dict")]
 )
 def test_every_way_of_saving_a_backbone(tmp_path, weights, files, legacy, prefix, key):
     classifier = {"fc.weight": torch.zeros(5, 512), "fc.bias": torch.zeros(5)}
-    content = OrderedDict((f"{prefix}{name}", value) for name, value in (weights["backbone"] | classifier).items())
+    content = {f"{prefix}{name}": value for name, value in (weights["backbone"] | classifier).items()}
     beside = {"epoch": 3, "optimizer": {"lr": [0.1]}, "best": torch.tensor(1.0)}
     file = write_file(tmp_path / "b.pt.tar", {**beside, key: content} if key else content, legacy)
     imported, plain = import_checkpoint(file), import_checkpoint(files["backbone"])
@@ -140,10 +104,10 @@ def test_every_way_of_saving_a_backbone(tmp_path, weights, files, legacy, prefix
 
 def test_half_precision_becomes_float32_and_missing_counters_zero(tmp_path, weights):
     content = {name: value.half() for name, value in weights["backbone"].items() if not name.endswith("tracked")}
-    found = import_checkpoint(write_file(tmp_path / "b.pt", content)).backbone
-    assert {value.dtype for value in found.values()} == {torch.float32, torch.int64}
-    assert torch.equal(found["stem.conv.weight"], content["conv1.weight"].float())
-    assert found["stem.norm.num_batches_tracked"] == 0
+    backbone = import_checkpoint(write_file(tmp_path / "b.pt", content)).backbone
+    assert {value.dtype for value in backbone.values()} == {torch.float32, torch.int64}
+    assert torch.equal(backbone["stem.conv.weight"], content["conv1.weight"].float())
+    assert backbone["stem.norm.num_batches_tracked"] == 0
 
 
 def test_regularisers_that_share_their_memory_are_parted(tmp_path, weights, root):
@@ -157,21 +121,20 @@ def test_regularisers_that_share_their_memory_are_parted(tmp_path, weights, root
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "value", "message"),
+    ("kind", "name", "value"),
     [
-        ("backbone", "layer1.0.conv1.weight", None, "layer1.0.conv1.weight"),
-        ("simple", "film.extra", torch.zeros(1), "film.extra"),
-        ("simple", "fc.weight", torch.zeros(1), "fc.weight"),  # no classifier is in a whole model
-        ("backbone", "bn1.bias", torch.zeros(65), r"bn1.bias is \(65,\), not \(64,\)"),
-        ("backbone", "bn1.bias", torch.full((64,), torch.nan), "bn1.bias"),
-        ("backbone", "bn1.running_var", torch.full((64,), -0.1), "bn1.running_var"),
-        ("backbone", "bn1.bias", "a text", "bn1.bias"),
+        ("backbone", "layer1.0.conv1.weight", None),
+        ("simple", "fc.weight", torch.zeros(1)),  # no classifier is in a whole model
+        ("backbone", "bn1.bias", torch.zeros(65)),
+        ("backbone", "bn1.bias", torch.full((64,), torch.nan)),
+        ("backbone", "bn1.running_var", torch.full((64,), -0.1)),
+        ("backbone", "bn1.bias", "a text"),
     ],
 )
-def test_wrong_weights_are_named(tmp_path, weights, kind, name, value, message):
+def test_wrong_weights_are_named(tmp_path, weights, kind, name, value):
     content = {k: v for k, v in weights[kind].items() if k != name} | ({} if value is None else {name: value})
     path = write_file(tmp_path / "w.pt", content)
-    with pytest.raises(CheckpointError, match=f"{path}.*{message}"):
+    with pytest.raises(CheckpointError, match=f"{path}.*{name}"):
         import_checkpoint(path)
 
 
@@ -185,22 +148,21 @@ class Malice:
         return os.system, (self.command,)
 
 
-@pytest.mark.parametrize(
-    ("hidden", "legacy"), [("alone", False), ("in state_dict", True), ("beside state_dict", False)]
-)
-def test_a_malicious_file_runs_nothing(tmp_path, hidden, legacy):
-    mark, small = tmp_path / "executed", {"conv1.weight": torch.zeros(64, 3, 5, 5)}
-    content = {
-        "alone": Malice(mark),
-        "in state_dict": {"epoch": 1, "state_dict": small | {"bn1.bias": [Malice(mark)]}},
-        "beside state_dict": {"optimizer": Malice(mark), "state_dict": small},
-    }[hidden]
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_malicious_file_runs_nothing(tmp_path, legacy):
+    mark = tmp_path / "executed"
+    content = {"optimizer": Malice(mark), "state_dict": {"conv1.weight": torch.zeros(64, 3, 5, 5)}}
     path = write_file(tmp_path / "evil.pt", content, legacy)
-    with pytest.raises(CheckpointError, match="(?s)evil.pt.*system"):
+    with pytest.raises(CheckpointError, match="evil.pt"):
         import_checkpoint(path)
     assert not mark.exists()
     torch.load(path, weights_only=False)  # the test can fail: read without care, the file does run
     assert mark.exists()
+
+
+def saved(content):
+    torch.save(content, stream := io.BytesIO())
+    return stream.getvalue()
 
 
 def flipped(data, weights):
@@ -211,14 +173,13 @@ def flipped(data, weights):
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda data, weights: b"",
-        lambda data, weights: b"version https://git-lfs.github.com/spec/v1\noid",
         lambda data, weights: b"\n\n<!DOCTYPE html>\n<html></html>",
         lambda data, weights: pickle.dumps([1], 4),
+        lambda data, weights: saved(torch.zeros(2)),
         lambda data, weights: data[: len(data) // 2],
         flipped,
     ],
-    ids=["empty", "pointer", "page", "pickle", "truncated", "flipped"],
+    ids=["page", "pickle", "tensor", "truncated", "flipped"],
 )
 def test_files_that_are_no_checkpoints(tmp_path, files, weights, damage):
     path = tmp_path / "w.pt"
@@ -227,12 +188,7 @@ def test_files_that_are_no_checkpoints(tmp_path, files, weights, damage):
         import_checkpoint(path)
 
 
-@pytest.mark.parametrize("content", [[torch.zeros(1)], {1: torch.zeros(1)}, torch.zeros(2)])
-def test_files_of_something_else(tmp_path, content):
-    with pytest.raises(CheckpointError, match="w.pt"):
-        import_checkpoint(write_file(tmp_path / "w.pt", content))
-
-
+@pytest.mark.slow
 def test_all_that_a_study_names_is_imported_on_the_backbone_that_it_shares(root, files, weights):
     folder, named = root / "results/small/checkpoints", {NAMES[kind]: str(file) for kind, file in files.items()}
     written = [folder / f"{name}.safetensors" for name in NAMES.values()]
@@ -247,16 +203,14 @@ def test_all_that_a_study_names_is_imported_on_the_backbone_that_it_shares(root,
         assert header["imported"] == {"file": f"{kind}.pt", "sha256": file_digest(files[kind])}
 
 
-@pytest.mark.parametrize(
-    "name", ["feature_extractor.bn1.bias", "feature_adaptation_network.layers.0.shared_layer.0.bias"]
-)
-def test_other_weights_and_damaged_files_are_never_replaced(root, tmp_path, files, weights, name):
+def test_other_weights_and_damaged_files_are_never_replaced(root, tmp_path, files, weights):
     folder = root / "results/small/checkpoints"
     import_into_study(files["simple"], study())
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    path = write_file(tmp_path / "other.pt", weights["simple"] | {name: torch.zeros(64)})
-    with pytest.raises(CheckpointError, match="safetensors"):
-        import_into_study(path, study())
+    for name in ("feature_extractor.bn1.bias", "feature_adaptation_network.layers.0.shared_layer.0.bias"):
+        path = write_file(tmp_path / "other.pt", weights["simple"] | {name: torch.zeros(64)})
+        with pytest.raises(CheckpointError, match="safetensors"):
+            import_into_study(path, study())
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     (folder / "support.safetensors").write_bytes(b"damaged")
     with pytest.raises(CheckpointError, match="support.safetensors"):
@@ -275,20 +229,6 @@ def test_a_study_must_fit_its_files(root, files):
         with pytest.raises(CheckpointError, match=message):
             import_all(study(imported=named))
     assert not (root / "results").exists()
-
-
-@pytest.mark.parametrize(("kind", "prefix"), [("simple", "simple"), ("transductive", "trans")])
-def test_an_imported_model_embeds_as_the_released_code(reference, tmp_path, kind, prefix):
-    imported = import_checkpoint(write_released(tmp_path / "r.pt", MODELS[kind], reference))
-    model = whole_model(imported).double().eval()
-    with np.load(reference / "episodes/w5s3_42.npz") as npz:
-        images, labels = recipe_images(npz).double(), torch.from_numpy(npz["support_labels"])
-        wanted, film = (torch.from_numpy(npz[f"{prefix}.{key}_f64"]) for key in ("task_representation", "film"))
-    with torch.no_grad():
-        embedding = model.task_encoder(images[: len(labels)], labels, images[len(labels) :])
-        found = torch.cat([torch.cat(modulation) for modulation in model.film_generator(embedding)])
-    assert (embedding - wanted).abs().max() < 1e-6 * wanted.abs().max()
-    assert (found - film).abs().max() < 1e-6 * film.abs().max()
 
 
 STUDY = """
@@ -333,10 +273,8 @@ def test_downloads(tmp_path, monkeypatch, capsys):
         address = f"http://127.0.0.1:{server.server_port}"
         file = download_released("simple", tmp_path / "a", address)
         assert file.name == "best_simple_cnaps.pt" and file.read_text() == "the very weights"
-        file.write_text("mine")
-        assert download_released("simple", tmp_path / "a", address).read_text() == "mine"
-        for name, base in (("simple", address), ("backbone-feti", address), ("simple", "http://["), ("simple", "a/b")):
-            with pytest.raises(CheckpointError, match=base.replace("[", r"\[")):
+        for name, base in (("simple", address), ("backbone-feti", address), ("simple", "a/b")):
+            with pytest.raises(CheckpointError, match=base):
                 download_released(name, tmp_path / "b", base)
         server.shutdown()
         thread.join()

@@ -1,7 +1,5 @@
 """Pretraining and meta-training on a study of coloured blobs: they learn, resume and repeat."""
 
-import contextlib
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,9 +8,7 @@ from small_study import blobs, small_study
 from trained_study import mapped_blobs
 
 from tcnaps.config import study as config
-from tcnaps.episodes.loading import load_episode, read_episodes
-from tcnaps.episodes.sampling import draw_episode
-from tcnaps.evaluation.evaluate import evaluate_dataset
+from tcnaps.episodes.loading import load_episode
 from tcnaps.training import checkpoints, meta_training, pretraining
 from tcnaps.training.meta_training import meta_train
 from tcnaps.training.pretraining import ImageTable, augment, pretrain, shrink
@@ -66,16 +62,7 @@ def watched_steps(root, name):
     return pd.read_csv(root / "results" / "small" / "watch" / f"{name}.csv").step.tolist()
 
 
-class Unwatched(contextlib.nullcontext):
-    """In place of `Watch`."""
-
-    def __init__(self, *_):
-        super().__init__(self)
-
-    def log(self, row):
-        return True
-
-
+@pytest.mark.slow
 def test_pretraining_learns_and_an_interrupted_one_ends_the_same(root, tmp_path, monkeypatch):
     place(monkeypatch, tmp_path)
     study = small_study()
@@ -90,26 +77,23 @@ def test_pretraining_learns_and_an_interrupted_one_ends_the_same(root, tmp_path,
     assert watched_steps(tmp_path, "backbone") == watched_steps(root, "backbone") == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize(("interrupted", "resumed", "watched"), [(0, 2, True), (2, 0, False)])
-def test_an_interrupted_meta_training_ends_the_same_with_any_number_of_workers_watched_or_not(
-    root, tmp_path, monkeypatch, interrupted, resumed, watched
-):
+@pytest.mark.slow
+def test_an_interrupted_meta_training_ends_the_same_with_any_number_of_workers(root, tmp_path, monkeypatch):
     place(monkeypatch, tmp_path)
-    if not watched:
-        monkeypatch.setattr(meta_training, "Watch", Unwatched)
     with_backbone(root, tmp_path)
     study = small_study()
     original = interrupt_after(monkeypatch, meta_training, "episode_loss", 5)
     with pytest.raises(KeyboardInterrupt):
-        meta_train(study, "support_and_query", save_every=1, workers=interrupted)
+        meta_train(study, "support_and_query", save_every=1, workers=2)
     monkeypatch.setattr(meta_training, "episode_loss", original)
-    log = meta_train(study, "support_and_query", save_every=1, workers=resumed)
+    log = meta_train(study, "support_and_query", save_every=1)
     assert list(log.episode) == [0, 2, 4, 6, 8] and log.valid_accuracy.notna().sum() == 3
-    theirs = weights(tmp_path, "support_and_query")
-    assert all(torch.equal(a, theirs[name]) for name, a in weights(root, "support_and_query").items())
-    assert not watched or watched_steps(tmp_path, "support_and_query") == [1, 2, 3, 4]
+    resumed = weights(tmp_path, "support_and_query")
+    assert all(torch.equal(a, resumed[name]) for name, a in weights(root, "support_and_query").items())
+    assert watched_steps(tmp_path, "support_and_query") == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own_backbone", [True, False])
 def test_replicates_are_other_trainings_of_the_same_study(root, tmp_path, monkeypatch, own_backbone):
     place(monkeypatch, tmp_path)
@@ -120,8 +104,8 @@ def test_replicates_are_other_trainings_of_the_same_study(root, tmp_path, monkey
         pretrain(second)
     log = meta_train(second, "support_and_query")
     first = weights(root, "support_and_query")
-    theirs = weights(tmp_path, "support_and_query", "small/replicate-1")
-    assert not any(torch.equal(a, theirs[name]) for name, a in first.items() if name.endswith("weight"))
+    others = weights(tmp_path, "support_and_query", "small/replicate-1")
+    assert not any(torch.equal(a, others[name]) for name, a in first.items() if name.endswith("weight"))
     assert (tmp_path / "results/small/replicate-1/checkpoints/backbone.safetensors").exists() == own_backbone
     checkpoints.load_model(second, "support_and_query")
     place(monkeypatch, root)
@@ -131,10 +115,10 @@ def test_replicates_are_other_trainings_of_the_same_study(root, tmp_path, monkey
     assert (meta_train(study, "support_and_query").loss != log.loss).any() and not state.exists()
 
 
-@pytest.mark.parametrize("training", ["support_and_query_refined", "support_and_query_log_determinant_refined"])
-def test_training_through_refinement_gives_finite_gradients(study, training):
+@pytest.mark.slow
+def test_training_through_refinement_gives_finite_gradients(study):
     source = blobs("blobs", "train")
-    model = checkpoints.new_model(study, training).train()
+    model = checkpoints.new_model(study, "support_and_query_log_determinant_refined").train()
     episode = load_episode(*next(meta_training.training_tasks([source], study)))
     loss, accuracy, confidence = meta_training.episode_loss(model, episode, study)
     loss.backward()
@@ -143,6 +127,7 @@ def test_training_through_refinement_gives_finite_gradients(study, training):
     assert all(g.isfinite().all() for g in gradients) and any(g.abs().max() > 0 for g in gradients)
 
 
+@pytest.mark.slow
 def test_a_diverged_training_says_so_and_saves_nothing(root, study, tmp_path, monkeypatch):
     broken = torch.tensor(float("nan"), requires_grad=True), 0.0, 1.0
     monkeypatch.setattr(meta_training, "episode_loss", lambda *_: broken)
@@ -155,32 +140,6 @@ def test_a_diverged_training_says_so_and_saves_nothing(root, study, tmp_path, mo
     with pytest.raises(Diverged, match="step 2 .*pretraining.learning_rate"):
         pretrain(small_study(pretraining=faster))
     assert not list(tmp_path.rglob("backbone.safetensors"))
-
-
-def test_meta_training_can_be_iterated_step_by_step(root, study):
-    source = mapped_blobs(root, "blobs", "train")
-    torch.manual_seed(study.seed)
-    model = checkpoints.new_model(study, "support_and_query").train()
-    episodes = read_episodes(meta_training.training_tasks([source], study))
-    optimiser = meta_training.new_optimiser(model, study)
-    rows = list(meta_training.meta_training_steps(model, study, episodes, optimiser))
-    header = checkpoints.load(root / "results/small/checkpoints/support_and_query.safetensors", "")[1]
-    log = pd.DataFrame(header["log"])
-    columns = ["episode", "loss", "train_accuracy"]
-    pd.testing.assert_frame_equal(pd.DataFrame(rows)[columns], log[columns].iloc[1:].reset_index(drop=True))
-
-
-@pytest.mark.filterwarnings("error:The features' total variance")
-def test_features_that_are_still_short_are_nothing_to_warn_of_while_a_network_learns(root, tmp_path, monkeypatch):
-    with_backbone(root, tmp_path)
-    place(monkeypatch, tmp_path)
-    study = small_study(clustering={"identity_weight": 1e9})
-    source = mapped_blobs(root, "blobs", "test")
-    episode = load_episode(source, draw_episode(source, study.meta_training.protocol, 0, 0))
-    with torch.no_grad(), pytest.raises(UserWarning, match="identity_weight"):  # these features are short
-        checkpoints.new_model(study, "support").eval()(episode)
-    meta_train(study, "support")
-    assert len(evaluate_dataset(checkpoints.load_model(study, "support"), source, study, "support", "variable"))
 
 
 def test_the_learning_rate_of_meta_training_stays_or_falls_along_half_a_cosine(root, study):
@@ -199,10 +158,10 @@ def test_the_learning_rate_of_meta_training_stays_or_falls_along_half_a_cosine(r
 
 def test_the_interval_of_a_validation_is_students():
     values = {"a": np.array([0.2, 0.4, 0.9]), "b": np.array([0.5, 0.7, 0.6])}
-    found = meta_training.summarise_validation(values)
+    summary = meta_training.summarise_validation(values)
     half_widths = [4.302653 * value.std(ddof=1) / 3**0.5 for value in values.values()]  # t with 2 degrees of freedom
-    assert found["valid_interval"] == pytest.approx((half_widths[0] ** 2 + half_widths[1] ** 2) ** 0.5 / 2, rel=1e-6)
-    assert found["valid_accuracy"] == pytest.approx(0.55) and found["valid_accuracy_a"] == pytest.approx(0.5)
+    assert summary["valid_interval"] == pytest.approx((half_widths[0] ** 2 + half_widths[1] ** 2) ** 0.5 / 2, rel=1e-6)
+    assert summary["valid_accuracy"] == pytest.approx(0.55) and summary["valid_accuracy_a"] == pytest.approx(0.5)
     assert np.isnan(meta_training.summarise_validation({"a": np.array([0.2])})["valid_interval"])
 
 
@@ -223,6 +182,8 @@ def test_held_out_images_are_a_share_of_every_class():
     table = ImageTable([blobs("blobs", "train"), blobs("others", "train")], valid_fraction=0.2, seed=0)
     assert table.n_classes == 16 and len(table.valid) == 16 * 3 and len(table.train) == 16 * 11
     assert not set(table.train) & set(table.valid)
+    with pytest.raises(ValueError, match="pretraining.batch_size"):
+        table.n_batches(4096)
     ((pixels, labels),) = table.batches([np.array([14 * 8, 0, 14 * 16 - 1])])
     assert labels.tolist() == [8, 0, 15] and pixels.shape == (3, 3, 32, 32)
     for place, (name, number) in enumerate([("others", 0), ("blobs", 0), ("others", -1)]):
@@ -242,11 +203,6 @@ def test_augmentation_repeats_and_mirrors_only_where_it_may():
     assert 10 < rising.sum() < 54
 
 
-def test_a_batch_larger_than_the_data_is_refused(study):
-    with pytest.raises(ValueError, match="pretraining.batch_size"):
-        pretrain(small_study(pretraining=study.pretraining.model_dump() | {"batch_size": 4096}))
-
-
 def test_images_shrink_to_the_mean_of_the_pixels_they_cover():
     images = torch.rand(2, 3, 84, 84)
     expected = images.unfold(2, 2, 2).unfold(3, 2, 2).mean((-2, -1))
@@ -254,10 +210,11 @@ def test_images_shrink_to_the_mean_of_the_pixels_they_cover():
     assert shrink(images, 84) is images
 
 
-def test_a_backbone_trains_at_one_size_after_the_other(tmp_path, monkeypatch):
-    place(monkeypatch, tmp_path)
+def test_a_backbone_trains_at_one_size_after_the_other(monkeypatch):
     sizes = []
     monkeypatch.setattr(pretraining, "augment", lambda pixels, *_: (sizes.append(pixels.shape[-1]), pixels)[1])
-    settings = small_study().pretraining.model_dump() | {"image_sizes": {16: 1, 32: 1}}
-    pretrain(small_study(pretraining=settings))
+    study = small_study(pretraining=small_study().pretraining.model_dump() | {"image_sizes": {16: 1, 32: 1}})
+    images = ImageTable([blobs("blobs", "train")], 0.0, 0)
+    network = pretraining.new_classifier(study, images.n_classes)
+    list(pretraining.pretraining_steps(network, study, images, torch.optim.SGD(network.parameters(), 0.01)))
     assert sizes == [16] * (len(sizes) // 2) + [32] * (len(sizes) // 2)
