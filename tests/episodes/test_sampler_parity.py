@@ -12,7 +12,7 @@ of all of them is held against 1% over their number (Bonferroni). There are two 
 """
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -25,8 +25,7 @@ from small_study import sized
 from tcnaps.config import VariableProtocol
 from tcnaps.data import ImageSource
 from tcnaps.data.readers.meta_dataset import read_specification
-from tcnaps.episodes import sampling
-from tcnaps.episodes.sampling import Description, describe_episode, sample_shots, sample_span
+from tcnaps.episodes.sampling import Description, describe_episode, sample_span
 
 EPISODES = 8_000
 FAMILYWISE = 0.01
@@ -251,29 +250,3 @@ def test_our_sampler_draws_as_meta_datasets_does(reference, name):
     (mean, covariance), together, n = classes_expected(read), alike(read), read.measured["n_episodes"]
     difference = np.array(read.measured["class_selection_counts"]) / n - mean
     assert same_mean(together @ difference, together @ covariance @ together.T, n, np.inf) > FAMILYWISE / len(FILES)
-
-
-def capped_shots(*arguments) -> np.ndarray:
-    return np.minimum(sample_shots(*arguments), 100)
-
-
-def unweighted_shots(*arguments) -> np.ndarray:
-    return sample_shots(*arguments, 0.0, 0.0)
-
-
-@pytest.mark.parametrize(
-    "name, keys, sampler, settings",
-    [
-        ("quickdraw_test", ["shots"], capped_shots, {}),
-        ("aircraft_test", ["shots", "imbalance"], unweighted_shots, {}),
-        ("traffic_sign_test", ["shots", "support set size"], sample_shots, {"shots": "uniform"}),
-        ("quickdraw_train", ["way", "query set size"], sample_shots, {"maximum_way": 49}),
-        ("ilsvrc_2012_train", ["span", "classes"], sample_shots, {"maximum_span": 391}),
-    ],
-)
-def test_another_sampler_is_told_apart(reference, monkeypatch, name, keys, sampler, settings):
-    read = load(reference, name)
-    other = replace(read, protocol=VariableProtocol(**{**read.protocol.model_dump(), **settings}))
-    monkeypatch.setattr(sampling, "sample_shots", sampler)
-    found = comparisons(other, describe(other, 0), 0)
-    assert all(found[key] < LEVEL for key in keys), found

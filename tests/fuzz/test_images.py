@@ -1,6 +1,5 @@
 """Malformed images, folders and lists: an error that names the file or folder, or pixels of all that can be read."""
 
-import io
 import os
 import shutil
 
@@ -9,7 +8,6 @@ import pytest
 from file_readers import encoded
 from fuzzing import cases, damaged
 from hypothesis import given, strategies as st
-from PIL import Image
 
 from tcnaps.config.settings import Decoding, Folder
 from tcnaps.data import DatasetError, preparation
@@ -23,15 +21,6 @@ SAMPLES = [encoded(seed, (9, 7), kind, mode) for seed, (kind, mode) in enumerate
 SAMPLES += [encoded(8, (5, 4), "PNG", mode) for mode in ("L", "LA", "RGBA", "1", "P")] + [
     encoded(9, (6, 6), "JPEG", "CMYK")
 ]
-
-
-def sixteen_bits():
-    stream = io.BytesIO()
-    Image.fromarray(np.arange(48, dtype=np.uint16).reshape(6, 8) * 1000).save(stream, "PNG")
-    return stream.getvalue()
-
-
-SAMPLES.append(sixteen_bits())
 
 
 @cases(120)
@@ -90,10 +79,8 @@ def test_folders_are_refused_by_name_or_prepared_with_all_their_images(files, ke
     except DatasetError as error:
         assert str(folder) in str(error) or "'some'" in str(error)
     else:
-        shown = {split: source for split, source in splits.items() if len(source.images)}
-        assert shown and all(source.class_sizes.min() > 0 for source in splits.values())
-        found = sum(len(source.images) for source in splits.values())
-        assert 0 < found <= len(contents)
+        assert all(source.class_sizes.min() > 0 for source in splits.values())
+        assert 0 < sum(len(source.images) for source in splits.values()) <= len(contents)
     shutil.rmtree(root)
 
 

@@ -20,17 +20,6 @@ def folder(tmp_path_factory):
     return write_uniform(tmp_path_factory.mktemp("records"))
 
 
-@cases(120)
-@given(data=st.data())
-def test_an_example_is_refused_or_has_an_image_and_a_label(data):
-    try:
-        image, label = parse_example(data.draw(damaged(data.draw(st.sampled_from(EXAMPLES))) | st.binary(max_size=80)))
-    except DatasetError as error:
-        assert len(str(error)) > 10
-        return
-    assert isinstance(image, bytes) and -(2**63) <= label < 2**63
-
-
 @cases(80)
 @given(data=st.data())
 def test_damaged_records_are_refused_by_name_or_read_as_written(data, folder):
