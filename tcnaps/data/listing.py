@@ -26,6 +26,18 @@ class ImageFile(NamedTuple):
     position: tuple[int, ...] = ()
 
 
+class Row(NamedTuple):
+    """An image with its class and its split, as readers list it. A class in a superclass is called superclass/class."""
+
+    label: str
+    split: str
+    image: ImageFile
+
+    @property
+    def superclass(self) -> str:
+        return self.label.partition("/")[0]
+
+
 Images = dict[str, list[ImageFile]]  # the images of each class, in an order that is the same on every machine
 
 

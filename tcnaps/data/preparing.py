@@ -115,9 +115,9 @@ def ensure_prepared(preparation: Preparation, folder: str | Path, splits: Collec
         with FileLock(place / LOCK):  # another process may just have made it
             return opened(preparation, folder, splits) or _make(preparation, place)
     except OSError as error:
+        remedy = "Repair the path, make room, or choose another data_folder in the study."
         raise DatasetError(
-            f"Dataset '{preparation.dataset}' can't be prepared in {place}: {error}. Repair the path or make room, or set "
-            "the study's data_folder to another folder."
+            f"Dataset '{preparation.dataset}' can't be prepared in {place}: {error}. {remedy}"
         ) from error
 
 
@@ -134,14 +134,10 @@ def opened(preparation: Preparation, folder: str | Path, splits: Collection[str]
         index = _read_index(place)
         if not index.get("complete", True):
             return None
-        damaged = [
-            str(_array(place, split))
-            for split in index["splits"]
-            if split in splits and not _is_whole(place, split, index)
-        ]
-        if damaged:
-            warnings.warn(f"{', '.join(damaged)}: missing or damaged (not the SHA-256 in {INDEX}).", stacklevel=3)
-            return None
+        for split in index["splits"].keys() & splits:
+            if not _is_whole(place, split, index):
+                warnings.warn(f"{place / split}.npy is missing or damaged (not the SHA-256 in {INDEX}).", stacklevel=3)
+                return None
         prepared = _prepared(index, place)
         return prepared if index["stamp"] == preparation.stamp() else None
     except MissingFiles:
@@ -151,16 +147,12 @@ def opened(preparation: Preparation, folder: str | Path, splits: Collection[str]
         return None
 
 
-def _array(place: Path, split: str) -> Path:
-    return place / f"{split}.npy"
-
-
 def _read_index(place: Path) -> dict:
     return json.loads((place / INDEX).read_text(encoding="utf-8"))
 
 
 def _is_whole(place: Path, split: str, index: Mapping) -> bool:
-    file = _array(place, split)
+    file = place / f"{split}.npy"
     return file.is_file() and _has_digest(file, file.stat().st_mtime_ns, index["splits"][split]["sha256"])
 
 
@@ -175,7 +167,7 @@ def _prepared(index: Mapping, place: Path) -> Prepared:
         split: ImageSource(
             index["dataset"],
             split,
-            images=np.load(_array(place, split), mmap_mode="r"),
+            images=np.load(place / f"{split}.npy", mmap_mode="r"),
             class_names=tuple(entry["class_names"]),
             class_starts=np.cumsum([0, *entry["class_sizes"]], dtype=np.int64),
             superclasses=None if entry["superclasses"] is None else tuple(entry["superclasses"]),
@@ -203,12 +195,12 @@ def _make(preparation: Preparation, place: Path) -> Prepared:
     index |= {"recipe": dict(preparation.recipe), "stamp": stamp, "notes": list(listing.notes), "splits": {}}
     for split in splits:
         index["splits"][split] = finished.get(split) or _make_split(preparation, listing, split, place)
-        _write_index(place, index | {"complete": False})
+        write_text(place / INDEX, json.dumps(index | {"complete": False}, indent=1))
     unreadable = [row for entry in index["splits"].values() for row in entry["unreadable"]]
     if unreadable:
         _write_report(place, unreadable)
         index["notes"].insert(0, f"unreadable images left out: {len(unreadable):,}, listed in {place / REPORT}")
-    _write_index(place, index | {"complete": True})
+    write_text(place / INDEX, json.dumps(index | {"complete": True}, indent=1))
     return _prepared(index, place)
 
 
@@ -222,20 +214,15 @@ def _finished(place: Path, stamp: str) -> dict[str, dict]:
         return {}
 
 
-def _write_index(place: Path, index: Mapping) -> None:
-    write_text(place / INDEX, json.dumps(index, indent=1))
-
-
 def _make_split(preparation: Preparation, listing: Listing, split: str, place: Path) -> dict:
     """Writes the array of one split, and returns its entry in the index."""
     classes, size, at_once = listing.splits[split], preparation.image_size, listing.images_at_once
-    chunks = [
-        (label, images[k : k + at_once]) for label, images in classes.items() for k in range(0, len(images), at_once)
-    ]
+    starts = [(label, start) for label, images in classes.items() for start in range(0, len(images), at_once)]
+    chunks = [(label, classes[label][start : start + at_once]) for label, start in starts]
     n_images, unreadable = sum(map(len, classes.values())), []
     results = _pixels(listing, [images for _, images in chunks], n_images)
     bar = tqdm(total=n_images, desc=f"{preparation.dataset} {split}", unit="image", leave=False, disable=None)
-    with replacing(_array(place, split)) as temporary, open(temporary, "wb") as file, bar:
+    with replacing(place / f"{split}.npy") as temporary, open(temporary, "wb") as file, bar:
         _write_header(file, n_images, size)
         for (label, images), (pixels, reasons) in zip(chunks, results):
             for number, reason in reasons.items():
@@ -250,7 +237,7 @@ def _make_split(preparation: Preparation, listing: Listing, split: str, place: P
             _write_header(file, n_images - len(unreadable), size)
     lost = Counter(label for _, label, *_ in unreadable)
     return {
-        "sha256": file_digest(_array(place, split)),
+        "sha256": file_digest(place / f"{split}.npy"),
         "class_names": list(classes),
         "class_sizes": [len(images) - lost[label] for label, images in classes.items()],
         "superclasses": [listing.superclasses[label] for label in classes] if listing.superclasses else None,

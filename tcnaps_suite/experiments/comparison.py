@@ -59,21 +59,33 @@ def episode_features(
         model: adapts to each episode and extracts its features.
         queries: turns a draw into one with fewer query images, such as `imbalance.unbalanced`.
     """
+    for facts, source, draw in _draws(study, sources, protocol, episodes):
+        draw = queries(draw) if queries else draw
+        if model is None:
+            support, query = (torch.from_numpy(source.images[k]) for k in (draw.support_images, draw.query_images))
+            labels = torch.from_numpy(draw.support_labels)
+        else:
+            support, labels, query, _ = model.features(load_episode(source, draw))
+        truth = torch.from_numpy(draw.query_labels).to(labels.device)
+        yield EpisodeFeatures(*facts.values(), support, labels, query, truth)
+
+
+def numbered_episodes(
+    study: Study, sources: Sequence[ImageSource], protocol: FixedProtocol, episodes: int
+) -> Iterator[tuple[dict[str, str | int], Episode]]:
+    """The first episodes of every source, each with the columns that identify it: dataset, domain and episode."""
+    for facts, source, draw in _draws(study, sources, protocol, episodes):
+        yield facts, load_episode(source, draw)
+
+
+def _draws(
+    study: Study, sources: Sequence[ImageSource], protocol: FixedProtocol | VariableProtocol, episodes: int
+) -> Iterator[tuple[dict[str, str | int], ImageSource, Draw]]:
     for source in sources:
-        dataset = study.datasets.get(source.dataset)
-        domain = dataset.domain if dataset else "out"
+        dataset = study.datasets.get(source.dataset)  # None for a file of features
         for index in tqdm(range(episodes), desc=source.dataset, unit="episode", leave=False):
-            draw = draw_episode(source, protocol, study.seed, index)
-            draw = queries(draw) if queries else draw
-            if model is None:
-                support, query = (
-                    torch.from_numpy(source.images[rows]) for rows in (draw.support_images, draw.query_images)
-                )
-                labels = torch.from_numpy(draw.support_labels)
-            else:
-                support, labels, query, _ = model.features(load_episode(source, draw))
-            truth = torch.from_numpy(draw.query_labels).to(labels.device)
-            yield EpisodeFeatures(source.dataset, domain, index, support, labels, query, truth)
+            facts = {"dataset": source.dataset, "domain": dataset.domain if dataset else "out", "episode": index}
+            yield facts, source, draw_episode(source, protocol, study.seed, index)
 
 
 class LoadedVariant(NamedTuple):
@@ -90,16 +102,6 @@ def load_variants(study: Study, names: Sequence[str], device: torch.device | str
         limits = study.refinement.limits if VARIANTS[name].refinement_at_test else (0, 0)
         models[name] = LoadedVariant(load_model(study, VARIANTS[name].training, device), limits)
     return models
-
-
-def numbered_episodes(
-    study: Study, sources: Sequence[ImageSource], protocol: FixedProtocol, episodes: int
-) -> Iterator[tuple[dict[str, str | int], Episode]]:
-    """The first episodes of every source, each with the columns that identify it: dataset, domain and episode."""
-    for source in sources:
-        for index in tqdm(range(episodes), desc=source.dataset, unit="episode", leave=False):
-            facts = {"dataset": source.dataset, "domain": study.datasets[source.dataset].domain, "episode": index}
-            yield facts, load_episode(source, draw_episode(source, protocol, study.seed, index))
 
 
 def difference_from(rows: pd.DataFrame, column: str, base: str, value: str = "accuracy") -> pd.DataFrame:

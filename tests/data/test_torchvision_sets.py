@@ -211,22 +211,6 @@ def test_mnist_is_prepared_as_in_the_released_code(tmp_path):
         assert np.array_equal(image, Image.fromarray(drawn).convert("RGB").resize((84, 84), Image.Resampling.LANCZOS))
 
 
-@pytest.mark.parametrize("name", ["CIFAR10", "CIFAR100"])
-def test_cifar_s_test_images(tmp_path, monkeypatch, name):
-    pixels = np.random.default_rng(1).integers(0, 256, (8, 32, 32, 3), dtype=np.uint8)
-
-    def kind(root, train):
-        assert (root, train) == (tmp_path / "data", False)
-        return SimpleNamespace(data=pixels, targets=[0, 1] * 4, classes=["airplane", "automobile"])
-
-    monkeypatch.setattr(torchvision.datasets, name, kind)
-    monkeypatch.setattr("os.path.isfile", lambda path: True)
-    listing = opened(tmp_path, name).listing()
-    assert list(listing.splits["test"]) == ["airplane", "automobile"] and listing.resampling == "lanczos"
-    for label, images in enumerate(listing.splits["test"].values()):
-        assert np.array_equal([np.asarray(listing.read(image)) for image in images], pixels[label::2])
-
-
 @pytest.fixture
 def fake(monkeypatch):
     """Stands for torchvision's DTD: writes two images instead of fetching them."""
