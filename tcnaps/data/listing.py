@@ -38,9 +38,6 @@ class Row(NamedTuple):
         return self.label.partition("/")[0]
 
 
-Images = dict[str, list[ImageFile]]  # the images of each class, in an order that is the same on every machine
-
-
 def open_regular(path: str | Path) -> BinaryIO:
     """Opens a file for reading. Refuses pipes and devices, which could block for ever, with an OSError."""
     if os.path.exists(path) and not os.path.isfile(path):
@@ -59,7 +56,8 @@ class Listing:
     """All images of a dataset. Its functions must be importable by other processes, or partial ones of such.
 
     Attributes:
-        splits: the images of each class of "train", "valid" and "test"; a split may be missing.
+        splits: the images of each class of "train", "valid" and "test", in the same order on every machine. A split may
+            be missing.
         superclasses: the superclass of every class, if there are any.
         spans: per split, for every inner node of a hierarchy the numbers of the classes below it, if there is one.
         read: reads one image: its encoded bytes, or the decoded image in RGB. It may raise `DatasetError` or OSError.

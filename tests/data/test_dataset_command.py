@@ -53,10 +53,10 @@ def run(*arguments: object) -> int:
 
 def test_one_dataset_at_fault_keeps_no_other_from_being_prepared(study, tmp_path, capsys):
     assert run(study) == 1
-    said = capsys.readouterr()
-    assert str(tmp_path / "birds") in said.err
+    printed = capsys.readouterr()
+    assert str(tmp_path / "birds") in printed.err
     for start in ("photographs train: 5 classes, 15 images", "photographs test: 5 classes", "digits test: 10 classes"):
-        assert any(line.startswith(start) for line in said.out.splitlines())
+        assert any(line.startswith(start) for line in printed.out.splitlines())
     assert [name[:-9] for name in sorted(os.listdir(tmp_path / "data"))] == ["digits-32", "photographs-32"]
     assert run(study, "--dataset", "cats") == 1
     assert "cats" in capsys.readouterr().err
@@ -74,15 +74,15 @@ def test_an_interruption_says_how_to_go_on(study, monkeypatch, capsys):
 def test_a_list_says_what_is_there_and_what_is_missing(study, photographs, tmp_path, capsys):
     (photographs / "test" / "test-4" / "0.png").write_bytes(b"")
     assert run(study, "--list") == 0
-    said, wrong = capsys.readouterr()
-    assert said.count("not prepared") == 3 and str(tmp_path / "birds") in wrong
+    printed, errors = capsys.readouterr()
+    assert printed.count("not prepared") == 3 and str(tmp_path / "birds") in errors
     assert not (tmp_path / "data").exists()
     run(study)
     capsys.readouterr()
     assert run(study, "--list") == 0
-    said = capsys.readouterr().out
-    assert said.count("not prepared") == 1 and "photographs test: 5 classes, 14 images" in said
-    assert "unreadable images left out: 1" in said
+    printed = capsys.readouterr().out
+    assert printed.count("not prepared") == 1 and "photographs test: 5 classes, 14 images" in printed
+    assert "unreadable images left out: 1" in printed
 
 
 def test_images_are_decoded_as_the_study_says(tmp_path, photographs):

@@ -68,11 +68,11 @@ def prepare(folder: Path, root: Path, **options) -> dict[str, np.ndarray]:
 
 def expected(root: Path, resampling="bilinear", without=()) -> dict[str, np.ndarray]:
     """The arrays by a plain loop."""
-    found = {}
+    arrays = {}
     for split in ("train", "test"):
         paths = [path for path in sorted((root / split).glob("*/*.png")) if path.name not in without]
-        found[split] = np.stack([square(to_rgb(path.read_bytes()), SIZE, resampling) for path in paths])
-    return found
+        arrays[split] = np.stack([square(to_rgb(path.read_bytes()), SIZE, resampling) for path in paths])
+    return arrays
 
 
 def assert_same(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> None:

@@ -76,12 +76,14 @@ def test_other_features_and_unknown_fields_are_skipped():
 
 def test_the_official_writer_s_files(reference):
     listed = json.loads((reference / "toy_records" / "manifest.json").read_text())
-    found = []
+    images_read = []
     for label in range(12):
         file = reference / "toy_records" / f"{label}.tfrecords"
         images = read_records(file, expected_label=label)
-        found += [(label, i, len(image), hashlib.sha256(image).hexdigest()) for i, (image, _) in enumerate(images)]
-    assert found == [(x["class"], x["index"], x["jpeg_bytes"], x["jpeg_sha256"]) for x in listed]
+        images_read += [
+            (label, i, len(image), hashlib.sha256(image).hexdigest()) for i, (image, _) in enumerate(images)
+        ]
+    assert images_read == [(x["class"], x["index"], x["jpeg_bytes"], x["jpeg_sha256"]) for x in listed]
 
 
 # What is refused

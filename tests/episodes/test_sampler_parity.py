@@ -132,7 +132,7 @@ def comparisons(reference: Reference, episodes: list[Description], seed: int) ->
     shots, their_shots = shots_in_bins(episodes, measured["shots_per_class_hist"], n)
     drawn = np.bincount(np.concatenate([e.classes for e in episodes]), minlength=len(reference.split.class_sizes))
     together = alike(reference)
-    found = {
+    p_values = {
         "way": same_distribution(way, measured["way_hist"]),
         "queries per class": same_distribution(n_query, measured["query_per_class_hist"]),
         "query set size": same_distribution(n_query * way, measured["query_set_size_hist"]),
@@ -158,8 +158,8 @@ def comparisons(reference: Reference, episodes: list[Description], seed: int) ->
         generator = np.random.default_rng([seed, 1])
         limits = reference.protocol.minimum_way, reference.protocol.maximum_span
         drawn = [len(sample_span(generator, reference.split.spans, *limits)) for _ in range(EPISODES)]
-        found["span"] = same_distribution(np.array(drawn), measured["sampled_node_span_hist"])
-    return found
+        p_values["span"] = same_distribution(np.array(drawn), measured["sampled_node_span_hist"])
+    return p_values
 
 
 def shots_in_bins(episodes: list[Description], theirs: dict[str, int], n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -243,8 +243,8 @@ def test_every_file_of_the_reference_is_compared(reference):
 
 @pytest.mark.parametrize("name", FILES)
 def test_our_sampler_draws_as_meta_datasets_does(reference, name):
-    found = compared(reference, name)
-    assert min(found.values()) > LEVEL, found
+    p_values = compared(reference, name)
+    assert min(p_values.values()) > LEVEL, p_values
     # The reference, too, draws each class as often as its place in the specification says.
     read = load(reference, name)
     (mean, covariance), together, n = classes_expected(read), alike(read), read.measured["n_episodes"]

@@ -26,12 +26,12 @@ def test_damaged_records_are_refused_by_name_or_read_as_written(data, folder):
     file, original = folder / "fuzzed.tfrecords", b"".join(record(example) for example in EXAMPLES)
     file.write_bytes(data.draw(damaged(original)))
     try:
-        found = [record_at(file, offset, length) for offset, length in read_index(file)]
+        content_read = [record_at(file, offset, length) for offset, length in read_index(file)]
     except DatasetError as error:
         assert str(file) in str(error)
         return
     written = [parse_example(example) for example in EXAMPLES]
-    assert all(one in written for one in found)  # whole records may be gone or doubled; none is another
+    assert all(one in written for one in content_read)  # whole records may be gone or doubled; none is another
 
 
 @cases(120)
@@ -45,14 +45,14 @@ def test_specifications_are_refused_by_name_or_agree_with_themselves(data, folde
     else:
         file.write_bytes(data.draw(damaged(json.dumps(original).encode())))
     try:
-        found = read_specification(file)
+        content_read = read_specification(file)
     except DatasetError as error:
         assert str(file) in str(error)
         return
-    numbers = [label for classes in found.classes.values() for label, _ in classes.values()]
+    numbers = [label for classes in content_read.classes.values() for label, _ in classes.values()]
     assert numbers == list(range(len(numbers)))
     assert all(
-        isinstance(size, int) and size >= 0 for classes in found.classes.values() for _, size in classes.values()
+        isinstance(size, int) and size >= 0 for classes in content_read.classes.values() for _, size in classes.values()
     )
-    for split, spans in found.spans.items():
-        assert all(0 <= k < len(found.classes[split]) for span in spans for k in span)
+    for split, spans in content_read.spans.items():
+        assert all(0 <= k < len(content_read.classes[split]) for span in spans for k in span)
