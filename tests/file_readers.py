@@ -1,9 +1,8 @@
-"""Images, and readers of them, for tests of preparations: in a module that other processes can import."""
+"""Images, and a reader of them that tests can make fail: in a module that other processes can import."""
 
 import io
 import os
 import signal
-import time
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ from PIL import Image
 
 from tcnaps.data.listing import ImageFile, read_file
 
-ROOT = "TCNAPS_TEST_READERS"  # the folder where reads are noted in "reads" and "trap" says what happens, at which file
+ROOT = "TCNAPS_TEST_READERS"  # the folder whose file "trap" says what happens, and at which image
 
 
 def encoded(seed: int, size: tuple[int, int] = (12, 10), format: str = "PNG", mode: str = "RGB") -> bytes:
@@ -21,38 +20,17 @@ def encoded(seed: int, size: tuple[int, int] = (12, 10), format: str = "PNG", mo
     return stream.getvalue()
 
 
-def reads() -> list[str]:
-    """Names of the files that were read, by any process, since the last time."""
-    log = Path(os.environ[ROOT]) / "reads"
-    names = log.read_text().split() if log.exists() else []
-    log.unlink(missing_ok=True)
-    return names
-
-
 def set_trap(action: str, name: str) -> None:
     (Path(os.environ[ROOT]) / "trap").write_text(f"{action}\n{name}")
 
 
-def disarm() -> None:
-    (Path(os.environ[ROOT]) / "trap").unlink()
-
-
-def noted(image: ImageFile) -> bytes:
-    """Reads as `read_file` does, but notes it, and may be trapped."""
-    name, root = Path(image.path).name, Path(os.environ[ROOT])
+def read_or_fail(image: ImageFile) -> bytes:
+    """Reads as `read_file` does, unless a trap is set for this file."""
+    root = Path(os.environ[ROOT])
     trap = root / "trap"
-    if trap.exists() and name == trap.read_text().split("\n")[1]:
-        match trap.read_text().split("\n")[0]:
-            case "kill this process":
-                os.kill(os.getpid(), signal.SIGKILL)
-            case "kill the parent":
-                time.sleep(3)  # until the parent has written what others have decoded
-                parent = os.getppid()
-                os.kill(parent, signal.SIGKILL)
-                while os.getppid() == parent:
-                    time.sleep(0.01)
-            case "unplug":
-                os.rename(root.parent / "images", root.parent / "unplugged")
-    with (root / "reads").open("a") as log:
-        log.write(f"{name}\n")
+    action, name = trap.read_text().split("\n") if trap.exists() else ("", "")
+    if name == Path(image.path).name:
+        if action == "kill this process":
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.rename(root / "images", root / "unplugged")
     return read_file(image)

@@ -19,6 +19,11 @@ def computes_in_bfloat16() -> bool:
     return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags)
 
 
+def is_slow_in_bfloat16() -> bool:
+    """Whether this is a processor without instructions for bfloat16, in a machine without a GPU."""
+    return PROCESSOR.exists() and not GPU.exists() and not computes_in_bfloat16()
+
+
 def _resolved(precision: str) -> str:
     """Replaces "auto" by the faster precision on this machine, so that results name the one they were made in."""
     if precision == "auto":

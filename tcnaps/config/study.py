@@ -62,20 +62,16 @@ class Study(Section):
     @model_validator(mode="after")
     def _consistent(self) -> "Study":
         if self.name in ("published", "reference"):
-            raise ValueError(
-                "name: results/published holds the paper's own tables, results/reference those of committed runs; "
-                "choose another name"
-            )
+            tables = "results/published holds the paper's own tables, results/reference those of committed runs"
+            raise ValueError(f"name: {tables}; choose another name")
         training, described = self.meta_training, "among the study's trainings"
-        for key, names in (
-            ("pretraining.datasets", self.pretraining.datasets),
-            ("meta_training.datasets", training.datasets),
-            ("meta_training.validation_datasets", training.validation_datasets),
-        ):
+        trained_on = {"pretraining.datasets": self.pretraining.datasets, "meta_training.datasets": training.datasets}
+        for key, names in trained_on.items():
             _check_names(key, names, self.datasets, "in datasets")
-            for name in () if key.endswith("validation_datasets") else names:
-                if self.datasets[name].domain == "out":
-                    raise ValueError(f"{key}: '{name}' must not be trained on, for its domain is 'out'")
+            if outside := [name for name in names if self.datasets[name].domain == "out"]:
+                raise ValueError(f"{key}: '{outside[0]}' must not be trained on, for its domain is 'out'")
+        key = "meta_training.validation_datasets"
+        _check_names(key, training.validation_datasets, self.datasets, "in datasets")
         if max(self.pretraining.image_sizes, default=0) > self.image_size:
             raise ValueError(f"pretraining.image_sizes: no size may exceed image_size, {self.image_size}")
         _check_names("trainings", self.trainings, ALL_TRAININGS, "a training")
@@ -200,12 +196,11 @@ def load_study(path: str | Path, replicate: int = 0) -> Study:
         study = Study.model_validate(content, strict=False)
     except ValidationError as error:
         raise ConfigError("\n  ".join([f"{file}:", *explained(error)])) from None
-    if study.precision == "bfloat16" and settings.PROCESSOR.exists() and not settings.GPU.exists():
-        if not settings.computes_in_bfloat16():
-            _warn_once(
-                f"{file}: this processor has no instructions for bfloat16, so training is a hundred times "
-                "slower than in float32. Set 'precision: auto', which takes the faster of the two."
-            )
+    if study.precision == "bfloat16" and settings.is_slow_in_bfloat16():
+        _warn_once(
+            f"{file}: this processor has no instructions for bfloat16, so training is a hundred times slower than in "
+            "float32. Set 'precision: auto', which takes the faster of the two."
+        )
     return study.of_replicate(replicate)
 
 

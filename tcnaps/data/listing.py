@@ -26,7 +26,16 @@ class ImageFile(NamedTuple):
     position: tuple[int, ...] = ()
 
 
-Images = dict[str, list[ImageFile]]  # the images of each class, in an order that is the same on every machine
+class Row(NamedTuple):
+    """An image with its class and its split, as readers list it. A class in a superclass is called superclass/class."""
+
+    label: str
+    split: str
+    image: ImageFile
+
+    @property
+    def superclass(self) -> str:
+        return self.label.partition("/")[0]
 
 
 def open_regular(path: str | Path) -> BinaryIO:
@@ -47,7 +56,8 @@ class Listing:
     """All images of a dataset. Its functions must be importable by other processes, or partial ones of such.
 
     Attributes:
-        splits: the images of each class of "train", "valid" and "test"; a split may be missing.
+        splits: the images of each class of "train", "valid" and "test", in the same order on every machine. A split may
+            be missing.
         superclasses: the superclass of every class, if there are any.
         spans: per split, for every inner node of a hierarchy the numbers of the classes below it, if there is one.
         read: reads one image: its encoded bytes, or the decoded image in RGB. It may raise `DatasetError` or OSError.

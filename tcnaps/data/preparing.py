@@ -15,7 +15,7 @@ import json
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import cache
@@ -37,6 +37,7 @@ REPORT_COLUMNS = ("file", "class", "split", "reason", "position")
 SHOWN = 10  # unreadable images that an error names
 IMAGES_PER_PROCESS = 2000  # starting a process for fewer takes longer than it saves
 IDLE_SECONDS = 30  # a process whose parent was killed ends after this time
+UNREADABLE_INDEX = (OSError, ValueError, KeyError, TypeError, AttributeError)  # raised where it is missing or damaged
 
 
 class MissingFiles(DatasetError):
@@ -74,15 +75,15 @@ class Preparation:
         Raises:
             MissingFiles: a file is missing. What is prepared already then counts as fresh.
         """
-        needs, seen = self.source.needs, []
-        if missing := [path for path in needs if not os.path.exists(path)]:  # False for over-long paths, too
-            paths = ", ".join(map(str, missing))
-            raise MissingFiles(f"Dataset '{self.dataset}': there is no {paths}. {self.source.help}".rstrip())
+        needs, states = self.source.needs, []
+        if missing := [str(path) for path in needs if not os.path.exists(path)]:  # False for over-long paths, too
+            message = f"Dataset '{self.dataset}': there is no {', '.join(missing)}. {self.source.help}"
+            raise MissingFiles(message.rstrip())
         for path in needs:
             for place in (place for place, _, _ in walk(path)) if path.is_dir() else [path]:
                 status, is_file = os.stat(place), not os.path.isdir(place)
-                seen.append([os.path.relpath(place, needs[0]), is_file and status.st_size, status.st_mtime_ns])
-        return digest_of(seen)
+                states.append([os.path.relpath(place, needs[0]), is_file and status.st_size, status.st_mtime_ns])
+        return digest_of(states)
 
 
 class Prepared(NamedTuple):
@@ -114,9 +115,9 @@ def ensure_prepared(preparation: Preparation, folder: str | Path, splits: Collec
         with FileLock(place / LOCK):  # another process may just have made it
             return opened(preparation, folder, splits) or _make(preparation, place)
     except OSError as error:
-        remedy = "Repair the path or make room, or set the study's data_folder to another folder"
+        remedy = "Repair the path, make room, or choose another data_folder in the study."
         raise DatasetError(
-            f"Dataset '{preparation.dataset}' can't be prepared in {place}: {error}. {remedy}."
+            f"Dataset '{preparation.dataset}' can't be prepared in {place}: {error}. {remedy}"
         ) from error
 
 
@@ -127,40 +128,31 @@ def opened(preparation: Preparation, folder: str | Path, splits: Collection[str]
         splits: the splits whose arrays are compared with their SHA-256.
     """
     place = preparation.place(folder)
-    index = _read_index(place)
-    if index is None and (place / INDEX).exists():
-        warnings.warn(f"{place / INDEX} is damaged.", stacklevel=3)
-    if index is None or not index.get("complete", True):
+    if not (place / INDEX).exists():
         return None
     try:
-        damaged = [split for split in index["splits"].keys() & splits if not _is_whole(place, split, index)]
-        if damaged:
-            names = ", ".join(str(_array(place, split)) for split in damaged)
-            warnings.warn(f"{names}: missing or damaged (not the SHA-256 in {INDEX}).", stacklevel=3)
+        index = _read_index(place)
+        if not index.get("complete", True):
             return None
+        for split in index["splits"].keys() & splits:
+            if not _is_whole(place, split, index):
+                warnings.warn(f"{place / split}.npy is missing or damaged (not the SHA-256 in {INDEX}).", stacklevel=3)
+                return None
         prepared = _prepared(index, place)
         return prepared if index["stamp"] == preparation.stamp() else None
     except MissingFiles:
         return prepared
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except UNREADABLE_INDEX as error:
         warnings.warn(f"{place} is damaged ({error!r}).", stacklevel=3)
         return None
 
 
-def _array(place: Path, split: str) -> Path:
-    return place / f"{split}.npy"
-
-
-def _read_index(place: Path) -> dict | None:
-    try:
-        index = json.loads((place / INDEX).read_text(encoding="utf-8"))
-        return index if isinstance(index, dict) else None
-    except (OSError, ValueError):  # there is none, or it is damaged
-        return None
+def _read_index(place: Path) -> dict:
+    return json.loads((place / INDEX).read_text(encoding="utf-8"))
 
 
 def _is_whole(place: Path, split: str, index: Mapping) -> bool:
-    file = _array(place, split)
+    file = place / f"{split}.npy"
     return file.is_file() and _has_digest(file, file.stat().st_mtime_ns, index["splits"][split]["sha256"])
 
 
@@ -175,7 +167,7 @@ def _prepared(index: Mapping, place: Path) -> Prepared:
         split: ImageSource(
             index["dataset"],
             split,
-            images=np.load(_array(place, split), mmap_mode="r"),
+            images=np.load(place / f"{split}.npy", mmap_mode="r"),
             class_names=tuple(entry["class_names"]),
             class_starts=np.cumsum([0, *entry["class_sizes"]], dtype=np.int64),
             superclasses=None if entry["superclasses"] is None else tuple(entry["superclasses"]),
@@ -194,49 +186,50 @@ def _make(preparation: Preparation, place: Path) -> Prepared:
     splits = [split for split in SPLITS if any(listing.splits.get(split, {}).values())]
     if not splits:
         raise DatasetError(f"Dataset '{preparation.dataset}' has no images in a split {', '.join(SPLITS)}. Add some.")
-    old = _read_index(place) or {}
-    kept = old.get("splits", {}) if old.get("stamp") == stamp else {}
+    finished = _finished(place, stamp)
+    kept = {LOCK, *(f"{split}.npy" for split in finished), *([INDEX] if finished else [])}
     for file in place.iterdir():
-        if file.name != LOCK and file.stem not in (*kept, *(["index"] if kept else [])):
+        if file.name not in kept:
             file.unlink()
     index: dict[str, Any] = {"dataset": preparation.dataset, "image_size": preparation.image_size}
     index |= {"recipe": dict(preparation.recipe), "stamp": stamp, "notes": list(listing.notes), "splits": {}}
     for split in splits:
-        finished = "unreadable" in kept.get(split, {}) and _is_whole(place, split, old)
-        index["splits"][split] = kept[split] if finished else _make_split(preparation, listing, split, place)
-        _write_index(place, index | {"complete": False})
+        index["splits"][split] = finished.get(split) or _make_split(preparation, listing, split, place)
+        write_text(place / INDEX, json.dumps(index | {"complete": False}, indent=1))
     unreadable = [row for entry in index["splits"].values() for row in entry["unreadable"]]
     if unreadable:
         _write_report(place, unreadable)
         index["notes"].insert(0, f"unreadable images left out: {len(unreadable):,}, listed in {place / REPORT}")
-    _write_index(place, index | {"complete": True})
+    write_text(place / INDEX, json.dumps(index | {"complete": True}, indent=1))
     return _prepared(index, place)
 
 
-def _write_index(place: Path, index: Mapping) -> None:
-    write_text(place / INDEX, json.dumps(index, indent=1))
+def _finished(place: Path, stamp: str) -> dict[str, dict]:
+    """The entries of the whole splits that an earlier preparation made of the same files."""
+    try:
+        index = _read_index(place)
+        entries = index["splits"] if index["stamp"] == stamp else {}
+        return {s: entry for s, entry in entries.items() if "unreadable" in entry and _is_whole(place, s, index)}
+    except UNREADABLE_INDEX:
+        return {}
 
 
 def _make_split(preparation: Preparation, listing: Listing, split: str, place: Path) -> dict:
     """Writes the array of one split, and returns its entry in the index."""
-    classes, size = listing.splits[split], preparation.image_size
-    chunks = [
-        (label, images[start : start + listing.images_at_once])
-        for label, images in classes.items()
-        for start in range(0, len(images), listing.images_at_once)
-    ]
+    classes, size, at_once = listing.splits[split], preparation.image_size, listing.images_at_once
+    starts = [(label, start) for label, images in classes.items() for start in range(0, len(images), at_once)]
+    chunks = [(label, classes[label][start : start + at_once]) for label, start in starts]
     n_images, unreadable = sum(map(len, classes.values())), []
-    with replacing(_array(place, split)) as temporary, open(temporary, "wb") as file:
+    results = _pixels(listing, [images for _, images in chunks], n_images)
+    bar = tqdm(total=n_images, desc=f"{preparation.dataset} {split}", unit="image", leave=False, disable=None)
+    with replacing(place / f"{split}.npy") as temporary, open(temporary, "wb") as file, bar:
         _write_header(file, n_images, size)
-        with tqdm(
-            total=n_images, desc=f"{preparation.dataset} {split}", unit="image", leave=False, disable=None
-        ) as bar:
-            for (label, images), (pixels, reasons) in zip(chunks, _pixels(listing, chunks, n_images)):
-                for number, reason in reasons.items():
-                    path, position = images[number].path, " ".join(map(str, images[number].position))
-                    unreadable.append([path, label, split, reason, position])
-                file.write(np.delete(pixels, list(reasons), axis=0).tobytes())
-                bar.update(len(pixels))
+        for (label, images), (pixels, reasons) in zip(chunks, results):
+            for number, reason in reasons.items():
+                position = " ".join(map(str, images[number].position))
+                unreadable.append([images[number].path, label, split, reason, position])
+            file.write(np.delete(pixels, list(reasons), axis=0).tobytes())
+            bar.update(len(pixels))
         if unreadable:
             preparation.stamp()  # raises if the whole disk has gone
             _refuse_unreadable(preparation, classes, unreadable, place)
@@ -244,7 +237,7 @@ def _make_split(preparation: Preparation, listing: Listing, split: str, place: P
             _write_header(file, n_images - len(unreadable), size)
     lost = Counter(label for _, label, *_ in unreadable)
     return {
-        "sha256": file_digest(_array(place, split)),
+        "sha256": file_digest(place / f"{split}.npy"),
         "class_names": list(classes),
         "class_sizes": [len(images) - lost[label] for label, images in classes.items()],
         "superclasses": [listing.superclasses[label] for label in classes] if listing.superclasses else None,
@@ -259,17 +252,16 @@ def _write_header(file: BinaryIO, n_images: int, size: int) -> None:
     npy.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
 
 
-def _pixels(
-    listing: Listing, chunks: Sequence[tuple[str, Sequence]], n_images: int
-) -> Iterator[tuple[np.ndarray, dict[int, str]]]:
+def _pixels(listing: Listing, chunks: Sequence[Sequence], n_images: int) -> Iterator[tuple[np.ndarray, dict[int, str]]]:
     """The results of `listing.work` for each chunk, in order. Few images are made in this process."""
     import joblib  # slow to import, and not needed for what is prepared already
 
     n_jobs = max(1, min(joblib.cpu_count(), n_images // IMAGES_PER_PROCESS))
-    work: Callable = joblib.delayed(listing.work)
     options = {"batch_size": 1, "max_nbytes": None, "idle_worker_timeout": IDLE_SECONDS}
     try:
-        yield from joblib.Parallel(n_jobs, return_as="generator", **options)(work(images) for _, images in chunks)
+        yield from joblib.Parallel(n_jobs, return_as="generator", **options)(
+            joblib.delayed(listing.work)(images) for images in chunks
+        )
     except (BrokenProcessPool, MemoryError) as error:
         raise DatasetError(
             "A process that makes images was killed or ran out of memory. Set LOKY_MAX_CPU_COUNT=1 for fewer of them, "
@@ -280,17 +272,18 @@ def _pixels(
 def _refuse_unreadable(preparation: Preparation, classes: Mapping, unreadable: list[list[str]], place: Path) -> None:
     """Raises DatasetError if unreadable images are refused, or are all images of a class."""
     lost = Counter(label for _, label, *_ in unreadable)
-    empty = [label for label, count in lost.items() if count == len(classes[label])]
-    if preparation.refuse or empty:
-        _write_report(place, unreadable)
-        problem = (
-            f"no image of class '{empty[0]}' can be read" if empty else f"{len(unreadable):,} images can't be read"
-        )
-        remedy = "repair or remove them" + ("" if empty else ", or set the dataset's `unreadable` to 'leave out'")
-        shown = "".join(f"\n  {path}: {reason}" for path, _, _, reason, _ in unreadable[:SHOWN])
-        raise DatasetError(
-            f"Dataset '{preparation.dataset}': {problem}. {place / REPORT} lists all of this split: {remedy}.{shown}"
-        )
+    if empty := [label for label, count in lost.items() if count == len(classes[label])]:
+        problem, remedy = f"no image of class '{empty[0]}' can be read", ""
+    elif preparation.refuse:
+        problem, remedy = f"{len(unreadable):,} images can't be read", ", or set `unreadable` to 'leave out'"
+    else:
+        return
+    _write_report(place, unreadable)
+    first = "".join(f"\n  {path}: {reason}" for path, _, _, reason, _ in unreadable[:SHOWN])
+    raise DatasetError(
+        f"Dataset '{preparation.dataset}': {problem}. {place / REPORT} lists all unreadable images of this split: "
+        f"repair or remove them{remedy}.{first}"
+    )
 
 
 def _write_report(place: Path, unreadable: list[list[str]]) -> None:

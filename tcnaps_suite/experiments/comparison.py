@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float, Int
+from PIL import Image
 from torch import Tensor
 from tqdm.auto import tqdm
 
@@ -24,7 +26,9 @@ from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.method.stopping import stopping_step
 from tcnaps.method.variants import VARIANTS
 from tcnaps.training.checkpoints import load_model
+from tcnaps_suite.experiments.networks import AT_ONCE, Network, open_network
 from tcnaps_suite.experiments.rivals import Classifier
+from tcnaps_suite.workflow.requirements import check_protocol, open_usable
 
 
 class EpisodeFeatures(NamedTuple):
@@ -55,21 +59,33 @@ def episode_features(
         model: adapts to each episode and extracts its features.
         queries: turns a draw into one with fewer query images, such as `imbalance.unbalanced`.
     """
+    for facts, source, draw in _draws(study, sources, protocol, episodes):
+        draw = queries(draw) if queries else draw
+        if model is None:
+            support, query = (torch.from_numpy(source.images[k]) for k in (draw.support_images, draw.query_images))
+            labels = torch.from_numpy(draw.support_labels)
+        else:
+            support, labels, query, _ = model.features(load_episode(source, draw))
+        truth = torch.from_numpy(draw.query_labels).to(labels.device)
+        yield EpisodeFeatures(*facts.values(), support, labels, query, truth)
+
+
+def numbered_episodes(
+    study: Study, sources: Sequence[ImageSource], protocol: FixedProtocol, episodes: int
+) -> Iterator[tuple[dict[str, str | int], Episode]]:
+    """The first episodes of every source, each with the columns that identify it: dataset, domain and episode."""
+    for facts, source, draw in _draws(study, sources, protocol, episodes):
+        yield facts, load_episode(source, draw)
+
+
+def _draws(
+    study: Study, sources: Sequence[ImageSource], protocol: FixedProtocol | VariableProtocol, episodes: int
+) -> Iterator[tuple[dict[str, str | int], ImageSource, Draw]]:
     for source in sources:
-        dataset = study.datasets.get(source.dataset)
-        domain = dataset.domain if dataset else "out"
+        dataset = study.datasets.get(source.dataset)  # None for a file of features
         for index in tqdm(range(episodes), desc=source.dataset, unit="episode", leave=False):
-            draw = draw_episode(source, protocol, study.seed, index)
-            draw = queries(draw) if queries else draw
-            if model is None:
-                support, query = (
-                    torch.from_numpy(source.images[rows]) for rows in (draw.support_images, draw.query_images)
-                )
-                labels = torch.from_numpy(draw.support_labels)
-            else:
-                support, labels, query, _ = model.features(load_episode(source, draw))
-            truth = torch.from_numpy(draw.query_labels).to(labels.device)
-            yield EpisodeFeatures(source.dataset, domain, index, support, labels, query, truth)
+            facts = {"dataset": source.dataset, "domain": dataset.domain if dataset else "out", "episode": index}
+            yield facts, source, draw_episode(source, protocol, study.seed, index)
 
 
 class LoadedVariant(NamedTuple):
@@ -86,16 +102,6 @@ def load_variants(study: Study, names: Sequence[str], device: torch.device | str
         limits = study.refinement.limits if VARIANTS[name].refinement_at_test else (0, 0)
         models[name] = LoadedVariant(load_model(study, VARIANTS[name].training, device), limits)
     return models
-
-
-def numbered_episodes(
-    study: Study, sources: Sequence[ImageSource], protocol: FixedProtocol, episodes: int
-) -> Iterator[tuple[dict[str, str | int], Episode]]:
-    """The first episodes of every source, each with the columns that identify it: dataset, domain and episode."""
-    for source in sources:
-        for index in tqdm(range(episodes), desc=source.dataset, unit="episode", leave=False):
-            facts = {"dataset": source.dataset, "domain": study.datasets[source.dataset].domain, "episode": index}
-            yield facts, load_episode(source, draw_episode(source, protocol, study.seed, index))
 
 
 def difference_from(rows: pd.DataFrame, column: str, base: str, value: str = "accuracy") -> pd.DataFrame:
@@ -124,6 +130,47 @@ def feature_table(path: str | Path) -> ImageSource:
     order, starts = np.argsort(codes, kind="stable"), np.cumsum([0, *np.bincount(codes)])
     features, class_names = features[order].astype(np.float32), tuple(map(str, names.tolist()))
     return ImageSource(Path(path).stem, "test", features, class_names, starts)
+
+
+@torch.inference_mode()
+def embed_split(source: ImageSource, network: Network, device: torch.device | str = "cpu") -> ImageSource:
+    """The split with features, (n, d), in place of its images. The network is not adapted.
+
+    Raises:
+        UserError: the network is a study's, which has no features without an episode.
+    """
+    if network.features is None:
+        raise UserError("A study's network adapts to each episode. Name it 'study' instead.")
+    features = []
+    for images in tqdm(np.array_split(source.images, -(-len(source.images) // AT_ONCE)), desc=source.dataset):
+        batch = torch.stack([network.transform(Image.fromarray(image)) for image in images])
+        features.append(network.features(batch.to(device)).flatten(1).float().cpu().numpy())
+    return replace(source, images=np.concatenate(features))
+
+
+def feature_sources(
+    name: str, study: Study, protocol: FixedProtocol, device: torch.device | str = "cpu", split: str = "test"
+) -> tuple[list[ImageSource], list[str]]:
+    """Sources of episodes for a comparison on features: a split of the study's datasets, or a file.
+
+    Args:
+        name: "study", torchvision:NAME, timm:NAME or a file .npz of `features` and `labels`.
+
+    Returns:
+        Sources of images for "study", else of features; and the reasons why datasets were left out.
+
+    Raises:
+        UserError: there is no such network or file, or no dataset suits the protocol.
+    """
+    if name.endswith(".npz"):
+        table = feature_table(name)
+        check_protocol(table, protocol)
+        return [table], []
+    sources, left_out = open_usable(study, study.tested_on(VARIANTS["Transductive"].training), split, protocol)
+    if name != "study":
+        network = open_network(name, device)
+        sources = [embed_split(source, network, device) for source in sources]
+    return sources, left_out
 
 
 def compare_heads(

@@ -81,16 +81,9 @@ def first_episodes(
     """
     for dataset in datasets:
         for number in range(min(episodes, study.evaluations[evaluation].episodes)):
-            episode = features_of(study, variant, evaluation, dataset, number)
-            yield EpisodeFeatures(
-                dataset,
-                study.datasets[dataset].domain,
-                number,
-                episode.support_features,
-                episode.support_labels,
-                episode.query_features,
-                episode.query_labels,
-            )
+            shown = features_of(study, variant, evaluation, dataset, number)
+            support, query = (shown.support_features, shown.support_labels), (shown.query_features, shown.query_labels)
+            yield EpisodeFeatures(dataset, study.datasets[dataset].domain, number, *support, *query)
 
 
 def _network(study: Study, training: str) -> TransductiveCNAPS:

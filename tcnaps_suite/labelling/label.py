@@ -24,8 +24,9 @@ from tcnaps.data.readers.folders import EXTENSIONS, subfolders
 from tcnaps.data.readers.shared import some, walk
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.estimator import TransductiveMahalanobisClassifier
+from tcnaps_suite.experiments.networks import open_network
 from tcnaps_suite.labelling.contact_sheet import contact_sheet
-from tcnaps_suite.labelling.embedding import embed, open_network
+from tcnaps_suite.labelling.embedding import embed
 
 UNLABELLED = ("unlabelled", "unlabeled")  # names of the folder of images without a label
 

@@ -55,12 +55,7 @@ def test_a_folder_is_all_of_its_modules_and_a_module_is_itself_alone(project):
 
 
 @pytest.mark.parametrize(
-    "imports",
-    [
-        "from tcnaps_suite.experiments.some import answer",
-        "import tcnaps_suite.experiments.some",
-        "from tcnaps_suite.experiments import some as one",
-    ],
+    "imports", ["from tcnaps_suite.experiments.some import answer", "from tcnaps_suite.experiments import some as one"]
 )
 def test_a_notebooks_code_and_its_experiments_count_but_not_outputs_and_prose(project, imports):
     source = f"%matplotlib inline\n{imports}\nanswer(1)"

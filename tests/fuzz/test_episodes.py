@@ -15,7 +15,6 @@ from tcnaps import TransductiveMahalanobisClassifier
 from tcnaps.config import FixedProtocol, VariableProtocol
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.method.clustering import cluster, trajectory
-from tcnaps.method.episode import Episode
 from tcnaps.method.head import Head
 from tcnaps_suite.workflow.requirements import check_protocol
 
@@ -186,22 +185,3 @@ def test_the_estimator_refuses_or_gives_finite_probabilities(data, options):
     np.testing.assert_allclose(model.label_distributions_.sum(1), 1, atol=1e-5)
     np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-5)
     assert set(model.transduction_) <= set(model.classes_)
-
-
-IMAGES = st.tuples(
-    st.integers(0, 4), st.sampled_from([3, 3, 3, 1]), st.sampled_from([32, 33, 8]), st.sampled_from([32, 32, 40])
-)
-PIXELS = st.sampled_from([0.0, 1.0, -1.0, 1.5, 255.0, math.nan, math.inf])
-
-
-@cases(60)
-@given(shapes=st.tuples(IMAGES, IMAGES), pixels=st.tuples(PIXELS, PIXELS), labels=st.tuples(LABELS, st.none() | LABELS))
-def test_an_episode_of_images_is_refused_or_whole(shapes, pixels, labels):
-    support, query = (torch.full(shape, pixel) for shape, pixel in zip(shapes, pixels))
-    try:
-        episode = Episode(support, labels[0], query, labels[1])
-    except ValueError as error:
-        assert any(word in str(error) for word in ("support", "query", "class", "label")), error
-        return
-    assert (episode.shots > 0).all() and len(episode.shots) == episode.way
-    assert episode.query_labels is None or (episode.query_labels < episode.way).all()

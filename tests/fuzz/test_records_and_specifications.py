@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from record_files import BILEVEL, HIERARCHICAL, UNIFORM, content, image_example, record, write_uniform
 
 from tcnaps.data import DatasetError
-from tcnaps.data.readers.meta_dataset import list_records, read_record, read_specification
+from tcnaps.data.readers.meta_dataset import read_specification
 from tcnaps.data.readers.records import parse_example, read_index, record_at
 
 pytestmark = pytest.mark.fuzz
@@ -20,29 +20,18 @@ def folder(tmp_path_factory):
     return write_uniform(tmp_path_factory.mktemp("records"))
 
 
-@cases(120)
-@given(data=st.data())
-def test_an_example_is_refused_or_has_an_image_and_a_label(data):
-    try:
-        image, label = parse_example(data.draw(damaged(data.draw(st.sampled_from(EXAMPLES))) | st.binary(max_size=80)))
-    except DatasetError as error:
-        assert len(str(error)) > 10
-        return
-    assert isinstance(image, bytes) and -(2**63) <= label < 2**63
-
-
 @cases(80)
 @given(data=st.data())
 def test_damaged_records_are_refused_by_name_or_read_as_written(data, folder):
     file, original = folder / "fuzzed.tfrecords", b"".join(record(example) for example in EXAMPLES)
     file.write_bytes(data.draw(damaged(original)))
     try:
-        found = [record_at(file, offset, length) for offset, length in read_index(file)]
+        content_read = [record_at(file, offset, length) for offset, length in read_index(file)]
     except DatasetError as error:
         assert str(file) in str(error)
         return
     written = [parse_example(example) for example in EXAMPLES]
-    assert all(one in written for one in found)  # whole records may be gone or doubled; none is another
+    assert all(one in written for one in content_read)  # whole records may be gone or doubled; none is another
 
 
 @cases(120)
@@ -56,33 +45,14 @@ def test_specifications_are_refused_by_name_or_agree_with_themselves(data, folde
     else:
         file.write_bytes(data.draw(damaged(json.dumps(original).encode())))
     try:
-        found = read_specification(file)
+        content_read = read_specification(file)
     except DatasetError as error:
         assert str(file) in str(error)
         return
-    numbers = [label for classes in found.classes.values() for label, _ in classes.values()]
+    numbers = [label for classes in content_read.classes.values() for label, _ in classes.values()]
     assert numbers == list(range(len(numbers)))
     assert all(
-        isinstance(size, int) and size >= 0 for classes in found.classes.values() for _, size in classes.values()
+        isinstance(size, int) and size >= 0 for classes in content_read.classes.values() for _, size in classes.values()
     )
-    for split, spans in found.spans.items():
-        assert all(0 <= k < len(found.classes[split]) for span in spans for k in span)
-
-
-@cases(40)
-@given(data=st.data())
-def test_a_dataset_of_damaged_files_is_refused_by_name_or_read(data, folder, tmp_path_factory):
-    changed, _ = data.draw(mutated({k: v for k, v in UNIFORM.items() if k != "path"}, st.integers(-3, 9) | JUNK))
-    own = write_uniform(tmp_path_factory.mktemp("dataset"))
-    (own / "dataset_spec.json").write_text(json.dumps(changed))
-    if data.draw(st.booleans()):
-        victim = own / f"{data.draw(st.integers(0, 4))}.tfrecords"
-        victim.write_bytes(data.draw(damaged(victim.read_bytes())))
-    try:
-        listing = list_records(own, data.draw(st.sampled_from([None, 1, 2])))
-        images = [image for classes in listing.splits.values() for found in classes.values() for image in found]
-        read = [read_record(image) for image in images]
-    except DatasetError as error:
-        assert str(own) in str(error)
-        return
-    assert all(image.startswith(b"image ") for image in read)
+    for split, spans in content_read.spans.items():
+        assert all(0 <= k < len(content_read.classes[split]) for span in spans for k in span)

@@ -62,15 +62,3 @@ def test_a_damaged_file_is_refused_by_name_or_works(data, file):
         assert str(file) in str(error)
     else:
         check_usable(study)
-
-
-@cases(60)
-@given(
-    content=st.binary(max_size=60)
-    | st.text(st.sampled_from("{}[]&*!|>-:,#'\"% \n\tab01~.?"), max_size=40).map(str.encode)
-)
-def test_what_is_no_study_is_refused_by_name(content, file):
-    file.write_bytes(content)
-    with pytest.raises(ConfigError) as caught:
-        load_study(file)
-    assert str(file) in str(caught.value)

@@ -1,9 +1,6 @@
 """Malformed rows, manifests and CSVs: an error that names the file or column, or the numbers that were there."""
 
-import csv
-import io
 import json
-import math
 
 import numpy as np
 import pandas as pd
@@ -14,7 +11,6 @@ from small_study import small_study
 from synthetic_rows import synthetic_rows
 
 from tcnaps.config import UserError
-from tcnaps.evaluation.csv_tables import PUBLISHED_FILES, read_published, read_published_averages
 from tcnaps.evaluation.recall import class_recall, recall_by_shot
 from tcnaps.evaluation.result_files import (
     RowsError,
@@ -28,7 +24,6 @@ from tcnaps.evaluation.result_files import (
 )
 from tcnaps.evaluation.statistics import accuracy_summary, domain_averages, episode_accuracies, refinement_grid
 from tcnaps.evaluation.stopped_rows import variant_predictions
-from tcnaps_suite.workflow.plugins.snakemake_logger_plugin_bar import last_times
 
 pytestmark = pytest.mark.fuzz
 FIXED = {"kind": "fixed", "way": 5, "shot": 1}
@@ -58,8 +53,8 @@ def written(study, rows, evaluation="variable"):
 @cases(60)
 @given(data=st.data())
 def test_damaged_rows_are_refused_by_name_or_unchanged(data, study):
-    own = ROWS[ROWS["training"] == "support"]
-    file = written(study, own)
+    rows = ROWS[ROWS["training"] == "support"]
+    file = written(study, rows)
     original, _ = read_rows(file)
     file.write_bytes(data.draw(damaged(file.read_bytes())))
     try:
@@ -138,8 +133,8 @@ MANIFEST = {"support/variable/blobs.parquet": "digest", "support/5-way-1-shot/bl
 @cases(60)
 @given(data=st.data())
 def test_a_manifest_is_whole_or_named(data, study):
-    own = ROWS[ROWS["training"] == "support"]
-    manifest = write_manifest(study, "support", [written(study, own), written(study, own, "5-way-1-shot")])
+    rows = ROWS[ROWS["training"] == "support"]
+    manifest = write_manifest(study, "support", [written(study, rows), written(study, rows, "5-way-1-shot")])
     whole = manifest.read_bytes()
     changed = data.draw(
         damaged(whole) | mutated(json.loads(whole)).map(lambda case: json.dumps(case[0]).encode()) | JUNK.map(dumped)
@@ -154,42 +149,3 @@ def test_a_manifest_is_whole_or_named(data, study):
 
 def dumped(value):
     return json.dumps(value).encode()
-
-
-TIMES = b"s\th:m:s\tmax_rss\n143.2\t0:02:23\t812.5\n"
-
-
-@cases(60)
-@given(content=damaged(TIMES))
-def test_damaged_times_are_left_out(content, tmp_path_factory):
-    folder = tmp_path_factory.getbasetemp() / "times"
-    folder.mkdir(exist_ok=True)
-    (folder / "accuracy.tsv").write_bytes(content)
-    assert all(0 <= seconds < math.inf for seconds in last_times(folder).values())
-
-
-@cases(60)
-@given(data=st.data(), table=st.sampled_from(sorted(PUBLISHED_FILES)))
-def test_a_damaged_table_of_the_paper_is_refused_by_name_or_read(data, table, tmp_path_factory):
-    folder = tmp_path_factory.getbasetemp() / "published"
-    folder.mkdir(exist_ok=True)
-    rows = [["model", "dataset", "domain", "way", "shot", "accuracy", "interval", "source"]]
-    rows += [
-        ["Simple", "omniglot", "in", 5, 1, 91.7, 0.5, f"Table {table}"],
-        ["FEOT", "dtd", "in", 5, 5, 70, 0.6, f"Table {table}"],
-    ]
-    averages = [
-        ["source", "model", "domain", "quantity", "value"],
-        [f"Table {table}", "Simple", "in", "accuracy", 73.8],
-    ]
-    for name, content in ((PUBLISHED_FILES[table], rows), ("averages.csv", averages)):
-        stream = io.StringIO()
-        csv.writer(stream).writerows(content)
-        (folder / name).write_bytes(data.draw(damaged(stream.getvalue().encode())))
-    for read in (read_published, read_published_averages):
-        try:
-            frame = read(table, folder)
-        except ValueError as error:
-            assert str(folder) in str(error) or "prints no averages" in str(error) or "averages.csv" in str(error)
-            continue
-        assert len(frame.columns) >= 3

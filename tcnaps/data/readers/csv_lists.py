@@ -9,23 +9,30 @@ A list has one of these forms:
                                    mini-ImageNet; or wnid,category with one line per class, as for tiered-ImageNet
 """
 
+import csv
 import io
 import json
 import os
 import re
-import warnings
+from collections.abc import Iterable
 from pathlib import Path
-
-import pandas
+from typing import NamedTuple
 
 from tcnaps.data.image_source import SPLITS, DatasetError
-from tcnaps.data.listing import ImageFile, Listing, open_regular
+from tcnaps.data.listing import ImageFile, Listing, Row, open_regular
 from tcnaps.data.readers.shared import located, natural_key, normal, some
 
 WNID = "n[0-9]{8}"  # the name of an ImageNet class
 REMEDY = 'Write a CSV whose first line is class,split, or JSON like {"train": ["cat"], "valid": ["dog"], "test": []}'
 _ALIASES = {"train": "train", "valid": "valid", "val": "valid", "validation": "valid", "test": "test"}
 _COLUMNS = {"class": "class", "label": "class", "wnid": "class", "split": "split", "file": "file", "filename": "file"}
+
+
+class SplitList(NamedTuple):
+    """The content of a list: the split of each class and, of a list of images, each file with its class."""
+
+    classes: dict[str, str]
+    files: list[tuple[str, str]]
 
 
 def split_of(name: str) -> str | None:
@@ -38,117 +45,121 @@ def list_files(place: str | None) -> tuple[Path, ...]:
     return () if place is None else (located(place), *sorted(located(place).glob("*.csv")))
 
 
-def read_list(path: Path) -> pandas.DataFrame:
-    """Reads a list into a table with the columns "class", "split" and, if the list has it, "file".
+def read_list(path: Path) -> SplitList:
+    """Reads a list of classes or images.
 
     Args:
         path: a file, or a folder with train.csv, val.csv and test.csv. The name of a CSV without the column "split"
             says which split it lists.
 
     Raises:
-        DatasetError: the list is missing or unreadable, lacks a field or a column, or names no splits.
+        DatasetError: the list is missing, unreadable or empty, lacks a field or a column, names an unknown split, or
+            has a class in two splits.
     """
     files = [file for file in sorted(path.glob("*.csv")) if split_of(file.stem)] if path.is_dir() else [path]
-    if not files:
-        raise DatasetError(f"{path} has no train.csv, val.csv or test.csv. Put them there, or name another file.")
-    table = pandas.concat(map(_read, files), ignore_index=True).drop_duplicates()
-    if table.empty or (table == "").any(axis=None):
-        problem = "lists no class" if table.empty else f"has a line without one of {', '.join(table)}"
-        raise DatasetError(f"{path} {problem}. {REMEDY}.")
-    if unknown := [name for name in table["split"].unique() if not split_of(name)]:
-        raise DatasetError(f"{path}: there is no split {some(unknown)}; splits are {', '.join(SPLITS)}. {REMEDY}.")
-    table["split"] = table["split"].map(split_of)
-    check_disjoint(table, path)
-    return table
+    lines = [line for file in files for line in _read(file)]
+    if not lines:
+        missing = "lists no class" if files else "has no train.csv, val.csv or test.csv"
+        raise DatasetError(f"{path} {missing}. {REMEDY}.")
+    classes = split_by_class(((label, split) for label, split, _ in lines), path)
+    return SplitList(classes, list(dict.fromkeys((file, label) for label, _, file in lines if file)))
 
 
-def _read(path: Path) -> pandas.DataFrame:
-    """Reads one file; keeps the known columns."""
+def _read(path: Path) -> list[tuple[str, str, str]]:
+    """The lines of one list: class, split and file, which is empty in a list of classes."""
     try:
-        with open_regular(path) as file:
-            text = file.read().decode("utf-8-sig")
+        with open_regular(path) as stream:
+            text = stream.read().decode("utf-8-sig")
         if path.suffix == ".json":
-            rows = [(name, split) for split, names in json.loads(text).items() for name in names]
-            table = pandas.DataFrame(rows, columns=["class", "split"]).astype(str)  # Traffic Sign's classes are numbers
+            header = ["class", "split"]
+            rows = [[str(name), split] for split, names in json.loads(text).items() for name in names]
         else:
-            options = (
-                {"names": ["class"], "usecols": [0]} if re.match(WNID, text) else {}
-            )  # tiered-ImageNet's lists have no header
-            options |= {"dtype": str, "na_filter": False, "skipinitialspace": True, "index_col": False}
-            with warnings.catch_warnings(
-                action="error", category=pandas.errors.ParserWarning
-            ):  # more fields than names
-                table = pandas.read_csv(io.StringIO(text), **options)
-    except (OSError, ValueError, AttributeError, TypeError, RecursionError, pandas.errors.ParserWarning) as error:
-        raise DatasetError(f"{path} is no list that can be read ({str(error).strip()}). {REMEDY}.") from error
-    table.columns = [_COLUMNS.get(name.strip().casefold(), "") for name in table]
-    if "class" not in table:
+            lines = csv.reader(io.StringIO(text, newline=None), skipinitialspace=True, strict=True)
+            rows = [line for line in lines if any(line)]
+            if re.match(WNID, text):  # tiered-ImageNet's lists have no header
+                rows = [["class"], *(row[:1] for row in rows)]
+            header = rows.pop(0)
+    except (OSError, ValueError, AttributeError, TypeError, IndexError, RecursionError, csv.Error) as error:
+        raise DatasetError(f"{path} is no list that can be read ({error}). {REMEDY}.") from error
+    columns = [_COLUMNS.get(name.strip().casefold(), "") for name in header]
+    if "class" not in columns:
         raise DatasetError(f"{path} has no column called class. {REMEDY}.")
-    if "split" not in table:
-        table["split"] = path.stem
-    known = (table.columns != "") & ~table.columns.duplicated()
-    table = table.loc[:, known].fillna("").map(str.strip)
-    return table.assign(**{"class": table["class"].map(normal)})
+    places = {name: columns.index(name) for name in ("class", "split", "file") if name in columns}
+    entries = []
+    for row in rows:
+        fields = {name: row[k].strip() if k < len(row) else "" for name, k in places.items()}
+        if len(row) > len(columns) or not all(fields.values()):
+            problem = f"has more than {len(columns)} fields, or lacks one of {', '.join(places)}"
+            raise DatasetError(f"{path}: the line '{','.join(row)}' {problem}. {REMEDY}.")
+        name = fields.get("split", path.stem)
+        split = split_of(name)
+        if split is None:
+            raise DatasetError(f"{path}: there is no split '{name}'; splits are {', '.join(SPLITS)}. {REMEDY}.")
+        entries.append((normal(fields["class"]), split, fields.get("file", "")))
+    return entries
 
 
-def check_disjoint(table: pandas.DataFrame, place: object) -> None:
-    """Raises `DatasetError` if a class is in two splits."""
-    splits = table.groupby("class")["split"].unique()
-    for label, of_class in splits[splits.map(len) > 1].items():
+def split_by_class(pairs: Iterable[tuple[str, str]], place: object) -> dict[str, str]:
+    """The split of each class, from pairs of the two. Raises `DatasetError` if a class is in two splits."""
+    splits: dict[str, str] = {}
+    for label, split in pairs:
+        if splits.setdefault(label, split) != split:
+            raise DatasetError(
+                f"{place}: the class '{label}' is in two splits, {splits[label]} and {split}; take it out of one, or "
+                "split the classes by fractions or a split file: what a model is tested on must be new to it."
+            )
+    return splits
+
+
+def with_images(listed: SplitList, folder: Path, place: object) -> list[Row]:
+    """The listed files, each found in a folder or in the folder of its class below it."""
+    rows, missing = [], []
+    for file, label in sorted(listed.files, key=lambda pair: natural_key(pair[0])):
+        path = next(filter(os.path.isfile, (os.path.join(folder, file), os.path.join(folder, label, file))), None)
+        if path is None:
+            missing.append(file)
+        else:
+            rows.append(Row(label, listed.classes[label], ImageFile(path)))
+    if missing:
         raise DatasetError(
-            f"{place}: the class '{label}' is in two splits, {' and '.join(of_class)}; take it out of one, or split "
-            "the classes by fractions or a split file: what a model is tested on must be new to it."
+            f"{place}: of {len(listed.files)} listed images, {some(missing)} are neither in {folder} nor in the folder "
+            "of their class in it. Put them there or take them out of the list."
         )
+    return rows
 
 
-def with_images(table: pandas.DataFrame, folder: Path, place: object) -> pandas.DataFrame:
-    """Adds the column "image": the listed files, found in a folder or in the folders of their classes below it."""
-    table = table.sort_values("file", key=lambda files: files.map(natural_key))
-    paths = [
-        next(filter(os.path.isfile, (os.path.join(folder, file), os.path.join(folder, label, file))), None)
-        for file, label in zip(table["file"], table["class"])
-    ]
-    if missing := [file for file, path in zip(table["file"], paths) if path is None]:
-        raise DatasetError(
-            f"{place}: of {len(table)} listed images, {some(missing)} are neither in {folder} nor in the folder of "
-            "their class in it. Put them there or take them out of the list."
-        )
-    return table.assign(image=list(map(ImageFile, paths)))
-
-
-def choose(
-    table: pandas.DataFrame, listed: pandas.DataFrame, place: object
-) -> tuple[pandas.DataFrame, tuple[str, ...]]:
+def choose(rows: list[Row], wanted: dict[str, str], place: object) -> tuple[list[Row], tuple[str, ...]]:
     """Keeps the images whose classes a list names, in the list's splits. Also returns a note on other classes.
 
     A listed superclass stands for all its classes that are not listed individually.
 
     Raises:
-        DatasetError: a listed class is not in the table.
+        DatasetError: a listed class is not among those of the images.
     """
-    wanted, groups = dict(zip(listed["class"], listed["split"])), table["class"].str.partition("/")[0]
-    if missing := wanted.keys() - {*table["class"], *groups}:
-        known = some(table["class"].unique())
+    groups = {row.label: row.superclass for row in rows}
+    if missing := wanted.keys() - groups.keys() - set(groups.values()):
         raise DatasetError(
-            f"{place}: {len(missing)} of its classes are not in the dataset: {some(sorted(missing))}; it has {known}. "
-            "Correct the split file, or add what is missing."
+            f"{place}: {len(missing)} of its classes are not in the dataset: {some(sorted(missing))}; it has "
+            f"{some(groups)}. Correct the split file, or add what is missing."
         )
-    table = table.assign(split=table["class"].map(wanted).fillna(groups.map(wanted)))
-    if others := sorted(table["class"][table["split"].isna()].unique(), key=natural_key):
-        return table.dropna(subset="split"), (f"classes left out, because {place} does not list them: {some(others)}",)
-    return table, ()
+    splits = {label: wanted.get(label, wanted.get(group)) for label, group in groups.items()}
+    chosen = [row._replace(split=splits[row.label]) for row in rows if splits[row.label]]
+    others = sorted((label for label, split in splits.items() if split is None), key=natural_key)
+    notes = (f"classes left out, because {place} does not list them: {some(others)}",) if others else ()
+    return chosen, notes
 
 
-def listing_of(table: pandas.DataFrame, place: object, grouped: bool = False, **options) -> Listing:
-    """Lists the images of a table with the columns "class", "split" and "image"; classes in natural order.
+def listing_of(rows: list[Row], place: object, grouped: bool = False, **options) -> Listing:
+    """Lists images; classes in natural order, the images of a class in the order of the rows.
 
     Raises:
         DatasetError: a class is in two splits.
     """
-    check_disjoint(table, place)
-    splits: dict = {}
-    classes = table.groupby(["class", "split"], sort=False)["image"]
-    for (label, split), images in sorted(classes, key=lambda group: natural_key(group[0][0])):
-        splits.setdefault(split, {})[label] = images.to_list()
-    groups = {label: label.partition("/")[0] for label in table["class"].unique() if grouped}
-    return Listing(splits, groups, **options)
+    images: dict[tuple[str, str], list[ImageFile]] = {}
+    for row in rows:
+        images.setdefault((row.label, row.split), []).append(row.image)
+    splits: dict[str, dict[str, list[ImageFile]]] = {}
+    for label, split in sorted(split_by_class(images, place).items(), key=lambda pair: natural_key(pair[0])):
+        splits.setdefault(split, {})[label] = images[label, split]
+    superclasses = {row.label: row.superclass for row in rows} if grouped else {}
+    return Listing(splits, superclasses, **options)

@@ -14,13 +14,12 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
-import pandas
 from PIL import Image
 
 from tcnaps.config.settings import Folder
 from tcnaps.data.decoding import FORMATS
 from tcnaps.data.image_source import SPLITS, DatasetError
-from tcnaps.data.listing import ImageFile, Listing, Source
+from tcnaps.data.listing import ImageFile, Listing, Row, Source
 from tcnaps.data.readers import csv_lists
 from tcnaps.data.readers.shared import located, natural_key, normal, some, walk
 
@@ -51,28 +50,27 @@ def list_folder(
     path: Path, splits: Path | None = None, fractions: tuple | None = None, grouped: bool = False
 ) -> Listing:
     """Lists the images in class folders, or those named by `splits`. `grouped`: in folders of superclasses."""
-    listed, notes = None if splits is None else csv_lists.read_list(splits), ()
-    if listed is not None and "file" in listed:
+    listed = None if splits is None else csv_lists.read_list(splits)
+    if listed and listed.files:
         return csv_lists.listing_of(csv_lists.with_images(listed, path, splits), splits)
-    table, notes = scan(path, grouped)
-    if listed is not None:
-        table, left_out = csv_lists.choose(table, listed, splits)
+    rows, notes = scan(path, grouped)
+    if listed:
+        rows, left_out = csv_lists.choose(rows, listed.classes, splits)
         notes += left_out
     elif fractions is not None:  # superclasses stay whole: an alphabet to test on must be new
-        groups = table["class"].str.partition("/")[0]
-        table["split"] = groups.map(cut(groups.unique(), fractions))
-    elif (table["split"] == "").any():
+        parts = cut({row.superclass for row in rows}, fractions)
+        rows = [row._replace(split=parts[row.superclass]) for row in rows]
+    elif not rows[0].split:
         names = some(folder.name for folder in subfolders(path))
         raise DatasetError(f"{path} holds the folders {names}, and no folder train, val or test.\n{HELP}")
-    return csv_lists.listing_of(table, path, grouped, notes=notes)
+    return csv_lists.listing_of(rows, path, grouped, notes=notes)
 
 
-def scan(path: Path, grouped: bool = False) -> tuple[pandas.DataFrame, tuple[str, ...]]:
-    """Finds the images at any depth below class folders.
+def scan(path: Path, grouped: bool = False) -> tuple[list[Row], tuple[str, ...]]:
+    """Finds the images at any depth below class folders. `grouped`: in folders of superclasses.
 
     Returns:
-        a table of all images with the columns "class", "split" ("" if there are no folders of splits) and "image"; and
-        a note on other files.
+        all images, their split "" if there are no folders of splits; and a note on other files.
     """
     rows, others = [], []
     for split, folder in (split_folders(path) or {"": path}).items():
@@ -86,12 +84,12 @@ def scan(path: Path, grouped: bool = False) -> tuple[pandas.DataFrame, tuple[str
                 if not images:
                     raise DatasetError(f"{place} has no images ({', '.join(FORMATS)}). Add some, or delete it.")
                 label = normal(place.relative_to(folder).as_posix())
-                rows += [(label, split, ImageFile(file)) for file in sorted(images, key=natural_key)]
+                rows += [Row(label, split, ImageFile(file)) for file in sorted(images, key=natural_key)]
                 others += sorted(files - images)
     if not rows:
         raise DatasetError(f"{path} has no folders of superclasses. Add some, or remove the key superclasses.")
     note = f"files left out, because their names are not those of images: {some(others)}"
-    return pandas.DataFrame(rows, columns=["class", "split", "image"]), (note,) if others else ()
+    return rows, (note,) if others else ()
 
 
 def subfolders(folder: Path) -> list[Path]:

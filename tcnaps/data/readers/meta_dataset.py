@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from tcnaps.config import settings
 from tcnaps.data.image_source import SPLITS, DatasetError
-from tcnaps.data.listing import ImageFile, Images, Listing, Source
+from tcnaps.data.listing import ImageFile, Listing, Source
 from tcnaps.data.readers import records
 from tcnaps.data.readers.shared import located, read_json
 
@@ -59,7 +59,7 @@ def list_records(folder: Path, images_per_class: int | None = None) -> Listing:
             f"{folder / SPECIFICATION}: file_pattern is '{specification.file_pattern}', which is not read here. "
             f"Convert the dataset with one file per class, '{FILE_PATTERN}'."
         )
-    splits: dict[str, Images] = {split: {} for split in specification.classes}
+    splits: dict[str, dict[str, list[ImageFile]]] = {split: {} for split in specification.classes}
     for split, classes in specification.classes.items():
         for class_name, (label, size) in classes.items():
             file = folder / FILE_PATTERN.format(label)

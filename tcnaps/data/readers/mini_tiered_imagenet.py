@@ -9,8 +9,6 @@ import re
 from functools import partial
 from pathlib import Path
 
-import pandas
-
 from tcnaps.config.settings import FETI, MiniImageNet, TieredImageNet
 from tcnaps.data.image_source import DatasetError
 from tcnaps.data.listing import Listing, Source
@@ -46,13 +44,13 @@ def open_feti(name: str, dataset: FETI) -> Source:
     lists = tuple(map(located, dataset.test_classes))
 
     def listing() -> Listing:
-        table, notes = scan(_imagenet(path))
-        tested = pandas.concat(map(read_list, lists)).query("split == 'test'")["class"]
-        kept = table[table["class"].str.fullmatch(WNID) & ~table["class"].isin(tested)]
-        if kept.empty or len(kept) == len(table):
-            few = "none" if len(kept) else "all"
+        rows, notes = scan(_imagenet(path))
+        tested = {label for file in lists for label, split in read_list(file).classes.items() if split == "test"}
+        kept = [row for row in rows if re.fullmatch(WNID, row.label) and row.label not in tested]
+        if len(kept) in (0, len(rows)):
+            few = "none" if kept else "all"
             raise DatasetError(f"Dataset '{name}': `test_classes` names {few} of the classes of ImageNet in {path}.")
-        return listing_of(kept.assign(split="train"), path, notes=notes)
+        return listing_of([row._replace(split="train") for row in kept], path, notes=notes)
 
     return Source(listing, (path, *lists), HELP)
 

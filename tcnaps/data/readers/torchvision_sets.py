@@ -10,6 +10,7 @@ are cut out by the boxes of images_box.txt; objects of MSCOCO are cut out as `ms
 differences that remain; for exactly Meta-Dataset's images, use its records.
 """
 
+import csv
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -18,14 +19,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pandas
 from jaxtyping import UInt8
 from PIL import Image, ImageOps
 
 from tcnaps.config import settings
 from tcnaps.data.decoding import to_rgb
 from tcnaps.data.image_source import DatasetError
-from tcnaps.data.listing import ImageFile, Listing, Source, read_file
+from tcnaps.data.listing import ImageFile, Listing, Row, Source, read_file
 from tcnaps.data.preparing import MissingFiles
 from tcnaps.data.readers.csv_lists import choose, list_files, listing_of, read_list
 from tcnaps.data.readers.folders import scan
@@ -33,7 +33,7 @@ from tcnaps.data.readers.mscoco import ANNOTATIONS, mscoco
 from tcnaps.data.readers.shared import located, some
 
 AGAIN = "Download or unpack the dataset again."
-Table = tuple[pandas.DataFrame, dict]  # a table with columns "class", "split", "image"; and options of the listing
+Rows = tuple[list[Row], dict]  # all images of a dataset, and options of the listing
 
 
 def open_torchvision(name: str, dataset: settings.Torchvision) -> Source:
@@ -45,16 +45,15 @@ def open_torchvision(name: str, dataset: settings.Torchvision) -> Source:
 
     def listing() -> Listing:
         try:
-            table, options = layout.table(base)
+            rows, options = layout.rows(base)
         except DatasetError:
             raise
         except Exception as error:  # damaged lists and archives raise errors of every kind
             raise DatasetError(f"Dataset '{name}': {kind} in {base} can't be read ({error!r}). {AGAIN}") from error
-        paths = {image.path for image in table["image"]}
-        if missing := sorted(path for path in paths if not os.path.isfile(path)):
+        if missing := sorted(path for path in {row.image.path for row in rows} if not os.path.isfile(path)):
             raise DatasetError(f"Dataset '{name}': images that its lists name are missing: {some(missing)}. {AGAIN}")
-        table, notes = choose(table, read_list(lists[0]), lists[0]) if lists else (table, ())
-        return listing_of(table, base, notes=notes, orient=False, **options)  # as for published results
+        rows, notes = choose(rows, read_list(lists[0]).classes, lists[0]) if lists else (rows, ())
+        return listing_of(rows, base, notes=notes, orient=False, **options)  # as for published results
 
     def download() -> None:
         import torchvision
@@ -73,14 +72,17 @@ def open_torchvision(name: str, dataset: settings.Torchvision) -> Source:
     return Source(listing, (*needs, *lists), help, download if dataset.download else lambda: None)
 
 
-def omniglot(base: Path) -> Table:
+def omniglot(base: Path) -> Rows:
     """Characters by alphabet. Without a split file, the background set is for training, the other for testing."""
-    background, evaluation = (scan(base / part, grouped=True)[0] for part in OMNIGLOT)
-    table = pandas.concat([background.assign(split="train"), evaluation.assign(split="test")])
-    return table, {"read": read_inverted, "grouped": True}
+    rows = [
+        row._replace(split=split)
+        for split, part in zip(("train", "test"), OMNIGLOT)
+        for row in scan(base / part, grouped=True)[0]
+    ]
+    return rows, {"read": read_inverted, "grouped": True}
 
 
-def aircraft(base: Path) -> Table:
+def aircraft(base: Path) -> Rows:
     """The 100 variants of FGVC-Aircraft, each image with its box."""
     data = base / "fgvc-aircraft-2013b" / "data"
 
@@ -93,12 +95,12 @@ def aircraft(base: Path) -> Table:
     return for_testing([variant.strip() for _, variant in rows], images), {"read": read_box}
 
 
-def textures(base: Path) -> Table:
+def textures(base: Path) -> Rows:
     """The 47 kinds of DTD."""
-    return scan(base / "dtd" / "dtd" / "images")[0].assign(split="test"), {}
+    return [row._replace(split="test") for row in scan(base / "dtd" / "dtd" / "images")[0]], {}
 
 
-def flowers(base: Path) -> Table:
+def flowers(base: Path) -> Rows:
     """The 102 kinds of Oxford Flowers, named as in Meta-Dataset: "001.pink primrose"; "001" before torchvision 0.22."""
     from scipy.io import loadmat
     from torchvision.datasets import Flowers102
@@ -109,31 +111,31 @@ def flowers(base: Path) -> Table:
     return for_testing([f"{label:03d}.{names[label - 1]}".rstrip(".") for label in labels], images), {}
 
 
-def traffic_signs(base: Path) -> Table:
+def traffic_signs(base: Path) -> Rows:
     """The 43 signs of GTSRB, named after its folders: "00014"."""
     folder = base / "gtsrb"
-    rows = pandas.read_csv(folder / "GT-final_test.csv", sep=";", dtype={"Filename": str}).sort_values("Filename")
-    images = [ImageFile(str(folder / "GTSRB" / "Final_Test" / "Images" / file)) for file in rows["Filename"]]
-    test_set = for_testing([f"{label:05d}" for label in rows["ClassId"]], images)
-    training_set = scan(folder / "GTSRB" / "Training")[0].assign(split="test")
-    return pandas.concat([test_set, training_set]), {}
+    with open(folder / "GT-final_test.csv", newline="") as stream:
+        signs = sorted((line["Filename"], int(line["ClassId"])) for line in csv.DictReader(stream, delimiter=";"))
+    images = [ImageFile(str(folder / "GTSRB" / "Final_Test" / "Images" / file)) for file, _ in signs]
+    rows = for_testing([f"{label:05d}" for _, label in signs], images)
+    return rows + [row._replace(split="test") for row in scan(folder / "GTSRB" / "Training")[0]], {}
 
 
-def arrays(kind: str, file: str, base: Path) -> Table:
+def arrays(kind: str, file: str, base: Path) -> Rows:
     """The test images of MNIST, CIFAR10 or CIFAR100, read from `file` and checked by torchvision's class `kind`."""
     import torchvision
 
     with warnings.catch_warnings(action="ignore"):  # some versions of NumPy warn of pickles as old as CIFAR's
         opened = getattr(torchvision.datasets, kind)(base, train=False)
     images = [ImageFile(str(base / file), (row,)) for row in range(len(opened.targets))]
-    table = for_testing([opened.classes[label] for label in opened.targets], images)
+    rows = for_testing([opened.classes[label] for label in opened.targets], images)
     # The pixels are few enough to be sent to other processes.
-    return table, {"read": partial(read_row, np.asarray(opened.data)), "resampling": "lanczos"}
+    return rows, {"read": partial(read_row, np.asarray(opened.data)), "resampling": "lanczos"}
 
 
-def for_testing(labels: list[str], images: list[ImageFile]) -> pandas.DataFrame:
-    """A table of images whose classes are all for testing."""
-    return pandas.DataFrame({"class": labels, "image": images, "split": "test"})
+def for_testing(labels: list[str], images: list[ImageFile]) -> list[Row]:
+    """Images whose classes are all for testing."""
+    return [Row(label, "test", image) for label, image in zip(labels, images, strict=True)]
 
 
 def read_inverted(image: ImageFile) -> Image.Image:
@@ -164,7 +166,7 @@ class Layout(NamedTuple):
     """Where torchvision puts a dataset below its root, and the function that reads it."""
 
     needs: tuple[str, ...]  # files or folders that must exist
-    table: Callable[[Path], Table]
+    rows: Callable[[Path], Rows]
     downloads: Sequence[dict] = ()  # arguments of torchvision's class, for each part that it can download
 
 

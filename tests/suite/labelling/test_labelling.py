@@ -18,7 +18,8 @@ from tcnaps.method.backbone import Backbone
 from tcnaps.method.episode import Episode
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.training import checkpoints
-from tcnaps_suite.labelling.embedding import embed, open_network
+from tcnaps_suite.experiments.networks import open_network
+from tcnaps_suite.labelling.embedding import embed
 from tcnaps_suite.labelling.label import label_folder, write_example
 
 COLOURS = {"ash": (220, 40, 40), "beech": (40, 220, 40), "cedar & oak": (40, 40, 220)}

@@ -1,0 +1,102 @@
+"""Networks that turn images into features: those of a study, of torchvision and of timm.
+
+A study's network must first be adapted (FiLM) to support and query images, as in an episode.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from tcnaps.config import UserError, load_study
+from tcnaps.config.errors import nearest
+from tcnaps.data.decoding import square
+from tcnaps.method.episode import Episode, scale_pixels
+from tcnaps.method.variants import VARIANTS
+
+AT_ONCE = 64  # images that go through a network together
+
+
+@dataclass(frozen=True)
+class Network:
+    """Images → features. Either `features` or `adapted` is given.
+
+    Attributes:
+        transform: one RGB image → the network's input.
+        features: a batch → its features, without adaptation.
+        adapted: (labelled images, their classes, unlabelled images) → the function from a batch to its features.
+    """
+
+    transform: Callable[[Image.Image], Tensor]
+    features: Callable[[Tensor], Tensor] | None = None
+    adapted: Callable[[Tensor, Tensor, Tensor], Callable[[Tensor], Tensor]] | None = None
+
+
+def open_network(name: str, device: torch.device | str = "cpu", pretrained: bool = True) -> Network:
+    """A network by its name: study:FILE.yaml, torchvision:NAME or timm:NAME.
+
+    Args:
+        pretrained: False leaves torchvision's and timm's weights at random; for tests.
+
+    Raises:
+        UserError: there is no such network, its package is missing, or its weights can't be had.
+    """
+    package, _, network = name.partition(":")
+    if package not in OPEN or not network:
+        raise UserError(f"There is no backbone '{name}': use study:FILE.yaml, torchvision:NAME or timm:NAME.")
+    try:
+        return OPEN[package](network, device, pretrained)
+    except (OSError, RuntimeError) as error:
+        raise UserError(
+            f"The weights of '{name}' can't be downloaded ({error}). Without internet, use a study's network "
+            "(--backbone study:configs/miniature.yaml) or features from elsewhere (--features)."
+        ) from error
+
+
+def _of_study(file: str, device: torch.device | str, pretrained: bool) -> Network:
+    from tcnaps.training.checkpoints import load_model
+
+    study = load_study(file)
+    model = load_model(study, VARIANTS["Transductive"].training, device)
+
+    def transform(image: Image.Image) -> Tensor:
+        return scale_pixels(square(image, study.image_size, study.decoding.resampling)[None])[0]
+
+    def adapted(support: Tensor, labels: Tensor, query: Tensor) -> Callable[[Tensor], Tensor]:
+        return partial(model.extract, film=model.adapt(Episode(support, labels, query)))
+
+    return Network(transform, adapted=adapted)
+
+
+def _of_torchvision(name: str, device: torch.device | str, pretrained: bool) -> Network:
+    from torchvision import models
+
+    if name not in (known := models.list_models(module=models)):
+        raise UserError(f"torchvision has no network '{name}'{nearest(name, known)}")
+    weights = models.get_model_weights(name).DEFAULT
+    network = models.get_model(name, weights=weights if pretrained else None)
+    last = [part for part, module in network.named_modules() if isinstance(module, nn.Linear)][-1:]
+    if not last:
+        raise UserError(f"torchvision's '{name}' does not end in a linear classifier; choose another network.")
+    network.set_submodule(last[0], nn.Identity())
+    return Network(weights.transforms(), network.eval().to(device))
+
+
+def _of_timm(name: str, device: torch.device | str, pretrained: bool) -> Network:
+    try:
+        import timm
+    except ImportError as error:
+        raise UserError("Networks of timm need that package: pip install timm") from error
+    if not timm.is_model(name):
+        raise UserError(f"timm has no network '{name}'; timm.list_models() says which there are.")
+    network = timm.create_model(name, pretrained=pretrained, num_classes=0)
+    if getattr(network, "cls_token", None) is not None:  # its features; by default some networks average over patches
+        network.reset_classifier(0, "token")
+    transform = timm.data.create_transform(**timm.data.resolve_model_data_config(network))
+    return Network(transform, network.eval().to(device))
+
+
+OPEN = {"study": _of_study, "torchvision": _of_torchvision, "timm": _of_timm}
