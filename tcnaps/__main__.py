@@ -4,11 +4,12 @@ import sys
 from importlib.metadata import entry_points
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Runs a command that an installed package provides as an entry point of the group `tcnaps.commands`."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     commands = {point.name: point for point in entry_points(group="tcnaps.commands")}
-    if len(sys.argv) > 1 and sys.argv[1] in commands:
-        return commands[sys.argv[1]].load()()
+    if arguments and arguments[0] in commands:
+        return commands[arguments[0]].load()(arguments)
     print(f"usage: python -m tcnaps {{{','.join(sorted(commands))}}} ...", file=sys.stderr)
     return 2
 
