@@ -73,7 +73,7 @@ def test_the_explorer(site, study, request):
     view.get_by_role("button", name="Predictions", exact=True).click()
     expect(view.locator(".tcnaps-picture tbody tr")).to_have_count(len(own))
     view.get_by_role("button", name="Confusion", exact=True).click()
-    expect(view.locator(".tcnaps-picture tbody tr")).to_have_count(row["way"])
+    expect(view.locator(".tcnaps-picture tbody tr")).to_have_count(int(row["way"]))
     choose(view, "dataset", "All out-of-domain")
     expect(count).to_contain_text(explorer_data.in_words(explorer_data.chosen(table, ["digits"]), BETTER, THAN))
     view.locator(".tcnaps-open").click()
