@@ -136,9 +136,11 @@ def test_voila_serves_nothing_else(voila, path):
 
 def test_the_list_leads_to_a_page_without_code_and_back_and_nothing_comes_from_elsewhere(voila):
     page, loaded = voila.new_page(), []
-    page.on("requestfinished", lambda request: loaded.append(request.url))
+    page.context.on("requestfinished", lambda request: loaded.append(request.url))
     page.goto(voila.server.url)
-    page.locator("a[href*='14-views']").click()
+    with page.context.expect_page() as opened:  # the list opens each page in a tab of its own
+        page.locator("a[href*='14-views']").click()
+    page = opened.value
     page.locator(".tcnaps-class-recall").wait_for()
     assert page.locator(".jp-CodeCell .jp-InputArea-editor").count() == 0 and "load_study" not in page.content()
     page.get_by_text("All pages").click()
