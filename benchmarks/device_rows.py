@@ -14,7 +14,7 @@ import torch
 from counting import per_image
 from data_rows import write_jpegs
 from measuring import ratio
-from rows import EPISODES, PRECISIONS, contents, episode, library_model, plain_model
+from rows import EPISODES, PRECISIONS, contents, episode, our_model, plain_model
 
 from tcnaps.config.settings import FixedProtocol, Folder
 from tcnaps.data import preparation
@@ -47,7 +47,7 @@ def measure_device(
         calls = {
             (part, precision): call
             for precision in PRECISIONS
-            for part, call in parts(library_model(precision).to(device), task).items()
+            for part, call in parts(our_model(precision).to(device), task).items()
         }
         calls["whole", "direct"] = direct(device, task)
         timed = in_turns(calls, repetitions, device)

@@ -71,7 +71,7 @@ def episode(way: int, shot: int, queries: int, size: int, seed: int = 0) -> Epis
     return Episode(support, support_labels, query, query_labels)
 
 
-def library_model(precision: str = "float32", training: str = "support_and_query") -> TransductiveCNAPS:
+def our_model(precision: str = "float32", training: str = "support_and_query") -> TransductiveCNAPS:
     """The library's model. Its weights depend on the training alone."""
     torch.manual_seed(0)
     model = TransductiveCNAPS(training, Backbone(), ModelSettings(precision=PRECISIONS[precision]))
@@ -85,7 +85,7 @@ def library_model(precision: str = "float32", training: str = "support_and_query
 def plain_model() -> direct_model.Model:
     """The direct model, with the same weights."""
     model = direct_model.Model()
-    model.load_state_dict(library_model().state_dict())
+    model.load_state_dict(our_model().state_dict())
     return model
 
 
@@ -116,7 +116,7 @@ def part_rows(size: int) -> Iterator[Row]:
         setting = EPISODES[name]
 
         def encoder(precision, setting=setting):
-            task, model = episode(*setting, size), library_model(precision)
+            task, model = episode(*setting, size), our_model(precision)
             return torch.no_grad()(lambda: model.embed(task))
 
         def plain_encoder(setting=setting):
@@ -124,7 +124,7 @@ def part_rows(size: int) -> Iterator[Row]:
             return torch.no_grad()(lambda: model.task_encoder(*task))
 
         def backbone(precision, setting=setting):
-            task, model = episode(*setting, size), library_model(precision)
+            task, model = episode(*setting, size), our_model(precision)
             with torch.no_grad():
                 film = model.adapt(task)
             images = torch.cat([task.support_images, task.query_images])
@@ -137,7 +137,7 @@ def part_rows(size: int) -> Iterator[Row]:
             return torch.no_grad()(lambda: torch.cat([model.backbone(task[0], film), model.backbone(task[2], film)]))
 
         def clustering(precision, setting=setting):
-            task, model = episode(*setting, size), library_model(precision)
+            task, model = episode(*setting, size), our_model(precision)
             with torch.no_grad():
                 features_of_task = model.features(task)
             return lambda: cluster(*features_of_task, minimum=MINIMUM, maximum=MAXIMUM).labels
@@ -157,7 +157,7 @@ def episode_rows(size: int) -> Iterator[Row]:
     for name, setting in EPISODES.items():
 
         def ours(precision, setting=setting):
-            task, model = episode(*setting, size), library_model(precision)
+            task, model = episode(*setting, size), our_model(precision)
             return torch.no_grad()(lambda: model.classify(task, MINIMUM, MAXIMUM).labels)
 
         def other(setting=setting):
@@ -172,7 +172,7 @@ def training_rows(size: int) -> Iterator[Row]:
     for name, setting in TRAINING.items():
 
         def ours(precision, setting=setting):
-            task, model = episode(*setting, size), library_model(precision).train()
+            task, model = episode(*setting, size), our_model(precision).train()
             return stepping(model, lambda: F.cross_entropy(model(task, steps=0)[0], task.query_labels))
 
         def other(setting=setting):
@@ -205,7 +205,7 @@ def lite_rows(size: int) -> Iterator[Row]:
     for at_once in (512, 128):
 
         def part(sample_size, at_once=at_once):
-            task, model = episode(*setting, size), library_model("bfloat16").train()
+            task, model = episode(*setting, size), our_model("bfloat16").train()
             model.settings = replace(model.settings, images_at_once=at_once)
             sample = None if sample_size is None else np.arange(len(task.support_images))[:sample_size]
 
@@ -226,7 +226,7 @@ def sweep_rows(size: int) -> Iterator[Row]:
     setting = EPISODES["5-way 5-shot"]
 
     def sweep():
-        task, model = episode(*setting, size), library_model()
+        task, model = episode(*setting, size), our_model()
 
         @torch.no_grad()
         def call():
@@ -236,7 +236,7 @@ def sweep_rows(size: int) -> Iterator[Row]:
         return call
 
     def one():
-        task, model = episode(*setting, size), library_model()
+        task, model = episode(*setting, size), our_model()
         return torch.no_grad()(lambda: model.classify(task, MINIMUM, MAXIMUM).labels)
 
     def every():
@@ -251,7 +251,7 @@ def variant_rows(size: int) -> Iterator[Row]:
     """The ten variants on an episode, from the features of six trainings, and Transductive alone."""
 
     def several(names):
-        task, models = episode(*EPISODES["5-way 5-shot"], size), [library_model(training=name) for name in names]
+        task, models = episode(*EPISODES["5-way 5-shot"], size), [our_model(training=name) for name in names]
         return torch.no_grad()(lambda: [model(task, steps=MAXIMUM) for model in models])
 
     yield Row(

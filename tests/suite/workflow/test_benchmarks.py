@@ -20,7 +20,7 @@ def modules(monkeypatch):
 
 def test_the_direct_model_is_the_same_model(modules):
     rows, _ = modules
-    ours = rows.library_model().eval().double()
+    ours = rows.our_model().eval().double()
     ours.settings = replace(ours.settings, clustering_dtype=torch.float64)
     direct = sys.modules["direct_model"].Model().double()
     with torch.no_grad():
