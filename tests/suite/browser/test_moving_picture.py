@@ -6,6 +6,7 @@ Recorded anew, where Chromium is installed, by
 """
 
 import io
+import re
 import shutil
 
 from PIL import Image
@@ -34,7 +35,10 @@ def test_the_moving_picture_shows_the_stepper_until_no_label_changes(lab, projec
     for step in range(stepper_data.convergence(trajectory) + 1):
         if step:
             view.locator(".tcnaps-forward").click()
-        expect(view.locator(".tcnaps-status")).to_have_text(stepper_data.status(trajectory, step), timeout=PATIENCE)
+        status = stepper_data.status(trajectory, step)
+        expect(view.locator(".tcnaps-status")).to_have_text(status, timeout=PATIENCE)
+        picture = view.locator(".tcnaps-picture img").first  # drawn after the status
+        expect(picture).to_have_attribute("alt", re.compile(re.escape(status)), timeout=PATIENCE)
         frames.append(taken(page, view))
     file = pictures / "stepper.webp"
     options = {"save_all": True, "append_images": frames[1:], "loop": 0, "lossless": True, "method": 6}
