@@ -1,4 +1,4 @@
-"""Our sampler against Meta-Dataset's: 8,000 episode descriptions of every dataset and split, number by number.
+"""Our sampler against Meta-Dataset's: 20,000 episode descriptions of every dataset and split, number by number.
 
 Every comparison yields a p-value that is uniform in [0, 1] if both samplers draw from one distribution, so the smallest
 of all of them is held against 1% over their number (Bonferroni). There are two kinds of test:
@@ -12,7 +12,7 @@ of all of them is held against 1% over their number (Bonferroni). There are two 
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -25,9 +25,10 @@ from small_study import sized
 from tcnaps.config import VariableProtocol
 from tcnaps.data import ImageSource
 from tcnaps.data.readers.meta_dataset import read_specification
-from tcnaps.episodes.sampling import Description, describe_episode, sample_span
+from tcnaps.episodes import sampling
+from tcnaps.episodes.sampling import Description, describe_episode, sample_shots, sample_span
 
-EPISODES = 8_000
+EPISODES = 20_000
 FAMILYWISE = 0.01
 DATASETS = "aircraft cu_birds dtd fungi ilsvrc_2012 mscoco omniglot quickdraw traffic_sign vgg_flower".split()
 SPLITS_OF = {"mscoco": ("valid", "test"), "traffic_sign": ("test",)}
@@ -132,7 +133,7 @@ def comparisons(reference: Reference, episodes: list[Description], seed: int) ->
     shots, their_shots = shots_in_bins(episodes, measured["shots_per_class_hist"], n)
     drawn = np.bincount(np.concatenate([e.classes for e in episodes]), minlength=len(reference.split.class_sizes))
     together = alike(reference)
-    p_values = {
+    found = {
         "way": same_distribution(way, measured["way_hist"]),
         "queries per class": same_distribution(n_query, measured["query_per_class_hist"]),
         "query set size": same_distribution(n_query * way, measured["query_set_size_hist"]),
@@ -158,8 +159,8 @@ def comparisons(reference: Reference, episodes: list[Description], seed: int) ->
         generator = np.random.default_rng([seed, 1])
         limits = reference.protocol.minimum_way, reference.protocol.maximum_span
         drawn = [len(sample_span(generator, reference.split.spans, *limits)) for _ in range(EPISODES)]
-        p_values["span"] = same_distribution(np.array(drawn), measured["sampled_node_span_hist"])
-    return p_values
+        found["span"] = same_distribution(np.array(drawn), measured["sampled_node_span_hist"])
+    return found
 
 
 def shots_in_bins(episodes: list[Description], theirs: dict[str, int], n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -243,10 +244,62 @@ def test_every_file_of_the_reference_is_compared(reference):
 
 @pytest.mark.parametrize("name", FILES)
 def test_our_sampler_draws_as_meta_datasets_does(reference, name):
-    p_values = compared(reference, name)
-    assert min(p_values.values()) > LEVEL, p_values
+    found = compared(reference, name)
+    assert min(found.values()) > LEVEL, found
     # The reference, too, draws each class as often as its place in the specification says.
     read = load(reference, name)
     (mean, covariance), together, n = classes_expected(read), alike(read), read.measured["n_episodes"]
     difference = np.array(read.measured["class_selection_counts"]) / n - mean
     assert same_mean(together @ difference, together @ covariance @ together.T, n, np.inf) > FAMILYWISE / len(FILES)
+
+
+def test_p_values_are_uniform(reference):
+    """Neither is a comparison so lax that it can't fail (all near 1) nor so strict that it finds what isn't there."""
+    found = [compared(reference, name) for name in FILES]
+    # The size of the query set is way × queries: mostly the same comparison twice. 1 stands for nothing to compare.
+    values = [p for ps in found for key, p in ps.items() if key != "query set size" and p < 1]
+    assert len(values) > 200 and stats.kstest(values, "uniform").pvalue > 0.01
+
+
+def capped_shots(*arguments) -> np.ndarray:
+    return np.minimum(sample_shots(*arguments), 100)
+
+
+def unweighted_shots(*arguments) -> np.ndarray:
+    return sample_shots(*arguments, 0.0, 0.0)
+
+
+def shots_regardless_of_images(generator, class_sizes, *arguments) -> np.ndarray:
+    return sample_shots(generator, np.ones_like(class_sizes), *arguments)
+
+
+@pytest.mark.parametrize(
+    "name, keys, sampler, settings",
+    [
+        ("quickdraw_test", ["shots"], capped_shots, {}),
+        ("aircraft_test", ["shots", "imbalance"], unweighted_shots, {}),
+        ("fungi_test", ["shots", "imbalance"], shots_regardless_of_images, {}),
+        ("traffic_sign_test", ["shots", "support set size"], sample_shots, {"shots": "uniform"}),
+        ("quickdraw_train", ["way", "query set size"], sample_shots, {"maximum_way": 49}),
+        ("dtd_test", ["support set size", "support set size by way"], sample_shots, {"maximum_support_per_class": 90}),
+        ("fungi_valid", ["queries per class", "query set size"], sample_shots, {"queries_per_class": 9}),
+        ("ilsvrc_2012_train", ["span", "classes"], sample_shots, {"maximum_span": 391}),
+    ],
+)
+def test_another_sampler_is_told_apart(reference, monkeypatch, name, keys, sampler, settings):
+    read = load(reference, name)
+    other = replace(read, protocol=VariableProtocol(**{**read.protocol.model_dump(), **settings}))
+    monkeypatch.setattr(sampling, "sample_shots", sampler)
+    found = comparisons(other, describe(other, 0), 0)
+    assert all(found[key] < LEVEL for key in keys), found
+
+
+def test_classes_of_another_order_are_told_apart(reference):
+    """Omniglot's alphabets and ImageNet's leaves in another order than the reference's are found out."""
+    for name in ("omniglot_valid", "ilsvrc_2012_test"):
+        read = load(reference, name)
+        mean, covariance = classes_expected(read)
+        together = alike(read)
+        counts = np.roll(read.measured["class_selection_counts"], 5) / read.measured["n_episodes"]
+        difference = together @ (counts - mean)
+        assert same_mean(difference, together @ covariance @ together.T, EPISODES, np.inf) < LEVEL
