@@ -122,7 +122,7 @@ def pretrain(
         return pd.DataFrame(log)
     images = ImageTable(sources, settings.valid_fraction, study.backbone_seed)
     n_batches = images.n_batches(settings.batch_size)
-    network = new_classifier(study, images.n_classes).to(device)
+    network = new_classifier(study, images.n_classes).to(device, memory_format=torch.channels_last)
     optimiser = torch.optim.SGD(
         network.parameters(), settings.learning_rate, settings.momentum, weight_decay=settings.weight_decay
     )
