@@ -178,7 +178,6 @@ class TaskEncoder(Section):
     """The network that turns an episode into a task embedding (section 3.3)."""
 
     lstm_layers: Literal[1, 2] = 1
-    statistics: Literal["batch", "running"] = "batch"  # statistics in its batch-norms once training has ended
 
 
 class Decoding(Section):

@@ -181,7 +181,6 @@ def model_settings(study: Study, training: str) -> ModelSettings:
     return ModelSettings(
         head=head_of(training, study.clustering),
         lstm_layers=study.task_encoder.lstm_layers,
-        set_encoder_statistics=study.task_encoder.statistics,
         pixel_range=study.pixel_range,
         arithmetic=study.arithmetic,
         precision=getattr(torch, study.precision),

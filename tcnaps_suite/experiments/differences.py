@@ -67,7 +67,6 @@ def differences_of(study: Study) -> list[Difference]:
         Difference(None, "scale: auto", {"clustering": {"scale": "auto"}}, **refined),
         Difference(None, "scale: auto, also in training", {"clustering": {"scale": "auto"}}, **adapted),
         Difference(5, "LSTM layers: 2", {"task_encoder": {"lstm_layers": 2}}, **adapted),
-        Difference(6, "set encoder: running statistics", {"task_encoder": {"statistics": "running"}}, **adapted),
         Difference(8, "loss: sum over queries", {"meta_training": {"query_loss": "sum"}}, **adapted),
         Difference(8, "penalty on FiLM: 0.001", {"meta_training": {"film_penalty": 1e-3}}, **adapted),
         Difference(9, "best by half of them", {"meta_training": {"keep_best_by": "half of the datasets"}}, **adapted),
