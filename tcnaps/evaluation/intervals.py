@@ -8,11 +8,10 @@ them, the overall mean has
     variance = A + B,    A = var_r(M_r) / R,    B = Σ_d max(MS_E − MS_ε, 0) / (R · E) / D².
 
 A is the share of the trainings and the rest of ε, with R − 1 degrees of freedom. B is the share of the episodes, with
-E − 1 degrees of freedom per dataset. Two quantiles are usual for such a sum: Student's t with the degrees of freedom
-of Satterthwaite (1946, *Biometrics* 2), and the mean of the two parts' quantiles weighted by A and B (Cochran 1964,
-*Biometrika* 51). In simulations of three replicates, the first covers as little as 91.6%, because A may be small by
-chance, and the second as much as 97.6%. Their mean is used; it covers 93.6% to 96.7% for three or more replicates.
-One replicate has no A: its interval holds for that training alone.
+E − 1 degrees of freedom per dataset. The quantile is the mean of two usual ones: Student's t with the degrees of
+freedom of Satterthwaite (1946, *Biometrics* 2), and the two parts' quantiles weighted by A and B (Cochran 1964,
+*Biometrika* 51). In simulations of three or more replicates it covers 93.6% to 96.7%. One replicate has no A: its
+interval holds for that training alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,13 +38,11 @@ def with_replicate(frame: pd.DataFrame) -> pd.DataFrame:
     return frame if "replicate" in frame else frame.assign(replicate=0)
 
 
-def estimates(frame: pd.DataFrame, by: Sequence[str], value: str, interval: str = "student") -> pd.DataFrame:
+def estimates(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
     """The mean over replicates, episodes and datasets; each dataset counts once.
 
     Args:
         frame: one row per replicate, dataset and episode within each group of `by`.
-        interval: "student", or "released" for the released code's 1.96 · standard deviation (divisor n) / √n. That
-            one applies to a single replicate; several replicates have the interval of this module's header.
 
     Returns:
         `by`, `value`, `interval` (nan for one episode), `n_datasets`, `n_episodes`, `n_replicates`, and the parts of
@@ -53,15 +50,12 @@ def estimates(frame: pd.DataFrame, by: Sequence[str], value: str, interval: str 
         and `width` (the interval of a single replicate).
 
     Raises:
-        ValueError: the interval's name is unknown, a column is missing, one episode has several values, or the
-            replicates hold different episodes.
+        ValueError: a column is missing, one episode has several values, or the replicates hold different episodes.
     """
-    if interval not in ("student", "released"):
-        raise ValueError(f"There is no interval '{interval}'; choose 'student' or 'released'.")
     frame, by = with_replicate(frame), list(by)
     dataset_keys = list(dict.fromkeys([*by, "dataset"]))
     _check_crossed(frame, dataset_keys)
-    datasets = _of_datasets(frame, dataset_keys, value, interval)
+    datasets = _of_datasets(frame, dataset_keys, value)
     training_means = _means(_means(frame, [*dataset_keys, "replicate"], value), [*by, "replicate"], value)
 
     groups = datasets.groupby(by, sort=False, observed=True)
@@ -110,7 +104,7 @@ def clustered(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFram
     return totals.assign(**{value: totals["mean"] + totals["share"] * totals["total"]})
 
 
-def _of_datasets(frame: pd.DataFrame, keys: Sequence[str], value: str, interval: str) -> pd.DataFrame:
+def _of_datasets(frame: pd.DataFrame, keys: Sequence[str], value: str) -> pd.DataFrame:
     """Per dataset: the mean, E (`n`), the variance of the mean due to episodes, and the width for one replicate."""
     groups = frame.groupby(keys, sort=False, observed=True)[value]
     episodes, replicates = (
@@ -122,10 +116,9 @@ def _of_datasets(frame: pd.DataFrame, keys: Sequence[str], value: str, interval:
     total = n * r * groups.var(ddof=0)
     residual = total - r * (n - 1) * episodes.var() - n * (r - 1) * replicates.var()
     ms_residual = residual / ((r - 1) * (n - 1)).where(r > 1)
-    variance = episodes.var(ddof=1 if interval == "student" else 0)  # MS_E / R
+    variance = episodes.var()  # MS_E / R
     variance = (variance - ms_residual / r).clip(lower=0).where(r > 1, variance)
-    quantile = student(n) if interval == "student" else 1.96  # docs/fidelity.md, row 10
-    width = quantile * np.sqrt(variance / n)
+    width = student(n) * np.sqrt(variance / n)
     return pd.DataFrame({value: episodes.mean(), "width": width, "variance": variance / n, "n": n}).reset_index()
 
 
