@@ -35,22 +35,14 @@ SHOT_BINS = {"shot 1": (1, 1), "shots 6 to 10": (6, 10), "shots past 10": (11, n
 
 @dataclass(frozen=True)
 class Contrast:
-    """One difference that a claim is about.
-
-    Attributes:
-        plus: a variant, a stopping rule of Table 4, or "most queries"; for recall a bin of `SHOT_BINS`.
-        minus: what `plus` is compared with; for recall a second bin, or "" for none.
-        setting: `VARIABLE`, or the shot of a fixed protocol. "1-shot minus 5-shot" is the difference at 1 shot minus
-            the difference at 5.
-        sign: the sign that the claim expects.
-    """
+    """One difference that a claim is about."""
 
     claim: str
-    plus: str
-    minus: str
-    setting: str = VARIABLE
+    plus: str  # a variant, a stopping rule of Table 4, or "most queries"; for recall a bin of `SHOT_BINS`
+    minus: str  # what it is compared with; for recall a second bin, or "" for none
+    setting: str = VARIABLE  # or the shot of a fixed protocol; "1-shot minus 5-shot" is a difference of differences
     domain: str = "all"
-    sign: int = 1
+    sign: int = 1  # that the claim expects
 
     @property
     def name(self) -> str:

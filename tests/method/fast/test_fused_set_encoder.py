@@ -69,5 +69,3 @@ def test_the_set_encoder_is_the_same_by_layers_and_in_one_step():
     fast = encoder(images)
     encoder.arithmetic = "plain"
     torch.testing.assert_close(fast, encoder(images), rtol=1e-10, atol=1e-10)
-
-
