@@ -22,12 +22,13 @@ def deterministic(function: Callable) -> Callable:
         threads, algorithms = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
         torch.set_num_threads(1)  # the number of threads decides the order of additions
         torch.use_deterministic_algorithms(True)
-        fixed = {"enabled": True, "deterministic": True, "allow_tf32": False}
+        mkldnn.deterministic = True
         try:
-            with cudnn.flags(benchmark=False, **fixed), mkldnn.flags(**fixed):
+            with cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
                 return function(study, *arguments, **named)
         finally:
             torch.set_num_threads(threads)
             torch.use_deterministic_algorithms(algorithms)
+            mkldnn.deterministic = algorithms
 
     return run

@@ -153,8 +153,10 @@ def import_all(study: Study) -> list[Path]:
     """Imports every file that the study's YAML names under `imported`, relative to the project's root.
 
     Raises:
-        CheckpointError: `import_into_study`'s, or a file holds something else than what it is named for.
+        CheckpointError: `import_into_study`'s, or a file does not hold what it is named for.
     """
+    if not study.imported:
+        raise CheckpointError(f"Study '{study.name}' imports nothing. Name files under `imported` in its YAML.")
     files = {name: project_root() / file for name, file in study.imported.items()}
     for name, file in files.items():  # all of them before any is written
         if (held := import_checkpoint(file)[0]) != name:
