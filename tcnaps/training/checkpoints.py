@@ -62,7 +62,7 @@ def load(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict]:
         settings = json.loads(metadata["tcnaps"])
         if settings["format"] != FORMAT:
             raise ValueError(f"it is of format {settings['format']}, which this version does not know")
-        if settings.pop("sha256", metadata.get("sha256")) != _digest(settings, weights):
+        if settings.pop("sha256", metadata.get("sha256")) != _digest(settings, weights):  # beside them in older files
             raise ValueError("it no longer has the digest it was written with")
     except Exception as error:  # damage shows in many ways
         raise CheckpointError(f"{path} can't be read: {error}. Delete it. {remedy}") from error
@@ -113,8 +113,7 @@ def load_model(study: Study, training: str, device: torch.device | str = "cpu") 
     """The study's backbone with one training's meta-learned weights, ready to classify.
 
     Raises:
-        CheckpointError: a checkpoint is missing, damaged or of another network, or the training used another backbone
-            than the one there.
+        CheckpointError: a checkpoint is missing, damaged or of another network, or was trained on another backbone.
     """
     model, path = new_model(study, training), checkpoint_folder(study) / f"{training}.safetensors"
     remedy = f"Run notebooks/03-meta-train.ipynb with training = '{training}' for this study, or `make figures`."

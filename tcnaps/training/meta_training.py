@@ -36,12 +36,9 @@ from tcnaps.training.watching import Diverged, accuracy_and_confidence, gradient
 def meta_training_steps(
     model: TransductiveCNAPS, study: Study, episodes: Iterable[Episode], optimiser: torch.optim.Optimizer
 ) -> Iterator[dict]:
-    """Meta-training itself: one optimiser step for every `episodes_per_step` episodes, until there are no more.
+    """Meta-training itself: one optimiser step for every `episodes_per_step` episodes of `training_tasks`.
 
     A step's loss is the mean over its episodes, plus the undivided penalty on the FiLM regularisers for every episode.
-
-    Args:
-        episodes: those of `training_tasks`: of several processes, each has its share of every step.
 
     Yields:
         One row per step: episode (how many there have been), loss (per query), train_accuracy and confidence in [0, 1],
@@ -148,15 +145,13 @@ def meta_train(
 
 def new_optimiser(model: TransductiveCNAPS, study: Study) -> torch.optim.Optimizer:
     """Adam for everything that is learned: the networks and, in some trainings, numbers of the head."""
-    settings, head_numbers = study.meta_training, list(model.exponents.values())
+    settings = study.meta_training
     networks = [*model.task_encoder.parameters(), *model.film_generator.parameters()]
-    groups: list[dict] = [{"params": networks}]
-    if head_numbers:
-        groups.append({"params": head_numbers, "lr": settings.head_learning_rate or settings.learning_rate})
-    optimiser = torch.optim.Adam(groups, settings.learning_rate)
-    for group in optimiser.param_groups:
-        group["initial_lr"] = group["lr"]
-    return optimiser
+    groups: list[dict] = [{"params": networks, "initial_lr": settings.learning_rate}]
+    if head_numbers := list(model.exponents.values()):
+        rate = settings.head_learning_rate or settings.learning_rate
+        groups.append({"params": head_numbers, "initial_lr": rate})
+    return torch.optim.Adam(groups, settings.learning_rate)
 
 
 def set_learning_rates(optimiser: torch.optim.Optimizer, settings: MetaTraining, episodes: int) -> None:
@@ -168,10 +163,7 @@ def set_learning_rates(optimiser: torch.optim.Optimizer, settings: MetaTraining,
 
 
 def training_tasks(sources: Sequence[ImageSource], study: Study, first: int = 0) -> Iterator[tuple[ImageSource, Draw]]:
-    """The draws of this process's training episodes, starting with step `first`, for `read_episodes`.
-
-    Each is of a dataset drawn uniformly, and of classes of its training split.
-    """
+    """The draws of this process's training episodes from step `first` on, each of a dataset drawn uniformly."""
     settings = study.meta_training
     for step in range(first, math.ceil(settings.episodes / settings.episodes_per_step)):
         start = step * settings.episodes_per_step
@@ -181,13 +173,9 @@ def training_tasks(sources: Sequence[ImageSource], study: Study, first: int = 0)
 
 
 def episode_loss(model: TransductiveCNAPS, episode: Episode, study: Study) -> tuple[Float[Tensor, ""], float, float]:
-    """Cross-entropy of the queries, accuracy, and confidence (the mean probability of the predicted class).
-
-    The "refined" trainings classify after refinement by the stopping rule, so that gradients pass through the loop.
-    All others classify with the statistics of the support set alone.
-    """
+    """Cross-entropy of the queries, accuracy, and confidence (the mean probability of the predicted class)."""
     features = model.features(episode)
-    if ALL_TRAININGS[model.training_name].refinement_in_training:
+    if ALL_TRAININGS[model.training_name].refinement_in_training:  # gradients pass through the loop
         logits = cluster(*features, model.head, *study.refinement.limits).logits
     else:
         logits = trajectory(*features, model.head, 0)[0]
@@ -232,11 +220,7 @@ def summarise_validation(accuracies: dict[str, Float[np.ndarray, "n_episodes"]])
 
 
 def is_better(new: dict[str, float], best: dict[str, float], rule: str) -> bool:
-    """Whether validation accuracies, by dataset, are better than the best ones so far (empty: none yet).
-
-    Args:
-        rule: "mean accuracy", or the released code's "half of the datasets": at least half of them improved.
-    """
+    """Whether accuracies by dataset are better than the best so far (empty: none yet), by `keep_best_by` of a study."""
     if rule == "mean accuracy" or not best:
         return not best or float(np.mean(list(new.values()))) > float(np.mean(list(best.values())))
     return sum(new[name] > best[name] for name in new) >= math.ceil(len(new) / 2)

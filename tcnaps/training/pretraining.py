@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim import SGD, Optimizer
 
 from tcnaps.config import Study
 from tcnaps.config.dependencies import job_key
@@ -32,12 +33,7 @@ EVALUATION_BATCH = 512  # held-out images
 
 
 def pretraining_steps(
-    network: "Classifier",
-    study: Study,
-    images: "ImageTable",
-    optimiser: torch.optim.Optimizer,
-    first: int = 0,
-    workers: int = 0,
+    network: "Classifier", study: Study, images: "ImageTable", optimiser: Optimizer, first: int = 0, workers: int = 0
 ) -> Iterator[dict]:
     """Pretraining itself: one optimiser step for every batch of every epoch, starting with batch `first`.
 
@@ -49,8 +45,8 @@ def pretraining_steps(
         confidence in [0, 1], and gradient_norm.
     """
     settings, n_batches = study.pretraining, images.n_batches(study.pretraining.batch_size)
-    numbers = batch_numbers(images, study, first)
-    batches = images.batches(numbers, workers, next(network.parameters()).device)
+    device = next(network.parameters()).device
+    batches = images.batches(batch_numbers(images, study, first), workers, device)
     part = slice(rank(), None, size())  # this process's images of a batch
     for step, (pixels, labels) in enumerate(batches, first):
         epoch, batch = divmod(step, n_batches)
@@ -115,9 +111,7 @@ def pretrain(
     images = ImageTable(sources, settings.valid_fraction, study.backbone_seed)
     n_batches = images.n_batches(settings.batch_size)
     network = new_classifier(study, images.n_classes).to(device, memory_format=torch.channels_last)
-    optimiser = torch.optim.SGD(
-        network.parameters(), settings.learning_rate, settings.momentum, weight_decay=settings.weight_decay
-    )
+    optimiser = SGD(network.parameters(), settings.learning_rate, settings.momentum, weight_decay=settings.weight_decay)
     progress = {"log": [], "rows": []}  # log: per epoch; rows: per batch of the unfinished epoch
 
     def end_of_step(row: dict) -> dict:
@@ -135,9 +129,8 @@ def pretrain(
         return pretraining_steps(network, study, images, optimiser, first, workers)
 
     with Resumable(path, key, {"network": network, "optimiser": optimiser}, progress) as state:
-        run_steps(
-            state, save_every, steps, end_of_step, "pretraining", settings.epochs * n_batches, settings.batch_size
-        )
+        n_steps = settings.epochs * n_batches
+        run_steps(state, save_every, steps, end_of_step, "pretraining", n_steps, settings.batch_size)
         header = {name: getattr(study, name) for name in ("image_size", "precision", "pixel_range")}
         header |= {"seed": study.backbone_seed, "study": study.name, "pretraining": settings.model_dump()}
         if rank() == 0:

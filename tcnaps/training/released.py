@@ -45,10 +45,9 @@ RELEASED_NAMES = (
 
 
 def import_checkpoint(path: Path) -> tuple[str, dict[str, Tensor]]:
-    """Reads one of the authors' files without running anything that it may hold.
+    """What a file of the authors holds, "backbone" or a training, and its weights as `TransductiveCNAPS` names them.
 
-    Returns:
-        What the file holds, "backbone" or the name of a training, and the weights as `TransductiveCNAPS` calls them.
+    Nothing in the file is run.
 
     Raises:
         CheckpointError: the file is missing, damaged or holds more than weights; or its names, shapes or values are
@@ -115,10 +114,8 @@ def _released_weights(path: Path) -> dict[str, object]:
 def import_into_study(file: str | Path, study: Study) -> list[Path]:
     """Makes one of the authors' files a study's backbone and, if it holds a whole model, a training's weights.
 
-    Files that hold these weights already are kept, so that what was trained on them stays valid.
-
-    Returns:
-        The files written, below the study's checkpoint folder.
+    Returns the files written. Those that hold these weights already are kept, so that what was trained on them stays
+    valid.
 
     Raises:
         CheckpointError: `import_checkpoint`'s, the study is not made for the file, or would lose other weights.

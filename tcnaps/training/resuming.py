@@ -17,8 +17,8 @@ class Resumable:
     """What a training needs to go on after an interruption, in one file beside its checkpoint.
 
     Entering its `with` block restores what an earlier attempt saved under the same key. Leaving it without an error
-    removes the file. Of several processes that train together all read the file, and the first writes it. The state of
-    random generators is not part of it: what a training draws is a function of the seed and of the step.
+    removes the file. Of several processes all read it, and the first writes it. It holds no random generators: what a
+    training draws is a function of the seed and of the step.
 
     Args:
         path: the training's checkpoint.

@@ -38,11 +38,7 @@ def gradient_norm(module: nn.Module) -> float:
 
 
 class Diverged(UserError, FloatingPointError):
-    """A training's loss is not finite, or stays above its start; the message says where, and what to do.
-
-    Args:
-        section: the study's section that has the learning rate.
-    """
+    """A training's loss is not finite, or stays above its start; the message says where, and what to do."""
 
     def __init__(self, section: str, training: str, where: str, reason: str):
         super().__init__(
@@ -118,10 +114,7 @@ class Watch:
             self.events.close()
 
     def log(self, row: dict) -> bool:
-        """Writes the last step down, and says whether it was good.
-
-        Args:
-            row: any of `OF_STEPS`; other entries are left out.
+        """Writes the last step down, as far as the row has `OF_STEPS`, and says whether it was good.
 
         Raises:
             Diverged: the loss is not finite, or has been above its start for `PATIENCE` steps.

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+import yaml
 from released_files import random_weights, released_shapes, write_file
 from small_study import small_study
 
@@ -218,20 +219,11 @@ def test_a_study_must_fit_its_files(root, files):
     assert not (root / "results").exists()
 
 
-STUDY = """
-name: small
-task_encoder: {lstm_layers: 2}
-datasets: {blobs: {source: miniature, domain: in}}
-pretraining: {datasets: [blobs]}
-meta_training: {datasets: [blobs], protocol: {kind: variable}, validation_datasets: [blobs]}
-evaluations: {all: {protocol: {kind: variable}, datasets: [blobs], trainings: [support_and_query]}}
-"""
-
-
 @pytest.mark.filterwarnings("ignore:'tcnaps.training.released' found in sys.modules")
 def test_the_command_imports_what_the_study_names(root, files, monkeypatch, capsys):
     def run(file):
-        (root / "study.yaml").write_text(f"{STUDY}imported: {{support_and_query: {file}}}")
+        content = study(imported={"support_and_query": str(file)}).model_dump(mode="json", exclude_unset=True)
+        (root / "study.yaml").write_text(yaml.safe_dump(content))
         monkeypatch.setattr(sys, "argv", ["released", "--study", str(root / "study.yaml")])
         runpy.run_module("tcnaps.training.released", run_name="__main__")
         return capsys.readouterr().out
