@@ -3,6 +3,7 @@
 import io
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -13,23 +14,22 @@ from tcnaps.training.processes import gather, rank
 from tcnaps.training.watching import Watch
 
 
+@dataclass
 class Resumable:
     """What a training needs to go on after an interruption, in one file beside its checkpoint.
 
     Entering its `with` block restores what an earlier attempt saved under the same key. Leaving it without an error
     removes the file. Of several processes all read it, and the first writes it. It holds no random generators: what a
     training draws is a function of the seed and of the step.
-
-    Args:
-        path: the training's checkpoint.
-        key: what decides the outcome; the state of a training with another key is ignored.
-        parts: modules and optimisers, or whatever else has `state_dict` and `load_state_dict`.
-        progress: numbers, rows and tensors, updated in place from the saved ones.
     """
 
-    def __init__(self, path: Path, key: str, parts: dict, progress: dict):
-        self.checkpoint, self.path = path, path.with_suffix(STATE)
-        self.key, self.parts, self.progress = key, parts, progress
+    checkpoint: Path
+    key: str  # what decides the outcome; the state of a training with another key is ignored
+    parts: dict  # modules and optimisers, or whatever else has `state_dict` and `load_state_dict`
+    progress: dict  # numbers, rows and tensors, updated in place from the saved ones
+
+    def __post_init__(self) -> None:
+        self.path = self.checkpoint.with_suffix(STATE)
 
     def __enter__(self) -> "Resumable":
         if rank() == 0:

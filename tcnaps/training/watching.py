@@ -6,6 +6,7 @@ Nothing here changes what is trained.
 import contextlib
 import math
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -70,31 +71,28 @@ def judge(loss: float, memory: dict) -> tuple[bool, str]:
     return False, f"the loss is {loss:.4g} and has been above its start, {start:.4g}, for {PATIENCE} steps"
 
 
+@dataclass
 class Watch:
     """Shows how a training goes, writes one row per step, and stops the training if it diverges.
 
     The CSV is results/<study>/watch/<checkpoint>.csv; docs/scaling.md explains its columns. Event files lie in the
     folder of that name beside it, if the extra `watch` (tensorboard) is installed. A training that goes on after an
     interruption goes on in the same files. Of several processes, the first writes.
-
-    Args:
-        path: the training's checkpoint.
-        progress: "steps" that are done, and what `judge` remembers; it is saved with the training.
-        section: the study's section of it, "pretraining" or "meta_training".
-        n_steps: steps of the whole training.
-        per_step: episodes or images of a step.
     """
 
-    def __init__(self, path: Path, progress: dict, section: str, n_steps: int, per_step: int):
-        self.training, self.progress, self.section, self.n_steps = path.stem, progress, section, n_steps
-        self.first, self.per_step, self.events = progress["steps"], per_step, None
-        self.speed = "images_per_second" if section == "pretraining" else "episodes_per_second"
-        self.columns = [*OF_STEPS, self.speed, "memory_mb", "gpu_memory_mb", "seconds_left"]
-        self.file = path.parents[1] / "watch" / f"{path.stem}.csv"
-        title, hidden = f"{section} {path.stem}", rank() > 0
-        self.bar = tqdm(total=n_steps, initial=self.first, desc=title, unit="step", disable=hidden)
+    checkpoint: Path
+    progress: dict  # "steps" that are done, and what `judge` remembers; it is saved with the training
+    section: str  # of the study: "pretraining" or "meta_training"
+    n_steps: int  # of the whole training
+    per_step: int  # images or episodes
 
     def __enter__(self) -> "Watch":
+        self.first, self.events = self.progress["steps"], None
+        self.speed = "images_per_second" if self.section == "pretraining" else "episodes_per_second"
+        self.columns = [*OF_STEPS, self.speed, "memory_mb", "gpu_memory_mb", "seconds_left"]
+        self.file = self.checkpoint.parents[1] / "watch" / f"{self.checkpoint.stem}.csv"
+        title, hidden = f"{self.section} {self.checkpoint.stem}", rank() > 0
+        self.bar = tqdm(total=self.n_steps, initial=self.first, desc=title, unit="step", disable=hidden)
         if rank() == 0:
             header = ",".join(["step", *self.columns])
             lines = self.file.read_text(errors="replace").splitlines() if self.file.exists() else []
@@ -140,5 +138,5 @@ class Watch:
         self.bar.set_postfix(loss=f"{row['loss']:.3f}", refresh=False)
         good, reason = judge(row["loss"], self.progress.setdefault("watched", {}))
         if reason:
-            raise Diverged(self.section, self.training, f"step {step}", reason)
+            raise Diverged(self.section, self.checkpoint.stem, f"step {step}", reason)
         return good
