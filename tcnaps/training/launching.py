@@ -50,10 +50,11 @@ def run_together(
             f"{processes} processes on '{device}': {needs}. Take device 'cuda' and at most as many processes."
         )
     job = {"task": task, "study": study.model_dump(mode="json"), "replicate": study.replicate}
+    job |= {"device": str(device), "options": options}
     threads, output = max(1, torch.get_num_threads() // processes), ""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "job.json")
-        file.write_text(json.dumps(job | {"device": str(device), "options": options}))
+        file.write_text(json.dumps(job))
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
         launcher = subprocess.Popen(
             [*torchrun, "--log-dir", folder, "-m", __name__, str(file)],
@@ -82,13 +83,12 @@ def main(file: str) -> None:
     Thread(target=_end_with_launcher, args=(os.getppid(),), daemon=True).start()
     job = json.loads(Path(file).read_text())
     study = Study.model_validate(job["study"], strict=False).of_replicate(job["replicate"])
-    device = f"cuda:{os.environ['LOCAL_RANK']}" if job["device"] == "cuda" else job["device"]
+    if job["device"] == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"  # the loopback interface alone
-    if device != job["device"]:
-        torch.cuda.set_device(device)
     distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
     try:
-        resolve_name(job["task"])(study, device=device, **job["options"])
+        resolve_name(job["task"])(study, device=job["device"], **job["options"])
     finally:
         distributed.destroy_process_group()
 

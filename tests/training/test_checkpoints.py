@@ -17,16 +17,7 @@ from tcnaps.config.storage import StorageError, append_text, file_digest
 from tcnaps.evaluation.result_files import write_rows
 from tcnaps.method.backbone import Backbone
 from tcnaps.method.variants import TRAININGS
-from tcnaps.training.checkpoints import (
-    CheckpointError,
-    head_of,
-    load,
-    load_backbone,
-    load_model,
-    model_settings,
-    new_model,
-    save,
-)
+from tcnaps.training.checkpoints import CheckpointError, head_of, load, load_model, model_settings, new_model, save
 from tcnaps.training.resuming import Resumable
 
 WEIGHTS = {"b.weight": torch.randn(5, 7), "a.running_var": torch.rand(3), "a.count": torch.tensor(4)}
@@ -105,7 +96,7 @@ def test_checkpoints_that_do_not_fit_are_refused_with_the_remedy(folder):
         load_model(study, "support")
     (folder / "backbone.safetensors").write_bytes(b"not a checkpoint at all")
     with pytest.raises(CheckpointError, match="backbone.safetensors.*notebooks/02-pretrain"):
-        load_backbone(study)
+        load_model(study, "support")
 
 
 def resumable(path, key="key", value=0.0):
