@@ -17,22 +17,11 @@ from tcnaps.figures.tables import cell, points
 from tcnaps.method.variants import VARIANTS
 from tcnaps_suite.widgets.episode_table import at_step, class_names, counted, refined, shots_in_words
 
-# Name → the column to sort by and whether it rises. Equal episodes stay in the order of datasets and numbers.
-SORTS = {
-    "Largest gain first": ("gain", False),
-    "Largest loss first": ("gain", True),
-    "Lowest accuracy first": ("accuracy", True),
-    "Most refinement steps first": ("step", False),
-    "Dataset and episode": (None, True),
-}
+SORTS = ("Largest gain first", "Largest loss first", "Dataset and episode")
 
 
 def one_of(kind: str, name: str, known: Collection[str]) -> None:
-    """Checks a name.
-
-    Raises:
-        UserError: it is not among the known ones.
-    """
+    """Checks that a name is among the known ones."""
     if name not in known:
         raise UserError(f"There is no {kind} '{name}'{nearest(name, known)}")
 
@@ -92,38 +81,30 @@ def episodes(rows: pd.DataFrame, better: str, than: str, limits: tuple[int, int]
 def chosen(
     table: pd.DataFrame,
     datasets: Sequence[str] | None = None,
-    ways: tuple[int, int] | None = None,
     shots: tuple[int, int] | None = None,
-    sort: str = "Largest gain first",
+    sort: str = SORTS[0],
 ) -> pd.DataFrame:
-    """The episodes of some datasets, ways and shots, sorted; possibly none.
+    """The episodes of some datasets and shots, sorted; possibly none.
 
     Args:
         table: of `episodes`.
-        ways, shots: lowest and highest, both included. Only episodes with a class in this shot range are kept.
-        sort: a name of `SORTS`.
+        shots: lowest and highest, both included. Only episodes with a class in this shot range are kept.
+        sort: one of `SORTS`. Equal episodes stay in the order of datasets and numbers.
     """
     if datasets is not None:
         table = table[table["dataset"].isin(datasets)]
-    if ways is not None:
-        table = table[table["way"].between(*ways)]
     if shots is not None:
         low, high = shots
         within = [any(low <= shot <= high for shot in of_classes) for of_classes in table["shots"]]
         table = table[np.array(within, dtype=bool)]
-    column, rising = SORTS[sort]
-    if column is None:
+    if sort == "Dataset and episode":
         return table
-    values = table[column].round(9)  # gains that are equal as fractions of queries differ in the last digit
-    return table.loc[values.sort_values(ascending=rising, kind="stable").index]
+    gains = table["gain"].round(9)  # those that are equal as fractions of queries differ in the last digit
+    return table.loc[gains.sort_values(ascending=sort == "Largest loss first", kind="stable").index]
 
 
 def in_words(table: pd.DataFrame, better: str, than: str) -> str:
-    """The number of episodes, their mean gain, and the largest gain and loss.
-
-    Args:
-        table: of `chosen` or `episodes`.
-    """
+    """The number of episodes of `chosen`, their mean gain, and the largest gain and loss."""
     if table.empty:
         return "No episode is listed: widen the filters."
     mean = domain_averages(table, ["evaluation"], "gain").set_index("domain").loc["all"]
@@ -158,11 +139,7 @@ def lines(listed: pd.DataFrame, better: str, than: str) -> list[tuple[str, tuple
 
 
 def predictions(queries: pd.DataFrame) -> pd.DataFrame:
-    """The queries of a step as a table of text: class, prediction and its responsibility.
-
-    Args:
-        queries: of `episode_table.at_step`.
-    """
+    """The queries of `episode_table.at_step` as a table of text: class, prediction and its responsibility."""
     names = class_names(queries)
     columns = {
         "query": queries["query"].map(str),
@@ -176,11 +153,7 @@ def predictions(queries: pd.DataFrame) -> pd.DataFrame:
 
 
 def confusion(queries: pd.DataFrame) -> pd.DataFrame:
-    """The confusion matrix: rows are classes, columns what their queries are predicted as.
-
-    Args:
-        queries: of `episode_table.at_step`.
-    """
+    """The confusion matrix of `episode_table.at_step`: rows are classes, columns what they are predicted as."""
     names = class_names(queries)
     labels = range(len(names))
     counts = pd.crosstab(queries["label"], queries["prediction"]).reindex(index=labels, columns=labels, fill_value=0)

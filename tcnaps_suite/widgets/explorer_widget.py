@@ -13,8 +13,9 @@ from tcnaps.evaluation.result_files import load_rows, needed_trainings
 from tcnaps.evaluation.stopped_rows import recorded_predictions
 from tcnaps.figures.images import episode_images
 from tcnaps.figures.style import TEXT_WIDTH, style
+from tcnaps_suite.episodes import ShownImages
 from tcnaps_suite.widgets import episode_table, explorer_data, widget_base as ui
-from tcnaps_suite.widgets.episode_table import Replayed, shortened
+from tcnaps_suite.widgets.episode_table import shortened
 from tcnaps_suite.widgets.pictures import on_page, saved
 
 MOST_LISTED = 500  # episodes in the list; the filters reach the others
@@ -60,12 +61,12 @@ class Explorer(ui.StudyWidget):
         self.table = self.listed = pd.DataFrame()
         self.predictions: dict[str, pd.DataFrame] = {}
         self.row: pd.Series | None = None
-        self.images: Replayed | None = None
+        self.images: ShownImages | None = None
         self.problem: Exception | None = None
         self._read = lru_cache(1)(lambda name, trainings: load_rows(study, name, trainings, [study.replicate]))
         self._arrange(evaluation, better, than)
         self.on(["evaluation", "better", "than", "limits"], self.load)
-        self.on(["sort", "dataset", "ways", "shots"], self._filter)
+        self.on(["sort", "dataset", "shots"], self._filter)
         self.on(["episodes"], self._choose)
         self.on(["variant", "stop"], self._to_stop)
         self.on(["step", "page"], self._draw)
@@ -84,9 +85,8 @@ class Explorer(ui.StudyWidget):
         with self.loading(f"Reading the rows of {choice.evaluation}"):
             self._rows = self._read(choice.evaluation, tuple(needed_trainings(self.variants)))
             self.table = explorer_data.episodes(self._rows, *self.variants, choice.limits)
+        shots = self.table["shots"].explode()
         with self.quietly():
-            ui.set_range(self.controls["ways"], int(self.table["way"].min()), int(self.table["way"].max()))
-            shots = self.table["shots"].explode()
             ui.set_range(self.controls["shots"], int(shots.min()), int(shots.max()))
         self._filter()
 
@@ -113,11 +113,10 @@ class Explorer(ui.StudyWidget):
         )
         ordered = self.add(
             limits=ui.slider("Stopping rule: minimum, maximum", 460, 0, rule.recorded_steps, limits),
-            sort=ui.menu("Sort", 300, list(explorer_data.SORTS)),
+            sort=ui.menu("Sort", 300, explorer_data.SORTS),
         )
         filters = self.add(
             dataset=ui.menu("Dataset", 260, explorer_data.dataset_filters(study)),
-            ways=ui.slider("Way", 240, 0, 1, (0, 1)),
             shots=ui.slider("A class with shot", 320, 0, 1, (0, 1)),
         )
         episodes = self.add(episodes=ui.styled(ipywidgets.Select(options=(), rows=9), "", None))
@@ -135,8 +134,7 @@ class Explorer(ui.StudyWidget):
         self._count, self._status, self._opened, self._saved = (
             ui.text(f"tcnaps-{name}") for name in ("count", "status", "opened", "saved")
         )
-        self._sheet = ui.text("tcnaps-picture", "100%")  # wide tables scroll in themselves
-        self._sheet.layout.max_width = "900px"
+        self._sheet = ui.picture(900)  # wide tables scroll in themselves
         self._stepper = VBox()
         shown = self._status, predictions, self._opened, page, self._sheet, saving, self._saved, self._stepper
         self._details = VBox(shown, layout={"display": "none"})
@@ -147,17 +145,17 @@ class Explorer(ui.StudyWidget):
         if self.table.empty:
             return
         choice, control = self.choice, self.controls["episodes"]
-        self.listed = explorer_data.chosen(self.table, choice.dataset, choice.ways, choice.shots, choice.sort)
+        self.listed = explorer_data.chosen(self.table, choice.dataset, choice.shots, choice.sort)
         options = explorer_data.lines(self.listed.head(MOST_LISTED), *self.variants)
         values, before = [value for _, value in options], control.value
-        with self.quietly():
-            control.options = options
-            if values:
-                control.value = before if before in values else values[0]
         count = explorer_data.in_words(self.listed, *self.variants)
         if len(self.listed) > len(options):
             count += f" The list holds the first {len(options)} of them."
         self._count.value = html.escape(count)
+        with self.quietly():
+            control.options = options
+            if values:
+                control.value = before if before in values else values[0]
         if options:
             self._choose()
         else:

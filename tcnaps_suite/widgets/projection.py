@@ -48,12 +48,13 @@ def project(
     query_features: Float[Tensor, "n_query d"],
     query_responsibilities: Float[Tensor, "n_steps n_query way"],
     head: Head = Head(),
-    plane: Float[Tensor, "d 2"] | None = None,
+    principal: bool = False,
 ) -> PlaneView:
     """Projects the clustering's responsibilities, and the statistics from which they were computed.
 
     Args:
-        plane: two orthonormal directions; default: those that tell the classes of the last step apart best.
+        principal: whether the plane holds the directions of the largest spread, in place of those that tell the
+            classes of the last step apart best.
     """
     features = torch.cat([support_features, query_features])
     n_support, d = support_features.shape
@@ -62,7 +63,7 @@ def project(
     if d == 2:  # drawn as it is
         plane, centre = torch.eye(2, dtype=features.dtype), torch.zeros(2, dtype=features.dtype)
     else:
-        plane = discriminative_plane(features, responsibilities[-1]) if plane is None else plane
+        plane = principal_plane(features) if principal else discriminative_plane(features, responsibilities[-1])
         centre = features.mean(0)
     points = (features - centre) @ plane  # (n_points, 2)
     # Means and covariances of the projected features are the projections of the features' own. Only the released rule

@@ -9,17 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor
 
 from tcnaps.evaluation.stopped_rows import recorded_predictions
 from tcnaps.figures.tables import points
 from tcnaps.method import clustering
 from tcnaps.method.head import Head
 from tcnaps.method.stopping import stopping_step
-from tcnaps_suite.experiments.study_episodes import ShownEpisode, features_of  # noqa: F401
+from tcnaps_suite.experiments.study_episodes import ShownEpisode
 from tcnaps_suite.widgets.episode_table import counted, refined, shots_in_words, steps_of
-from tcnaps_suite.widgets.projection import PlaneView, discriminative_plane, principal_plane, project
+from tcnaps_suite.widgets.projection import PlaneView, project
 
 _MAHALANOBIS = {"metric": "mahalanobis", "log_determinant": False, "scale": 1.0, "update": "means and covariances"}
 # The settings of a head that the stepper's menu changes. All others, such as identity_weight, stay the training's.
@@ -30,7 +28,7 @@ HEADS = {
     "means only": _MAHALANOBIS | {"update": "means"},
     "as in the study": {},
 }
-PLANES = ("classes after the last step", "classes after step 0", "true classes", "principal components")
+PLANES = ("classes after the last step", "principal components")
 
 
 class Trajectory(NamedTuple):
@@ -74,7 +72,7 @@ def run(features: ShownEpisode, head: Head | None = None, steps: int = 10, plane
 
     Args:
         head: default: that of the training.
-        plane: of `PLANES`: the two directions that best tell these classes apart, or those of the largest spread.
+        plane: of `PLANES`: the two directions that tell these classes apart best, or those of the largest spread.
     """
     head = head or features.head
     sets = features.support_features, features.support_labels, features.query_features
@@ -85,7 +83,7 @@ def run(features: ShownEpisode, head: Head | None = None, steps: int = 10, plane
     rows |= {f"prediction_{step}": values for step, values in enumerate(predictions)}
     rows |= {f"confidence_{step}": values for step, values in enumerate(confidences)}
     rows = pd.DataFrame(rows)
-    view = project(*sets, responsibilities, head, _directions(features, responsibilities, plane))
+    view = project(*sets, responsibilities, head, principal=plane == "principal components")
     return Trajectory(rows, view, steps_of(rows))
 
 
@@ -141,16 +139,3 @@ def described(features: ShownEpisode) -> str:
         f"{episode} {variant.name} does not refine: its answer is step 0. The further steps show what refinement would "
         f"do: {refined(variant.name)}, with the same networks."
     )
-
-
-def _directions(features: ShownEpisode, responsibilities: Tensor, plane: str) -> Tensor:
-    points = torch.cat([features.support_features, features.query_features])
-    if plane == "principal components":
-        return principal_plane(points)
-    way = len(features.class_names)
-    queries = {
-        "classes after the last step": responsibilities[-1],
-        "classes after step 0": responsibilities[0],
-        "true classes": clustering.one_hot(features.query_labels, way, points),
-    }[plane]
-    return discriminative_plane(points, torch.cat([clustering.one_hot(features.support_labels, way, points), queries]))

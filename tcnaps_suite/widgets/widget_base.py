@@ -14,9 +14,8 @@ import ipywidgets
 import pandas as pd
 from ipywidgets import HTML, Button, Dropdown, HBox, IntRangeSlider, IntSlider, Layout, SelectMultiple
 
-from tcnaps.config import Study, UserError
+from tcnaps.config import Study
 from tcnaps.config.errors import MAKE
-from tcnaps_suite.widgets.demonstration import is_recorded
 
 # JupyterLab may deliver a user's changes to several threads of the kernel. Reactions wait for each other: a reaction
 # that sets controls ignores changes meanwhile, and would otherwise ignore the user's, too.
@@ -43,7 +42,6 @@ def menu(description: str, width: int | None, options: Sequence, value: Any = No
 
 
 def button(description: str, width: int, icon: str = "") -> Button:
-    """A button."""
     return Button(description=description, icon=icon, layout=Layout(width=f"{width}px"))
 
 
@@ -85,6 +83,13 @@ def text(css_class: str, width: str = "auto") -> HTML:
     return HTML(layout=Layout(overflow="visible", width=width)).add_class(css_class)
 
 
+def picture(width: int) -> HTML:
+    """A place for a picture, at most `width` pixels wide."""
+    place = text("tcnaps-picture", "100%")
+    place.layout.max_width = f"{width}px"
+    return place
+
+
 def table(cells: pd.DataFrame, height: int, css_class: str = "") -> str:
     """A frame whose cells and columns are HTML, as a table that scrolls where it is higher than `height` pixels."""
     with pd.option_context("display.max_colwidth", None):
@@ -109,6 +114,8 @@ class _Page(anywidget.AnyWidget):
 def error_box(error: BaseException) -> str:
     """An error's kind and message as HTML; for an unforeseen error also its traceback, to unfold."""
     message, details = str(error), ""
+    if "`make figures`" in message and MAKE not in message:
+        message += f"\n{MAKE} Then run this cell again."
     if isinstance(error, KeyboardInterrupt):
         message = "The work was stopped. Choose again to repeat it."
     elif not isinstance(error, (ValueError, OSError)):
@@ -137,7 +144,6 @@ class StudyWidget(ipywidgets.VBox):
     """
 
     kind: ClassVar[str]
-    needs: ClassVar[str] = "rows"  # the folder of results without which there is nothing to show
     tooltips: ClassVar[Mapping[str, str]] = {}  # of controls, by their names
 
     def __init__(self, study: Study):
@@ -196,15 +202,9 @@ class StudyWidget(ipywidgets.VBox):
 
     @contextmanager
     def loading(self, work: str) -> Iterator[None]:
-        """Says which work is under way inside; if it fails, nothing is shown.
-
-        Raises:
-            UserError: the study has no results at all.
-        """
+        """Says which work is under way inside; if it fails, nothing is shown."""
         self.busy.value = f"{html.escape(work)} …"
         try:
-            if not (is_recorded(self.study) or any((self.study.results_folder / self.needs).glob("*"))):
-                raise UserError(f"Study '{self.study.name}' has no {self.needs} yet. {MAKE} Then run this cell again.")
             yield
         except BaseException:
             self.hide()

@@ -91,9 +91,9 @@ def test_drawn_statistics_are_projections_of_those_in_all_dimensions(head, shot)
         np.testing.assert_allclose(view.covariances[step], plane.T @ own.covariances @ plane, atol=1e-8)
 
 
-def test_a_given_plane_and_given_responsibilities_are_used():
+def test_given_responsibilities_are_drawn_in_the_plane_of_the_largest_spread():
     sets = [x.float() if x.is_floating_point() else x for x in overlapping(d=5)]
-    view = project(*sets, torch.full((2, 36, 3), 1 / 3), plane=torch.eye(5)[:, 1:3])
+    view = project(*sets, torch.full((2, 36, 3), 1 / 3), principal=True)
     features = torch.cat([sets[0], sets[2]])
-    np.testing.assert_allclose(view.points, (features - features.mean(0))[:, 1:3])
+    np.testing.assert_allclose(view.points, (features - features.mean(0)) @ principal_plane(features))
     assert (view.responsibilities[:, 6:] == np.float32(1 / 3)).all()
