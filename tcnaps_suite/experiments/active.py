@@ -9,7 +9,7 @@ held-out images when accuracy is measured.
 * Taken over: one label per round; random choice, predictive entropy and variation ratios.
 * Scaled down: the released code labels all characters of an Omniglot alphabet, or CIFAR-10 (25 labels per round), from
   5 images per class, for 30 rounds, and adapts FiLM in every round. Here tasks are a study's episodes, and FiLM is
-  adapted once, to the first labelled images (and the pool), unless `readapt` is set.
+  adapted once, to the first labelled images (and the pool).
 * Different: scores are in float64, which distinguishes even tiny probabilities. In float32, confident images tie.
 * Not checked: whether the paper's text differs from its code.
 """
@@ -31,7 +31,7 @@ from tcnaps.method.clustering import cluster
 from tcnaps.method.episode import Episode
 from tcnaps_suite.experiments.comparison import LoadedVariant, difference_from, numbered_episodes
 
-# (support images or features, their labels, query images or features) → logits (n_query, way)
+# (support features, their labels, query features) → logits (n_query, way)
 Classify = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -102,13 +102,11 @@ def active_learning(
     pool_per_class: int,
     labels: int,
     episodes: int,
-    readapt: bool = False,
 ) -> pd.DataFrame:
     """Learning curves of every variant and acquisition function on the same tasks.
 
     Args:
         protocol: its queries per class are the pool's and the held-out images' together.
-        readapt: whether FiLM is adapted anew after every label.
 
     Returns:
         One row per episode, variant, acquisition and number of labels: dataset, domain, episode, variant,
@@ -119,7 +117,7 @@ def active_learning(
         seeded = partial(episode_generator, study.seed, facts["dataset"], "test, labels", facts["episode"])
         drawn = task_of(episode, pool_per_class, seeded())
         for name, variant in variants.items():
-            task, classify = _classifier(drawn, variant, readapt)
+            task, classify = _adapted(drawn, variant)
             for acquisition in ACQUISITIONS:
                 curve = learning_curve(task, classify, acquisition, labels, seeded())
                 keys = facts | {"variant": name, "acquisition": acquisition}
@@ -137,11 +135,9 @@ def task_of(episode: Episode, pool_per_class: int, generator: np.random.Generato
     return Task(*support, images[pool], labels[pool], images[held_out], labels[held_out])
 
 
-def _classifier(task: Task, variant: LoadedVariant, readapt: bool) -> tuple[Task, Classify]:
-    """The task of images and a model that adapts each time, or the task of features and a head."""
+def _adapted(task: Task, variant: LoadedVariant) -> tuple[Task, Classify]:
+    """The task of features under the adapted network, and the head that classifies them."""
     model, limits = variant
-    if readapt:
-        return task, lambda *sets: model.classify(Episode(*sets), *limits).logits
     film = model.adapt(Episode(task.support, task.support_labels, task.pool))
     sets = task.support, task.pool, task.held_out
     features = model.extract(torch.cat(sets), film).to(model.settings.clustering_dtype)

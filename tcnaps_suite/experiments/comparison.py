@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +27,7 @@ from tcnaps.method.variants import VARIANTS
 from tcnaps.training.checkpoints import load_model
 from tcnaps_suite.experiments.networks import AT_ONCE, Network, open_network
 from tcnaps_suite.experiments.rivals import Classifier
-from tcnaps_suite.workflow.requirements import check_protocol, open_usable
+from tcnaps_suite.workflow.requirements import open_usable
 
 
 class EpisodeFeatures(NamedTuple):
@@ -55,7 +54,7 @@ def episode_features(
     """The first episodes of every source, in the study's order of episodes.
 
     Args:
-        sources: images; without a model, features (n, d) in their place, as from `feature_table`.
+        sources: images; without a model, features (n, d) in their place, as from `feature_sources`.
         model: adapts to each episode and extracts its features.
         queries: turns a draw into one with fewer query images, such as `imbalance.unbalanced`.
     """
@@ -82,9 +81,9 @@ def _draws(
     study: Study, sources: Sequence[ImageSource], protocol: FixedProtocol | VariableProtocol, episodes: int
 ) -> Iterator[tuple[dict[str, str | int], ImageSource, Draw]]:
     for source in sources:
-        dataset = study.datasets.get(source.dataset)  # None for a file of features
+        domain = study.datasets[source.dataset].domain
         for index in tqdm(range(episodes), desc=source.dataset, unit="episode", leave=False):
-            facts = {"dataset": source.dataset, "domain": dataset.domain if dataset else "out", "episode": index}
+            facts = {"dataset": source.dataset, "domain": domain, "episode": index}
             yield facts, source, draw_episode(source, protocol, study.seed, index)
 
 
@@ -95,12 +94,12 @@ class LoadedVariant(NamedTuple):
     limits: tuple[int, int]
 
 
-def load_variants(study: Study, names: Sequence[str], device: torch.device | str = "cpu") -> dict[str, LoadedVariant]:
+def load_variants(study: Study, names: Sequence[str]) -> dict[str, LoadedVariant]:
     """The trained models of some of `VARIANTS`. Errors are those of `load_model`."""
     models = {}
     for name in names:
         limits = study.refinement.limits if VARIANTS[name].refinement_at_test else (0, 0)
-        models[name] = LoadedVariant(load_model(study, VARIANTS[name].training, device), limits)
+        models[name] = LoadedVariant(load_model(study, VARIANTS[name].training), limits)
     return models
 
 
@@ -111,29 +110,8 @@ def difference_from(rows: pd.DataFrame, column: str, base: str, value: str = "ac
     return rows.assign(difference=rows[value] - bases.reindex(pd.MultiIndex.from_frame(rows[keys])).to_numpy())
 
 
-def feature_table(path: str | Path) -> ImageSource:
-    """A source of episodes from a .npz file with the arrays `features` (n, d) and `labels` (n,).
-
-    Raises:
-        UserError: an array is missing, the two don't fit together, or features are not finite.
-    """
-    try:
-        with np.load(path) as arrays:
-            features, labels = arrays["features"], arrays["labels"]
-    except (KeyError, OSError, ValueError) as error:
-        raise UserError(f"{path} must hold two arrays, features (n, d) and labels (n,): {error}") from error
-    if features.ndim != 2 or labels.shape != features.shape[:1] or not np.isfinite(features).all():
-        raise UserError(
-            f"{path}: features {features.shape} and labels {labels.shape} must be (n, d) and (n,), and features finite."
-        )
-    names, codes = np.unique(labels, return_inverse=True)
-    order, starts = np.argsort(codes, kind="stable"), np.cumsum([0, *np.bincount(codes)])
-    features, class_names = features[order].astype(np.float32), tuple(map(str, names.tolist()))
-    return ImageSource(Path(path).stem, "test", features, class_names, starts)
-
-
 @torch.inference_mode()
-def embed_split(source: ImageSource, network: Network, device: torch.device | str = "cpu") -> ImageSource:
+def embed_split(source: ImageSource, network: Network) -> ImageSource:
     """The split with features, (n, d), in place of its images. The network is not adapted.
 
     Raises:
@@ -144,32 +122,28 @@ def embed_split(source: ImageSource, network: Network, device: torch.device | st
     features = []
     for images in tqdm(np.array_split(source.images, -(-len(source.images) // AT_ONCE)), desc=source.dataset):
         batch = torch.stack([network.transform(Image.fromarray(image)) for image in images])
-        features.append(network.features(batch.to(device)).flatten(1).float().cpu().numpy())
+        features.append(network.features(batch).flatten(1).float().numpy())
     return replace(source, images=np.concatenate(features))
 
 
 def feature_sources(
-    name: str, study: Study, protocol: FixedProtocol, device: torch.device | str = "cpu", split: str = "test"
+    name: str, study: Study, protocol: FixedProtocol, split: str = "test"
 ) -> tuple[list[ImageSource], list[str]]:
-    """Sources of episodes for a comparison on features: a split of the study's datasets, or a file.
+    """A split of each of the study's datasets as a source of episodes, for a comparison on features.
 
     Args:
-        name: "study", torchvision:NAME, timm:NAME or a file .npz of `features` and `labels`.
+        name: "study", torchvision:NAME or timm:NAME.
 
     Returns:
         Sources of images for "study", else of features; and the reasons why datasets were left out.
 
     Raises:
-        UserError: there is no such network or file, or no dataset suits the protocol.
+        UserError: there is no such network, or no dataset suits the protocol.
     """
-    if name.endswith(".npz"):
-        table = feature_table(name)
-        check_protocol(table, protocol)
-        return [table], []
     sources, left_out = open_usable(study, study.tested_on(VARIANTS["Transductive"].training), split, protocol)
     if name != "study":
-        network = open_network(name, device)
-        sources = [embed_split(source, network, device) for source in sources]
+        network = open_network(name)
+        sources = [embed_split(source, network) for source in sources]
     return sources, left_out
 
 

@@ -10,8 +10,10 @@ from tcnaps_suite.workflow.notebooks import Notebook
 
 def written(notebook: Notebook, study: Study, training: str = "") -> list[str]:
     """The figures, as PNG and PDF, and the tables that a notebook writes."""
-    figures = [f"{_below('figures', study)}/{figure}.{kind}" for figure in notebook.figures for kind in ("png", "pdf")]
-    tables = [f"{_below('results', study)}/{table}" for table in notebook.tables]
+    figures = [
+        f"{_below('figures', study)}/{figure}.{kind}" for figure in notebook.writes.figures for kind in ("png", "pdf")
+    ]
+    tables = [f"{_below('results', study)}/{table}" for table in notebook.writes.tables]
     return [file.format(training=training) for file in [*figures, *tables]]
 
 

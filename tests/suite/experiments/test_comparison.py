@@ -1,15 +1,13 @@
 """The comparison of heads and classifiers on the same features."""
 
-import numpy as np
-import pytest
 import torch
 from small_study import blobs, small_study
 
-from tcnaps.config import FixedProtocol, UserError
+from tcnaps.config import FixedProtocol
 from tcnaps.method.backbone import Backbone
 from tcnaps.method.head import Head
 from tcnaps.method.model import TransductiveCNAPS
-from tcnaps_suite.experiments.comparison import compare_classifiers, compare_heads, episode_features, feature_table
+from tcnaps_suite.experiments.comparison import compare_classifiers, compare_heads, episode_features
 from tcnaps_suite.experiments.rivals import head_classifier, prototypes
 
 PROTOCOL = FixedProtocol(way=3, shot=1, queries_per_class=3)
@@ -45,29 +43,3 @@ def test_classifiers_are_compared_with_one_of_them_in_every_episode():
     gain = frame.pivot(index=["dataset", "episode"], columns="classifier", values="difference")
     assert (wide["perfect"] == 1).all() and (gain["Simple"] == 0).all()
     assert (gain["Prototypes"] == wide["Prototypes"] - wide["Simple"]).all()
-
-
-def test_a_file_of_features_is_a_source_of_episodes(tmp_path):
-    generator = np.random.default_rng(0)
-    labels = np.array(["dog", "cat", "owl"]).repeat(6)[generator.permutation(18)]
-    centres = dict(zip(("cat", "dog", "owl"), np.eye(5)))
-    points = np.stack([generator.normal(centres[label], 0.1) for label in labels])
-    np.savez(tmp_path / "mine.npz", features=points, labels=labels)
-    table = feature_table(tmp_path / "mine.npz")
-    assert table.class_names == ("cat", "dog", "owl") and table.class_sizes.tolist() == [6, 6, 6]
-    episodes = list(episode_features(small_study(), [table], PROTOCOL, 3))
-    assert compare_classifiers(episodes, {"Prototypes": prototypes}, "Prototypes")["accuracy"].eq(1).all()
-
-
-@pytest.mark.parametrize(
-    "arrays, said",
-    [
-        ({"features": np.zeros((4, 2))}, "labels"),
-        ({"features": np.zeros((4, 2)), "labels": np.zeros(3)}, r"\(4, 2\) and labels \(3,\)"),
-        ({"features": np.full((4, 2), np.nan), "labels": np.zeros(4)}, "finite"),
-    ],
-)
-def test_files_that_hold_no_features_are_refused(tmp_path, arrays, said):
-    np.savez(tmp_path / "mine.npz", **arrays)
-    with pytest.raises(UserError, match=said):
-        feature_table(tmp_path / "mine.npz")

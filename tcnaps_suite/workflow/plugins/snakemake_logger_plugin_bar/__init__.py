@@ -4,9 +4,8 @@ On a terminal it is a bar; elsewhere one line for the start and one for the end 
 are those that Snakemake's `benchmark:` has written.
 """
 
-import csv
+import contextlib
 import logging
-import math
 import sys
 import textwrap
 import threading
@@ -23,12 +22,7 @@ NO_JOBS = {"all", "all_rivals", "all_active", "all_differences", "total"}
 
 @dataclass
 class LogHandlerSettings(LogHandlerSettingsBase):
-    """Options of the command line.
-
-    Attributes:
-        times: the folder with one benchmark for each job.
-        cores: that the jobs share; 0 on a cluster, where nobody knows when a job gets its turn.
-    """
+    """Options of the command line. `cores` is 0 on a cluster, where nobody knows when a job gets its turn."""
 
     times: str = field(default="", metadata={"help": "folder of benchmarks of the last run"})
     cores: int = field(default=0, metadata={"help": "cores that the jobs share", "type": int})
@@ -47,7 +41,7 @@ class LogHandler(LogHandlerBase):
         self._reasons: dict[str, str] = {}
         self._n_jobs = 0
         self._failed = self._closed = False
-        self._bar: tqdm | None = None
+        self._bar = tqdm(disable=True)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Follows the events of a run."""
@@ -73,8 +67,7 @@ class LogHandler(LogHandlerBase):
         """Ends the bar, or lists the jobs of a dry run."""
         if not self._closed:
             self._closed = True
-            if self._bar is not None:
-                self._bar.close()
+            self._bar.close()
             for name, reason in self._reasons.items():
                 print(f"  {name}: {textwrap.shorten(reason, 120)}")
             if not self._n_jobs and not self._failed:
@@ -89,18 +82,13 @@ class LogHandler(LogHandlerBase):
         left = self._left()
         about = "" if left is None else f": {_time(left)} on {self.settings.cores} cores, by the last run"
         print(f"{_jobs(len(jobs))}{about}", flush=True)
-        if self.common_settings.dryrun:
-            return
-        self._bar = tqdm(
-            total=len(jobs), bar_format="{percentage:3.0f}%|{bar:30}| {desc}", disable=not sys.stderr.isatty()
-        )
-        if not self._bar.disable:
+        if sys.stderr.isatty() and not self.common_settings.dryrun:
+            self._bar = tqdm(total=len(jobs), bar_format="{percentage:3.0f}%|{bar:30}| {desc}")
             threading.Thread(target=self._keep_moving, daemon=True).start()
 
     def _finish(self, name: str, start: float) -> None:
         self._waiting.discard(name)
-        took = time.monotonic() - start
-        self._show(f"Finished {name} in {_time(took)}, {_jobs(len(self._waiting))} left")
+        self._show(f"Finished {name} in {_time(time.monotonic() - start)}, {_jobs(len(self._waiting))} left")
 
     def _show(self, line: str) -> None:
         seconds = self._left() if self._waiting else None
@@ -131,13 +119,9 @@ def last_times(folder: Path) -> dict[str, float]:
     """How many seconds each job took when it last ran. Benchmarks that can't be read are left out."""
     seconds = {}
     for file in folder.glob("*.tsv"):
-        try:
-            with open(file, newline="", encoding="utf-8") as rows:
-                value = float(next(csv.DictReader(rows, delimiter="\t"))["s"])
-        except (OSError, StopIteration, KeyError, TypeError, ValueError, csv.Error):
-            continue
-        if 0 <= value < math.inf:
-            seconds[file.stem] = value
+        with contextlib.suppress(OSError, ValueError, LookupError):
+            names, values = (line.split("\t") for line in file.read_text(encoding="utf-8").splitlines()[:2])
+            seconds[file.stem] = float(values[names.index("s")])
     return seconds
 
 
