@@ -25,8 +25,7 @@ make figures [STUDY=configs/miniature.yaml] [CORES=n] [DEVICE=cuda] [WORKERS=n] 
              WORKERS: processes that read images ahead, for each training or evaluation
              PROCESSES: processes that share each training and each evaluation; GPUs one each
              PROFILE: run the jobs on a cluster, as profiles/<name>/ says (docs/scaling.md)
-make plan    list the jobs that 'make figures' would run and why, about how long they take by the last run, and what
-             data is there or missing
+make plan    list the jobs that 'make figures' would run and why, and what data is there or missing
 make watch   see how the trainings of a study go, in TensorBoard   (ARGS=... goes to TensorBoard)
 make differences
              what each difference between the paper and its released code costs: 14 short trainings, an hour or more

@@ -54,10 +54,6 @@ def suffix(replicate):
     return f"_replicate_{replicate.replicate}" if replicate.replicate else ""
 
 
-def times(rule):
-    return f"results/{study.name}/times/{rule}.tsv"
-
-
 def written_for(target):
     return [written(NOTEBOOKS[name], study) for name in SHOWN if NOTEBOOKS[name].target == target]
 
@@ -94,7 +90,6 @@ for replicate in [] if study.imported else REPLICATES if study.replicate_backbon
             key=key(PRETRAIN, study, [dependencies(replicate, "pretraining")], study.pretraining.datasets),
             given=given(replicate=replicate.replicate),
         log: notebook=executed(replicate, "02-pretrain"),
-        benchmark: times(f"pretrain{suffix(replicate)}")
         threads: max(PROCESSES, 2 if len(REPLICATES) == 1 else 1)  # several run side by side
         resources: **TRAINS,
         shell: RUN
@@ -112,7 +107,6 @@ for training, replicate in product([name for name in study.trainings if name not
                     {*study.meta_training.datasets, *study.meta_training.validation_datasets}),
             given=given(training=training, replicate=replicate.replicate),
         log: notebook=executed(replicate, f"03-meta-train-{training}"),
-        benchmark: times(f"meta_train_{training}{suffix(replicate)}")
         # Those with most to evaluate first, so that nothing has to wait for them at the end.
         priority: sum(training in evaluation.trainings for evaluation in study.evaluations.values())
         threads: PROCESSES
@@ -134,7 +128,6 @@ for training, replicate in product(evaluated(study), REPLICATES):
                                       for dataset in evaluation.datasets], study.tested_on(training)),
             given=given(training=training, replicate=replicate.replicate),
         log: notebook=executed(replicate, f"04-evaluate-{training}"),
-        benchmark: times(f"evaluate_{training}{suffix(replicate)}")
         threads: PROCESSES
         resources: **TRAINS,
         shell: RUN
@@ -152,6 +145,5 @@ for notebook, parameters in ((NOTEBOOKS[name], values) for name, values in SHOWN
             key=key(notebook, study, [dependencies(study, notebook.settings)], images(notebook, study), parameters),
             given=given(**parameters),
         log: notebook=executed(study, notebook.name),
-        benchmark: times(notebook.rule)
         resources: **(TRAINS if "device" in notebook.parameters else DRAWS),
         shell: RUN

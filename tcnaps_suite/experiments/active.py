@@ -60,7 +60,7 @@ def predictive_entropy(logits: Float[Tensor, "n way"]) -> Float[Tensor, "n"]:
 
 
 def variation_ratios(logits: Float[Tensor, "n way"]) -> Float[Tensor, "n"]:
-    """1 − the largest p, computed as the sum of the others: the difference would round to 0 for confident images."""
+    """1 − the largest p, as the sum of the others: the difference would round to 0 for confident images."""
     return logits.double().softmax(1).sort(1).values[:, :-1].sum(1)
 
 
@@ -71,10 +71,6 @@ def learning_curve(
     task: Task, classify: Classify, acquisition: str, labels: int, generator: np.random.Generator
 ) -> Iterator[float]:
     """The accuracy on the held-out images with 0, 1, …, `labels` images of the pool labelled.
-
-    Args:
-        acquisition: a key of `ACQUISITIONS`.
-        generator: makes the random choice.
 
     Raises:
         ValueError: the pool is too small.

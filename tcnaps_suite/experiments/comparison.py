@@ -31,11 +31,9 @@ from tcnaps_suite.workflow.requirements import open_usable
 
 
 class EpisodeFeatures(NamedTuple):
-    """The features of an episode. `query_labels` are the truth."""
+    """The features of an episode, and the columns that identify it: dataset, domain and episode."""
 
-    dataset: str
-    domain: str
-    index: int
+    facts: dict[str, str | int]
     support: Float[Tensor, "n_support d"]
     support_labels: Int[Tensor, "n_support"]
     query: Float[Tensor, "n_query d"]
@@ -54,9 +52,8 @@ def episode_features(
     """The first episodes of every source, in the study's order of episodes.
 
     Args:
-        sources: images; without a model, features (n, d) in their place, as from `feature_sources`.
-        model: adapts to each episode and extracts its features.
-        queries: turns a draw into one with fewer query images, such as `imbalance.unbalanced`.
+        sources: images for a model; without one, features, as from `feature_sources`.
+        queries: turns a draw into one with fewer query images, such as `balance.unbalanced`.
     """
     for facts, source, draw in _draws(study, sources, protocol, episodes):
         draw = queries(draw) if queries else draw
@@ -66,7 +63,7 @@ def episode_features(
         else:
             support, labels, query, _ = model.features(load_episode(source, draw))
         truth = torch.from_numpy(draw.query_labels).to(labels.device)
-        yield EpisodeFeatures(*facts.values(), support, labels, query, truth)
+        yield EpisodeFeatures(facts, support, labels, query, truth)
 
 
 def numbered_episodes(
@@ -112,11 +109,7 @@ def difference_from(rows: pd.DataFrame, column: str, base: str, value: str = "ac
 
 @torch.inference_mode()
 def embed_split(source: ImageSource, network: Network) -> ImageSource:
-    """The split with features, (n, d), in place of its images. The network is not adapted.
-
-    Raises:
-        UserError: the network is a study's, which has no features without an episode.
-    """
+    """The split with features, (n, d), in place of its images. A study's network has none without an episode."""
     if network.features is None:
         raise UserError("A study's network adapts to each episode. Name it 'study' instead.")
     features = []
@@ -129,13 +122,10 @@ def embed_split(source: ImageSource, network: Network) -> ImageSource:
 def feature_sources(
     name: str, study: Study, protocol: FixedProtocol, split: str = "test"
 ) -> tuple[list[ImageSource], list[str]]:
-    """A split of each of the study's datasets as a source of episodes, for a comparison on features.
-
-    Args:
-        name: "study", torchvision:NAME or timm:NAME.
+    """A split of each of the study's datasets, with images for "study", features for torchvision:NAME or timm:NAME.
 
     Returns:
-        Sources of images for "study", else of features; and the reasons why datasets were left out.
+        The sources, and the reasons why datasets were left out.
 
     Raises:
         UserError: there is no such network, or no dataset suits the protocol.
@@ -165,9 +155,8 @@ def compare_heads(
             step = stopping_step(labels.numpy(), *rule.limits)
             accuracy = (labels == episode.query_labels).double().mean(1)
             confidence = logits[0].softmax(1).max(1).values.mean().item()
-            facts = {"dataset": episode.dataset, "domain": episode.domain, "episode": episode.index, "head": name}
-            facts |= {"without": accuracy[0].item(), "refined": accuracy[step].item()}
-            rows.append(facts | {"step": step, "confidence": confidence})
+            found = {"head": name, "without": accuracy[0].item(), "refined": accuracy[step].item()}
+            rows.append(episode.facts | found | {"step": step, "confidence": confidence})
     return pd.DataFrame(rows)
 
 
@@ -187,7 +176,7 @@ def compare_classifiers(
             labels = classify(episode.support, episode.support_labels, episode.query)
             seconds = time.perf_counter() - start
             accuracy = (labels == episode.query_labels).double().mean().item()
-            rows.append((episode.dataset, episode.domain, episode.index, name, accuracy, seconds))
-    table = pd.DataFrame(rows, columns=["dataset", "domain", "episode", "classifier", "accuracy", "seconds"])
+            rows.append(episode.facts | {"classifier": name, "accuracy": accuracy, "seconds": seconds})
+    table = pd.DataFrame(rows)
     seconds = table.pop("seconds")  # else rows that differ in it would not be compared
     return difference_from(table, "classifier", baseline).assign(seconds=seconds)

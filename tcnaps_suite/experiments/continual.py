@@ -84,12 +84,7 @@ def classify(
     limits: tuple[int, int],
     competing: Bool[Tensor, "n_query way"],
 ) -> Int[Tensor, "n_query"]:
-    """The queries' classes by what is kept, refined until the stopping rule says so (Algorithm 1).
-
-    Args:
-        limits: minimum and maximum steps; (0, 0) is Simple CNAPS.
-        competing: which classes each query may have.
-    """
+    """The queries' classes by what is kept, among those that compete, refined with the stopping rule (Algorithm 1)."""
 
     def distances_from(responsibilities: Float[Tensor, "n_query way"] | None) -> Distances:
         if responsibilities is None:
@@ -107,9 +102,7 @@ def accuracy_by_arrival(
 ) -> Iterator[tuple[int, str, float]]:
     """After each arrival, the number of classes so far, a name of `HEADS`, and its accuracy on all their queries.
 
-    Args:
-        episode: its classes arrive in their order, `per_arrival` at a time.
-        film: a name of `FILM`.
+    The episode's classes arrive in their order. `film` is a name of `FILM`.
 
     Raises:
         ValueError: the last arrival would have fewer classes.

@@ -39,7 +39,6 @@ def scale_in_training(
     Args:
         parts: shares of the study's training episodes, in [0, 1], after which to classify; rounded to whole steps.
         scales: numbers, or "auto".
-        sources: test splits; `episodes` episodes of the protocol come from each.
 
     Returns:
         The rows of `compare_heads`, whose head is the scale, with a column trained_episodes.

@@ -76,8 +76,9 @@ def first_episodes(
     for dataset in datasets:
         for number in range(min(episodes, study.evaluations[evaluation].episodes)):
             shown = features_of(study, variant, evaluation, dataset, number)
+            facts = {"dataset": dataset, "domain": study.datasets[dataset].domain, "episode": number}
             support, query = (shown.support_features, shown.support_labels), (shown.query_features, shown.query_labels)
-            yield EpisodeFeatures(dataset, study.datasets[dataset].domain, number, *support, *query)
+            yield EpisodeFeatures(facts, *support, *query)
 
 
 def _network(study: Study, training: str) -> TransductiveCNAPS:

@@ -89,11 +89,7 @@ def class_names(rows: pd.DataFrame) -> list[str]:
 
 
 def steps_of(rows: pd.DataFrame) -> pd.DataFrame:
-    """One row per refinement step: `step`, `accuracy` and `mean_confidence` in [0, 1], `changed` (labels).
-
-    Args:
-        rows: one row per query of an episode: `query`, `label`, `class_name`, `prediction_0` … and `confidence_0` ….
-    """
+    """One row per refinement step: `step`, `accuracy` and `mean_confidence` in [0, 1], `changed` (labels)."""
     predictions, confidences = (recorded_predictions(rows, what) for what in ("prediction", "confidence"))
     steps = {
         "step": np.arange(predictions.shape[1]),
@@ -105,10 +101,7 @@ def steps_of(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def at_step(rows: pd.DataFrame, step: int) -> pd.DataFrame:
-    """The queries before and after one step.
-
-    Args:
-        rows: as for `steps_of`.
+    """The queries of an episode before and after one step.
 
     Returns:
         `query`, `label`, `class_name`; the predicted labels `before` and `prediction`, with the responsibilities of
@@ -136,12 +129,7 @@ def at_step(rows: pd.DataFrame, step: int) -> pd.DataFrame:
 
 
 def replay(study: Study, rows: pd.DataFrame) -> ShownImages:
-    """Draws an episode again.
-
-    Its images' numbers, labels, classes and shots are compared with the rows; pixels are not.
-
-    Args:
-        rows: of `rows_of_episode`.
+    """Draws the episode of some rows again. Images' numbers, labels, classes and shots are compared; pixels are not.
 
     Raises:
         StaleRowsError: the images or classes differ, as data, seed or protocol have changed since the evaluation.

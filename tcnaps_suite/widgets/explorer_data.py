@@ -5,7 +5,6 @@ Every number comes from `tcnaps.evaluation`. This module selects, sorts and desc
 
 from collections.abc import Collection, Sequence
 
-import numpy as np
 import pandas as pd
 
 from tcnaps.config import Study, UserError
@@ -78,25 +77,10 @@ def episodes(rows: pd.DataFrame, better: str, than: str, limits: tuple[int, int]
     return pairs.merge(shots, on=EPISODE, validate="1:1").drop(columns="variant")
 
 
-def chosen(
-    table: pd.DataFrame,
-    datasets: Sequence[str] | None = None,
-    shots: tuple[int, int] | None = None,
-    sort: str = SORTS[0],
-) -> pd.DataFrame:
-    """The episodes of some datasets and shots, sorted; possibly none.
-
-    Args:
-        table: of `episodes`.
-        shots: lowest and highest, both included. Only episodes with a class in this shot range are kept.
-        sort: one of `SORTS`. Equal episodes stay in the order of datasets and numbers.
-    """
+def chosen(table: pd.DataFrame, datasets: Sequence[str] | None = None, sort: str = SORTS[0]) -> pd.DataFrame:
+    """The rows of `episodes` for some datasets, in one of `SORTS`; ties are in the order of datasets and numbers."""
     if datasets is not None:
         table = table[table["dataset"].isin(datasets)]
-    if shots is not None:
-        low, high = shots
-        within = [any(low <= shot <= high for shot in of_classes) for of_classes in table["shots"]]
-        table = table[np.array(within, dtype=bool)]
     if sort == "Dataset and episode":
         return table
     gains = table["gain"].round(9)  # those that are equal as fractions of queries differ in the last digit
@@ -161,13 +145,7 @@ def confusion(queries: pd.DataFrame) -> pd.DataFrame:
 
 
 def status(row: pd.Series, variant: str, rows: pd.DataFrame, step: int, stop: int) -> str:
-    """The episode, the variant's accuracy after a step, and whether the variant stops there, in words.
-
-    Args:
-        row: of `episodes`.
-        rows: of `episode_table.rows_of_episode`.
-        stop: the step at which the variant stops.
-    """
+    """The episode, the variant's accuracy after a step, and whether it stops there (at `stop`), in words."""
     queries, last = at_step(rows, step), recorded_predictions(rows).shape[1] - 1
     if VARIANTS[variant].refinement_at_test:
         place = "where it stops" if step == stop else f"it stops at {stop}"

@@ -50,11 +50,6 @@ class Explorer(ui.StudyWidget):
     """
 
     kind = "explorer"
-    tooltips = {
-        "limits": "Fewest and most refinement steps; refinement stops when no label changes",
-        "shots": "Only episodes with a class in this shot range",
-        "open": "Shows this episode's clustering step by step, below; loads the network",
-    }
 
     def __init__(self, study: Study, evaluation: str, better: str, than: str):
         super().__init__(study)
@@ -66,7 +61,7 @@ class Explorer(ui.StudyWidget):
         self._read = lru_cache(1)(lambda name, trainings: load_rows(study, name, trainings, [study.replicate]))
         self._arrange(evaluation, better, than)
         self.on(["evaluation", "better", "than", "limits"], self.load)
-        self.on(["sort", "dataset", "shots"], self._filter)
+        self.on(["sort", "dataset"], self._filter)
         self.on(["episodes"], self._choose)
         self.on(["variant", "stop"], self._to_stop)
         self.on(["step", "page"], self._draw)
@@ -85,9 +80,6 @@ class Explorer(ui.StudyWidget):
         with self.loading(f"Reading the rows of {choice.evaluation}"):
             self._rows = self._read(choice.evaluation, tuple(needed_trainings(self.variants)))
             self.table = explorer_data.episodes(self._rows, *self.variants, choice.limits)
-        shots = self.table["shots"].explode()
-        with self.quietly():
-            ui.set_range(self.controls["shots"], int(shots.min()), int(shots.max()))
         self._filter()
 
     def hide(self) -> None:
@@ -111,13 +103,10 @@ class Explorer(ui.StudyWidget):
             better=ui.menu("Gain of", 190, variants, better),
             than=ui.menu("over", 170, variants, than),
         )
-        ordered = self.add(
-            limits=ui.slider("Stopping rule: minimum, maximum", 460, 0, rule.recorded_steps, limits),
-            sort=ui.menu("Sort", 300, explorer_data.SORTS),
-        )
         filters = self.add(
+            limits=ui.slider("Stopping rule: minimum, maximum", 460, 0, rule.recorded_steps, limits),
             dataset=ui.menu("Dataset", 260, explorer_data.dataset_filters(study)),
-            shots=ui.slider("A class with shot", 320, 0, 1, (0, 1)),
+            sort=ui.menu("Sort", 300, explorer_data.SORTS),
         )
         episodes = self.add(episodes=ui.styled(ipywidgets.Select(options=(), rows=9), "", None))
         predictions = self.add(
@@ -138,14 +127,14 @@ class Explorer(ui.StudyWidget):
         self._stepper = VBox()
         shown = self._status, predictions, self._opened, page, self._sheet, saving, self._saved, self._stepper
         self._details = VBox(shown, layout={"display": "none"})
-        above = compared, ordered, filters, self.notice, self.busy, self._count
+        above = compared, filters, self.notice, self.busy, self._count
         self.arrange(*above, episodes, self._details)
 
     def _filter(self) -> None:
         if self.table.empty:
             return
         choice, control = self.choice, self.controls["episodes"]
-        self.listed = explorer_data.chosen(self.table, choice.dataset, choice.shots, choice.sort)
+        self.listed = explorer_data.chosen(self.table, choice.dataset, choice.sort)
         options = explorer_data.lines(self.listed.head(MOST_LISTED), *self.variants)
         values, before = [value for _, value in options], control.value
         count = explorer_data.in_words(self.listed, *self.variants)

@@ -35,7 +35,7 @@ LARGEST_MINIMUM = 4  # steps of the heatmap, as in the paper's sweep
 
 
 def recall_view(study: Study) -> "RecallView":
-    """Class recall against shot: choose variants, datasets and shots."""
+    """Class recall against shot: choose variants and datasets."""
     return RecallView(study).loaded()
 
 
@@ -90,12 +90,9 @@ class View(ui.StudyWidget):
 
     def of_datasets(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The rows of the chosen datasets, of which there must be some."""
-        datasets = self.choice.datasets
-        if not datasets:
-            raise UserError("No dataset is chosen: choose at least one.")
-        rows = frame[frame["dataset"].isin(datasets)]
+        rows = frame[frame["dataset"].isin(self.choice.datasets)]
         if rows.empty:
-            raise UserError(f"No results of {', '.join(datasets)} fit these choices: widen them, or choose others.")
+            raise UserError("There are no results of the chosen datasets: choose at least one that the evaluation has.")
         return rows
 
     def load(self) -> None:
@@ -140,7 +137,6 @@ class RecallView(View):
         return {
             "evaluation": ui.menu("Evaluation:", 265, list(self.study.evaluations)),
             "over": ui.menu("Show:", 225, [("recall", ""), *gains]),
-            "shots": ui.slider("Shots:", 300, 1, 2, (1, 2)),
             "variants": self.variant_choices("Simple", "Transductive"),
             "datasets": self.dataset_choices(),
         }
@@ -159,11 +155,7 @@ class RecallView(View):
                 f"Evaluation '{evaluation}' serves {', '.join(served)}: choose at least one of these variants, and "
                 "show recall or the gain over another of them."
             )
-        recalls = {name: self.read(evaluation, name) for name in names}
-        with self.quietly():
-            ui.set_range(self.controls["shots"], 1, max(int(frame["shot"].max()) for frame in recalls.values()))
-        low, high = self.choice.shots
-        recalls = {name: self.of_datasets(own[own["shot"].between(low, high)]) for name, own in recalls.items()}
+        recalls = {name: self.of_datasets(self.read(evaluation, name)) for name in names}
         value, words = "recall", "Class recall"
         if over:
             value, words, base = "difference", f"Gain in class recall over {over}", recalls.pop(over)
@@ -173,7 +165,7 @@ class RecallView(View):
         order = list(recalls).index
         frame = frame.sort_values("variant", key=lambda names: names.map(order), kind="stable", ignore_index=True)
         datasets = counted(classes["dataset"].nunique(), "dataset")
-        return frame, f"{words}: {', '.join(recalls)} · {datasets} · shots {low} to {high}"
+        return frame, f"{words}: {', '.join(recalls)} · {datasets}"
 
     def draw(self, figure):
         axes = figure.subplots(1, len(domains_shown(self.frame)), sharey=True, squeeze=False)[0]
@@ -194,7 +186,6 @@ class RefinementView(View):
         return {
             "evaluation": ui.menu("Evaluation:", 255, list(self.study.evaluations)),
             "training": ui.menu("Variant:", 205, trainings),
-            "value": ui.menu("Show:", 135, ["gain", "accuracy"]),
             "rule": ui.slider("Stopping rule: minimum, maximum", 460, 1, max(2, rule.recorded_steps), limits),
             "datasets": self.dataset_choices(),
         }
@@ -228,7 +219,7 @@ class RefinementView(View):
 
     def draw(self, figure):
         axes = figure.subplots(1, 2, width_ratios=[2.1, 1])
-        results.refinement_heatmap(axes[0], self.frame, self.choice.value, self.rule())
+        results.refinement_heatmap(axes[0], self.frame, "gain", self.rule())
         results.accuracy_by_step(axes[1], self.steps, value="gain")
 
 

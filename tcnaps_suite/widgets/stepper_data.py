@@ -52,15 +52,7 @@ def head_name(head: Head) -> str:
 
 
 def with_head(head: Head, name: str, identity_weight: float | int, scale: float | None = None) -> Head:
-    """A training's head with the settings of another.
-
-    Args:
-        name: of `HEADS`.
-        scale: default: that of the settings.
-
-    Raises:
-        ValueError: the identity_weight or the scale is not above 0.
-    """
+    """A training's head with the settings of another, by its name in `HEADS`. The scale's default is the settings'."""
     changes = dict(HEADS[name])
     if scale is not None:
         changes["scale"] = float(scale)
@@ -70,9 +62,7 @@ def with_head(head: Head, name: str, identity_weight: float | int, scale: float 
 def run(features: ShownEpisode, head: Head | None = None, steps: int = 10, plane: str = PLANES[0]) -> Trajectory:
     """Refines one episode.
 
-    Args:
-        head: default: that of the training.
-        plane: of `PLANES`: the two directions that tell these classes apart best, or those of the largest spread.
+    `head` is by default the training's, `plane` one of `PLANES`.
     """
     head = head or features.head
     sets = features.support_features, features.support_labels, features.query_features
@@ -88,11 +78,7 @@ def run(features: ShownEpisode, head: Head | None = None, steps: int = 10, plane
 
 
 def verdict(trajectory: Trajectory, minimum: int, maximum: int) -> tuple[int, str]:
-    """The step at which the stopping rule ends the episode's refinement, and the reason.
-
-    Raises:
-        ValueError: a limit is negative or exceeds the steps of the trajectory.
-    """
+    """The step at which the stopping rule ends the episode's refinement, and the reason."""
     step = stopping_step(recorded_predictions(trajectory.rows).T, minimum, maximum)
     changed, accuracy = int(trajectory.steps["changed"][step]), 100 * trajectory.steps["accuracy"]
     if step == 0:

@@ -60,15 +60,7 @@ class Stepper(ui.StudyWidget):
         trajectory: its refinement steps.
     """
 
-    kind, needs = "stepper", "checkpoints"
-    tooltips = {
-        "episode": "The same number always gives the same images",
-        "head": "How distances become responsibilities; 'means only' keeps the covariances of step 0",
-        "identity_weight": "The weight of the identity in every covariance, the paper's beta",
-        "scale": "A factor on squared distances in the softmax: the smaller, the softer; each head brings its own",
-        "plane": "Two directions: those that best tell these classes apart, or those of the largest spread",
-        "query": "Rings this query in the plane and puts it first in the table",
-    }
+    kind = "stepper"
 
     def __init__(self, study: Study, variant: str, evaluation: str, dataset: str, episode: int):
         super().__init__(study)

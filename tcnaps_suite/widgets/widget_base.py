@@ -3,7 +3,7 @@
 import html
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -57,19 +57,6 @@ def saving(name: str) -> dict[str, ipywidgets.Widget]:
     """The box for a file's name and the button that saves it, by the names that all widgets give them."""
     box = styled(ipywidgets.Text(name, continuous_update=False), "Save as:", 280)
     return {"save_name": box, "save": button("Save PNG and PDF", 170, "save")}
-
-
-def set_range(control: IntRangeSlider, low: int, high: int) -> None:
-    """Sets new ends. A handle at its end stays at the end; others are moved inside.
-
-    A range of a single value is disabled and gets a spare end, as browsers can't draw it.
-    """
-    first, last = control.value
-    first = low if first <= control.min else min(max(first, low), high)
-    last = high if last >= control.max or control.disabled else max(min(last, high), low)
-    with control.hold_trait_notifications():  # ends and value are checked together
-        control.min, control.max, control.value = low, max(high, low + 1), (first, last)
-        control.disabled = low == high
 
 
 def row(*children: ipywidgets.Widget) -> HBox:
@@ -144,7 +131,6 @@ class StudyWidget(ipywidgets.VBox):
     """
 
     kind: ClassVar[str]
-    tooltips: ClassVar[Mapping[str, str]] = {}  # of controls, by their names
 
     def __init__(self, study: Study):
         super().__init__()
@@ -159,8 +145,6 @@ class StudyWidget(ipywidgets.VBox):
         """Adds controls by name; returns them side by side."""
         for name, control in controls.items():
             control.add_class(f"tcnaps-{name.replace('_', '-')}")
-            if name in self.tooltips:
-                control.tooltip = self.tooltips[name]
         self.controls |= controls
         return row(*controls.values())
 

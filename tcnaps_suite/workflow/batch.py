@@ -29,11 +29,7 @@ class NotebookFailed(Exception):
 def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, progress: bool = True) -> None:
     """Executes a copy of a notebook. Its kernel works in the notebook's folder, as it does in JupyterLab.
 
-    Args:
-        notebook: has one cell tagged `parameters`.
-        output: where the executed notebook is kept, also when a cell fails.
-        parameters: values by name, instead of those in the `parameters` cell.
-        progress: whether to show a bar.
+    `output` is kept also when a cell fails. `parameters` replace those in the cell tagged `parameters`.
 
     Raises:
         UserError: there is no such notebook or parameter, no `parameters` cell, or `output` is the notebook itself.

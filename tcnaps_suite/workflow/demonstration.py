@@ -15,6 +15,7 @@ Rows are kept as an evaluation writes them, with what is predicted from the feat
 import sys
 from dataclasses import replace
 from io import BytesIO
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -69,17 +70,16 @@ def make(path: str | Path) -> Path:
     folder = project_root() / FOLDER
     write_text(folder / STUDY, study_yaml(study_file(path), chosen))
     small, arrays = load_study(folder / STUDY), {}
-    for (name, dataset), numbers in chosen.items():
-        for training, variant in VARIANTS.items():
-            rows = load_rows(study, name, [training])
-            frames = []
-            for new, number in enumerate(numbers):
-                features = features_of(study, variant, name, dataset, number)
-                kept = arrays_of(features, training)
-                arrays |= {f"{name}/{dataset}/{new}/{key}": value for key, value in kept.items()}
-                own = episode_table.rows_of_episode(rows, variant, dataset, number)
-                frames.append(predicted_again(own, features, kept[training], study).assign(episode=new))
-            write_rows(rows_file(small, training, name, dataset), pd.concat(frames, ignore_index=True), "demonstration")
+    for ((name, dataset), numbers), (training, variant) in product(chosen.items(), VARIANTS.items()):
+        rows, frames = load_rows(study, name, [training]), []
+        for new, number in enumerate(numbers):
+            features = features_of(study, variant, name, dataset, number)
+            points = in_span(torch.cat([features.support_features, features.query_features]).numpy())
+            kept = arrays_of(features) | {training: points}
+            arrays |= {f"{name}/{dataset}/{new}/{key}": value for key, value in kept.items()}
+            own = episode_table.rows_of_episode(rows, variant, dataset, number)
+            frames.append(predicted_again(own, features, points, study).assign(episode=new))
+        write_rows(rows_file(small, training, name, dataset), pd.concat(frames, ignore_index=True), "demonstration")
     with replacing(folder / EPISODES) as temporary:
         np.savez_compressed(temporary, **arrays)
     return folder
@@ -98,8 +98,8 @@ def study_yaml(file: Path, chosen: dict[tuple[str, str], list[int]]) -> str:
     return "".join(f"# {line}\n" for line in heading) + yaml.safe_dump(content, sort_keys=False)
 
 
-def arrays_of(features: ShownEpisode, training: str) -> dict[str, np.ndarray]:
-    """What `tcnaps_suite.episodes` reads."""
+def arrays_of(features: ShownEpisode) -> dict[str, np.ndarray]:
+    """What `tcnaps_suite.episodes` reads of an episode, besides its features."""
     images = np.concatenate([features.support_images, features.query_images])
     pictures = BytesIO()
     Image.fromarray(images.reshape(-1, *images.shape[2:])).save(pictures, "webp", quality=90)
@@ -108,7 +108,6 @@ def arrays_of(features: ShownEpisode, training: str) -> dict[str, np.ndarray]:
         "support_labels": features.support_labels.numpy(),
         "query_labels": features.query_labels.numpy(),
         "pictures": np.frombuffer(pictures.getvalue(), np.uint8),
-        training: in_span(torch.cat([features.support_features, features.query_features]).numpy()),
     }
 
 

@@ -105,21 +105,13 @@ class Notebook(_Section):
 
 
 def notebooks(folder: Path | None = None) -> dict[str, Notebook]:
-    """All notebooks of a folder by name, in order; the default is the project's notebooks/.
-
-    Raises:
-        UserError: a notebook declares nothing, or something that is wrong.
-    """
+    """All notebooks of a folder by name, in order. One that declares nothing or something wrong is a UserError."""
     folder = folder or project_root() / "notebooks"
     return {path.stem: _notebook(path) for path in sorted(folder.glob("*.ipynb"))}
 
 
 def shown(study: Study, folder: Path | None = None) -> dict[str, dict[str, object]]:
-    """The notebooks in which a study has something to show, with the parameters to give them.
-
-    Raises:
-        UserError: as for `notebooks`.
-    """
+    """The notebooks in which a study has something to show, with the parameters to give them."""
     parameters = {name: _parameters_for(study, notebook) for name, notebook in notebooks(folder).items()}
     return {name: values for name, values in parameters.items() if values is not None}
 

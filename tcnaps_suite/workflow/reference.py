@@ -26,7 +26,7 @@ CONTRASTS = {
     "gain-of-meta-training.csv": ["variant", "evaluation", "dataset"],
 }
 PATTERNS = ("**/*.csv", "claims.md", "headline.json")
-WITHOUT = {"notebooks", "rows", "checkpoints", "watch", "differences", "served", "times"}
+WITHOUT = {"notebooks", "rows", "checkpoints", "watch", "differences", "served"}
 VERSIONS = ("numpy", "torch", "scikit-learn")
 SHOWN = 5  # contrasts that differ, by name
 
@@ -64,11 +64,7 @@ def compared(study: Study) -> str:
 
 
 def keep(study: Study) -> list[Path]:
-    """Copies a finished run's tables and PNG figures to the reference, with `provenance.json`. Returns the copies.
-
-    Raises:
-        UserError: the study has not been run.
-    """
+    """Copies a finished run's tables and PNG figures to the reference, with `provenance.json`. Returns the copies."""
     results, figures = study.results_folder, study.figures_folder
     tables = [file for pattern in PATTERNS for file in results.glob(pattern)]
     tables = [file for file in tables if not WITHOUT & set(file.relative_to(results).parts)]

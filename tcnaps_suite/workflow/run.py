@@ -31,11 +31,8 @@ LOCK_PATIENCE = 5.0  # seconds that a second run waits for one that is ending
 def run_study(given: Namespace) -> int:
     """Brings everything that a study makes up to date, and says where it lies. Changes to the project's root.
 
-    Args:
-        given: the options of `tcnaps_suite.workflow.batch study`.
-
-    Returns:
-        The exit status: Snakemake's, or 1 where the study's data can't be prepared.
+    Takes the options of `tcnaps_suite.workflow.batch study`. Returns the exit status: Snakemake's, or 1 where the data
+    can't be prepared.
 
     Raises:
         ConfigError: the YAML is wrong.
@@ -68,7 +65,6 @@ def run_study(given: Namespace) -> int:
         options += ["--cores", str(cores or os.cpu_count())]
     values = {"study": name, "device": given.device, "workers": given.workers, "processes": given.processes}
     options += ["--config", *(f"{key}={value}" for key, value in values.items())]
-    options += ["--logger-bar-times", f"results/{study.name}/times", "--logger-bar-cores", str(cores)]
     if given.dry_run:
         status = _snakemake([*options, "--dry-run"], quiet=True)
         print(*incomplete_evaluations(study).values(), "Data:", sep="\n", flush=True)

@@ -53,12 +53,7 @@ def stoppable() -> Iterator[None]:
 def run_engine(command: Sequence[str], environment: Mapping[str, str], quiet: bool = False) -> int:
     """Runs Snakemake in a session of its own and ends it, and all its jobs, when this process is stopped.
 
-    Args:
-        command: arguments of Python.
-        quiet: show what it writes to stderr only if it fails.
-
-    Returns:
-        The exit status.
+    `command` is Python's. With `quiet`, what goes to stderr is shown only if it fails. Returns the exit status.
     """
     wrapped = [sys.executable, "-m", __spec__.name, str(os.getpid()), *command]
     stderr = subprocess.PIPE if quiet else None

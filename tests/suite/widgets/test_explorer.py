@@ -50,7 +50,7 @@ def check_all(widget):
     better, than = choice.better, choice.than
     rows = load_rows(widget.study, choice.evaluation, needed_trainings([better, than]))
     table = explorer_data.episodes(rows, better, than, choice.limits)
-    listed = explorer_data.chosen(table, choice.dataset, choice.shots, choice.sort)
+    listed = explorer_data.chosen(table, choice.dataset, choice.sort)
     pd.testing.assert_frame_equal(widget.listed, listed)
     assert widget.controls["episodes"].options == tuple(explorer_data.lines(listed, better, than))
     assert explorer_data.in_words(listed, better, than) in words(widget._count)
@@ -94,7 +94,7 @@ def test_every_control_changes_what_is_shown(study, no_pictures):
     widget, before = explorer(study), None
     for changes in (
         {"sort": "Largest loss first", "dataset": ("others",)},
-        {"dataset": ("blobs", "others"), "shots": (1, 2)},
+        {"dataset": ("blobs", "others")},
         {"limits": (1, 4), "step": 2},
         {"variant": "FEOT"},
         {"page": CONFUSION},
@@ -111,14 +111,12 @@ def test_every_control_changes_what_is_shown(study, no_pictures):
 
 def test_filters_that_leave_nothing_say_so_and_recover(study, no_pictures, monkeypatch):
     widget = explorer(study)
-    before, widget.table["shots"] = widget.table["shots"], [(9,)] * len(widget.table)
-    set_to(widget, shots=(1, 1), sort="Largest loss first")
+    set_to(widget, evaluation="5-way-1-shot", dataset=("others",))  # which that evaluation lacks
     assert "No episode is listed" in widget._count.value and not widget.controls["episodes"].options
     click(widget, "stop", "open")  # there is no episode
     set_to(widget, step=1)
     assert widget.error is None and not widget._stepper.children
-    widget.table["shots"] = before
-    set_to(widget, shots=(1, widget.controls["shots"].max))
+    set_to(widget, evaluation="variable", dataset=("blobs", "others"))
     check_all(widget)
     monkeypatch.setattr(explorer_widget, "MOST_LISTED", 5)  # the most that a browser can hold
     set_to(widget, sort="Largest gain first")
@@ -134,12 +132,8 @@ def test_variants_that_cannot_be_compared_are_an_error_until_others_are_chosen(s
     set_to(widget, than="Simple", evaluation="5-way-1-shot")
     assert "'support'" in str(widget.error) and "evaluations.5-way-1-shot" in str(widget.error)
     set_to(widget, than="FEOT")
-    shots = widget.controls["shots"]
-    assert shots.disabled
     check_all(widget)
     set_to(widget, evaluation="variable")
-    of_classes = widget.table["shots"].explode()
-    assert not shots.disabled and shots.value == (of_classes.min(), of_classes.max())
     check_all(widget)
 
 
@@ -184,7 +178,7 @@ def test_fast_and_in_odd_orders_the_last_choice_is_shown(study, no_pictures):
     widget, chance = explorer(study), random.Random(0)
     c = widget.controls
     menus = [c[name] for name in ("sort", "dataset", "variant", "evaluation", "better", "than", "episodes", "page")]
-    ranges = {"limits": range(5), "shots": range(1, 6)}
+    ranges = {"limits": range(5)}
     for _ in range(40):
         kind, menu, name = chance.random(), chance.choice(menus), chance.choice(list(ranges))
         if kind < 0.6:

@@ -32,10 +32,10 @@ def test_it_holds_the_chosen_episodes_and_the_same_predictions(tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     for module in (evaluate, episodes):
         monkeypatch.setattr(module, "open_split", lambda study, name, split: blobs(name, split))
-    monkeypatch.setattr(demonstration, "EVALUATIONS", ("5-way-1-shot", "variable"))
+    monkeypatch.setattr(demonstration, "EVALUATIONS", ("variable",))
     content = small_study(trainings=["support", "support_and_query"]).model_dump(mode="json")
     for own in content["evaluations"].values():
-        own |= {"trainings": ["support", "support_and_query"], "datasets": ["blobs", "others"], "episodes": 4}
+        own |= {"trainings": ["support", "support_and_query"], "datasets": ["others"], "episodes": 4}
     (tmp_path / "Snakefile").touch()
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(content))
     study = load_study("mine.yaml")
@@ -44,7 +44,7 @@ def test_it_holds_the_chosen_episodes_and_the_same_predictions(tmp_path, monkeyp
         evaluate.evaluate(study, training)
     demonstration.make("mine.yaml")
     chosen = demonstration.chosen_episodes(study)
-    assert list(chosen) == [("5-way-1-shot", "blobs"), ("variable", "others")]
+    assert list(chosen) == [("variable", "others")]
     made = load_study("results/demonstration/study.yaml")
     for (name, dataset), numbers in chosen.items():
         assert len(set(numbers)) == 3
