@@ -1,5 +1,6 @@
 """An engine for papermill that runs cells in this process: no kernel has to start and load PyTorch."""
 
+import matplotlib.pyplot as plt
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from nbformat.v4 import new_output
@@ -19,3 +20,4 @@ class InProcess(Engine):
                 result = shell.run_cell(cell.source)
             result.raise_error()
             cell.outputs = [new_output("stream", name="stdout", text=captured.stdout)]
+        plt.close("all")

@@ -26,10 +26,11 @@ from torch import Tensor
 
 from tcnaps.config import FixedProtocol, Study
 from tcnaps.data.image_source import ImageSource
+from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import episode_generator
 from tcnaps.method.clustering import cluster
 from tcnaps.method.episode import Episode
-from tcnaps_suite.experiments.comparison import LoadedVariant, difference_from, numbered_episodes
+from tcnaps_suite.experiments.comparison import LoadedVariant, difference_from, draws
 
 # (support features, their labels, query features) → logits (n_query, way)
 Classify = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -70,11 +71,7 @@ ACQUISITIONS = {"random": None, "predictive entropy": predictive_entropy, "varia
 def learning_curve(
     task: Task, classify: Classify, acquisition: str, labels: int, generator: np.random.Generator
 ) -> Iterator[float]:
-    """The accuracy on the held-out images with 0, 1, …, `labels` images of the pool labelled.
-
-    Raises:
-        ValueError: the pool is too small.
-    """
+    """The accuracy on the held-out images with 0, 1, …, `labels` images of the pool labelled."""
     if labels > len(task.pool):
         raise ValueError(f"{labels} labels are more than the pool has images, {len(task.pool)}; enlarge the pool")
     score = ACQUISITIONS[acquisition]
@@ -109,9 +106,9 @@ def active_learning(
         acquisition, labels, accuracy and difference (from random choice).
     """
     rows = []
-    for facts, episode in numbered_episodes(study, sources, protocol, episodes):
+    for facts, source, draw in draws(study, sources, protocol, episodes):
         seeded = partial(episode_generator, study.seed, facts["dataset"], "test, labels", facts["episode"])
-        drawn = task_of(episode, pool_per_class, seeded())
+        drawn = task_of(load_episode(source, draw), pool_per_class, seeded())
         for name, variant in variants.items():
             task, classify = _adapted(drawn, variant)
             for acquisition in ACQUISITIONS:

@@ -35,9 +35,6 @@ def gain_of_training(
 
     Returns:
         The gain per dataset, as `accuracy_summary`, and its means, as `domain_averages`; both with a column `variant`.
-
-    Raises:
-        ValueError: a frame mixes evaluations, or an episode has other queries before and after.
     """
     before, after = (
         dict(list(episode_accuracies(variant_predictions(rows, variants, *limits)).groupby("variant", sort=False)))

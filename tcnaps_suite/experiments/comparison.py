@@ -19,7 +19,6 @@ from tcnaps.data.image_source import ImageSource
 from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import Draw, draw_episode
 from tcnaps.method.clustering import trajectory
-from tcnaps.method.episode import Episode
 from tcnaps.method.head import Head
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.method.stopping import stopping_step
@@ -40,7 +39,6 @@ class EpisodeFeatures(NamedTuple):
     query_labels: Int[Tensor, "n_query"]
 
 
-@torch.no_grad()
 def episode_features(
     study: Study,
     sources: Sequence[ImageSource],
@@ -55,28 +53,22 @@ def episode_features(
         sources: images for a model; without one, features, as from `feature_sources`.
         queries: turns a draw into one with fewer query images, such as `balance.unbalanced`.
     """
-    for facts, source, draw in _draws(study, sources, protocol, episodes):
+    for facts, source, draw in draws(study, sources, protocol, episodes):
         draw = queries(draw) if queries else draw
         if model is None:
             support, query = (torch.from_numpy(source.images[k]) for k in (draw.support_images, draw.query_images))
             labels = torch.from_numpy(draw.support_labels)
         else:
-            support, labels, query, _ = model.features(load_episode(source, draw))
+            with torch.no_grad():
+                support, labels, query, _ = model.features(load_episode(source, draw))
         truth = torch.from_numpy(draw.query_labels).to(labels.device)
         yield EpisodeFeatures(facts, support, labels, query, truth)
 
 
-def numbered_episodes(
-    study: Study, sources: Sequence[ImageSource], protocol: FixedProtocol, episodes: int
-) -> Iterator[tuple[dict[str, str | int], Episode]]:
-    """The first episodes of every source, each with the columns that identify it: dataset, domain and episode."""
-    for facts, source, draw in _draws(study, sources, protocol, episodes):
-        yield facts, load_episode(source, draw)
-
-
-def _draws(
+def draws(
     study: Study, sources: Sequence[ImageSource], protocol: FixedProtocol | VariableProtocol, episodes: int
 ) -> Iterator[tuple[dict[str, str | int], ImageSource, Draw]]:
+    """The first episodes of every source before they are loaded, with the columns of `EpisodeFeatures.facts`."""
     for source in sources:
         domain = study.datasets[source.dataset].domain
         for index in tqdm(range(episodes), desc=source.dataset, unit="episode", leave=False):

@@ -47,8 +47,7 @@ class Difference:
 def differences_of(study: Study) -> list[Difference]:
     """The switches that can change the accuracy of a study under the preset `paper`, and what chance alone changes.
 
-    Left out are intervals and ranks (rows 10, 16), which change no accuracy, and the reading and resizing of files
-    (rows 17, 18), which a study of generated images does not do.
+    Left out are intervals and ranks (rows 10, 16), which change no accuracy, and reading and resizing (rows 17, 18).
     """
     protocol, recorded = study.meta_training.protocol, study.refinement.recorded_steps
     simple = {"clustering": {"simple_class_covariance_divisor": "n-1"}}

@@ -180,9 +180,6 @@ def rivals(centred: bool = True) -> dict[str, Classifier]:
         centred: whether to subtract the mean of an episode's features first; for inductive classifiers, that of its
             support features. Features of a network that ends in a ReLU are nearly parallel, so scaling them to
             length 1 leaves little to distinguish classes. The papers subtract the mean of their training classes.
-
-    Raises:
-        UserError: the package easyfsl is not installed.
     """
     inductive = {
         "Prototypes": prototypes,

@@ -45,7 +45,6 @@ def scale_in_training(
 
     Raises:
         UserError: a part is not in [0, 1].
-        CheckpointError: there is no backbone.
         Diverged: the loss is not finite.
     """
     settings = study.meta_training

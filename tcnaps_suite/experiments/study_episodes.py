@@ -68,11 +68,7 @@ def features_of(study: Study, variant: str, evaluation: str, dataset: str, episo
 def first_episodes(
     study: Study, variant: str, evaluation: str, datasets: Sequence[str], episodes: int
 ) -> Iterator[EpisodeFeatures]:
-    """An evaluation's first episodes of each dataset, as `compare_heads` takes them.
-
-    Args:
-        episodes: how many of each dataset; no more than the evaluation has.
-    """
+    """An evaluation's first episodes of each dataset, at most as many as it has, as `compare_heads` takes them."""
     for dataset in datasets:
         for number in range(min(episodes, study.evaluations[evaluation].episodes)):
             shown = features_of(study, variant, evaluation, dataset, number)

@@ -22,9 +22,6 @@ class StaleRowsError(UserError):
     """An episode drawn again differs from its rows. The message names the difference and the remedy."""
 
 
-# ---- words
-
-
 def letter(label: int) -> str:
     """A short name for a class: A, B, …, Z, AA, AB, …"""
     first = letter(label // 26 - 1) if label >= 26 else ""
@@ -60,9 +57,6 @@ def refined(variant: str) -> str:
     """The variant with the same training that refines at test time, which may be the variant itself."""
     training = VARIANTS[variant].training
     return next(name for name, v in VARIANTS.items() if v.training == training and v.refinement_at_test)
-
-
-# ---- predictions
 
 
 def rows_of_episode(rows: pd.DataFrame, variant: str, dataset: str, episode: int) -> pd.DataFrame:
@@ -105,8 +99,7 @@ def at_step(rows: pd.DataFrame, step: int) -> pd.DataFrame:
 
     Returns:
         `query`, `label`, `class_name`; the predicted labels `before` and `prediction`, with the responsibilities of
-        the predicted class `confidence_before` and `confidence`; `right`, `changed`, and `outcome`, one of `OUTCOMES`.
-        Before step 0 stands step 0 itself.
+        the predicted class; `right`, `changed`, and `outcome`, one of `OUTCOMES`. Before step 0 stands step 0 itself.
     """
     label, previous = rows["label"], max(step - 1, 0)
     before, after = rows[f"prediction_{previous}"].astype(int), rows[f"prediction_{step}"].astype(int)
@@ -123,9 +116,6 @@ def at_step(rows: pd.DataFrame, step: int) -> pd.DataFrame:
         changed=changed,
         outcome=pd.Categorical(outcome, OUTCOMES, ordered=True),
     )
-
-
-# ---- images
 
 
 def replay(study: Study, rows: pd.DataFrame) -> ShownImages:

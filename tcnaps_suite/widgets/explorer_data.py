@@ -36,11 +36,7 @@ def evaluated_variants(study: Study) -> list[str]:
 
 
 def evaluations_of(study: Study, variants: Sequence[str]) -> list[str]:
-    """The evaluations whose trainings serve all these variants.
-
-    Raises:
-        UserError: there is no such variant, or no such evaluation.
-    """
+    """The evaluations whose trainings serve all these variants, of which there must be one."""
     needed = set(needed_trainings(variants))
     names = [n for n, e in study.evaluations.items() if needed <= set(e.trainings) and not e.before_training]
     if not names:
@@ -52,11 +48,7 @@ def evaluations_of(study: Study, variants: Sequence[str]) -> list[str]:
 
 
 def episodes(rows: pd.DataFrame, better: str, than: str, limits: tuple[int, int]) -> pd.DataFrame:
-    """The gain of one variant over another on the same images: one row per episode.
-
-    Args:
-        rows: one row per query, of one evaluation.
-        limits: minimum and maximum of the stopping rule. Variants without refinement predict at step 0.
+    """The gain of one variant over another on the same images, from the rows of an evaluation: one row per episode.
 
     Returns:
         The episode's key, `way`, `n_support` and `n_query`; `accuracy` and stopping `step` of `better`;

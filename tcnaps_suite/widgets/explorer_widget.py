@@ -16,7 +16,7 @@ from tcnaps.figures.style import TEXT_WIDTH, style
 from tcnaps_suite.episodes import ShownImages
 from tcnaps_suite.widgets import episode_table, explorer_data, widget_base as ui
 from tcnaps_suite.widgets.episode_table import shortened
-from tcnaps_suite.widgets.pictures import on_page, saved
+from tcnaps_suite.widgets.pictures import on_page
 
 MOST_LISTED = 500  # episodes in the list; the filters reach the others
 COLUMNS = 10  # support images and queries of a class in the picture
@@ -28,11 +28,7 @@ def explorer(
 ) -> "Explorer":
     """A widget to look at the episodes in which one variant gains most over another, or loses most.
 
-    Args:
-        evaluation: one that serves both variants; None takes the first.
-
-    Raises:
-        UserError: there is no such variant or evaluation, or no evaluation serves both.
+    `evaluation` must serve both; None takes the first that does.
     """
     possible = explorer_data.evaluations_of(study, [better, than])
     evaluation = possible[0] if evaluation is None else evaluation
@@ -67,7 +63,6 @@ class Explorer(ui.StudyWidget):
         self.on(["step", "page"], self._draw)
         self.on(["open"], self._open)
         self.on(["close"], self._close)
-        self.on(["save"], self._save)
 
     @property
     def variants(self) -> tuple[str, str]:
@@ -119,13 +114,10 @@ class Explorer(ui.StudyWidget):
             page=ipywidgets.ToggleButtons(options=[IMAGES, TABLE, CONFUSION], style={"button_width": "120px"})
         )
         self.add(close=ui.button("Close", 100))
-        saving = self.add(**ui.saving("explorer"))
-        self._count, self._status, self._opened, self._saved = (
-            ui.text(f"tcnaps-{name}") for name in ("count", "status", "opened", "saved")
-        )
+        self._count, self._status, self._opened = (ui.text(f"tcnaps-{name}") for name in ("count", "status", "opened"))
         self._sheet = ui.picture(900)  # wide tables scroll in themselves
         self._stepper = VBox()
-        shown = self._status, predictions, self._opened, page, self._sheet, saving, self._saved, self._stepper
+        shown = self._status, predictions, self._opened, page, self._sheet, self.saving(), self._stepper
         self._details = VBox(shown, layout={"display": "none"})
         above = compared, filters, self.notice, self.busy, self._count
         self.arrange(*above, episodes, self._details)
@@ -201,11 +193,7 @@ class Explorer(ui.StudyWidget):
             self._sheet.value = on_page(self.figure(), f"The episode's images with their predictions. {status}")
 
     def figure(self) -> Figure:
-        """The episode's images with the predictions that are shown: frames have the colours of the predicted classes.
-
-        Raises:
-            UserError: there are no images.
-        """
+        """The episode's images with the predictions that are shown: frames have the colours of predicted classes."""
         if not self.predictions or self.images is None:
             raise UserError("No images are shown that could be saved: choose another episode first.")
         rows, images = self.predictions[self.choice.variant], self.images
@@ -217,9 +205,6 @@ class Explorer(ui.StudyWidget):
             figure = Figure((TEXT_WIDTH, 0.4 + 0.36 * len(names)))
             episode_images(figure.subplots(), support, images.query_images, *labels, columns=COLUMNS)
         return figure
-
-    def _save(self) -> None:
-        self._saved.value = saved(self.figure(), self.study, self.choice.save_name)
 
     def _open(self) -> None:
         if not self.predictions:

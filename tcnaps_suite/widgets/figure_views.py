@@ -28,29 +28,14 @@ from tcnaps.method.variants import VARIANTS
 from tcnaps_suite.widgets import widget_base as ui
 from tcnaps_suite.widgets.episode_table import counted
 from tcnaps_suite.widgets.explorer_data import evaluated_variants, variants_of
-from tcnaps_suite.widgets.pictures import on_page, saved
+from tcnaps_suite.widgets.pictures import on_page
 
 WIDTH = 828  # pixels of a picture; fits beside JupyterLab's file browser in a window of 1280
 LARGEST_MINIMUM = 4  # steps of the heatmap, as in the paper's sweep
 
 
-def recall_view(study: Study) -> "RecallView":
-    """Class recall against shot: choose variants and datasets."""
-    return RecallView(study).loaded()
-
-
-def refinement_view(study: Study) -> "RefinementView":
-    """The heatmap of minimum and maximum steps, and the gain step by step."""
-    return RefinementView(study).loaded()
-
-
-def query_count_view(study: Study) -> "QueryCountView":
-    """Accuracy against the number of queries per class."""
-    return QueryCountView(study).loaded()
-
-
 class View(ui.StudyWidget):
-    """Controls, a picture, and its numbers. A new view shows nothing before `load`.
+    """Controls, a picture, and its numbers.
 
     A subclass makes the controls (`filters`), reads the data of a study (`fetch`; `read` calls and remembers it),
     chooses what is shown, with a title (`see`), and draws it (`draw`).
@@ -71,12 +56,11 @@ class View(ui.StudyWidget):
         filters = self.add(**self.filters())
         filters.layout.max_width = f"{WIDTH}px"
         self.on(tuple(self.controls), self.load)
-        self._status, self._numbers, self._saved = map(ui.text, ("tcnaps-status", "tcnaps-numbers", "tcnaps-saved"))
+        self._status, self._numbers = map(ui.text, ("tcnaps-status", "tcnaps-numbers"))
         self._picture = ui.picture(WIDTH)
-        saving = self.add(**ui.saving(self.kind))
-        self.on(["save"], self._save)
-        shown = self._status, self._picture, self._numbers, saving, self._saved
+        shown = self._status, self._picture, self._numbers, self.saving()
         self.arrange(filters, self.busy, self.notice, *shown)
+        self.loaded()
 
     def dataset_choices(self) -> SelectMultiple:
         """The study's datasets, all of them chosen."""
@@ -111,20 +95,13 @@ class View(ui.StudyWidget):
         self._picture.value = self._numbers.value = self._saved.value = ""
 
     def figure(self) -> Figure:
-        """A new figure of what is shown, as wide as a paper's text.
-
-        Raises:
-            UserError: nothing is shown.
-        """
+        """A new figure of what is shown, as wide as a paper's text."""
         if self.frame is None:
             raise UserError("Nothing is shown that could be saved: change the choices first.")
         with style():
             figure = Figure((TEXT_WIDTH, self.height))
             self.draw(figure)
         return figure
-
-    def _save(self) -> None:
-        self._saved.value = saved(self.figure(), self.study, self.choice.save_name)
 
 
 class RecallView(View):
@@ -247,3 +224,6 @@ class QueryCountView(View):
     def draw(self, figure):
         axes = figure.subplots(1, self.frame["evaluation"].nunique(), squeeze=False)[0]
         results.number_of_queries(axes, self.frame)
+
+
+recall_view, refinement_view, query_count_view = RecallView, RefinementView, QueryCountView

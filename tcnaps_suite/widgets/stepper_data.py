@@ -17,7 +17,7 @@ from tcnaps.method.head import Head
 from tcnaps.method.stopping import stopping_step
 from tcnaps_suite.experiments.study_episodes import ShownEpisode
 from tcnaps_suite.widgets.episode_table import counted, refined, shots_in_words, steps_of
-from tcnaps_suite.widgets.projection import PlaneView, project
+from tcnaps_suite.widgets.projection import PlaneView, view_in_plane
 
 _MAHALANOBIS = {"metric": "mahalanobis", "log_determinant": False, "scale": 1.0, "update": "means and covariances"}
 # The settings of a head that the stepper's menu changes. All others, such as identity_weight, stay the training's.
@@ -32,14 +32,7 @@ PLANES = ("classes after the last step", "principal components")
 
 
 class Trajectory(NamedTuple):
-    """Refinement steps 0, …, T of one episode.
-
-    Attributes:
-        rows: one row per query, as an evaluation records them: `query`, `label`, `class_name`, `prediction_0` … and
-            `confidence_0` ….
-        view: the steps in a plane.
-        steps: of `episode_table.steps_of`.
-    """
+    """Refinement steps 0, …, T of one episode: rows as an evaluation records them, the plane, and `steps_of`."""
 
     rows: pd.DataFrame
     view: PlaneView
@@ -60,10 +53,7 @@ def with_head(head: Head, name: str, identity_weight: float | int, scale: float 
 
 
 def run(features: ShownEpisode, head: Head | None = None, steps: int = 10, plane: str = PLANES[0]) -> Trajectory:
-    """Refines one episode.
-
-    `head` is by default the training's, `plane` one of `PLANES`.
-    """
+    """Refines an episode with a head, by default its training's, and projects it to one of `PLANES`."""
     head = head or features.head
     sets = features.support_features, features.support_labels, features.query_features
     responsibilities = clustering.trajectory(*sets, head=head, steps=steps).softmax(2)  # (steps + 1, n_query, way)
@@ -73,7 +63,7 @@ def run(features: ShownEpisode, head: Head | None = None, steps: int = 10, plane
     rows |= {f"prediction_{step}": values for step, values in enumerate(predictions)}
     rows |= {f"confidence_{step}": values for step, values in enumerate(confidences)}
     rows = pd.DataFrame(rows)
-    view = project(*sets, responsibilities, head, principal=plane == "principal components")
+    view = view_in_plane(*sets, responsibilities, head, principal=plane == "principal components")
     return Trajectory(rows, view, steps_of(rows))
 
 

@@ -12,10 +12,11 @@ from typing import Any, ClassVar
 import anywidget
 import ipywidgets
 import pandas as pd
-from ipywidgets import HTML, Button, Dropdown, HBox, IntRangeSlider, IntSlider, Layout, SelectMultiple
+from ipywidgets import HTML, Button, Dropdown, HBox, IntRangeSlider, IntSlider, Layout, SelectMultiple, VBox
 
 from tcnaps.config import Study
 from tcnaps.config.errors import MAKE
+from tcnaps_suite.widgets.pictures import saved
 
 # JupyterLab may deliver a user's changes to several threads of the kernel. Reactions wait for each other: a reaction
 # that sets controls ignores changes meanwhile, and would otherwise ignore the user's, too.
@@ -26,7 +27,7 @@ _REACTING = threading.RLock()
 
 
 def styled(control: ipywidgets.Widget, description: str, width: int | None):
-    """Gives a control its whole description and a width in pixels (None: all there is); returns the control."""
+    """The control with its whole description and a width in pixels (None: all there is)."""
     control.description = description
     control.style.description_width = "initial"
     control.layout.width = "100%" if width is None else f"{width}px"
@@ -51,12 +52,6 @@ def slider(
     """A slider of whole numbers, with two handles for a pair. One that is not live reports when it is released."""
     kind = IntRangeSlider if isinstance(value, tuple) else IntSlider
     return styled(kind(value=value, min=low, max=high, continuous_update=live), description, width)
-
-
-def saving(name: str) -> dict[str, ipywidgets.Widget]:
-    """The box for a file's name and the button that saves it, by the names that all widgets give them."""
-    box = styled(ipywidgets.Text(name, continuous_update=False), "Save as:", 280)
-    return {"save_name": box, "save": button("Save PNG and PDF", 170, "save")}
 
 
 def row(*children: ipywidgets.Widget) -> HBox:
@@ -106,11 +101,8 @@ def error_box(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         message = "The work was stopped. Choose again to repeat it."
     elif not isinstance(error, (ValueError, OSError)):
-        details = (
-            "<br>Run the notebook's cells again from the top. If the error comes back, report it with "
-            '<details><summary>these details</summary><pre style="white-space:pre-wrap;line-height:1.2">'
-            f"{html.escape(''.join(traceback.format_exception(error)))}</pre></details>"
-        )
+        trace = html.escape("".join(traceback.format_exception(error)))
+        details = f"<details><summary>Details, to be reported</summary><pre>{trace}</pre></details>"
     return (
         '<div role="alert" style="border-left:4px solid #D55E00;background:#FFF4EC;color:#000;padding:6px 10px;'
         f'overflow-wrap:anywhere"><b>✕ {html.escape(type(error).__name__)}:</b> '
@@ -118,11 +110,11 @@ def error_box(error: BaseException) -> str:
     )
 
 
-class StudyWidget(ipywidgets.VBox):
+class StudyWidget(VBox):
     """Base of the stepper, the explorer and the views: controls by name, and reactions to them.
 
-    A subclass shows what its controls choose (`load`) or, where that fails, nothing (`hide`). The widget has the CSS
-    class `tcnaps-<kind>`, each of its controls `tcnaps-<name>`.
+    A subclass shows what its controls choose (`load`) or, where that fails, nothing (`hide`), and draws what can be
+    saved (`figure`). The widget has the CSS class `tcnaps-<kind>`, each of its controls `tcnaps-<name>`.
 
     Attributes:
         controls: the controls by name.
@@ -147,6 +139,17 @@ class StudyWidget(ipywidgets.VBox):
             control.add_class(f"tcnaps-{name.replace('_', '-')}")
         self.controls |= controls
         return row(*controls.values())
+
+    def saving(self) -> VBox:
+        """Controls that save what `figure` draws, and where it went."""
+        name = styled(ipywidgets.Text(self.kind, continuous_update=False), "Save as:", 280)
+        controls = self.add(save_name=name, save=button("Save PNG and PDF", 170, "save"))
+        self._saved = text("tcnaps-saved")
+        self.on(["save"], self._save)
+        return VBox([controls, self._saved], layout=Layout(overflow="visible"))
+
+    def _save(self) -> None:
+        self._saved.value = saved(self.figure(), self.study, self.choice.save_name)
 
     def arrange(self, *children: ipywidgets.Widget) -> None:
         """Puts the widget's parts below each other."""

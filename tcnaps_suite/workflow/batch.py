@@ -10,13 +10,14 @@ add what both lack: errors before anything is started, one run of a study at a t
 import argparse
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
 from tcnaps.config import UserError
 from tcnaps.config.errors import nearest
 from tcnaps_suite.workflow.notebooks import parameters_of
-from tcnaps_suite.workflow.stopping import Stopped, end_with, stoppable
+from tcnaps_suite.workflow.stopping import end_with, stoppable
 
 ATTEMPTS = 3  # to start a kernel
 KEPT = "Finished jobs and the saved states of trainings are kept: the same command goes on from there."
@@ -136,12 +137,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (UserError, NotebookFailed) as error:
         print(error, file=sys.stderr)
         return 1 if isinstance(error, NotebookFailed) else 2
-    except Stopped as stopped:
-        print(f"\nStopped by {stopped}. {KEPT}", file=sys.stderr)
-        return 128 + stopped.number
-    except KeyboardInterrupt:
-        print(f"\nInterrupted. {KEPT}", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as stopped:
+        print(f"\nStopped by {str(stopped) or 'SIGINT'}. {KEPT}", file=sys.stderr)
+        return 128 + getattr(stopped, "number", signal.SIGINT)
 
 
 if __name__ == "__main__":

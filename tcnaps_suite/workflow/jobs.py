@@ -61,8 +61,7 @@ def key(
 ) -> str:
     """A digest of what a job depends on besides its inputs; where it changes, the job is stale.
 
-    `jobs` come from `tcnaps.config.dependencies`, `datasets` are those that the job reads images of, and the values of
-    `parameters` are names of evaluations.
+    `jobs` come from `tcnaps.config.dependencies`; the values of `parameters` are names of evaluations.
     """
     ready = {name: project_root() / "results" / study.name / ".ready" / name for name in sorted(datasets)}
     digests = {name: file.read_text() if file.exists() else None for name, file in ready.items()}

@@ -44,8 +44,6 @@ class Need(_Section):
     Attributes:
         trainings: the evaluation names all of these.
         kinds: of protocol; the first kind is preferred.
-        shot: of the fixed protocols.
-        before_training: whether the networks are evaluated before meta-training.
         differ_in: there are two such evaluations whose protocols differ in this setting alone.
         parameter: the notebook's parameter that is set to the evaluation's name.
         most: set the parameter to a list of at most this many names.
@@ -61,16 +59,12 @@ class Need(_Section):
 
 
 class Reads(_Section):
-    """What a notebook reads besides the study's YAML."""
-
     rows: tuple[str, ...] | Literal["all"] = ()
     checkpoints: tuple[str, ...] | Literal["all"] = ()
     images: Literal["tested", "all"] | None = None
 
 
 class Writes(_Section):
-    """What a notebook writes: figures without their ending, tables as files below results/<study>."""
-
     figures: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()
 
@@ -95,7 +89,7 @@ class Notebook(_Section):
 
     @property
     def name(self) -> str:
-        """The name of its file without the ending, such as "05-accuracy"."""
+        """Such as "05-accuracy"."""
         return self.path.stem
 
     @property
@@ -117,11 +111,7 @@ def shown(study: Study, folder: Path | None = None) -> dict[str, dict[str, objec
 
 
 def parameters_of(path: Path) -> dict[str, object]:
-    """Names and default values of a notebook's parameters; None where the default is not a literal.
-
-    Raises:
-        UserError: there is no such notebook, or not exactly one cell tagged `parameters`.
-    """
+    """Names and default values of a notebook's parameters; None where the default is not a literal."""
     tagged = [source for source, tags in code_cells(path) if "parameters" in tags]
     if len(tagged) != 1:
         raise UserError(

@@ -38,7 +38,7 @@ def file_of(study: Study, kind: Literal["results", "figures"], name: str) -> Pat
 
 
 def compared(study: Study) -> str:
-    """How a run's contrasts compare with the reference's, in a line; empty where there is no reference.
+    """How a run's contrasts compare with the reference's; empty where there is none.
 
     Two contrasts agree where their difference lies within both intervals together, sqrt(a² + b²).
     """

@@ -25,11 +25,7 @@ LONGEST_TABLE = 200  # rows
 
 
 def write_report(path: str) -> Path:
-    """Writes results/<study>/report.html from the files of the run or, where it has none, of the reference.
-
-    Raises:
-        UserError: the study's file, at `path`, is wrong, or there is neither a figure nor a table.
-    """
+    """Writes results/<study>/report.html from the files of the run or, where it has none, of the reference."""
     study = load_study(path)
     chapters = [_chapter(study, notebook) for notebook in notebooks().values()]
     chapters = [chapter for chapter in chapters if chapter["figures"] or chapter["tables"]]
@@ -109,7 +105,7 @@ def _answers(study: Study, notebook: Notebook) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Writes the report and prints its path. Exits with status 2 where `write_report` raises an error."""
+    """Writes the report and prints its path. Status 2: the study is wrong, or has neither figures nor tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("study", help="the study's YAML, such as configs/miniature.yaml")
     try:

@@ -49,11 +49,7 @@ def unmet_needs(study: Study, dataset: str, splits: Mapping[str, ImageSource]) -
 
 
 def check_protocol(split: ImageSource, protocol: FixedProtocol | VariableProtocol) -> None:
-    """Checks that every episode of a protocol can be drawn from a split.
-
-    Raises:
-        ValueError: it has too few classes, or one of them has too few images; the message names the class.
-    """
+    """Checks that every episode of a protocol can be drawn from a split. A ValueError names what is too small."""
     if not split.n_classes:
         raise ValueError("it has no class; add some, or choose another split")
     sizes, reachable = split.class_sizes, _reachable(split, protocol)

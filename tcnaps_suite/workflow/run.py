@@ -35,9 +35,8 @@ def run_study(given: Namespace) -> int:
     can't be prepared.
 
     Raises:
-        ConfigError: the YAML is wrong.
-        UserError: this is not the project's folder, a notebook declares something wrong, there is no such device or
-            profile, there are more processes than cores, or another process runs the same study.
+        UserError: the study, the folder, a notebook's declaration, the device, the profile or the number of processes
+            is wrong, or another process runs the same study.
     """
     root = project_root()
     if not (root / "Snakefile").is_file():
@@ -66,7 +65,7 @@ def run_study(given: Namespace) -> int:
     values = {"study": name, "device": given.device, "workers": given.workers, "processes": given.processes}
     options += ["--config", *(f"{key}={value}" for key, value in values.items())]
     if given.dry_run:
-        status = _snakemake([*options, "--dry-run"], quiet=True)
+        status = _snakemake([*options, "--dry-run"])
         print(*incomplete_evaluations(study).values(), "Data:", sep="\n", flush=True)
         return prepare.main([name, "--list"]) or status
     return _make(study, name, options)
@@ -100,9 +99,9 @@ def _make(study: Study, name: str, options: Sequence[str]) -> int:
     return 0
 
 
-def _snakemake(options: Sequence[str], quiet: bool = False) -> int:
+def _snakemake(options: Sequence[str]) -> int:
     path = os.pathsep.join(filter(None, [str(PLUGINS), os.environ.get("PYTHONPATH")]))
-    return run_engine(["snakemake", *options], os.environ | {"PYTHONPATH": path}, quiet)
+    return run_engine(["snakemake", *options], os.environ | {"PYTHONPATH": path})
 
 
 def _check_device(device: str) -> None:

@@ -123,10 +123,10 @@ def without_origin(folder):
 
 
 EXTRA = {
-    "01-soft-k-means": {"evaluation": "5-way-1-shot-3", "dataset": "textures", "candidates": 3}
+    "01-soft-k-means": {"evaluation": "5-way-1-shot-3", "dataset": "textures", "candidates": 2}
     | {"scale_episodes": 2, "scales": [0.25, 1.0]},
     "11-differences": {"evaluations": ["5-way-1-shot-3"], "retrain": False},
-    "16-precision": {"evaluations": ["5-way-1-shot-3"]},
+    "16-precision": {"evaluations": ["5-way-1-shot-3"], "variants": ["Simple"]},
     "19-rivals": {"shots": [1], "queries_per_class": 3, "episodes": 2},
     "20-balance": {"queries": 6, "concentrations": [1], "episodes": 2},
     "21-active-learning": {"labels": 2, "episodes": 2, "pool_per_class": 2, "queries_per_class": 3},
