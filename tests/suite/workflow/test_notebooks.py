@@ -127,10 +127,10 @@ EXTRA = {
     | {"scale_episodes": 2, "scales": [0.25, 1.0]},
     "11-differences": {"evaluations": ["5-way-1-shot-3"], "retrain": False},
     "16-precision": {"evaluations": ["5-way-1-shot-3"], "variants": ["Simple"]},
-    "19-rivals": {"shots": [1], "queries_per_class": 3, "episodes": 2},
-    "20-balance": {"queries": 6, "concentrations": [1], "episodes": 2},
+    "19-rivals": {"way": 3, "shots": [1], "queries_per_class": 3, "episodes": 2},
+    "20-balance": {"way": 3, "queries": 6, "concentrations": [1], "episodes": 2},
     "21-active-learning": {"labels": 2, "episodes": 2, "pool_per_class": 2, "queries_per_class": 3},
-    "22-continual-learning": {"way": 4, "shot": 2, "queries_per_class": 3, "episodes": 2},
+    "22-continual-learning": {"way": 4, "shot": 1, "queries_per_class": 2, "episodes": 2},
     "23-log-determinant": {"trainings": {"support_and_query": "trained with −d²"}, "shots": [1]}
     | {"queries_per_class": 3, "episodes": 2, "scales": [1.0], "scale_settings": [[5, 1]]},
     "25-scale-in-training": {"parts": [0, 1], "scales": [0.5, 1.0], "queries_per_class": 3, "episodes": 2},
