@@ -25,7 +25,7 @@ def planned(profile):
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     blocks = re.findall(r"^rule (\w+):\n((?:    .*\n)+\n?.*)", done.stderr + done.stdout, flags=re.MULTILINE)
-    return {name: text for name, text in blocks if "resources: " in text}
+    return {name: text for name, text in blocks if "batch notebook" in text}
 
 
 def test_jobs_that_train_ask_slurm_for_gpus_and_each_gets_its_own_parameters():
