@@ -16,16 +16,18 @@ from tcnaps.evaluation.evaluate import evaluate
 from tcnaps.training import checkpoints, meta_training, pretraining
 from tcnaps.training.processes import gather, rank, share
 
+SPLITS = {"blobs": ("train", "valid"), "others": ("test",)}
 
-def write_pictures(root: Path) -> None:
-    """Makes `root` a project's root with the datasets of `picture_study`."""
+
+def write_pictures(root: Path, datasets: dict[str, tuple[str, ...]] = SPLITS, n_images: int = 14) -> None:
+    """Makes `root` a project's root with splits of datasets; by default those of `picture_study`."""
     (root / "Snakefile").touch()  # the sign of a project's root
-    for dataset, splits in {"blobs": ("train", "valid"), "others": ("test",)}.items():
+    for dataset, splits in datasets.items():
         for split in splits:
-            source = blobs(dataset, split)
+            source = blobs(dataset, split, n_images=n_images)
             for k, name in enumerate(source.class_names):
                 folder = root / "pictures" / dataset / split / name
-                folder.mkdir(parents=True)
+                folder.mkdir(parents=True, exist_ok=True)
                 for number, image in enumerate(source.images_of(k)):
                     Image.fromarray(image).save(folder / f"{number:02}.png")
 

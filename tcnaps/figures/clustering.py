@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Ellipse
@@ -141,7 +141,7 @@ def gain_by_scale_in_training(ax: Axes, averages: pd.DataFrame) -> None:
     colours = mpl.colormaps["viridis"](np.linspace(0.9, 0, len(groups)))
     for (trained, line), colour, marker in zip(groups, colours, "ovs^Dpd*" * len(groups)):
         bars = {"yerr": 100 * line["interval"], "label": f"{trained:,} episodes", "capsize": 0}
-        dots(ax, line["scale"], 100 * line["gain"], (colour, marker), line="-", **bars)
+        dots(ax, line["scale"], 100 * line["gain"], (to_hex(colour), marker), line="-", **bars)
         best = line.loc[line["gain"].idxmax()]
         ring(ax, best["scale"], 100 * best["gain"])
     _label_scales(ax, averages)

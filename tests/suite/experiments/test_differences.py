@@ -59,6 +59,7 @@ def test_costs_are_paired_means_over_datasets(study):
 
 @pytest.mark.slow
 def test_retrained_weights_lie_apart_and_are_found_again(study, monkeypatch):
+    study = switched(study, {"pretraining": {"epochs": 1}, "meta_training": {"episodes": 4, "validate_every": 2}})
     before = {file: file.read_bytes() for file in study.results_folder.glob("checkpoints/*")}
     costs = cost_of_differences(study, [LAYERS, RANGE], ["5-way-1-shot"])
     assert list(costs["trains"]) == ["adaptation", "everything"]
@@ -73,8 +74,8 @@ def test_retrained_weights_lie_apart_and_are_found_again(study, monkeypatch):
         for module, name in ((meta_training, "episode_loss"), (pretraining, "augment")):
             patch.setattr(module, name, lambda *a, **k: pytest.fail("trained again"))
         pd.testing.assert_frame_equal(cost_of_differences(study, [LAYERS, RANGE], ["5-way-1-shot"]), costs)
-    shorter = cost_of_differences(study, [NOTHING, LAYERS], ["5-way-1-shot"], episodes=4)
+    shorter = cost_of_differences(study, [NOTHING, LAYERS], ["5-way-1-shot"], episodes=2)
     assert (shorter["difference"][:1] == 0).all() and shorter["trains"].iloc[-1] == "adaptation"
     for name in ("none", "two-layers"):
         path = study.results_folder / f"differences/{name}/checkpoints/support_and_query.safetensors"
-        assert checkpoints.load(path, "")[1]["log"][-1]["episode"] == 4
+        assert checkpoints.load(path, "")[1]["log"][-1]["episode"] == 2
