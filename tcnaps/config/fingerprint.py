@@ -12,17 +12,13 @@ from tcnaps.config.errors import UserError
 from tcnaps.config.storage import digest_of
 
 HOME = Path(__file__).parents[2]
-PACKAGES = ("tcnaps", "tcnaps_suite")
 EXPERIMENTS = "tcnaps_suite/experiments"
 
 
 def code_digest(*places: str) -> str:
-    """A digest of the Python code in modules and folders of modules.
+    """A digest of the Python code in modules and folders of modules, named by their paths from the project's root.
 
     Comments, docstrings and layout do not count: explaining a function makes nothing stale.
-
-    Args:
-        places: paths from the project's root.
 
     Raises:
         UserError: a file is missing or is not valid Python.
@@ -38,9 +34,6 @@ def notebook_code(path: str | Path) -> str:
     """The code of a notebook, and a digest of the modules of `tcnaps_suite.experiments` that it imports.
 
     Prose, outputs and metadata of a notebook do not count.
-
-    Raises:
-        UserError: a file is missing, is no notebook or is not valid Python.
     """
     code = "\n".join(_bare(source, path) for source, _ in code_cells(path))
     modules: set[str] = set()
@@ -55,13 +48,16 @@ def notebook_code(path: str | Path) -> str:
 @cache
 def code_version() -> str:
     """The package's version and, in a clone of its source, the commit: "0.1.0, commit 722d4440a1b2, changed"."""
-    if not (HOME / ".git").exists():
-        return __version__
-    questions = (["rev-parse", "--short=12", "HEAD"], ["status", "--porcelain", "--", *PACKAGES, "notebooks"])
+    git = ["git", "-C", str(HOME)]
+    questions = (
+        ["rev-parse", "--short=12", "HEAD"],
+        ["status", "--porcelain", "--", "tcnaps", "tcnaps_suite", "notebooks"],
+    )
     try:
+        if not (HOME / ".git").exists():
+            return __version__
         commit, changes = (
-            subprocess.run(["git", "-C", str(HOME), *question], capture_output=True, text=True, check=True).stdout
-            for question in questions
+            subprocess.check_output([*git, *question], text=True, stderr=subprocess.DEVNULL) for question in questions
         )
     except (OSError, subprocess.CalledProcessError):  # no git, or a clone that belongs to someone else
         return __version__

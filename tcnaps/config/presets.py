@@ -1,8 +1,8 @@
 """Presets of a study's switches: as in the paper, or as in its released code.
 
 A study says `preset: paper` (the default) or `preset: released`. A switch that the study sets itself overrides the
-preset. docs/fidelity.md explains each switch and where its two values come from. Some values depend on the protocol:
-Meta-Dataset's episodes have variable way and shot, those of mini- and tiered-ImageNet fixed way and shot.
+preset. docs/fidelity.md explains each switch. Some values depend on the protocol: Meta-Dataset's episodes have variable
+way and shot, those of mini- and tiered-ImageNet fixed way and shot.
 """
 
 # The defaults of the settings are the paper's, so presets hold only what differs from them.
@@ -17,7 +17,6 @@ PRESETS: dict[str, dict[str, dict]] = {
             "clustering": {"task_covariance_divisor": "n-1", "simple_class_covariance_divisor": "n-1"},
             "task_encoder": {"lstm_layers": 2},
             "meta_training": {"query_loss": "sum", "film_penalty": 1e-3, "keep_best_by": "half of the datasets"},
-            "statistics": {"interval": "released", "ranks": "significant"},
             "arithmetic": "plain",
         },
         "variable": {

@@ -209,7 +209,7 @@ def episode_loss(model: TransductiveCNAPS, episode: Episode, study: Study) -> tu
     The "refined" trainings classify after refinement by the stopping rule, so that gradients pass through the loop.
     All others classify with the statistics of the support set alone.
     """
-    sample = sampled_support(episode, study.meta_training.support_gradients, study.training_seed)
+    sample = sampled_support(episode, None, study.training_seed)
     features = sampled_features(model, episode, sample)
     if ALL_TRAININGS[model.training_name].refinement_in_training:
         logits = cluster(*features, model.head, *study.refinement.limits).logits

@@ -33,10 +33,7 @@ AGAIN = "copy or convert it again"
 
 
 def read_index(path: str | Path) -> list[tuple[int, int]]:
-    """Where the records of a file lie. Reads and checks their lengths, not their data.
-
-    Returns:
-        for each record the offset of its start and the length of its data, in bytes; a record takes 16 bytes more.
+    """Where the records of a file lie: for each the offset of its start and the length of its data, in bytes.
 
     Raises:
         DatasetError: the file is missing, cut short or not a TFRecord file, or the checksum of a length is wrong.
@@ -98,10 +95,8 @@ def _length(header: bytes, where: str) -> int:
         raise DatasetError(f"{where} is cut short; {AGAIN}.")
     length, checksum = HEADER.unpack(header)
     if masked_crc(header[:8]) != checksum:
-        raise DatasetError(
-            f"{where}: the checksum of its length is wrong: the file is damaged or packed, or not a TFRecord file; "
-            f"unpack it, or {AGAIN}."
-        )
+        reasons = "the file is damaged or packed, or not a TFRecord file"
+        raise DatasetError(f"{where}: the checksum of its length is wrong: {reasons}; unpack it, or {AGAIN}.")
     return length
 
 
