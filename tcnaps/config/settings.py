@@ -15,7 +15,7 @@ PROCESSOR = Path("/proc/cpuinfo")  # Linux alone has it
 GPU = Path("/dev/nvidia0")
 # Keys and values that went, by dotted key or "key: value", and what to do instead.
 REMOVED_KEYS = {
-    "meta_training.support_gradients": "images_at_once bounds the memory; gradients always go through all support images",
+    "meta_training.support_gradients": "images_at_once bounds the memory; all support images have gradients",
     "statistics": "intervals are Student's t, ranks are those of the paper's tables",
     "datasets.*.unreadable": "unreadable images are always left out, and listed in unreadable.csv",
     "datasets.*.class_lists": "use the source 'folder' with this list as 'splits'; docs/data.md",
@@ -85,9 +85,7 @@ class _DatasetSection(Section):
 
 
 class Miniature(_DatasetSection):
-    """A dataset of the built-in miniature, named by its key."""
-
-    source: Literal["miniature"]
+    source: Literal["miniature"]  # a built-in dataset, named by its key
 
 
 class _FilesSection(_DatasetSection):
@@ -96,32 +94,24 @@ class _FilesSection(_DatasetSection):
 
 
 class Records(_FilesSection):
-    """Meta-Dataset's TFRecords of one dataset: the folder with its dataset_spec.json."""
-
-    source: Literal["records"]
+    source: Literal["records"]  # Meta-Dataset's TFRecords of one dataset: the folder with its dataset_spec.json
     images_per_class: PositiveInt | None = None  # upper limit; the images are spread evenly over a class's file
 
 
 class Folder(_FilesSection):
-    """Folders of images: split/class/*, or class/* with a split file or with fractions of the classes."""
-
-    source: Literal["folder"]
+    source: Literal["folder"]  # split/class/*, or class/* with a split file or with fractions of the classes
     splits: str | None = None  # a CSV, a folder of three CSVs, or a JSON in Meta-Dataset's format
     fractions: tuple[Fraction, Fraction, Fraction] | None = None  # shares of the classes for train, valid and test
     superclasses: bool = False  # class folders lie in folders of their superclass
 
 
 class FETI(_FilesSection):
-    """ImageNet's classes without the test classes of mini- and tiered-ImageNet (appendix A.4): 824 or 825 classes."""
-
-    source: Literal["feti"]
+    source: Literal["feti"]  # ImageNet's classes without the test classes of mini- and tiered-ImageNet (appendix A.4)
     test_classes: tuple[str, ...]  # files that list the test classes of both benchmarks
 
 
 class Torchvision(_FilesSection):
-    """The test images of a dataset that torchvision reads; `path` is its root."""
-
-    source: Literal["torchvision"]
+    source: Literal["torchvision"]  # the test images of a dataset that torchvision reads; `path` is its root
     name: Literal["MNIST", "CIFAR10", "CIFAR100"]
     download: bool = False
 
@@ -268,5 +258,4 @@ class Refinement(Section):
 
     @property
     def limits(self) -> tuple[int, int]:
-        """The stopping rule's minimum and maximum."""
         return self.minimum_steps, self.maximum_steps

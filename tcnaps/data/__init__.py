@@ -22,12 +22,7 @@ VERSION = 2  # raise it when the same files become other classes or pixels
 def preparation(
     name: str, dataset: settings.AnyDataset, image_size: int, decoding: settings.Decoding = settings.Decoding()
 ) -> Preparation:
-    """How a study's dataset is made.
-
-    Raises:
-        DatasetError: the source has no dataset of this name, or can't use the section's keys; or the dataset is built
-            in, and the package that draws it is not installed.
-    """
+    """How a study's dataset is made."""
     if isinstance(dataset, settings.Miniature):
         for point in entry_points(group="tcnaps.data", name="miniature"):
             return point.load().preparation(name, image_size)

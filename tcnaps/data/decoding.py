@@ -69,8 +69,7 @@ def resize_aligned(pixels: UInt8[np.ndarray, "height width 3"], size: int) -> Fl
 
 def _between(n: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For each output pixel: the two input pixels that it lies between, and its distance from the first."""
-    step = np.float32((n - 1) / max(size - 1, 1))
-    position = np.arange(size, dtype=np.float32) * step
+    position = np.arange(size, dtype=np.float32) * np.float32((n - 1) / max(size - 1, 1))
     first = np.minimum(position.astype(np.intp), n - 1)  # rounding may push the last position past the end
     return first, np.minimum(first + 1, n - 1), position - first.astype(np.float32)
 
@@ -87,10 +86,8 @@ def to_rgb(encoded: bytes, fast: bool = False, orient: bool = True) -> Image.Ima
         ImportError: `fast` is set and simplejpeg is missing.
     """
     if fast and simplejpeg is None:
-        raise ImportError(
-            "Decoding JPEGs with the fast DCT needs the package simplejpeg: pip install 'tcnaps[records]'; or use "
-            "the accurate DCT."
-        )
+        needed = "Decoding JPEGs with the fast DCT needs the package simplejpeg: pip install 'tcnaps[records]'"
+        raise ImportError(f"{needed}; or use the accurate DCT.")
     try:
         with warnings.catch_warnings(action="ignore"):  # of corrupt EXIF data, for instance
             image = Image.open(io.BytesIO(encoded), formats=FORMATS)
@@ -111,7 +108,6 @@ def to_rgb(encoded: bytes, fast: bool = False, orient: bool = True) -> Image.Ima
 
 
 def _fast_jpeg(encoded: bytes, image: Image.Image) -> Image.Image:
-    """Decodes a JPEG that Pillow has opened, with TensorFlow's transform."""
     colours = "CMYK" if image.mode == "CMYK" else "RGB"
     try:
         pixels = simplejpeg.decode_jpeg(encoded, colours, fastdct=True)
@@ -126,7 +122,6 @@ def _fast_jpeg(encoded: bytes, image: Image.Image) -> Image.Image:
 
 
 def _converted(image: Image.Image) -> Image.Image:
-    """Converts a loaded image of any kind to RGB."""
     if image.mode[0] in "FI":  # Pillow reads the 16 bits per pixel of some formats as 32
         values = np.asarray(image)
         if values.dtype.kind == "f" or values.min() < 0 or values.max() > 65535:

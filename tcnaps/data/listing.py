@@ -33,20 +33,13 @@ class ImageFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Listing:
-    """All images of a dataset.
+    """All images of a dataset, in the same order on every machine."""
 
-    Attributes:
-        splits: the images of each class of "train", "valid" and "test", in the same order on every machine. A split may
-            be missing. Images are `ImageFile`s, or whatever else the preparation's `work` takes.
-        superclasses: the superclass of every class, if there are any.
-        spans: per split, for every inner node of a hierarchy the numbers of the classes below it, if there is one.
-        notes: what is left out, for the user.
-    """
-
-    splits: Mapping[str, Mapping[str, Sequence[Any]]]
-    superclasses: Mapping[str, str] = field(default_factory=dict)
+    splits: Mapping[str, Mapping[str, Sequence[Any]]]  # split -> class -> images: what the preparation's `work` takes
+    superclasses: Mapping[str, str] = field(default_factory=dict)  # class -> superclass, if there are any
+    # Per split, for every inner node of a hierarchy the numbers of the classes below it, if there is one.
     spans: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what is left out, for the user
 
 
 def open_regular(path: str | Path) -> BinaryIO:
@@ -57,30 +50,20 @@ def open_regular(path: str | Path) -> BinaryIO:
 
 
 def read_file(image: ImageFile) -> bytes:
-    """Reads a file that holds one encoded image."""
     with open_regular(image.path) as file:
         return file.read()
 
 
 class Source(NamedTuple):
-    """The files that a dataset is made from.
+    """The files that a dataset is made from."""
 
-    Attributes:
-        listing: looks through the files; called only when the dataset has to be made.
-        needs: files and folders that must exist; changes of them make the prepared dataset stale.
-        help: how to get the data; shown where something is missing.
-        read: reads one image: its encoded bytes, or the decoded image in RGB. It may raise `DatasetError` or OSError.
-            Other processes must be able to import it.
-        orient: whether EXIF's orientation is applied.
-        resampling: the source's default; the dataset's own key overrides it, and it overrides the study's.
-    """
-
-    listing: Callable[[], Listing]
-    needs: tuple[Path, ...]
-    help: str
+    listing: Callable[[], Listing]  # looks through the files; called only when the dataset has to be made
+    needs: tuple[Path, ...]  # files and folders that must exist; changes of them make the prepared dataset stale
+    help: str  # how to get the data; shown where something is missing
+    # Reads an image's encoded bytes, or the image in RGB. Other processes must be able to import it.
     read: Callable[[ImageFile], bytes | Image.Image] = read_file
-    orient: bool = True
-    resampling: Resampling | None = None
+    orient: bool = True  # whether EXIF's orientation is applied
+    resampling: Resampling | None = None  # the dataset's own key overrides it, and it overrides the study's
 
 
 def located(path: str) -> Path:

@@ -45,27 +45,19 @@ class MissingFiles(DatasetError):
 
 @dataclass(frozen=True)
 class Preparation:
-    """How a dataset is made.
-
-    Attributes:
-        recipe: everything that decides which pixels it has, as values for JSON: versions, options, paths. Its digest is
-            part of the folder's name.
-        listing: finds the images; called only when the dataset has to be made.
-        work: makes images of one class. Other processes must be able to import it.
-        at_once: the most images that `work` is given.
-    """
+    """How a dataset is made; see also `Source`."""
 
     dataset: str
     image_size: int
-    recipe: Mapping[str, object]
+    recipe: Mapping[str, object]  # what decides which pixels it has, as values for JSON: versions, options, paths
     listing: Callable[[], Listing]
-    work: Callable[[Sequence[Any]], Pixels]
-    at_once: int = 128
+    work: Callable[[Sequence[Any]], Pixels]  # makes images of one class; other processes must be able to import it
+    at_once: int = 128  # the most images that `work` is given
     needs: tuple[Path, ...] = ()
     help: str = ""
 
     def place(self, folder: str | Path) -> Path:
-        """The folder of the prepared files."""
+        """The folder of the prepared files. Datasets of different recipes have different folders."""
         digest = digest_of({"dataset": self.dataset, "image_size": self.image_size, "recipe": dict(self.recipe)})
         return Path(folder) / f"{self.dataset}-{self.image_size}-{digest[:8]}"
 

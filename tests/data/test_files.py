@@ -185,8 +185,8 @@ def test_changes_while_it_is_prepared_are_noticed_afterwards(images, tmp_path):
         return found
 
     made = made_of(images)
-    for preparation, n_images in ((replace(made, listing=listing), 24), (made, 25)):
-        assert len(ensure_prepared(preparation, tmp_path / "data").splits["train"].images) == n_images
+    for prepared, n_images in ((replace(made, listing=listing), 24), (made, 25)):
+        assert len(ensure_prepared(prepared, tmp_path / "data").splits["train"].images) == n_images
 
 
 def test_prepared_arrays_are_used_without_the_originals(images, tmp_path):

@@ -44,15 +44,9 @@ def list_files(place: str | None) -> tuple[Path, ...]:
 
 
 def read_list(path: Path) -> SplitList:
-    """Reads a list of classes or images.
+    """Reads a list: a file, or a folder with train.csv, val.csv and test.csv.
 
-    Args:
-        path: a file, or a folder with train.csv, val.csv and test.csv. The name of a CSV without the column "split"
-            says which split it lists.
-
-    Raises:
-        DatasetError: the list is missing, unreadable or empty, lacks a field or a column, names an unknown split, or
-            has a class in two splits.
+    The name of a CSV without the column "split" says which split it lists.
     """
     files = [file for file in sorted(path.glob("*.csv")) if split_of(file.stem)] if path.is_dir() else [path]
     lines = [line for file in files for line in _read(file)]
@@ -98,7 +92,7 @@ def _read(path: Path) -> list[tuple[str, str, str]]:
 
 
 def split_by_class(pairs: Iterable[tuple[str, str]], place: object) -> dict[str, str]:
-    """The split of each class, from pairs of the two. Raises `DatasetError` if a class is in two splits."""
+    """The split of each class, from pairs of the two. A class in two splits is an error."""
     splits: dict[str, str] = {}
     for label, split in pairs:
         if splits.setdefault(label, split) != split:

@@ -30,15 +30,11 @@ HELP = """Images must lie in one of these ways:
     cat/1.jpg         with splits: a split file, or fractions: [0.6, 0.2, 0.2] of the classes
 With superclasses: true, train/Greek/alpha/1.jpg or Greek/alpha/1.jpg."""
 
-Found = dict[tuple[str, str], list[ImageFile]]  # (class, split) -> its images; the split may be ""
+Found = dict[tuple[str, str], list[ImageFile]]  # (class, split) -> its images; "" if there are no folders of splits
 
 
 def open_folder(name: str, dataset: Folder) -> Source:
-    """Points at folders of images.
-
-    Raises:
-        DatasetError: `splits` and `fractions` are both given, or the fractions don't add up to 1.
-    """
+    """Points at folders of images."""
     if dataset.splits is not None and dataset.fractions is not None:
         raise DatasetError(f"Dataset '{name}' has both splits and fractions; remove one of the two keys.")
     if dataset.fractions is not None and abs(sum(dataset.fractions) - 1) > 1e-6:
@@ -96,11 +92,7 @@ def list_folder(
 
 
 def scan(path: Path, grouped: bool = False) -> tuple[Found, tuple[str, ...]]:
-    """Finds the images at any depth below class folders. `grouped`: in folders of superclasses.
-
-    Returns:
-        all images, their split "" if there are no folders of splits; and a note on other files.
-    """
+    """Finds the images at any depth below class folders, and a note on other files. `grouped`: as for `list_folder`."""
     found: Found = {}
     others: list[str] = []
     for split, folder in _split_folders(path).items():
@@ -134,11 +126,7 @@ def assigned(found: Found, splits: Mapping[str, str | None]) -> Found:
 def listing_of(
     found: Found, place: object, superclasses: Mapping[str, str] | None = None, notes: tuple[str, ...] = ()
 ) -> Listing:
-    """Lists images; classes in natural order.
-
-    Raises:
-        DatasetError: a class is in two splits.
-    """
+    """Lists images; classes in natural order. A class in two splits is an error."""
     splits: dict[str, dict[str, list[ImageFile]]] = {}
     for label, split in sorted(split_by_class(found, place).items(), key=lambda pair: natural_key(pair[0])):
         splits.setdefault(split, {})[label] = found[label, split]
@@ -181,7 +169,7 @@ def _split_folders(path: Path) -> dict[str, Path]:
 def cut(names: Iterable[str], fractions: tuple[float, float, float]) -> dict[str, str]:
     """Divides names among the splits by the SHA-256 of each: the same on every machine and in every order.
 
-    Sizes are exact up to rounding. When a name is added, at most one other name crosses each border between splits.
+    When a name is added, at most one other name crosses each border between splits.
     """
     names = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
     ends = [int(len(names) * sum(fractions[:k]) + 0.5) for k in range(len(SPLITS) + 1)]

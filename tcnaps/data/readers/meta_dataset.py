@@ -24,11 +24,9 @@ from tcnaps.data.listing import ImageFile, Listing, Source, located, open_regula
 from tcnaps.data.readers import records
 
 SPECIFICATION, FILE_PATTERN = "dataset_spec.json", "{}.tfrecords"
-HELP = (
-    "'path' must be the folder of one dataset, like records/omniglot, with dataset_spec.json and 0.tfrecords, "
-    "1.tfrecords and so on. Meta-Dataset's programs make them: "
-    "doc/dataset_conversion.md of github.com/google-research/meta-dataset."
-)
+HELP = """'path' must be the folder of one dataset, like records/omniglot, with dataset_spec.json and 0.tfrecords,
+1.tfrecords and so on. Meta-Dataset's programs make them: doc/dataset_conversion.md of
+github.com/google-research/meta-dataset."""
 
 
 def open_records(name: str, dataset: settings.Records) -> Source:
@@ -39,24 +37,16 @@ def open_records(name: str, dataset: settings.Records) -> Source:
 
 
 def read_record(image: ImageFile) -> bytes:
-    """The encoded image of one record. Its checksums and its label are checked."""
     offset, length, label = image.position
     return records.record_at(image.path, offset, length, expected_label=label)[0]
 
 
 def list_records(folder: Path, images_per_class: int | None = None) -> Listing:
-    """Lists all records of a dataset, or at most `images_per_class` of each class, spread evenly over its file.
-
-    Raises:
-        DatasetError: google-crc32c isn't installed; the specification is wrong or of a kind that isn't read; a file is
-            missing, damaged, or holds another number of records than the specification says.
-    """
+    """Lists all records of a dataset, or at most `images_per_class` of each class, spread evenly over its file."""
     specification = read_specification(folder / SPECIFICATION)
     if specification.file_pattern != FILE_PATTERN:
-        raise DatasetError(
-            f"{folder / SPECIFICATION}: file_pattern is '{specification.file_pattern}', which is not read here. "
-            f"Convert the dataset with one file per class, '{FILE_PATTERN}'."
-        )
+        problem = f"{folder / SPECIFICATION}: file_pattern is '{specification.file_pattern}', which is not read here"
+        raise DatasetError(f"{problem}. Convert the dataset with one file per class, '{FILE_PATTERN}'.")
     splits: dict[str, dict[str, list[ImageFile]]] = {split: {} for split in specification.classes}
     for split, classes in specification.classes.items():
         for class_name, (label, size) in classes.items():
@@ -74,25 +64,16 @@ def list_records(folder: Path, images_per_class: int | None = None) -> Listing:
 
 
 class Specification(NamedTuple):
-    """The content of a dataset_spec.json.
-
-    Attributes:
-        classes: split -> class name -> (id, number of images), in the order of the ids. A split may have no classes.
-        superclasses, spans: see `Listing`; inner nodes are sorted by name.
-    """
+    """The content of a dataset_spec.json; see also `Listing`."""
 
     file_pattern: str
-    classes: dict[str, dict[str, tuple[int, int]]]
+    classes: dict[str, dict[str, tuple[int, int]]]  # split -> class name -> (id, number of images), ordered by ids
     superclasses: dict[str, str]
-    spans: dict[str, tuple[tuple[int, ...], ...]]
+    spans: dict[str, tuple[tuple[int, ...], ...]]  # inner nodes are sorted by name
 
 
 def read_specification(file: Path) -> Specification:
-    """Reads and checks a dataset_spec.json.
-
-    Raises:
-        DatasetError: the file is missing, no JSON or of no known class, lacks a key, or its counts don't agree.
-    """
+    """Reads and checks a dataset_spec.json."""
     try:
         with open_regular(file) as stream:
             content = json.loads(stream.read().decode("utf-8-sig"))
