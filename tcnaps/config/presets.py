@@ -7,11 +7,7 @@ way and shot, those of mini- and tiered-ImageNet fixed way and shot.
 
 # The defaults of the settings are the paper's, so presets hold only what differs from them.
 PRESETS: dict[str, dict[str, dict]] = {
-    "paper": {
-        "both": {},
-        "variable": {},
-        "fixed": {"meta_training": {"validate_every": 2_000}, "refinement": {"maximum_steps": 10}},
-    },
+    "paper": {"fixed": {"meta_training": {"validate_every": 2_000}, "refinement": {"maximum_steps": 10}}},
     "released": {
         "both": {
             "clustering": {"task_covariance_divisor": "n-1", "simple_class_covariance_divisor": "n-1"},
@@ -34,9 +30,10 @@ PRESETS: dict[str, dict[str, dict]] = {
 def with_preset(content: dict) -> dict:
     """A study's content, completed by the switches of its preset."""
     preset = PRESETS.get(str(content.get("preset", "paper")), {})  # validation refuses an unknown name
-    training = content.get("meta_training")
-    protocol = training.get("protocol") if isinstance(training, dict) else None
-    kind = str(protocol.get("kind")) if isinstance(protocol, dict) else ""
+    try:
+        kind = str(content["meta_training"]["protocol"]["kind"])
+    except (KeyError, TypeError, IndexError):  # validation says what is missing
+        kind = ""
     return merged(merged(preset.get("both", {}), preset.get(kind, {})), content)
 
 

@@ -63,11 +63,11 @@ class Study(Section):
             tables = "results/published holds the paper's own tables, results/reference those of committed runs"
             raise ValueError(f"name: {tables}; choose another name")
         training, described = self.meta_training, "among the study's trainings"
-        trained_on = {"pretraining.datasets": self.pretraining.datasets, "meta_training.datasets": training.datasets}
-        for key, names in trained_on.items():
-            _check_names(key, names, self.datasets, "in datasets")
+        for key in ("pretraining", "meta_training"):
+            names = getattr(self, key).datasets
+            _check_names(f"{key}.datasets", names, self.datasets, "in datasets")
             if outside := [name for name in names if self.datasets[name].domain == "out"]:
-                raise ValueError(f"{key}: '{outside[0]}' must not be trained on, for its domain is 'out'")
+                raise ValueError(f"{key}.datasets: '{outside[0]}' must not be trained on, for its domain is 'out'")
         _check_names("meta_training.validation_datasets", training.validation_datasets, self.datasets, "in datasets")
         if max(self.pretraining.image_sizes, default=0) > self.image_size:
             raise ValueError(f"pretraining.image_sizes: no size may exceed image_size, {self.image_size}")
@@ -103,7 +103,6 @@ class Study(Section):
 
     @property
     def training_seed(self) -> int:
-        """The seed of this replicate's meta-training."""
         return self.seeds[self.replicate]
 
     @property
@@ -139,11 +138,7 @@ class Study(Section):
         return [name for name in self.datasets if name in tested]
 
     def evaluations_of(self, trainings: Sequence[str], kind: str) -> dict[str, Evaluation]:
-        """The evaluations of trained models that include all these trainings, with one kind of protocol.
-
-        Args:
-            kind: "fixed" or "variable".
-        """
+        """The evaluations of trained models that include all these trainings; `kind` of protocol: fixed or variable."""
         return {
             name: evaluation
             for name, evaluation in self.evaluations.items()
@@ -167,7 +162,7 @@ def load_study(path: str | Path, replicate: int = 0) -> Study:
         replicate: from 0, where a study is trained from several seeds.
 
     Raises:
-        ConfigError: the file is missing or is not YAML, keys or values are wrong, or there is no such replicate.
+        ConfigError: the file is missing, keys or values are wrong, or there is no such replicate.
     """
     file = study_file(path)
     try:

@@ -163,7 +163,8 @@ def _prepared(index: Mapping, place: Path) -> Prepared:
             spans=None if entry["spans"] is None else tuple(np.array(span, np.int64) for span in entry["spans"]),
             digest=entry["sha256"],
         )
-        for split, entry in sorted(index["splits"].items(), key=lambda pair: SPLITS.index(pair[0]))
+        for split in SPLITS
+        if (entry := index["splits"].get(split))
     }
     return Prepared(splits, index["notes"])
 
