@@ -29,7 +29,7 @@ class LoadingError(UserError, RuntimeError):
 
 
 def load_episode(source: ImageSource, draw: Draw) -> Episode:
-    """The episode that `sampling.draw_episode` chose; errors are those of `read_episodes`."""
+    """The episode that `sampling.draw_episode` chose."""
     return next(read_episodes([(source, draw)]))
 
 
@@ -41,11 +41,9 @@ def read_episodes(
     Args:
         tasks: taken as they are needed; with workers, up to two more per worker.
         workers: processes that read ahead; 0 reads in this process.
-        device: where images and labels end up.
 
     Raises:
         LoadingError: images can't be read.
-        ValueError: the number of workers is negative.
         RuntimeError: a worker died. Lower the number of workers where memory is short.
     """
 
@@ -73,10 +71,9 @@ def read_batches(
     workers: int = 0,
     device: torch.device | str = "cpu",
 ) -> Iterator[Float[Tensor, "_ 3 height width"]]:
-    """The images of each batch, scaled to [-1, 1]; `workers`, `device` and errors are those of `read_episodes`.
+    """The images of each batch, scaled to [-1, 1]; `workers` and errors are those of `read_episodes`.
 
     Args:
-        sources: their images have one size.
         batches: numbers of images, counted through all sources: those of the second follow those of the first.
     """
     names = ", ".join(source.dataset for source in sources)

@@ -60,16 +60,10 @@ def draw_episode(source: ImageSource, protocol: FixedProtocol | VariableProtocol
     classes, n_query, shots = episode.classes, episode.n_query, episode.shots
     # All images of each class, shuffled: the first are the support set, the next are the queries.
     orders = [source.class_starts[k] + generator.permutation(source.class_sizes[k]) for k in classes]
-    return Draw(
-        source.dataset,
-        source.split,
-        index,
-        classes,
-        support_images=np.concatenate([order[:shot] for order, shot in zip(orders, shots)]),
-        support_labels=np.arange(len(classes)).repeat(shots),
-        query_images=np.concatenate([order[shot : shot + n_query] for order, shot in zip(orders, shots)]),
-        query_labels=np.arange(len(classes)).repeat(n_query),
-    )
+    support = np.concatenate([order[:shot] for order, shot in zip(orders, shots)])
+    query = np.concatenate([order[shot : shot + n_query] for order, shot in zip(orders, shots)])
+    support_labels, query_labels = (np.arange(len(classes)).repeat(number) for number in (shots, n_query))
+    return Draw(source.dataset, source.split, index, classes, support, support_labels, query, query_labels)
 
 
 def describe_episode(
@@ -120,9 +114,6 @@ def sample_classes(
     * With superclasses, one name per class (Omniglot's alphabets): the same within one superclass, drawn uniformly
       among those with at least `minimum_way` classes.
     * With spans (ImageNet's WordNet): the classes of `sample_span`, or `maximum_way` of them if there are more.
-
-    Raises:
-        ValueError: there are fewer than `minimum_way` classes, or no superclass or node has as many.
     """
     if spans is not None:
         span = sample_span(generator, spans, minimum_way, maximum_span)

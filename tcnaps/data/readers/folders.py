@@ -28,7 +28,7 @@ EXTENSIONS = frozenset(extension for extension, name in Image.EXTENSION.items() 
 HELP = """Images must lie in one of these ways:
     train/cat/1.jpg   one folder per split: train, val (or valid), test; any of them may be missing
     cat/1.jpg         with splits: a split file, or fractions: [0.6, 0.2, 0.2] of the classes
-With superclasses: true, train/Greek/alpha/1.jpg or Greek/alpha/1.jpg."""
+With superclasses: true, train/Greek/alpha/1.jpg or Greek/alpha/1.jpg. docs/data.md says more."""
 
 Found = dict[tuple[str, str], list[ImageFile]]  # (class, split) -> its images; "" if there are no folders of splits
 
