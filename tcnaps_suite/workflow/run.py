@@ -15,8 +15,8 @@ from tcnaps.config.errors import nearest
 from tcnaps.config.storage import remove_leftovers
 from tcnaps.config.study import study_file
 from tcnaps.evaluation.result_files import incomplete_evaluations
-from tcnaps_suite.workflow import prepare
 from tcnaps_suite.workflow.notebooks import notebooks
+from tcnaps_suite.workflow.prepare import prepare
 from tcnaps_suite.workflow.reference import compared
 from tcnaps_suite.workflow.stopping import run_engine
 
@@ -68,11 +68,12 @@ def run_study(given: Namespace) -> int:
     if given.dry_run:
         status = _snakemake([*options, "--dry-run"])
         print(*incomplete_evaluations(study).values(), "Data:", sep="\n", flush=True)
-        return prepare.main([name, "--list"]) or status
-    return _make(study, name, options)
+        prepare(study, only_list=True)
+        return status
+    return _make(study, options)
 
 
-def _make(study: Study, name: str, options: Sequence[str]) -> int:
+def _make(study: Study, options: Sequence[str]) -> int:
     """Prepares the study's data and makes what is stale, while no other process does. Returns the exit status."""
     results = Path("results", study.name)
     results.mkdir(parents=True, exist_ok=True)
@@ -84,7 +85,7 @@ def _make(study: Study, name: str, options: Sequence[str]) -> int:
         for folder in (results, Path("figures", study.name)):
             remove_leftovers(folder)
         # Before Snakemake, which sees neither that originals have changed nor what a study needs of them.
-        if status := prepare.main([name, "--ready", f"{results}/.ready"]):
+        if status := prepare(study, f"{results}/.ready"):
             return status
         for manifest, problem in incomplete_evaluations(study).items():
             print(problem, file=sys.stderr)
