@@ -16,6 +16,7 @@ GPU = Path("/dev/nvidia0")
 # Keys and values that went, by dotted key or "key: value", and what to do instead.
 REMOVED_KEYS = {
     "meta_training.support_gradients": "images_at_once bounds the memory; all support images have gradients",
+    "task_encoder.statistics": "batch-norms of the set encoder always use the images at hand",
     "statistics": "intervals are Student's t, ranks are those of the paper's tables",
     "datasets.*.unreadable": "unreadable images are always left out, and listed in unreadable.csv",
     "datasets.*.class_lists": "use the source 'folder' with this list as 'splits'; docs/data.md",
