@@ -159,12 +159,14 @@ def test_after_a_run_the_checkout_is_clean_and_nothing_is_stale(project):
     assert "figures/small/" in printed
 
 
-def test_a_plan_says_what_would_run_and_why_and_what_data_there_is(project):
+def test_a_plan_says_what_would_run_and_why_for_how_long_and_what_data_there_is(project):
+    assert {file.stem for file in (project / "results/small/times").glob("*.tsv")} == RULES
     shutil.copytree(project / "results/small", project / "results/other", dirs_exist_ok=True)
     (project / "results/other/counting.csv").unlink()
     write_study(project, SMALL | {"name": "other"}, "other")
     printed, status = run(project, "--dry-run", study="other")
     assert status == 0 and "counting: Missing output files" in printed and "others: folder" in printed, printed
+    assert re.search(r"jobs?: .* on 2 cores, by the last run", printed), printed
 
 
 @pytest.mark.parametrize(
