@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -90,6 +91,7 @@ def project(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         patch.setitem(papermill_engines._engines, None, InProcess)  # kernels are test_workflow.py's part
+        patch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # IPython puts the notebook's in its place
         train_and_evaluate(load_study(STUDY_FILE))
         yield root
 
