@@ -27,7 +27,7 @@ make figures [STUDY=configs/miniature.yaml] [CORES=n] [DEVICE=cuda] [WORKERS=n] 
              PROFILE: run the jobs on a cluster, as profiles/<name>/ says (docs/scaling.md)
 make plan    list the jobs that 'make figures' would run and why, about how long they take by the last run, and what
              data is there or missing
-make watch   see how the trainings of a study go, in TensorBoard   (ARGS=... goes to TensorBoard)
+make watch   see how trainings go, in TensorBoard   (ARGS=... goes to TensorBoard)
 make differences
              what each difference between the paper and its released code costs: 14 short trainings, an hour or more
 make rivals  other classifiers and heads on the study's features, also where queries are out of balance: an hour or more
@@ -73,7 +73,7 @@ differences rivals active: $(STAMP)
 	@$(STUDY_RUN) -- all_$@
 
 watch: $(STAMP)
-	@exec $(RUN) -m tcnaps.training.watching "$(STUDY)" $(ARGS)
+	@exec $(RUN) -m tensorboard.main --logdir results --host localhost $(ARGS)
 
 report: $(STAMP)
 	@exec $(RUN) -m tcnaps_suite.workflow.report "$(STUDY)"

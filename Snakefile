@@ -82,7 +82,7 @@ if study.imported:
                             [[file.stat().st_size, file.stat().st_mtime] if file.exists() else None
                              for file in map(Path, study.imported.values())]]),
         resources: **DRAWS,
-        shell: "exec {PYTHON:q} -m tcnaps.training.released import --study {STUDY:q}"
+        shell: "exec {PYTHON:q} -m tcnaps.training.released --study {STUDY:q}"
 
 
 for replicate in [] if study.imported else REPLICATES if study.replicate_backbone else [study]:

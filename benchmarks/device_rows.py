@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from counting import per_image
 from data_rows import write_jpegs
+from drawing import PARTS
 from measuring import ratio
 from rows import EPISODES, PRECISIONS, contents, episode, our_model, plain_model
 
@@ -24,7 +25,6 @@ from tcnaps.episodes.sampling import draw_episode
 from tcnaps.method.clustering import trajectory
 from tcnaps.method.episode import Episode
 from tcnaps.method.model import TransductiveCNAPS
-from tcnaps_suite.experiments.speed import PARTS
 
 STEPS = 10  # a study's usual recorded_steps
 PROTOCOL = 13 * 600  # test episodes of the paper's datasets

@@ -2,23 +2,20 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 
 import direct
 import direct_model
 import features
-import numpy as np
 import torch
 from torch.nn import functional as F
 
 from tcnaps.method.backbone import Backbone
-from tcnaps.method.clustering import cluster, trajectory
+from tcnaps.method.clustering import cluster
 from tcnaps.method.episode import Episode
 from tcnaps.method.model import ModelSettings, TransductiveCNAPS
 from tcnaps.method.stopping import stopping_step
 from tcnaps.method.variants import TRAININGS
-from tcnaps.training.lite import sampled_features
 
 Call = Callable[[], object]
 MINIMUM, MAXIMUM = 2, 4
@@ -199,27 +196,6 @@ def stepping(model: torch.nn.Module, loss: Callable[[], torch.Tensor]) -> Call:
     return step
 
 
-def lite_rows(size: int) -> Iterator[Row]:
-    """A training step on the largest episode, through a sample of its support set (LITE) or all of it."""
-    setting = EPISODES["50-way 500-support"]
-    for at_once in (512, 128):
-
-        def part(sample_size, at_once=at_once):
-            task, model = episode(*setting, size), our_model("bfloat16").train()
-            model.settings = replace(model.settings, images_at_once=at_once)
-            sample = None if sample_size is None else np.arange(len(task.support_images))[:sample_size]
-
-            def loss():
-                features = sampled_features(model, task, sample)
-                return F.cross_entropy(trajectory(*features, model.head, 0)[0], task.query_labels)
-
-            return stepping(model, loss)
-
-        samples = {"a sample of 40": 40, "a sample of 100": 100, "all support images": None}
-        calls = {name: partial(part, sample) for name, sample in samples.items()}
-        yield Row(f"{at_once} images at once", calls, apart=True)
-
-
 def sweep_rows(size: int) -> Iterator[Row]:
     """All 55 pairs of a minimum and a maximum from 1 to 10: from one trajectory, and by one evaluation per pair."""
     rules = [(minimum, maximum) for maximum in range(1, 11) for minimum in range(1, maximum + 1)]
@@ -297,7 +273,6 @@ GROUPS = {
     "parts": part_rows,
     "test": episode_rows,
     "training": training_rows,
-    "lite": lite_rows,
     "sweep": sweep_rows,
     "variants": variant_rows,
 }

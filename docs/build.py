@@ -21,7 +21,7 @@ SOURCE, SITE = ROOT / "build" / "docs-source", ROOT / "build" / "docs"
 PAGES = ("*.md", "LICENSE", "*.cff", "Snakefile", "docs/*.md", "docs/images/*", "configs/*", "notebooks/*.ipynb")
 RESULTS = ("results/published/*", "results/demonstration/**/*.*", "results/reference/**/*.csv")
 RESULTS += ("results/reference/**/*.json", "figures/reference/**/*.png")
-EXECUTED = ("00-data", "01-soft-k-means", "15-speed")  # notebooks that need no training and no results
+EXECUTED = ("00-data", "01-soft-k-means")  # notebooks that need no training and no results
 ROOMS = ["tcnaps", *sorted(str(file.parent.relative_to(ROOT)) for file in ROOT.glob("tcnaps*/*/__init__.py"))]
 CONTENTS = {
     "Begin": ["docs/tutorial", "docs/using", "docs/exploring", "docs/my-images", "docs/data", "docs/scaling"],

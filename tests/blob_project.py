@@ -1,6 +1,7 @@
 """Blobs as folders of pictures, so that processes started anew find them, too; and what such processes run in tests."""
 
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -11,37 +12,41 @@ from small_study import blobs, small_study
 from tcnaps.config import Study
 from tcnaps.data import open_split
 from tcnaps.episodes.loading import read_episodes
+from tcnaps.evaluation.evaluate import evaluate
 from tcnaps.training import checkpoints, meta_training, pretraining
-from tcnaps.training.processes import gather, rank, share, size
+from tcnaps.training.processes import gather, rank, share
+
+SPLITS = {"blobs": ("train", "valid"), "others": ("test",)}
 
 
-def write_pictures(root: Path) -> None:
-    """Makes `root` a project's root with the datasets of `picture_study`."""
+def write_pictures(root: Path, datasets: dict[str, tuple[str, ...]] = SPLITS, n_images: int = 14) -> None:
+    """Makes `root` a project's root with splits of datasets; by default those of `picture_study`."""
     (root / "Snakefile").touch()  # the sign of a project's root
-    for dataset, splits in {"blobs": ("train", "valid"), "others": ("test",)}.items():
+    for dataset, splits in datasets.items():
         for split in splits:
-            source = blobs(dataset, split)
+            source = blobs(dataset, split, n_images=n_images)
             for k, name in enumerate(source.class_names):
                 folder = root / "pictures" / dataset / split / name
-                folder.mkdir(parents=True)
+                folder.mkdir(parents=True, exist_ok=True)
                 for number, image in enumerate(source.images_of(k)):
                     Image.fromarray(image).save(folder / f"{number:02}.png")
 
 
 def picture_study(**changes) -> Study:
-    """The small study on pictures, with four episodes a step and one evaluation."""
+    """The small study on pictures, with fewer images, validations and evaluations."""
     usual = small_study()
     domains = {"blobs": "in", "others": "out"}
     datasets = {name: {"source": "folder", "domain": d, "path": f"pictures/{name}"} for name, d in domains.items()}
-    variable = usual.evaluations["variable"].model_dump() | {"datasets": ["others"], "episodes": 4}
-    meta_training = usual.meta_training.model_dump() | {
-        "episodes": 12,
-        "episodes_per_step": 4,
-        "validation_episodes": 2,
+    protocol = {"kind": "variable", "maximum_way": 6, "maximum_support_size": 12, "queries_per_class": 2}
+    variable = {"protocol": protocol, "datasets": ["others"], "trainings": ["support_and_query"], "episodes": 4}
+    episodes = {"episodes": 6, "validate_every": 6, "validation_episodes": 2}
+    content = {
+        "datasets": datasets,
+        "pretraining": usual.pretraining.model_dump() | {"epochs": 1, "batch_size": 48},
+        "meta_training": usual.meta_training.model_dump() | {"protocol": protocol, **episodes},
+        "evaluations": {"variable": variable},
     }
-    pretraining = usual.pretraining.model_dump() | {"epochs": 1, "batch_size": 48}
-    content = {"datasets": datasets, "meta_training": meta_training, "pretraining": pretraining}
-    return small_study(**content, evaluations={"variable": variable}, **changes)
+    return small_study(**content, **changes)
 
 
 def meta_training_step(study: Study) -> tuple[dict, list[torch.Tensor]]:
@@ -67,20 +72,25 @@ def pretraining_step(study: Study) -> tuple[dict, list[torch.Tensor], list[torch
     return row, [parameter.grad for parameter in network.parameters()], list(network.buffers())
 
 
-def first_steps(study: Study, device: str, file: str) -> None:
-    """Run by several processes, each of which writes what it computed."""
+def shared_work(study: Study, device: str, file: str) -> None:
+    """Some of everything that several processes share; each writes what it computed in first steps."""
     gathered = gather([10 * number for number in share(range(5))])
     torch.save((gathered, meta_training_step(study), pretraining_step(study)), f"{file}-{rank()}")
+    pretraining.pretrain(picture_study(name="shared"))
+    evaluate(study, "support_and_query")
 
 
-def failing(study: Study, device: str) -> None:
-    """The last of several processes fails while the others wait for it."""
-    if rank() == size() - 1:
-        raise FloatingPointError("the loss is nan")
-    gather([None])
+def killed(study: Study, device: str) -> None:
+    """Meta-training, whose last process kills itself in the third step, once there is a saved state."""
+    usual, calls = meta_training.episode_loss, []
 
+    def episode_loss(*arguments):
+        calls.append(arguments)
+        while rank() == 1 and len(calls) == 3:
+            if list(checkpoints.checkpoint_folder(study).glob("*.state.pt")):
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(0.05)
+        return usual(*arguments)
 
-def sleeping(study: Study, device: str, file: str) -> None:
-    """Writes the number of the process and sleeps."""
-    Path(f"{file}-{rank()}").write_text(str(os.getpid()))
-    time.sleep(600)
+    meta_training.episode_loss = episode_loss
+    meta_training.meta_train(study, "support_and_query", save_every=1)

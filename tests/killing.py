@@ -23,6 +23,7 @@ sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests")]
 
 import pandas as pd  # noqa: E402
 import psutil  # noqa: E402
+import torch._dynamo  # noqa: E402, F401 - optimisers import it: here once, before any process is forked
 import yaml  # noqa: E402
 from blob_project import picture_study, write_pictures  # noqa: E402
 

@@ -6,13 +6,8 @@ import numpy as np
 import torch
 
 
-def naive_statistics(
-    features, weights, identity_weight=1.0, task_divisor="n", class_divisor="n", class_weight=1.0, task_weight=1.0
-):
-    """Equations 9-12 (1-4 where the weights are one-hot): class means and regularised covariances.
-
-    `class_weight` and `task_weight` are factors on λ_k Σ_k and (1 − λ_k) Σ.
-    """
+def naive_statistics(features, weights, identity_weight=1.0, task_divisor="n", class_divisor="n"):
+    """Equations 9-12 (1-4 where the weights are one-hot): class means and regularised covariances."""
     n, d = features.shape
     way = weights.shape[1]
     total = weights.sum()
@@ -36,7 +31,7 @@ def naive_statistics(
             sigma = sigma / (n_k - 1 if class_divisor == "n-1" else n_k)
         shrinkage = n_k / (n_k + 1)
         means.append(mu)
-        mixed = class_weight * shrinkage * sigma + task_weight * (1 - shrinkage) * task
+        mixed = shrinkage * sigma + (1 - shrinkage) * task
         covariances.append(mixed + identity_weight * torch.eye(d, dtype=features.dtype))
     return torch.stack(means), torch.stack(covariances)
 

@@ -10,6 +10,7 @@ from tcnaps.method.backbone import Backbone
 from tcnaps.method.head import Head
 from tcnaps.method.variants import VARIANTS
 from tcnaps.training import checkpoints
+from tcnaps_suite import episodes
 from tcnaps_suite.experiments import study_episodes
 
 
@@ -32,7 +33,7 @@ def write_training(study, training):
 def place(patch, root):
     """The small study, its results in `root`, its datasets blobs."""
     patch.setattr(config, "project_root", lambda: root)
-    patch.setattr(study_episodes, "open_split", lambda study, name, split: blobs(name, split))
+    patch.setattr(episodes, "open_split", lambda study, name, split: blobs(name, split))
     return small_study(trainings=["support", "support_and_query", "support_log_determinant"])
 
 

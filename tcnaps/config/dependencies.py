@@ -1,8 +1,7 @@
 """What each kind of job of a study depends on: the one authority on what is stale.
 
 The Snakefile and the keys inside checkpoints and row files are made of the same `dependencies`, so `make` and a
-notebook run by hand agree on what has to be made again. What counts: the settings that a job reads, the code that
-computes it, and the digests of its inputs. Code that reads YAML or fetches pixels does not count; images have digests.
+notebook run by hand agree. Code that reads YAML or fetches pixels does not count; images have digests.
 """
 
 from pathlib import Path
@@ -21,15 +20,13 @@ JOBS = {
     "importing": ("imported", "task_encoder"),
     "data": ("image_size", "datasets"),
     "soft_k_means": (*NETWORKS, "refinement"),
-    "figures": ("seed", "replicates", "refinement", "statistics", "evaluations", "datasets"),
+    "figures": ("seed", "replicates", "refinement", "evaluations", "datasets"),
     "differences": (*NETWORKS, "pretraining", "meta_training", "refinement", "evaluations", "datasets"),
 }
 TRAINING_CODE = ("tcnaps/method", "tcnaps/training", "tcnaps/episodes/sampling.py")
 # Statistics are computed from rows afterwards, so evaluations depend on one module of tcnaps/evaluation alone.
 CODE = {
-    "pretraining": TRAINING_CODE,
-    "meta_training": TRAINING_CODE,
-    "importing": TRAINING_CODE,
+    **dict.fromkeys(("pretraining", "meta_training", "importing"), TRAINING_CODE),
     "evaluation": (*TRAINING_CODE, "tcnaps/evaluation/evaluate.py"),
 }
 FIGURES_CODE = (*TRAINING_CODE, "tcnaps/evaluation", "tcnaps/figures")
@@ -39,10 +36,7 @@ def dependencies(study: Study, job: str, training: str = "", evaluation: str = "
     """Everything but images and other jobs' results that decides what a job computes, ready for JSON.
 
     Args:
-        job: a name of `JOBS`.
-        training: the training of a meta-training or an evaluation.
-        evaluation: the evaluation's name in the study.
-        dataset: the dataset that is evaluated on.
+        job: a name of `JOBS`. Meta-trainings and evaluations have a training, evaluations a name and a dataset, too.
     """
     values = study.model_dump(mode="json")
     content = {"job": job, **{name: values[name] for name in JOBS[job]}}

@@ -1,10 +1,7 @@
-"""Errors that a user can mend, and helpers that word their messages."""
+"""Errors that a user can mend, and how their messages end."""
 
 import difflib
-import reprlib
 from collections.abc import Iterable
-
-from pydantic import ValidationError
 
 MAKE = (
     "`make figures` in a terminal computes a study's results: some 20 minutes on two cores for the built-in study, "
@@ -32,17 +29,3 @@ def nearest(name: object, known: Iterable[str]) -> str:
     names = list(known)
     near = difflib.get_close_matches(str(name)[:100], names, n=1)
     return f"; did you mean '{near[0]}'?" if near else f"; known: {', '.join(names) or 'none'}"
-
-
-def explained(error: ValidationError) -> list[str]:
-    """One line for each error in a section: the key's path and pydantic's message."""
-    lines = []
-    for problem in error.errors(include_url=False):
-        path = [str(part) for part in problem["loc"]]
-        message = problem["msg"].removeprefix("Value error, ")
-        if problem["type"] == "unknown_key":
-            path.append(problem["ctx"]["key"])
-        elif problem["type"] not in ("missing", "value_error"):
-            message += f" (got {reprlib.repr(problem['input'])})"
-        lines.append(f"{'.'.join(path)}: {message}" if path else message)
-    return lines

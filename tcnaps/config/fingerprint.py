@@ -12,20 +12,13 @@ from tcnaps.config.errors import UserError
 from tcnaps.config.storage import digest_of
 
 HOME = Path(__file__).parents[2]
-PACKAGES = ("tcnaps", "tcnaps_suite")
 EXPERIMENTS = "tcnaps_suite/experiments"
 
 
 def code_digest(*places: str) -> str:
-    """A digest of the Python code in modules and folders of modules.
+    """A digest of the Python code in modules and folders of modules, named by their paths from the project's root.
 
     Comments, docstrings and layout do not count: explaining a function makes nothing stale.
-
-    Args:
-        places: paths from the project's root.
-
-    Raises:
-        UserError: a file is missing or is not valid Python.
     """
     files: set[Path] = set()
     for place in places:
@@ -38,9 +31,6 @@ def notebook_code(path: str | Path) -> str:
     """The code of a notebook, and a digest of the modules of `tcnaps_suite.experiments` that it imports.
 
     Prose, outputs and metadata of a notebook do not count.
-
-    Raises:
-        UserError: a file is missing, is no notebook or is not valid Python.
     """
     code = "\n".join(_bare(source, path) for source, _ in code_cells(path))
     modules: set[str] = set()
@@ -55,25 +45,21 @@ def notebook_code(path: str | Path) -> str:
 @cache
 def code_version() -> str:
     """The package's version and, in a clone of its source, the commit: "0.1.0, commit 722d4440a1b2, changed"."""
-    if not (HOME / ".git").exists():
-        return __version__
-    questions = (["rev-parse", "--short=12", "HEAD"], ["status", "--porcelain", "--", *PACKAGES, "notebooks"])
+
+    def git(*question: str) -> str:
+        command = ["git", "-C", str(HOME), *question]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
     try:
-        commit, changes = (
-            subprocess.run(["git", "-C", str(HOME), *question], capture_output=True, text=True, check=True).stdout
-            for question in questions
-        )
+        commit = git("rev-parse", "--short=12", "HEAD") if (HOME / ".git").exists() else ""
+        changes = commit and git("status", "--porcelain", "--", "tcnaps", "tcnaps_suite", "notebooks")
     except (OSError, subprocess.CalledProcessError):  # no git, or a clone that belongs to someone else
         return __version__
-    return f"{__version__}, commit {commit.strip()}{', changed' if changes.strip() else ''}"
+    return __version__ + (f", commit {commit}" if commit else "") + (", changed" if changes else "")
 
 
 def code_cells(path: str | Path) -> list[tuple[str, list[str]]]:
-    """Source and tags of each code cell of a notebook.
-
-    Raises:
-        UserError: there is no such file, or it is no notebook of format 4.
-    """
+    """Source and tags of each code cell of a notebook."""
     try:
         cells = [cell for cell in json.loads(_text(path))["cells"] if cell["cell_type"] == "code"]
         return [("".join(cell["source"]), cell["metadata"].get("tags", [])) for cell in cells]
@@ -82,11 +68,7 @@ def code_cells(path: str | Path) -> list[tuple[str, list[str]]]:
 
 
 def parse(source: str, path: str | Path) -> ast.Module:
-    """Parses a module or a cell. IPython's % and ! lines count as blank.
-
-    Raises:
-        UserError: the source is not valid Python.
-    """
+    """Parses a module or a cell. IPython's % and ! lines count as blank."""
     lines = ("" if line.startswith(("%", "!")) else line for line in source.splitlines())
     try:
         return ast.parse("\n".join(lines))
@@ -96,10 +78,9 @@ def parse(source: str, path: str | Path) -> ast.Module:
 
 def _imported_experiments(code: str) -> set[str]:
     """Names of the modules of `tcnaps_suite.experiments` that some bare code imports."""
-    names = set(re.findall(r"tcnaps_suite\.experiments\.(\w+)", code))
-    for imported in re.findall(r"from tcnaps_suite\.experiments import (.+)", code):
-        names |= {part.split()[0] for part in imported.split(",")}
-    return names
+    lists = re.findall(r"from tcnaps_suite\.experiments import (.+)", code)
+    names = {part.split()[0] for imported in lists for part in imported.split(",")}
+    return names.union(re.findall(r"tcnaps_suite\.experiments\.(\w+)", code))
 
 
 @cache

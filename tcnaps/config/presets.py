@@ -1,23 +1,18 @@
 """Presets of a study's switches: as in the paper, or as in its released code.
 
 A study says `preset: paper` (the default) or `preset: released`. A switch that the study sets itself overrides the
-preset. docs/fidelity.md explains each switch and where its two values come from. Some values depend on the protocol:
-Meta-Dataset's episodes have variable way and shot, those of mini- and tiered-ImageNet fixed way and shot.
+preset. docs/fidelity.md explains each switch. Some values depend on the protocol: Meta-Dataset's episodes have variable
+way and shot, those of mini- and tiered-ImageNet fixed way and shot.
 """
 
 # The defaults of the settings are the paper's, so presets hold only what differs from them.
 PRESETS: dict[str, dict[str, dict]] = {
-    "paper": {
-        "both": {},
-        "variable": {},
-        "fixed": {"meta_training": {"validate_every": 2_000}, "refinement": {"maximum_steps": 10}},
-    },
+    "paper": {"fixed": {"meta_training": {"validate_every": 2_000}, "refinement": {"maximum_steps": 10}}},
     "released": {
         "both": {
             "clustering": {"task_covariance_divisor": "n-1", "simple_class_covariance_divisor": "n-1"},
             "task_encoder": {"lstm_layers": 2},
             "meta_training": {"query_loss": "sum", "film_penalty": 1e-3, "keep_best_by": "half of the datasets"},
-            "statistics": {"interval": "released", "ranks": "significant"},
             "arithmetic": "plain",
         },
         "variable": {
@@ -35,9 +30,10 @@ PRESETS: dict[str, dict[str, dict]] = {
 def with_preset(content: dict) -> dict:
     """A study's content, completed by the switches of its preset."""
     preset = PRESETS.get(str(content.get("preset", "paper")), {})  # validation refuses an unknown name
-    training = content.get("meta_training")
-    protocol = training.get("protocol") if isinstance(training, dict) else None
-    kind = str(protocol.get("kind")) if isinstance(protocol, dict) else ""
+    try:
+        kind = str(content["meta_training"]["protocol"]["kind"])
+    except (KeyError, TypeError, IndexError):  # validation says what is missing
+        kind = ""
     return merged(merged(preset.get("both", {}), preset.get(kind, {})), content)
 
 

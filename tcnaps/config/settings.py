@@ -1,9 +1,11 @@
 """The sections of a study's YAML as frozen, validated objects; `tcnaps.config` puts them together."""
 
+import reprlib
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from pydantic_core import PydanticCustomError
 
@@ -11,6 +13,17 @@ from tcnaps.config.errors import nearest
 
 PROCESSOR = Path("/proc/cpuinfo")  # Linux alone has it
 GPU = Path("/dev/nvidia0")
+# Keys and values that went, by dotted key or "key: value", and what to do instead.
+REMOVED_KEYS = {
+    "meta_training.support_gradients": "images_at_once bounds the memory; all support images have gradients",
+    "task_encoder.statistics": "batch-norms of the set encoder always use the images at hand",
+    "statistics": "intervals are Student's t, ranks are those of the paper's tables",
+    "datasets.*.unreadable": "unreadable images are always left out, and listed in unreadable.csv",
+    "datasets.*.class_lists": "use the source 'folder' with this list as 'splits'; docs/data.md",
+    "datasets.*: *-imagenet": "use the source 'folder'; docs/data.md shows how",
+    "datasets.*.torchvision.splits": "all classes are for testing",
+    "datasets.*.torchvision.name: *": "for other datasets use Meta-Dataset's records, or the source 'folder'",
+}
 
 
 def computes_in_bfloat16() -> bool:
@@ -19,16 +32,10 @@ def computes_in_bfloat16() -> bool:
     return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags)
 
 
-def is_slow_in_bfloat16() -> bool:
-    """Whether this is a processor without instructions for bfloat16, in a machine without a GPU."""
-    return PROCESSOR.exists() and not GPU.exists() and not computes_in_bfloat16()
-
-
 def _resolved(precision: str) -> str:
     """Replaces "auto" by the faster precision on this machine, so that results name the one they were made in."""
-    if precision == "auto":
-        return "bfloat16" if computes_in_bfloat16() else "float32"
-    return precision
+    faster = "bfloat16" if computes_in_bfloat16() else "float32"
+    return faster if precision == "auto" else precision
 
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]  # part of file names
@@ -42,19 +49,33 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
 
-    @classmethod
-    def keys(cls) -> list[str]:
-        """The keys that the section may have in the YAML."""
-        return [name for name, field in cls.model_fields.items() if not field.exclude]
-
     @model_validator(mode="before")
     @classmethod
     def _known(cls, values: object) -> object:
+        known = [name for name, field in cls.model_fields.items() if not field.exclude]
         for key in values if isinstance(values, dict) else ():
-            if key not in cls.keys():
-                context = {"key": str(key), "nearest": nearest(key, cls.keys())}
+            if key not in known:
+                context = {"key": str(key), "nearest": nearest(key, known)}
                 raise PydanticCustomError("unknown_key", "there is no such key{nearest}", context)
         return values
+
+
+def explained(error: ValidationError) -> list[str]:
+    """One line for each error in a section: the key's path and pydantic's message."""
+    lines = []
+    for problem in error.errors(include_url=False):
+        context = problem.get("ctx", {})
+        key = ".".join(map(str, [*problem["loc"], *([context["key"]] if "key" in context else [])]))
+        message, value = problem["msg"].removeprefix("Value error, "), context.get("tag", problem["input"])
+        removed = [
+            REMOVED_KEYS[name] for name in REMOVED_KEYS if fnmatch(key, name) or fnmatch(f"{key}: {value}", name)
+        ]
+        if removed:
+            message = f"no longer exists: {removed[0]}"
+        elif problem["type"] not in ("unknown_key", "missing", "value_error"):
+            message += f" (got {reprlib.repr(problem['input'])})"
+        lines.append(f"{key}: {message}" if key else message)
+    return lines
 
 
 Resampling = Literal["bilinear", "lanczos", "aligned corners"]
@@ -65,67 +86,38 @@ class _DatasetSection(Section):
 
 
 class Miniature(_DatasetSection):
-    """A dataset of the built-in miniature, named by its key."""
-
-    source: Literal["miniature"]
+    source: Literal["miniature"]  # a built-in dataset, named by its key
 
 
 class _FilesSection(_DatasetSection):
-    """The keys that all datasets of files share."""
-
     path: str  # relative to the project's root, or absolute
     resampling: Resampling | None = None  # default: the study's decoding.resampling
-    unreadable: Literal["leave out", "refuse"] = "leave out"  # unreadable images are listed in either case
 
 
 class Records(_FilesSection):
-    """Meta-Dataset's TFRecords of one dataset: the folder with its dataset_spec.json."""
-
-    source: Literal["records"]
+    source: Literal["records"]  # Meta-Dataset's TFRecords of one dataset: the folder with its dataset_spec.json
     images_per_class: PositiveInt | None = None  # upper limit; the images are spread evenly over a class's file
 
 
 class Folder(_FilesSection):
-    """Folders of images: split/class/*, or class/* with a split file or with fractions of the classes."""
-
-    source: Literal["folder"]
+    source: Literal["folder"]  # split/class/*, or class/* with a split file or with fractions of the classes
     splits: str | None = None  # a CSV, a folder of three CSVs, or a JSON in Meta-Dataset's format
     fractions: tuple[Fraction, Fraction, Fraction] | None = None  # shares of the classes for train, valid and test
     superclasses: bool = False  # class folders lie in folders of their superclass
 
 
-class MiniImageNet(_FilesSection):
-    """mini-ImageNet: split CSVs beside a folder of images, or class folders per split."""
-
-    source: Literal["mini-imagenet"]
-
-
-class TieredImageNet(_FilesSection):
-    """tiered-ImageNet: class folders per split, or an ImageNet folder with tiered's class lists."""
-
-    source: Literal["tiered-imagenet"]
-    class_lists: str | None = None  # a folder with train.csv, val.csv and test.csv
-
-
 class FETI(_FilesSection):
-    """ImageNet's classes without the test classes of mini- and tiered-ImageNet (appendix A.4): 824 or 825 classes."""
-
-    source: Literal["feti"]
+    source: Literal["feti"]  # ImageNet's classes without the test classes of mini- and tiered-ImageNet (appendix A.4)
     test_classes: tuple[str, ...]  # files that list the test classes of both benchmarks
 
 
 class Torchvision(_FilesSection):
-    """A dataset that torchvision reads; `path` is its root."""
-
-    source: Literal["torchvision"]
-    name: Literal[
-        "Omniglot", "FGVCAircraft", "DTD", "Flowers102", "GTSRB", "MNIST", "CIFAR10", "CIFAR100", "CocoDetection"
-    ]
+    source: Literal["torchvision"]  # the test images of a dataset that torchvision reads; `path` is its root
+    name: Literal["MNIST", "CIFAR10", "CIFAR100"]
     download: bool = False
-    splits: str | None = None  # a split file; without it all classes are for testing, except Omniglot's background set
 
 
-AnyDataset = Miniature | Records | Folder | MiniImageNet | TieredImageNet | FETI | Torchvision
+AnyDataset = Miniature | Records | Folder | FETI | Torchvision
 Dataset = Annotated[AnyDataset, Field(discriminator="source")]
 
 
@@ -155,8 +147,8 @@ class VariableProtocol(Section):
         if self.maximum_way < self.minimum_way:
             raise ValueError(f"maximum_way {self.maximum_way} is below minimum_way {self.minimum_way}")
         if self.maximum_support_size < self.maximum_way:
-            sizes = f"maximum_support_size {self.maximum_support_size} is below maximum_way {self.maximum_way}"
-            raise ValueError(f"{sizes}: every class needs a support image")
+            size, way = self.maximum_support_size, self.maximum_way
+            raise ValueError(f"maximum_support_size {size} is below maximum_way {way}: every class needs an image")
         return self
 
 
@@ -178,7 +170,6 @@ class TaskEncoder(Section):
     """The network that turns an episode into a task embedding (section 3.3)."""
 
     lstm_layers: Literal[1, 2] = 1
-    statistics: Literal["batch", "running"] = "batch"  # statistics in its batch-norms once training has ended
 
 
 class Decoding(Section):
@@ -186,13 +177,6 @@ class Decoding(Section):
 
     jpeg_dct: Literal["accurate", "fast"] = "accurate"  # "fast" is TensorFlow's
     resampling: Literal["bilinear", "aligned corners"] = "bilinear"  # "bilinear" averages when it shrinks an image
-
-
-class Statistics(Section):
-    """How intervals and ranks in tables are computed; `tcnaps.evaluation.statistics` explains the names."""
-
-    interval: Literal["student", "released"] = "student"
-    ranks: Literal["plain", "significant"] = "plain"
 
 
 class Pretraining(Section):
@@ -214,9 +198,8 @@ class Pretraining(Section):
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> "Pretraining":
-        sizes = self.image_sizes
-        if sizes and sum(sizes.values()) != self.epochs:
-            raise ValueError(f"image_sizes holds {sum(sizes.values())} epochs, but epochs is {self.epochs}")
+        if self.image_sizes and (total := sum(self.image_sizes.values())) != self.epochs:
+            raise ValueError(f"image_sizes holds {total} epochs, but epochs is {self.epochs}")
         return self
 
     def size_in_epoch(self, epoch: int, image_size: int) -> int:
@@ -239,7 +222,6 @@ class MetaTraining(Section):
     schedule: Literal["constant", "cosine"] = "constant"  # "cosine": decays to 0
     head_learning_rate: PositiveFloat | None = None  # for numbers learned in the head; default: learning_rate
     query_loss: Literal["mean", "sum"] = "mean"  # over an episode's queries; episodes are always averaged
-    support_gradients: PositiveInt | None = None  # support images to back-propagate through (LITE); default: all
     film_penalty: NonNegativeFloat = 0.0  # weight of Σs² over the FiLM regularisers, in every episode's loss
     validate_every: PositiveInt = 10_000  # episodes
     validation_datasets: tuple[str, ...]
@@ -269,11 +251,11 @@ class Refinement(Section):
     @model_validator(mode="after")
     def _recorded(self) -> "Refinement":
         if self.maximum_steps > self.recorded_steps:
-            counts = f"maximum_steps {self.maximum_steps} exceeds recorded_steps {self.recorded_steps}"
-            raise ValueError(f"{counts}; raise recorded_steps")
+            raise ValueError(
+                f"maximum_steps {self.maximum_steps} exceeds recorded_steps {self.recorded_steps}; raise it"
+            )
         return self
 
     @property
     def limits(self) -> tuple[int, int]:
-        """The stopping rule's minimum and maximum."""
         return self.minimum_steps, self.maximum_steps

@@ -72,11 +72,7 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def append_text(path: Path, text: str) -> None:
-    """Appends to a text file.
-
-    Raises:
-        StorageError: the disk is full, or the file can't be written to.
-    """
+    """Appends to a text file. Raises StorageError where that is impossible."""
     with naming(path), open(path, "a", encoding="utf-8") as file:
         file.write(text)
 

@@ -4,7 +4,6 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Collection, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,10 +11,10 @@ import yaml
 from pydantic import Field, PositiveInt, ValidationError, model_validator
 
 from tcnaps.config import settings
-from tcnaps.config.errors import ConfigError, explained, nearest
+from tcnaps.config.errors import ConfigError, nearest
 from tcnaps.config.fingerprint import code_version
 from tcnaps.config.presets import with_preset
-from tcnaps.config.settings import Evaluation, Name, Section
+from tcnaps.config.settings import Evaluation, Name, Section, explained
 from tcnaps.config.storage import digest_of
 from tcnaps.method.variants import ALL_TRAININGS, TRAININGS
 
@@ -50,7 +49,6 @@ class Study(Section):
     task_encoder: settings.TaskEncoder = settings.TaskEncoder()
     clustering: settings.Clustering = settings.Clustering()
     refinement: settings.Refinement = settings.Refinement()
-    statistics: settings.Statistics = settings.Statistics()
     evaluations: Annotated[dict[Name, Evaluation], Field(min_length=1)]
     replicate: int = Field(0, exclude=True)  # not a key of the YAML; see `of_replicate`
 
@@ -65,30 +63,23 @@ class Study(Section):
             tables = "results/published holds the paper's own tables, results/reference those of committed runs"
             raise ValueError(f"name: {tables}; choose another name")
         training, described = self.meta_training, "among the study's trainings"
-        trained_on = {"pretraining.datasets": self.pretraining.datasets, "meta_training.datasets": training.datasets}
-        for key, names in trained_on.items():
-            _check_names(key, names, self.datasets, "in datasets")
+        for key in ("pretraining", "meta_training"):
+            names = getattr(self, key).datasets
+            _check_names(f"{key}.datasets", names, self.datasets, "in datasets")
             if outside := [name for name in names if self.datasets[name].domain == "out"]:
-                raise ValueError(f"{key}: '{outside[0]}' must not be trained on, for its domain is 'out'")
-        key = "meta_training.validation_datasets"
-        _check_names(key, training.validation_datasets, self.datasets, "in datasets")
+                raise ValueError(f"{key}.datasets: '{outside[0]}' must not be trained on, for its domain is 'out'")
+        _check_names("meta_training.validation_datasets", training.validation_datasets, self.datasets, "in datasets")
         if max(self.pretraining.image_sizes, default=0) > self.image_size:
             raise ValueError(f"pretraining.image_sizes: no size may exceed image_size, {self.image_size}")
         _check_names("trainings", self.trainings, ALL_TRAININGS, "a training")
         for name in self.trainings if self.clustering.scale == "auto" else ():
             if "scale" in ALL_TRAININGS[name].learned:
-                raise ValueError(
-                    f"clustering.scale: '{name}' learns its scale; give a number to start from, not 'auto'"
-                )
+                raise ValueError(f"clustering.scale: '{name}' learns its scale; give a number to start from")
         for name, evaluation in self.evaluations.items():
             _check_names(f"evaluations.{name}.datasets", evaluation.datasets, self.datasets, "in datasets")
             _check_names(f"evaluations.{name}.trainings", evaluation.trainings, self.trainings, described)
         if self.imported:
             _check_names("imported", tuple(self.imported), ("backbone", *self.trainings), described)
-        return self
-
-    @model_validator(mode="after")
-    def _possible_replicates(self) -> "Study":
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("replicates: a seed is there twice, so two replicates would be the same")
         if len(self.seeds) > 1 and self.imported and (set(self.imported) != {"backbone"} or self.replicate_backbone):
@@ -105,18 +96,13 @@ class Study(Section):
         return tuple(range(self.seed, self.seed + self.replicates))
 
     def of_replicate(self, number: int) -> "Study":
-        """The same study with another replicate, counted from 0: other training seeds and result folders.
-
-        Raises:
-            ConfigError: the study has no such replicate.
-        """
+        """The same study with another replicate, counted from 0: other training seeds and result folders."""
         if number not in range(len(self.seeds)):
             raise ConfigError(f"Study '{self.name}' has the replicates 0 to {len(self.seeds) - 1}, not {number}.")
         return self.model_copy(update={"replicate": number})
 
     @property
     def training_seed(self) -> int:
-        """The seed of this replicate's meta-training."""
         return self.seeds[self.replicate]
 
     @property
@@ -127,20 +113,18 @@ class Study(Section):
     @property
     def results_folder(self) -> Path:
         """results/<study> below the project's root; later replicates have subfolders."""
-        return project_root() / "results" / self.name / self._subfolder
+        below = f"replicate-{self.replicate}" if self.replicate else ""
+        return project_root() / "results" / self.name / below
 
     @property
     def figures_folder(self) -> Path:
-        """figures/<study> below the project's root; later replicates have subfolders."""
-        return project_root() / "figures" / self.name / self._subfolder
-
-    @property
-    def _subfolder(self) -> str:
-        return f"replicate-{self.replicate}" if self.replicate else ""
+        """Like `results_folder`, for figures."""
+        below = f"replicate-{self.replicate}" if self.replicate else ""
+        return project_root() / "figures" / self.name / below
 
     @property
     def origin(self) -> dict[str, str]:
-        """What a result was made from, for the metadata of figures: study, digest of its settings, code and seeds."""
+        """What a result was made from, for the metadata of figures."""
         return {
             "Study": self.name,
             "Digest": digest_of(self.model_dump(mode="json"))[:16],
@@ -154,11 +138,7 @@ class Study(Section):
         return [name for name in self.datasets if name in tested]
 
     def evaluations_of(self, trainings: Sequence[str], kind: str) -> dict[str, Evaluation]:
-        """The evaluations of trained models that include all these trainings, with one kind of protocol.
-
-        Args:
-            kind: "fixed" or "variable".
-        """
+        """The evaluations of trained models that include all these trainings; `kind` of protocol: fixed or variable."""
         return {
             name: evaluation
             for name, evaluation in self.evaluations.items()
@@ -179,11 +159,10 @@ def load_study(path: str | Path, replicate: int = 0) -> Study:
 
     Args:
         path: a file, relative to the working folder or to the project's root.
-        replicate: number of the replicate, from 0, where a study is trained from several seeds.
+        replicate: from 0, where a study is trained from several seeds.
 
     Raises:
-        ConfigError: the file is missing or is not YAML, keys or values are wrong (the message names each), or there is
-            no such replicate.
+        ConfigError: the file is missing, keys or values are wrong, or there is no such replicate.
     """
     file = study_file(path)
     try:
@@ -191,25 +170,21 @@ def load_study(path: str | Path, replicate: int = 0) -> Study:
     except Exception as error:  # of many kinds, for PyYAML passes on Python's own
         raise ConfigError(f"{file} is not valid YAML in UTF-8: {error}") from None
     if not isinstance(content, dict):
-        raise ConfigError(f"{file} must hold the keys of a study ({', '.join(Study.keys())}).")
+        raise ConfigError(f"{file} must hold the keys of a study ({', '.join(Study.model_fields)}).")
     try:
         study = Study.model_validate(content, strict=False)
     except ValidationError as error:
         raise ConfigError("\n  ".join([f"{file}:", *explained(error)])) from None
-    if study.precision == "bfloat16" and settings.is_slow_in_bfloat16():
-        _warn_once(
-            f"{file}: this processor has no instructions for bfloat16, so training is a hundred times slower than in "
-            "float32. Set 'precision: auto', which takes the faster of the two."
-        )
+    if study.precision == "bfloat16" and settings.PROCESSOR.exists() and not settings.GPU.exists():
+        if not settings.computes_in_bfloat16():
+            problem = "this processor has no instructions for bfloat16, so training is a hundred times slower"
+            log = logging.getLogger("tcnaps")
+            log.warning(f"{file}: {problem}. Set 'precision: auto', which takes the faster of the two.")
     return study.of_replicate(replicate)
 
 
 def study_file(path: str | Path) -> Path:
-    """The file of a study, looked for in the working folder, then in the project's root.
-
-    Raises:
-        ConfigError: there is no such file.
-    """
+    """The file of a study, looked for in the working folder, then in the project's root."""
     for file in (Path(path), project_root() / path):
         if os.path.isfile(file):  # unlike Path.is_file, False for a path that is too long
             return file
@@ -232,11 +207,6 @@ class _Loader(yaml.SafeLoader):
             if count > 1:
                 raise yaml.constructor.ConstructorError(None, None, f"'{name}' is there twice", node.start_mark)
         return super().construct_mapping(node, deep)
-
-
-@cache
-def _warn_once(message: str) -> None:
-    logging.getLogger("tcnaps").warning(message)
 
 
 def _check_names(key: str, names: Sequence[str], known: Collection[str], description: str) -> None:

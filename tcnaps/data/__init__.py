@@ -1,40 +1,44 @@
 """Files → arrays of images by class. `open_split` prepares a dataset on first use and opens it afterwards."""
 
+import os
 from collections.abc import Collection
+from functools import partial
 from importlib.metadata import entry_points
-from types import ModuleType
 
 from tcnaps.config import settings, study as config
+from tcnaps.data.decoding import decode_images
 from tcnaps.data.image_source import SPLITS, DatasetError, ImageSource
 from tcnaps.data.preparing import Preparation, ensure_prepared
+from tcnaps.data.readers.folders import open_feti, open_folder
+from tcnaps.data.readers.meta_dataset import open_records
+from tcnaps.data.readers.torchvision_sets import open_torchvision
 
 __all__ = ["SPLITS", "DatasetError", "ImageSource", "open_split", "open_splits", "preparation"]
+
+READERS = {"folder": open_folder, "feti": open_feti, "records": open_records, "torchvision": open_torchvision}
+VERSION = 2  # raise it when the same files become other classes or pixels
 
 
 def preparation(
     name: str, dataset: settings.AnyDataset, image_size: int, decoding: settings.Decoding = settings.Decoding()
 ) -> Preparation:
-    """How a study's dataset is made.
-
-    Raises:
-        DatasetError: the source has no dataset of this name, or can't use the section's keys.
-    """
+    """How a study's dataset is made."""
     if isinstance(dataset, settings.Miniature):
-        return built_in().preparation(name, image_size)
-    from tcnaps.data import files  # image libraries
-
-    return files.preparation(name, dataset, files.open_files(name, dataset), image_size, decoding)
-
-
-def built_in() -> ModuleType:
-    """The package that draws the built-in datasets, installed as the entry point `miniature` of `tcnaps.data`.
-
-    Raises:
-        DatasetError: it is not installed.
-    """
-    for point in entry_points(group="tcnaps.data", name="miniature"):
-        return point.load()
-    raise DatasetError("The built-in datasets are in the package tcnaps_suite, which is not installed here.")
+        for point in entry_points(group="tcnaps.data", name="miniature"):
+            return point.load().preparation(name, image_size)
+        raise DatasetError("The built-in datasets are in the package tcnaps_suite, which is not installed here.")
+    source = READERS[dataset.source](name, dataset)
+    keys = dataset.model_dump(mode="json", exclude={"domain", "download"})
+    recipe = {"version": VERSION, "decoding": decoding.model_dump(), **keys, "path": os.path.normpath(dataset.path)}
+    work = partial(
+        decode_images,
+        read=source.read,
+        orient=source.orient,
+        size=image_size,
+        resampling=dataset.resampling or source.resampling or decoding.resampling,
+        fast=decoding.jpeg_dct == "fast",
+    )
+    return Preparation(name, image_size, recipe, source.listing, work, needs=source.needs, help=source.help)
 
 
 def open_splits(study: config.Study, name: str, checked: Collection[str] = SPLITS) -> dict[str, ImageSource]:

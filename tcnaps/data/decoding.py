@@ -1,15 +1,13 @@
 """Encoded images -> uint8 RGB squares, the same pixels on every machine.
 
-EXIF orientation is applied. Greyscale, palette and CMYK become RGB; transparent pixels are laid on white; 16-bit
-greyscale is divided by 257 (65535 -> 255); the first frame of an animation is taken. Colour profiles are ignored, and
-16-bit RGB loses its low bytes, as everywhere in Pillow.
-
-An image that isn't square is squashed, as in Meta-Dataset: nothing is cut off, but the aspect ratio is lost.
+Transparent pixels are laid on white; 16-bit greyscale is divided by 257 (65535 -> 255); the first frame of an animation
+is taken; colour profiles are ignored. An image that isn't square is squashed, as in Meta-Dataset.
 """
 
 import contextlib
 import io
 import warnings
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from jaxtyping import Float32, UInt8
@@ -17,24 +15,38 @@ from PIL import Image, ImageOps
 
 from tcnaps.config.settings import Resampling
 from tcnaps.data.image_source import DatasetError
+from tcnaps.data.listing import ImageFile
 
 try:
     import simplejpeg
 except ImportError:  # optional: needed for the fast DCT alone
     simplejpeg = None
 
-MAXIMUM_PIXELS = 150_000_000  # of one image, checked before it is decoded; about a gigabyte while it is converted
 Image.init()
 # Formats that this Pillow reads, without those that have weak signatures (any bytes may look like TGA) or run programs.
 FORMATS = tuple(name for name in "JPEG PNG GIF BMP TIFF WEBP PPM JPEG2000 AVIF".split() if name in Image.OPEN)
 
 
+def decode_images(
+    images: Sequence[ImageFile], read: Callable, orient: bool, size: int, resampling: Resampling, fast: bool
+) -> tuple[UInt8[np.ndarray, "n {size} {size} 3"], dict[int, str]]:
+    """`Preparation.work` for files: pixels, 0 where an image can't be read, and number -> reason of those images."""
+    pixels, unreadable = np.zeros((len(images), size, size, 3), np.uint8), {}
+    for number, image in enumerate(images):
+        try:
+            content = read(image)
+            decoded = to_rgb(content, fast, orient) if isinstance(content, bytes) else content
+            pixels[number] = square(decoded, size, resampling)
+        except (DatasetError, OSError) as error:
+            unreadable[number] = str(error)
+    return pixels, unreadable
+
+
 def square(image: Image.Image, size: int, resampling: Resampling) -> UInt8[np.ndarray, "{size} {size} 3"]:
     """Resizes an RGB image to a square of bytes.
 
-    "bilinear" and "lanczos" are Pillow's, which average over all pixels when they shrink an image (the released code
-    uses Lanczos for MNIST and CIFAR). "aligned corners" is TensorFlow's, as in Meta-Dataset: see `resize_aligned`.
-    Rounding to bytes changes its values by at most half a grey level.
+    "bilinear" and "lanczos" are Pillow's, which average over all pixels when they shrink an image. "aligned corners" is
+    TensorFlow's, as in Meta-Dataset, rounded to bytes: see `resize_aligned`.
     """
     if resampling == "aligned corners":
         return np.rint(resize_aligned(np.asarray(image), size)).astype(np.uint8)
@@ -42,10 +54,10 @@ def square(image: Image.Image, size: int, resampling: Resampling) -> UInt8[np.nd
 
 
 def resize_aligned(pixels: UInt8[np.ndarray, "height width 3"], size: int) -> Float32[np.ndarray, "{size} {size} 3"]:
-    """Bilinear resizing that maps corner pixels onto corner pixels and averages over at most 2 x 2 pixels.
+    """Bilinear resizing that maps corner pixels onto corner pixels: TensorFlow's with `align_corners=True`.
 
-    Output pixel i lies at position i * (n - 1) / (size - 1) of n pixels (TensorFlow's `resize_bilinear` with
-    `align_corners=True`), so shrinking an image by more than two skips pixels. Grey levels from 0 to 255, not rounded.
+    Output pixel i lies at position i * (n - 1) / (size - 1) of n pixels, so shrinking an image by more than two skips
+    pixels. Grey levels from 0 to 255, not rounded.
     """
     above, below, down = _between(pixels.shape[0], size)
     left, right, across = _between(pixels.shape[1], size)
@@ -57,8 +69,7 @@ def resize_aligned(pixels: UInt8[np.ndarray, "height width 3"], size: int) -> Fl
 
 def _between(n: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For each output pixel: the two input pixels that it lies between, and its distance from the first."""
-    step = np.float32((n - 1) / max(size - 1, 1))
-    position = np.arange(size, dtype=np.float32) * step
+    position = np.arange(size, dtype=np.float32) * np.float32((n - 1) / max(size - 1, 1))
     first = np.minimum(position.astype(np.intp), n - 1)  # rounding may push the last position past the end
     return first, np.minimum(first + 1, n - 1), position - first.astype(np.float32)
 
@@ -67,8 +78,7 @@ def to_rgb(encoded: bytes, fast: bool = False, orient: bool = True) -> Image.Ima
     """Decodes the content of an image file to RGB.
 
     Args:
-        fast: decode JPEGs with the fast inverse cosine transform. It gives TensorFlow's pixels exactly, which differ
-            from the accurate transform's by up to 5 grey levels, and needs simplejpeg.
+        fast: decode JPEGs with the fast inverse cosine transform, which gives TensorFlow's pixels exactly.
         orient: apply the EXIF orientation. TensorFlow does not. (TIFFs are turned upright in any case.)
 
     Raises:
@@ -76,15 +86,11 @@ def to_rgb(encoded: bytes, fast: bool = False, orient: bool = True) -> Image.Ima
         ImportError: `fast` is set and simplejpeg is missing.
     """
     if fast and simplejpeg is None:
-        raise ImportError(
-            "Decoding JPEGs with the fast DCT needs the package simplejpeg: pip install 'tcnaps[records]'; or use "
-            "the accurate DCT."
-        )
+        needed = "Decoding JPEGs with the fast DCT needs the package simplejpeg: pip install 'tcnaps[records]'"
+        raise ImportError(f"{needed}; or use the accurate DCT.")
     try:
         with warnings.catch_warnings(action="ignore"):  # of corrupt EXIF data, for instance
             image = Image.open(io.BytesIO(encoded), formats=FORMATS)
-            if image.width * image.height > MAXIMUM_PIXELS:
-                raise DatasetError(f"it is too large: {image.width} x {image.height} pixels. Shrink it.")
             if fast and image.format in ("JPEG", "MPO"):
                 image = _fast_jpeg(encoded, image)
             image.load()
@@ -102,7 +108,6 @@ def to_rgb(encoded: bytes, fast: bool = False, orient: bool = True) -> Image.Ima
 
 
 def _fast_jpeg(encoded: bytes, image: Image.Image) -> Image.Image:
-    """Decodes a JPEG that Pillow has opened, with TensorFlow's transform."""
     colours = "CMYK" if image.mode == "CMYK" else "RGB"
     try:
         pixels = simplejpeg.decode_jpeg(encoded, colours, fastdct=True)
@@ -117,7 +122,6 @@ def _fast_jpeg(encoded: bytes, image: Image.Image) -> Image.Image:
 
 
 def _converted(image: Image.Image) -> Image.Image:
-    """Converts a loaded image of any kind to RGB."""
     if image.mode[0] in "FI":  # Pillow reads the 16 bits per pixel of some formats as 32
         values = np.asarray(image)
         if values.dtype.kind == "f" or values.min() < 0 or values.max() > 65535:

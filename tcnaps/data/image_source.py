@@ -46,7 +46,6 @@ class ImageSource:
 
     @property
     def class_sizes(self) -> np.ndarray:
-        """Images per class, int64 (n_classes,)."""
         return np.diff(self.class_starts)
 
     def images_of(self, class_index: int) -> np.ndarray:

@@ -1,41 +1,45 @@
-"""The images of a dataset before they are made: what every reader of files, and the miniature, returns.
+"""The images of a dataset before they are made: what every reader of files returns, and helpers of the readers.
 
-A reader is a function `open(dataset_name, dataset) -> Source`. It finds files and says how one image is read;
-`tcnaps.data.files` does the rest.
+A reader is a function `open(dataset_name, dataset) -> Source`. It finds files and says how one image is read.
 """
 
 import errno
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from PIL import Image
 
+from tcnaps.config import project_root
 from tcnaps.config.settings import Resampling
+from tcnaps.data.image_source import DatasetError
+
+LEFTOVERS = frozenset(["thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", "@eadir"])  # of file managers
 
 
 class ImageFile(NamedTuple):
     """Where one image is: a file and, if the file holds more than this image, a position in it.
 
-    Positions are (offset, length, label) of a record, (row,) of an array, or (left, top, right, bottom) of a box.
+    Positions are (offset, length, label) of a record, or (row,) of an array.
     """
 
     path: str
     position: tuple[int, ...] = ()
 
 
-class Row(NamedTuple):
-    """An image with its class and its split, as readers list it. A class in a superclass is called superclass/class."""
+@dataclass(frozen=True)
+class Listing:
+    """All images of a dataset, in the same order on every machine."""
 
-    label: str
-    split: str
-    image: ImageFile
-
-    @property
-    def superclass(self) -> str:
-        return self.label.partition("/")[0]
+    splits: Mapping[str, Mapping[str, Sequence[Any]]]  # split -> class -> images: what the preparation's `work` takes
+    superclasses: Mapping[str, str] = field(default_factory=dict)  # class -> superclass, if there are any
+    # Per split, for every inner node of a hierarchy the numbers of the classes below it, if there is one.
+    spans: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # what is left out, for the user
 
 
 def open_regular(path: str | Path) -> BinaryIO:
@@ -46,50 +50,65 @@ def open_regular(path: str | Path) -> BinaryIO:
 
 
 def read_file(image: ImageFile) -> bytes:
-    """Reads a file that holds one encoded image."""
     with open_regular(image.path) as file:
         return file.read()
 
 
-@dataclass(frozen=True)
-class Listing:
-    """All images of a dataset. Its functions must be importable by other processes, or partial ones of such.
-
-    Attributes:
-        splits: the images of each class of "train", "valid" and "test", in the same order on every machine. A split may
-            be missing.
-        superclasses: the superclass of every class, if there are any.
-        spans: per split, for every inner node of a hierarchy the numbers of the classes below it, if there is one.
-        read: reads one image: its encoded bytes, or the decoded image in RGB. It may raise `DatasetError` or OSError.
-        resampling: the source's default; the dataset's own key overrides it, and it overrides the study's.
-        orient: whether EXIF's orientation is applied.
-        notes: what is left out, for the user.
-        work: images of one class -> pixels, uint8 (n, size, size, 3), and number -> reason of unreadable ones.
-        images_at_once: the most images that `work` is given.
-    """
-
-    splits: Mapping[str, Mapping[str, Sequence[Any]]]
-    superclasses: Mapping[str, str] = field(default_factory=dict)
-    spans: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
-    read: Callable[[ImageFile], bytes | Image.Image] = read_file
-    resampling: Resampling | None = None
-    orient: bool = True
-    notes: tuple[str, ...] = ()
-    work: Callable | None = None
-    images_at_once: int = 128
-
-
 class Source(NamedTuple):
-    """What a dataset is made from. Its files have not been looked through yet.
+    """The files that a dataset is made from."""
 
-    Attributes:
-        listing: looks through the files; called only when the dataset has to be made.
-        needs: files and folders that must exist; changes of them make the prepared dataset stale.
-        help: how to get the data; shown where something is missing.
-        fetch: downloads what is missing, where that is possible.
+    listing: Callable[[], Listing]  # looks through the files; called only when the dataset has to be made
+    needs: tuple[Path, ...]  # files and folders that must exist; changes of them make the prepared dataset stale
+    help: str  # how to get the data; shown where something is missing
+    # Reads an image's encoded bytes, or the image in RGB. Other processes must be able to import it.
+    read: Callable[[ImageFile], bytes | Image.Image] = read_file
+    orient: bool = True  # whether EXIF's orientation is applied
+    resampling: Resampling | None = None  # the dataset's own key overrides it, and it overrides the study's
+
+
+def located(path: str) -> Path:
+    """A path from a study; relative ones are taken from the project's root."""
+    return project_root() / Path(path).expanduser()
+
+
+def normal(name: str) -> str:
+    """A name in one spelling: macOS splits accented letters in two, and some of Meta-Dataset's fungi end in a space."""
+    return unicodedata.normalize("NFC", name).strip()
+
+
+def natural_key(name: str) -> tuple:
+    """Sorts as people count: image2 before image10. Any two different names have a fixed order."""
+    parts: list = re.split("([0-9]+)", normal(name))  # text and digits alternate
+    parts[1::2] = map(int, parts[1::2])
+    return parts, name
+
+
+def some(names: Iterable[str]) -> str:
+    """The first names of many, for a message: 'a', 'b', 'c' and 7 more."""
+    names = list(names)
+    shown = ", ".join(f"'{name}'" for name in names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
+
+
+def walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Like `os.walk`, but follows links, enters no folder twice, and has the same order on every machine.
+
+    Hidden files and leftovers of file managers are left out.
     """
 
-    listing: Callable[[], Listing]
-    needs: tuple[Path, ...] = ()
-    help: str = ""
-    fetch: Callable[[], None] = lambda: None
+    def fail(error: OSError) -> None:
+        raise DatasetError(f"{error.filename} can't be looked through ({error.strerror}). Check its permissions.")
+
+    def in_order(names: list[str]) -> list[str]:
+        visible = (name for name in names if not name.startswith(".") and name.casefold() not in LEFTOVERS)
+        return sorted(visible, key=natural_key)
+
+    entered = {os.path.realpath(folder)}
+    for place, folders, files in os.walk(folder, followlinks=True, onerror=fail):
+        for name in folders + files:
+            if name.encode(errors="replace") != os.fsencode(name):
+                raise DatasetError(f"{place}: the name {os.fsencode(name)!r} is not UTF-8. Rename it.")
+        real = {name: os.path.realpath(os.path.join(place, name)) for name in in_order(folders)}
+        folders[:] = [name for name in real if real[name] not in entered]
+        entered.update(real.values())
+        yield place, list(folders), in_order(files)

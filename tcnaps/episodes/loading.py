@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import tee
 from multiprocessing import get_all_start_methods, get_context, parent_process
-from multiprocessing.context import BaseContext
 from threading import Thread
 from typing import NamedTuple
 
@@ -30,7 +29,7 @@ class LoadingError(UserError, RuntimeError):
 
 
 def load_episode(source: ImageSource, draw: Draw) -> Episode:
-    """The episode that `sampling.draw_episode` chose; errors are those of `read_episodes`."""
+    """The episode that `sampling.draw_episode` chose."""
     return next(read_episodes([(source, draw)]))
 
 
@@ -42,15 +41,19 @@ def read_episodes(
     Args:
         tasks: taken as they are needed; with workers, up to two more per worker.
         workers: processes that read ahead; 0 reads in this process.
-        device: where images and labels end up.
 
     Raises:
         LoadingError: images can't be read.
-        ValueError: the number of workers is negative.
         RuntimeError: a worker died. Lower the number of workers where memory is short.
     """
+
+    def request(task: tuple[ImageSource, Draw]) -> _Request:
+        source, draw = task
+        name = f"episode {draw.index} of dataset '{draw.dataset}', split '{draw.split}'"
+        return _request(name, [source], np.concatenate([draw.support_images, draw.query_images]))
+
     tasks, to_read = tee(tasks)
-    for (_, draw), images in zip(tasks, _read(map(_request_of_episode, to_read), workers, torch.device(device))):
+    for (_, draw), images in zip(tasks, _read(map(request, to_read), workers, torch.device(device))):
         support, query = images.split([len(draw.support_images), len(draw.query_images)])
         yield Episode.unchecked(  # pixels are finite and the labels of draws are right
             len(draw.classes),
@@ -68,22 +71,14 @@ def read_batches(
     workers: int = 0,
     device: torch.device | str = "cpu",
 ) -> Iterator[Float[Tensor, "_ 3 height width"]]:
-    """The images of each batch, scaled to [-1, 1]; `workers`, `device` and errors are those of `read_episodes`.
+    """The images of each batch, scaled to [-1, 1]; `workers` and errors are those of `read_episodes`.
 
     Args:
-        sources: their images have one size.
         batches: numbers of images, counted through all sources: those of the second follow those of the first.
     """
-    starts = np.cumsum([0] + [len(source.images) for source in sources])
-
-    def request(numbers: Int[np.ndarray, "n"]) -> _Request:
-        owners = np.searchsorted(starts, numbers, side="right") - 1
-        used = np.unique(owners)
-        name = f"{len(numbers)} images of {', '.join(sources[k].dataset for k in used)}"
-        parts = [_part(sources[k].images, numbers[owners == k] - starts[k]) for k in used]
-        return _Request(name, parts, [np.flatnonzero(owners == k) for k in used])
-
-    return _read(map(request, batches), workers, torch.device(device))
+    names = ", ".join(source.dataset for source in sources)
+    requests = (_request(f"{len(numbers)} images of {names}", sources, numbers) for numbers in batches)
+    return _read(requests, workers, torch.device(device))
 
 
 class _InFile(NamedTuple):
@@ -94,24 +89,22 @@ class _InFile(NamedTuple):
 
 
 class _Request(NamedTuple):
-    """Images to read together: parts of several arrays, and the places of each part's images in the result."""
+    """Images to read together: parts of several arrays, and the places of their images in the result."""
 
     name: str
     parts: list[_InFile | UInt8[np.ndarray, "_n height width 3"]]
-    places: list[Int[np.ndarray, "_n"]]
+    places: Int[np.ndarray, "n"]
 
 
-def _request_of_episode(task: tuple[ImageSource, Draw]) -> _Request:
-    source, draw = task
-    numbers = np.concatenate([draw.support_images, draw.query_images])
-    name = f"episode {draw.index} of dataset '{draw.dataset}', split '{draw.split}'"
-    return _Request(name, [_part(source.images, numbers)], [np.arange(len(numbers))])
-
-
-def _part(images: UInt8[np.ndarray, "_n height width 3"], numbers: Int[np.ndarray, "n"]) -> _InFile | np.ndarray:
-    """Where images lie in a mapped file; of any other array, the images themselves."""
-    whole_file = isinstance(images, np.memmap) and isinstance(images.base, mmap.mmap)
-    return _InFile(str(images.filename), numbers) if whole_file else images[numbers]
+def _request(name: str, sources: Sequence[ImageSource], numbers: Int[np.ndarray, "n"]) -> _Request:
+    starts = np.cumsum([0, *(len(source.images) for source in sources)])
+    owners = np.searchsorted(starts, numbers, side="right") - 1
+    parts: list = []
+    for k in np.unique(owners):
+        images, rows = sources[k].images, numbers[owners == k] - starts[k]
+        whole_file = isinstance(images, np.memmap) and isinstance(images.base, mmap.mmap)
+        parts.append(_InFile(str(images.filename), rows) if whole_file else images[rows])
+    return _Request(name, parts, np.argsort(owners, kind="stable"))
 
 
 class _Reader(Dataset):
@@ -125,7 +118,7 @@ class _Reader(Dataset):
             except (OSError, ValueError) as error:  # returned, so that it is raised without a worker's traceback
                 remedy = "Delete the file's folder to have it prepared again"
                 return LoadingError(f"{request.name}: {part.path} can't be read ({error}). {remedy}.")
-        return np.concatenate(pixels)[np.argsort(np.concatenate(request.places))]
+        return np.concatenate(pixels)[np.argsort(request.places)]
 
 
 def _read(
@@ -134,13 +127,16 @@ def _read(
     """The images of each request, scaled to [-1, 1]."""
     if workers < 0:
         raise ValueError(f"workers is {workers}; it must be 0 (read in this process) or more")
+    # Workers start without forking this process, which may have threads and a GPU. PyTorch is imported once.
+    context = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
+    context.set_forkserver_preload([__name__])
     loader = DataLoader(
         _Reader(),
         batch_size=None,  # one request per item
         sampler=requests,
         num_workers=workers,
         pin_memory=device.type == "cuda",
-        multiprocessing_context=_context() if workers else None,
+        multiprocessing_context=context if workers else None,
         worker_init_fn=_end_with_parent if workers else None,
         generator=torch.Generator(),  # otherwise it would draw from the global one
     )
@@ -149,25 +145,13 @@ def _read(
         for pixels in batches:
             if isinstance(pixels, LoadingError):
                 raise pixels
-            yield _scaled(pixels, device)
+            if device.type == "cuda":  # from pinned memory this process need not wait for the copy
+                pixels = pixels.pin_memory()
+            # Bytes are copied to the device and scaled there: they take a quarter of the room of floats.
+            on_device = pixels.numpy() if device.type == "cpu" else pixels.to(device, non_blocking=pixels.is_pinned())
+            yield scale_pixels(on_device)
     finally:
         del batches  # ends the workers now, even if a traceback keeps this frame alive
-
-
-def _scaled(pixels: UInt8[Tensor, "n height width 3"], device: torch.device) -> Float[Tensor, "n 3 height width"]:
-    """Bytes are copied to the device and scaled there: they take a quarter of the room of floats."""
-    if device.type == "cpu":
-        return scale_pixels(pixels.numpy())
-    if device.type == "cuda":  # from pinned memory this process need not wait for the copy
-        pixels = pixels.pin_memory()
-    return scale_pixels(pixels.to(device, non_blocking=pixels.is_pinned()))
-
-
-def _context() -> BaseContext:
-    """Starts workers without forking this process, which may have threads and a GPU. PyTorch is imported once."""
-    context = get_context("forkserver" if "forkserver" in get_all_start_methods() else "spawn")
-    context.set_forkserver_preload([__name__])
-    return context
 
 
 def _end_with_parent(worker: int) -> None:

@@ -1,8 +1,7 @@
 """Seeded protocols: which images make episode i. An episode depends on (seed, dataset, split, index) alone.
 
-The variable protocol is Meta-Dataset's (Triantafillou et al. 2020, section 3.2). Its steps are functions of plain
-numbers, so each can be checked on its own. Images are drawn without replacement, uniformly within their class.
-Throughout, `class_sizes` counts the images per class, and `remaining` those left after the queries.
+The variable protocol is Meta-Dataset's (Triantafillou et al. 2020, section 3.2). Images are drawn without replacement,
+uniformly within their class. `class_sizes` counts the images per class, and `remaining` those left after the queries.
 """
 
 import math
@@ -33,7 +32,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Description:
-    """The composition of an episode before its images are chosen. `n_query` is the number of queries per class."""
+    """The composition of an episode before its images are chosen; `n_query` queries per class."""
 
     classes: Int[np.ndarray, "way"]
     n_query: int
@@ -61,39 +60,31 @@ def draw_episode(source: ImageSource, protocol: FixedProtocol | VariableProtocol
     classes, n_query, shots = episode.classes, episode.n_query, episode.shots
     # All images of each class, shuffled: the first are the support set, the next are the queries.
     orders = [source.class_starts[k] + generator.permutation(source.class_sizes[k]) for k in classes]
-    return Draw(
-        source.dataset,
-        source.split,
-        index,
-        classes,
-        support_images=np.concatenate([order[:shot] for order, shot in zip(orders, shots)]),
-        support_labels=np.arange(len(classes)).repeat(shots),
-        query_images=np.concatenate([order[shot : shot + n_query] for order, shot in zip(orders, shots)]),
-        query_labels=np.arange(len(classes)).repeat(n_query),
-    )
+    support = np.concatenate([order[:shot] for order, shot in zip(orders, shots)])
+    query = np.concatenate([order[shot : shot + n_query] for order, shot in zip(orders, shots)])
+    support_labels, query_labels = (np.arange(len(classes)).repeat(number) for number in (shots, n_query))
+    return Draw(source.dataset, source.split, index, classes, support, support_labels, query, query_labels)
 
 
 def describe_episode(
     generator: np.random.Generator, source: ImageSource, protocol: FixedProtocol | VariableProtocol
 ) -> Description:
-    """Chooses the classes of an episode and the number of images of each.
+    """Chooses the classes of an episode and the number of images of each; errors are those of `draw_episode`.
 
     The fixed protocol draws its classes from the whole split and ignores any hierarchy, for a superclass or a node may
     have fewer classes than the way.
-
-    Raises:
-        ValueError: the split has too few classes or a class too few images for the protocol.
     """
     if isinstance(protocol, FixedProtocol):
-        return _describe_fixed(generator, source, protocol)
+        way, shot, n_query = protocol.way, protocol.shot, protocol.queries_per_class
+        if source.n_classes < way:
+            raise ValueError(f"{source.n_classes} classes are fewer than way {way}; lower the way")
+        classes = generator.choice(source.n_classes, way, replace=False)
+        needed = f"{shot} support + {n_query} query images; lower shot or queries_per_class"
+        _check_sizes(source, classes, shot + n_query, needed)
+        return Description(classes, n_query, np.full(way, shot))
+    ways = protocol.minimum_way, protocol.maximum_way
     classes = sample_classes(
-        generator,
-        source.n_classes,
-        source.superclasses,
-        protocol.minimum_way,
-        protocol.maximum_way,
-        source.spans,
-        protocol.maximum_span,
+        generator, source.n_classes, source.superclasses, *ways, source.spans, protocol.maximum_span
     )
     _check_sizes(source, classes, 2, "1 support + 1 query image; leave it out of the dataset")
     sizes = source.class_sizes[classes]
@@ -105,16 +96,6 @@ def describe_episode(
     else:
         shots = sample_shots(generator, sizes, remaining, sample_support_size(generator, remaining, *limits))
     return Description(classes, n_query, shots)
-
-
-def _describe_fixed(generator: np.random.Generator, source: ImageSource, protocol: FixedProtocol) -> Description:
-    way, shot, n_query = protocol.way, protocol.shot, protocol.queries_per_class
-    if source.n_classes < way:
-        raise ValueError(f"{source.n_classes} classes are fewer than way {way}; lower the way")
-    classes = generator.choice(source.n_classes, way, replace=False)
-    needed = f"{shot} support + {n_query} query images; lower shot or queries_per_class"
-    _check_sizes(source, classes, shot + n_query, needed)
-    return Description(classes, n_query, np.full(way, shot))
 
 
 def sample_classes(
@@ -130,16 +111,9 @@ def sample_classes(
 
     * Without a hierarchy: the way is uniform in {minimum_way, ..., min(maximum_way, n_classes)}, and so are the
       classes.
-    * With superclasses (Omniglot's alphabets): the same within one superclass, drawn uniformly among those with at
-      least `minimum_way` classes.
+    * With superclasses, one name per class (Omniglot's alphabets): the same within one superclass, drawn uniformly
+      among those with at least `minimum_way` classes.
     * With spans (ImageNet's WordNet): the classes of `sample_span`, or `maximum_way` of them if there are more.
-
-    Args:
-        superclasses: one name per class, or None.
-        spans: class numbers below each inner node of the hierarchy, or None.
-
-    Raises:
-        ValueError: there are fewer than `minimum_way` classes, or no superclass or node has as many.
     """
     if spans is not None:
         span = sample_span(generator, spans, minimum_way, maximum_span)
@@ -163,9 +137,6 @@ def sample_span(
     """The classes below one node, drawn uniformly among nodes with `minimum_way` to `maximum_span` classes.
 
     Nodes with the same classes below them count separately.
-
-    Raises:
-        ValueError: there is no such node.
     """
     eligible = [span for span in spans if minimum_way <= len(span) <= maximum_span]
     if not eligible:
@@ -199,8 +170,7 @@ def sample_shots(
     way = len(class_sizes)
     weights = class_sizes * np.exp(generator.uniform(minimum_log_weight, maximum_log_weight, way))
     shares = weights / weights.sum() * (support_size - way)
-    shots = np.floor(shares).astype(np.int64) + 1
-    return np.minimum(shots, remaining)
+    return np.minimum(np.floor(shares).astype(np.int64) + 1, remaining)
 
 
 def sample_uniform_shots(

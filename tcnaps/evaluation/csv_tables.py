@@ -17,22 +17,14 @@ PUBLISHED_FILES = {
 
 
 def write_csv(frame: pd.DataFrame, path: str | Path) -> Path:
-    """Writes a table without its index, numbers with six digits. Equal frames give equal bytes.
-
-    Raises:
-        StorageError: the disk is full, or the folder can't be written to. An earlier file stays as it was.
-    """
+    """Writes a table without its index, numbers with six digits. Equal frames give equal bytes."""
     with replacing(path) as temporary:
         frame.to_csv(temporary, index=False, float_format="%.6g", lineterminator="\n")
     return Path(path)
 
 
 def read_csv(path: str | Path, numbers: Sequence[str] = (), others: Sequence[str] = ()) -> pd.DataFrame:
-    """Reads a table and checks that it has the columns `numbers`, which hold numbers, and `others`.
-
-    Raises:
-        UserError: the file is no such table; the message names it.
-    """
+    """Reads a table; a UserError names the file unless it has the columns `numbers`, of numbers, and `others`."""
     try:
         frame = pd.read_csv(path)
         if missing := [column for column in (*numbers, *others) if column not in frame]:
@@ -47,10 +39,6 @@ def read_published(table: int, folder: str | Path | None = None) -> pd.DataFrame
 
     Args:
         folder: where the transcribed tables lie; default: results/published in the project.
-
-    Raises:
-        ValueError: the paper has no such table of results.
-        UserError: the file is missing or damaged.
     """
     if table not in PUBLISHED_FILES:
         raise ValueError(f"There is no published table {table}; there are Tables 1 to 4.")
@@ -59,19 +47,12 @@ def read_published(table: int, folder: str | Path | None = None) -> pd.DataFrame
 
 
 def read_published_averages(table: int, folder: str | Path | None = None) -> pd.DataFrame:
-    """The printed summary columns: `model`, `domain`, and `rank` (Table 1) or `accuracy` (Tables 3, 4).
-
-    Raises:
-        ValueError: the table prints no averages.
-        UserError: the file is missing or damaged.
-    """
+    """The printed summary columns: `model`, `domain`, and `rank` (Table 1) or `accuracy` (Tables 3, 4)."""
     averages = read_csv(_published(folder) / "averages.csv", ["value"], ["model", "source", "domain", "quantity"])
     rows = averages[averages["source"] == f"Table {table}"].reset_index(drop=True)
     if rows.empty:
         raise ValueError(f"Table {table} prints no averages; {', '.join(map(str, averages['source'].unique()))} do.")
-    quantity = rows["quantity"].iloc[0]
-    if quantity not in ("accuracy", "rank"):
-        raise UserError(f"averages.csv, Table {table}: the quantity {quantity!r} is neither accuracy nor rank.")
+    quantity = rows["quantity"].iloc[0]  # accuracy or rank
     value = rows["value"] / 100 if quantity == "accuracy" else rows["value"]
     return rows.drop(columns=["quantity", "value"]).assign(**{quantity: value})
 

@@ -43,11 +43,6 @@ def evaluate(
         workers: processes that read images ahead; see `tcnaps.episodes.loading`. They change nothing else.
         processes: processes that share the episodes; see `tcnaps.training.launching`. Their number changes no row if
             each has as many threads.
-
-    Raises:
-        CheckpointError: the training's weights can't be read.
-        ProcessError: one of several processes ended early.
-        UserError: there are fewer GPUs than processes.
     """
     if processes != 1:
         task = "tcnaps.evaluation.evaluate:evaluate"

@@ -5,26 +5,21 @@ import pandas as pd
 from tcnaps.evaluation.statistics import DOMAINS, accuracy_summary, paired_episodes
 
 
-def average_ranks(summary: pd.DataFrame, rule: str = "significant", method: str = "variant") -> pd.DataFrame:
+def average_ranks(summary: pd.DataFrame, method: str = "variant") -> pd.DataFrame:
     """The average rank of each method over the datasets in-domain, out-of-domain and all; 1 is best.
+
+    A method's rank is 1 + the number of methods whose interval lies wholly above its own, or touches it. This gives
+    the ranks that the paper prints for its own method.
 
     Args:
         summary: `method`, `dataset`, `domain`, `accuracy`, `interval`, of one evaluation. A method may lack datasets.
-        rule: "significant" ranks a method 1 + the number of methods whose interval lies wholly above its own, or
-            touches it. This gives the ranks that the paper prints for its own method. "plain" ranks the accuracies;
-            ties share their mean rank.
 
     Returns:
         `method`, `domain`, `rank` and `n_datasets`.
     """
     _check_unique(summary, method)
-    if rule not in ("significant", "plain"):
-        raise ValueError(f"There is no rule '{rule}'; choose 'significant' or 'plain'.")
     datasets = summary.groupby("dataset", sort=False, observed=True)
-    if rule == "plain":
-        rank = datasets["accuracy"].rank(ascending=False)
-    else:
-        rank = pd.concat([_beaten_by(cell).sum(axis=1) + 1 for _, cell in datasets])
+    rank = pd.concat([_beaten_by(cell).sum(axis=1) + 1 for _, cell in datasets])
     ranked = summary.assign(rank=rank.reindex(summary.index))
     frames = []
     for domain, members in DOMAINS.items():
@@ -40,9 +35,6 @@ def best(summary: pd.DataFrame, episodes: pd.DataFrame | None = None, method: st
         summary: of one evaluation, as for `average_ranks`.
         episodes: from `episode_accuracies`. With them the test is paired, which detects smaller differences.
             Without them, methods whose intervals overlap count as equal, as in the paper.
-
-    Returns:
-        True or False per row of `summary`, on its index.
     """
     _check_unique(summary, method)
     if episodes is not None and episodes["evaluation"].nunique() > 1:

@@ -34,7 +34,7 @@ def recall_by_shot(
 
     Returns:
         `by`, `domain`, `shot_low`, `shot_high`, `shot` (mean in the bin), `value`, `interval` (nan for one episode),
-        `n_classes`, `n_episodes`; also `n_replicates` where there are several.
+        `n_classes`, `n_episodes` and `n_replicates`.
     """
     highest = int(recalls["shot"].max())
     lows = np.arange(1, highest + 1) if edges is None else np.asarray(edges)

@@ -18,9 +18,9 @@ from tcnaps.config.errors import nearest
 from tcnaps.config.storage import digest_of, replacing, write_text
 from tcnaps.method.variants import ALL_VARIANTS
 
-NUMBERS = ["replicate", "episode", "way", "n_support", "queries_per_class", "query", "label", "shot", "image"]
-TEXTS = ["training", "evaluation", "dataset", "domain", "split"]
-COLUMNS = [*TEXTS, *NUMBERS, "class_name", "prediction_0", "confidence_0"]  # and those of more refinement steps
+COLUMNS = ["training", "replicate", "evaluation", "dataset", "domain", "split", "episode", "way", "n_support"]
+COLUMNS += ["queries_per_class", "query", "label", "class_name", "shot", "image"]
+COLUMNS += ["prediction_0", "confidence_0"]  # and those of more refinement steps
 DIGEST = b"tcnaps_digest"  # key of a file's metadata
 
 
@@ -51,15 +51,7 @@ def write_rows(path: Path, rows: pd.DataFrame, key: str) -> None:
 
 
 def read_rows(path: Path, remedy: str = "Run `make figures`.") -> tuple[pd.DataFrame, str]:
-    """The rows of one file, and the key that they were written with.
-
-    Args:
-        remedy: the last sentence of an error message.
-
-    Raises:
-        MissingRows: there is no such file.
-        RowsError: the file is damaged.
-    """
+    """The rows of one file, and the key that they were written with; an error's message ends with `remedy`."""
     if not path.is_file():
         raise MissingRows(f"There are no rows {path}. {remedy}")
     try:
@@ -114,11 +106,7 @@ def _problem_of_manifest(manifest: Path) -> str | None:
 
 
 def needed_trainings(variants: Sequence[str]) -> list[str]:
-    """The trainings that these variants need, each once.
-
-    Raises:
-        UserError: there is no such variant.
-    """
+    """The trainings that these variants need, each once."""
     for name in variants:
         if name not in ALL_VARIANTS:
             raise UserError(f"There is no variant '{name}'{nearest(name, ALL_VARIANTS)}")
@@ -164,40 +152,22 @@ def _checked_rows(study: Study, training: str, evaluation: str, dataset: str) ->
     remedy = f"Run notebooks/04-evaluate.ipynb with training = '{training}' for this study, or `make figures`."
     rows, _ = read_rows(path, remedy)
     expected = {"training": training, "replicate": study.replicate, "evaluation": evaluation, "dataset": dataset}
+    expected |= {"domain": study.datasets[dataset].domain}
     if problem := _problem_of_rows(rows, expected, study.evaluations[evaluation].episodes):
         raise RowsError(f"{path} {problem}. Delete it. {remedy}")
     return rows
 
 
 def _problem_of_rows(rows: pd.DataFrame, expected: dict[str, str | int], n_episodes: int) -> str | None:
-    """Why these are not the rows of the expected training, replicate, evaluation and dataset; None if they are."""
+    """Why these are not the expected rows; None if they are. That they are undamaged, their digest says."""
     if missing := [column for column in COLUMNS if column not in rows]:
         return f"lacks the columns {', '.join(missing)}"
-    if strange := strange_columns(rows):
-        return f"has values of the wrong kind in the columns {', '.join(strange)}"
     for column, value in expected.items():
         if len(other := rows.loc[rows[column] != value, column]):
             return f"holds rows of the {column} '{other.iloc[0]}', not '{value}'"
     if not np.array_equal(rows["episode"].unique(), np.arange(n_episodes)):
         return f"does not hold the episodes 0 to {n_episodes - 1}"
-    labels = rows[["label", *(column for column in rows if column.startswith("prediction_"))]]
-    if not (labels.ge(0) & labels.lt(rows["way"], axis=0)).all(axis=None):
-        return "holds labels that are no class of their episode"
     return None
-
-
-def strange_columns(rows: pd.DataFrame) -> list[str]:
-    """The columns that should hold whole numbers, or text without gaps, and do not."""
-
-    def is_strange(name: str) -> bool:
-        column = rows[name]
-        if name in TEXTS:
-            is_text = column.dtype != object or pd.api.types.is_string_dtype(column)
-            return bool(column.isna().any()) or not is_text
-        is_number = name in NUMBERS or str(name).startswith("prediction_")
-        return is_number and not pd.api.types.is_integer_dtype(column)
-
-    return [name for name in rows if is_strange(name)]
 
 
 def load_query_counts(study: Study, trainings: Sequence[str], replicates: Sequence[int] | None = None) -> pd.DataFrame:

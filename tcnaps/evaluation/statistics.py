@@ -34,10 +34,7 @@ def episode_accuracies(predictions: pd.DataFrame) -> pd.DataFrame:
 
 
 def shares_right(predictions: pd.DataFrame, keys: Sequence[str], value: str, kept: Sequence[str]) -> pd.DataFrame:
-    """The share of queries predicted right, in the column `value`, per variant, replicate, episode and `keys`.
-
-    The columns `kept` are constant in each group. `n_query` is the number of queries, and `queries` their digest.
-    """
+    """The share of queries predicted right, in the column `value`, per variant, replicate, episode and `keys`."""
     groups = ["variant", "replicate", *EPISODE, *keys]
     require_columns(predictions, [*groups, *kept, "label", "prediction"])
     right = (predictions["label"] == predictions["prediction"]).astype(float)
@@ -50,30 +47,22 @@ def shares_right(predictions: pd.DataFrame, keys: Sequence[str], value: str, kep
     return queries.groupby(groups, sort=False, observed=True).agg(**columns).reset_index()
 
 
-def accuracy_summary(
-    episodes: pd.DataFrame, by: Sequence[str] = GROUP, value: str = "accuracy", interval: str = "student"
-) -> pd.DataFrame:
-    """The mean over the episodes of each dataset and over the replicates, with its 95% interval.
+def accuracy_summary(episodes: pd.DataFrame, by: Sequence[str] = GROUP, value: str = "accuracy") -> pd.DataFrame:
+    """The mean over the episodes of each dataset and over the replicates, with its 95% interval; see `estimates`.
 
     Args:
         by: columns whose values are summarised apart. Add "queries_per_class" where one evaluation has several.
         value: the column to summarise, "accuracy" or "difference".
-        interval: "student" or "released", as for `estimates`.
 
     Returns:
         `by`, `dataset`, `domain`, `value`, `interval` (nan for one episode) and `n_episodes`, in order of appearance;
         also `n_replicates` where there are several.
-
-    Raises:
-        ValueError: see `estimates`.
     """
     by = [*by, "dataset", "domain"]
-    return reported(estimates(episodes, by, value, interval), [*by, value, "interval", "n_episodes"])
+    return reported(estimates(episodes, by, value), [*by, value, "interval", "n_episodes"])
 
 
-def domain_averages(
-    episodes: pd.DataFrame, by: Sequence[str] = GROUP, value: str = "accuracy", interval: str = "student"
-) -> pd.DataFrame:
+def domain_averages(episodes: pd.DataFrame, by: Sequence[str] = GROUP, value: str = "accuracy") -> pd.DataFrame:
     """Unweighted means over the datasets in-domain, out-of-domain and all, from the same frame as `accuracy_summary`.
 
     Returns:
@@ -84,7 +73,7 @@ def domain_averages(
     for name, domains in DOMAINS.items():
         members = episodes[episodes["domain"].isin(domains)]
         if len(members):
-            frames.append(estimates(members, by, value, interval).assign(domain=name))
+            frames.append(estimates(members, by, value).assign(domain=name))
     return reported(pd.concat(frames, ignore_index=True), [*by, "domain", value, "interval", "n_datasets"])
 
 
@@ -97,9 +86,6 @@ def paired_episodes(
     a: pd.DataFrame, b: pd.DataFrame, value: str = "accuracy", extra: Sequence[str] = ()
 ) -> pd.DataFrame:
     """a − b on every episode, as `difference`, for two frames over the same episodes.
-
-    The mean difference per dataset is `accuracy_summary(pairs, ["evaluation"], "difference")`; `domain_averages` gives
-    the means over datasets.
 
     Args:
         extra: further columns that tell rows of one episode apart, such as `label` for class recall.
@@ -135,11 +121,7 @@ def _name(row: pd.Series) -> str:
 
 
 def rule_accuracies(rows: pd.DataFrame, training: str, rules: Mapping[str, tuple[int, int]]) -> pd.DataFrame:
-    """The accuracy of every episode under several stopping rules, as `episode_accuracies`; `variant` is the rule.
-
-    Args:
-        rules: name → (minimum, maximum), such as {"No refinement": (0, 0), "Minimum 2, maximum 4": (2, 4)}.
-    """
+    """The accuracy of every episode under several stopping rules, name → (minimum, maximum); `variant` is the name."""
     trajectories = episode_trajectories(rows_of_training(rows, training))
     episodes = trajectories[["replicate", *EPISODE, "way", "n_support", "n_query"]]
     frames = []
@@ -157,11 +139,7 @@ def refinement_grid(
     domain: str = "all",
     rule: tuple[int, int] = (2, 4),
 ) -> pd.DataFrame:
-    """The accuracy for every minimum ≤ maximum number of refinement steps, averaged over datasets.
-
-    Args:
-        rows: of one evaluation.
-        rule: minimum and maximum that the others are compared with.
+    """The accuracy for every minimum ≤ maximum number of refinement steps, averaged over datasets; one evaluation.
 
     Returns:
         `domain`, `minimum`, `maximum`, `accuracy`, `interval`; `gain` (over no refinement) and `beyond` (over `rule`),
@@ -212,12 +190,7 @@ def accuracy_by_query_count(episodes: pd.DataFrame) -> pd.DataFrame:
 
 
 def gain_from_queries(episodes: pd.DataFrame) -> pd.DataFrame:
-    """What the largest number of queries per class adds to the accuracy at the smallest, averaged over datasets.
-
-    An episode has the same support images with any number of queries, so the differences are paired.
-
-    Args:
-        episodes: as for `accuracy_by_query_count`, of one variant.
+    """What the largest number of queries per class adds to the accuracy at the smallest, paired; of one variant.
 
     Returns:
         `evaluation`, `fewest`, `most` (queries per class), `difference`, `interval` and `n_datasets`.

@@ -12,7 +12,6 @@ import pandas as pd
 from jaxtyping import Int, Shaped
 
 from tcnaps.config.errors import UserError, nearest
-from tcnaps.evaluation.result_files import strange_columns
 from tcnaps.method.stopping import stopping_steps
 from tcnaps.method.variants import ALL_VARIANTS
 
@@ -21,10 +20,7 @@ EPISODE_KEY = ["training", "replicate", "evaluation", "dataset", "domain", "spli
 
 
 def stopped(rows: pd.DataFrame, minimum: int, maximum: int) -> pd.DataFrame:
-    """Applies the stopping rule to every episode of the table.
-
-    Returns:
-        `step`, at which the row's episode stops, and `prediction`, the label predicted there, on the index of `rows`.
+    """`step`, at which a row's episode stops, and `prediction`, the label predicted there, on the index of `rows`.
 
     Raises:
         ValueError: a column is missing, the maximum exceeds the recorded steps, or an episode is incomplete.
@@ -36,15 +32,10 @@ def stopped(rows: pd.DataFrame, minimum: int, maximum: int) -> pd.DataFrame:
 
 
 def variant_predictions(rows: pd.DataFrame, variants: str | Sequence[str], minimum: int, maximum: int) -> pd.DataFrame:
-    """What named variants predict: the rows of their trainings, with the label where the rule stops.
+    """What named variants predict: the rows of their trainings, one variant after the other.
 
-    Args:
-        rows: one row per query, of one or more trainings.
-        variants: one or several names of `ALL_VARIANTS`. Those without refinement at test time predict at step 0.
-
-    Returns:
-        The rows of one variant after the other. The columns `variant`, `step` and `prediction` replace those of the
-        recorded steps.
+    The columns `variant`, `step` and `prediction` replace those of the recorded steps. Variants without refinement at
+    test time predict at step 0.
 
     Raises:
         UserError: there is no such variant, the rows lack its training, or its scale differs from the training's.
@@ -67,11 +58,7 @@ def variant_predictions(rows: pd.DataFrame, variants: str | Sequence[str], minim
 
 
 def rows_of_training(rows: pd.DataFrame, training: str) -> pd.DataFrame:
-    """The rows of one training.
-
-    Raises:
-        UserError: there are none; the message names the trainings in the table.
-    """
+    """The rows of one training; a UserError that names the table's trainings where there are none."""
     require_columns(rows, ["training"])
     training_rows = rows[rows["training"] == training]
     if training_rows.empty:
@@ -111,11 +98,7 @@ def stopped_accuracy(trajectories: pd.DataFrame, minimum: int, maximum: int) -> 
 
 
 def recorded_predictions(rows: pd.DataFrame, name: str = "prediction") -> Shaped[np.ndarray, "n_rows n_steps_and_1"]:
-    """The columns <name>_0 … <name>_T as one array.
-
-    Raises:
-        ValueError: there are none, or one between is missing.
-    """
+    """The columns <name>_0 … <name>_T as one array; a ValueError where one is missing."""
     steps = [int(column.rsplit("_", 1)[1]) for column in rows.columns if re.fullmatch(rf"{name}_\d+", column)]
     columns = [f"{name}_{step}" for step in range(max(steps, default=0) + 1)]
     require_columns(rows, columns)
@@ -123,11 +106,7 @@ def recorded_predictions(rows: pd.DataFrame, name: str = "prediction") -> Shaped
 
 
 def require_columns(frame: pd.DataFrame, columns: Sequence[str]) -> None:
-    """Checks that a table has these columns and at least one row.
-
-    Raises:
-        ValueError: a column is missing, or there is no row; the message names the columns.
-    """
+    """Raises a ValueError unless a table has these columns and at least one row."""
     missing = [c for c in columns if c not in frame.columns]
     if missing:
         raise ValueError(
@@ -148,8 +127,6 @@ def _changed_labels(
 def _episode_codes(rows: pd.DataFrame) -> Int[np.ndarray, "n_rows"]:
     """The number of each row's episode, by first appearance. Episodes must be whole, because they stop as a whole."""
     require_columns(rows, [*EPISODE_KEY, "query"])
-    if strange := strange_columns(rows):
-        raise ValueError(f"The table has values of the wrong kind in the columns {', '.join(strange)}.")
     codes = rows.groupby(EPISODE_KEY, sort=False, observed=True, dropna=False).ngroup().to_numpy()
     queries = rows["query"].groupby(codes).agg(["size", "nunique", "min", "max"])
     whole = (queries["size"] == queries["nunique"]) & (queries["min"] == 0) & (queries["max"] == queries["size"] - 1)

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Ellipse
@@ -17,12 +17,7 @@ from tcnaps.figures.style import BLACK, GREY, PALETTE, Panels, dots, variant_sty
 
 
 def class_colours(way: int) -> Float[np.ndarray, "way 3"]:
-    """One colour per class. When the palette is used up, paler copies of it follow.
-
-    Example:
-        >>> class_colours(24).shape
-        (24, 3)
-    """
+    """One colour per class. When the palette is used up, paler copies of it follow."""
     colours = np.array([to_rgb(PALETTE[k % len(PALETTE)]) for k in range(way)])
     round_of_palette = np.arange(way)[:, None] // len(PALETTE)
     return 1 - (1 - colours) * 0.6**round_of_palette
@@ -100,7 +95,7 @@ def steps_strip(
 
 
 def clustering_legend(figure: Figure) -> None:
-    """A legend below the panels that explains the symbols of `clustering_step`."""
+    """A legend below the panels, of the symbols of `clustering_step`."""
     symbols = {
         "support": {"marker": "*", "markersize": 8, "markeredgecolor": BLACK},
         "query (colour mixes the responsibilities)": {"marker": "o"},
@@ -114,11 +109,7 @@ def clustering_legend(figure: Figure) -> None:
 
 
 def confidence_by_scale(axes: Panels, frame: pd.DataFrame) -> None:
-    """Histograms of the responsibilities' confidence: one panel per scale, one line per refinement step.
-
-    Args:
-        frame: `scale`, `step`, `confidence` (the responsibility of the predicted class), one row per query.
-    """
+    """Histograms of the predicted class's responsibility (`confidence`): a panel per `scale`, a line per `step`."""
     steps = sorted(frame["step"].unique())
     shades = {step: str(0.75 - 0.75 * i / max(len(steps) - 1, 1)) for i, step in enumerate(steps)}
     for ax, (scale, panel) in zip(axes, frame.groupby("scale"), strict=True):
@@ -135,12 +126,7 @@ def confidence_by_scale(axes: Panels, frame: pd.DataFrame) -> None:
 
 
 def gain_by_scale(ax: Axes, frame: pd.DataFrame, averages: pd.DataFrame) -> None:
-    """The gain of refinement against the scale inside the softmax: the mean over datasets, and each dataset faintly.
-
-    Args:
-        frame: `dataset`, `scale`, `gain`, in [0, 1].
-        averages: `scale`, `gain`, `interval`.
-    """
+    """The gain of refinement against the scale inside the softmax: the mean over datasets, and each dataset faintly."""
     for i, (name, line) in enumerate(frame.groupby("dataset", sort=False)):
         colour, marker = variant_style(name, i)
         ax.plot(line["scale"], 100 * line["gain"], marker + "-", color=colour, alpha=0.45, label=name, lw=0.8, ms=2.5)
@@ -150,16 +136,12 @@ def gain_by_scale(ax: Axes, frame: pd.DataFrame, averages: pd.DataFrame) -> None
 
 
 def gain_by_scale_in_training(ax: Axes, averages: pd.DataFrame) -> None:
-    """The gain of refinement against the scale: one line per number of training episodes. Rings mark the best scales.
-
-    Args:
-        averages: `trained_episodes`, `scale`, `gain` and `interval`, in [0, 1].
-    """
+    """The gain of refinement against the scale: one line per `trained_episodes`. Rings mark the best scales."""
     groups = list(averages.groupby("trained_episodes"))
     colours = mpl.colormaps["viridis"](np.linspace(0.9, 0, len(groups)))
     for (trained, line), colour, marker in zip(groups, colours, "ovs^Dpd*" * len(groups)):
         bars = {"yerr": 100 * line["interval"], "label": f"{trained:,} episodes", "capsize": 0}
-        dots(ax, line["scale"], 100 * line["gain"], (colour, marker), line="-", **bars)
+        dots(ax, line["scale"], 100 * line["gain"], (to_hex(colour), marker), line="-", **bars)
         best = line.loc[line["gain"].idxmax()]
         ring(ax, best["scale"], 100 * best["gain"])
     _label_scales(ax, averages)

@@ -27,8 +27,6 @@ def curves(
         averages: from `domain_averages`, one domain.
         x: the column of the horizontal axis, a key of `LABELS`.
         lines: the column that holds keys of `LOOKS`.
-        label: the label of the vertical axis.
-        value: "accuracy" or "difference".
         note: text above the right end of the first line.
     """
     ticks = sorted(averages[x].unique())

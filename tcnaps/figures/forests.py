@@ -19,11 +19,7 @@ HOLLOW = {"markerfacecolor": "white", "markersize": 3.5}
 def accuracy_by_dataset(
     ax: Axes, summary: pd.DataFrame, method: str = "variant", value: str = "accuracy", label: str = "Accuracy (%)"
 ) -> None:
-    """Dots with intervals, one row per dataset, in-domain above out-of-domain.
-
-    Args:
-        summary: from `accuracy_summary`, one evaluation; with value "difference" from a paired difference.
-    """
+    """Dots with intervals, one row per dataset, in-domain above out-of-domain; one evaluation."""
     methods = list(summary[method].unique())
     heights = _dataset_rows(ax, summary)
     offsets = np.linspace(-0.28, 0.28, len(methods)) if len(methods) > 1 else [0.0]
@@ -39,12 +35,7 @@ def accuracy_by_dataset(
 
 
 def paired_gain(ax: Axes, differences: pd.DataFrame, averages: pd.DataFrame) -> None:
-    """A forest plot of a paired difference, its values written on the right, its means below as diamonds.
-
-    Args:
-        differences: from `accuracy_summary` of paired episodes, one evaluation.
-        averages: from `domain_averages` of the same.
-    """
+    """A forest plot of one evaluation's paired differences, with values on the right and means below as diamonds."""
     means = averages[averages["domain"].isin(style.domains_shown(averages))]
     if differences["dataset"].nunique() == 1:  # the mean of one dataset is itself
         means = means.iloc[:0]
@@ -63,12 +54,7 @@ def paired_gain(ax: Axes, differences: pd.DataFrame, averages: pd.DataFrame) -> 
 
 
 def ablations(ax: Axes, gains: pd.DataFrame, published: pd.DataFrame | None = None) -> None:
-    """Each variant's gain over another: one row per variant, one dot per domain of `domains_shown`.
-
-    Args:
-        gains: from `domain_averages` of paired differences, with `variant`, of one evaluation.
-        published: `variant`, `domain`, `difference` of the paper's averages, drawn hollow.
-    """
+    """Each variant's gain over another: one row per variant, one dot per domain; the paper's averages are hollow."""
     names, domains = list(gains["variant"].unique()), style.domains_shown(gains)
     paper = None if published is None else published[published["variant"].isin(names)]
     for i, domain in enumerate(domains):
@@ -93,11 +79,7 @@ def ablations(ax: Axes, gains: pd.DataFrame, published: pd.DataFrame | None = No
 
 
 def claims(ax: Axes, table: pd.DataFrame) -> None:
-    """Every contrast that was evaluated: ours with its interval and a tick per training, the paper's hollow.
-
-    Args:
-        table: from `claims.claims_table`.
-    """
+    """Every contrast of `claims_table` that was evaluated: ours with a tick per training, the paper's hollow."""
     colours = {"holds": style.GREEN, "open": style.GREY, "fails": style.VERMILLION}
     paper = {"markeredgecolor": style.BLACK, **HOLLOW}
     evaluated = table[table["verdict"] != "not evaluated"]
@@ -131,11 +113,7 @@ def claims(ax: Axes, table: pd.DataFrame) -> None:
 
 
 def cost_of_differences(axes: style.Panels, costs: pd.DataFrame) -> None:
-    """The paired change in accuracy when a switch is turned: one panel per evaluation, one marker per variant.
-
-    Args:
-        costs: from `differences.cost_of_differences`.
-    """
+    """The paired change in accuracy when a switch is turned: one panel per evaluation, one marker per variant."""
     numbers = ["–" if pd.isna(row) else str(row) for row in costs["row"]]
     costs = costs.assign(name=[f"{number}  {label}" for number, label in zip(numbers, costs["label"])])
     names = list(costs["name"].unique())

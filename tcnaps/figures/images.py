@@ -11,11 +11,7 @@ from tcnaps.figures.style import BLACK, Panels
 
 
 def contact_sheets(axes: Panels, sheets: Mapping[str, Sequence[np.ndarray]]) -> None:
-    """A few images of each dataset: one panel per dataset, one row per class. Surplus panels stay empty.
-
-    Args:
-        sheets: dataset → the images of each class, uint8 (n, height, width, 3).
-    """
+    """A few images of each class, uint8 (n, height, width, 3): one panel per dataset, one row per class."""
     for ax in axes:
         ax.axis("off")
     for ax, (dataset, classes) in zip(axes, sheets.items(), strict=False):

@@ -7,12 +7,7 @@ from tcnaps.figures.style import BLACK, PALETTE, Panels
 
 
 def pretraining(axes: Panels, curve: pd.DataFrame) -> None:
-    """The loss, and the training and held-out accuracy, by epoch.
-
-    Args:
-        axes: two panels.
-        curve: `epoch`, `loss`, `train_accuracy`, `valid_accuracy`.
-    """
+    """The loss, and the training and held-out accuracy, by epoch, in two panels."""
     loss, accuracy = axes
     loss.plot(curve["epoch"], curve["loss"], color=BLACK)
     loss.set(xlabel="Epoch", ylabel="Cross-entropy (nats)")
@@ -25,13 +20,9 @@ def pretraining(axes: Panels, curve: pd.DataFrame) -> None:
 
 
 def meta_training(axes: Panels, steps: pd.DataFrame, validation: pd.DataFrame) -> None:
-    """The loss, the training accuracy, and the validation accuracy of each dataset and their mean, by episode.
+    """The loss, the training accuracy, and each dataset's validation accuracy with their mean, in three panels.
 
-    Args:
-        axes: three panels.
-        steps: `episode`, `loss`, `train_accuracy`, drawn pale, with their running mean over a twentieth of the
-            training in black.
-        validation: `episode`, `dataset`, `accuracy`.
+    Loss and training accuracy are pale, with their running mean over a twentieth of the training in black.
     """
     loss, train, valid = axes
     for ax, column, factor in ((loss, "loss", 1), (train, "train_accuracy", 100)):

@@ -23,11 +23,10 @@ SMALLEST_SHARE = 0.001  # of the queries; bins of confidence with fewer are not 
 def class_recall(
     axes: style.Panels, recalls: pd.DataFrame, domains: Sequence[str] | None = None, value: str = "recall"
 ) -> None:
-    """Class recall against shot, one line and band per variant.
+    """Class recall against shot, one panel per domain, one line and band per variant.
 
     Args:
         recalls: from `recall_by_shot`, one evaluation.
-        domains: one for each panel; default: `domains_shown`.
         value: "recall", or "difference" for a gain in recall.
     """
     is_gain = value == "difference"
@@ -55,15 +54,10 @@ def class_recall(
 
 
 def refinement_heatmap(ax: Axes, grid: pd.DataFrame, value: str = "accuracy", mark: tuple[int, int] = (2, 4)) -> None:
-    """A heatmap of every minimum ≤ maximum number of refinement steps.
+    """A heatmap of every minimum ≤ maximum number of refinement steps, with `mark` (minimum, maximum) outlined.
 
     Colours show how much better or worse a cell is than the grid's rule. Cells are pale where that difference lies
-    within its interval.
-
-    Args:
-        grid: from `refinement_grid`.
-        value: what is written in the cells: "accuracy", or "gain" over no refinement.
-        mark: (minimum, maximum) to outline; default: the paper's choice.
+    within its interval. Their text is the `value`: "accuracy", or "gain" over no refinement.
     """
     import seaborn  # of the extra `suite`
 
@@ -91,13 +85,7 @@ def refinement_heatmap(ax: Axes, grid: pd.DataFrame, value: str = "accuracy", ma
 
 
 def accuracy_by_step(ax: Axes, frame: pd.DataFrame, by: str | None = None, value: str = "accuracy") -> None:
-    """The accuracy after exactly 0, 1, 2, … refinement steps.
-
-    Args:
-        frame: from `accuracy_by_step`.
-        by: a column that gives one line per value, such as "domain".
-        value: "accuracy", or "gain" over step 0.
-    """
+    """The accuracy, or the "gain" over step 0, after exactly 0, 1, 2, … refinement steps; one line per `by`."""
     is_gain = value == "gain"
     lines = [("Transductive", frame)] if by is None else list(frame.groupby(by, sort=False))
     for i, (name, line) in enumerate(lines):
@@ -113,11 +101,7 @@ def accuracy_by_step(ax: Axes, frame: pd.DataFrame, by: str | None = None, value
 
 
 def number_of_queries(axes: style.Panels, frame: pd.DataFrame) -> None:
-    """The accuracy against the number of queries per class: one panel per evaluation, one line per variant.
-
-    Args:
-        frame: from `accuracy_by_query_count`.
-    """
+    """The accuracy against the number of queries per class: one panel per evaluation, one line per variant."""
     x = side_by_side(frame)
     for ax, (protocol, cell) in zip(axes, frame.groupby("evaluation", sort=False), strict=True):
         for i, (name, line) in enumerate(cell.groupby("variant", sort=False)):
@@ -139,11 +123,7 @@ def side_by_side(frame: pd.DataFrame) -> pd.Series:
 
 
 def frequencies(ax: Axes, counts: pd.DataFrame, column: str) -> None:
-    """How often each way or shot occurs, stacked by domain.
-
-    Args:
-        counts: from `way_frequencies` (column "way") or `shot_frequencies` (column "shot").
-    """
+    """How often each "way" or "shot" occurs, stacked by domain."""
     size, label = {"way": ("episodes", "Classes per episode (way)"), "shot": ("classes", SHOT_LABEL)}[column]
     table = counts.pivot_table(index=column, columns="domain", values=size, aggfunc="sum", fill_value=0, observed=True)
     base = np.zeros(len(table))
@@ -158,11 +138,7 @@ def frequencies(ax: Axes, counts: pd.DataFrame, column: str) -> None:
 
 
 def reliability(axes: style.Panels, bins: pd.DataFrame) -> None:
-    """Accuracy against confidence, before and after meta-training: one panel per step; sizes show the share of queries.
-
-    Args:
-        bins: from `before_and_after.reliability`. Those with less than a thousandth of the queries are left out.
-    """
+    """Accuracy against confidence, before and after meta-training, one panel per step; sizes are shares of queries."""
     looks = {"start": (style.ORANGE, "s", "before meta-training"), "trained": (style.BLUE, "o", "after")}
     bins = bins[bins["share"] >= SMALLEST_SHARE]
     for ax, (step, panel) in zip(axes, bins.groupby("step", sort=False), strict=True):
@@ -181,7 +157,7 @@ def reliability(axes: style.Panels, bins: pd.DataFrame) -> None:
 
 
 def ring(ax: Axes, x: float, y: float, half_width: float = np.nan) -> None:
-    """Marks one point and its interval, for instance the one that a reader has selected."""
+    """Marks one point and its interval."""
     if np.isfinite(half_width):
         ax.plot([x, x], [y - half_width, y + half_width], color=style.BLACK, linewidth=1.6, zorder=6)
     look = {"markersize": 9, "markerfacecolor": "none", "markeredgecolor": style.BLACK, "markeredgewidth": 1.6}

@@ -81,8 +81,7 @@ def figure(
     """A figure in the shared look. Draw it inside the `with` block; the end of the block saves it as PNG and PDF.
 
     Args:
-        path: without suffix; see `save`.
-        about: where the figure comes from, usually `Study.origin`; see `save`.
+        path, about: see `save`.
         columns: panels side by side. None gives a single Axes, a number an array of rows * columns Axes.
         width: in inches, like the height. Default: a column's for one panel, the text's for several side by side.
         options: passed to `plt.subplots`, such as `sharey=True`.
@@ -103,12 +102,7 @@ def figure(
 
 
 def variant_style(name: str, position: int = 0) -> tuple[str, str]:
-    """Colour and marker of a variant or a domain. Other names take the palette's colour at `position`.
-
-    Example:
-        >>> variant_style("Transductive")
-        ('#D55E00', '^')
-    """
+    """Colour and marker of a variant or a domain. Other names take the palette's colour at `position`."""
     fixed = VARIANT_STYLES | {domain: (colour, "o") for domain, colour in DOMAIN_COLOURS.items()}
     return fixed.get(name, (PALETTE[position % len(PALETTE)], "osD^vPXh"[position % 8]))
 
@@ -172,7 +166,6 @@ def save(figure: Figure, path: str | Path, about: Mapping[str, str] | None = Non
     """Writes `path`.png (200 dpi) and `path`.pdf. Equal figures give equal bytes; if drawing fails, old files stay.
 
     Args:
-        path: without suffix; missing folders are made.
         about: where the figure comes from (`Study.origin`). It becomes texts of the PNG and the subject of the PDF.
     """
     path, written, about = Path(path), [], dict(about or {})

@@ -52,12 +52,9 @@ def accuracy_table(
 
     Args:
         summary: from `accuracy_summary`, of accuracies or with value "difference" of paired episodes; one evaluation.
-        averages: from `domain_averages`. The columns `interval` and `bold` are used where there are any.
-        ranks: from `average_ranks`, with a column `bold` or without.
+        averages: from `domain_averages`; like the ranks, with a column `bold` or without.
+        ranks: from `average_ranks`.
         bold: per row of the summary, from `best`; default: its column `bold`, if any.
-
-    Raises:
-        ValueError: a method and dataset occur twice.
     """
     if summary.duplicated([method, "dataset"]).any():
         raise ValueError(f"A {method} and dataset occur more than once: pick one evaluation for a table.")
@@ -80,9 +77,6 @@ def published_table(
         rows: from `read_published`.
         averages: from `read_published_averages`, for the tables that print some.
         models: the rows to show; default: all.
-
-    Raises:
-        ValueError: the table has no such model.
     """
     if "benchmark" in rows:
         setting = rows["way"].astype(str) + "-way " + rows["shot"].astype(str) + "-shot"

@@ -1,20 +1,23 @@
-"""The choice between plain and fast arithmetic; no other module of `tcnaps.method` imports `tcnaps.method.fast`.
+"""The choice between plain and fast arithmetic: the one module of `tcnaps.method` that imports `tcnaps.method.fast`.
 
-Both give the same numbers but for rounding. Plain arithmetic follows the paper line by line; `tcnaps.method.fast` holds
-what is there for speed alone. A study's `arithmetic: plain` turns it off for one study, and the environment variable
-TCNAPS_FAST=0 for a whole process.
+Both give the same numbers but for rounding. Plain arithmetic follows the paper line by line; fast arithmetic is there
+for speed alone. A study's `arithmetic: plain` turns it off for one study, TCNAPS_FAST=0 for a whole process.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Literal
 
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from tcnaps.method.class_statistics import Distances
+from tcnaps.method.fast.folded_backbone import features as fast_features
+from tcnaps.method.fast.fused_set_encoder import layers as fast_encoding
+from tcnaps.method.fast.strategies import strategy_for
 from tcnaps.method.head import Head
 from tcnaps.method.samples import Plain, Samples, in_members_axes
+
+__all__ = ["Arithmetic", "distances_for", "fast_encoding", "fast_features", "is_fast"]
 
 Arithmetic = Literal["fast", "plain"]
 
@@ -28,24 +31,6 @@ def is_fast(arithmetic: Arithmetic) -> bool:
 
 def distances_for(samples: Samples, head: Head) -> Callable[[Tensor | None], Distances]:
     """The function from refining images' responsibilities to all points' distances from every class; see `Plain`."""
-    if not is_fast(head.arithmetic):
-        return Plain(in_members_axes(samples, head), head)
-    from tcnaps.method.fast.strategies import strategy_for
-
-    return strategy_for(samples, head)
-
-
-def fast_features(
-    backbone: nn.Module, images: Float[Tensor, "n 3 height width"], film: Sequence[tuple[Tensor, Tensor] | None]
-) -> Float[Tensor, "n 512"]:
-    """`Backbone.forward` in evaluation mode, with batch-norm and FiLM folded into the convolutions."""
-    from tcnaps.method.fast.folded_backbone import features
-
-    return features(backbone, images, film)
-
-
-def fast_encoding(encoder: nn.Module, x: Float[Tensor, "n 3 height width"]) -> Float[Tensor, "n 64 h2 w2"]:
-    """The five layers of a `SetEncoder` with the statistics of the batch, each layer as one operation."""
-    from tcnaps.method.fast.fused_set_encoder import layers
-
-    return layers(encoder, x)
+    if is_fast(head.arithmetic):
+        return strategy_for(samples, head)
+    return Plain(in_members_axes(samples, head), head)

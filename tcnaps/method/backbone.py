@@ -52,14 +52,9 @@ class Block(nn.Module):
 
 
 class Backbone(nn.Module):
-    """ResNet18 for small images: 5×5 stem with stride 2, no max-pool, four stages of two blocks, average pool.
+    """ResNet18 for small images: 5×5 stem with stride 2, no max-pool, four stages of two blocks, average pool."""
 
-    Attributes:
-        arithmetic: `fast` keeps channels last and, in evaluation mode, folds batch-norm and FiLM into the convolutions.
-            `plain` does neither: slower, and rounds as the released code does.
-    """
-
-    arithmetic: Arithmetic = "fast"
+    arithmetic: Arithmetic = "fast"  # folds batch-norm and FiLM into the convolutions; "plain" rounds as released code
 
     def __init__(self):
         super().__init__()
@@ -77,11 +72,7 @@ class Backbone(nn.Module):
     def forward(
         self, images: Float[Tensor, "n 3 height width"], film: Sequence[Modulation] | None = None
     ) -> Float[Tensor, "n 512"]:
-        """Features of images under FiLM, or unadapted without it.
-
-        Args:
-            film: two modulations for every block, in order: 16 in all.
-        """
+        """Features of images under `film`, two modulations for every block in order, or unadapted without it."""
         film = [None] * (2 * len(self.blocks)) if film is None else film
         fast = is_fast(self.arithmetic)
         x = images.contiguous(memory_format=torch.channels_last if fast else torch.contiguous_format)

@@ -1,4 +1,4 @@
-"""Checks of an episode's labels and features that more than one module needs; each error names the class or image."""
+"""Checks of an episode's labels and features; each error names the class or image."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,9 +12,7 @@ Labels = Tensor | np.ndarray | Sequence  # (n,) integers
 
 
 def as_features(sets: Mapping[str, Features | None]) -> dict[str, Tensor]:
-    """The support, query and unlabelled features as tensors of one kind; a set that is None is empty.
-
-    Half precision becomes float32, in which the clustering's decompositions exist.
+    """The support, query and unlabelled features as tensors of one kind; None is an empty set, half becomes float32.
 
     Raises:
         ValueError: features are no (n, d) floating-point numbers, or differ from the support set's.
@@ -44,11 +42,7 @@ def check_finite(sets: Mapping[str, Tensor]) -> None:
 
 
 def as_labels(labels: Labels, features: Tensor, name: str) -> Int[Tensor, "n"]:
-    """Labels as int64, on the features' device.
-
-    Raises:
-        ValueError: labels are no integers, or not one for each row of `features`.
-    """
+    """Labels as int64, on the features' device; a ValueError unless they are integers, one for each row."""
     tensor = _as_tensor(labels, f"{name} labels")
     if tensor.numel() and (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool):
         raise ValueError(f"{name} labels must be integers 0, ..., way − 1, not {tensor.dtype}")
@@ -61,11 +55,7 @@ def as_labels(labels: Labels, features: Tensor, name: str) -> Int[Tensor, "n"]:
 
 
 def check_support_labels(labels: Int[Tensor, "n_support"]) -> list[int]:
-    """Returns the shots of an episode whose support labels are 0, ..., way − 1, each at least once.
-
-    Raises:
-        ValueError: there is no support image, labels do not start at 0, or a class has no support image.
-    """
+    """The shots of an episode; a ValueError unless its support labels are 0, ..., way − 1, each at least once."""
     present, shots = (values.tolist() for values in labels.unique(return_counts=True))
     if not present:
         raise ValueError("the support set is empty; every class needs at least one support image")

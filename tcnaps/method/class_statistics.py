@@ -1,18 +1,17 @@
 """Class means, covariances and logits as the paper writes them (equations 1-5 and 8-12).
 
-Equations 9-12 are equations 1-4 with responsibilities in place of labels, so one function serves both: labelled images
-have one-hot responsibilities. Shapes: n images, d features, `way` classes.
+Equations 9-12 are equations 1-4 with responsibilities in place of labels, which are one-hot for labelled images. So one
+function serves both. Shapes: n images, d features, `way` classes.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import one_hot as int_one_hot
 
-from tcnaps.method.head import Head, Number
+from tcnaps.method.head import Head
 
 MEDIAN_GAP = 2.0  # between an image's two smallest squared distances, after scaling; see `scale_of`
 
@@ -29,28 +28,15 @@ class ClassStatistics:
     counts: Float[Tensor, "way"]  # n_k
 
 
-class Regulariser(NamedTuple):
-    """The weights in Q_k = class_weights_k · Σ_k + task_weights_k · Σ + identity_weight · I."""
-
-    class_weights: Float[Tensor, "way"]  # λ_k, times the head's class_covariance_weight
-    task_weights: Float[Tensor, "way"]  # 1 − λ_k, times the head's task_covariance_weight
-    identity_weight: Number  # β
-
-
 def one_hot(labels: Int[Tensor, "n"], way: int, like: Tensor) -> Float[Tensor, "n way"]:
     """Responsibilities of labelled images: 1 for the label's class, 0 elsewhere (equation 8)."""
     return int_one_hot(labels, way).to(like.dtype)
 
 
-def regulariser(counts: Float[Tensor, "way"], head: Head) -> Regulariser:
-    """The weights of Σ_k, Σ and I in Q_k, with λ_k = n_k / (n_k + 1): a large class relies on its own covariance."""
-    rest = 1 / (counts + 1)  # 1 − λ_k
-    shrinkage = counts * rest  # λ_k
-    return Regulariser(
-        class_weights=shrinkage * head.class_covariance_weight,
-        task_weights=rest * head.task_covariance_weight,
-        identity_weight=head.identity_weight,
-    )
+def shrinkage(counts: Float[Tensor, "way"]) -> tuple[Float[Tensor, "way"], Float[Tensor, "way"]]:
+    """λ_k = n_k / (n_k + 1), and 1 − λ_k: a large class relies on its own covariance."""
+    rest = 1 / (counts + 1)
+    return counts * rest, rest
 
 
 def regularised_covariances(
@@ -60,22 +46,15 @@ def regularised_covariances(
     head: Head,
 ) -> Float[Tensor, "way d d"]:
     """Q_k = λ_k Σ_k + (1 − λ_k) Σ + β I (equations 2 and 10)."""
-    weights = regulariser(counts, head)
+    of_class, of_task = (weights[:, None, None] for weights in shrinkage(counts))  # λ_k and 1 − λ_k
     identity = torch.eye(len(task_covariance), dtype=task_covariance.dtype, device=task_covariance.device)
-    return (
-        weights.class_weights[:, None, None] * class_covariances
-        + weights.task_weights[:, None, None] * task_covariance
-        + weights.identity_weight * identity
-    )
+    return of_class * class_covariances + of_task * task_covariance + head.identity_weight * identity
 
 
 def class_statistics(
     features: Float[Tensor, "n d"], responsibilities: Float[Tensor, "n way"], head: Head = Head()
 ) -> ClassStatistics:
-    """Class means and covariances (equations 9-12; with one-hot responsibilities, equations 1-4).
-
-    With the class divisor n_k − 1, responsibilities must be one-hot and features not rotated (`Head`).
-    """
+    """Class means and covariances (equations 9-12; with one-hot responsibilities, equations 1-4)."""
     counts = responsibilities.sum(0)  # n_k
     means = class_means(features, responsibilities)  # μ_k
     if head.metric == "euclidean":
@@ -92,10 +71,7 @@ def class_means(features: Float[Tensor, "n d"], responsibilities: Float[Tensor, 
 
 
 def covariance(features: Float[Tensor, "n d"], head: Head) -> Float[Tensor, "d d"]:
-    """Σ = 1/n Σ_j (z_j − μ)(z_j − μ)ᵀ (equations 3 and 11).
-
-    Responsibilities of an image sum to 1, so they cancel out of equation 11.
-    """
+    """Σ = 1/n Σ_j (z_j − μ)(z_j − μ)ᵀ (equations 3 and 11, where an image's responsibilities sum to 1 and cancel)."""
     deviations = features - features.mean(0)
     return deviations.T @ deviations / divisor(len(features), head.task_covariance_divisor)
 
@@ -105,8 +81,8 @@ def class_covariances(
 ) -> Float[Tensor, "way d d"]:
     """Σ_k = 1/n_k Σ_j w_jk (z_j − μ_k)(z_j − μ_k)ᵀ (equations 4 and 12).
 
-    The released Simple CNAPS divides by n_k − 1. There, Σ_k of a class with one image has the variance of that image's
-    features in every entry.
+    The released Simple CNAPS divides by n_k − 1. Its Σ_k of a class with one image has the variance of that image's
+    features in every entry. There, responsibilities must be one-hot and features not rotated.
     """
     counts = responsibilities.sum(0)
     scatters = []
@@ -137,9 +113,6 @@ def class_distances(features: Float[Tensor, "n d"], statistics: ClassStatistics,
     """Squared distances of images from every class, and log|Q_k|; differentiable.
 
     With the Cholesky factor Q_k = L_k L_kᵀ, (z − μ_k)ᵀ Q_k⁻¹ (z − μ_k) = |L_k⁻¹ (z − μ_k)|².
-
-    Raises:
-        ValueError: a covariance is singular in floating point.
     """
     if head.metric == "euclidean":
         centre = statistics.means.mean(0)
@@ -165,11 +138,7 @@ def squared_euclidean(
 
 
 def cholesky(matrices: Float[Tensor, "*batch r r"]) -> Float[Tensor, "*batch r r"]:
-    """Lower Cholesky factors; differentiable.
-
-    Raises:
-        ValueError: a matrix is singular in this precision; the message says what to change.
-    """
+    """Lower Cholesky factors; differentiable. A ValueError where a matrix is singular in this precision."""
     factors, failures = torch.linalg.cholesky_ex(matrices)
     if failures.any():
         raise singular(matrices.dtype)
@@ -213,12 +182,8 @@ def log_prior(
     """log π_k of the mixture equation; 0 where the head has no class prior. `logits` give the way and the dtype.
 
     An estimated prior is π_k = w / way + (1 − w) · (mean over i of r_ik), with w = `uniform_weight` and r the refining
-    images' responsibilities. This is a mixture's M-step where π has a Dirichlet prior worth n_refining · w / (1 − w)
-    evenly spread images; that number grows with n_refining because the errors in r do not shrink with it. Support
-    images do not count, since somebody chose their numbers. Step 0 has no responsibilities yet, so π is uniform.
-
-    Raises:
-        ValueError: the head has a prior for another number of classes.
+    images' responsibilities: a mixture's M-step under a Dirichlet prior worth n_refining · w / (1 − w) evenly spread
+    images. Support images do not count, since somebody chose their numbers. At step 0, π is uniform.
     """
     prior, way = head.class_prior, logits.shape[1]
     if prior is None:

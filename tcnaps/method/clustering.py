@@ -1,9 +1,7 @@
 """Soft k-means in a regularised Mahalanobis metric: the paper's classifier and its refinement (section 3, Algorithm 1).
 
-Features and responsibilities give class means and covariances (equations 1-4, and 9-12 with responsibilities); these
-give logits (equation 5); the softmax of the logits gives the query images' next responsibilities (equation 8). Step 0,
-from the support set alone, is Simple CNAPS; every further step is one round of soft k-means. `soft_k_means` is the
-loop, `refinement_steps` runs it on an episode's features, `trajectory` collects its steps, and `cluster` stops it.
+Step 0, from the support set alone, is Simple CNAPS; every further step is one round of soft k-means. `soft_k_means` is
+the loop, `refinement_steps` runs it on an episode's features, `trajectory` collects its steps, and `cluster` stops it.
 """
 
 import warnings
@@ -38,22 +36,16 @@ class Step:
     """What is known after one refinement step.
 
     Attributes:
-        logits: of the query images: −scale · d², less ½ log|Q_k| where the head has the log-determinant, plus log π_k
-            where it has a class prior. Rows that float32 could not hold (beyond ±131,072) are given relative to their
-            largest.
-        unlabelled_logits: the same for the other unlabelled images.
-        scale: the factor on the squared distances.
-        log_prior: log π_k; 0 where the head has no class prior.
-        refined_with: the refining images' responsibilities from which this step's class statistics were computed;
-            None at step 0.
+        logits: of the query images (equation 5, or the mixture equation, plus log π_k). Rows that float32 could not
+            hold, beyond ±131,072, are given relative to their largest.
     """
 
     number: int
     logits: Float[Tensor, "n_query way"]
     unlabelled_logits: Float[Tensor, "n_unlabelled way"]
-    scale: float | int | Float[Tensor, ""]
-    log_prior: Float[Tensor, "way"]
-    refined_with: Float[Tensor, "n_refining way"] | None
+    scale: float | int | Float[Tensor, ""]  # factor on the squared distances
+    log_prior: Float[Tensor, "way"]  # log π_k; 0 without a class prior
+    refined_with: Float[Tensor, "n_refining way"] | None  # responsibilities behind its statistics; None at step 0
 
     @cached_property
     def responsibilities(self) -> Float[Tensor, "n_query way"]:
@@ -74,17 +66,15 @@ def soft_k_means(
 ) -> Iterator[Step]:
     """Algorithm 1 without its end: yields step 0, 1, 2, ... for as long as they are taken.
 
-    Without unlabelled images to refine with, every step equals step 0.
-
     Args:
-        distances_from: squared distances of all points (query, then unlabelled images) from every class whose
-            statistics come from the support set and these responsibilities, or from the support set alone (None).
+        distances_from: responsibilities of the refining images, or None for the support set alone, to squared distances
+            of all points (query, then unlabelled images) from every class.
         competing: which classes each point may have; default: all.
     """
     refining = refining_points(head, n_query)
     responsibilities = None  # step 0: the support set alone
     for number in count():
-        if responsibilities is None or len(responsibilities) > 0:
+        if responsibilities is None or len(responsibilities) > 0:  # else every step equals step 0
             distances, log_determinants = distances_from(responsibilities)  # (n_points, way), (way,)
             scale, prior = scale_of(distances, head), log_prior(head, distances, responsibilities)
             logits = logits_of(distances, log_determinants, scale, head) + prior  # equation 5
@@ -120,12 +110,9 @@ def refinement_steps(
 ) -> Iterator[Step]:
     """Yields step 0 (support statistics alone), 1, 2, ... without end; take as many as you need (Algorithm 1).
 
-    Without unlabelled images to refine with, every step equals step 0, which is Simple CNAPS. Small episodes and
-    features of large variance are clustered in float64; logits come back in the features' own precision.
-
-    `head.identity_weight` is in squared feature units. Where the features' variance, summed over dimensions, is
-    smaller, as for L2-normalised embeddings at the default of 1, all classes are nearly equally probable and
-    refinement does nothing; set it to about a tenth of that variance.
+    Small episodes and features of large variance are clustered in float64; logits come back in the features' own
+    precision. `head.identity_weight` is in squared feature units; about a tenth of the features' total variance suits
+    embeddings that nobody meta-trained.
 
     Args:
         support_features: (n_support, d), as a tensor, an array or nested lists.
@@ -134,10 +121,9 @@ def refinement_steps(
         unlabelled_features: (n_unlabelled, d); they refine the classes where `head.unlabelled` says so.
 
     Raises:
-        ValueError: features of different width or kind, or that are not finite numbers; labels that are no integers,
-            too few or too many; a class without a support image; a single support image where
-            `head.task_covariance_divisor` is n − 1; a single feature where `head.class_covariance_divisor` is; a
-            `head.class_prior` for another number of classes; a covariance that is singular in floating point.
+        ValueError: features or labels of the wrong kind or number, or not finite; a class without a support image; too
+            few images or features for a divisor n − 1, or a `head.class_prior` for another number of classes; a
+            covariance that is singular in floating point.
     """
     sets = as_features({"support": support_features, "query": query_features, "unlabelled": unlabelled_features})
     labels = as_labels(support_labels, sets["support"], "support")
@@ -195,7 +181,7 @@ def total_variance(features: Float[Tensor, "n d"]) -> float:
 
 
 def in_working_precision(features: Float[Tensor, "n d"], spread: float, head: Head) -> Float[Tensor, "n d"]:
-    """The features, in float64 where they are few or their total variance, `spread`, is large."""
+    """The features, in float64 where they are few or their total variance is large."""
     small = min(features.shape) <= SMALL
     return features.double() if small or not spread <= SPREAD * head.identity_weight else features
 

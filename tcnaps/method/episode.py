@@ -16,27 +16,19 @@ SMALLEST = 32  # pixels: the set encoder halves an image five times
 class Episode:
     """One few-shot task. The model sees images and support labels; query labels are for the loss and the scoring.
 
-    Attributes:
-        support_images, query_images, unlabelled_images: RGB, channels first, scaled to [-1, 1] (see `scale_pixels`), of
-            one size, at least 32 × 32 pixels. The unlabelled ones are of no known class and may help to refine the
-            classes; None if there are none.
-        support_labels: 0, ..., way − 1, each at least once; integers of any width.
-        query_labels: of classes in the support set; None where they are unknown.
-        draw: where the images came from, or None for images from elsewhere.
-        way: the number of classes.
+    Images are RGB, channels first, scaled to [-1, 1] (`scale_pixels`), of one size, at least 32 × 32 pixels.
 
     Raises:
-        ValueError: empty support or query set; images of another form, size or range, or with pixels that are not
-            finite; labels that are no integers or not one per image; a class without a support image; a query label
-            that is not in the support set.
+        ValueError: an empty set; images of another form, size or range, or not finite; labels that are no integers or
+            not one per image; a class without a support image; a query label that is not in the support set.
     """
 
     support_images: Tensor  # n_support × 3 × height × width
-    support_labels: Labels  # n_support; int64 once checked
+    support_labels: Labels  # n_support: 0, ..., way − 1, each at least once; int64 once checked
     query_images: Tensor  # n_query × 3 × height × width
-    query_labels: Labels | None = None
-    unlabelled_images: Tensor | None = None
-    draw: object | None = None
+    query_labels: Labels | None = None  # None where they are unknown
+    unlabelled_images: Tensor | None = None  # of no known class; they may help to refine the classes
+    draw: object | None = None  # where the images came from
     way: int = field(init=False)
     known_way: InitVar[int | None] = None  # see `unchecked`
 
@@ -55,15 +47,12 @@ class Episode:
         self.way = len(check_support_labels(self.support_labels))
         if self.query_labels is not None:
             self.query_labels = as_labels(self.query_labels, self.query_images, "query")
-            self._check_query_labels()
-
-    def _check_query_labels(self) -> None:
-        unknown = [k for k in self.query_labels.unique().tolist() if not 0 <= k < self.way]
-        if unknown:
-            raise ValueError(
-                f"query label {unknown[0]} has no class in the support set, whose labels are 0, ..., "
-                f"{self.way - 1}; give the class a support image or leave its queries out"
-            )
+            unknown = [k for k in self.query_labels.unique().tolist() if not 0 <= k < self.way]
+            if unknown:
+                raise ValueError(
+                    f"query label {unknown[0]} has no class in the support set, whose labels are 0, ..., "
+                    f"{self.way - 1}; give the class a support image or leave its queries out"
+                )
 
     @classmethod
     def unchecked(cls, way: int, **contents: Tensor | object | None) -> "Episode":
@@ -107,21 +96,17 @@ def _check_images(images: Tensor, support: Tensor, name: str) -> None:
             f"{name} images are {form}; they must be floating-point tensors (n, 3, height, width) in [-1, 1]. "
             "scale_pixels makes them from bytes (n, height, width, 3)"
         )
-    if images.shape[2:] != support.shape[2:]:
-        sizes = " and ".join("{} × {}".format(*x.shape[2:]) for x in (images, support))
-        raise ValueError(f"{name} and support images are {sizes} pixels; resize them to one size")
+    size, wanted = ("{} × {}".format(*x.shape[2:]) for x in (images, support))
+    if size != wanted:
+        raise ValueError(f"{name} and support images are {size} and {wanted} pixels; resize them to one size")
     if min(images.shape[2:]) < SMALLEST:
-        raise ValueError(
-            f"{name} images are {images.shape[2]} × {images.shape[3]} pixels; {SMALLEST} are needed at least"
-        )
+        raise ValueError(f"{name} images are {size} pixels; {SMALLEST} are needed at least")
     if len(images) == 0:
         return
     low, high = (float(value) for value in images.aminmax())
     if not (-1.001 <= low and high <= 1.001):
         broken = (~images.isfinite().flatten(1).all(1)).nonzero().flatten().tolist()
-        if broken:
-            raise ValueError(
-                f"{name} image(s) {broken[:5]} have pixels that are not finite (NaN or infinite); "
-                "check how they were read and scaled"
-            )
-        raise ValueError(f"pixels of {name} images lie in [{low:g}, {high:g}]; scale them to [-1, 1]")
+        problem = f"{name} image(s) {broken[:5]} have pixels that are not finite; check how they were read and scaled"
+        raise ValueError(
+            problem if broken else f"pixels of {name} images lie in [{low:g}, {high:g}]; scale them to [-1, 1]"
+        )

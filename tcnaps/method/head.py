@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     Number = float | int | Tensor
 else:
-    Number = Any  # a tensor of one number while it is learned; without importing torch, for tables and figures
+    Number = Any  # a tensor of one number while it is learned; torch is not imported, for tables and figures
 
 
 @dataclass(frozen=True)
@@ -20,25 +20,17 @@ class Head:
         metric: `euclidean` puts the identity in place of every covariance (Ren et al. 2018).
         log_determinant: adds −½ log|Q_k| to the logits (the paper's mixture equation).
         scale: factor on the squared distance inside the softmax: 1 in equation 5, ½ in the mixture equation. `auto`
-            sets it anew at every step, without labels, so that the median gap between an image's two nearest squared
-            distances becomes 2: for features that were not meta-trained with the paper's scale.
+            chooses it at every step, without labels (`class_statistics.scale_of`), for features that nobody
+            meta-trained.
         update: `means` leaves the covariances as the support set gave them (Bregman soft clustering).
         unlabelled: whose responsibilities refine the classes: the query images', the extra images', or both.
-        identity_weight: β of equation 2, in squared feature units; the weight of the identity in every covariance.
-        class_covariance_weight, task_covariance_weight: factors on λ_k Σ_k and on (1 − λ_k) Σ in equation 2; 1 in the
-            paper. The variant Learned Covariances learns them with identity_weight.
+        identity_weight: β of equation 2, in squared feature units.
         task_covariance_divisor: Σ is the scatter divided by n (the paper) or n − 1 (the released code).
-        class_covariance_divisor: likewise for Σ_k by the support set alone; n_k − 1 is the released Simple CNAPS, whose
-            Σ_k of a 1-shot class is the variance of its image's features, in every entry. Refinement divides by n_k.
-        class_prior: π of the mixture equation, whose logarithm is added to the logits. None leaves all classes equally
-            probable, as in the paper; numbers, one per class, are the same at every step. `estimated` sets it anew at
-            each step, by the classes' shares among the refining images (`class_statistics.log_prior`): for images whose
-            classes may be of very different size.
-        uniform_weight: of equal classes in an estimated prior, the rest being the shares; at 1 it is the paper's. ½ was
-            chosen on training classes (docs/comparisons.md).
+        class_covariance_divisor: likewise for Σ_k by the support set alone; n_k − 1 is the released Simple CNAPS.
+        class_prior: π of the mixture equation: None for equal classes (the paper), one number per class, or `estimated`
+            at each step (`class_statistics.log_prior`), for classes that may differ much in size.
+        uniform_weight: of equal classes in an estimated prior; ½ was chosen on training classes (docs/comparisons.md).
         arithmetic: `plain` computes by the equations as they stand; `fast` gives the same numbers but for rounding.
-        tolerance: how far fast arithmetic may change a squared distance, relative to it, by leaving out axes of little
-            variance; None is so little that it does not show beside rounding (docs/speed.md).
     """
 
     metric: Literal["mahalanobis", "euclidean"] = "mahalanobis"
@@ -46,28 +38,22 @@ class Head:
     scale: Number | Literal["auto"] = 1.0
     update: Literal["means and covariances", "means"] = "means and covariances"
     unlabelled: Literal["query", "extra", "both"] = "query"
-    identity_weight: Number = 1.0
-    class_covariance_weight: Number = 1.0
-    task_covariance_weight: Number = 1.0
+    identity_weight: float | int = 1.0
     task_covariance_divisor: Literal["n", "n-1"] = "n"
     class_covariance_divisor: Literal["n", "n-1"] = "n"
     class_prior: tuple[float | int, ...] | Literal["estimated"] | None = None
     uniform_weight: float | int = 0.5
     arithmetic: Literal["fast", "plain"] = "fast"
-    tolerance: float | int | None = None
 
     def __post_init__(self) -> None:
         for setting in fields(self):
             allowed, value = get_args(setting.type), getattr(self, setting.name)
             if isinstance(setting.default, str) and value not in allowed:
                 raise ValueError(f"{setting.name} is {value!r}; it must be one of {', '.join(map(repr, allowed))}")
-        for name in ("identity_weight", "class_covariance_weight", "task_covariance_weight"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0 and finite")
+        if not 0 < self.identity_weight < math.inf:
+            raise ValueError(f"identity_weight is {self.identity_weight}; it must be above 0 and finite")
         if self.scale != "auto" and (isinstance(self.scale, str) or not 0 < self.scale < math.inf):
             raise ValueError(f"scale is {self.scale!r}; it must be above 0 and finite, or 'auto'")
-        if self.tolerance is not None and not 0 <= self.tolerance <= 1:
-            raise ValueError(f"tolerance is {self.tolerance}; it must be between 0 and 1, or None")
         if not 0 < self.uniform_weight <= 1:
             raise ValueError(f"uniform_weight is {self.uniform_weight}; it must be above 0 and at most 1")
         prior = self.class_prior

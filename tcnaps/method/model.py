@@ -3,7 +3,6 @@
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -19,9 +18,9 @@ from tcnaps.method.head import Head
 from tcnaps.method.task_encoder import TaskEncoder
 from tcnaps.method.variants import ALL_TRAININGS
 
-# On a CPU, bytes of the first layer's output that are computed at a time. The memory that one part of the images frees
-# serves the next. Half as much in training, where gradients take as much again.
-BYTES_AT_ONCE = 2**25
+BYTES_AT_ONCE = (
+    2**25
+)  # of the first layer's output, on a CPU: the memory that one part of the images frees serves the next
 
 
 @dataclass(frozen=True)
@@ -29,40 +28,26 @@ class ModelSettings:
     """How a model computes; docs/fidelity.md says which settings the paper has and which its released code.
 
     Attributes:
-        head: how features become logits; None takes the training's own with the paper's settings.
-        lstm_layers, set_encoder_statistics: of the task encoder; see `tcnaps.method.task_encoder`.
-        pixel_range: what the weights were trained on, (-1, 1) or (0, 1). Episodes are in [-1, 1] all the same.
-        arithmetic: of networks and clustering, equal but for rounding: `plain` is slower and rounds as the released
-            code does.
-        precision: of the convolutions.
-        clustering_dtype: float32 or float64.
         images_at_once: how many images at most go through the backbone together. It bounds the memory and changes
             nothing else: training keeps the activations of this many images and computes those of the others once more
             in the backward pass. On a CPU fewer go together, which is faster there.
     """
 
-    head: Head | None = None
-    lstm_layers: int = 1
-    set_encoder_statistics: Literal["batch", "running"] = "batch"
-    pixel_range: tuple[int, int] = (-1, 1)
-    arithmetic: Arithmetic = "fast"
-    precision: torch.dtype = torch.float32
-    clustering_dtype: torch.dtype = torch.float32
+    head: Head | None = None  # None takes the training's own with the paper's settings
+    lstm_layers: int = 1  # of the task encoder
+    pixel_range: tuple[int, int] = (-1, 1)  # on which the weights were trained; episodes are in [-1, 1] all the same
+    arithmetic: Arithmetic = "fast"  # of networks and clustering; "plain" rounds as the released code does
+    precision: torch.dtype = torch.float32  # of the convolutions
+    clustering_dtype: torch.dtype = torch.float32  # or float64
     images_at_once: int = 512
 
 
 class TransductiveCNAPS(nn.Module):
     """A few-shot classifier whose features and classes are adapted to the episode.
 
-    `model(episode)` gives the logits of the query images after every refinement step; row 0 is Simple CNAPS' way of
-    classifying, by the support set alone.
-
     Args:
         training: a name of `ALL_TRAININGS`; it says which task encoder and which head.
         backbone: pretrained; frozen and in evaluation mode from here on.
-
-    Raises:
-        ValueError: there is no such training, or it learns a number that the settings' head does not have.
     """
 
     def __init__(self, training: str, backbone: Backbone, settings: ModelSettings = ModelSettings()):
@@ -77,23 +62,20 @@ class TransductiveCNAPS(nn.Module):
         self.exponents = nn.ParameterDict({name: torch.zeros(()) for name in row.learned})
         self.backbone = backbone.requires_grad_(False).eval()
         self.backbone.arithmetic = settings.arithmetic
-        self.task_encoder = TaskEncoder(row.task_embedding, settings.set_encoder_statistics, settings.lstm_layers)
+        self.task_encoder = TaskEncoder(row.task_embedding, settings.lstm_layers)
         self.task_encoder.set_encoder.arithmetic = settings.arithmetic
         self.task_encoder.set_encoder.precision = settings.precision
         self.film_generator = FilmGenerator()
 
     @property
     def head(self) -> Head:
-        """How features become logits. Each learned number is its start times exp(exponent), so it stays above 0.
-
-        Learned numbers are tensors with gradients in training mode, and plain numbers otherwise.
-        """
-        with_gradients = self.training and torch.is_grad_enabled()
+        """How features become logits. Each learned number is its start times exp(exponent), so it stays above 0."""
+        with_gradients = self.training and torch.is_grad_enabled()  # else plain numbers, for fast arithmetic
         learned = {name: getattr(self.first_head, name) * x.exp() for name, x in self.exponents.items()}
         return replace(self.first_head, **{name: x if with_gradients else x.item() for name, x in learned.items()})
 
     def forward(self, episode: Episode, steps: int = 10) -> Float[Tensor, "{steps}+1 n_query way"]:
-        """Logits after refinement steps 0, 1, ..., `steps`."""
+        """Logits of the query images after steps 0, 1, ..., `steps`; row 0 is Simple CNAPS' way of classifying."""
         return trajectory(*self.features(episode), self.head, steps)
 
     def classify(self, episode: Episode, minimum: int = 2, maximum: int = 4) -> Step:

@@ -15,21 +15,13 @@ from tcnaps.method.head import Head
 
 @dataclass(frozen=True)
 class Samples:
-    """An episode's images as points, in the feature dimensions or in other coordinates.
+    """An episode's images as points, in the feature dimensions or in other coordinates."""
 
-    Attributes:
-        features: those of the support set, then the points to classify: query images, then unlabelled ones.
-        one_hot: responsibilities of the support images.
-        refining: which of the points refine the classes.
-        shots: support images of each class, on the host: reading them from a GPU would wait for it.
-        spread: the features' total variance.
-    """
-
-    features: Float[Tensor, "n d"]
-    one_hot: Float[Tensor, "n_support way"]
-    refining: slice
-    shots: Sequence[int]
-    spread: float
+    features: Float[Tensor, "n d"]  # of the support set, then the points: query images, then unlabelled ones
+    one_hot: Float[Tensor, "n_support way"]  # responsibilities of the support images
+    refining: slice  # the points that refine the classes
+    shots: Sequence[int]  # support images of each class
+    spread: float  # the features' total variance
 
     @cached_property
     def support(self) -> Float[Tensor, "n_support d"]:
@@ -55,8 +47,7 @@ def member_weights(
 ) -> Float[Tensor, "m way"]:
     """Responsibilities of support and refining images; those of the support set are fixed (equation 8).
 
-    Responsibilities below eps² become 0. They change no Q_k beyond rounding, since each image has a share of 1 / N in
-    Σ, and denormal numbers made from them would slow a processor down.
+    Responsibilities below eps² change no Q_k beyond rounding. They become 0, for denormal numbers are slow.
     """
     negligible = torch.finfo(responsibilities.dtype).eps ** 2
     return torch.cat([one_hot, threshold(responsibilities, negligible, 0)])
@@ -65,13 +56,12 @@ def member_weights(
 def in_members_axes(samples: Samples, head: Head) -> Samples:
     """The samples in orthonormal axes of which the first span the support set, the next the refining images.
 
-    Distances and log-determinants stay as they are, but no digits are lost where identity_weight is tiny. A Cholesky
-    factor of Q_k loses a share ε · variance / identity_weight of a squared distance. Most of that distance is
-    |z|² / identity_weight from outside the span of the images in Q_k, the same for every class and so beside the point.
-    In these axes that part has a block of Q_k for itself, identity_weight · I, and stays the same for every class.
+    No digits are lost then where identity_weight is tiny. Most of a squared distance is |z|² / identity_weight from
+    outside the span of the images in Q_k, the same for every class. In these axes that part has a block of Q_k for
+    itself, identity_weight · I.
 
-    With the class divisor n − 1, the features' own axes matter (`Head`), so digits are lost: the gaps between an
-    image's logits are off by about 0.002 at a total variance of 5e7 identity_weight, and by 0.15 at 5e8.
+    With the class divisor n − 1, the features' own axes matter, so digits are lost: the gaps between an image's logits
+    are off by about 0.002 at a total variance of 5e7 identity_weight, and by 0.15 at 5e8.
     """
     if head.class_covariance_divisor == "n-1":
         return samples
@@ -87,11 +77,7 @@ class Plain:
         self.samples, self.head = samples, head
 
     def __call__(self, responsibilities: Float[Tensor, "n_refining way"] | None) -> Distances:
-        """Distances of all points from every class, and log|Q_k|.
-
-        Args:
-            responsibilities: of the refining images; None is step 0, the support set alone.
-        """
+        """Distances of all points, by the refining images' responsibilities; None is step 0, the support set alone."""
         statistics = self.support_statistics if responsibilities is None else self._refined(responsibilities)
         return class_distances(self.samples.points, statistics, self.head)
 

@@ -10,12 +10,7 @@ from jaxtyping import Bool, Int, Integer
 
 
 def should_stop(step: int, labels_changed: bool, minimum: int, maximum: int) -> bool:
-    """Whether refinement ends after `step`, in a loop that is under way.
-
-    Args:
-        step: the number of refinement steps done; 0 = statistics from the support set alone.
-        labels_changed: whether any query label differs from the one after the step before.
-    """
+    """Whether refinement ends after `step`, at which some query's label did or did not change."""
     return step >= maximum or (step >= max(minimum, 1) and not labels_changed)
 
 
@@ -32,12 +27,8 @@ def stopping_steps(
 
     Args:
         changed: whether any label of the episode changed at refinement steps 1, 2, …
-        minimum: first step at which convergence is tested. 0 acts as 1, as the test compares with the step
-            before; a minimum above the maximum acts as the maximum.
-        maximum: last step in any case. 0 means no refinement.
-
-    Raises:
-        ValueError: the maximum exceeds the recorded steps, or a limit is negative.
+        minimum: first step at which convergence is tested; 0 acts as 1, and the maximum is its upper limit.
+        maximum: last step in any case; 0 means no refinement. A ValueError where it exceeds the recorded steps.
     """
     check_limits(minimum, maximum)
     recorded = changed.shape[1]

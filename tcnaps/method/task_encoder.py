@@ -15,21 +15,15 @@ EMBEDDING = 64
 class SetEncoder(nn.Module):
     """The CNN d of equations 6 and 7: five layers of convolution, batch-norm, ReLU and 2×2 max-pool, then an average.
 
-    Args:
-        statistics: what the batch-norms normalise with. `batch` is the images at hand, in training and after it, with
-            support and query images apart; `running` is the usual average over training once training has ended.
-
-    Attributes:
-        arithmetic: as the backbone's.
-        precision: of the convolutions; statistics have that of the parameters.
+    As in the released code, batch-norms always normalise with the images at hand, support and query images apart. They
+    keep no running average: encoding a set leaves no trace.
     """
 
     arithmetic: Arithmetic = "fast"
-    precision = torch.float32
+    precision = torch.float32  # of the convolutions; statistics have that of the parameters
 
-    def __init__(self, statistics: Literal["batch", "running"] = "batch"):
+    def __init__(self):
         super().__init__()
-        self.statistics = statistics
         self.convs = nn.ModuleList(nn.Conv2d(3 if i == 0 else EMBEDDING, EMBEDDING, 3, padding=1) for i in range(5))
         self.norms = nn.ModuleList(nn.BatchNorm2d(EMBEDDING) for _ in range(5))
 
@@ -38,33 +32,22 @@ class SetEncoder(nn.Module):
         x = images.contiguous(memory_format=torch.channels_last if fast else torch.contiguous_format)
         if self.precision == torch.bfloat16:
             x = x.to(self.precision)
-        if fast and self.statistics == "batch":
-            x = fast_encoding(self, x)
-        else:
-            for conv, norm in zip(self.convs, self.norms):
-                x = self._layer(x, conv, norm)
-        return x.mean((2, 3), dtype=images.dtype)
+        return (fast_encoding(self, x) if fast else self._layers(x)).mean((2, 3), dtype=images.dtype)
 
-    def _layer(self, x: Tensor, conv: nn.Conv2d, norm: nn.BatchNorm2d) -> Tensor:
-        x = F.conv2d(x, conv.weight.to(x.dtype), conv.bias.to(x.dtype), padding=1)
-        if self.statistics == "batch":  # no running average is kept: encoding a set leaves no trace
+    def _layers(self, x: Float[Tensor, "n 3 height width"]) -> Float[Tensor, "n 64 h2 w2"]:
+        for conv, norm in zip(self.convs, self.norms):
+            x = F.conv2d(x, conv.weight.to(x.dtype), conv.bias.to(x.dtype), padding=1)
             x = F.batch_norm(x, None, None, norm.weight, norm.bias, training=True, eps=norm.eps)
-        else:
-            x = norm(x)
-        return F.relu(F.max_pool2d(x, 2))  # the order does not matter; this way ReLU has a quarter of the work
+            x = F.relu(F.max_pool2d(x, 2))  # the order does not matter; this way ReLU has a quarter of the work
+        return x
 
 
 class TaskEncoder(nn.Module):
     """g of the paper. `support_only` (Simple CNAPS, COT) or `transductive`, which also looks at the query images."""
 
-    def __init__(
-        self,
-        kind: Literal["support_only", "transductive"],
-        statistics: Literal["batch", "running"] = "batch",
-        lstm_layers: int = 1,
-    ):
+    def __init__(self, kind: Literal["support_only", "transductive"], lstm_layers: int = 1):
         super().__init__()
-        self.set_encoder = SetEncoder(statistics)
+        self.set_encoder = SetEncoder()
         self.lstm = nn.LSTM(EMBEDDING, EMBEDDING, lstm_layers) if kind == "transductive" else None
 
     def forward(

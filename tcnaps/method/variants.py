@@ -11,42 +11,28 @@ from tcnaps.method.head import Head
 
 @dataclass(frozen=True)
 class Training:
-    """One set of meta-learned weights. Six of them serve the paper's ten variants.
-
-    Attributes:
-        task_embedding: `support_only` is the plain mean over the support images (Simple CNAPS);
-            `transductive` is the two-step LSTM over the support and query means (equations 6 and 7).
-        log_determinant: whether the head is a Gaussian mixture's: −½ d² − ½ log|Q|, else −d².
-        refinement_in_training: whether the loss is taken after the refinement loop (the "+" variants).
-        scale: the head's; None is the paper's, 1, or ½ in its mixture equation.
-        learned: the numbers of the head that are learned with the networks.
-    """
+    """One set of meta-learned weights. Six of them serve the paper's ten variants."""
 
     name: str
-    task_embedding: Literal["support_only", "transductive"]
-    log_determinant: bool
-    refinement_in_training: bool
-    scale: Literal["auto"] | None = None
-    learned: tuple[str, ...] = ()
+    task_embedding: Literal["support_only", "transductive"]  # a mean, or the LSTM of equations 6 and 7
+    log_determinant: bool  # whether the head is a Gaussian mixture's: −½ d² − ½ log|Q|, else −d²
+    refinement_in_training: bool  # whether the loss is taken after the refinement loop (the "+" variants)
+    learned: tuple[str, ...] = ()  # numbers of the head that are learned with the networks
 
     @property
     def head(self) -> Head:
-        """The training's head with the paper's settings but for `scale`; what is learned starts from it."""
-        return Head(log_determinant=self.log_determinant, scale=self.scale or (0.5 if self.log_determinant else 1.0))
+        """The training's head with the paper's settings; what is learned starts from it."""
+        return Head(log_determinant=self.log_determinant, scale=0.5 if self.log_determinant else 1.0)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A named system: one training, classified with or without refinement at test time.
-
-    Attributes:
-        scale_at_test: in place of the training's; None leaves it.
-    """
+    """A named system: one training, classified with or without refinement at test time."""
 
     name: str
     training: str
     refinement_at_test: bool
-    scale_at_test: Literal["auto"] | None = None
+    scale_at_test: Literal["auto"] | None = None  # in place of the training's
 
 
 Row = TypeVar("Row", Training, Variant)
@@ -79,20 +65,13 @@ VARIANTS = _by_name(
 )
 
 # Transductive with other heads. They are not the paper's: its tables and figures leave them out.
-# FiT (Shysheya et al. 2023, arXiv 2206.08671) learns three weights, Q_k = e₁ Σ_k + e₂ Σ + e₃ I, which start at ½, ½, 1.
-# Here e₁ and e₂ multiply λ_k and 1 − λ_k, since classes of one episode differ in size, and all three start at 1.
-COVARIANCES = ("class_covariance_weight", "task_covariance_weight", "identity_weight")
 FURTHER_TRAININGS = _by_name(
-    Training("support_and_query_calibrated", "transductive", False, False, scale="auto"),
-    Training("support_and_query_learned_scale", "transductive", False, False, learned=("scale",)),
-    Training("support_and_query_learned_covariances", "transductive", False, False, learned=COVARIANCES),
+    Training("support_and_query_learned_scale", "transductive", False, False, learned=("scale",))
 )
 
 FURTHER_VARIANTS = _by_name(
     Variant("Calibrated Transductive", "support_and_query", True, "auto"),
-    Variant("Trained Calibrated", "support_and_query_calibrated", True),
     Variant("Learned Scale", "support_and_query_learned_scale", True),
-    Variant("Learned Covariances", "support_and_query_learned_covariances", True),
 )
 
 ALL_TRAININGS, ALL_VARIANTS = TRAININGS | FURTHER_TRAININGS, VARIANTS | FURTHER_VARIANTS

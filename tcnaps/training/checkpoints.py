@@ -21,7 +21,7 @@ from tcnaps.method.head import Head
 from tcnaps.method.model import ModelSettings, TransductiveCNAPS
 from tcnaps.method.variants import ALL_TRAININGS
 
-WITHOUT_DIGEST, FORMAT = 1, 2  # formats of the header; both can be read
+FORMAT = 2  # of the header
 STATE = ".state.pt"  # suffix of the state of an unfinished training, beside its checkpoint
 
 
@@ -41,38 +41,18 @@ def backbone_file(study: Study) -> Path:
 
 
 def save(path: Path, weights: dict[str, Tensor], settings: dict) -> None:
-    """Writes weights and settings to one file, whole or not at all.
-
-    Raises:
-        CheckpointError: weights are not finite, or variances negative; nothing is written.
-        StorageError: the file can't be written.
-    """
+    """Writes weights and settings to one file, whole or not at all; a CheckpointError if no network can use them."""
     weights = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
     if problems := unusable(weights):
         raise CheckpointError(f"{path} was not written: {'; '.join(problems[:5])}. Lower the training's learning_rate.")
-    header = json.dumps({"format": FORMAT, **settings})
-    data = in_order(to_bytes(weights, {"tcnaps": header, "sha256": _digest(header, weights)}))
+    settings = {"format": FORMAT, **settings}
+    header = json.dumps(settings | {"sha256": _digest(settings, weights)})
     with replacing(path) as temporary:
-        temporary.write_bytes(data)
-
-
-def in_order(data: bytes) -> bytes:
-    """The same safetensors file with its header sorted, so that equal weights give equal files.
-
-    The library writes the entries of `__metadata__` in an order that changes from process to process.
-    """
-    size = int.from_bytes(data[:8], "little")
-    header = json.dumps(json.loads(data[8 : 8 + size]), sort_keys=True).encode()
-    header += b" " * (-len(header) % 8)  # as the format asks
-    return len(header).to_bytes(8, "little") + header + data[8 + size :]
+        temporary.write_bytes(to_bytes(weights, {"tcnaps": header}))
 
 
 def load(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict]:
-    """Weights and settings of one file.
-
-    Raises:
-        CheckpointError: the file is missing, damaged or not of this project; `remedy` ends the message.
-    """
+    """Weights and settings of one file; a CheckpointError, which `remedy` ends, if it is missing or damaged."""
     if not path.is_file():
         raise CheckpointError(f"There is no checkpoint {path}. {remedy}")
     try:
@@ -80,9 +60,9 @@ def load(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict]:
             metadata = file.metadata()
             weights = {name: file.get_tensor(name) for name in file.keys()}
         settings = json.loads(metadata["tcnaps"])
-        if settings["format"] not in (WITHOUT_DIGEST, FORMAT):
+        if settings["format"] != FORMAT:
             raise ValueError(f"it is of format {settings['format']}, which this version does not know")
-        if settings["format"] == FORMAT and metadata["sha256"] != _digest(metadata["tcnaps"], weights):
+        if settings.pop("sha256", metadata.get("sha256")) != _digest(settings, weights):  # beside them in older files
             raise ValueError("it no longer has the digest it was written with")
     except Exception as error:  # damage shows in many ways
         raise CheckpointError(f"{path} can't be read: {error}. Delete it. {remedy}") from error
@@ -90,10 +70,7 @@ def load(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict]:
 
 
 def read_tensors(path: Path) -> object:
-    """Reads what torch.save wrote, if it is tensors, numbers, strings and their containers. Runs nothing in the file.
-
-    A damaged file, or one that holds anything else, raises exceptions of many kinds.
-    """
+    """Reads what torch.save wrote, and runs nothing in it. Anything but plain data raises errors of many kinds."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as file:
             if member := file.testzip():  # PyTorch does not check the checksums
@@ -103,25 +80,24 @@ def read_tensors(path: Path) -> object:
 
 def unusable(weights: dict[str, Tensor]) -> list[str]:
     """A sentence for each weight that no network can use: values that are not finite, or negative variances."""
-    infinite = [
-        f"{name} has values that are not finite" for name, value in weights.items() if not value.isfinite().all()
-    ]
-    negative = [name for name, value in weights.items() if name.endswith("running_var") and (value < 0).any()]
-    return infinite + [f"{name} has negative variances" for name in negative]
+    problems = []
+    for name, value in weights.items():
+        if not value.isfinite().all():
+            problems.append(f"{name} has values that are not finite")
+        if name.endswith("running_var") and (value < 0).any():
+            problems.append(f"{name} has negative variances")
+    return problems
 
 
 def finished_log(path: Path, key: str) -> list[dict] | None:
-    """The log in a checkpoint's header if the training with this key wrote the checkpoint; else None.
-
-    It removes the state of a training that was killed between its last two acts.
-    """
+    """The log of the training with this key, if it wrote the checkpoint."""
     try:
         settings = load(path, "")[1]
     except CheckpointError:
         return None
     if settings.get("key") != key or "log" not in settings:
         return None
-    path.with_suffix(STATE).unlink(missing_ok=True)
+    path.with_suffix(STATE).unlink(missing_ok=True)  # the training was killed between its last two acts
     return settings["log"]
 
 
@@ -137,11 +113,9 @@ def load_model(study: Study, training: str, device: torch.device | str = "cpu") 
     """The study's backbone with one training's meta-learned weights, ready to classify.
 
     Raises:
-        CheckpointError: a checkpoint is missing, damaged or of another network, or the training used another backbone
-            than the one there.
+        CheckpointError: a checkpoint is missing, damaged or of another network, or was trained on another backbone.
     """
-    model = new_model(study, training)
-    path = checkpoint_folder(study) / f"{training}.safetensors"
+    model, path = new_model(study, training), checkpoint_folder(study) / f"{training}.safetensors"
     remedy = f"Run notebooks/03-meta-train.ipynb with training = '{training}' for this study, or `make figures`."
     weights, settings = load(path, remedy)
     if settings.get("backbone") != file_digest(backbone_file(study)):
@@ -152,26 +126,21 @@ def load_model(study: Study, training: str, device: torch.device | str = "cpu") 
 
 
 def new_model(study: Study, training: str) -> TransductiveCNAPS:
-    """The study's backbone with an untrained task encoder and FiLM generator.
-
-    Their weights come from the replicate's seed; PyTorch's global generator stays as it was.
-    """
+    """The study's backbone with a task encoder and a FiLM generator that are untrained, from the replicate's seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(study.training_seed)
         return TransductiveCNAPS(training, load_backbone(study), model_settings(study, training))
 
 
 def head_of(training: str, clustering: Clustering = Clustering()) -> Head:
-    """The head of a training with a study's settings; a training that learns its head starts from this one.
-
-    The released code divides Simple CNAPS's class covariances, and only those, by n − 1 (docs/fidelity.md, row 2).
-    """
+    """The head of a training with a study's settings; a training that learns its head starts from this one."""
     head = ALL_TRAININGS[training].head
     return replace(
         head,
         scale=head.scale if clustering.scale is None else clustering.scale,
         identity_weight=clustering.identity_weight,
         task_covariance_divisor=clustering.task_covariance_divisor,
+        # The released code divides the class covariances of Simple CNAPS alone by n - 1 (docs/fidelity.md, row 2).
         class_covariance_divisor=clustering.simple_class_covariance_divisor if training == "support" else "n",
     )
 
@@ -181,7 +150,6 @@ def model_settings(study: Study, training: str) -> ModelSettings:
     return ModelSettings(
         head=head_of(training, study.clustering),
         lstm_layers=study.task_encoder.lstm_layers,
-        set_encoder_statistics=study.task_encoder.statistics,
         pixel_range=study.pixel_range,
         arithmetic=study.arithmetic,
         precision=getattr(torch, study.precision),
@@ -197,9 +165,9 @@ def refuse_imported(study: Study, name: str) -> None:
         raise CheckpointError(f"Study '{study.name}' imports its {name} from {source}: there is nothing to train.")
 
 
-def _digest(header: str, weights: dict[str, Tensor]) -> str:
+def _digest(settings: dict, weights: dict[str, Tensor]) -> str:
     """SHA-256 of the settings and of every weight's name, type, shape and values."""
-    sha = hashlib.sha256(header.encode())
+    sha = hashlib.sha256(json.dumps(settings).encode())
     for name, value in sorted(weights.items()):
         sha.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         sha.update(value.numpy().tobytes())

@@ -27,28 +27,22 @@ from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.method.variants import ALL_TRAININGS
 from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, finished_log, new_model, refuse_imported, save
 from tcnaps.training.determinism import deterministic
-from tcnaps.training.launching import check_shares, run_together
-from tcnaps.training.lite import sampled_features, sampled_support
-from tcnaps.training.measures import accuracy_and_confidence, gradient_norm, half_cosine
+from tcnaps.training.launching import run_together
 from tcnaps.training.processes import add_up_gradients, gather, rank, share
 from tcnaps.training.resuming import Resumable, run_steps
-from tcnaps.training.watching import Diverged
+from tcnaps.training.watching import Diverged, accuracy_and_confidence, gradient_norm
 
 
 def meta_training_steps(
     model: TransductiveCNAPS, study: Study, episodes: Iterable[Episode], optimiser: torch.optim.Optimizer
 ) -> Iterator[dict]:
-    """Meta-training itself: one optimiser step for every `episodes_per_step` episodes, until there are no more.
+    """Meta-training itself: one optimiser step for every `episodes_per_step` episodes of `training_tasks`.
 
-    The loss of an episode is the cross-entropy of its queries, summed or averaged as the study says. A step takes the
-    mean over its episodes and adds, for every episode, the undivided penalty on the FiLM regularisers.
-
-    Args:
-        episodes: those of `training_tasks`: of several processes, each has its share of every step.
+    A step's loss is the mean over its episodes, plus the undivided penalty on the FiLM regularisers for every episode.
 
     Yields:
-        One row per step: episode (how many there have been), loss (per query), train_accuracy and confidence (the mean
-        probability of the predicted class) in [0, 1], gradient_norm and learning_rate.
+        One row per step: episode (how many there have been), loss (per query), train_accuracy and confidence in [0, 1],
+        gradient_norm and learning_rate.
 
     Raises:
         Diverged: the loss is not finite.
@@ -61,9 +55,9 @@ def meta_training_steps(
         for episode in islice(episodes, n_episodes):
             loss, accuracy, confidence = episode_loss(model, episode, study)
             if not loss.isfinite():
-                index, title = episode.draw.index, f"meta-training {model.training_name}"
+                index = episode.draw.index
                 where = f"step {index // settings.episodes_per_step + 1}, episode {index} ({episode.draw.dataset})"
-                raise Diverged(title, where, f"the loss is {loss.item()}", "meta_training")
+                raise Diverged("meta_training", model.training_name, where, f"the loss is {loss.item()}")
             (loss / settings.episodes_per_step + settings.film_penalty * model.film_generator.penalty()).backward()
             per_query = loss.item() / (len(episode.query_labels) if settings.query_loss == "sum" else 1)
             rows.append((episode.draw.index + 1, per_query, accuracy, confidence))
@@ -90,25 +84,17 @@ def meta_train(
 ) -> pd.DataFrame:
     """Runs one training, saves the checkpoint with the best validation and returns the log.
 
-    All trainings see the same episodes. An interrupted call goes on from its last saved state and ends with the very
-    same weights. If the checkpoint is there already, made by the same code and settings, nothing is trained.
+    All trainings see the same episodes. Interruptions, workers and errors are as in `pretraining.pretrain`.
 
     Args:
         training: a name of `ALL_TRAININGS`.
         save_every: optimiser steps between saved states.
-        workers: processes that read images ahead; see `tcnaps.episodes.loading`. They change nothing else.
-        processes: processes that share the episodes of every step and of every validation; see
-            `tcnaps.training.launching`. Gradients are the same except for rounding.
+        processes: processes that share the episodes of every step and of every validation. Gradients are the same
+            except for rounding.
 
     Returns:
         The rows of `meta_training_steps`; after validations they have the columns of `summarise_validation` as well. A
         first row, of episode 0, has only those: the model before any training.
-
-    Raises:
-        CheckpointError: there is no backbone, a checkpoint is damaged, or the study imports this training.
-        Diverged: the loss is not finite, or stays above its start; see `Watch`.
-        ProcessError: one of several processes ended early.
-        UserError: there are more processes than episodes in a step, or than GPUs.
     """
     refuse_imported(study, training)
     settings, path = study.meta_training, checkpoint_folder(study) / f"{training}.safetensors"
@@ -118,17 +104,37 @@ def meta_train(
     backbone = file_digest(backbone_file(study))
     key = job_key([*(s.digest for s in sources + validation), backbone], study, "meta_training", training=training)
     if processes != 1 and finished_log(path, key) is None:
-        check_shares(processes, "meta_training.episodes_per_step", settings.episodes_per_step)
         options = {"training": training, "save_every": save_every, "workers": workers}
-        run_together(processes, "tcnaps.training.meta_training:meta_train", study, device, **options)
+        shared, task = "meta_training.episodes_per_step", "tcnaps.training.meta_training:meta_train"
+        run_together(processes, task, study, device, shared, **options)
     if (log := finished_log(path, key)) is not None:
         return pd.DataFrame(log)
     optimiser = new_optimiser(model, study)
+    n_steps = math.ceil(settings.episodes / settings.episodes_per_step)
+    validate_every = max(1, settings.validate_every // settings.episodes_per_step)  # steps
+    progress: dict = {"log": [], "best": {}, "best_weights": {}}
+
+    def steps(first: int) -> Iterator[dict]:
+        episodes = read_episodes(training_tasks(sources, study, first), workers, device)
+        return meta_training_steps(model, study, episodes, optimiser)
+
+    def end_of_step(row: dict) -> dict:
+        if progress["steps"] % validate_every == 0 or progress["steps"] == n_steps:
+            accuracies = validate(model, validation, study, workers)
+            row |= summarise_validation(accuracies)
+            means = {name: float(values.mean()) for name, values in accuracies.items()}
+            if is_better(means, progress["best"], settings.keep_best_by):
+                weights = {name: value.detach().clone() for name, value in model.adaptation_state().items()}
+                progress.update(best=means, best_weights=weights)
+        progress["log"].append(row)
+        return row
+
     parts = {"task_encoder": model.task_encoder, "film_generator": model.film_generator, "exponents": model.exponents}
-    progress = {"log": [], "best": {}, "best_weights": {}}
-    state = Resumable(path, key, parts | {"optimiser": optimiser}, progress, save_every)
+    state = Resumable(path, key, parts | {"optimiser": optimiser}, progress)
     with state, warnings.catch_warnings(action="ignore", category=LowVarianceWarning):
-        _train(model, optimiser, study, sources, validation, state, workers)
+        if not progress["log"]:  # for comparison only: these weights are almost the unadapted backbone, and never kept
+            progress["log"].append({"episode": 0, **summarise_validation(validate(model, validation, study, workers))})
+        run_steps(state, save_every, steps, end_of_step, "meta_training", n_steps, settings.episodes_per_step)
         header = {"study": study.name, "training": training, "seed": study.training_seed, "backbone": backbone}
         header |= {"meta_training": settings.model_dump(), "key": key, "log": progress["log"]}
         header["valid_accuracy"] = float(np.mean(list(progress["best"].values())))
@@ -137,64 +143,27 @@ def meta_train(
     return pd.DataFrame(progress["log"])
 
 
-def _train(
-    model: TransductiveCNAPS,
-    optimiser: torch.optim.Optimizer,
-    study: Study,
-    sources: Sequence[ImageSource],
-    validation: Sequence[ImageSource],
-    state: Resumable,
-    workers: int,
-) -> None:
-    """Takes the steps that are left, with validations in between."""
-    settings, log, device = study.meta_training, state.progress["log"], next(model.parameters()).device
-    n_steps = math.ceil(settings.episodes / settings.episodes_per_step)
-    validate_every = max(1, settings.validate_every // settings.episodes_per_step)  # steps
-    if not log:  # for comparison only: these weights are almost the unadapted backbone and are never kept
-        log.append({"episode": 0, **summarise_validation(validate(model, validation, study, workers))})
-
-    def end_of_step(row: dict) -> dict:
-        step = len(log)
-        if step % validate_every == 0 or step == n_steps:
-            accuracies = validate(model, validation, study, workers)
-            row |= summarise_validation(accuracies)
-            keep_best(state.progress, model, accuracies, settings.keep_best_by)
-        log.append(row)
-        return row
-
-    first, title = len(log) - 1, f"meta-training {model.training_name}"
-    episodes = read_episodes(training_tasks(sources, study, first), workers, device)
-    steps = meta_training_steps(model, study, episodes, optimiser)
-    sizes = {"n_steps": n_steps, "first": first, "per_step": ("episodes", settings.episodes_per_step)}
-    run_steps(steps, end_of_step, state, title=title, setting="meta_training", device=device, **sizes)
-
-
 def new_optimiser(model: TransductiveCNAPS, study: Study) -> torch.optim.Optimizer:
     """Adam for everything that is learned: the networks and, in some trainings, numbers of the head."""
-    settings, head_numbers = study.meta_training, list(model.exponents.values())
+    settings = study.meta_training
     networks = [*model.task_encoder.parameters(), *model.film_generator.parameters()]
-    groups: list[dict] = [{"params": networks}]
-    if head_numbers:
-        groups.append({"params": head_numbers, "lr": settings.head_learning_rate or settings.learning_rate})
-    optimiser = torch.optim.Adam(groups, settings.learning_rate)
-    for group in optimiser.param_groups:
-        group["initial_lr"] = group["lr"]
-    return optimiser
+    groups: list[dict] = [{"params": networks, "initial_lr": settings.learning_rate}]
+    if head_numbers := list(model.exponents.values()):
+        rate = settings.head_learning_rate or settings.learning_rate
+        groups.append({"params": head_numbers, "initial_lr": rate})
+    return torch.optim.Adam(groups, settings.learning_rate)
 
 
 def set_learning_rates(optimiser: torch.optim.Optimizer, settings: MetaTraining, episodes: int) -> None:
     """Sets the learning rates of the step after so many episodes: constant, or cosine decay to 0."""
     progress = min(episodes / settings.episodes, 1.0)
-    share = half_cosine(progress) if settings.schedule == "cosine" else 1.0
+    share = (1 + math.cos(math.pi * progress)) / 2 if settings.schedule == "cosine" else 1.0
     for group in optimiser.param_groups:
         group["lr"] = share * group["initial_lr"]
 
 
 def training_tasks(sources: Sequence[ImageSource], study: Study, first: int = 0) -> Iterator[tuple[ImageSource, Draw]]:
-    """The draws of this process's training episodes, starting with step `first`, for `read_episodes`.
-
-    Each is of a dataset drawn uniformly, and of classes of its training split.
-    """
+    """The draws of this process's training episodes from step `first` on, each of a dataset drawn uniformly."""
     settings = study.meta_training
     for step in range(first, math.ceil(settings.episodes / settings.episodes_per_step)):
         start = step * settings.episodes_per_step
@@ -204,14 +173,9 @@ def training_tasks(sources: Sequence[ImageSource], study: Study, first: int = 0)
 
 
 def episode_loss(model: TransductiveCNAPS, episode: Episode, study: Study) -> tuple[Float[Tensor, ""], float, float]:
-    """Cross-entropy of the queries, accuracy, and confidence (the mean probability of the predicted class).
-
-    The "refined" trainings classify after refinement by the stopping rule, so that gradients pass through the loop.
-    All others classify with the statistics of the support set alone.
-    """
-    sample = sampled_support(episode, study.meta_training.support_gradients, study.training_seed)
-    features = sampled_features(model, episode, sample)
-    if ALL_TRAININGS[model.training_name].refinement_in_training:
+    """Cross-entropy of the queries, accuracy, and confidence (the mean probability of the predicted class)."""
+    features = model.features(episode)
+    if ALL_TRAININGS[model.training_name].refinement_in_training:  # gradients pass through the loop
         logits = cluster(*features, model.head, *study.refinement.limits).logits
     else:
         logits = trajectory(*features, model.head, 0)[0]
@@ -227,9 +191,8 @@ def validate(
     settings = study.meta_training
     limits = study.refinement.limits if settings.validate_refined else (0, 0)
     protocol = settings.validation_protocol or settings.protocol
-    device = next(model.parameters()).device
+    device, accuracies = next(model.parameters()).device, {}
     model.eval()
-    accuracies = {}
     for source in sources:
         numbers = share(range(settings.validation_episodes))
         tasks = ((source, draw_episode(source, protocol, study.seed, index)) for index in numbers)
@@ -257,19 +220,7 @@ def summarise_validation(accuracies: dict[str, Float[np.ndarray, "n_episodes"]])
 
 
 def is_better(new: dict[str, float], best: dict[str, float], rule: str) -> bool:
-    """Whether validation accuracies, by dataset, are better than the best ones so far (empty: none yet).
-
-    Args:
-        rule: "mean accuracy", or the released code's "half of the datasets": at least half of them improved.
-    """
+    """Whether accuracies by dataset are better than the best so far (empty: none yet), by `keep_best_by` of a study."""
     if rule == "mean accuracy" or not best:
         return not best or float(np.mean(list(new.values()))) > float(np.mean(list(best.values())))
     return sum(new[name] > best[name] for name in new) >= math.ceil(len(new) / 2)
-
-
-def keep_best(progress: dict, model: TransductiveCNAPS, accuracies: dict[str, np.ndarray], rule: str) -> None:
-    """Copies the meta-learned weights into `progress` if these validation accuracies are the best so far."""
-    means = {name: float(values.mean()) for name, values in accuracies.items()}
-    if is_better(means, progress["best"], rule):
-        weights = {name: value.detach().clone() for name, value in model.adaptation_state().items()}
-        progress.update(best=means, best_weights=weights)

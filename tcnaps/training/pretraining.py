@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim import SGD, Optimizer
 
 from tcnaps.config import Study
 from tcnaps.config.dependencies import job_key
@@ -21,11 +22,10 @@ from tcnaps.method.backbone import FEATURES, Backbone
 from tcnaps.method.episode import to_pixel_range
 from tcnaps.training.checkpoints import backbone_file, finished_log, refuse_imported, save
 from tcnaps.training.determinism import deterministic
-from tcnaps.training.launching import check_shares, run_together
-from tcnaps.training.measures import accuracy_and_confidence, gradient_norm, half_cosine
+from tcnaps.training.launching import run_together
 from tcnaps.training.processes import add_up_gradients, average_buffers, gather, rank, share, size
 from tcnaps.training.resuming import Resumable, run_steps
-from tcnaps.training.watching import Diverged
+from tcnaps.training.watching import accuracy_and_confidence, gradient_norm
 
 SHIFT = 1 / 8  # random crops move an image by up to this share of its size
 RISE = 0.25  # share of a one-cycle training in which the learning rate rises
@@ -33,12 +33,7 @@ EVALUATION_BATCH = 512  # held-out images
 
 
 def pretraining_steps(
-    network: "Classifier",
-    study: Study,
-    images: "ImageTable",
-    optimiser: torch.optim.Optimizer,
-    first: int = 0,
-    workers: int = 0,
+    network: "Classifier", study: Study, images: "ImageTable", optimiser: Optimizer, first: int = 0, workers: int = 0
 ) -> Iterator[dict]:
     """Pretraining itself: one optimiser step for every batch of every epoch, starting with batch `first`.
 
@@ -47,14 +42,11 @@ def pretraining_steps(
 
     Yields:
         One row per batch, about the whole batch: epoch and batch, both from 1, learning_rate, loss, train_accuracy and
-        confidence (the mean probability of the predicted class) in [0, 1], and gradient_norm.
-
-    Raises:
-        Diverged: the loss is not finite.
+        confidence in [0, 1], and gradient_norm.
     """
     settings, n_batches = study.pretraining, images.n_batches(study.pretraining.batch_size)
-    numbers = batch_numbers(images, study, first)
-    batches = images.batches(numbers, workers, next(network.parameters()).device)
+    device = next(network.parameters()).device
+    batches = images.batches(batch_numbers(images, study, first), workers, device)
     part = slice(rank(), None, size())  # this process's images of a batch
     for step, (pixels, labels) in enumerate(batches, first):
         epoch, batch = divmod(step, n_batches)
@@ -68,9 +60,6 @@ def pretraining_steps(
             logits = network(pixels[part]).float()
         weight = len(logits) / len(pixels)
         loss = F.cross_entropy(logits, labels[part], label_smoothing=settings.label_smoothing) * weight
-        if not loss.isfinite():
-            where = f"step {step + 1} (epoch {epoch + 1}, batch {batch + 1})"
-            raise Diverged("pretraining", where, f"the loss is {loss.item()}", "pretraining")
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         add_up_gradients(network)
@@ -96,36 +85,33 @@ def pretrain(
     Args:
         save_every: batches between saved states.
         workers: processes that read images ahead; see `tcnaps.episodes.loading`. They change nothing else.
-        processes: processes that share every batch; see `tcnaps.training.launching`. The weights depend on their
-            number, because batch-norm sees fewer images at once (`pretraining_steps`).
+        processes: processes that share every batch. The weights depend on their number, because batch-norm sees fewer
+            images at once (`pretraining_steps`).
 
     Returns:
         One row per epoch: epoch, learning_rate (at its end), loss, train_accuracy, valid_accuracy (on n_valid images
         held out of the same classes). Accuracies are in [0, 1].
 
     Raises:
-        CheckpointError: the study imports its backbone, or the weights are not finite.
+        CheckpointError: a checkpoint is missing or damaged, or there is nothing to train: the study imports it.
         Diverged: the loss is not finite, or stays above its start; see `Watch`.
         ProcessError: one of several processes ended early.
-        UserError: there are more processes than images in a batch, or than GPUs.
+        UserError: there are more processes than shares, or than GPUs.
         ValueError: a batch is larger than the training set.
     """
     refuse_imported(study, "backbone")
     settings, path = study.pretraining, backbone_file(study)
     sources = [open_split(study, name, "train") for name in settings.datasets]
-    key = job_key([s.digest for s in sources], study, "pretraining")
+    key = job_key([source.digest for source in sources], study, "pretraining")
     if processes != 1 and finished_log(path, key) is None:
-        check_shares(processes, "pretraining.batch_size", settings.batch_size)
-        task = "tcnaps.training.pretraining:pretrain"
-        run_together(processes, task, study, device, save_every=save_every, workers=workers)
+        shared, task = "pretraining.batch_size", "tcnaps.training.pretraining:pretrain"
+        run_together(processes, task, study, device, shared, save_every=save_every, workers=workers)
     if (log := finished_log(path, key)) is not None:
         return pd.DataFrame(log)
     images = ImageTable(sources, settings.valid_fraction, study.backbone_seed)
     n_batches = images.n_batches(settings.batch_size)
     network = new_classifier(study, images.n_classes).to(device, memory_format=torch.channels_last)
-    optimiser = torch.optim.SGD(
-        network.parameters(), settings.learning_rate, settings.momentum, weight_decay=settings.weight_decay
-    )
+    optimiser = SGD(network.parameters(), settings.learning_rate, settings.momentum, weight_decay=settings.weight_decay)
     progress = {"log": [], "rows": []}  # log: per epoch; rows: per batch of the unfinished epoch
 
     def end_of_step(row: dict) -> dict:
@@ -139,14 +125,12 @@ def pretrain(
         progress["rows"].clear()
         return row | {"valid_accuracy": epoch["valid_accuracy"]}
 
-    state = Resumable(path, key, {"network": network, "optimiser": optimiser}, progress, save_every)
-    with state:
-        first = len(progress["log"]) * n_batches + len(progress["rows"])
-        steps = pretraining_steps(network, study, images, optimiser, first, workers)
-        sizes = {"n_steps": settings.epochs * n_batches, "per_step": ("images", settings.batch_size)}
-        run_steps(
-            steps, end_of_step, state, title="pretraining", setting="pretraining", first=first, device=device, **sizes
-        )
+    def steps(first: int) -> Iterator[dict]:
+        return pretraining_steps(network, study, images, optimiser, first, workers)
+
+    with Resumable(path, key, {"network": network, "optimiser": optimiser}, progress) as state:
+        n_steps = settings.epochs * n_batches
+        run_steps(state, save_every, steps, end_of_step, "pretraining", n_steps, settings.batch_size)
         header = {name: getattr(study, name) for name in ("image_size", "precision", "pixel_range")}
         header |= {"seed": study.backbone_seed, "study": study.name, "pretraining": settings.model_dump()}
         if rank() == 0:
@@ -171,7 +155,8 @@ def learning_rate(settings: Pretraining, epoch: int, batch: int, n_batches: int)
     progress = (epoch + (batch + 1) / n_batches) / settings.epochs
     if progress < RISE:
         return settings.learning_rate * progress / RISE
-    return settings.learning_rate * half_cosine((progress - RISE) / (1 - RISE))
+    fall = (progress - RISE) / (1 - RISE)
+    return settings.learning_rate * (1 + math.cos(math.pi * fall)) / 2
 
 
 def new_classifier(study: Study, n_classes: int) -> "Classifier":
@@ -197,9 +182,7 @@ class Classifier(nn.Module):
 class ImageTable:
     """The images of several sources under one numbering, with their labels; some of each class are held out.
 
-    Attributes:
-        labels: the class of each image, counted through all sources.
-        train, valid: numbers of the training images and of the held-out ones.
+    `labels` are classes counted through all sources; `train` and `valid` are numbers of images.
     """
 
     def __init__(self, sources: list[ImageSource], valid_fraction: float, seed: int):

@@ -1,22 +1,21 @@
 """Watching a training: a progress bar, one row per step in a CSV and in TensorBoard's files, and an end if it diverges.
 
-    python -m tcnaps.training.watching configs/miniature.yaml      opens TensorBoard on a study's trainings
-
 Nothing here changes what is trained.
 """
 
+import contextlib
 import math
-import os
-import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
 import psutil
 import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from tcnaps.config import UserError, load_study
+from tcnaps.config import UserError
 from tcnaps.config.storage import append_text, naming, write_text
 from tcnaps.training.processes import rank
 
@@ -26,13 +25,26 @@ OF_STEPS = ["loss", "train_accuracy", "confidence", "gradient_norm", "learning_r
 MEGABYTE = 2**20
 
 
+@torch.no_grad()
+def accuracy_and_confidence(logits: Float[Tensor, "n way"], labels: Int[Tensor, "n"]) -> tuple[float, float]:
+    """The share of images labelled correctly, and the mean probability of the predicted labels: equal if calibrated."""
+    probabilities, predictions = logits.softmax(1).max(1)
+    return (predictions == labels).double().mean().item(), probabilities.double().mean().item()
+
+
+def gradient_norm(module: nn.Module) -> float:
+    """Euclidean norm of the gradient of all parameters that have one."""
+    gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+    return nn.utils.get_total_norm(gradients).item()
+
+
 class Diverged(UserError, FloatingPointError):
     """A training's loss is not finite, or stays above its start; the message says where, and what to do."""
 
-    def __init__(self, training: str, where: str, reason: str, setting: str):
+    def __init__(self, section: str, training: str, where: str, reason: str):
         super().__init__(
-            f"{training} diverged at {where}: {reason}. Lower {setting}.learning_rate in the study's YAML. The last "
-            "good state is kept: with unchanged settings, training goes on from there."
+            f"{section} of {training} diverged at {where}: {reason}. Lower {section}.learning_rate in the study's "
+            "YAML. The last good state is kept: with unchanged settings, training goes on from there."
         )
 
 
@@ -59,127 +71,72 @@ def judge(loss: float, memory: dict) -> tuple[bool, str]:
     return False, f"the loss is {loss:.4g} and has been above its start, {start:.4g}, for {PATIENCE} steps"
 
 
+@dataclass
 class Watch:
     """Shows how a training goes, writes one row per step, and stops the training if it diverges.
 
-    The CSV is results/<study>/watch/<name>.csv, where `name` is the checkpoint's; docs/scaling.md explains its columns.
-    Event files lie in the folder of that name beside it, if the extra `watch` (tensorboard) is installed. A training
-    that goes on after an interruption goes on in the same files. Of several processes, the first writes.
-
-    Args:
-        path: the training's checkpoint.
-        title: the training's name in the bar and in errors.
-        setting: the study's section that has the learning rate.
-        n_steps: steps of the whole training.
-        first: how many of them are done.
-        per_step: what a step takes and how many of it, for instance ("episodes", 16).
-        memory: what `judge` remembers; it is saved with the training.
-        device: where the training runs.
+    The CSV is results/<study>/watch/<checkpoint>.csv; docs/scaling.md explains its columns. Event files lie in the
+    folder of that name beside it, if the extra `watch` (tensorboard) is installed. A training that goes on after an
+    interruption goes on in the same files. Of several processes, the first writes.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        title: str,
-        setting: str,
-        n_steps: int,
-        first: int,
-        per_step: tuple[str, int],
-        memory: dict,
-        device: torch.device | str = "cpu",
-    ):
-        self.title, self.setting, self.n_steps, self.first, self.step = title, setting, n_steps, first, first
-        self._speed, self._count = f"{per_step[0]}_per_second", per_step[1]
-        self._memory, self._device, self._events = memory, torch.device(device), None
-        self.file = path.parents[1] / "watch" / f"{path.stem}.csv"
-        self._columns = ["step", *OF_STEPS, self._speed, "memory_mb", "gpu_memory_mb", "seconds_left"]
-        self._bar = tqdm(total=n_steps, initial=first, desc=title, unit="step", disable=rank() > 0)
+    checkpoint: Path
+    progress: dict  # "steps" that are done, and what `judge` remembers; it is saved with the training
+    section: str  # of the study: "pretraining" or "meta_training"
+    n_steps: int  # of the whole training
+    per_step: int  # images or episodes
 
     def __enter__(self) -> "Watch":
+        self.first, self.events = self.progress["steps"], None
+        self.speed = "images_per_second" if self.section == "pretraining" else "episodes_per_second"
+        self.columns = [*OF_STEPS, self.speed, "memory_mb", "gpu_memory_mb", "seconds_left"]
+        self.file = self.checkpoint.parents[1] / "watch" / f"{self.checkpoint.stem}.csv"
+        title, hidden = f"{self.section} {self.checkpoint.stem}", rank() > 0
+        self.bar = tqdm(total=self.n_steps, initial=self.first, desc=title, unit="step", disable=hidden)
         if rank() == 0:
-            write_text(self.file, self._rows_so_far().to_csv(index=False))
-            self._events = _event_writer(self.file.with_suffix(""), self.first)
-        self._began = self._last = time.monotonic()
+            header = ",".join(["step", *self.columns])
+            lines = self.file.read_text(errors="replace").splitlines() if self.file.exists() else []
+            done = lines[1 : self.first + 1] if lines[:1] == [header] else []
+            write_text(self.file, "\n".join([header, *done, ""]))
+            with contextlib.suppress(ImportError), naming(self.file.with_suffix("")):
+                from torch.utils.tensorboard import SummaryWriter
+
+                folder = str(self.file.with_suffix(""))
+                self.events = SummaryWriter(folder, purge_step=self.first + 1, flush_secs=10)
+        self.began = self.last = time.monotonic()
         return self
 
     def __exit__(self, *_) -> None:
-        self._bar.close()
-        if self._events is not None:
-            self._events.close()
+        self.bar.close()
+        if self.events is not None:
+            self.events.close()
 
     def log(self, row: dict) -> bool:
-        """Writes one step down, and says whether it was good.
-
-        Args:
-            row: any of `OF_STEPS`; other entries are left out.
+        """Writes the last step down, as far as the row has `OF_STEPS`, and says whether it was good.
 
         Raises:
             Diverged: the loss is not finite, or has been above its start for `PATIENCE` steps.
             StorageError: there is no room for the row.
         """
-        self.step += 1
+        step, before, self.last = self.progress["steps"], self.last, time.monotonic()
+        mean = (self.last - self.began) / (step - self.first)
+        row = row | {
+            self.speed: self.per_step / max(self.last - before, 1e-9),
+            "memory_mb": psutil.Process().memory_info().rss / MEGABYTE,
+            "seconds_left": mean * (self.n_steps - step),
+        }
+        if torch.cuda.is_initialized():
+            row["gpu_memory_mb"] = torch.cuda.max_memory_allocated() / MEGABYTE
         if rank() == 0:
-            self._write({name: row[name] for name in OF_STEPS if name in row} | self._machine())
-        self._bar.update()
-        self._bar.set_postfix(loss=f"{row['loss']:.3f}", refresh=False)
-        good, reason = judge(row["loss"], self._memory)
+            texts = (f"{row[name]:.6g}" if name in row else "" for name in self.columns)
+            append_text(self.file, ",".join([str(step), *texts]) + "\n")
+        with naming(self.file.with_suffix("")):
+            for name in self.columns if self.events is not None else ():
+                if math.isfinite(row.get(name, math.nan)):  # TensorBoard shows no others
+                    self.events.add_scalar(name, row[name], step)
+        self.bar.update()
+        self.bar.set_postfix(loss=f"{row['loss']:.3f}", refresh=False)
+        good, reason = judge(row["loss"], self.progress.setdefault("watched", {}))
         if reason:
-            raise Diverged(self.title, f"step {self.step}", reason, self.setting)
+            raise Diverged(self.section, self.checkpoint.stem, f"step {step}", reason)
         return good
-
-    def _machine(self) -> dict[str, float]:
-        """The speed of the last step, memory, and the time left at the mean speed since this process began."""
-        now = time.monotonic()
-        values = {self._speed: self._count / max(now - self._last, 1e-9)}
-        values["memory_mb"] = psutil.Process().memory_info().rss / MEGABYTE
-        if self._device.type == "cuda":
-            values["gpu_memory_mb"] = torch.cuda.max_memory_allocated(self._device) / MEGABYTE
-        values["seconds_left"] = (now - self._began) / (self.step - self.first) * (self.n_steps - self.step)
-        self._last = now
-        return values
-
-    def _write(self, values: dict) -> None:
-        texts = (f"{values[name]:.6g}" if name in values else "" for name in self._columns[1:])
-        append_text(self.file, ",".join([str(self.step), *texts]) + "\n")
-        if self._events is not None:
-            with naming(self.file.with_suffix("")):
-                for name, value in values.items():
-                    if math.isfinite(value):  # TensorBoard shows no others
-                        self._events.add_scalar(name, value, self.step)
-
-    def _rows_so_far(self) -> pd.DataFrame:
-        """The rows of the steps that are done; none if the file is of another training, or damaged."""
-        try:
-            rows = pd.read_csv(self.file, dtype=str)[self._columns]
-        except (FileNotFoundError, KeyError, ValueError):
-            return pd.DataFrame(columns=self._columns)
-        steps = pd.to_numeric(rows["step"], errors="coerce")
-        return rows[steps.between(1, self.first) & ~steps.duplicated()]
-
-
-def _event_writer(folder: Path, first: int):
-    """TensorBoard's writer, which makes void what follows step `first`; None without tensorboard."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    with naming(folder):
-        writer = SummaryWriter(str(folder), purge_step=first + 1, flush_secs=10)
-    chart = ["Multiline", ["confidence", "train_accuracy"]]
-    writer.add_custom_scalars({"calibration": {"confidence and accuracy": chart}})
-    return writer
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Opens TensorBoard on a study's results, with any further options; returns 1 if the study can't be read."""
-    path, *options = (sys.argv[1:] if arguments is None else arguments) or ["configs/miniature.yaml"]
-    try:
-        folder = load_study(path).results_folder
-    except UserError as error:
-        print(error)
-        return 1
-    os.execv(sys.executable, [sys.executable, "-m", "tensorboard.main", "--logdir", str(folder), *options])
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,7 +9,7 @@ held-out images when accuracy is measured.
 * Taken over: one label per round; random choice, predictive entropy and variation ratios.
 * Scaled down: the released code labels all characters of an Omniglot alphabet, or CIFAR-10 (25 labels per round), from
   5 images per class, for 30 rounds, and adapts FiLM in every round. Here tasks are a study's episodes, and FiLM is
-  adapted once, to the first labelled images (and the pool), unless `readapt` is set.
+  adapted once, to the first labelled images (and the pool).
 * Different: scores are in float64, which distinguishes even tiny probabilities. In float32, confident images tie.
 * Not checked: whether the paper's text differs from its code.
 """
@@ -26,12 +26,13 @@ from torch import Tensor
 
 from tcnaps.config import FixedProtocol, Study
 from tcnaps.data.image_source import ImageSource
+from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import episode_generator
 from tcnaps.method.clustering import cluster
 from tcnaps.method.episode import Episode
-from tcnaps_suite.experiments.comparison import LoadedVariant, difference_from, numbered_episodes
+from tcnaps_suite.experiments.comparison import LoadedVariant, difference_from, draws
 
-# (support images or features, their labels, query images or features) → logits (n_query, way)
+# (support features, their labels, query features) → logits (n_query, way)
 Classify = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -60,7 +61,7 @@ def predictive_entropy(logits: Float[Tensor, "n way"]) -> Float[Tensor, "n"]:
 
 
 def variation_ratios(logits: Float[Tensor, "n way"]) -> Float[Tensor, "n"]:
-    """1 − the largest p, computed as the sum of the others: the difference would round to 0 for confident images."""
+    """1 − the largest p, as the sum of the others: the difference would round to 0 for confident images."""
     return logits.double().softmax(1).sort(1).values[:, :-1].sum(1)
 
 
@@ -70,15 +71,7 @@ ACQUISITIONS = {"random": None, "predictive entropy": predictive_entropy, "varia
 def learning_curve(
     task: Task, classify: Classify, acquisition: str, labels: int, generator: np.random.Generator
 ) -> Iterator[float]:
-    """The accuracy on the held-out images with 0, 1, …, `labels` images of the pool labelled.
-
-    Args:
-        acquisition: a key of `ACQUISITIONS`.
-        generator: makes the random choice.
-
-    Raises:
-        ValueError: the pool is too small.
-    """
+    """The accuracy on the held-out images with 0, 1, …, `labels` images of the pool labelled."""
     if labels > len(task.pool):
         raise ValueError(f"{labels} labels are more than the pool has images, {len(task.pool)}; enlarge the pool")
     score = ACQUISITIONS[acquisition]
@@ -102,24 +95,22 @@ def active_learning(
     pool_per_class: int,
     labels: int,
     episodes: int,
-    readapt: bool = False,
 ) -> pd.DataFrame:
     """Learning curves of every variant and acquisition function on the same tasks.
 
     Args:
         protocol: its queries per class are the pool's and the held-out images' together.
-        readapt: whether FiLM is adapted anew after every label.
 
     Returns:
         One row per episode, variant, acquisition and number of labels: dataset, domain, episode, variant,
         acquisition, labels, accuracy and difference (from random choice).
     """
     rows = []
-    for facts, episode in numbered_episodes(study, sources, protocol, episodes):
+    for facts, source, draw in draws(study, sources, protocol, episodes):
         seeded = partial(episode_generator, study.seed, facts["dataset"], "test, labels", facts["episode"])
-        drawn = task_of(episode, pool_per_class, seeded())
+        drawn = task_of(load_episode(source, draw), pool_per_class, seeded())
         for name, variant in variants.items():
-            task, classify = _classifier(drawn, variant, readapt)
+            task, classify = _adapted(drawn, variant)
             for acquisition in ACQUISITIONS:
                 curve = learning_curve(task, classify, acquisition, labels, seeded())
                 keys = facts | {"variant": name, "acquisition": acquisition}
@@ -137,11 +128,9 @@ def task_of(episode: Episode, pool_per_class: int, generator: np.random.Generato
     return Task(*support, images[pool], labels[pool], images[held_out], labels[held_out])
 
 
-def _classifier(task: Task, variant: LoadedVariant, readapt: bool) -> tuple[Task, Classify]:
-    """The task of images and a model that adapts each time, or the task of features and a head."""
+def _adapted(task: Task, variant: LoadedVariant) -> tuple[Task, Classify]:
+    """The task of features under the adapted network, and the head that classifies them."""
     model, limits = variant
-    if readapt:
-        return task, lambda *sets: model.classify(Episode(*sets), *limits).logits
     film = model.adapt(Episode(task.support, task.support_labels, task.pool))
     sets = task.support, task.pool, task.held_out
     features = model.extract(torch.cat(sets), film).to(model.settings.clustering_dtype)

@@ -19,11 +19,7 @@ EDGES = tuple(i / 10 for i in range(11))  # of the bins of confidence
 
 
 def shared_rows(start: pd.DataFrame, trained: pd.DataFrame) -> list[pd.DataFrame]:
-    """The rows of the datasets and episodes of both, under the name of the evaluation after training.
-
-    Raises:
-        ValueError: a frame mixes evaluations.
-    """
+    """The rows of the datasets and episodes of both, under the name of the evaluation after training."""
     names = [*start["evaluation"].unique(), *trained["evaluation"].unique()]
     if len(names) > 2:
         raise ValueError(f"The rows mix the evaluations {', '.join(names)}: pick one before training and one after.")
@@ -39,9 +35,6 @@ def gain_of_training(
 
     Returns:
         The gain per dataset, as `accuracy_summary`, and its means, as `domain_averages`; both with a column `variant`.
-
-    Raises:
-        ValueError: a frame mixes evaluations, or an episode has other queries before and after.
     """
     before, after = (
         dict(list(episode_accuracies(variant_predictions(rows, variants, *limits)).groupby("variant", sort=False)))
@@ -57,9 +50,6 @@ def reliability(
     """Confidence against accuracy, before and after meta-training, at step 0 and where refinement stops.
 
     The confidence of a query is the responsibility of its predicted class. The queries of one episode are a cluster.
-
-    Args:
-        edges: of the bins of confidence, from 0 to 1.
 
     Returns:
         One row per state ("start", "trained"), step ("step 0", "stop") and bin that has queries: mean `confidence`,

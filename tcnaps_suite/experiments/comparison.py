@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +19,6 @@ from tcnaps.data.image_source import ImageSource
 from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import Draw, draw_episode
 from tcnaps.method.clustering import trajectory
-from tcnaps.method.episode import Episode
 from tcnaps.method.head import Head
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.method.stopping import stopping_step
@@ -28,22 +26,19 @@ from tcnaps.method.variants import VARIANTS
 from tcnaps.training.checkpoints import load_model
 from tcnaps_suite.experiments.networks import AT_ONCE, Network, open_network
 from tcnaps_suite.experiments.rivals import Classifier
-from tcnaps_suite.workflow.requirements import check_protocol, open_usable
+from tcnaps_suite.workflow.requirements import open_usable
 
 
 class EpisodeFeatures(NamedTuple):
-    """The features of an episode. `query_labels` are the truth."""
+    """The features of an episode, and the columns that identify it: dataset, domain and episode."""
 
-    dataset: str
-    domain: str
-    index: int
+    facts: dict[str, str | int]
     support: Float[Tensor, "n_support d"]
     support_labels: Int[Tensor, "n_support"]
     query: Float[Tensor, "n_query d"]
     query_labels: Int[Tensor, "n_query"]
 
 
-@torch.no_grad()
 def episode_features(
     study: Study,
     sources: Sequence[ImageSource],
@@ -55,36 +50,29 @@ def episode_features(
     """The first episodes of every source, in the study's order of episodes.
 
     Args:
-        sources: images; without a model, features (n, d) in their place, as from `feature_table`.
-        model: adapts to each episode and extracts its features.
-        queries: turns a draw into one with fewer query images, such as `imbalance.unbalanced`.
+        sources: images for a model; without one, features, as from `feature_sources`.
+        queries: turns a draw into one with fewer query images, such as `balance.unbalanced`.
     """
-    for facts, source, draw in _draws(study, sources, protocol, episodes):
+    for facts, source, draw in draws(study, sources, protocol, episodes):
         draw = queries(draw) if queries else draw
         if model is None:
             support, query = (torch.from_numpy(source.images[k]) for k in (draw.support_images, draw.query_images))
             labels = torch.from_numpy(draw.support_labels)
         else:
-            support, labels, query, _ = model.features(load_episode(source, draw))
+            with torch.no_grad():
+                support, labels, query, _ = model.features(load_episode(source, draw))
         truth = torch.from_numpy(draw.query_labels).to(labels.device)
-        yield EpisodeFeatures(*facts.values(), support, labels, query, truth)
+        yield EpisodeFeatures(facts, support, labels, query, truth)
 
 
-def numbered_episodes(
-    study: Study, sources: Sequence[ImageSource], protocol: FixedProtocol, episodes: int
-) -> Iterator[tuple[dict[str, str | int], Episode]]:
-    """The first episodes of every source, each with the columns that identify it: dataset, domain and episode."""
-    for facts, source, draw in _draws(study, sources, protocol, episodes):
-        yield facts, load_episode(source, draw)
-
-
-def _draws(
+def draws(
     study: Study, sources: Sequence[ImageSource], protocol: FixedProtocol | VariableProtocol, episodes: int
 ) -> Iterator[tuple[dict[str, str | int], ImageSource, Draw]]:
+    """The first episodes of every source before they are loaded, with the columns of `EpisodeFeatures.facts`."""
     for source in sources:
-        dataset = study.datasets.get(source.dataset)  # None for a file of features
+        domain = study.datasets[source.dataset].domain
         for index in tqdm(range(episodes), desc=source.dataset, unit="episode", leave=False):
-            facts = {"dataset": source.dataset, "domain": dataset.domain if dataset else "out", "episode": index}
+            facts = {"dataset": source.dataset, "domain": domain, "episode": index}
             yield facts, source, draw_episode(source, protocol, study.seed, index)
 
 
@@ -95,12 +83,12 @@ class LoadedVariant(NamedTuple):
     limits: tuple[int, int]
 
 
-def load_variants(study: Study, names: Sequence[str], device: torch.device | str = "cpu") -> dict[str, LoadedVariant]:
+def load_variants(study: Study, names: Sequence[str]) -> dict[str, LoadedVariant]:
     """The trained models of some of `VARIANTS`. Errors are those of `load_model`."""
     models = {}
     for name in names:
         limits = study.refinement.limits if VARIANTS[name].refinement_at_test else (0, 0)
-        models[name] = LoadedVariant(load_model(study, VARIANTS[name].training, device), limits)
+        models[name] = LoadedVariant(load_model(study, VARIANTS[name].training), limits)
     return models
 
 
@@ -111,65 +99,33 @@ def difference_from(rows: pd.DataFrame, column: str, base: str, value: str = "ac
     return rows.assign(difference=rows[value] - bases.reindex(pd.MultiIndex.from_frame(rows[keys])).to_numpy())
 
 
-def feature_table(path: str | Path) -> ImageSource:
-    """A source of episodes from a .npz file with the arrays `features` (n, d) and `labels` (n,).
-
-    Raises:
-        UserError: an array is missing, the two don't fit together, or features are not finite.
-    """
-    try:
-        with np.load(path) as arrays:
-            features, labels = arrays["features"], arrays["labels"]
-    except (KeyError, OSError, ValueError) as error:
-        raise UserError(f"{path} must hold two arrays, features (n, d) and labels (n,): {error}") from error
-    if features.ndim != 2 or labels.shape != features.shape[:1] or not np.isfinite(features).all():
-        raise UserError(
-            f"{path}: features {features.shape} and labels {labels.shape} must be (n, d) and (n,), and features finite."
-        )
-    names, codes = np.unique(labels, return_inverse=True)
-    order, starts = np.argsort(codes, kind="stable"), np.cumsum([0, *np.bincount(codes)])
-    features, class_names = features[order].astype(np.float32), tuple(map(str, names.tolist()))
-    return ImageSource(Path(path).stem, "test", features, class_names, starts)
-
-
 @torch.inference_mode()
-def embed_split(source: ImageSource, network: Network, device: torch.device | str = "cpu") -> ImageSource:
-    """The split with features, (n, d), in place of its images. The network is not adapted.
-
-    Raises:
-        UserError: the network is a study's, which has no features without an episode.
-    """
+def embed_split(source: ImageSource, network: Network) -> ImageSource:
+    """The split with features, (n, d), in place of its images. A study's network has none without an episode."""
     if network.features is None:
         raise UserError("A study's network adapts to each episode. Name it 'study' instead.")
     features = []
     for images in tqdm(np.array_split(source.images, -(-len(source.images) // AT_ONCE)), desc=source.dataset):
         batch = torch.stack([network.transform(Image.fromarray(image)) for image in images])
-        features.append(network.features(batch.to(device)).flatten(1).float().cpu().numpy())
+        features.append(network.features(batch).flatten(1).float().numpy())
     return replace(source, images=np.concatenate(features))
 
 
 def feature_sources(
-    name: str, study: Study, protocol: FixedProtocol, device: torch.device | str = "cpu", split: str = "test"
+    name: str, study: Study, protocol: FixedProtocol, split: str = "test"
 ) -> tuple[list[ImageSource], list[str]]:
-    """Sources of episodes for a comparison on features: a split of the study's datasets, or a file.
-
-    Args:
-        name: "study", torchvision:NAME, timm:NAME or a file .npz of `features` and `labels`.
+    """A split of each of the study's datasets, with images for "study", features for torchvision:NAME or timm:NAME.
 
     Returns:
-        Sources of images for "study", else of features; and the reasons why datasets were left out.
+        The sources, and the reasons why datasets were left out.
 
     Raises:
-        UserError: there is no such network or file, or no dataset suits the protocol.
+        UserError: there is no such network, or no dataset suits the protocol.
     """
-    if name.endswith(".npz"):
-        table = feature_table(name)
-        check_protocol(table, protocol)
-        return [table], []
     sources, left_out = open_usable(study, study.tested_on(VARIANTS["Transductive"].training), split, protocol)
     if name != "study":
-        network = open_network(name, device)
-        sources = [embed_split(source, network, device) for source in sources]
+        network = open_network(name)
+        sources = [embed_split(source, network) for source in sources]
     return sources, left_out
 
 
@@ -191,9 +147,8 @@ def compare_heads(
             step = stopping_step(labels.numpy(), *rule.limits)
             accuracy = (labels == episode.query_labels).double().mean(1)
             confidence = logits[0].softmax(1).max(1).values.mean().item()
-            facts = {"dataset": episode.dataset, "domain": episode.domain, "episode": episode.index, "head": name}
-            facts |= {"without": accuracy[0].item(), "refined": accuracy[step].item()}
-            rows.append(facts | {"step": step, "confidence": confidence})
+            found = {"head": name, "without": accuracy[0].item(), "refined": accuracy[step].item()}
+            rows.append(episode.facts | found | {"step": step, "confidence": confidence})
     return pd.DataFrame(rows)
 
 
@@ -213,7 +168,7 @@ def compare_classifiers(
             labels = classify(episode.support, episode.support_labels, episode.query)
             seconds = time.perf_counter() - start
             accuracy = (labels == episode.query_labels).double().mean().item()
-            rows.append((episode.dataset, episode.domain, episode.index, name, accuracy, seconds))
-    table = pd.DataFrame(rows, columns=["dataset", "domain", "episode", "classifier", "accuracy", "seconds"])
+            rows.append(episode.facts | {"classifier": name, "accuracy": accuracy, "seconds": seconds})
+    table = pd.DataFrame(rows)
     seconds = table.pop("seconds")  # else rows that differ in it would not be compared
     return difference_from(table, "classifier", baseline).assign(seconds=seconds)

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from tcnaps.config import FixedProtocol, Study
 from tcnaps.data.image_source import ImageSource
+from tcnaps.episodes.loading import load_episode
 from tcnaps.method.class_statistics import (
     ClassStatistics,
     Distances,
@@ -34,7 +35,7 @@ from tcnaps.method.class_statistics import (
 from tcnaps.method.clustering import soft_k_means, stopped
 from tcnaps.method.episode import Episode
 from tcnaps.method.head import Head
-from tcnaps_suite.experiments.comparison import LoadedVariant, difference_from, numbered_episodes
+from tcnaps_suite.experiments.comparison import LoadedVariant, difference_from, draws
 
 ALL_KEPT = "all images kept"  # adapted to the images of all arrivals: nothing is forgotten
 FILM = (ALL_KEPT, "first", "average", "latest")
@@ -84,12 +85,7 @@ def classify(
     limits: tuple[int, int],
     competing: Bool[Tensor, "n_query way"],
 ) -> Int[Tensor, "n_query"]:
-    """The queries' classes by what is kept, refined until the stopping rule says so (Algorithm 1).
-
-    Args:
-        limits: minimum and maximum steps; (0, 0) is Simple CNAPS.
-        competing: which classes each query may have.
-    """
+    """The queries' classes by what is kept, among those that compete, refined with the stopping rule (Algorithm 1)."""
 
     def distances_from(responsibilities: Float[Tensor, "n_query way"] | None) -> Distances:
         if responsibilities is None:
@@ -101,18 +97,12 @@ def classify(
     return stopped(soft_k_means(distances_from, len(query), head, competing), *limits).labels
 
 
-@torch.no_grad()
 def accuracy_by_arrival(
     variant: LoadedVariant, episode: Episode, per_arrival: int, film: str
 ) -> Iterator[tuple[int, str, float]]:
     """After each arrival, the number of classes so far, a name of `HEADS`, and its accuracy on all their queries.
 
-    Args:
-        episode: its classes arrive in their order, `per_arrival` at a time.
-        film: a name of `FILM`.
-
-    Raises:
-        ValueError: the last arrival would have fewer classes.
+    The episode's classes arrive in their order, equally many each time. `film` is a name of `FILM`.
     """
     if episode.way % per_arrival:
         raise ValueError(f"{episode.way} classes can't arrive {per_arrival} at a time; choose a divisor of the way")
@@ -136,6 +126,7 @@ def accuracy_by_arrival(
             yield seen, head, (labels == truth).double().mean().item()
 
 
+@torch.no_grad()
 def continual_learning(
     study: Study,
     sources: Sequence[ImageSource],
@@ -152,7 +143,8 @@ def continual_learning(
     """
     rows = [
         facts | {"variant": name, "film": film, "head": head, "classes": seen, "accuracy": accuracy}
-        for facts, episode in numbered_episodes(study, sources, protocol, episodes)
+        for facts, source, draw in draws(study, sources, protocol, episodes)
+        for episode in [load_episode(source, draw)]
         for name, variant in variants.items()
         for film in FILM
         for seen, head, accuracy in accuracy_by_arrival(variant, episode, per_arrival, film)

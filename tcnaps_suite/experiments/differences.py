@@ -33,8 +33,6 @@ class Difference:
 
     Attributes:
         row: the number of its row in docs/fidelity.md.
-        label: what is changed, for the figure.
-        changes: the study's keys and their other values.
         trains: what has to be trained anew before the switch can be judged.
         variants: the variants whose accuracy it can change.
     """
@@ -49,8 +47,7 @@ class Difference:
 def differences_of(study: Study) -> list[Difference]:
     """The switches that can change the accuracy of a study under the preset `paper`, and what chance alone changes.
 
-    Left out are intervals and ranks (rows 10, 16), which change no accuracy, and the reading and resizing of files
-    (rows 17, 18), which a study of generated images does not do.
+    Left out are intervals and ranks (rows 10, 16), which change no accuracy, and reading and resizing (rows 17, 18).
     """
     protocol, recorded = study.meta_training.protocol, study.refinement.recorded_steps
     simple = {"clustering": {"simple_class_covariance_divisor": "n-1"}}
@@ -67,7 +64,6 @@ def differences_of(study: Study) -> list[Difference]:
         Difference(None, "scale: auto", {"clustering": {"scale": "auto"}}, **refined),
         Difference(None, "scale: auto, also in training", {"clustering": {"scale": "auto"}}, **adapted),
         Difference(5, "LSTM layers: 2", {"task_encoder": {"lstm_layers": 2}}, **adapted),
-        Difference(6, "set encoder: running statistics", {"task_encoder": {"statistics": "running"}}, **adapted),
         Difference(8, "loss: sum over queries", {"meta_training": {"query_loss": "sum"}}, **adapted),
         Difference(8, "penalty on FiLM: 0.001", {"meta_training": {"film_penalty": 1e-3}}, **adapted),
         Difference(9, "best by half of them", {"meta_training": {"keep_best_by": "half of the datasets"}}, **adapted),
@@ -106,7 +102,6 @@ def cost_of_differences(
     Weights trained on the way are kept in results/<study>/differences, where a later call finds them.
 
     Args:
-        workers: processes that read images ahead; see `tcnaps.episodes.loading`. They change nothing else.
         episodes: of the meta-trainings that a switch needs, and of one with no switch turned, which they are compared
             with. Default: the study's own number; they are then compared with the study's own weights.
 
@@ -114,19 +109,30 @@ def cost_of_differences(
         One row per difference, evaluation and variant: row, label, trains, evaluation, variant, difference (switched
         minus not switched, in [−1, 1], mean over datasets), interval (its 95% half-width) and n_datasets.
     """
-    accuracies = SwitchedAccuracies(study, evaluations, device, workers)
-    base = short_base = accuracies.of(study, _variants(differences))
+    recorded: dict[str, pd.DataFrame] = {}  # studies with the same logits share rows
+
+    def accuracies_of(other: Study, variants: Sequence[str]) -> pd.DataFrame:
+        frames = []
+        for training in needed_trainings(variants):
+            key = f"{training} {other.model_dump_json(exclude={'refinement', 'meta_training', 'pretraining'})}"
+            if key not in recorded:
+                recorded[key] = _evaluated(study, other, training, evaluations, device, workers)
+            frames.append(recorded[key])
+        rows = pd.concat(frames, ignore_index=True)
+        return episode_accuracies(variant_predictions(rows, variants, *other.refinement.limits))
+
+    base = short_base = accuracies_of(study, _variants(differences))
     retrained = [difference for difference in differences if difference.trains != "nothing"]
     short_study = study
     if episodes is not None and retrained:
         short_study = switched(study, {"meta_training": {"episodes": episodes}})
         no_switch = Difference(None, "none", {}, "adaptation", _variants(retrained))
-        short_base = accuracies.of(_trained(short_study, no_switch, device, workers), no_switch.variants)
+        short_base = accuracies_of(_trained(short_study, no_switch, device, workers), no_switch.variants)
     frames = []
     for difference in (bar := tqdm(differences, desc="differences", unit="switch")):
         bar.set_postfix_str(difference.label, refresh=False)
         before, start = (base, study) if difference.trains == "nothing" else (short_base, short_study)
-        after = accuracies.of(_trained(start, difference, device, workers), difference.variants)
+        after = accuracies_of(_trained(start, difference, device, workers), difference.variants)
         for variant in difference.variants:
             pairs = paired_episodes(*(frame[frame["variant"] == variant] for frame in (after, before)))
             averages = domain_averages(pairs, ["evaluation"], "difference").query("domain == 'all'")
@@ -141,32 +147,16 @@ def _variants(differences: Sequence[Difference]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for difference in differences for name in difference.variants))
 
 
-class SwitchedAccuracies:
-    """Accuracies per episode of switched studies, all on the study's own episodes."""
-
-    def __init__(self, study: Study, evaluations: Sequence[str], device: torch.device | str, workers: int):
-        self.study, self.evaluations, self.device, self.workers = study, evaluations, device, workers
-        self._rows: dict[str, pd.DataFrame] = {}  # studies with the same logits share rows
-
-    def of(self, other: Study, variants: Sequence[str]) -> pd.DataFrame:
-        """The accuracies of a switched study, whose weights are in place; as from `episode_accuracies`."""
-        frames = []
-        for training in needed_trainings(variants):
-            key = f"{training} {other.model_dump_json(exclude={'refinement', 'meta_training', 'pretraining'})}"
-            if key not in self._rows:
-                self._rows[key] = self._evaluated(other, training)
-            frames.append(self._rows[key])
-        rows = pd.concat(frames, ignore_index=True)
-        return episode_accuracies(variant_predictions(rows, variants, *other.refinement.limits))
-
-    def _evaluated(self, other: Study, training: str) -> pd.DataFrame:
-        model = load_model(other, training, self.device)
-        frames = []
-        for name in self.evaluations:
-            for dataset in self.study.evaluations[name].datasets:
-                source = open_split(self.study, dataset, "test")
-                frames.append(evaluate_dataset(model, source, other, training, name, self.device, self.workers))
-        return pd.concat(frames, ignore_index=True)
+def _evaluated(
+    study: Study, other: Study, training: str, evaluations: Sequence[str], device: torch.device | str, workers: int
+) -> pd.DataFrame:
+    """The rows of a switched study, whose weights are in place, on the study's own episodes."""
+    model, frames = load_model(other, training, device), []
+    for name in evaluations:
+        for dataset in study.evaluations[name].datasets:
+            source = open_split(study, dataset, "test")
+            frames.append(evaluate_dataset(model, source, other, training, name, device, workers))
+    return pd.concat(frames, ignore_index=True)
 
 
 def _trained(study: Study, difference: Difference, device: torch.device | str, workers: int) -> Study:

@@ -26,8 +26,7 @@ def head_accuracies(study: Study, evaluation: str, variants: Sequence[str], scal
     features of Transductive's model, which are extracted once more.
 
     Args:
-        variants: names of `ALL_VARIANTS` whose trainings the evaluation names. Those with another scale at test must
-            share Transductive's training.
+        variants: names of `ALL_VARIANTS`. Those with another scale at test must share Transductive's training.
         scales: of Transductive's squared distances inside the softmax; each makes a variant "scale <number>".
 
     Returns:
@@ -49,11 +48,7 @@ def head_accuracies(study: Study, evaluation: str, variants: Sequence[str], scal
 
 
 def learned_numbers(study: Study) -> pd.DataFrame:
-    """The meta-learned numbers of the study's heads.
-
-    Returns:
-        One row per training and number: training, replicate, number (its name in `Head`), start and learned.
-    """
+    """The meta-learned numbers of the study's heads, by their names in `Head`: where they start, and as learned."""
     rows = []
     for training in study.trainings:
         if names := ALL_TRAININGS[training].learned:

@@ -36,10 +36,7 @@ class Network:
 
 
 def open_network(name: str, device: torch.device | str = "cpu", pretrained: bool = True) -> Network:
-    """A network by its name: study:FILE.yaml, torchvision:NAME or timm:NAME.
-
-    Args:
-        pretrained: False leaves torchvision's and timm's weights at random; for tests.
+    """A network by its name: study:FILE.yaml, torchvision:NAME or timm:NAME. Tests leave weights at random.
 
     Raises:
         UserError: there is no such network, its package is missing, or its weights can't be had.

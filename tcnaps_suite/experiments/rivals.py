@@ -62,11 +62,7 @@ def of_estimator(**parameters: object) -> Classifier:
 
 
 def cnaps(head: Head | None, minimum: int = 2, maximum: int = 4) -> dict[str, Classifier]:
-    """CNAPS' own classifiers.
-
-    Args:
-        head: the head that the features were meta-trained with; None for features that were not meta-trained.
-    """
+    """CNAPS' own classifiers, with the head of meta-trained features, or None for features that were not."""
     if head is None:
         limits = {"minimum_steps": minimum, "maximum_steps": maximum}
         return {
@@ -162,11 +158,7 @@ def alpha_tim(
 
 
 def of_easyfsl(name: str) -> Classifier:
-    """A method of the package `easyfsl`, by its key in `EASYFSL`.
-
-    Raises:
-        UserError: the package is not installed.
-    """
+    """A method of the package `easyfsl`, by its key in `EASYFSL`."""
     try:
         from easyfsl import methods
     except ImportError as error:
@@ -188,9 +180,6 @@ def rivals(centred: bool = True) -> dict[str, Classifier]:
         centred: whether to subtract the mean of an episode's features first; for inductive classifiers, that of its
             support features. Features of a network that ends in a ReLU are nearly parallel, so scaling them to
             length 1 leaves little to distinguish classes. The papers subtract the mean of their training classes.
-
-    Raises:
-        UserError: the package easyfsl is not installed.
     """
     inductive = {
         "Prototypes": prototypes,

@@ -31,7 +31,6 @@ def scale_in_training(
     protocol: FixedProtocol,
     episodes: int,
     device: torch.device | str = "cpu",
-    workers: int = 0,
 ) -> pd.DataFrame:
     """Meta-trains anew, as `meta_train` does, and stops on the way to classify test episodes with a head of each scale.
 
@@ -40,15 +39,12 @@ def scale_in_training(
     Args:
         parts: shares of the study's training episodes, in [0, 1], after which to classify; rounded to whole steps.
         scales: numbers, or "auto".
-        sources: test splits; `episodes` episodes of the protocol come from each.
-        workers: processes that read images ahead; see `tcnaps.episodes.loading`. They change nothing else.
 
     Returns:
         The rows of `compare_heads`, whose head is the scale, with a column trained_episodes.
 
     Raises:
         UserError: a part is not in [0, 1].
-        CheckpointError: there is no backbone.
         Diverged: the loss is not finite.
     """
     settings = study.meta_training
@@ -65,7 +61,7 @@ def scale_in_training(
     progress = {"done": -1, "rows": []}  # steps at the last stop
     with Resumable(checkpoint_folder(study) / "scale-in-training", key, learned, progress) as state:
         first = max(0, progress["done"])
-        drawn = read_episodes(training_tasks(train, study, first), workers, device)
+        drawn = read_episodes(training_tasks(train, study, first), device=device)
         steps = meta_training_steps(model, study, drawn, optimiser)
         for stop in tqdm([stop for stop in stops if stop > progress["done"]], desc="stops", unit="stop"):
             model.train()

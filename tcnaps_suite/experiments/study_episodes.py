@@ -9,15 +9,13 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from tcnaps.config import Study
-from tcnaps.data import open_split
 from tcnaps.episodes.loading import load_episode
-from tcnaps.episodes.sampling import draw_episode
 from tcnaps.method.head import Head
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.method.variants import VARIANTS, Variant
 from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, head_of, load_model
+from tcnaps_suite.episodes import images_of
 from tcnaps_suite.experiments.comparison import EpisodeFeatures
-from tcnaps_suite.widgets.demonstration import recorded
 
 KEPT = 2  # networks that stay in memory
 _NETWORKS: dict[tuple, TransductiveCNAPS] = {}
@@ -28,7 +26,7 @@ class ShownEpisode:
     """An episode's features and what is needed to show them. Class k is `class_names[k]`.
 
     Attributes:
-        place: evaluation, dataset and number of the episode. The same place always gives the same images.
+        place: evaluation, dataset and number of the episode.
         support_images, query_images: RGB.
         head: the training's, with the study's settings.
     """
@@ -54,36 +52,29 @@ def features_of(study: Study, variant: str, evaluation: str, dataset: str, episo
         UserError: the study is the demonstration, which lacks this episode.
     """
     training, place = VARIANTS[variant].training, (evaluation, dataset, episode)
-    if record := recorded(study, *place):
-        features = torch.from_numpy(record.features[training])
-        labels, truth = torch.from_numpy(record.support_labels), torch.from_numpy(record.query_labels)
-        support, query = features.tensor_split([len(labels)])
-        names, images = record.class_names, (record.support_images, record.query_images)
+    shown = images_of(study, *place)
+    labels, truth = torch.from_numpy(shown.support_labels), torch.from_numpy(shown.query_labels)
+    if shown.drawn is None:
+        support, query = torch.from_numpy(shown.features[training]).tensor_split([len(labels)])
         head = head_of(training, study.clustering)
     else:
-        source = open_split(study, dataset, "test")
-        draw = draw_episode(source, study.evaluations[evaluation].protocol, study.seed, episode)
-        loaded, model = load_episode(source, draw), _network(study, training)
-        support, labels, query, _ = model.features(loaded)
-        truth, head = loaded.query_labels, model.head
-        names = tuple(source.class_names[k] for k in draw.classes)
-        images = source.images[draw.support_images], source.images[draw.query_images]
-    return ShownEpisode(VARIANTS[variant], place, names, support, labels, query, truth, *images, head)
+        model = _network(study, training)
+        support, _, query, _ = model.features(load_episode(*shown.drawn))
+        head = model.head
+    images = shown.support_images, shown.query_images
+    return ShownEpisode(VARIANTS[variant], place, shown.class_names, support, labels, query, truth, *images, head)
 
 
 def first_episodes(
     study: Study, variant: str, evaluation: str, datasets: Sequence[str], episodes: int
 ) -> Iterator[EpisodeFeatures]:
-    """An evaluation's first episodes of each dataset, as `compare_heads` takes them.
-
-    Args:
-        episodes: how many of each dataset; no more than the evaluation has.
-    """
+    """An evaluation's first episodes of each dataset, at most as many as it has, as `compare_heads` takes them."""
     for dataset in datasets:
         for number in range(min(episodes, study.evaluations[evaluation].episodes)):
             shown = features_of(study, variant, evaluation, dataset, number)
+            facts = {"dataset": dataset, "domain": study.datasets[dataset].domain, "episode": number}
             support, query = (shown.support_features, shown.support_labels), (shown.query_features, shown.query_labels)
-            yield EpisodeFeatures(dataset, study.datasets[dataset].domain, number, *support, *query)
+            yield EpisodeFeatures(facts, *support, *query)
 
 
 def _network(study: Study, training: str) -> TransductiveCNAPS:

@@ -20,8 +20,8 @@ from scipy.stats import binomtest
 from tcnaps.config import FixedProtocol, UserError
 from tcnaps.config.storage import write_text
 from tcnaps.data.image_source import ImageSource
+from tcnaps.data.listing import some, walk
 from tcnaps.data.readers.folders import EXTENSIONS, subfolders
-from tcnaps.data.readers.shared import some, walk
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.estimator import TransductiveMahalanobisClassifier
 from tcnaps_suite.experiments.networks import open_network

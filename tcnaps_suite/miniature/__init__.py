@@ -11,7 +11,7 @@ import numpy as np
 
 from tcnaps.config.fingerprint import code_digest
 from tcnaps.data.image_source import DatasetError
-from tcnaps.data.listing import Listing, Source
+from tcnaps.data.listing import Listing
 from tcnaps.data.preparing import Preparation
 from tcnaps_suite.miniature import digits, glyphs, photographs, shapes, signs, sketches, textures
 from tcnaps_suite.miniature.plan import ClassPlan, Recipe
@@ -33,17 +33,19 @@ def preparation(name: str, image_size: int) -> Preparation:
     if name not in RECIPES:
         raise DatasetError(f"The miniature has no dataset '{name}'; it has: {', '.join(RECIPES)}.")
     versions = {"code": code_digest("tcnaps_suite/miniature")} | {package: version(package) for package in _LIBRARIES}
-    return Preparation(name, image_size, versions, Source(partial(listing_of, RECIPES[name], image_size)))
+    work = partial(_draw_class, image_size=image_size)
+    # Each class is drawn at once, so its images do not depend on the number of processes.
+    return Preparation(name, image_size, versions, partial(listing_of, RECIPES[name]), work, at_once=sys.maxsize)
 
 
-def listing_of(recipe: Recipe, image_size: int) -> Listing:
-    """Lists a recipe's images. Each class is drawn at once, so its images do not depend on the number of processes."""
+def listing_of(recipe: Recipe) -> Listing:
+    """Lists a recipe's images."""
     splits, superclasses = {}, {}
     for split in recipe.splits:
         plans = recipe.plan(split)
         splits[split] = {plan.name: [plan] * plan.n_images for plan in plans}
         superclasses |= {plan.name: plan.superclass for plan in plans if plan.superclass}
-    return Listing(splits, superclasses, work=partial(_draw_class, image_size=image_size), images_at_once=sys.maxsize)
+    return Listing(splits, superclasses)
 
 
 def _draw_class(plans: list[ClassPlan], image_size: int) -> tuple[np.ndarray, dict[int, str]]:

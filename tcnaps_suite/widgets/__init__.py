@@ -1,8 +1,7 @@
 """The soft k-means stepper, the episode explorer, and interactive views of the figures.
 
-Each is a function that takes a study and returns a widget, for the last line of a notebook cell. Where results are
-missing, the widget says how to make them. `stepper_data`, `explorer_data` and `episode_table` compute what is shown.
-Each widget is imported when it is first used, so that looking at results does not load PyTorch.
+Each takes a study and returns a widget, for the last line of a notebook cell. `stepper_data`, `explorer_data` and
+`episode_table` compute what is shown. A widget is imported when it is first used: most need no PyTorch.
 """
 
 import importlib

@@ -5,28 +5,21 @@ The rows are those of an evaluation or of the stepper. No PyTorch and no ipywidg
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int, UInt8
 
 from tcnaps.config import Study, UserError
-from tcnaps.data import open_split
-from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation.result_files import RowsError, read_rows, rows_file
 from tcnaps.evaluation.stopped_rows import recorded_predictions, rows_of_training
 from tcnaps.method.variants import VARIANTS
-from tcnaps_suite.widgets.demonstration import recorded
+from tcnaps_suite.episodes import ShownImages, images_of
 
 OUTCOMES = ("became right", "became wrong", "still wrong", "wrong", "right")  # of a query at a step
 
 
 class StaleRowsError(UserError):
     """An episode drawn again differs from its rows. The message names the difference and the remedy."""
-
-
-# ---- words
 
 
 def letter(label: int) -> str:
@@ -66,9 +59,6 @@ def refined(variant: str) -> str:
     return next(name for name, v in VARIANTS.items() if v.training == training and v.refinement_at_test)
 
 
-# ---- predictions
-
-
 def rows_of_episode(rows: pd.DataFrame, variant: str, dataset: str, episode: int) -> pd.DataFrame:
     """The rows of one episode, predicted by a variant's training, in the order of the queries."""
     rows = rows_of_training(rows, VARIANTS[variant].training)
@@ -93,11 +83,7 @@ def class_names(rows: pd.DataFrame) -> list[str]:
 
 
 def steps_of(rows: pd.DataFrame) -> pd.DataFrame:
-    """One row per refinement step: `step`, `accuracy` and `mean_confidence` in [0, 1], `changed` (labels).
-
-    Args:
-        rows: one row per query of an episode: `query`, `label`, `class_name`, `prediction_0` … and `confidence_0` ….
-    """
+    """One row per refinement step: `step`, `accuracy` and `mean_confidence` in [0, 1], `changed` (labels)."""
     predictions, confidences = (recorded_predictions(rows, what) for what in ("prediction", "confidence"))
     steps = {
         "step": np.arange(predictions.shape[1]),
@@ -109,15 +95,11 @@ def steps_of(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def at_step(rows: pd.DataFrame, step: int) -> pd.DataFrame:
-    """The queries before and after one step.
-
-    Args:
-        rows: as for `steps_of`.
+    """The queries of an episode before and after one step.
 
     Returns:
         `query`, `label`, `class_name`; the predicted labels `before` and `prediction`, with the responsibilities of
-        the predicted class `confidence_before` and `confidence`; `right`, `changed`, and `outcome`, one of `OUTCOMES`.
-        Before step 0 stands step 0 itself.
+        the predicted class; `right`, `changed`, and `outcome`, one of `OUTCOMES`. Before step 0 stands step 0 itself.
     """
     label, previous = rows["label"], max(step - 1, 0)
     before, after = rows[f"prediction_{previous}"].astype(int), rows[f"prediction_{step}"].astype(int)
@@ -136,48 +118,32 @@ def at_step(rows: pd.DataFrame, step: int) -> pd.DataFrame:
     )
 
 
-# ---- images
-
-
-class Replayed(NamedTuple):
-    """An episode's images: those of the queries in the order of its rows."""
-
-    support_labels: Int[np.ndarray, "n_support"]
-    support_images: UInt8[np.ndarray, "n_support height width 3"]
-    query_images: UInt8[np.ndarray, "n_query height width 3"]
-
-
-def replay(study: Study, rows: pd.DataFrame) -> Replayed:
-    """Draws an episode again from seed, dataset, split and number.
-
-    Its images' numbers, labels, classes and shots are compared with the rows; pixels are not.
-
-    Args:
-        rows: of `rows_of_episode`.
+def replay(study: Study, rows: pd.DataFrame) -> ShownImages:
+    """Draws the episode of some rows again. Images' numbers, labels, classes and shots are compared; pixels are not.
 
     Raises:
         StaleRowsError: the images or classes differ, as data, seed or protocol have changed since the evaluation.
         DatasetError: the dataset can't be opened.
     """
     first = rows.iloc[0]
-    name, index = first["evaluation"], int(first["episode"])
-    if record := recorded(study, name, first["dataset"], index):
-        return Replayed(record.support_labels, record.support_images, record.query_images)
-    title = f"Episode {index} of {first['dataset']}, evaluation {name}"
+    evaluation, dataset, number = first["evaluation"], first["dataset"], int(first["episode"])
+    title = f"Episode {number} of {dataset}, evaluation {evaluation}"
     remedy = "data, seed or protocol have changed since the evaluation. Run `make figures` to evaluate again."
-    source = open_split(study, first["dataset"], first["split"])
     try:
-        draw = draw_episode(source, study.evaluations[name].protocol, study.seed, index)
+        shown = images_of(study, evaluation, dataset, number)
+    except UserError:
+        raise
     except ValueError as error:
         raise StaleRowsError(f"{title} can't be drawn again: {str(error).rstrip('.')}; {remedy}") from error
-    names = np.array([source.class_names[k] for k in draw.classes], dtype=object)
+    if shown.drawn is None:
+        return shown
     drawn = {
-        "label": draw.query_labels,
-        "image": draw.query_images,
-        "shot": np.bincount(draw.support_labels)[draw.query_labels],
-        "class_name": names[draw.query_labels],
+        "label": shown.query_labels,
+        "image": shown.drawn[1].query_images,
+        "shot": np.bincount(shown.support_labels)[shown.query_labels],
+        "class_name": np.array(shown.class_names, dtype=object)[shown.query_labels],
     }
     differing = [c for c, v in drawn.items() if len(v) != len(rows) or (rows[c].to_numpy() != v).any()]
     if differing:
         raise StaleRowsError(f"{title} now has other images than in its rows ({', '.join(differing)}): {remedy}")
-    return Replayed(draw.support_labels, source.images[draw.support_images], source.images[draw.query_images])
+    return shown

@@ -5,7 +5,6 @@ Every number comes from `tcnaps.evaluation`. This module selects, sorts and desc
 
 from collections.abc import Collection, Sequence
 
-import numpy as np
 import pandas as pd
 
 from tcnaps.config import Study, UserError
@@ -17,22 +16,11 @@ from tcnaps.figures.tables import cell, points
 from tcnaps.method.variants import VARIANTS
 from tcnaps_suite.widgets.episode_table import at_step, class_names, counted, refined, shots_in_words
 
-# Name → the column to sort by and whether it rises. Equal episodes stay in the order of datasets and numbers.
-SORTS = {
-    "Largest gain first": ("gain", False),
-    "Largest loss first": ("gain", True),
-    "Lowest accuracy first": ("accuracy", True),
-    "Most refinement steps first": ("step", False),
-    "Dataset and episode": (None, True),
-}
+SORTS = ("Largest gain first", "Largest loss first", "Dataset and episode")
 
 
 def one_of(kind: str, name: str, known: Collection[str]) -> None:
-    """Checks a name.
-
-    Raises:
-        UserError: it is not among the known ones.
-    """
+    """Checks that a name is among the known ones."""
     if name not in known:
         raise UserError(f"There is no {kind} '{name}'{nearest(name, known)}")
 
@@ -48,11 +36,7 @@ def evaluated_variants(study: Study) -> list[str]:
 
 
 def evaluations_of(study: Study, variants: Sequence[str]) -> list[str]:
-    """The evaluations whose trainings serve all these variants.
-
-    Raises:
-        UserError: there is no such variant, or no such evaluation.
-    """
+    """The evaluations whose trainings serve all these variants, of which there must be one."""
     needed = set(needed_trainings(variants))
     names = [n for n, e in study.evaluations.items() if needed <= set(e.trainings) and not e.before_training]
     if not names:
@@ -64,11 +48,7 @@ def evaluations_of(study: Study, variants: Sequence[str]) -> list[str]:
 
 
 def episodes(rows: pd.DataFrame, better: str, than: str, limits: tuple[int, int]) -> pd.DataFrame:
-    """The gain of one variant over another on the same images: one row per episode.
-
-    Args:
-        rows: one row per query, of one evaluation.
-        limits: minimum and maximum of the stopping rule. Variants without refinement predict at step 0.
+    """The gain of one variant over another on the same images, from the rows of an evaluation: one row per episode.
 
     Returns:
         The episode's key, `way`, `n_support` and `n_query`; `accuracy` and stopping `step` of `better`;
@@ -89,41 +69,18 @@ def episodes(rows: pd.DataFrame, better: str, than: str, limits: tuple[int, int]
     return pairs.merge(shots, on=EPISODE, validate="1:1").drop(columns="variant")
 
 
-def chosen(
-    table: pd.DataFrame,
-    datasets: Sequence[str] | None = None,
-    ways: tuple[int, int] | None = None,
-    shots: tuple[int, int] | None = None,
-    sort: str = "Largest gain first",
-) -> pd.DataFrame:
-    """The episodes of some datasets, ways and shots, sorted; possibly none.
-
-    Args:
-        table: of `episodes`.
-        ways, shots: lowest and highest, both included. Only episodes with a class in this shot range are kept.
-        sort: a name of `SORTS`.
-    """
+def chosen(table: pd.DataFrame, datasets: Sequence[str] | None = None, sort: str = SORTS[0]) -> pd.DataFrame:
+    """The rows of `episodes` for some datasets, in one of `SORTS`; ties are in the order of datasets and numbers."""
     if datasets is not None:
         table = table[table["dataset"].isin(datasets)]
-    if ways is not None:
-        table = table[table["way"].between(*ways)]
-    if shots is not None:
-        low, high = shots
-        within = [any(low <= shot <= high for shot in of_classes) for of_classes in table["shots"]]
-        table = table[np.array(within, dtype=bool)]
-    column, rising = SORTS[sort]
-    if column is None:
+    if sort == "Dataset and episode":
         return table
-    values = table[column].round(9)  # gains that are equal as fractions of queries differ in the last digit
-    return table.loc[values.sort_values(ascending=rising, kind="stable").index]
+    gains = table["gain"].round(9)  # those that are equal as fractions of queries differ in the last digit
+    return table.loc[gains.sort_values(ascending=sort == "Largest loss first", kind="stable").index]
 
 
 def in_words(table: pd.DataFrame, better: str, than: str) -> str:
-    """The number of episodes, their mean gain, and the largest gain and loss.
-
-    Args:
-        table: of `chosen` or `episodes`.
-    """
+    """The number of episodes of `chosen`, their mean gain, and the largest gain and loss."""
     if table.empty:
         return "No episode is listed: widen the filters."
     mean = domain_averages(table, ["evaluation"], "gain").set_index("domain").loc["all"]
@@ -158,11 +115,7 @@ def lines(listed: pd.DataFrame, better: str, than: str) -> list[tuple[str, tuple
 
 
 def predictions(queries: pd.DataFrame) -> pd.DataFrame:
-    """The queries of a step as a table of text: class, prediction and its responsibility.
-
-    Args:
-        queries: of `episode_table.at_step`.
-    """
+    """The queries of `episode_table.at_step` as a table of text: class, prediction and its responsibility."""
     names = class_names(queries)
     columns = {
         "query": queries["query"].map(str),
@@ -176,11 +129,7 @@ def predictions(queries: pd.DataFrame) -> pd.DataFrame:
 
 
 def confusion(queries: pd.DataFrame) -> pd.DataFrame:
-    """The confusion matrix: rows are classes, columns what their queries are predicted as.
-
-    Args:
-        queries: of `episode_table.at_step`.
-    """
+    """The confusion matrix of `episode_table.at_step`: rows are classes, columns what they are predicted as."""
     names = class_names(queries)
     labels = range(len(names))
     counts = pd.crosstab(queries["label"], queries["prediction"]).reindex(index=labels, columns=labels, fill_value=0)
@@ -188,13 +137,7 @@ def confusion(queries: pd.DataFrame) -> pd.DataFrame:
 
 
 def status(row: pd.Series, variant: str, rows: pd.DataFrame, step: int, stop: int) -> str:
-    """The episode, the variant's accuracy after a step, and whether the variant stops there, in words.
-
-    Args:
-        row: of `episodes`.
-        rows: of `episode_table.rows_of_episode`.
-        stop: the step at which the variant stops.
-    """
+    """The episode, the variant's accuracy after a step, and whether it stops there (at `stop`), in words."""
     queries, last = at_step(rows, step), recorded_predictions(rows).shape[1] - 1
     if VARIANTS[variant].refinement_at_test:
         place = "where it stops" if step == stop else f"it stops at {stop}"

@@ -13,9 +13,10 @@ from tcnaps.evaluation.result_files import load_rows, needed_trainings
 from tcnaps.evaluation.stopped_rows import recorded_predictions
 from tcnaps.figures.images import episode_images
 from tcnaps.figures.style import TEXT_WIDTH, style
+from tcnaps_suite.episodes import ShownImages
 from tcnaps_suite.widgets import episode_table, explorer_data, widget_base as ui
-from tcnaps_suite.widgets.episode_table import Replayed, shortened
-from tcnaps_suite.widgets.pictures import on_page, saved
+from tcnaps_suite.widgets.episode_table import shortened
+from tcnaps_suite.widgets.pictures import on_page
 
 MOST_LISTED = 500  # episodes in the list; the filters reach the others
 COLUMNS = 10  # support images and queries of a class in the picture
@@ -27,11 +28,7 @@ def explorer(
 ) -> "Explorer":
     """A widget to look at the episodes in which one variant gains most over another, or loses most.
 
-    Args:
-        evaluation: one that serves both variants; None takes the first.
-
-    Raises:
-        UserError: there is no such variant or evaluation, or no evaluation serves both.
+    `evaluation` must serve both; None takes the first that does.
     """
     possible = explorer_data.evaluations_of(study, [better, than])
     evaluation = possible[0] if evaluation is None else evaluation
@@ -49,29 +46,23 @@ class Explorer(ui.StudyWidget):
     """
 
     kind = "explorer"
-    tooltips = {
-        "limits": "Fewest and most refinement steps; refinement stops when no label changes",
-        "shots": "Only episodes with a class in this shot range",
-        "open": "Shows this episode's clustering step by step, below; loads the network",
-    }
 
     def __init__(self, study: Study, evaluation: str, better: str, than: str):
         super().__init__(study)
         self.table = self.listed = pd.DataFrame()
         self.predictions: dict[str, pd.DataFrame] = {}
         self.row: pd.Series | None = None
-        self.images: Replayed | None = None
+        self.images: ShownImages | None = None
         self.problem: Exception | None = None
         self._read = lru_cache(1)(lambda name, trainings: load_rows(study, name, trainings, [study.replicate]))
         self._arrange(evaluation, better, than)
         self.on(["evaluation", "better", "than", "limits"], self.load)
-        self.on(["sort", "dataset", "ways", "shots"], self._filter)
+        self.on(["sort", "dataset"], self._filter)
         self.on(["episodes"], self._choose)
         self.on(["variant", "stop"], self._to_stop)
         self.on(["step", "page"], self._draw)
         self.on(["open"], self._open)
         self.on(["close"], self._close)
-        self.on(["save"], self._save)
 
     @property
     def variants(self) -> tuple[str, str]:
@@ -84,10 +75,6 @@ class Explorer(ui.StudyWidget):
         with self.loading(f"Reading the rows of {choice.evaluation}"):
             self._rows = self._read(choice.evaluation, tuple(needed_trainings(self.variants)))
             self.table = explorer_data.episodes(self._rows, *self.variants, choice.limits)
-        with self.quietly():
-            ui.set_range(self.controls["ways"], int(self.table["way"].min()), int(self.table["way"].max()))
-            shots = self.table["shots"].explode()
-            ui.set_range(self.controls["shots"], int(shots.min()), int(shots.max()))
         self._filter()
 
     def hide(self) -> None:
@@ -111,14 +98,10 @@ class Explorer(ui.StudyWidget):
             better=ui.menu("Gain of", 190, variants, better),
             than=ui.menu("over", 170, variants, than),
         )
-        ordered = self.add(
-            limits=ui.slider("Stopping rule: minimum, maximum", 460, 0, rule.recorded_steps, limits),
-            sort=ui.menu("Sort", 300, list(explorer_data.SORTS)),
-        )
         filters = self.add(
+            limits=ui.slider("Stopping rule: minimum, maximum", 460, 0, rule.recorded_steps, limits),
             dataset=ui.menu("Dataset", 260, explorer_data.dataset_filters(study)),
-            ways=ui.slider("Way", 240, 0, 1, (0, 1)),
-            shots=ui.slider("A class with shot", 320, 0, 1, (0, 1)),
+            sort=ui.menu("Sort", 300, explorer_data.SORTS),
         )
         episodes = self.add(episodes=ui.styled(ipywidgets.Select(options=(), rows=9), "", None))
         predictions = self.add(
@@ -131,33 +114,29 @@ class Explorer(ui.StudyWidget):
             page=ipywidgets.ToggleButtons(options=[IMAGES, TABLE, CONFUSION], style={"button_width": "120px"})
         )
         self.add(close=ui.button("Close", 100))
-        saving = self.add(**ui.saving("explorer"))
-        self._count, self._status, self._opened, self._saved = (
-            ui.text(f"tcnaps-{name}") for name in ("count", "status", "opened", "saved")
-        )
-        self._sheet = ui.text("tcnaps-picture", "100%")  # wide tables scroll in themselves
-        self._sheet.layout.max_width = "900px"
+        self._count, self._status, self._opened = (ui.text(f"tcnaps-{name}") for name in ("count", "status", "opened"))
+        self._sheet = ui.picture(900)  # wide tables scroll in themselves
         self._stepper = VBox()
-        shown = self._status, predictions, self._opened, page, self._sheet, saving, self._saved, self._stepper
+        shown = self._status, predictions, self._opened, page, self._sheet, self.saving(), self._stepper
         self._details = VBox(shown, layout={"display": "none"})
-        above = compared, ordered, filters, self.notice, self.busy, self._count
+        above = compared, filters, self.notice, self.busy, self._count
         self.arrange(*above, episodes, self._details)
 
     def _filter(self) -> None:
         if self.table.empty:
             return
         choice, control = self.choice, self.controls["episodes"]
-        self.listed = explorer_data.chosen(self.table, choice.dataset, choice.ways, choice.shots, choice.sort)
+        self.listed = explorer_data.chosen(self.table, choice.dataset, choice.sort)
         options = explorer_data.lines(self.listed.head(MOST_LISTED), *self.variants)
         values, before = [value for _, value in options], control.value
-        with self.quietly():
-            control.options = options
-            if values:
-                control.value = before if before in values else values[0]
         count = explorer_data.in_words(self.listed, *self.variants)
         if len(self.listed) > len(options):
             count += f" The list holds the first {len(options)} of them."
         self._count.value = html.escape(count)
+        with self.quietly():
+            control.options = options
+            if values:
+                control.value = before if before in values else values[0]
         if options:
             self._choose()
         else:
@@ -214,11 +193,7 @@ class Explorer(ui.StudyWidget):
             self._sheet.value = on_page(self.figure(), f"The episode's images with their predictions. {status}")
 
     def figure(self) -> Figure:
-        """The episode's images with the predictions that are shown: frames have the colours of the predicted classes.
-
-        Raises:
-            UserError: there are no images.
-        """
+        """The episode's images with the predictions that are shown: frames have the colours of predicted classes."""
         if not self.predictions or self.images is None:
             raise UserError("No images are shown that could be saved: choose another episode first.")
         rows, images = self.predictions[self.choice.variant], self.images
@@ -230,9 +205,6 @@ class Explorer(ui.StudyWidget):
             figure = Figure((TEXT_WIDTH, 0.4 + 0.36 * len(names)))
             episode_images(figure.subplots(), support, images.query_images, *labels, columns=COLUMNS)
         return figure
-
-    def _save(self) -> None:
-        self._saved.value = saved(self.figure(), self.study, self.choice.save_name)
 
     def _open(self) -> None:
         if not self.predictions:

@@ -23,11 +23,7 @@ from tcnaps_suite.widgets.episode_table import letter, shortened
 
 
 def on_page(figure: Figure, words: str) -> str:
-    """A figure as HTML.
-
-    Args:
-        words: what the figure shows, for those who can't see it.
-    """
+    """A figure as HTML. The words are for those who can't see it."""
     buffer = BytesIO()
     with style():
         figure.savefig(buffer, format="png", pil_kwargs={"compress_level": 1})
@@ -38,9 +34,6 @@ def saved(figure: Figure, study: Study, name: str) -> str:
     """Writes a figure as PNG and PDF to figures/<study>/views and offers both as downloads.
 
     Where colleagues only look at the widgets (`make serve`), nothing is written.
-
-    Returns:
-        HTML that says where the files are, with both as downloads.
 
     Raises:
         UserError: a file can't have this name.
@@ -66,11 +59,7 @@ def data_address(content: bytes, kind: str) -> str:
 
 
 def image_address(image: UInt8[np.ndarray, "height width 3"] | Image.Image, side: int | None = None) -> str:
-    """An image as an address: PNG, or JPEG where it is large.
-
-    Args:
-        side: pixels of its longer side; a larger image is shrunk.
-    """
+    """An image as an address: PNG, or JPEG where it is large. One whose longer side exceeds `side` is shrunk."""
     picture = image if isinstance(image, Image.Image) else Image.fromarray(image)
     if side is not None:
         picture.thumbnail((side, side))

@@ -8,7 +8,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tcnaps.method.class_statistics import ClassStatistics, class_statistics, one_hot
-from tcnaps.method.clustering import trajectory
 from tcnaps.method.head import Head
 
 
@@ -31,29 +30,15 @@ def view_in_plane(
     support_features: Float[Tensor, "n_support d"],
     support_labels: Int[Tensor, "n_support"],
     query_features: Float[Tensor, "n_query d"],
-    head: Head = Head(),
-    steps: int = 4,
-) -> PlaneView:
-    """Runs the clustering in all d dimensions and projects every step to the plane that tells the last classes apart.
-
-    The responsibilities of step t are those computed from the means and covariances drawn with it.
-    """
-    sets = support_features, support_labels, query_features
-    return project(*sets, trajectory(*sets, head=head, steps=steps).softmax(2), head)
-
-
-def project(
-    support_features: Float[Tensor, "n_support d"],
-    support_labels: Int[Tensor, "n_support"],
-    query_features: Float[Tensor, "n_query d"],
     query_responsibilities: Float[Tensor, "n_steps n_query way"],
     head: Head = Head(),
-    plane: Float[Tensor, "d 2"] | None = None,
+    principal: bool = False,
 ) -> PlaneView:
-    """Projects the clustering's responsibilities, and the statistics from which they were computed.
+    """Projects the clustering's responsibilities, and the statistics from which they were computed, to a plane.
 
     Args:
-        plane: two orthonormal directions; default: those that tell the classes of the last step apart best.
+        principal: whether the plane holds the directions of the largest spread, in place of those that tell the
+            classes of the last step apart best.
     """
     features = torch.cat([support_features, query_features])
     n_support, d = support_features.shape
@@ -62,7 +47,7 @@ def project(
     if d == 2:  # drawn as it is
         plane, centre = torch.eye(2, dtype=features.dtype), torch.zeros(2, dtype=features.dtype)
     else:
-        plane = discriminative_plane(features, responsibilities[-1]) if plane is None else plane
+        plane = principal_plane(features) if principal else discriminative_plane(features, responsibilities[-1])
         centre = features.mean(0)
     points = (features - centre) @ plane  # (n_points, 2)
     # Means and covariances of the projected features are the projections of the features' own. Only the released rule

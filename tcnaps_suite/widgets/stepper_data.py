@@ -9,17 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor
 
 from tcnaps.evaluation.stopped_rows import recorded_predictions
 from tcnaps.figures.tables import points
 from tcnaps.method import clustering
 from tcnaps.method.head import Head
 from tcnaps.method.stopping import stopping_step
-from tcnaps_suite.experiments.study_episodes import ShownEpisode, features_of  # noqa: F401
+from tcnaps_suite.experiments.study_episodes import ShownEpisode
 from tcnaps_suite.widgets.episode_table import counted, refined, shots_in_words, steps_of
-from tcnaps_suite.widgets.projection import PlaneView, discriminative_plane, principal_plane, project
+from tcnaps_suite.widgets.projection import PlaneView, view_in_plane
 
 _MAHALANOBIS = {"metric": "mahalanobis", "log_determinant": False, "scale": 1.0, "update": "means and covariances"}
 # The settings of a head that the stepper's menu changes. All others, such as identity_weight, stay the training's.
@@ -30,18 +28,11 @@ HEADS = {
     "means only": _MAHALANOBIS | {"update": "means"},
     "as in the study": {},
 }
-PLANES = ("classes after the last step", "classes after step 0", "true classes", "principal components")
+PLANES = ("classes after the last step", "principal components")
 
 
 class Trajectory(NamedTuple):
-    """Refinement steps 0, …, T of one episode.
-
-    Attributes:
-        rows: one row per query, as an evaluation records them: `query`, `label`, `class_name`, `prediction_0` … and
-            `confidence_0` ….
-        view: the steps in a plane.
-        steps: of `episode_table.steps_of`.
-    """
+    """Refinement steps 0, …, T of one episode: rows as an evaluation records them, the plane, and `steps_of`."""
 
     rows: pd.DataFrame
     view: PlaneView
@@ -54,15 +45,7 @@ def head_name(head: Head) -> str:
 
 
 def with_head(head: Head, name: str, identity_weight: float | int, scale: float | None = None) -> Head:
-    """A training's head with the settings of another.
-
-    Args:
-        name: of `HEADS`.
-        scale: default: that of the settings.
-
-    Raises:
-        ValueError: the identity_weight or the scale is not above 0.
-    """
+    """A training's head with the settings of another, by its name in `HEADS`. The scale's default is the settings'."""
     changes = dict(HEADS[name])
     if scale is not None:
         changes["scale"] = float(scale)
@@ -70,12 +53,7 @@ def with_head(head: Head, name: str, identity_weight: float | int, scale: float 
 
 
 def run(features: ShownEpisode, head: Head | None = None, steps: int = 10, plane: str = PLANES[0]) -> Trajectory:
-    """Refines one episode.
-
-    Args:
-        head: default: that of the training.
-        plane: of `PLANES`: the two directions that best tell these classes apart, or those of the largest spread.
-    """
+    """Refines an episode with a head, by default its training's, and projects it to one of `PLANES`."""
     head = head or features.head
     sets = features.support_features, features.support_labels, features.query_features
     responsibilities = clustering.trajectory(*sets, head=head, steps=steps).softmax(2)  # (steps + 1, n_query, way)
@@ -85,16 +63,12 @@ def run(features: ShownEpisode, head: Head | None = None, steps: int = 10, plane
     rows |= {f"prediction_{step}": values for step, values in enumerate(predictions)}
     rows |= {f"confidence_{step}": values for step, values in enumerate(confidences)}
     rows = pd.DataFrame(rows)
-    view = project(*sets, responsibilities, head, _directions(features, responsibilities, plane))
+    view = view_in_plane(*sets, responsibilities, head, principal=plane == "principal components")
     return Trajectory(rows, view, steps_of(rows))
 
 
 def verdict(trajectory: Trajectory, minimum: int, maximum: int) -> tuple[int, str]:
-    """The step at which the stopping rule ends the episode's refinement, and the reason.
-
-    Raises:
-        ValueError: a limit is negative or exceeds the steps of the trajectory.
-    """
+    """The step at which the stopping rule ends the episode's refinement, and the reason."""
     step = stopping_step(recorded_predictions(trajectory.rows).T, minimum, maximum)
     changed, accuracy = int(trajectory.steps["changed"][step]), 100 * trajectory.steps["accuracy"]
     if step == 0:
@@ -141,16 +115,3 @@ def described(features: ShownEpisode) -> str:
         f"{episode} {variant.name} does not refine: its answer is step 0. The further steps show what refinement would "
         f"do: {refined(variant.name)}, with the same networks."
     )
-
-
-def _directions(features: ShownEpisode, responsibilities: Tensor, plane: str) -> Tensor:
-    points = torch.cat([features.support_features, features.query_features])
-    if plane == "principal components":
-        return principal_plane(points)
-    way = len(features.class_names)
-    queries = {
-        "classes after the last step": responsibilities[-1],
-        "classes after step 0": responsibilities[0],
-        "true classes": clustering.one_hot(features.query_labels, way, points),
-    }[plane]
-    return discriminative_plane(points, torch.cat([clustering.one_hot(features.support_labels, way, points), queries]))

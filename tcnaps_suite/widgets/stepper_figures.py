@@ -29,11 +29,8 @@ TABLE_HEIGHT = 290  # pixels
 def plane_step(ax: Axes, view: PlaneView, step: int, queries: pd.DataFrame, marked: int | None = None) -> None:
     """One step in the plane, as `figures.clustering.clustering_step`, with the same limits at every step.
 
-    A query has the letter of its most probable class. A query with a wrong answer is a square.
-
-    Args:
-        queries: of `episode_table.at_step`.
-        marked: the query that gets a red ring.
+    A query has the letter of its most probable class. A query with a wrong answer is a square, a marked one has a red
+    ring.
     """
     is_query, lettered = ~view.is_support, len(view.points) <= MOST_LETTERED
     size = 95 if lettered else 20
@@ -64,12 +61,7 @@ def plane_step(ax: Axes, view: PlaneView, step: int, queries: pd.DataFrame, mark
 
 
 def step_curves(ax: Axes, steps: pd.DataFrame, step: int, answer: int, minimum: int, maximum: int) -> None:
-    """Accuracy and mean confidence over the steps; marks the step that is shown and the variant's answer.
-
-    Args:
-        steps: of `episode_table.steps_of`.
-        answer: the step of the variant's answer. Between `minimum` and `maximum` the stopping rule decides.
-    """
+    """Accuracy and mean confidence over the steps; marks the step that is shown and that of the variant's answer."""
     if minimum < maximum:
         ax.axvspan(minimum, maximum, color="#EFEFEF", zorder=0, label="rule decides")
     ax.axvline(step, color=GREY, linewidth=1, linestyle="--", zorder=1)
@@ -105,10 +97,7 @@ def query_table(
 ) -> str:
     """The queries as HTML, with their highest responsibilities. Those that became right or wrong come first.
 
-    Args:
-        queries: of `episode_table.at_step`.
-        which: `changed` at this step, `wrong` after it, or `all`.
-        marked: the query whose row comes first, with a red frame.
+    `which` is `changed` at this step, `wrong` after it, or `all`. The marked query comes first, with a red frame.
     """
     kept = {"changed": queries["changed"], "wrong": ~queries["right"], "all": queries["query"] >= 0}[which]
     listed, note = queries[kept].sort_values(["outcome", "query"]), ""

@@ -13,7 +13,7 @@ from tcnaps_suite.experiments.study_episodes import ShownEpisode, features_of
 from tcnaps_suite.widgets import stepper_data, stepper_figures, widget_base as ui
 from tcnaps_suite.widgets.episode_table import at_step, liveliest
 from tcnaps_suite.widgets.explorer_data import one_of, variants_of
-from tcnaps_suite.widgets.pictures import on_page, saved
+from tcnaps_suite.widgets.pictures import on_page
 
 HIGHEST_EPISODE = 10**6  # episodes are drawn on demand, so there is no last one
 SIZE = 9.6, 4.5  # inches of the picture
@@ -36,9 +36,6 @@ def stepper(
         evaluation: the one whose protocol draws the episode; None takes the study's first.
         dataset: None takes the evaluation's first.
         episode: None takes the one in which refinement changes the largest share of labels, if there are rows.
-
-    Raises:
-        UserError: there is no such variant, evaluation, dataset or episode.
     """
     evaluation = next(iter(study.evaluations)) if evaluation is None else evaluation
     one_of("variant", variant, variants_of(study.trainings))
@@ -60,15 +57,7 @@ class Stepper(ui.StudyWidget):
         trajectory: its refinement steps.
     """
 
-    kind, needs = "stepper", "checkpoints"
-    tooltips = {
-        "episode": "The same number always gives the same images",
-        "head": "How distances become responsibilities; 'means only' keeps the covariances of step 0",
-        "identity_weight": "The weight of the identity in every covariance, the paper's beta",
-        "scale": "A factor on squared distances in the softmax: the smaller, the softer; each head brings its own",
-        "plane": "Two directions: those that best tell these classes apart, or those of the largest spread",
-        "query": "Rings this query in the plane and puts it first in the table",
-    }
+    kind = "stepper"
 
     def __init__(self, study: Study, variant: str, evaluation: str, dataset: str, episode: int):
         super().__init__(study)
@@ -85,14 +74,9 @@ class Stepper(ui.StudyWidget):
         self.on(["forward"], lambda: self._go_to(lambda: self.choice.step + 1))
         self.on(["converge"], lambda: self._go_to(lambda: stepper_data.convergence(self.trajectory)))
         self.on(["answer"], lambda: self._go_to(self._answer_step))
-        self.on(["save"], self._save)
 
     def shown(self) -> tuple[ShownEpisode, stepper_data.Trajectory]:
-        """The episode and its refinement as they are shown, for further analysis.
-
-        Raises:
-            Exception: the error that the widget shows instead.
-        """
+        """The episode and its refinement as they are shown; raises the error that the widget shows instead."""
         if self.error is not None:
             raise self.error
         return self.features, self.trajectory
@@ -150,13 +134,11 @@ class Stepper(ui.StudyWidget):
         )
         steps = self._step_controls(last)
         queries = self.add(which=ui.menu("Queries", 260, QUERIES), query=ui.menu("Mark query", 180, [("none", None)]))
-        saving = self.add(**ui.saving("stepper"))
-        self._status, self._about, self._verdict, self._legend, self._saved = (
-            ui.text(f"tcnaps-{name}") for name in ("status", "about", "verdict", "legend", "saved")
+        self._status, self._about, self._verdict, self._legend = (
+            ui.text(f"tcnaps-{name}") for name in ("status", "about", "verdict", "legend")
         )
-        self._picture, self._table = ui.text("tcnaps-picture", "100%"), ui.text("tcnaps-queries", "100%")
-        self._picture.layout.max_width = "1100px"
-        shown = self._picture, self._legend, self._verdict, queries, self._table, saving, self._saved
+        self._picture, self._table = ui.picture(1100), ui.text("tcnaps-queries", "100%")
+        shown = self._picture, self._legend, self._verdict, queries, self._table, self.saving()
         self._body = VBox(shown, layout=Layout(display="none", overflow="visible"))
         above = episodes, head, ui.row(*limits.children, self.busy), self.notice, self._about, steps
         self.arrange(*above, self._status, self._body)
@@ -231,11 +213,7 @@ class Stepper(ui.StudyWidget):
         self._table.value = stepper_figures.query_table(*shown)
 
     def figure(self) -> Figure:
-        """The plane at the left and the curves at the right.
-
-        Raises:
-            UserError: nothing is shown.
-        """
+        """The plane at the left and the curves at the right."""
         if self.trajectory is None:
             raise UserError("Nothing is shown that could be saved: choose another episode first.")
         choice, (rows, view, steps) = self.choice, self.trajectory
@@ -247,6 +225,3 @@ class Stepper(ui.StudyWidget):
             limits = choice.minimum, choice.maximum
             stepper_figures.step_curves(curves, steps, choice.step, self._answer_step(), *limits)
         return figure
-
-    def _save(self):
-        self._saved.value = saved(self.figure(), self.study, self.choice.save_name)

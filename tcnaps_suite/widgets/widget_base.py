@@ -3,7 +3,7 @@
 import html
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 import anywidget
 import ipywidgets
 import pandas as pd
-from ipywidgets import HTML, Button, Dropdown, HBox, IntRangeSlider, IntSlider, Layout, SelectMultiple
+from ipywidgets import HTML, Button, Dropdown, HBox, IntRangeSlider, IntSlider, Layout, SelectMultiple, VBox
 
-from tcnaps.config import Study, UserError
+from tcnaps.config import Study
 from tcnaps.config.errors import MAKE
-from tcnaps_suite.widgets.demonstration import is_recorded
+from tcnaps_suite.widgets.pictures import saved
 
 # JupyterLab may deliver a user's changes to several threads of the kernel. Reactions wait for each other: a reaction
 # that sets controls ignores changes meanwhile, and would otherwise ignore the user's, too.
@@ -27,7 +27,7 @@ _REACTING = threading.RLock()
 
 
 def styled(control: ipywidgets.Widget, description: str, width: int | None):
-    """Gives a control its whole description and a width in pixels (None: all there is); returns the control."""
+    """The control with its whole description and a width in pixels (None: all there is)."""
     control.description = description
     control.style.description_width = "initial"
     control.layout.width = "100%" if width is None else f"{width}px"
@@ -43,7 +43,6 @@ def menu(description: str, width: int | None, options: Sequence, value: Any = No
 
 
 def button(description: str, width: int, icon: str = "") -> Button:
-    """A button."""
     return Button(description=description, icon=icon, layout=Layout(width=f"{width}px"))
 
 
@@ -55,25 +54,6 @@ def slider(
     return styled(kind(value=value, min=low, max=high, continuous_update=live), description, width)
 
 
-def saving(name: str) -> dict[str, ipywidgets.Widget]:
-    """The box for a file's name and the button that saves it, by the names that all widgets give them."""
-    box = styled(ipywidgets.Text(name, continuous_update=False), "Save as:", 280)
-    return {"save_name": box, "save": button("Save PNG and PDF", 170, "save")}
-
-
-def set_range(control: IntRangeSlider, low: int, high: int) -> None:
-    """Sets new ends. A handle at its end stays at the end; others are moved inside.
-
-    A range of a single value is disabled and gets a spare end, as browsers can't draw it.
-    """
-    first, last = control.value
-    first = low if first <= control.min else min(max(first, low), high)
-    last = high if last >= control.max or control.disabled else max(min(last, high), low)
-    with control.hold_trait_notifications():  # ends and value are checked together
-        control.min, control.max, control.value = low, max(high, low + 1), (first, last)
-        control.disabled = low == high
-
-
 def row(*children: ipywidgets.Widget) -> HBox:
     """Controls side by side, in further lines where the page is narrow."""
     layout = Layout(flex_flow="row wrap", align_items="center", overflow="visible", grid_gap="0 4px")
@@ -83,6 +63,13 @@ def row(*children: ipywidgets.Widget) -> HBox:
 def text(css_class: str, width: str = "auto") -> HTML:
     """A place for text."""
     return HTML(layout=Layout(overflow="visible", width=width)).add_class(css_class)
+
+
+def picture(width: int) -> HTML:
+    """A place for a picture, at most `width` pixels wide."""
+    place = text("tcnaps-picture", "100%")
+    place.layout.max_width = f"{width}px"
+    return place
 
 
 def table(cells: pd.DataFrame, height: int, css_class: str = "") -> str:
@@ -109,14 +96,13 @@ class _Page(anywidget.AnyWidget):
 def error_box(error: BaseException) -> str:
     """An error's kind and message as HTML; for an unforeseen error also its traceback, to unfold."""
     message, details = str(error), ""
+    if "`make figures`" in message and MAKE not in message:
+        message += f"\n{MAKE} Then run this cell again."
     if isinstance(error, KeyboardInterrupt):
         message = "The work was stopped. Choose again to repeat it."
     elif not isinstance(error, (ValueError, OSError)):
-        details = (
-            "<br>Run the notebook's cells again from the top. If the error comes back, report it with "
-            '<details><summary>these details</summary><pre style="white-space:pre-wrap;line-height:1.2">'
-            f"{html.escape(''.join(traceback.format_exception(error)))}</pre></details>"
-        )
+        trace = html.escape("".join(traceback.format_exception(error)))
+        details = f"<details><summary>Details, to be reported</summary><pre>{trace}</pre></details>"
     return (
         '<div role="alert" style="border-left:4px solid #D55E00;background:#FFF4EC;color:#000;padding:6px 10px;'
         f'overflow-wrap:anywhere"><b>✕ {html.escape(type(error).__name__)}:</b> '
@@ -124,11 +110,11 @@ def error_box(error: BaseException) -> str:
     )
 
 
-class StudyWidget(ipywidgets.VBox):
+class StudyWidget(VBox):
     """Base of the stepper, the explorer and the views: controls by name, and reactions to them.
 
-    A subclass shows what its controls choose (`load`) or, where that fails, nothing (`hide`). The widget has the CSS
-    class `tcnaps-<kind>`, each of its controls `tcnaps-<name>`.
+    A subclass shows what its controls choose (`load`) or, where that fails, nothing (`hide`), and draws what can be
+    saved (`figure`). The widget has the CSS class `tcnaps-<kind>`, each of its controls `tcnaps-<name>`.
 
     Attributes:
         controls: the controls by name.
@@ -137,8 +123,6 @@ class StudyWidget(ipywidgets.VBox):
     """
 
     kind: ClassVar[str]
-    needs: ClassVar[str] = "rows"  # the folder of results without which there is nothing to show
-    tooltips: ClassVar[Mapping[str, str]] = {}  # of controls, by their names
 
     def __init__(self, study: Study):
         super().__init__()
@@ -153,10 +137,19 @@ class StudyWidget(ipywidgets.VBox):
         """Adds controls by name; returns them side by side."""
         for name, control in controls.items():
             control.add_class(f"tcnaps-{name.replace('_', '-')}")
-            if name in self.tooltips:
-                control.tooltip = self.tooltips[name]
         self.controls |= controls
         return row(*controls.values())
+
+    def saving(self) -> VBox:
+        """Controls that save what `figure` draws, and where it went."""
+        name = styled(ipywidgets.Text(self.kind, continuous_update=False), "Save as:", 280)
+        controls = self.add(save_name=name, save=button("Save PNG and PDF", 170, "save"))
+        self._saved = text("tcnaps-saved")
+        self.on(["save"], self._save)
+        return VBox([controls, self._saved], layout=Layout(overflow="visible"))
+
+    def _save(self) -> None:
+        self._saved.value = saved(self.figure(), self.study, self.choice.save_name)
 
     def arrange(self, *children: ipywidgets.Widget) -> None:
         """Puts the widget's parts below each other."""
@@ -196,15 +189,9 @@ class StudyWidget(ipywidgets.VBox):
 
     @contextmanager
     def loading(self, work: str) -> Iterator[None]:
-        """Says which work is under way inside; if it fails, nothing is shown.
-
-        Raises:
-            UserError: the study has no results at all.
-        """
+        """Says which work is under way inside; if it fails, nothing is shown."""
         self.busy.value = f"{html.escape(work)} …"
         try:
-            if not (is_recorded(self.study) or any((self.study.results_folder / self.needs).glob("*"))):
-                raise UserError(f"Study '{self.study.name}' has no {self.needs} yet. {MAKE} Then run this cell again.")
             yield
         except BaseException:
             self.hide()

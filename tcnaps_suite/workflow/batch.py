@@ -10,13 +10,14 @@ add what both lack: errors before anything is started, one run of a study at a t
 import argparse
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
 from tcnaps.config import UserError
 from tcnaps.config.errors import nearest
 from tcnaps_suite.workflow.notebooks import parameters_of
-from tcnaps_suite.workflow.stopping import Stopped, end_with, stoppable
+from tcnaps_suite.workflow.stopping import end_with, stoppable
 
 ATTEMPTS = 3  # to start a kernel
 KEPT = "Finished jobs and the saved states of trainings are kept: the same command goes on from there."
@@ -29,11 +30,7 @@ class NotebookFailed(Exception):
 def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, progress: bool = True) -> None:
     """Executes a copy of a notebook. Its kernel works in the notebook's folder, as it does in JupyterLab.
 
-    Args:
-        notebook: has one cell tagged `parameters`.
-        output: where the executed notebook is kept, also when a cell fails.
-        parameters: values by name, instead of those in the `parameters` cell.
-        progress: whether to show a bar.
+    `output` is kept also when a cell fails. `parameters` replace those in the cell tagged `parameters`.
 
     Raises:
         UserError: there is no such notebook or parameter, no `parameters` cell, or `output` is the notebook itself.
@@ -49,10 +46,6 @@ def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, pro
     # With either of these set, Jupyter may prefer another installation's python3 kernel to ours.
     for variable in ("JUPYTER_PATH", "JUPYTER_PREFER_ENV_PATH"):
         os.environ.pop(variable, None)
-    _execute(notebook, output, parameters, progress)
-
-
-def _execute(notebook: Path, output: Path, parameters: dict, progress: bool) -> None:
     import papermill
     from nbclient.exceptions import DeadKernelError
     from traitlets.config import Config
@@ -82,22 +75,17 @@ def _execute(notebook: Path, output: Path, parameters: dict, progress: bool) -> 
             raise NotebookFailed(f"{what}\nThe notebook as far as it was executed: {output}") from error
 
 
-def _value(name: str, text: str, default: object) -> object:
-    """A parameter from the command line: JSON, or bare text where the default is text."""
+def _value(text: str, default: object) -> object:
+    """A parameter from the command line: JSON, or bare text."""
     if isinstance(default, str):
         return text
     try:
-        value = json.loads(text)
+        return json.loads(text)
     except json.JSONDecodeError:
-        value = text
-    if isinstance(default, float) and type(value) is int:
-        return float(value)
-    if default is not None and type(value) is not type(default):
-        raise UserError(f"Parameter '{name}' must be {type(default).__name__}, like {default!r}; got {text}.")
-    return value
+        return text
 
 
-def _options(arguments: list[str] | None) -> argparse.Namespace:
+def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tcnaps_suite.workflow.batch", description="Runs notebooks and studies."
     )
@@ -120,10 +108,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     whole.add_argument("--processes", type=int, default=1, help="that share a training or an evaluation; default: 1")
     for command in (one, whole):
         command.add_argument("--parent", type=int, help="end when this process, which started us, is gone")
-    words = sys.argv[1:] if arguments is None else arguments
-    cut = words.index("--") if "--" in words else len(words)
-    options = parser.parse_args(words[:cut])
-    options.targets = words[cut + 1 :]
+    cut = arguments.index("--") if "--" in arguments else len(arguments)
+    options = parser.parse_args(arguments[:cut])
+    options.targets = arguments[cut + 1 :]
     return options
 
 
@@ -131,20 +118,18 @@ def _run(options: argparse.Namespace) -> int:
     if options.command == "study":
         from tcnaps_suite.workflow.run import run_study  # with pandas, which a notebook loads in its own process
 
-        names = ("cores", "dry_run", "targets", "device", "workers", "processes", "profile")
         with stoppable():
-            return run_study(options.study, **{name: getattr(options, name) for name in names})
-    notebook, output = Path(options.notebook), Path(options.output)
-    defaults = parameters_of(notebook)
+            return run_study(options)
+    defaults = parameters_of(Path(options.notebook))
     texts = dict([pair for pair in options.optional if pair[0] in defaults] + options.parameters)
-    values = {name: _value(name, text, defaults.get(name)) for name, text in texts.items()}
-    run_notebook(notebook, output, values, not options.quiet and sys.stderr.isatty())
+    values = {name: _value(text, defaults.get(name)) for name, text in texts.items()}
+    run_notebook(options.notebook, options.output, values, not options.quiet and sys.stderr.isatty())
     return 0
 
 
 def main(arguments: list[str] | None = None) -> int:
     """The command line; see the top of this file. Status 1: something failed; 2: a wrong argument or setting."""
-    options = _options(arguments)
+    options = _options(sys.argv[1:] if arguments is None else arguments)
     if options.parent:
         end_with(options.parent)
     try:
@@ -152,12 +137,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (UserError, NotebookFailed) as error:
         print(error, file=sys.stderr)
         return 1 if isinstance(error, NotebookFailed) else 2
-    except Stopped as stopped:
-        print(f"\nStopped by {stopped}. {KEPT}", file=sys.stderr)
-        return 128 + stopped.number
-    except KeyboardInterrupt:
-        print(f"\nInterrupted. {KEPT}", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as stopped:
+        print(f"\nStopped by {str(stopped) or 'SIGINT'}. {KEPT}", file=sys.stderr)
+        return 128 + getattr(stopped, "number", signal.SIGINT)
 
 
 if __name__ == "__main__":

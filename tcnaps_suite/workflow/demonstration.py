@@ -15,6 +15,7 @@ Rows are kept as an evaluation writes them, with what is predicted from the feat
 import sys
 from dataclasses import replace
 from io import BytesIO
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,9 @@ from tcnaps.config.storage import replacing, write_text
 from tcnaps.config.study import study_file
 from tcnaps.evaluation.result_files import load_rows, rows_file, write_rows
 from tcnaps.evaluation.stopped_rows import recorded_predictions
-from tcnaps_suite.widgets import demonstration, episode_table, explorer_data, stepper_data
+from tcnaps_suite.episodes import EPISODES, FOLDER, STUDY
+from tcnaps_suite.experiments.study_episodes import ShownEpisode, features_of
+from tcnaps_suite.widgets import episode_table, explorer_data, stepper_data
 
 EVALUATIONS = ("5-way-1-shot", "variable", "5-way-5-shot")
 VARIANTS = {"support": "COT", "support_and_query": "Transductive"}  # the trainings whose features are kept
@@ -64,21 +67,20 @@ def in_span(points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n r"]:
 def make(path: str | Path) -> Path:
     """Makes the demonstration from a study that has been evaluated; returns its folder."""
     study, chosen = load_study(path), chosen_episodes(load_study(path))
-    folder = project_root() / demonstration.FOLDER
-    write_text(folder / demonstration.STUDY, study_yaml(study_file(path), chosen))
-    small, arrays = load_study(folder / demonstration.STUDY), {}
-    for (name, dataset), numbers in chosen.items():
-        for training, variant in VARIANTS.items():
-            rows = load_rows(study, name, [training])
-            frames = []
-            for new, number in enumerate(numbers):
-                features = stepper_data.features_of(study, variant, name, dataset, number)
-                kept = arrays_of(features, training)
-                arrays |= {f"{name}/{dataset}/{new}/{key}": value for key, value in kept.items()}
-                own = episode_table.rows_of_episode(rows, variant, dataset, number)
-                frames.append(predicted_again(own, features, kept[training], study).assign(episode=new))
-            write_rows(rows_file(small, training, name, dataset), pd.concat(frames, ignore_index=True), "demonstration")
-    with replacing(folder / demonstration.EPISODES) as temporary:
+    folder = project_root() / FOLDER
+    write_text(folder / STUDY, study_yaml(study_file(path), chosen))
+    small, arrays = load_study(folder / STUDY), {}
+    for ((name, dataset), numbers), (training, variant) in product(chosen.items(), VARIANTS.items()):
+        rows, frames = load_rows(study, name, [training]), []
+        for new, number in enumerate(numbers):
+            features = features_of(study, variant, name, dataset, number)
+            points = in_span(torch.cat([features.support_features, features.query_features]).numpy())
+            kept = arrays_of(features) | {training: points}
+            arrays |= {f"{name}/{dataset}/{new}/{key}": value for key, value in kept.items()}
+            own = episode_table.rows_of_episode(rows, variant, dataset, number)
+            frames.append(predicted_again(own, features, points, study).assign(episode=new))
+        write_rows(rows_file(small, training, name, dataset), pd.concat(frames, ignore_index=True), "demonstration")
+    with replacing(folder / EPISODES) as temporary:
         np.savez_compressed(temporary, **arrays)
     return folder
 
@@ -88,16 +90,16 @@ def study_yaml(file: Path, chosen: dict[tuple[str, str], list[int]]) -> str:
     content = yaml.safe_load(file.read_text(encoding="utf-8"))
     evaluations = {}
     for name, dataset in chosen:
-        own = evaluations.setdefault(name, content["evaluations"][name] | {"datasets": [], "episodes": 3})
-        own |= {"datasets": [*own["datasets"], dataset], "trainings": list(VARIANTS)}
-    content |= {"name": demonstration.FOLDER.name, "trainings": list(VARIANTS), "evaluations": evaluations}
+        own = content["evaluations"][name] | {"datasets": [], "episodes": 3, "trainings": list(VARIANTS)}
+        evaluations.setdefault(name, own)["datasets"].append(dataset)
+    content |= {"name": FOLDER.name, "trainings": list(VARIANTS), "evaluations": evaluations}
     heading = ["The demonstration, made by `make demonstration`. Its episodes in the built-in study:"]
     heading += [f"  {name}, {dataset}: {', '.join(map(str, numbers))}" for (name, dataset), numbers in chosen.items()]
     return "".join(f"# {line}\n" for line in heading) + yaml.safe_dump(content, sort_keys=False)
 
 
-def arrays_of(features: stepper_data.ShownEpisode, training: str) -> dict[str, np.ndarray]:
-    """What `demonstration.recorded` reads."""
+def arrays_of(features: ShownEpisode) -> dict[str, np.ndarray]:
+    """What `tcnaps_suite.episodes` reads of an episode, besides its features."""
     images = np.concatenate([features.support_images, features.query_images])
     pictures = BytesIO()
     Image.fromarray(images.reshape(-1, *images.shape[2:])).save(pictures, "webp", quality=90)
@@ -106,13 +108,10 @@ def arrays_of(features: stepper_data.ShownEpisode, training: str) -> dict[str, n
         "support_labels": features.support_labels.numpy(),
         "query_labels": features.query_labels.numpy(),
         "pictures": np.frombuffer(pictures.getvalue(), np.uint8),
-        training: in_span(torch.cat([features.support_features, features.query_features]).numpy()),
     }
 
 
-def predicted_again(
-    own: pd.DataFrame, features: stepper_data.ShownEpisode, points: np.ndarray, study: Study
-) -> pd.DataFrame:
+def predicted_again(own: pd.DataFrame, features: ShownEpisode, points: np.ndarray, study: Study) -> pd.DataFrame:
     """An episode's rows with what is predicted from the points that are kept in place of its features."""
     support, query = torch.from_numpy(points).split([len(features.support_labels), len(features.query_labels)])
     kept = replace(features, support_features=support, query_features=query)

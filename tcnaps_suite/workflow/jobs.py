@@ -10,8 +10,10 @@ from tcnaps_suite.workflow.notebooks import Notebook
 
 def written(notebook: Notebook, study: Study, training: str = "") -> list[str]:
     """The figures, as PNG and PDF, and the tables that a notebook writes."""
-    figures = [f"{_below('figures', study)}/{figure}.{kind}" for figure in notebook.figures for kind in ("png", "pdf")]
-    tables = [f"{_below('results', study)}/{table}" for table in notebook.tables]
+    figures = [
+        f"{_below('figures', study)}/{figure}.{kind}" for figure in notebook.writes.figures for kind in ("png", "pdf")
+    ]
+    tables = [f"{_below('results', study)}/{table}" for table in notebook.writes.tables]
     return [file.format(training=training) for file in [*figures, *tables]]
 
 
@@ -59,10 +61,7 @@ def key(
 ) -> str:
     """A digest of what a job depends on besides its inputs; where it changes, the job is stale.
 
-    Args:
-        jobs: by `tcnaps.config.dependencies.dependencies`.
-        datasets: those that the job reads images of.
-        parameters: of the notebook, whose values are names of evaluations.
+    `jobs` come from `tcnaps.config.dependencies`; the values of `parameters` are names of evaluations.
     """
     ready = {name: project_root() / "results" / study.name / ".ready" / name for name in sorted(datasets)}
     digests = {name: file.read_text() if file.exists() else None for name, file in ready.items()}

@@ -1,17 +1,17 @@
 """Prepares the data of a study and checks that the study can be trained and tested on it.
 
-    python -m tcnaps_suite.workflow.prepare configs/miniature.yaml          prepare what is missing or stale, then check
-    python -m tcnaps_suite.workflow.prepare configs/miniature.yaml --list   say what is there, and what is missing
-
-`python -m tcnaps.data` does the first alone, and has more options.
+python -m tcnaps_suite.workflow.prepare configs/miniature.yaml          prepare what is missing or stale, then check
+python -m tcnaps_suite.workflow.prepare configs/miniature.yaml --list   say what is there, and what is missing
 """
 
 import argparse
 import sys
+from pathlib import Path
 
 from tcnaps.config import Study, UserError, load_study, project_root
-from tcnaps.data import DatasetError, ImageSource, __main__ as datasets, preparation
-from tcnaps.data.preparing import opened
+from tcnaps.config.storage import write_text
+from tcnaps.data import preparation
+from tcnaps.data.preparing import ensure_prepared, opened
 from tcnaps_suite.workflow.requirements import unmet_needs
 
 
@@ -30,23 +30,50 @@ def main(arguments: list[str] | None = None) -> int:
     except UserError as error:
         print(error, file=sys.stderr)
         return 1
-    words = [options.study, *(["--list"] if options.list else [])]
-    status = datasets.main([*words, "--ready", options.ready] if options.ready else words)
-    prepared = {name: splits for name in study.datasets if (splits := _prepared(study, name)) is not None}
-    unmet = [message for name, splits in prepared.items() for message in unmet_needs(study, name, splits)]
+    return prepare(study, options.ready, options.list)
+
+
+def prepare(study: Study, ready: str | Path | None = None, only_list: bool = False) -> int:
+    """Prepares every dataset of a study, prints what each split holds, and returns the exit status.
+
+    One dataset at fault keeps no other from being prepared.
+
+    Args:
+        ready: folder for the datasets' digests, one file per dataset.
+        only_list: say what is there and what is missing, with status 0, and prepare nothing.
+    """
+    status, folder, unmet = 0, project_root() / study.data_folder, []
+    for name, dataset in study.datasets.items():
+        try:
+            made = preparation(name, dataset, study.image_size, study.decoding)
+            prepared = opened(made, folder) if only_list else ensure_prepared(made, folder)
+            if only_list:
+                state = "not prepared" if prepared is None else "prepared"
+                print(
+                    f"{name}: {dataset.source}, {getattr(dataset, 'path', 'built in')}, {state} in {made.place(folder)}"
+                )
+            splits, notes = prepared or ({}, [])
+            lines = [f"{name} {split}: {source}, sha256 {source.digest[:16]}" for split, source in splits.items()]
+            for line in [*lines, *(f"{name}: {note}" for note in notes)]:
+                print(line, flush=True)
+            unmet += unmet_needs(study, name, splits) if splits else []
+            if only_list:
+                made.stamp()  # raises where files are missing
+            elif ready is not None:
+                file, content = Path(ready, name), "\n".join(lines) + "\n"
+                if (
+                    not file.is_file() or file.read_text(encoding="utf-8") != content
+                ):  # an unchanged file keeps its time
+                    write_text(file, content)
+        except (UserError, ImportError, OSError) as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            status = 1
+        except KeyboardInterrupt:
+            print("Interrupted. Finished splits are kept: the same command goes on from there.", file=sys.stderr)
+            return 130
     for message in unmet:
         print(message, file=sys.stderr)
-    return status or int(bool(unmet) and not options.list)
-
-
-def _prepared(study: Study, name: str) -> dict[str, ImageSource] | None:
-    """The splits of a prepared dataset; None where it is not prepared."""
-    try:
-        recipe = preparation(name, study.datasets[name], study.image_size, study.decoding)
-        dataset = opened(recipe, project_root() / study.data_folder)
-    except (DatasetError, ImportError, OSError):  # `tcnaps.data` has printed it
-        return None
-    return dataset and dataset.splits
+    return 0 if only_list else int(status or bool(unmet))
 
 
 if __name__ == "__main__":

@@ -8,9 +8,9 @@ import json
 import os
 import platform
 import shutil
-import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -26,23 +26,19 @@ CONTRASTS = {
     "gain-of-meta-training.csv": ["variant", "evaluation", "dataset"],
 }
 PATTERNS = ("**/*.csv", "claims.md", "headline.json")
-WITHOUT = {"notebooks", "rows", "checkpoints", "watch", "differences", "served", "times"}
+WITHOUT = {"notebooks", "rows", "checkpoints", "watch", "differences", "served"}
 VERSIONS = ("numpy", "torch", "scikit-learn")
 SHOWN = 5  # contrasts that differ, by name
 
 
-def results_file(study: Study, name: str) -> Path | None:
-    """A file of a study's results: the run's where it is there, else the reference's, else None."""
-    return _first(study.results_folder / name, _reference(study, "results") / name)
+def file_of(study: Study, kind: Literal["results", "figures"], name: str) -> Path | None:
+    """A file of a study: the run's where it is there, else the reference's, else None."""
+    files = getattr(study, f"{kind}_folder") / name, _reference(study, kind) / name
+    return next((file for file in files if file.is_file()), None)
 
 
-def figures_file(study: Study, name: str) -> Path | None:
-    """A figure of a study: the run's where it is there, else the reference's, else None."""
-    return _first(study.figures_folder / name, _reference(study, "figures") / name)
-
-
-def compared(study: Study) -> list[str]:
-    """How a run's contrasts compare with the reference's, in a line; none where there is no reference.
+def compared(study: Study) -> str:
+    """How a run's contrasts compare with the reference's; empty where there is none.
 
     Two contrasts agree where their difference lies within both intervals together, sqrt(a² + b²).
     """
@@ -54,26 +50,21 @@ def compared(study: Study) -> list[str]:
         try:
             run, reference = (pd.read_csv(file)[[*keys, "difference", "interval"]].dropna() for file in files)
         except (KeyError, ValueError):
-            return [f"{table} can't be compared with the reference."]
+            return f"{table} can't be compared with the reference."
         both = run.merge(reference, on=keys, suffixes=("", "_reference"))
         distance = (both["difference"] - both["difference_reference"]).abs()
         agreeing += list(distance <= np.hypot(both["interval"], both["interval_reference"]))
         names += [" ".join(map(str, row)) for row in both[keys].itertuples(index=False)]
     if not names:
-        return []
+        return ""
     others = [name for name, agrees in zip(names, agreeing) if not agrees]
     more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
     listed = f"; not: {', '.join(others[:SHOWN])}{more}" if others else ""
-    text = f"{sum(agreeing)} of {len(names)} contrasts agree with the reference within both intervals{listed}."
-    return [text]
+    return f"{sum(agreeing)} of {len(names)} contrasts agree with the reference within both intervals{listed}."
 
 
 def keep(study: Study) -> list[Path]:
-    """Copies a finished run's tables and PNG figures to the reference, with `provenance.json`. Returns the copies.
-
-    Raises:
-        UserError: the study has not been run.
-    """
+    """Copies a finished run's tables and PNG figures to the reference, with `provenance.json`. Returns the copies."""
     results, figures = study.results_folder, study.figures_folder
     tables = [file for pattern in PATTERNS for file in results.glob(pattern)]
     tables = [file for file in tables if not WITHOUT & set(file.relative_to(results).parts)]
@@ -102,10 +93,6 @@ def _reference(study: Study, kind: str) -> Path:
     return root / "reference" / getattr(study, f"{kind}_folder").relative_to(root)
 
 
-def _first(*files: Path) -> Path | None:
-    return next((file for file in files if file.is_file()), None)
-
-
 def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
@@ -114,21 +101,17 @@ def _processor() -> str:
     return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.processor())
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """The command line; see the top of this file."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tcnaps_suite.workflow.reference", description=__doc__.splitlines()[0]
-    )
+def main(arguments: list[str] | None = None) -> None:
+    """The command line; see the top of this file. Status 2: the study is wrong, or has not been run."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("study", help="the study's YAML, such as configs/miniature.yaml")
     try:
         study = load_study(parser.parse_args(arguments).study)
         copies = keep(study)
     except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
+        parser.exit(2, f"{error}\n")
     print(f"{len(copies)} files in results/reference/{study.name}/ and figures/reference/{study.name}/")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

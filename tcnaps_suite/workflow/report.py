@@ -18,24 +18,20 @@ from tcnaps.config.storage import write_text
 from tcnaps.config.study import study_file
 from tcnaps_suite.workflow.notebooks import Notebook, notebooks
 from tcnaps_suite.workflow.pages import markdown, render, table
-from tcnaps_suite.workflow.reference import figures_file, results_file
+from tcnaps_suite.workflow.reference import file_of
 
 READABLE = (".csv", ".md", "headline.json")  # among what notebooks write, besides figures
 LONGEST_TABLE = 200  # rows
 
 
 def write_report(path: str) -> Path:
-    """Writes results/<study>/report.html from the files of the run or, where it has none, of the reference.
-
-    Raises:
-        UserError: the study's file, at `path`, is wrong, or there is neither a figure nor a table.
-    """
+    """Writes results/<study>/report.html from the files of the run or, where it has none, of the reference."""
     study = load_study(path)
     chapters = [_chapter(study, notebook) for notebook in notebooks().values()]
     chapters = [chapter for chapter in chapters if chapter["figures"] or chapter["tables"]]
     if not chapters:
         raise UserError(f"Study '{study.name}' has no results yet: `make figures STUDY={path}` makes them.")
-    headline = _content(file) if (file := results_file(study, "headline.json")) else ""
+    headline = _content(file) if (file := file_of(study, "results", "headline.json")) else ""
     settings = study_file(path).read_text(encoding="utf-8")
     facts = study.origin | {
         "Report": f"{datetime.now():%Y-%m-%d %H:%M}",
@@ -52,9 +48,9 @@ def write_report(path: str) -> Path:
 def _chapter(study: Study, notebook: Notebook) -> dict:
     """What the report shows of a notebook."""
     captions = _captions(notebook)
-    figures = {name: figures_file(study, f"{name}.png") for name in _names(study, notebook, notebook.figures)}
-    tables = {name: results_file(study, name) for name in _names(study, notebook, notebook.tables)}
-    tables = {name: file for name, file in tables.items() if name.endswith(READABLE)}
+    drawn, written = _names(study, notebook, notebook.writes.figures), _names(study, notebook, notebook.writes.tables)
+    figures = {name: file_of(study, "figures", f"{name}.png") for name in drawn}
+    tables = {name: file_of(study, "results", name) for name in written if name.endswith(READABLE)}
     return {
         "notebook": notebook,
         "figures": [(file, captions.get(name, "")) for name, file in figures.items() if file],
@@ -78,7 +74,7 @@ def _captions(notebook: Notebook) -> dict[str, str]:
     for cell in nbformat.read(notebook.path, as_version=4).cells:
         if cell.cell_type == "markdown":
             above = cell.source.removeprefix(f"# {notebook.title}")
-        for name in notebook.figures:
+        for name in notebook.writes.figures:
             if cell.cell_type == "code" and f'"{name}"' in cell.source:
                 captions.setdefault(name, above)
     return captions
@@ -109,7 +105,7 @@ def _answers(study: Study, notebook: Notebook) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Writes the report and prints its path. Exits with status 2 where `write_report` raises an error."""
+    """Writes the report and prints its path. Status 2: the study is wrong, or has neither figures nor tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("study", help="the study's YAML, such as configs/miniature.yaml")
     try:

@@ -11,15 +11,12 @@ from tcnaps.data import open_splits
 from tcnaps.data.image_source import ImageSource
 from tcnaps.episodes.sampling import describe_episode
 
+# The section of the study, the dataset, the split, and the protocol of the episodes, if any.
 Need = tuple[str, str, str, FixedProtocol | VariableProtocol | None]
 
 
 def needs_of(study: Study) -> list[Need]:
-    """Every split that a study uses, for training, validation and testing. Imported weights need no training.
-
-    Returns:
-        For each use the section of the study, the dataset, the split, and the protocol of the episodes, if any.
-    """
+    """Every split that a study uses, for training, validation and testing. Imported weights need no training."""
     needs: list[Need] = []
     if not study.imported:
         needs += [("pretraining", name, "train", None) for name in study.pretraining.datasets]
@@ -52,11 +49,7 @@ def unmet_needs(study: Study, dataset: str, splits: Mapping[str, ImageSource]) -
 
 
 def check_protocol(split: ImageSource, protocol: FixedProtocol | VariableProtocol) -> None:
-    """Checks that every episode of a protocol can be drawn from a split.
-
-    Raises:
-        ValueError: it has too few classes, or one of them has too few images; the message names the class.
-    """
+    """Checks that every episode of a protocol can be drawn from a split. A ValueError names what is too small."""
     if not split.n_classes:
         raise ValueError("it has no class; add some, or choose another split")
     sizes, reachable = split.class_sizes, _reachable(split, protocol)
@@ -80,13 +73,10 @@ def _reachable(split: ImageSource, protocol: FixedProtocol | VariableProtocol) -
 def open_usable(
     study: Study, names: Sequence[str], split: str, protocol: FixedProtocol | VariableProtocol
 ) -> tuple[list[ImageSource], list[str]]:
-    """Opens a split of every dataset that a protocol can draw episodes from.
+    """Opens a split of every dataset that a protocol can draw episodes from, of which there must be one.
 
     Returns:
         The sources, and for each dataset that was left out a message that says why.
-
-    Raises:
-        UserError: the protocol can draw from none of them.
     """
     usable, left_out = [], []
     for name in names:

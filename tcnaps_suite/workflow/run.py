@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,8 +15,8 @@ from tcnaps.config.errors import nearest
 from tcnaps.config.storage import remove_leftovers
 from tcnaps.config.study import study_file
 from tcnaps.evaluation.result_files import incomplete_evaluations
-from tcnaps_suite.workflow import prepare
 from tcnaps_suite.workflow.notebooks import notebooks
+from tcnaps_suite.workflow.prepare import prepare
 from tcnaps_suite.workflow.reference import compared
 from tcnaps_suite.workflow.stopping import run_engine
 
@@ -27,59 +28,52 @@ PLUGINS = Path(__file__).parent / "plugins"
 LOCK_PATIENCE = 5.0  # seconds that a second run waits for one that is ending
 
 
-def run_study(
-    path: str,
-    cores: int = 0,
-    dry_run: bool = False,
-    targets: Sequence[str] = (),
-    device: str = "cpu",
-    workers: int = 0,
-    processes: int = 1,
-    profile: str | None = None,
-) -> int:
+def run_study(given: Namespace) -> int:
     """Brings everything that a study makes up to date, and says where it lies. Changes to the project's root.
 
-    Args:
-        path: the study's YAML.
-        cores: that the jobs share; 0: all of this machine, or all that a profile gives.
-        dry_run: only list what is stale and why, and what data is missing.
-        targets: targets of notebooks, such as "rivals", or rules, in place of "figures"; further options for Snakemake.
-        device, workers, processes: parameters of the notebooks that have them. They make nothing stale.
-        profile: a folder of profiles/, which says where jobs run; default: on this machine.
-
-    Returns:
-        The exit status: Snakemake's, or 1 where the study's data can't be prepared.
+    Takes the options of `tcnaps_suite.workflow.batch study`. Returns the exit status: Snakemake's, or 1 where the data
+    can't be prepared.
 
     Raises:
-        ConfigError: the YAML is wrong.
-        UserError: this is not the project's folder, a notebook declares something wrong, there is no such device or
-            profile, there are more processes than cores, or another process runs the same study.
+        UserError: the study, the folder, a notebook's declaration, the device, the profile or the number of processes
+            is wrong, or another process runs the same study.
     """
     root = project_root()
     if not (root / "Snakefile").is_file():
         raise UserError(f"There is no Snakefile in {root} or above it: run this in the project's folder.")
-    study, file = load_study(path), study_file(path).resolve()
+    study, file = load_study(given.study), study_file(given.study).resolve()
     os.chdir(root)
     notebooks()  # wrong declarations are errors before anything runs
-    options = [*targets, *_profile(profile), *OPTIONS]
-    if profile is None:
-        _check_device(device)
-        cores = cores or os.cpu_count()
-        if not 1 <= processes <= cores:
-            raise UserError(f"processes is {processes}; it must be from 1 to {cores}, the number of cores (CORES).")
     name = str(file.relative_to(root) if file.is_relative_to(root) else file)
-    if cores or dry_run:
+    cores, options = given.cores, [*given.targets, *OPTIONS]
+    if given.profile:
+        known = {file.parent.name: str(file.parent) for file in Path("profiles").glob("*/config.yaml")}
+        if given.profile not in known:
+            raise UserError(
+                f"There is no profile '{given.profile}' in profiles/{nearest(given.profile, sorted(known))}"
+            )
+        options += ["--workflow-profile", known[given.profile]]
+    else:
+        _check_device(given.device)
+        cores = cores or os.cpu_count()
+        if not 1 <= given.processes <= cores:
+            raise UserError(
+                f"processes is {given.processes}; it must be from 1 to {cores}, the number of cores (CORES)."
+            )
+    if cores or given.dry_run:
         options += ["--cores", str(cores or os.cpu_count())]
-    options += ["--config", f"study={name}", f"device={device}", f"workers={workers}", f"processes={processes}"]
+    values = {"study": name, "device": given.device, "workers": given.workers, "processes": given.processes}
+    options += ["--config", *(f"{key}={value}" for key, value in values.items())]
     options += ["--logger-bar-times", f"results/{study.name}/times", "--logger-bar-cores", str(cores)]
-    if dry_run:
-        status = _snakemake([*options, "--dry-run"], quiet=True)
+    if given.dry_run:
+        status = _snakemake([*options, "--dry-run"])
         print(*incomplete_evaluations(study).values(), "Data:", sep="\n", flush=True)
-        return prepare.main([name, "--list"]) or status
-    return _make(study, name, options)
+        prepare(study, only_list=True)
+        return status
+    return _make(study, options)
 
 
-def _make(study: Study, name: str, options: Sequence[str]) -> int:
+def _make(study: Study, options: Sequence[str]) -> int:
     """Prepares the study's data and makes what is stale, while no other process does. Returns the exit status."""
     results = Path("results", study.name)
     results.mkdir(parents=True, exist_ok=True)
@@ -91,7 +85,7 @@ def _make(study: Study, name: str, options: Sequence[str]) -> int:
         for folder in (results, Path("figures", study.name)):
             remove_leftovers(folder)
         # Before Snakemake, which sees neither that originals have changed nor what a study needs of them.
-        if status := prepare.main([name, "--ready", f"{results}/.ready"]):
+        if status := prepare(study, f"{results}/.ready"):
             return status
         for manifest, problem in incomplete_evaluations(study).items():
             print(problem, file=sys.stderr)
@@ -99,24 +93,17 @@ def _make(study: Study, name: str, options: Sequence[str]) -> int:
         status = _snakemake(options)
     if status:
         print("\nNot everything could be made; the errors stand above. Running again continues from here.", flush=True)
-    else:
-        print(_summary(study), flush=True)
-    return status
+        return status
+    print(f"\nFigures: figures/{study.name}/, tables: {results}/*.csv, executed notebooks: {results}/notebooks/")
+    with contextlib.suppress(OSError, ValueError, LookupError):  # none, or a damaged one
+        print(json.loads((study.results_folder / "headline.json").read_bytes())["sentence"])
+    print(compared(study), flush=True)
+    return 0
 
 
-def _snakemake(options: Sequence[str], quiet: bool = False) -> int:
+def _snakemake(options: Sequence[str]) -> int:
     path = os.pathsep.join(filter(None, [str(PLUGINS), os.environ.get("PYTHONPATH")]))
-    return run_engine(["snakemake", *options], os.environ | {"PYTHONPATH": path}, quiet)
-
-
-def _profile(name: str | None) -> list[str]:
-    """Snakemake's options for a profile."""
-    if name is None:
-        return []
-    known = {file.parent.name: file.parent for file in sorted(Path("profiles").glob("*/config.yaml"))}
-    if name not in known:
-        raise UserError(f"There is no profile '{name}' in profiles/{nearest(name, known)}")
-    return ["--workflow-profile", str(known[name])]
+    return run_engine(["snakemake", *options], os.environ | {"PYTHONPATH": path})
 
 
 def _check_device(device: str) -> None:
@@ -127,11 +114,3 @@ def _check_device(device: str) -> None:
         there = ["cpu", *["cuda"][:count], *(f"cuda:{number}" for number in range(count))]
         if device not in there:
             raise UserError(f"There is no device '{device}' here; PyTorch finds {', '.join(there)}.")
-
-
-def _summary(study: Study) -> str:
-    figures, results = f"figures/{study.name}", f"results/{study.name}"
-    lines = [f"\nFigures: {figures}/, tables: {results}/*.csv, executed notebooks: {results}/notebooks/"]
-    with contextlib.suppress(OSError, ValueError, LookupError):  # none, or a damaged one
-        lines.append(json.loads((study.results_folder / "headline.json").read_bytes())["sentence"])
-    return "\n".join([*lines, *compared(study)])

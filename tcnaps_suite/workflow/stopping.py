@@ -50,27 +50,15 @@ def stoppable() -> Iterator[None]:
             signal.signal(number, handler or signal.SIG_DFL)
 
 
-def run_engine(command: Sequence[str], environment: Mapping[str, str], quiet: bool = False) -> int:
-    """Runs Snakemake in a session of its own and ends it, and all its jobs, when this process is stopped.
-
-    Args:
-        command: arguments of Python.
-        quiet: show what it writes to stderr only if it fails.
-
-    Returns:
-        The exit status.
-    """
+def run_engine(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Runs Snakemake in a session of its own and ends it, and all its jobs, when this process is stopped."""
     wrapped = [sys.executable, "-m", __spec__.name, str(os.getpid()), *command]
-    stderr = subprocess.PIPE if quiet else None
-    process = subprocess.Popen(wrapped, env=environment, stderr=stderr, text=True, start_new_session=True)
+    process = subprocess.Popen(wrapped, env=environment, start_new_session=True)
     try:
-        _, errors = process.communicate()
+        return process.wait()
     except BaseException:
         end(process.pid)
         raise
-    if quiet and process.returncode:
-        print(errors, end="", file=sys.stderr)
-    return process.returncode
 
 
 def end(engine: int) -> None:
@@ -92,10 +80,7 @@ def end(engine: int) -> None:
 
 
 def end_with(parent: int) -> None:
-    """Ends this process, and all that it started, within about a second of the end of its parent.
-
-    Killing a process outright (kill -9) leaves its children running, and an orphaned kernel may still write.
-    """
+    """Ends this process and all that it started soon after its parent, which may be killed outright (kill -9)."""
 
     def watch() -> None:
         while os.getppid() == parent:

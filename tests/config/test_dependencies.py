@@ -58,7 +58,6 @@ def test_an_evaluation_depends_on_recorded_steps_and_domain_but_not_on_the_limit
     ("change", "stale"),
     [
         ({"data_folder": "elsewhere", "images_at_once": 7}, set()),
-        ({"statistics": {"interval": "released"}}, {"figures"}),
         ({"clustering": {"identity_weight": 2.0}}, {"meta_training", "evaluation", "soft_k_means", "differences"}),
         ({"seed": 1}, set(JOBS) - {"importing", "data"}),
     ],

@@ -59,6 +59,7 @@ def test_a_study_is_read_with_the_papers_defaults_and_cannot_be_changed(load):
         study.seed = 1
 
 
+TORCHVISION = {"source": "torchvision", "domain": "out", "path": "x", "name": "MNIST"}
 WRONG = [
     # unknown and mistyped keys, at every depth, with the nearest one named
     (("sed",), 1, "sed: .*'seed'"),
@@ -66,6 +67,12 @@ WRONG = [
     (("evaluations", "5-way", "protocol", "shots"), 9, r"5-way\.protocol.*shots.*'shot'"),
     (("xyzzy",), 1, "xyzzy: .*known: .*meta_training"),
     (("replicate",), 1, "replicate: .*'replicates'"),
+    # keys and values that went
+    (("statistics",), {"ranks": "plain"}, "statistics: no longer exists: intervals are Student's t"),
+    (("meta_training", "support_gradients"), 40, "meta_training.support_gradients: no longer .*images_at_once"),
+    (("datasets", "a"), {"source": "mini-imagenet", "domain": "in", "path": "x"}, "datasets.a: no longer .*'folder'"),
+    (("datasets", "a"), TORCHVISION | {"name": "Omniglot"}, "datasets.a.torchvision.name: no longer .*records"),
+    (("datasets", "a"), TORCHVISION | {"unreadable": "refuse"}, "datasets.a.torchvision.unreadable: no longer"),
     # missing keys
     (("name",), None, "name"),
     # values of the wrong kind or size
@@ -186,12 +193,11 @@ def test_the_precision_auto_becomes_what_the_processor_is_fast_in(load, tmp_path
     assert load(STUDY | {"precision": "float32"}).precision == "float32"
 
 
-def test_bfloat16_on_a_processor_without_it_is_warned_of_once(load, tmp_path, monkeypatch, caplog):
+def test_bfloat16_on_a_processor_without_it_is_warned_of(load, tmp_path, monkeypatch, caplog):
     (tmp_path / "cpuinfo").write_text("flags : fpu avx2")
     monkeypatch.setattr(settings, "PROCESSOR", tmp_path / "cpuinfo")
     monkeypatch.setattr(settings, "GPU", tmp_path / "none")
-    for _ in range(2):
-        load(STUDY | {"precision": "bfloat16"})
+    load(STUDY | {"precision": "bfloat16"})
     (record,) = caplog.records
     assert "study.yaml" in record.getMessage() and "precision: auto" in record.getMessage()
 

@@ -5,9 +5,8 @@ import json
 import pytest
 
 from tcnaps.data.image_source import DatasetError
-from tcnaps.data.listing import Row
-from tcnaps.data.readers.csv_lists import choose, listing_of, read_list, with_images
-from tcnaps.data.readers.shared import natural_key
+from tcnaps.data.listing import natural_key
+from tcnaps.data.readers.csv_lists import read_list
 
 ANIMALS = {"train": ["cat", "dog"], "valid": ["cow"], "test": ["emu", "fox"]}
 LINES = [(name, split) for split, names in ANIMALS.items() for name in names]
@@ -70,35 +69,6 @@ def test_a_list_that_cannot_be_used_is_named(tmp_path, name, content):
         read_list(write(tmp_path, {name: content}))
     with pytest.raises(DatasetError, match="none.csv"):
         read_list(tmp_path / "none.csv")
-
-
-def test_listed_classes_are_chosen_and_a_superclass_stands_for_its_classes():
-    rows = [Row(label, "", k) for k, label in enumerate(["Greek/b", "Greek/a", "Latin/a", "Runic/a"])]
-    chosen, notes = choose(rows, {"Greek": "train", "Latin/a": "test"}, "list.csv")
-    listing = listing_of(chosen, "list.csv", grouped=True)
-    assert listing.splits == {"train": {"Greek/a": [1], "Greek/b": [0]}, "test": {"Latin/a": [2]}}
-    assert "'Runic/a'" in notes[0] and len(notes) == 1
-    with pytest.raises(DatasetError, match="list.csv: .*'Greek/c'"):
-        choose(rows, {"Greek/c": "train"}, "list.csv")
-    with pytest.raises(DatasetError, match="'a' .*train and test"):
-        listing_of([Row("a", "train", 0), Row("a", "test", 1)], "x")
-
-
-@pytest.mark.parametrize("place", ["{1}", "{0}/{1}"])
-def test_listed_images_lie_in_one_folder_or_in_those_of_their_classes(tmp_path, place):
-    (tmp_path / "list.csv").write_text("file,class,split\n10.jpg,b,train\n9.jpg,b,train\n1.jpg,a,test\n")
-    for name, file in (("b", "9.jpg"), ("b", "10.jpg"), ("a", "1.jpg"), ("a", "other.jpg")):
-        path = tmp_path / place.format(name, file)
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(b"")
-    rows = with_images(read_list(tmp_path / "list.csv"), tmp_path, "list.csv")
-    splits = listing_of(rows, "list.csv").splits
-    paths = [image.path for split in ("train", "test") for of_class in splits[split].values() for image in of_class]
-    wanted = [place.format(name, file) for name, file in (("b", "9.jpg"), ("b", "10.jpg"), ("a", "1.jpg"))]
-    assert paths == [str(tmp_path / path) for path in wanted]
-    (tmp_path / place.format("b", "9.jpg")).unlink()
-    with pytest.raises(DatasetError, match="list.csv: .*'9.jpg'"):
-        with_images(read_list(tmp_path / "list.csv"), tmp_path, "list.csv")
 
 
 def test_natural_order():

@@ -208,7 +208,7 @@ EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"  # Pillow would run i
 
 @pytest.mark.parametrize("data", [b"", b"words, not pixels", EPS, encoded(photo(), "PNG")])
 def test_no_bytes_no_image_and_too_large_an_image_are_refused(monkeypatch, data):
-    monkeypatch.setattr(decoding, "MAXIMUM_PIXELS", 1000)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 500)
     with pytest.raises(DatasetError):
         to_rgb(data)
 

@@ -4,6 +4,7 @@ import csv
 import os
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import file_readers
@@ -11,13 +12,12 @@ import numpy as np
 import pytest
 from file_readers import encoded
 from joblib.externals.loky import get_reusable_executor
+from small_study import small_study
 
 from tcnaps.config import settings
-from tcnaps.data import DatasetError, files, preparing
+from tcnaps.data import READERS, DatasetError, open_split, open_splits, preparation, preparing
 from tcnaps.data.decoding import square, to_rgb
-from tcnaps.data.listing import Listing, Source
-from tcnaps.data.preparing import MissingFiles, ensure_prepared
-from tcnaps.data.readers.folders import list_folder
+from tcnaps.data.preparing import MissingFiles, Preparation, ensure_prepared
 
 SIZE = 8
 
@@ -49,16 +49,11 @@ def images(tmp_path) -> Path:
     return root
 
 
-def list_images(root: Path) -> Listing:
-    """The images in small chunks; a test may set a trap for the process that reads a certain file."""
-    return replace(list_folder(root), read=file_readers.read_or_fail, images_at_once=4)
-
-
-def made_of(root: Path, decoding=settings.Decoding(), listing=list_images, **keys):
-    """How the images are prepared."""
+def made_of(root: Path, decoding=settings.Decoding(), **keys) -> Preparation:
+    """How the images are prepared: in small chunks. A test may set a trap for the process that reads a certain file."""
     dataset = settings.Folder(source="folder", domain="in", path=str(root), **keys)
-    source = Source(lambda: listing(root), (root,), "It is on the shelf.")
-    return files.preparation("birds", dataset, source, SIZE, decoding)
+    made = preparation("birds", dataset, SIZE, decoding)
+    return replace(made, work=partial(made.work, read=file_readers.read_or_fail), at_once=4, help="It is on the shelf.")
 
 
 def prepare(folder: Path, root: Path, **options) -> dict[str, np.ndarray]:
@@ -97,25 +92,30 @@ def test_arrays_hold_every_image_in_its_row(images, tmp_path, several):
     ("key", "source", "wanted"),
     [(None, None, "aligned corners"), (None, "lanczos", "lanczos"), ("bilinear", "lanczos", "bilinear")],
 )
-def test_the_datasets_resampling_goes_first_then_its_sources_then_the_studys(images, tmp_path, key, source, wanted):
-    options = {"resampling": key, "listing": lambda root: replace(list_images(root), resampling=source)}
-    found = prepare(tmp_path / "data", images, decoding=settings.Decoding(resampling="aligned corners"), **options)
-    assert_same(found, expected(images, wanted))
+def test_the_datasets_resampling_goes_first_then_its_sources_then_the_studys(
+    images, tmp_path, monkeypatch, key, source, wanted
+):
+    reader = READERS["folder"]
+    monkeypatch.setitem(READERS, "folder", lambda *arguments: reader(*arguments)._replace(resampling=source))
+    decoding = settings.Decoding(resampling="aligned corners")
+    assert_same(prepare(tmp_path / "data", images, decoding=decoding, resampling=key), expected(images, wanted))
 
 
 # Images that can't be read
 
-UNREADABLE = ("empty.png", "text.png", "cut.png", "lost.png")
+UNREADABLE = ("empty.png", "text.png", "cut.png", "lost.png", "pipe.png", "zero.png")
 
 
 @pytest.fixture
 def damaged(images) -> Path:
-    """Four files that can't be read among the others."""
+    """Files that can't be read among the others. A pipe or a device must block nothing."""
     folder = images / "train" / "b"
     (folder / "empty.png").write_bytes(b"")
     (folder / "text.png").write_bytes(b"no image")
     (folder / "cut.png").write_bytes(encoded(99)[:-100])
     (images / "test" / "d" / "lost.png").symlink_to("nowhere")
+    os.mkfifo(images / "train" / "a" / "pipe.png")
+    (images / "test" / "d" / "zero.png").symlink_to("/dev/zero")
     return images
 
 
@@ -128,29 +128,18 @@ def test_unreadable_images_are_left_out_and_reported(damaged, tmp_path, several)
     assert all((row["split"], row["class"]) == Path(row["file"]).parts[-3:-1] and row["reason"] for row in rows)
     splits, notes = ensure_prepared(made_of(damaged), tmp_path / "data")
     assert splits["train"].class_sizes.tolist() == [7, 8, 9] and splits["test"].class_sizes.tolist() == [7, 8]
-    assert notes == [f"unreadable images left out: 4, listed in {place / 'unreadable.csv'}"]
+    assert notes == [f"unreadable images left out: 6, listed in {place / 'unreadable.csv'}"]
 
 
-def test_refused_images_are_named_and_repaired_ones_read_again(damaged, tmp_path):
-    with pytest.raises(DatasetError, match="(?s)birds.*unreadable.csv.*empty.png"):
-        prepare(tmp_path / "data", damaged, unreadable="refuse")
-    for name in UNREADABLE:
-        for folder in damaged.glob("*/*"):
-            (folder / name).unlink(missing_ok=True)
-    assert_same(prepare(tmp_path / "data", damaged, unreadable="refuse"), expected(damaged))
-    for file in (damaged / "train" / "b").iterdir():
+def test_a_class_of_which_nothing_can_be_read_is_an_error(images, tmp_path):
+    contents = {file: file.read_bytes() for file in (images / "train" / "b").iterdir()}
+    for file in contents:
         file.write_bytes(b"")
-    (damaged / "train" / "b" / "new.png").write_bytes(b"")
-    with pytest.raises(DatasetError, match="class 'b'"):
-        prepare(tmp_path / "data", damaged)
-
-
-def test_pipes_and_devices_among_the_images_block_nothing(images, tmp_path):
-    os.mkfifo(images / "train" / "a" / "pipe.png")
-    (images / "test" / "d" / "zero.png").symlink_to("/dev/zero")
-    assert_same(prepare(tmp_path / "data", images), expected(images, without=("pipe.png", "zero.png")))
-    rows = (made_of(images).place(tmp_path / "data") / "unreadable.csv").read_text()
-    assert "pipe.png" in rows and "zero.png" in rows
+    with pytest.raises(DatasetError, match="(?s)birds.*class 'b'.*b0.png: it is empty"):
+        prepare(tmp_path / "data", images)
+    for file, content in contents.items():
+        file.write_bytes(content)
+    assert_same(prepare(tmp_path / "data", images), expected(images))
 
 
 def test_a_disk_that_goes_away_is_no_heap_of_unreadable_images(images, tmp_path):
@@ -184,13 +173,14 @@ def test_changed_files_are_prepared_anew(images, tmp_path):
 
 
 def test_changes_while_it_is_prepared_are_noticed_afterwards(images, tmp_path):
-    def listing(root):
-        found = list_images(root)
-        (root / "train" / "a" / "late.png").write_bytes(encoded(999))
+    def listing():
+        found = made.listing()
+        (images / "train" / "a" / "late.png").write_bytes(encoded(999))
         return found
 
-    assert len(prepare(tmp_path / "data", images, listing=listing)["train"]) == 24
-    assert len(prepare(tmp_path / "data", images)["train"]) == 25
+    made = made_of(images)
+    for prepared, n_images in ((replace(made, listing=listing), 24), (made, 25)):
+        assert len(ensure_prepared(prepared, tmp_path / "data").splits["train"].images) == n_images
 
 
 def test_prepared_arrays_are_used_without_the_originals(images, tmp_path):
@@ -201,3 +191,20 @@ def test_prepared_arrays_are_used_without_the_originals(images, tmp_path):
     (made_of(images).place(tmp_path / "other-machine") / "train.npy").unlink()
     with pytest.warns(UserWarning, match="train.npy"), pytest.raises(MissingFiles, match="'birds'.*on the shelf"):
         prepare(tmp_path / "other-machine", images)
+
+
+# From a study
+
+
+def test_a_study_says_how_images_are_decoded_and_where_they_lie(images, tmp_path, monkeypatch):
+    (tmp_path / "Snakefile").touch()  # relative paths are taken from the project's root
+    monkeypatch.chdir(images)
+    section = {"source": "folder", "domain": "in", "path": "images"}
+    study = small_study(decoding={"resampling": "aligned corners"}, datasets={"blobs": section, "others": section})
+    splits = open_splits(study, "blobs")
+    wanted = square(to_rgb((images / "test" / "e" / "e1.png").read_bytes()), study.image_size, "aligned corners")
+    np.testing.assert_array_equal(splits["test"].images_of(1)[1], wanted)
+    assert list(splits) == ["train", "test"] and splits["test"].digest == open_split(study, "blobs", "test").digest
+    assert len(list((tmp_path / "data").glob("blobs-32-*/index.json"))) == 1
+    with pytest.raises(DatasetError, match="'blobs' has no split 'valid'; it has: train, test"):
+        open_split(study, "blobs", "valid")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
-from record_files import write
+from record_files import names_by_class, write
 
-from tcnaps.config.settings import Folder
+from tcnaps.config.settings import FETI, Folder
 from tcnaps.data.image_source import DatasetError
-from tcnaps.data.listing import ImageFile
-from tcnaps.data.readers.folders import cut, open_folder
+from tcnaps.data.listing import ImageFile, read_file
+from tcnaps.data.readers.folders import cut, open_feti, open_folder
 
 
 @pytest.fixture
@@ -42,9 +42,9 @@ def test_split_folders(tree):
         "test": {"emu": ["test/emu/1.bmp"]},
     }
     listing = listing_of(root)
-    assert not listing.superclasses and not listing.spans and listing.orient
+    assert not listing.superclasses and not listing.spans
     image = listing.splits["valid"]["cow"][0]
-    assert image == ImageFile(str(root / "val/cow/1.gif")) and listing.read(image) == b"x"
+    assert image == ImageFile(str(root / "val/cow/1.gif")) and read_file(image) == b"x"
 
 
 @pytest.mark.parametrize("layout", ["{}/{}.jpg", "train/{}/{}.jpg"])
@@ -156,11 +156,15 @@ def test_links_are_followed_but_no_folder_is_entered_twice(tree, tmp_path):
         (["train/a/1.jpg", "train/b/1.npy"], {}, "train/b"),
         (["a/1.jpg"], {"fractions": (0.5, 0.2, 0.2)}, "fractions"),
         (["a/1.jpg"], {"fractions": (0.6, 0.2, 0.2), "splits": "x.csv"}, "splits"),
+        (["a/1.jpg", "list.json"], {"splits": "pets/list.json"}, "list.json: .*'b'"),
     ],
 )
 def test_errors(tree, paths, options, message):
+    root = tree(*paths)
+    if "list.json" in paths:
+        (root / "list.json").write_text('{"train": ["b"]}')
     with pytest.raises(DatasetError, match=message):
-        listing_of(tree(*paths), **options)
+        listing_of(root, **options)
 
 
 def test_folders_that_cannot_be_read_and_names_that_are_not_utf_8_are_errors(tree, tmp_path):
@@ -171,3 +175,68 @@ def test_folders_that_cannot_be_read_and_names_that_are_not_utf_8_are_errors(tre
     os.rename(os.fsencode(root / "test/a/1.jpg"), os.fsencode(root / "test/a") + b"/k\xf6nig.jpg")
     with pytest.raises(DatasetError, match="test/a: .*xf6nig.jpg"):
         listing_of(root)
+
+
+# mini-ImageNet, tiered-ImageNet and FETI
+
+WNIDS = {"train": ("n01532829", "n01558993"), "val": ("n01855672",), "test": ("n01930112", "n01981276")}
+ALL = [wnid for wnids in WNIDS.values() for wnid in wnids]
+
+
+def names(wnid):
+    """ImageNet's own numbers are neither dense nor in plain order of their names."""
+    return [f"{wnid}_{number}.JPEG" for number in (3, 26, 105, 20000)]
+
+
+EXPECTED = {"valid" if s == "val" else s: {wnid: names(wnid) for wnid in wnids} for s, wnids in WNIDS.items()}
+
+
+def write_lists(folder, line, header=""):
+    folder.mkdir(exist_ok=True)
+    for split, wnids in WNIDS.items():
+        (folder / f"{split}.csv").write_text(header + "".join(line(wnid) for wnid in wnids))
+    return str(folder)
+
+
+@pytest.mark.parametrize("place", ["images/{file}", "images/{wnid}/{file}"])
+def test_mini_lists_and_their_images(tmp_path, place):
+    lists = write_lists(tmp_path, lambda wnid: "".join(f"{n},{wnid}\n" for n in names(wnid)), "filename,label\n")
+    for wnid in ALL:  # and one that isn't listed
+        write(tmp_path, *(place.format(file=file, wnid=wnid) for file in [*names(wnid), f"{wnid}_1.JPEG"]))
+    assert names_by_class(listing_of(tmp_path / "images", splits=lists)) == EXPECTED
+    (tmp_path / place.format(file=names(ALL[0])[1], wnid=ALL[0])).unlink()
+    with pytest.raises(DatasetError, match=f"{names(ALL[0])[1]}"):
+        listing_of(tmp_path / "images", splits=lists)
+
+
+@pytest.mark.parametrize("header", ["", "wnid,category\n"])
+def test_tiered_from_imagenet_and_class_lists(tmp_path, header):
+    write(tmp_path / "imagenet", "readme.txt", *(f"{wnid}/{n}" for wnid in [*ALL, "n15075141"] for n in names(wnid)))
+    lists = write_lists(tmp_path / "lists", lambda wnid: f"{wnid},n00020090\n", header)
+    assert names_by_class(listing_of(tmp_path / "imagenet", splits=lists)) == EXPECTED
+
+
+def feti(folder, *lists):
+    return open_feti("feti", FETI(source="feti", domain="in", path=str(folder), test_classes=tuple(map(str, lists))))
+
+
+def test_feti_leaves_out_the_test_classes_of_both(tmp_path):
+    wnids = [f"n{k:08}" for k in range(30)]
+    of_mini, of_tiered = wnids[:5], wnids[3:12]
+    write(tmp_path / "imagenet", "mini/1.jpg", *(f"{wnid}/{wnid}_1.JPEG" for wnid in wnids))
+    lists = tmp_path / "mini/test.csv", tmp_path / "tiered/test.csv"
+    for file, content in zip(lists, ("filename,label\n" + "".join(f"{wnid}1.jpg,{wnid}\n" for wnid in of_mini), "")):
+        file.parent.mkdir()
+        file.write_text(content or "".join(f"{wnid},n00020090\n" for wnid in of_tiered))
+    source = feti(tmp_path / "imagenet", *lists)
+    splits = source.listing().splits
+    assert list(splits) == ["train"] and list(splits["train"]) == wnids[12:]
+    assert source.needs == (tmp_path / "imagenet", *lists)
+
+
+@pytest.mark.parametrize("kept", ["test", "train"])
+def test_feti_with_nothing_left_or_nothing_left_out_is_an_error(tmp_path, kept):
+    write(tmp_path / "imagenet", *(f"{wnid}/1.JPEG" for wnid in WNIDS[kept]))
+    lists = write_lists(tmp_path / "lists", lambda wnid: f"{wnid},n00020090\n")
+    with pytest.raises(DatasetError, match="feti.*test_classes"):
+        feti(tmp_path / "imagenet", f"{lists}/test.csv").listing()

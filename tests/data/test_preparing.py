@@ -10,7 +10,7 @@ import pytest
 
 from tcnaps.config.storage import file_digest
 from tcnaps.data import DatasetError, ImageSource
-from tcnaps.data.listing import Listing, Source
+from tcnaps.data.listing import Listing
 from tcnaps.data.preparing import Preparation, ensure_prepared
 
 MADE = []
@@ -22,10 +22,10 @@ def grey(images: list[int]) -> tuple[np.ndarray, dict]:
     return np.full((len(images), 8, 8, 3), images[0], np.uint8), {}
 
 
-def listing(work=grey) -> Listing:
+def listing() -> Listing:
     splits = {"train": {"a": [0] * 3, "b": [1] * 2}, "test": {"c": [0], "d": [1] * 2, "e": [2] * 3}}
     above = {"a": "x", "b": "y", "c": "x", "d": "x", "e": "y"}
-    return Listing(splits, above, {"test": ((0, 1), (1, 2))}, work=work, images_at_once=2)
+    return Listing(splits, above, {"test": ((0, 1), (1, 2))})
 
 
 OF_TRAIN, OF_TEST = [0, 0, 1], [0, 1, 2, 2]  # what is made for each split: pieces of at most two images of a class
@@ -35,7 +35,7 @@ OF_TRAIN, OF_TEST = [0, 0, 1], [0, 1, 2, 2]  # what is made for each split: piec
 def toy() -> Preparation:
     """Two splits; MADE notes what is made."""
     MADE.clear()
-    return Preparation("toy", 8, {"version": 1}, Source(listing))
+    return Preparation("toy", 8, {"version": 1}, listing, grey, at_once=2)
 
 
 def check(splits):
@@ -57,7 +57,7 @@ def test_sources_index_images_by_class(toy, tmp_path):
     with pytest.raises(ValueError):
         source.images[0] = 1
     with pytest.raises(DatasetError, match="toy"):
-        ensure_prepared(replace(toy, source=Source(lambda: Listing({"train": {}}))), tmp_path / "empty")
+        ensure_prepared(replace(toy, listing=lambda: Listing({"train": {}})), tmp_path / "empty")
 
 
 @pytest.mark.parametrize("content", [None, b"{", b"[]", b"{}"])
@@ -103,7 +103,7 @@ def test_an_interrupted_preparation_keeps_whole_splits_and_nothing_else(toy, tmp
         return grey(images)
 
     with pytest.raises((DatasetError, KeyboardInterrupt)) as raised:
-        ensure_prepared(replace(toy, source=Source(lambda: listing(fail))), tmp_path)
+        ensure_prepared(replace(toy, work=fail), tmp_path)
     if isinstance(error, OSError):
         assert "toy-8-" in str(raised.value) and "no space left" in str(raised.value)
     left = {file.name for file in toy.place(tmp_path).iterdir()} - {".lock"}
@@ -117,7 +117,7 @@ def test_jobs_that_ask_at_once_prepare_once(toy, tmp_path):
         time.sleep(0.02)
         return grey(images)
 
-    preparation = replace(toy, source=Source(lambda: listing(slow)))
+    preparation = replace(toy, work=slow)
     with ThreadPoolExecutor(4) as pool:
         sources = list(pool.map(lambda _: ensure_prepared(preparation, tmp_path).splits["test"], range(4)))
     assert all(isinstance(source, ImageSource) for source in sources) and MADE == OF_TRAIN + OF_TEST

@@ -116,7 +116,7 @@ def test_the_change_of_a_gain_is_a_difference_of_differences(rows):
     one = cell(table, "C1", "Transductive minus Simple", "1-shot")
     both = cell(table, "C1", "Transductive minus Simple", "1-shot minus 5-shot")
     assert both.difference == pytest.approx(0, abs=1e-12) and both.verdict == "open" and one.difference > 0.02
-    assert both.interval == pytest.approx(2**0.5 * one.interval, rel=0.5) and "practical" in both.decides
+    assert both.interval == pytest.approx(2**0.5 * one.interval, rel=0.5)
 
 
 def test_what_a_study_lacks_is_not_evaluated_and_all_claims_are_there(rows, table):
@@ -129,11 +129,11 @@ def test_what_a_study_lacks_is_not_evaluated_and_all_claims_are_there(rows, tabl
     assert len(lines) == 2 + len(CLAIMS) + len(table) and all(line.count("|") == 6 for line in lines)
 
 
-def test_one_training_is_told_apart_and_replicates_that_disagree_stay_open(rows):
+def test_replicates_that_disagree_stay_open(rows):
     rows = two_trainings(rows)
     first = rows[rows["replicate"] == 0]
     row = cell(claims_table(first), "C1", "Transductive minus Simple")
-    assert row.verdict == "holds" and row.n_replicates == 1 and row.decides == "of one training: others may differ"
+    assert row.verdict == "holds" and row.n_replicates == 1
     mixed = pd.concat([first, swapped(rows[rows["replicate"] > 0])])
     row = cell(claims_table(mixed), "C1", "Transductive minus Simple")
-    assert row.verdict == "open" and row.decides
+    assert row.verdict == "open"

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from tcnaps.evaluation.intervals import clustered, estimates, half_width
+from tcnaps.evaluation.intervals import class_variance, clustered, estimates, half_width, other_classes
 
 
 def layout(values):
@@ -69,3 +69,51 @@ def test_replicates_need_the_same_episodes():
     frame = simulated(1, 2, 1, 5, (1, 1, 1), seed=5)
     with pytest.raises(ValueError):
         estimates(frame.iloc[:-1], ["run"], "value")
+
+
+def episodes_of_classes(n_classes, n_episodes, ways, spread, seed):
+    """A per-episode table: the mean of the effects of an episode's classes, and noise of 0.08."""
+    random = np.random.default_rng(seed)
+    effects = random.normal(0, spread, n_classes)
+    chosen = [random.choice(n_classes, random.integers(*ways, endpoint=True), replace=False) for _ in range(n_episodes)]
+    gains = [effects[classes].mean() + random.normal(0, 0.08) for classes in chosen]
+    names = [tuple(f"class {k}" for k in classes) for classes in chosen]
+    return pd.DataFrame({"dataset": "blobs", "episode": range(n_episodes), "classes": names, "gain": gains})
+
+
+@pytest.mark.parametrize("ways", [(5, 5), (5, 20)], ids=["5-way", "variable"])
+@pytest.mark.parametrize("n_classes", [20, 64])
+def test_an_interval_for_other_classes_covers_them(n_classes, ways):
+    """The mean effect of all possible classes is 0; an interval over episodes alone covers it in half of the cases."""
+    tables = [episodes_of_classes(n_classes, 300, ways, 0.05, seed) for seed in range(80)]
+    rows = pd.concat([other_classes(table, "gain").iloc[:1] for table in tables])
+    covered = {name: (rows["gain"].abs() <= rows[f"{name}_interval"]).mean() for name in ("class", "episode")}
+    assert 0.89 <= covered["class"] <= 0.99
+    assert covered["episode"] < 0.85
+    assert (rows["n_classes"] == n_classes).all()
+
+
+def test_at_a_fixed_way_the_variance_is_that_of_the_class_means():
+    """m² (C − 1) / (C (C − m)²) times the spread of the means over the episodes that hold a class, less their noise."""
+    table, m, c = episodes_of_classes(12, 5000, (5, 5), 0.3, 0), 5, 12
+    means = table.explode("classes").groupby("classes")["gain"].mean()
+    noise = (c - 1) * table["gain"].var() * (1 - m / c) / (len(table) * m / c)
+    spread = ((means - table["gain"].mean()) ** 2).sum() - noise
+    by_hand = m**2 * (c - 1) / (c * (c - m) ** 2) * spread + table["gain"].var() / len(table)
+    variance, n_classes = class_variance(table["gain"].to_numpy(), list(table["classes"]))
+    assert n_classes == c
+    # A quarter of the standard error of a variance with c − 1 degrees of freedom, √(2 / 11), is added.
+    assert variance == pytest.approx(by_hand * (1 + (2 / 11) ** 0.5 / 4), rel=0.03)
+
+
+def test_classes_that_are_in_every_episode_tell_nothing_of_others():
+    table = episodes_of_classes(5, 30, (5, 5), 0.05, 0)
+    assert other_classes(table, "gain")["class_interval"].isna().all()
+
+
+def test_the_mean_over_datasets_counts_each_dataset_once():
+    tables = [episodes_of_classes(20, n, (5, 5), 0.05, n).assign(dataset=str(n)) for n in (50, 200)]
+    table = other_classes(pd.concat(tables), "gain").set_index("dataset")
+    assert table.loc["all", "gain"] == pytest.approx(np.mean([frame["gain"].mean() for frame in tables]))
+    assert table.loc["all", "n_classes"] == 40
+    assert table.loc["all", "class_interval"] < table.loc[["50", "200"], "class_interval"].max()

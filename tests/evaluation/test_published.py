@@ -55,7 +55,7 @@ def test_rows_printed_in_two_tables_agree(one, other):
 
 
 def test_average_ranks_of_the_papers_method():
-    ranks = average_ranks(read_published(1), "significant", method="model")
+    ranks = average_ranks(read_published(1), method="model")
     printed = read_published_averages(1)
     ours = ranks[ranks["model"] == "Our Method"].set_index("domain")["rank"].round(1)
     expected = printed[printed["model"] == "Our Method"].set_index("domain")["rank"]

@@ -23,10 +23,11 @@ from tcnaps.evaluation.statistics import episode_accuracies, paired_episodes
 from tcnaps.evaluation.stopped_rows import variant_predictions
 
 TRAININGS = ["support", "support_and_query"]
+DOMAINS = {"blobs": "in", "others": "out"}
 
 
 def rows_of(training, dataset, **changes):
-    both = synthetic_rows(TRAININGS, n_episodes=2, datasets={dataset: "in"}, **changes)
+    both = synthetic_rows(TRAININGS, n_episodes=2, datasets={dataset: DOMAINS[dataset]}, **changes)
     return both[both["training"] == training].reset_index(drop=True)
 
 
@@ -106,10 +107,9 @@ def test_cut_and_missing_files_and_damaged_manifests_make_an_evaluation_incomple
         (rows_of("support", "others"), "others"),
         (rows_of("support", "blobs").query("episode == 1"), "episodes 0 to 1"),
         (rows_of("support", "blobs").drop(columns=["shot", "image"]), "shot, image"),
-        (rows_of("support", "blobs").assign(prediction_2=-1), "labels"),
-        (rows_of("support", "blobs").assign(label="0", way=3.5), "way, label"),
+        (rows_of("support", "blobs").assign(domain="out"), "domain 'out', not 'in'"),
     ],
-    ids=["training", "dataset", "episode", "columns", "prediction", "kinds"],
+    ids=["training", "dataset", "episode", "columns", "domain"],
 )
 def test_rows_of_something_else_are_refused(study, rows, named):
     write_rows(rows_file(study, "support", "variable", "blobs"), rows.reset_index(drop=True), "key")
@@ -145,7 +145,7 @@ def test_query_counts_are_read_on_the_datasets_and_episodes_that_all_have(tmp_pa
     for name, evaluation in study.evaluations.items():
         facts = {"n_episodes": evaluation.episodes, "queries_per_class": evaluation.protocol.queries_per_class}
         for dataset in evaluation.datasets:
-            rows = synthetic_rows([training], datasets={dataset: "in"}, evaluation=name, ways=(5,), **facts)
+            rows = synthetic_rows([training], datasets={dataset: DOMAINS[dataset]}, evaluation=name, ways=(5,), **facts)
             write_rows(rows_file(study, training, name, dataset), rows, "key")
     rows = load_query_counts(study, [training])
     assert set(rows["dataset"]) == {"blobs"} and set(rows["evaluation"]) == {"5-way 1-shot"}

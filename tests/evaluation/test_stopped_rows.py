@@ -80,8 +80,3 @@ def test_absent_training_and_variant(rows):
 def test_incomplete_or_doubled_episodes_are_refused(rows, spoil):
     with pytest.raises(ValueError, match="letters, episode 0"):
         stopped(spoil(rows), 2, 4)
-
-
-def test_text_in_place_of_numbers_is_refused_by_column(rows):
-    with pytest.raises(ValueError, match="prediction_1"):
-        variant_predictions(rows.astype({"prediction_1": str}), "Simple", 2, 4)

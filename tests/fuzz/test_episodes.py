@@ -103,7 +103,6 @@ HEADS = st.fixed_dictionaries(
         "task_covariance_divisor": st.sampled_from(["n", "n-1"]),
         "class_covariance_divisor": st.sampled_from(["n", "n-1"]),
         "class_prior": st.sampled_from([None, "estimated", (0.5, 0.5), (0.2, 0.3, 0.5), (0.0, 1.0), ()]),
-        "tolerance": st.sampled_from([None, 0.0, 1.0, -1.0, math.nan]),
     },
 )
 

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from tcnaps.method.clustering import cluster, trajectory
+from tcnaps.method.fast import distances as fast_distances
 from tcnaps.method.fast.distances import squared_distances
 from tcnaps.method.head import Head
 from tcnaps.method.stopping import stopping_step
@@ -110,13 +111,15 @@ def test_images_that_hardly_count_are_left_out_without_a_trace():
 @pytest.mark.slow
 @pytest.mark.parametrize("identity_weight", [1e-3, 1.0, 10.0])
 @pytest.mark.parametrize("setting", [(20, 10), (20, tuple(range(1, 21))), (50, 2)], ids=["equal", "unequal", "many"])
-def test_soft_features_have_the_labels_and_steps_of_float64(setting, identity_weight):
+def test_soft_features_have_the_labels_and_steps_of_float64(setting, identity_weight, monkeypatch):
     """In float32, whose own error is what no axis left out gives."""
     support, labels, query = soft_features(*setting)
     in_float64 = support.double(), labels, query.double()
-    head, whole = (Head(identity_weight=identity_weight, tolerance=t) for t in (None, 0))
+    head = Head(identity_weight=identity_weight)
     exact = trajectory(*in_float64, head=head, steps=4)
-    ours, without_tolerance = (trajectory(support, labels, query, head=h, steps=4).double() for h in (head, whole))
+    ours = trajectory(support, labels, query, head=head, steps=4).double()
+    monkeypatch.setattr(fast_distances, "TOLERANCE", dict.fromkeys(fast_distances.TOLERANCE, 0))
+    without_tolerance = trajectory(support, labels, query, head=head, steps=4).double()
     assert torch.equal(ours.argmax(2), exact.argmax(2))
     assert cluster(support, labels, query, head=head).number == stopping_step(exact.argmax(2).numpy(), 2, 4)
     assert (ours - exact).abs().max() <= 3 * (without_tolerance - exact).abs().max()

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from small_study import small_study
 
@@ -18,16 +19,7 @@ from tcnaps.config.storage import StorageError, append_text, file_digest
 from tcnaps.evaluation.result_files import write_rows
 from tcnaps.method.backbone import Backbone
 from tcnaps.method.variants import TRAININGS
-from tcnaps.training.checkpoints import (
-    CheckpointError,
-    head_of,
-    load,
-    load_backbone,
-    load_model,
-    model_settings,
-    new_model,
-    save,
-)
+from tcnaps.training.checkpoints import CheckpointError, head_of, load, load_model, model_settings, new_model, save
 from tcnaps.training.resuming import Resumable
 
 WEIGHTS = {"b.weight": torch.randn(5, 7), "a.running_var": torch.rand(3), "a.count": torch.tensor(4)}
@@ -65,12 +57,18 @@ def test_equal_weights_give_equal_files(path):
     assert len(written) == 1
 
 
-def test_files_of_before_there_were_digests_load(path):
-    save_file(WEIGHTS, path, {"tcnaps": json.dumps({"format": 1, "training": "feot"})})
-    assert load(path, "")[1]["training"] == "feot"
+def test_a_digest_beside_the_settings_as_in_older_files_counts(path):
+    with safe_open(path, "pt") as file:
+        digest = json.loads(file.metadata()["tcnaps"])["sha256"]
+    weights, header = load(path, "")
+    save_file(weights, path, {"tcnaps": json.dumps(header), "sha256": digest})
+    assert load(path, "")[0].keys() == weights.keys()
+    save_file(weights, path, {"tcnaps": json.dumps(header | {"study": "other"}), "sha256": digest})
+    with pytest.raises(CheckpointError, match="digest"):
+        load(path, "")
 
 
-@pytest.mark.parametrize("header", [None, "{", "[]", '{"format": 3}', "[" * 9999])
+@pytest.mark.parametrize("header", [None, "{", "[]", '{"format": 1}', '{"format": 2}', "[" * 9999])
 def test_a_broken_header_is_named_with_the_remedy(path, header):
     save_file(WEIGHTS, path, None if header is None else {"tcnaps": header})
     with pytest.raises(CheckpointError, match=f"{path}.* Train again."):
@@ -111,7 +109,7 @@ def test_checkpoints_that_do_not_fit_are_refused_with_the_remedy(folder):
         load_model(study, "support")
     (folder / "backbone.safetensors").write_bytes(b"not a checkpoint at all")
     with pytest.raises(CheckpointError, match="backbone.safetensors.*notebooks/02-pretrain"):
-        load_backbone(study)
+        load_model(study, "support")
 
 
 def resumable(path, key="key", value=0.0):

@@ -1,11 +1,8 @@
 """Several processes: the work of one, shared out; what happens when one of them ends early."""
 
 import os
-import signal
-import subprocess
-import sys
-import threading
 import time
+from multiprocessing import get_context
 from pathlib import Path
 
 import blob_project
@@ -30,51 +27,37 @@ PLACES = Path(__file__).parents[1:3]  # the processes import what is tested, and
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    """A project's root in which one process has trained and evaluated."""
+def study(tmp_path_factory):
+    """A study in a project in which one process has trained and evaluated."""
     root = tmp_path_factory.mktemp("root")
     blob_project.write_pictures(root)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
+        patch.setenv("PYTHONPATH", os.pathsep.join(map(str, PLACES)))
         study = picture_study()
         pretrain(study)
         meta_train(study, "support_and_query")
         evaluate(study, "support_and_query")
-    return root
+        yield study
 
 
-@pytest.fixture
-def study(root, monkeypatch):
-    monkeypatch.chdir(root)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, PLACES)))
-    return picture_study()
+def log_of(study, name):
+    return pd.DataFrame(checkpoints.load(checkpoints.checkpoint_folder(study) / f"{name}.safetensors", "")[1]["log"])
 
 
-def wait_until(happens, seconds=120):
-    end = time.monotonic() + seconds
-    while not happens():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def log_of(root, name, study="small"):
-    return pd.DataFrame(checkpoints.load(root / f"results/{study}/checkpoints/{name}.safetensors", "")[1]["log"])
-
-
-@pytest.fixture
-def first_steps(study, tmp_path):
-    """What each of two processes computed in a first step of each kind."""
-    run_together(2, "blob_project:first_steps", study, "cpu", file=str(tmp_path / "step"))
-    return [torch.load(tmp_path / f"step-{rank}") for rank in (0, 1)]
-
-
-def test_first_steps_of_two_processes(study, first_steps):
+def test_two_processes_do_the_work_of_one(study, tmp_path):
+    alone = load_rows(study, "variable", ["support_and_query"])
+    rows_file(study, "support_and_query", "variable", "others").unlink()
+    run_together(2, "blob_project:shared_work", study, "cpu", file=str(tmp_path / "step"))
+    first_steps = [torch.load(tmp_path / f"step-{rank}") for rank in (0, 1)]
     for gathered, of_meta_training, of_pretraining in first_steps:
         assert gathered == [0, 10, 20, 30, 40]
         check_meta_training(study, *of_meta_training)
         check_pretraining(study, *of_pretraining)
     averages = [of_pretraining[2] for _, _, of_pretraining in first_steps]
     assert all(torch.equal(one, two) for one, two in zip(*averages))
+    assert list(log_of(picture_study(name="shared"), "backbone")) == list(log_of(study, "backbone"))
+    pd.testing.assert_frame_equal(load_rows(study, "variable", ["support_and_query"]), alone, check_exact=True)
 
 
 def check_meta_training(study, row, gradients):
@@ -109,64 +92,50 @@ def check_pretraining(study, row, gradients, averages):
         torch.testing.assert_close(average.double(), (one.double() + two) / 2)
 
 
-def test_rows_are_the_same_with_two_processes(study):
-    alone = load_rows(study, "variable", ["support_and_query"])
-    rows_file(study, "support_and_query", "variable", "others").unlink()
-    evaluate(study, "support_and_query", processes=2)
-    pd.testing.assert_frame_equal(load_rows(study, "variable", ["support_and_query"]), alone, check_exact=True)
-
-
-def test_a_killed_process_ends_the_run_which_resumes_with_another_number(root, study):
-    folder = root / "results/killed/checkpoints"
-    log = pretrain(picture_study(name="killed"), processes=2)
-    assert list(log) == list(log_of(root, "backbone")) and log.equals(log_of(root, "backbone", "killed"))
-    backbone = (root / "results/small/checkpoints/backbone.safetensors").read_bytes()
-    (folder / "backbone.safetensors").write_bytes(backbone)
-
-    def kill_one():
-        wait_until(lambda: list(folder.glob("*.state.pt")))
-        launcher = psutil.Process().children()[-1]
-        launcher.children()[-1].kill()
-
-    killer = threading.Thread(target=kill_one)
-    killer.start()
-    with pytest.raises(ProcessError, match=r"(?s)rank .*: [01] .*SIGKILL"):
-        meta_train(picture_study(name="killed"), "support_and_query", save_every=1, processes=2)
-    killer.join()
+def test_a_killed_process_ends_the_run_which_resumes_with_another_number(study):
+    other = picture_study(name="killed")
+    folder, own = checkpoints.checkpoint_folder(other), checkpoints.backbone_file(study)
+    folder.mkdir(parents=True)
+    (folder / "backbone.safetensors").write_bytes(own.read_bytes())
+    with pytest.raises(ProcessError, match=r"(?s)rank .*: 1 .*SIGKILL"):
+        run_together(2, "blob_project:killed", other, "cpu")
     assert list(folder.glob("*.state.pt")) and not (folder / "support_and_query.safetensors").exists()
-    log = meta_train(picture_study(name="killed"), "support_and_query")
-    pd.testing.assert_frame_equal(log, log_of(root, "support_and_query"), rtol=1e-3)
+    log = meta_train(other, "support_and_query")
+    pd.testing.assert_frame_equal(log, log_of(study, "support_and_query"), rtol=1e-3)
     assert not list(folder.glob("*.state.pt"))
 
 
 def test_the_error_of_a_process_is_reported(study):
     with pytest.raises(ProcessError, match=r"(?s)rank .*: 1 .*FloatingPointError: the loss is nan"):
-        run_together(2, "blob_project:failing", study, "cpu")
+        run_together(2, "light_tasks:failing", study, "cpu")
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_all_processes_end_with_the_one_that_started_them(study, tmp_path):
-    code = f"""if True:
-        from blob_project import picture_study
-        from tcnaps.training.launching import run_together
-        run_together(2, "blob_project:sleeping", picture_study(), "cpu", file={str(tmp_path / "number")!r})
-    """
-    run = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
-    files = [tmp_path / f"number-{rank}" for rank in (0, 1)]
-    wait_until(lambda: all(file.exists() and file.read_text() for file in files))
-    processes = [psutil.Process(int(file.read_text())) for file in files]
-    processes += psutil.Process(run.pid).children()
-    run.send_signal(signal.SIGKILL)
-    run.wait()
+    task = 2, "light_tasks:sleeping", study, "cpu"
+    starter = get_context("fork").Process(target=run_together, args=task, kwargs={"folder": str(tmp_path)})
+    starter.start()
+    end = time.monotonic() + 120
+    while len(list(tmp_path.iterdir())) < 2:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    processes = psutil.Process(starter.pid).children(recursive=True)
+    assert {int(file.name) for file in tmp_path.iterdir()} <= {process.pid for process in processes}
+    starter.kill()
+    starter.join()
     _, alive = psutil.wait_procs(processes, 20)
     assert not alive
 
 
-def test_too_many_or_too_few_processes_are_refused_before_any_starts(study):
-    for processes, call, name in (
-        (0, lambda n: evaluate(study, "support_and_query", processes=n), "processes is 0"),
-        (5, lambda n: meta_train(study, "support", processes=n), "meta_training.episodes_per_step"),
-        (49, lambda n: pretrain(picture_study(name="other"), processes=n), "pretraining.batch_size"),
-        (2, lambda n: evaluate(study, "support_and_query", "cuda:0", processes=n), "cuda:0"),
-    ):
-        with pytest.raises(UserError, match=name):
-            call(processes)
+@pytest.mark.parametrize(
+    ("processes", "call", "name"),
+    [
+        (0, lambda study, n: evaluate(study, "support_and_query", processes=n), "processes is 0"),
+        (5, lambda study, n: meta_train(study, "support", processes=n), "meta_training.episodes_per_step"),
+        (49, lambda study, n: pretrain(picture_study(name="other"), processes=n), "pretraining.batch_size"),
+        (2, lambda study, n: evaluate(study, "support_and_query", "cuda:0", processes=n), "cuda:0"),
+    ],
+)
+def test_too_many_or_too_few_processes_are_refused_before_any_starts(study, processes, call, name):
+    with pytest.raises(UserError, match=name):
+        call(study, processes)

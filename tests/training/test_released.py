@@ -1,15 +1,14 @@
 """The authors' files: names, damage, malice, and what becomes of them in a study."""
 
-import functools
-import hashlib
-import http.server
 import io
 import os
 import pickle
-import threading
+import runpy
+import sys
 
 import pytest
 import torch
+import yaml
 from released_files import random_weights, released_shapes, write_file
 from small_study import small_study
 
@@ -17,24 +16,16 @@ from tcnaps.config import study as config
 from tcnaps.config.storage import file_digest
 from tcnaps.training import checkpoints, released
 from tcnaps.training.checkpoints import CheckpointError, load_model
-from tcnaps.training.released import (
-    PUBLISHED,
-    download_released,
-    import_all,
-    import_checkpoint,
-    import_into_study,
-    layout,
-    main,
-)
+from tcnaps.training.released import import_all, import_checkpoint, import_into_study, layout
 
 # A name in a file, and what it is called here. By hand, from the two architectures.
 GAMMA, BETA = "gamma2_processors.1.4.linear.bias", "beta2_regularizers.0"
 LITERAL = {
     "backbone": {
-        "conv1.weight": "stem.conv.weight",
-        "layer2.0.bn2.bias": "blocks.2.second.norm.bias",
-        "layer3.0.downsample.0.weight": "blocks.4.shortcut.conv.weight",
-        "layer4.0.downsample.1.running_mean": "blocks.6.shortcut.norm.running_mean",
+        "conv1.weight": "backbone.stem.conv.weight",
+        "layer2.0.bn2.bias": "backbone.blocks.2.second.norm.bias",
+        "layer3.0.downsample.0.weight": "backbone.blocks.4.shortcut.conv.weight",
+        "layer4.0.downsample.1.running_mean": "backbone.blocks.6.shortcut.norm.running_mean",
     },
     "simple": {
         "feature_extractor.layer2.1.conv1.weight": "backbone.blocks.3.first.conv.weight",
@@ -80,13 +71,9 @@ def test_every_weight_arrives_under_its_name(kind, files, weights):
     entries = layout(NAMES[kind])
     assert {theirs: entries[theirs][0] for theirs in LITERAL[kind]} == LITERAL[kind]
     assert {name: tuple(like.shape) for name, (_, like) in entries.items()} == released_shapes(kind)
-    imported = import_checkpoint(files[kind])
-    sha256 = hashlib.sha256(files[kind].read_bytes()).hexdigest()
-    assert imported.name == NAMES[kind] and imported.origin == {"file": f"{kind}.pt", "sha256": sha256}
-    found = imported.adaptation | {f"backbone.{name}": value for name, value in imported.backbone.items()}
-    prefix = "backbone." if kind == "backbone" else ""
-    assert len(found) == len(entries)
-    assert all(torch.equal(found[prefix + ours], weights[kind][theirs]) for theirs, (ours, _) in entries.items())
+    name, found = import_checkpoint(files[kind])
+    assert name == NAMES[kind] and len(found) == len(entries)
+    assert all(torch.equal(found[ours], weights[kind][theirs]) for theirs, (ours, _) in entries.items())
 
 
 @pytest.mark.parametrize(
@@ -97,17 +84,18 @@ def test_every_way_of_saving_a_backbone(tmp_path, weights, files, legacy, prefix
     content = {f"{prefix}{name}": value for name, value in (weights["backbone"] | classifier).items()}
     beside = {"epoch": 3, "optimizer": {"lr": [0.1]}, "best": torch.tensor(1.0)}
     file = write_file(tmp_path / "b.pt.tar", {**beside, key: content} if key else content, legacy)
-    imported, plain = import_checkpoint(file), import_checkpoint(files["backbone"])
-    assert imported.backbone.keys() == plain.backbone.keys() and imported.adaptation == {}
-    assert all(torch.equal(value, plain.backbone[name]) for name, value in imported.backbone.items())
+    name, imported = import_checkpoint(file)
+    plain = import_checkpoint(files["backbone"])[1]
+    assert name == "backbone" and imported.keys() == plain.keys()
+    assert all(torch.equal(value, plain[name]) for name, value in imported.items())
 
 
 def test_half_precision_becomes_float32_and_missing_counters_zero(tmp_path, weights):
     content = {name: value.half() for name, value in weights["backbone"].items() if not name.endswith("tracked")}
-    backbone = import_checkpoint(write_file(tmp_path / "b.pt", content)).backbone
+    backbone = import_checkpoint(write_file(tmp_path / "b.pt", content))[1]
     assert {value.dtype for value in backbone.values()} == {torch.float32, torch.int64}
-    assert torch.equal(backbone["stem.conv.weight"], content["conv1.weight"].float())
-    assert backbone["stem.norm.num_batches_tracked"] == 0
+    assert torch.equal(backbone["backbone.stem.conv.weight"], content["conv1.weight"].float())
+    assert backbone["backbone.stem.norm.num_batches_tracked"] == 0
 
 
 def test_regularisers_that_share_their_memory_are_parted(tmp_path, weights, root):
@@ -231,53 +219,16 @@ def test_a_study_must_fit_its_files(root, files):
     assert not (root / "results").exists()
 
 
-STUDY = """
-name: small
-task_encoder: {lstm_layers: 2}
-datasets: {blobs: {source: miniature, domain: in}}
-pretraining: {datasets: [blobs]}
-meta_training: {datasets: [blobs], protocol: {kind: variable}, validation_datasets: [blobs]}
-evaluations: {all: {protocol: {kind: variable}, datasets: [blobs], trainings: [support_and_query]}}
-"""
+@pytest.mark.filterwarnings("ignore:'tcnaps.training.released' found in sys.modules")
+def test_the_command_imports_what_the_study_names(root, files, monkeypatch, capsys):
+    def run(file):
+        content = study(imported={"support_and_query": str(file)}).model_dump(mode="json", exclude_unset=True)
+        (root / "study.yaml").write_text(yaml.safe_dump(content))
+        monkeypatch.setattr(sys, "argv", ["released", "--study", str(root / "study.yaml")])
+        runpy.run_module("tcnaps.training.released", run_name="__main__")
+        return capsys.readouterr().out
 
-
-def test_command_imports_a_file(root, files, capsys):
-    (root / "study.yaml").write_text(STUDY)
-    file, *of_study = str(files["transductive"]), "--study", str(root / "study.yaml")
-    assert main(["import", file, *of_study]) == 0
-    assert f"wrote {root / 'results/small/checkpoints/support_and_query.safetensors'}" in capsys.readouterr().out
-    (root / "study.yaml").write_text(f"{STUDY}imported: {{support_and_query: {file}}}")
-    assert main(["import", *of_study]) == 0 and "wrote nothing" in capsys.readouterr().out
-    assert main(["import", str(root / "none.pt"), *of_study]) == 1
-    assert "none.pt" in capsys.readouterr().err
-
-
-def test_downloads(tmp_path, monkeypatch, capsys):
-    """From a server of the test's own, which once breaks off."""
-    cuts, path = [None, 10], PUBLISHED["simple"]
-    (tmp_path / "served" / path).parent.mkdir(parents=True)
-    (tmp_path / "served" / path).write_text("the very weights")
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def copyfile(self, source, stream):
-            stream.write(source.read()[: cuts.pop(0)])
-
-        def log_message(self, *arguments):
-            pass
-
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    handler = functools.partial(Handler, directory=tmp_path / "served")
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        address = f"http://127.0.0.1:{server.server_port}"
-        file = download_released("simple", tmp_path / "a", address)
-        assert file.name == "best_simple_cnaps.pt" and file.read_text() == "the very weights"
-        for name, base in (("simple", address), ("backbone-feti", address), ("simple", "a/b")):
-            with pytest.raises(CheckpointError, match=base):
-                download_released(name, tmp_path / "b", base)
-        server.shutdown()
-        thread.join()
-    assert not any((tmp_path / "b").glob("*"))
-    assert main(["download", "nothing"]) == 1
-    assert "nothing" in capsys.readouterr().err
+    assert f"wrote {root / 'results/small/checkpoints/support_and_query.safetensors'}" in run(files["transductive"])
+    assert "wrote nothing" in run(files["transductive"])
+    with pytest.raises(SystemExit, match="none.pt"):
+        run(root / "none.pt")

@@ -1,5 +1,9 @@
 """Pretraining and meta-training on a study of coloured blobs: they learn, resume and repeat."""
 
+import itertools
+import shutil
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,47 +19,50 @@ from tcnaps.training.pretraining import ImageTable, augment, pretrain, shrink
 from tcnaps.training.watching import Diverged
 
 
-@pytest.fixture
-def root(trained_root):
-    """A project's root in which the small study has been trained."""
-    return trained_root
-
-
 def place(patch, root):
     patch.setattr(config, "project_root", lambda: root)
     for module in (meta_training, pretraining):
         patch.setattr(module, "open_split", lambda study, name, split: mapped_blobs(root, name, split))
 
 
-def with_backbone(root, folder):
-    """The backbone trained in `root`, in another root."""
-    (folder / "results/small/checkpoints").mkdir(parents=True)
-    (folder / "results/small/checkpoints/backbone.safetensors").write_bytes(
-        (root / "results/small/checkpoints/backbone.safetensors").read_bytes()
-    )
+@pytest.fixture
+def root(trained_root, monkeypatch):
+    """A project's root in which the small study has been trained."""
+    place(monkeypatch, trained_root)
+    return trained_root
 
 
 @pytest.fixture
-def study(root, monkeypatch):
-    place(monkeypatch, root)
+def study(root):
     return small_study()
+
+
+@pytest.fixture
+def other_root(root, tmp_path, monkeypatch):
+    """Another root, in which the backbone alone has been trained."""
+    folder = "results/small/checkpoints"
+    (tmp_path / folder).mkdir(parents=True)
+    shutil.copy(root / folder / "backbone.safetensors", tmp_path / folder)
+    place(monkeypatch, tmp_path)
+    return tmp_path
 
 
 def weights(root, name, study="small"):
     return checkpoints.load(root / "results" / study / "checkpoints" / f"{name}.safetensors", "")[0]
 
 
-def interrupt_after(monkeypatch, module, name, calls):
-    """Makes a function raise KeyboardInterrupt at its (calls + 1)-th call."""
-    original, count = getattr(module, name), iter(range(10**6))
+def interrupted(module, name, calls, train):
+    """Trains, but a function of the module raises KeyboardInterrupt at its (calls + 1)-th call."""
+    original, count = getattr(module, name), itertools.count()
 
-    def stopping(*arguments, **options):
+    def stopping(*arguments):
         if next(count) == calls:
             raise KeyboardInterrupt
-        return original(*arguments, **options)
+        return original(*arguments)
 
-    monkeypatch.setattr(module, name, stopping)
-    return original
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(module, name, stopping)
+        train()
 
 
 def watched_steps(root, name):
@@ -63,14 +70,10 @@ def watched_steps(root, name):
 
 
 @pytest.mark.slow
-def test_pretraining_learns_and_an_interrupted_one_ends_the_same(root, tmp_path, monkeypatch):
+def test_pretraining_learns_and_an_interrupted_one_ends_the_same(root, study, tmp_path, monkeypatch):
     place(monkeypatch, tmp_path)
-    study = small_study()
-    original = interrupt_after(monkeypatch, pretraining, "augment", 4)  # in the middle of the second epoch
-    with pytest.raises(KeyboardInterrupt):
-        pretrain(study, save_every=1, workers=2)
-    monkeypatch.setattr(pretraining, "augment", original)
-    log = pretrain(study, save_every=1, workers=1)
+    interrupted(pretraining, "augment", 4, lambda: pretrain(study, save_every=1))  # in the middle of the second epoch
+    log = pretrain(study, save_every=1)
     assert list(log.epoch) == [1, 2] and log.train_accuracy.iloc[-1] > 0.2  # chance is 1/8
     assert all(torch.equal(a, weights(tmp_path, "backbone")[name]) for name, a in weights(root, "backbone").items())
     assert not list(tmp_path.rglob("*.state.pt")) and not list(tmp_path.rglob("*.tmp"))
@@ -78,35 +81,28 @@ def test_pretraining_learns_and_an_interrupted_one_ends_the_same(root, tmp_path,
 
 
 @pytest.mark.slow
-def test_an_interrupted_meta_training_ends_the_same_with_any_number_of_workers(root, tmp_path, monkeypatch):
-    place(monkeypatch, tmp_path)
-    with_backbone(root, tmp_path)
-    study = small_study()
-    original = interrupt_after(monkeypatch, meta_training, "episode_loss", 5)
-    with pytest.raises(KeyboardInterrupt):
-        meta_train(study, "support_and_query", save_every=1, workers=2)
-    monkeypatch.setattr(meta_training, "episode_loss", original)
-    log = meta_train(study, "support_and_query", save_every=1)
+def test_an_interrupted_meta_training_ends_the_same_with_any_number_of_workers(root, study, other_root):
+    train = partial(meta_train, study, "support_and_query", save_every=1)
+    interrupted(meta_training, "episode_loss", 5, partial(train, workers=1))
+    log = train()
     assert list(log.episode) == [0, 2, 4, 6, 8] and log.valid_accuracy.notna().sum() == 3
-    resumed = weights(tmp_path, "support_and_query")
+    resumed = weights(other_root, "support_and_query")
     assert all(torch.equal(a, resumed[name]) for name, a in weights(root, "support_and_query").items())
-    assert watched_steps(tmp_path, "support_and_query") == [1, 2, 3, 4]
+    assert watched_steps(other_root, "support_and_query") == [1, 2, 3, 4]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("own_backbone", [True, False])
-def test_replicates_are_other_trainings_of_the_same_study(root, tmp_path, monkeypatch, own_backbone):
-    place(monkeypatch, tmp_path)
-    with_backbone(root, tmp_path)
+def test_replicates_are_other_trainings_of_the_same_study(root, other_root, monkeypatch, own_backbone):
     study = small_study(replicates=2, replicate_backbone=own_backbone)
     second = study.of_replicate(1)
     if own_backbone:
         pretrain(second)
     log = meta_train(second, "support_and_query")
     first = weights(root, "support_and_query")
-    others = weights(tmp_path, "support_and_query", "small/replicate-1")
+    others = weights(other_root, "support_and_query", "small/replicate-1")
     assert not any(torch.equal(a, others[name]) for name, a in first.items() if name.endswith("weight"))
-    assert (tmp_path / "results/small/replicate-1/checkpoints/backbone.safetensors").exists() == own_backbone
+    assert (other_root / "results/small/replicate-1/checkpoints/backbone.safetensors").exists() == own_backbone
     checkpoints.load_model(second, "support_and_query")
     place(monkeypatch, root)
     monkeypatch.setattr(meta_training, "episode_loss", lambda *a, **k: pytest.fail("the first is trained already"))
@@ -137,7 +133,7 @@ def test_a_diverged_training_says_so_and_saves_nothing(root, study, tmp_path, mo
     assert not list(root.rglob("support_log_determinant.safetensors"))
     place(monkeypatch, tmp_path)
     faster = study.pretraining.model_dump() | {"learning_rate": 1e30}
-    with pytest.raises(Diverged, match="step 2 .*pretraining.learning_rate"):
+    with pytest.raises(Diverged, match="step 2: .*pretraining.learning_rate"):
         pretrain(small_study(pretraining=faster))
     assert not list(tmp_path.rglob("backbone.safetensors"))
 

@@ -8,11 +8,8 @@ import pandas as pd
 import pytest
 import torch
 
-from tcnaps.config import study as config
-from tcnaps.training import watching
-from tcnaps.training.measures import accuracy_and_confidence, gradient_norm
-from tcnaps.training.resuming import Resumable
-from tcnaps.training.watching import PATIENCE, START, Diverged, Watch, judge
+from tcnaps.training.resuming import Resumable, run_steps
+from tcnaps.training.watching import PATIENCE, START, Diverged, Watch, accuracy_and_confidence, gradient_norm, judge
 
 
 @pytest.fixture
@@ -20,19 +17,17 @@ def path(tmp_path):
     return tmp_path / "checkpoints" / "support.safetensors"
 
 
-def watch(path, first=0, memory=None, n_steps=1000, **options):
-    memory = {} if memory is None else memory
-    return Watch(path, "meta-training support", "meta_training", n_steps, first, ("episodes", 16), memory, **options)
-
-
 def row(loss, **more):
     return {"episode": 16, "loss": loss, "train_accuracy": 0.5, "confidence": 0.4, "gradient_norm": 2.0} | more
 
 
-def logged(path, losses, first=0, **options):
+def logged(path, losses, first=0, **more):
     time.sleep(1 - time.time() % 1)  # TensorBoard reads event files by the second in which they were begun
-    with watch(path, first, **options) as watched:
-        return [watched.log(row(loss, learning_rate=0.1)) for loss in losses]
+    progress = {"steps": first}
+    with Watch(path, progress, "meta_training", 1000, 16) as watched:
+        for loss in losses:
+            progress["steps"] += 1
+            watched.log(row(loss, learning_rate=0.1, **more))
 
 
 def test_a_row_per_step_and_none_twice_after_an_interruption(path):
@@ -43,8 +38,7 @@ def test_a_row_per_step_and_none_twice_after_an_interruption(path):
     with open(file, "a") as stream:
         stream.write("2,7")  # a line that was being written
     logged(path, [3.0], first=2)
-    with watch(path, first=3) as watched:
-        watched.log(row(2.5, valid_accuracy=0.6))
+    logged(path, [2.5], first=3, valid_accuracy=0.6)
     table = pd.read_csv(file)
     assert list(table.step) == [1, 2, 3, 4] and list(table.loss) == [5.0, 4.0, 3.0, 2.5]
     assert (table.confidence == 0.4).all() and table.valid_accuracy.isna().tolist() == [True, True, True, False]
@@ -59,17 +53,6 @@ def test_without_tensorboard_there_is_the_table_alone(path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     logged(path, [1.0])
     assert [file.name for file in (path.parents[1] / "watch").iterdir()] == ["support.csv"]
-
-
-def test_tensorboard_opens_on_the_folder_of_the_study(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(config, "project_root", lambda: tmp_path)
-    (tmp_path / "configs").mkdir()
-    content = (config.Path(__file__).parents[2] / "configs" / "miniature.yaml").read_text()
-    (tmp_path / "configs" / "own.yaml").write_text(content.replace("name: miniature", "name: own"))
-    assert watching.main(["configs/none.yaml"]) == 1 and "configs/none.yaml" in capsys.readouterr().out
-    monkeypatch.setattr(watching.os, "execv", lambda program, arguments: sys.exit(" ".join(arguments[1:])))
-    with pytest.raises(SystemExit, match=f"^-m tensorboard.main --logdir {tmp_path / 'results/own'} --port 1$"):
-        watching.main(["configs/own.yaml", "--port", "1"])
 
 
 NOISE = np.random.default_rng(0).normal(0, 0.3, 2000)
@@ -94,24 +77,26 @@ def test_a_training_must_stop_if_its_loss_stays_above_its_start(losses, stops_at
 
 
 def test_a_stopped_training_says_where_and_what_to_do(path):
-    with pytest.raises(Diverged, match="meta-training support .*step 2:.*meta_training.learning_rate"):
+    with pytest.raises(Diverged, match="meta_training of support .*step 2:.*meta_training.learning_rate"):
         logged(path, [3.0, float("nan")])
 
 
-def trained(path, losses, every=3):
-    """A training whose weight is the number of its steps."""
-    weight, progress = torch.nn.Linear(1, 1), {"watched": {}, "step": 0}
+def trained(path, losses):
+    """A training whose weight is the number of its steps, and whose state is saved at every third."""
+    weight = torch.nn.Linear(1, 1)
     torch.nn.init.zeros_(weight.weight)
-    with Resumable(path, "key", {"weight": weight}, progress, every) as state:
-        with watch(path, progress["step"], progress["watched"]) as watched:
-            for loss in losses[progress["step"] :]:
-                if loss is KeyboardInterrupt:
-                    raise loss
-                progress["step"] += 1
-                with torch.no_grad():
-                    weight.weight += 1
-                assert weight.weight.item() == progress["step"]
-                state.after_step(good=watched.log(row(loss)))
+
+    def steps(first):
+        assert weight.weight.item() == first
+        for loss in losses[first:]:
+            if loss is KeyboardInterrupt:
+                raise loss
+            with torch.no_grad():
+                weight.weight += 1
+            yield row(loss)
+
+    with Resumable(path, "key", {"weight": weight}, {}) as state:
+        run_steps(state, 3, steps, dict, "meta_training", 1000, 16)
 
 
 @pytest.mark.parametrize(
@@ -128,10 +113,10 @@ def test_the_state_that_is_kept_is_from_before_the_divergence(path, losses, kept
     for _ in range(2):  # started again with unchanged settings, it diverges again at the same step
         with pytest.raises((Diverged, KeyboardInterrupt)):
             trained(path, losses)
-        progress = {"step": None}
+        progress = {"steps": None}
         with pytest.raises(KeyboardInterrupt), Resumable(path, "key", {}, progress):
             raise KeyboardInterrupt
-        assert progress["step"] == kept
+        assert progress["steps"] == kept
 
 
 def test_measures_are_those_of_their_definitions():

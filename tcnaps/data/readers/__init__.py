@@ -1,1 +1,1 @@
-"""Readers of files: one module per published dataset or family. `tcnaps.data.files` lists them."""
+"""Readers of files: one module per published dataset or family. `tcnaps.data` lists them."""

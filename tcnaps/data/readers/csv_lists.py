@@ -12,15 +12,13 @@ A list has one of these forms:
 import csv
 import io
 import json
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from tcnaps.data.image_source import SPLITS, DatasetError
-from tcnaps.data.listing import ImageFile, Listing, Row, open_regular
-from tcnaps.data.readers.shared import located, natural_key, normal, some
+from tcnaps.data.listing import located, normal, open_regular
 
 WNID = "n[0-9]{8}"  # the name of an ImageNet class
 REMEDY = 'Write a CSV whose first line is class,split, or JSON like {"train": ["cat"], "valid": ["dog"], "test": []}'
@@ -46,15 +44,9 @@ def list_files(place: str | None) -> tuple[Path, ...]:
 
 
 def read_list(path: Path) -> SplitList:
-    """Reads a list of classes or images.
+    """Reads a list: a file, or a folder with train.csv, val.csv and test.csv.
 
-    Args:
-        path: a file, or a folder with train.csv, val.csv and test.csv. The name of a CSV without the column "split"
-            says which split it lists.
-
-    Raises:
-        DatasetError: the list is missing, unreadable or empty, lacks a field or a column, names an unknown split, or
-            has a class in two splits.
+    The name of a CSV without the column "split" says which split it lists.
     """
     files = [file for file in sorted(path.glob("*.csv")) if split_of(file.stem)] if path.is_dir() else [path]
     lines = [line for file in files for line in _read(file)]
@@ -100,7 +92,7 @@ def _read(path: Path) -> list[tuple[str, str, str]]:
 
 
 def split_by_class(pairs: Iterable[tuple[str, str]], place: object) -> dict[str, str]:
-    """The split of each class, from pairs of the two. Raises `DatasetError` if a class is in two splits."""
+    """The split of each class, from pairs of the two. A class in two splits is an error."""
     splits: dict[str, str] = {}
     for label, split in pairs:
         if splits.setdefault(label, split) != split:
@@ -109,57 +101,3 @@ def split_by_class(pairs: Iterable[tuple[str, str]], place: object) -> dict[str,
                 "split the classes by fractions or a split file: what a model is tested on must be new to it."
             )
     return splits
-
-
-def with_images(listed: SplitList, folder: Path, place: object) -> list[Row]:
-    """The listed files, each found in a folder or in the folder of its class below it."""
-    rows, missing = [], []
-    for file, label in sorted(listed.files, key=lambda pair: natural_key(pair[0])):
-        path = next(filter(os.path.isfile, (os.path.join(folder, file), os.path.join(folder, label, file))), None)
-        if path is None:
-            missing.append(file)
-        else:
-            rows.append(Row(label, listed.classes[label], ImageFile(path)))
-    if missing:
-        raise DatasetError(
-            f"{place}: of {len(listed.files)} listed images, {some(missing)} are neither in {folder} nor in the folder "
-            "of their class in it. Put them there or take them out of the list."
-        )
-    return rows
-
-
-def choose(rows: list[Row], wanted: dict[str, str], place: object) -> tuple[list[Row], tuple[str, ...]]:
-    """Keeps the images whose classes a list names, in the list's splits. Also returns a note on other classes.
-
-    A listed superclass stands for all its classes that are not listed individually.
-
-    Raises:
-        DatasetError: a listed class is not among those of the images.
-    """
-    groups = {row.label: row.superclass for row in rows}
-    if missing := wanted.keys() - groups.keys() - set(groups.values()):
-        raise DatasetError(
-            f"{place}: {len(missing)} of its classes are not in the dataset: {some(sorted(missing))}; it has "
-            f"{some(groups)}. Correct the split file, or add what is missing."
-        )
-    splits = {label: wanted.get(label, wanted.get(group)) for label, group in groups.items()}
-    chosen = [row._replace(split=splits[row.label]) for row in rows if splits[row.label]]
-    others = sorted((label for label, split in splits.items() if split is None), key=natural_key)
-    notes = (f"classes left out, because {place} does not list them: {some(others)}",) if others else ()
-    return chosen, notes
-
-
-def listing_of(rows: list[Row], place: object, grouped: bool = False, **options) -> Listing:
-    """Lists images; classes in natural order, the images of a class in the order of the rows.
-
-    Raises:
-        DatasetError: a class is in two splits.
-    """
-    images: dict[tuple[str, str], list[ImageFile]] = {}
-    for row in rows:
-        images.setdefault((row.label, row.split), []).append(row.image)
-    splits: dict[str, dict[str, list[ImageFile]]] = {}
-    for label, split in sorted(split_by_class(images, place).items(), key=lambda pair: natural_key(pair[0])):
-        splits.setdefault(split, {})[label] = images[label, split]
-    superclasses = {row.label: row.superclass for row in rows} if grouped else {}
-    return Listing(splits, superclasses, **options)

@@ -5,75 +5,97 @@
 
 With `superclasses` the class folders lie one level deeper: path/train/Greek/alpha/1.png belongs to the class
 "Greek/alpha" and the superclass "Greek". With `splits` or `fractions`, folders named after splits are pooled:
-train/cat and test/cat are one class.
+train/cat and test/cat are one class. So are they for FETI, the classes of ImageNet that neither mini- nor
+tiered-ImageNet tests on, all for training (section 4.3 and appendix A.4 of the paper).
 """
 
 import hashlib
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
 from PIL import Image
 
-from tcnaps.config.settings import Folder
+from tcnaps.config.settings import FETI, Folder
 from tcnaps.data.decoding import FORMATS
 from tcnaps.data.image_source import SPLITS, DatasetError
-from tcnaps.data.listing import ImageFile, Listing, Row, Source
-from tcnaps.data.readers import csv_lists
-from tcnaps.data.readers.shared import located, natural_key, normal, some, walk
+from tcnaps.data.listing import ImageFile, Listing, Source, located, natural_key, normal, some, walk
+from tcnaps.data.readers.csv_lists import WNID, SplitList, list_files, read_list, split_by_class, split_of
 
 EXTENSIONS = frozenset(extension for extension, name in Image.EXTENSION.items() if name in FORMATS)
 HELP = """Images must lie in one of these ways:
     train/cat/1.jpg   one folder per split: train, val (or valid), test; any of them may be missing
     cat/1.jpg         with splits: a split file, or fractions: [0.6, 0.2, 0.2] of the classes
-With superclasses: true, train/Greek/alpha/1.jpg or Greek/alpha/1.jpg."""
+With superclasses: true, train/Greek/alpha/1.jpg or Greek/alpha/1.jpg. docs/data.md says more."""
+
+Found = dict[tuple[str, str], list[ImageFile]]  # (class, split) -> its images; "" if there are no folders of splits
 
 
 def open_folder(name: str, dataset: Folder) -> Source:
-    """Points at folders of images; see `Source`.
-
-    Raises:
-        DatasetError: `splits` and `fractions` are both given, or the fractions don't add up to 1.
-    """
+    """Points at folders of images."""
     if dataset.splits is not None and dataset.fractions is not None:
         raise DatasetError(f"Dataset '{name}' has both splits and fractions; remove one of the two keys.")
     if dataset.fractions is not None and abs(sum(dataset.fractions) - 1) > 1e-6:
         total = f"{list(dataset.fractions)} add up to {sum(dataset.fractions):g}"
         raise DatasetError(f"Dataset '{name}': its fractions {total}; they must add up to 1.")
-    path, lists = located(dataset.path), csv_lists.list_files(dataset.splits)
+    path, lists = located(dataset.path), list_files(dataset.splits)
     listing = partial(list_folder, path, lists[0] if lists else None, dataset.fractions, dataset.superclasses)
     return Source(listing, (path, *lists), HELP)
+
+
+def open_feti(name: str, dataset: FETI) -> Source:
+    """Points at FETI: class folders of ImageNet, and lists with the test classes of both benchmarks."""
+    path, lists = located(dataset.path), tuple(map(located, dataset.test_classes))
+
+    def listing() -> Listing:
+        found, notes = scan(path)
+        classes = {label for label, _ in found}
+        tested = {label for file in lists for label, split in read_list(file).classes.items() if split == "test"}
+        kept = {label for label in classes - tested if re.fullmatch(WNID, label)}
+        if not kept or kept == classes:
+            few = "none" if kept else "all"
+            raise DatasetError(f"Dataset '{name}': `test_classes` names {few} of the classes of ImageNet in {path}.")
+        return listing_of(assigned(found, dict.fromkeys(kept, "train")), path, notes=notes)
+
+    return Source(listing, (path, *lists), "docs/data.md says where to get the files.")
 
 
 def list_folder(
     path: Path, splits: Path | None = None, fractions: tuple | None = None, grouped: bool = False
 ) -> Listing:
     """Lists the images in class folders, or those named by `splits`. `grouped`: in folders of superclasses."""
-    listed = None if splits is None else csv_lists.read_list(splits)
+    listed = None if splits is None else read_list(splits)
     if listed and listed.files:
-        return csv_lists.listing_of(csv_lists.with_images(listed, path, splits), splits)
-    rows, notes = scan(path, grouped)
+        return listing_of(_listed_images(listed, path, splits), splits)
+    found, notes = scan(path, grouped)
+    groups = {label: label.partition("/")[0] for label, _ in found}
     if listed:
-        rows, left_out = csv_lists.choose(rows, listed.classes, splits)
-        notes += left_out
+        if missing := listed.classes.keys() - groups.keys() - set(groups.values()):
+            raise DatasetError(
+                f"{splits}: {len(missing)} of its classes are not in the dataset: {some(sorted(missing))}; it has "
+                f"{some(groups)}. Correct the split file, or add what is missing."
+            )
+        # A listed superclass stands for all its classes that are not listed individually.
+        chosen = {label: listed.classes.get(label, listed.classes.get(group)) for label, group in groups.items()}
+        found = assigned(found, chosen)
+        if others := sorted((label for label in chosen if chosen[label] is None), key=natural_key):
+            notes += (f"classes left out, because {splits} does not list them: {some(others)}",)
     elif fractions is not None:  # superclasses stay whole: an alphabet to test on must be new
-        parts = cut({row.superclass for row in rows}, fractions)
-        rows = [row._replace(split=parts[row.superclass]) for row in rows]
-    elif not rows[0].split:
+        parts = cut(set(groups.values()), fractions)
+        found = assigned(found, {label: parts[group] for label, group in groups.items()})
+    elif any(split == "" for _, split in found):
         names = some(folder.name for folder in subfolders(path))
         raise DatasetError(f"{path} holds the folders {names}, and no folder train, val or test.\n{HELP}")
-    return csv_lists.listing_of(rows, path, grouped, notes=notes)
+    return listing_of(found, path, groups if grouped else {}, notes)
 
 
-def scan(path: Path, grouped: bool = False) -> tuple[list[Row], tuple[str, ...]]:
-    """Finds the images at any depth below class folders. `grouped`: in folders of superclasses.
-
-    Returns:
-        all images, their split "" if there are no folders of splits; and a note on other files.
-    """
-    rows, others = [], []
-    for split, folder in (split_folders(path) or {"": path}).items():
+def scan(path: Path, grouped: bool = False) -> tuple[Found, tuple[str, ...]]:
+    """Finds the images at any depth below class folders, and a note on other files. `grouped`: as for `list_folder`."""
+    found: Found = {}
+    others: list[str] = []
+    for split, folder in _split_folders(path).items():
         for group in subfolders(folder) if grouped else [folder]:
             if not subfolders(group):
                 remedy = "Put one folder per class into it, or delete it" + ", or remove the key superclasses" * grouped
@@ -84,12 +106,49 @@ def scan(path: Path, grouped: bool = False) -> tuple[list[Row], tuple[str, ...]]
                 if not images:
                     raise DatasetError(f"{place} has no images ({', '.join(FORMATS)}). Add some, or delete it.")
                 label = normal(place.relative_to(folder).as_posix())
-                rows += [Row(label, split, ImageFile(file)) for file in sorted(images, key=natural_key)]
+                found.setdefault((label, split), []).extend(map(ImageFile, sorted(images, key=natural_key)))
                 others += sorted(files - images)
-    if not rows:
+    if not found:
         raise DatasetError(f"{path} has no folders of superclasses. Add some, or remove the key superclasses.")
     note = f"files left out, because their names are not those of images: {some(others)}"
-    return rows, (note,) if others else ()
+    return found, (note,) if others else ()
+
+
+def assigned(found: Found, splits: Mapping[str, str | None]) -> Found:
+    """The images in the splits that are given for their classes. Classes without one are left out."""
+    chosen: Found = {}
+    for (label, _), images in found.items():
+        if split := splits.get(label):
+            chosen.setdefault((label, split), []).extend(images)
+    return chosen
+
+
+def listing_of(
+    found: Found, place: object, superclasses: Mapping[str, str] | None = None, notes: tuple[str, ...] = ()
+) -> Listing:
+    """Lists images; classes in natural order. A class in two splits is an error."""
+    splits: dict[str, dict[str, list[ImageFile]]] = {}
+    for label, split in sorted(split_by_class(found, place).items(), key=lambda pair: natural_key(pair[0])):
+        splits.setdefault(split, {})[label] = found[label, split]
+    return Listing(splits, superclasses or {}, notes=notes)
+
+
+def _listed_images(listed: SplitList, folder: Path, place: object) -> Found:
+    """The listed files, each found in a folder or in the folder of its class below it."""
+    found: Found = {}
+    missing = []
+    for file, label in sorted(listed.files, key=lambda pair: natural_key(pair[0])):
+        path = next(filter(os.path.isfile, (os.path.join(folder, file), os.path.join(folder, label, file))), None)
+        if path is None:
+            missing.append(file)
+        else:
+            found.setdefault((label, listed.classes[label]), []).append(ImageFile(path))
+    if missing:
+        raise DatasetError(
+            f"{place}: of {len(listed.files)} listed images, {some(missing)} are neither in {folder} nor in the folder "
+            "of their class in it. Put them there or take them out of the list."
+        )
+    return found
 
 
 def subfolders(folder: Path) -> list[Path]:
@@ -97,20 +156,20 @@ def subfolders(folder: Path) -> list[Path]:
     return [folder / name for name in next(walk(folder))[1]]
 
 
-def split_folders(path: Path) -> dict[str, Path]:
-    """The folders that are named after splits, if there are any."""
+def _split_folders(path: Path) -> dict[str, Path]:
+    """The folders that are named after splits; if there are none, the folder itself with the split ""."""
     folders = subfolders(path)
-    by_split = {split: folder for folder in folders if (split := csv_lists.split_of(folder.name))}
+    by_split = {split: folder for folder in folders if (split := split_of(folder.name))}
     if by_split and len(by_split) < len(folders):
         named = some(folder.name for folder in folders)
         raise DatasetError(f"{path} has folders of splits and others beside them, or two of one split: {named}.")
-    return {split: by_split[split] for split in SPLITS if split in by_split}
+    return {split: by_split[split] for split in SPLITS if split in by_split} or {"": path}
 
 
 def cut(names: Iterable[str], fractions: tuple[float, float, float]) -> dict[str, str]:
     """Divides names among the splits by the SHA-256 of each: the same on every machine and in every order.
 
-    Sizes are exact up to rounding. When a name is added, at most one other name crosses each border between splits.
+    When a name is added, at most one other name crosses each border between splits.
     """
     names = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
     ends = [int(len(names) * sum(fractions[:k]) + 0.5) for k in range(len(SPLITS) + 1)]

@@ -11,6 +11,7 @@ ignored. To get exactly its pixels, a study must also decode and resize as Tenso
 `decoding: {jpeg_dct: fast, resampling: aligned corners}`.
 """
 
+import json
 from functools import partial
 from graphlib import TopologicalSorter
 from itertools import accumulate, pairwise
@@ -19,46 +20,33 @@ from typing import NamedTuple
 
 from tcnaps.config import settings
 from tcnaps.data.image_source import SPLITS, DatasetError
-from tcnaps.data.listing import ImageFile, Listing, Source
+from tcnaps.data.listing import ImageFile, Listing, Source, located, open_regular
 from tcnaps.data.readers import records
-from tcnaps.data.readers.shared import located, read_json
 
 SPECIFICATION, FILE_PATTERN = "dataset_spec.json", "{}.tfrecords"
-HELP = (
-    "'path' must be the folder of one dataset, like records/omniglot, with dataset_spec.json and 0.tfrecords, "
-    "1.tfrecords and so on. Meta-Dataset's programs make them: "
-    "doc/dataset_conversion.md of github.com/google-research/meta-dataset."
-)
+HELP = """'path' must be the folder of one dataset, like records/omniglot, with dataset_spec.json and 0.tfrecords,
+1.tfrecords and so on. Meta-Dataset's programs make them: doc/dataset_conversion.md of
+github.com/google-research/meta-dataset."""
 
 
 def open_records(name: str, dataset: settings.Records) -> Source:
-    """Points at a dataset of records; see `Source`."""
+    """Points at a dataset of records."""
     folder = located(dataset.path)
     needs = (folder, folder / SPECIFICATION, *sorted(folder.glob("*.tfrecords")))
-    return Source(partial(list_records, folder, dataset.images_per_class), needs, HELP)
+    return Source(partial(list_records, folder, dataset.images_per_class), needs, HELP, read_record, orient=False)
 
 
 def read_record(image: ImageFile) -> bytes:
-    """The encoded image of one record. Its checksums and its label are checked."""
     offset, length, label = image.position
     return records.record_at(image.path, offset, length, expected_label=label)[0]
 
 
 def list_records(folder: Path, images_per_class: int | None = None) -> Listing:
-    """Lists all records of a dataset. Checks their lengths and those lengths' checksums, but reads no images.
-
-    At most `images_per_class` images of each class are listed, spread evenly over its file.
-
-    Raises:
-        DatasetError: google-crc32c isn't installed; the specification is wrong or of a kind that isn't read; a file is
-            missing, damaged, or holds another number of records than the specification says.
-    """
+    """Lists all records of a dataset, or at most `images_per_class` of each class, spread evenly over its file."""
     specification = read_specification(folder / SPECIFICATION)
     if specification.file_pattern != FILE_PATTERN:
-        raise DatasetError(
-            f"{folder / SPECIFICATION}: file_pattern is '{specification.file_pattern}', which is not read here. "
-            f"Convert the dataset with one file per class, '{FILE_PATTERN}'."
-        )
+        problem = f"{folder / SPECIFICATION}: file_pattern is '{specification.file_pattern}', which is not read here"
+        raise DatasetError(f"{problem}. Convert the dataset with one file per class, '{FILE_PATTERN}'.")
     splits: dict[str, dict[str, list[ImageFile]]] = {split: {} for split in specification.classes}
     for split, classes in specification.classes.items():
         for class_name, (label, size) in classes.items():
@@ -70,33 +58,25 @@ def list_records(folder: Path, images_per_class: int | None = None) -> Listing:
                     "between two records, or one of the two is of another conversion. Copy or convert both again."
                 )
             kept = min(size, images_per_class or size)
-            chosen = [places[k * size // kept] for k in range(kept)]  # spread evenly
+            chosen = [places[k * size // kept] for k in range(kept)]
             splits[split][class_name] = [ImageFile(str(file), (*place, label)) for place in chosen]
-    return Listing(splits, specification.superclasses, specification.spans, read=read_record, orient=False)
+    return Listing(splits, specification.superclasses, specification.spans)
 
 
 class Specification(NamedTuple):
-    """The content of a dataset_spec.json.
-
-    Attributes:
-        classes: split -> class name -> (id, number of images), in the order of the ids. A split may have no classes.
-        superclasses, spans: see `Listing`; inner nodes are sorted by name.
-    """
+    """The content of a dataset_spec.json; see also `Listing`."""
 
     file_pattern: str
-    classes: dict[str, dict[str, tuple[int, int]]]
+    classes: dict[str, dict[str, tuple[int, int]]]  # split -> class name -> (id, number of images), ordered by ids
     superclasses: dict[str, str]
-    spans: dict[str, tuple[tuple[int, ...], ...]]
+    spans: dict[str, tuple[tuple[int, ...], ...]]  # inner nodes are sorted by name
 
 
-def read_specification(file: str | Path) -> Specification:
-    """Reads and checks a dataset_spec.json.
-
-    Raises:
-        DatasetError: the file is missing, no JSON or of no known class, lacks a key, or its counts don't agree.
-    """
-    content = read_json(Path(file))
+def read_specification(file: Path) -> Specification:
+    """Reads and checks a dataset_spec.json."""
     try:
+        with open_regular(file) as stream:
+            content = json.loads(stream.read().decode("utf-8-sig"))
         names = list(map(str, _by_id(content["class_names"])))
         counts, sizes, superclasses, spans = _READERS[content["__class__"]](content, names)
         if not len(set(names)) == len(names) == len(sizes) == sum(counts):
@@ -109,8 +89,8 @@ def read_specification(file: str | Path) -> Specification:
         return Specification(str(content["file_pattern"]), classes, above, dict(zip(SPLITS, spans)))
     except KeyError as error:
         problem = f"the key or value {error} is missing or unknown"
-    except (TypeError, ValueError, AttributeError) as error:
-        problem = f"it contradicts itself, or a value is of the wrong kind ({error})"
+    except (OSError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        problem = f"it can't be read or contradicts itself, or a value is of the wrong kind ({error})"
     raise DatasetError(f"{file}: {problem}. Replace it by the one that Meta-Dataset's conversion writes.")
 
 
@@ -132,7 +112,10 @@ def _bilevel(content: dict, names: list[str]) -> tuple:
 def _hierarchical(content: dict, names: list[str]) -> tuple:
     counts, sizes, spans = [], [], []
     for nodes, images in zip(_per_split(content, "split_subgraphs"), _per_split(content, "images_per_class")):
-        below = _leaves_below(nodes)
+        children = {node["wn_id"]: node["children_ids"] for node in nodes}
+        below: dict[str, set[str]] = {}  # the leaves below every node; a leaf counts as below itself
+        for node in TopologicalSorter(children).static_order():  # children come before their parents
+            below[node] = set().union(*(below[child] for child in children[node])) or {node}
         leaves = [name for name in names if below.get(name) == {name}]
         position = {leaf: k for k, leaf in enumerate(leaves)}
         inner = sorted(node for node, leaves_below in below.items() if leaves_below != {node})
@@ -158,12 +141,3 @@ def _per_split(content: dict, key: str) -> list:
 def _by_id(values: dict) -> list:
     """The values of ids 0, 1, 2, ..."""
     return [values[str(k)] for k in range(len(values))]
-
-
-def _leaves_below(nodes: list[dict]) -> dict[str, set[str]]:
-    """For every node of a split's graph, the leaves below it. A leaf counts as below itself."""
-    children = {node["wn_id"]: node["children_ids"] for node in nodes}
-    below: dict[str, set[str]] = {}
-    for node in TopologicalSorter(children).static_order():  # children come before their parents
-        below[node] = set().union(*(below[child] for child in children[node])) if children[node] else {node}
-    return below

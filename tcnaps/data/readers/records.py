@@ -1,11 +1,7 @@
 """Meta-Dataset's TFRecord files without TensorFlow: one file per class, one `tf.train.Example` per image.
 
-A file is a sequence of records and nothing else:
-
-    length          8 bytes, little-endian
-    its checksum    4 bytes, little-endian: masked CRC-32C of those 8 bytes
-    data            `length` bytes: a serialised `tf.train.Example`
-    its checksum    4 bytes
+A file is a sequence of records: the length of the data (8 bytes, little-endian), the masked CRC-32C of those 8 bytes
+(4 bytes, little-endian), the data (a serialised `tf.train.Example`), and the data's masked CRC-32C.
 
 Sources: the format and the mask, TensorFlow's tensorflow/core/lib/io/record_writer.h and
 tensorflow/core/lib/hash/crc32c.h; the fields, tensorflow/core/example/{example,feature}.proto; the encoding,
@@ -33,14 +29,7 @@ AGAIN = "copy or convert it again"
 
 
 def read_index(path: str | Path) -> list[tuple[int, int]]:
-    """Where the records of a file lie. Reads and checks their lengths, not their data.
-
-    Returns:
-        for each record the offset of its start and the length of its data, in bytes; a record takes 16 bytes more.
-
-    Raises:
-        DatasetError: the file is missing, cut short or not a TFRecord file, or the checksum of a length is wrong.
-    """
+    """Where the records of a file lie: for each the offset of its start and the length of its data, in bytes."""
     places, offset = [], 0
     try:
         with open_regular(path) as stream:
@@ -58,12 +47,7 @@ def read_index(path: str | Path) -> list[tuple[int, int]]:
 
 
 def record_at(path: str | Path, offset: int, length: int, expected_label: int | None = None) -> tuple[bytes, int]:
-    """The encoded image and the label of one record, located by `read_index`.
-
-    Raises:
-        DatasetError: no record of this length starts there, a checksum is wrong, or the record isn't a
-            `tf.train.Example` with one `image` and one `label`, or its label is not `expected_label`.
-    """
+    """The encoded image and the label of one record, located by `read_index`. Its checksums and label are checked."""
     with open_regular(path) as stream:
         record = os.pread(stream.fileno(), length + OVERHEAD, offset)
     where = f"{path}: the record at byte {offset}"
@@ -77,10 +61,8 @@ def record_at(path: str | Path, offset: int, length: int, expected_label: int | 
     except DatasetError as error:
         raise DatasetError(f"{where}: {error}") from error
     if expected_label not in (None, label):
-        raise DatasetError(
-            f"{where} is mislabelled: its label is {label}, but the file is of class {expected_label}. Compare the "
-            "file's name with the dataset's specification."
-        )
+        problem = f"{where} is mislabelled: its label is {label}, but the file is of class {expected_label}"
+        raise DatasetError(f"{problem}. Compare the file's name with the dataset's specification.")
     return image, label
 
 
@@ -98,18 +80,13 @@ def _length(header: bytes, where: str) -> int:
         raise DatasetError(f"{where} is cut short; {AGAIN}.")
     length, checksum = HEADER.unpack(header)
     if masked_crc(header[:8]) != checksum:
-        raise DatasetError(
-            f"{where}: the checksum of its length is wrong: the file is damaged or packed, or not a TFRecord file; "
-            f"unpack it, or {AGAIN}."
-        )
+        reasons = "the file is damaged or packed, or not a TFRecord file"
+        raise DatasetError(f"{where}: the checksum of its length is wrong: {reasons}; unpack it, or {AGAIN}.")
     return length
 
 
 def parse_example(data: bytes) -> tuple[bytes, int]:
-    """The features `image` (one bytes value) and `label` (one int64 value) of a serialised `tf.train.Example`.
-
-    Other features are skipped. If a feature occurs twice, the last one counts.
-    """
+    """The features `image` (one bytes value) and `label` (one int64 value). Of each, the last one counts."""
     features = {}
     for content in _fields(memoryview(data), 1):  # Example.features
         for entry in _fields(content, 1):  # Features.feature, a map

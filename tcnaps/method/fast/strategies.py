@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tcnaps.method.class_statistics import Distances, cholesky, class_means, covariance, divisor, regulariser
+from tcnaps.method.class_statistics import Distances, cholesky, class_means, covariance, divisor, shrinkage
 from tcnaps.method.fast.distances import cholesky_in_place, squared_distances
 from tcnaps.method.head import Head
 from tcnaps.method.samples import Plain, Samples
@@ -34,19 +34,18 @@ def strategy_for(samples: Samples, head: Head) -> Callable[[Tensor | None], Dist
     """The fastest way from responsibilities to distances that serves the head and, where there are any, gradients."""
     if head.metric == "euclidean" or head.class_covariance_divisor == "n-1":
         return Plain(samples, head)
-    learned = any(isinstance(value, Tensor) for value in vars(head).values())
-    plain = head.update == "means" or samples.features.requires_grad or learned
+    plain = head.update == "means" or samples.features.requires_grad or isinstance(head.scale, Tensor)
     n, d = samples.features.shape
     if not plain and n <= FEW and samples.spread <= FLAT * head.identity_weight:
         return FewImages(samples, head)
     coordinates, support_axes = span_coordinates(samples.features, len(samples.one_hot))
     samples = replace(samples, features=coordinates)
     inside = Plain(samples, head) if plain else LowRank(samples, head, support_axes)
-    beta, outside = head.identity_weight, d - coordinates.shape[1]
+    outside = (d - coordinates.shape[1]) * log(head.identity_weight)  # outside the span, Q_k is β I
 
     def distances(responsibilities: Tensor | None) -> Distances:
-        squared, log_determinants = inside(responsibilities)  # outside the span, Q_k is β I
-        return squared, log_determinants + outside * (beta.log() if isinstance(beta, Tensor) else log(beta))
+        squared, log_determinants = inside(responsibilities)
+        return squared, log_determinants + outside
 
     return distances
 
@@ -85,9 +84,9 @@ class FewImages:
     def _distances(self, products: tuple[Tensor, Tensor, Tensor], weights: Tensor) -> Distances:
         (among, to_points, squares), beta, m = products, self.head.identity_weight, weights.shape[0]
         counts = weights.sum(0)
-        mix = regulariser(counts, self.head)
-        task_weights = mix.task_weights[:, None] / divisor(m, self.head.task_covariance_divisor)  # (1 − λ) / m
-        image_weights = (mix.class_weights / counts)[:, None]  # λ / n
+        of_class, of_task = shrinkage(counts)
+        task_weights = of_task[:, None] / divisor(m, self.head.task_covariance_divisor)  # (1 − λ) / m
+        image_weights = (of_class / counts)[:, None]  # λ / n
         w, counts = weights.T.contiguous(), counts[:, None]  # (way, m), (way, 1)
         p = w / counts
         delta = w * image_weights + task_weights
@@ -142,8 +141,8 @@ class LowRank:
             rotation, variances = principal_axes(task_covariance)
             return self._distances(points @ rotation, support @ rotation, one_hot, variances)
         # All classes share D: a Cholesky factor makes it identity_weight · I, which is cheaper than finding its axes.
-        mix = regulariser(one_hot.sum(0), self.head)
-        shared = task_covariance * (mix.task_weights[0] / mix.identity_weight)
+        _, of_task = shrinkage(one_hot.sum(0))
+        shared = task_covariance * (of_task[0] / self.head.identity_weight)
         shared.diagonal().add_(1)
         factor = cholesky(shared)
         support, points = (torch.linalg.solve_triangular(factor, z.T, upper=False).T for z in (support, points))
@@ -153,13 +152,13 @@ class LowRank:
     def _distances(self, points: Tensor, members: Tensor, weights: Tensor, variances: Tensor) -> Distances:
         """From images in axes in which Σ is diagonal, with `variances`."""
         counts, means = weights.sum(0), class_means(members, weights)
-        mix = regulariser(counts, self.head)
-        diagonals = torch.outer(mix.task_weights, variances) + mix.identity_weight  # D_k
-        weights, shots, tolerance = weights * (mix.class_weights / counts), self.samples.shots, self.head.tolerance
+        of_class, of_task = shrinkage(counts)
+        diagonals = torch.outer(of_task, variances) + self.head.identity_weight  # D_k
+        weights, shots = weights * (of_class / counts), self.samples.shots
         parts, at_once = [], max(1, AT_ONCE // max(1, points.numel()))
         for start in range(0, len(means), at_once):
             k = slice(start, start + at_once)
-            parts.append(squared_distances(points, means[k], diagonals[k], members, weights[:, k], shots, tolerance))
+            parts.append(squared_distances(points, means[k], diagonals[k], members, weights[:, k], shots))
         distances, log_determinants = (torch.cat(part, dim=-1) for part in zip(*parts))
         return distances, log_determinants
 

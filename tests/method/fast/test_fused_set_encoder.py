@@ -69,9 +69,3 @@ def test_the_set_encoder_is_the_same_by_layers_and_in_one_step():
     fast = encoder(images)
     encoder.arithmetic = "plain"
     torch.testing.assert_close(fast, encoder(images), rtol=1e-10, atol=1e-10)
-
-
-def test_running_averages_are_moved_once_by_a_step():
-    encoder = SetEncoder("running").train()
-    encoder(torch.randn(4, 3, 32, 32)).sum().backward()
-    assert all(norm.num_batches_tracked == 1 for norm in encoder.norms)

@@ -7,17 +7,14 @@ Environment:
 """
 
 import os
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
-import yaml
 from playwright.sync_api import expect, sync_playwright
-from servers import REPOSITORY, TOKEN, JupyterSite, Server, VoilaSite, find_chromium, free_port
-from tiny_study import STUDY
+from servers import TOKEN, JupyterSite, Server, VoilaSite, find_chromium, free_port
+from tiny_study import STUDY, STUDY_FILE, train_and_evaluate, write_project
 
-STUDY_FILE = "configs/tiny.yaml"
 expect.set_options(timeout=30_000)  # milliseconds: on a busy machine a picture takes its time
 
 
@@ -37,35 +34,19 @@ def project(tmp_path_factory):
     """The root of a project whose study `configs/tiny.yaml` is trained and evaluated."""
     kept = os.environ.get("TCNAPS_BROWSER_PROJECT")
     root = Path(kept) if kept else tmp_path_factory.mktemp("project")
-    for folder in ("notebooks", "configs", "figures"):
-        (root / folder).mkdir(parents=True, exist_ok=True)
-    shutil.copytree(REPOSITORY / "results" / "published", root / "results" / "published", dirs_exist_ok=True)
-    shutil.copytree(REPOSITORY / "notebooks", root / "notebooks", dirs_exist_ok=True)
-    shutil.copy(REPOSITORY / "Snakefile", root)
-    (root / STUDY_FILE).write_text(yaml.safe_dump(STUDY, sort_keys=False))
+    write_project(root)
     done = root / "results" / STUDY["name"] / "done"
     if not done.exists():
+        from tcnaps.config import load_study
+
         before = Path.cwd()
         os.chdir(root)  # data and results lie where the project's root is
         try:
-            train_and_evaluate()
+            train_and_evaluate(load_study(STUDY_FILE))
         finally:
             os.chdir(before)
         done.touch()
     return root
-
-
-def train_and_evaluate():
-    from tcnaps.config import load_study
-    from tcnaps.evaluation.evaluate import evaluate
-    from tcnaps.training.meta_training import meta_train
-    from tcnaps.training.pretraining import pretrain
-
-    study = load_study(STUDY_FILE)
-    pretrain(study)
-    for training in study.trainings:
-        meta_train(study, training)
-        evaluate(study, training)
 
 
 @pytest.fixture

@@ -93,7 +93,7 @@ def test_the_views(site, study, request):
     choose(recalls, "over", "gain over Simple")
     expect(recalls.locator(".tcnaps-status")).to_contain_text("Gain in class recall over Simple: Transductive")
     choose(recalls, "datasets", "digits (out)")
-    expect(recalls.locator(".tcnaps-status")).to_contain_text("1 dataset ·")
+    expect(recalls.locator(".tcnaps-status")).to_contain_text("1 dataset")
     recalls.locator("summary").click()
     expect(recalls.locator(".tcnaps-numbers tbody tr").first).to_be_visible()
     expect(steps.locator(".tcnaps-status")).to_contain_text("minimum 2, maximum 4: accuracy")

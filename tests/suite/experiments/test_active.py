@@ -120,7 +120,3 @@ def test_curves_begin_at_the_same_accuracy_and_are_paired(variants):
     assert wide["accuracy"].stack().between(0, 1).all() and (wide["difference"]["random"] == 0).all()
     gains = wide["accuracy"].sub(wide["accuracy"]["random"], axis=0)
     assert np.allclose(gains, wide["difference"])
-    simple = {"Simple": variants["Simple"]}
-    anew = active_learning(small_study(), sources[:1], simple, PROTOCOL, 4, labels=1, episodes=1, readapt=True)
-    start = rows.query("dataset == 'blobs' and variant == 'Simple' and labels == 0")
-    assert anew[anew["labels"] == 0].reset_index(drop=True).equals(start.reset_index(drop=True))

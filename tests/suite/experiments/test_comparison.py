@@ -9,7 +9,8 @@ from tcnaps.config import FixedProtocol, UserError
 from tcnaps.method.backbone import Backbone
 from tcnaps.method.head import Head
 from tcnaps.method.model import TransductiveCNAPS
-from tcnaps_suite.experiments.comparison import compare_classifiers, compare_heads, episode_features, feature_table
+from tcnaps_suite.experiments.comparison import compare_classifiers, compare_heads, embed_split, episode_features
+from tcnaps_suite.experiments.networks import Network
 from tcnaps_suite.experiments.rivals import head_classifier, prototypes
 
 PROTOCOL = FixedProtocol(way=3, shot=1, queries_per_class=3)
@@ -47,27 +48,12 @@ def test_classifiers_are_compared_with_one_of_them_in_every_episode():
     assert (gain["Prototypes"] == wide["Prototypes"] - wide["Simple"]).all()
 
 
-def test_a_file_of_features_is_a_source_of_episodes(tmp_path):
-    generator = np.random.default_rng(0)
-    labels = np.array(["dog", "cat", "owl"]).repeat(6)[generator.permutation(18)]
-    centres = dict(zip(("cat", "dog", "owl"), np.eye(5)))
-    points = np.stack([generator.normal(centres[label], 0.1) for label in labels])
-    np.savez(tmp_path / "mine.npz", features=points, labels=labels)
-    table = feature_table(tmp_path / "mine.npz")
-    assert table.class_names == ("cat", "dog", "owl") and table.class_sizes.tolist() == [6, 6, 6]
-    episodes = list(episode_features(small_study(), [table], PROTOCOL, 3))
-    assert compare_classifiers(episodes, {"Prototypes": prototypes}, "Prototypes")["accuracy"].eq(1).all()
-
-
-@pytest.mark.parametrize(
-    "arrays, said",
-    [
-        ({"features": np.zeros((4, 2))}, "labels"),
-        ({"features": np.zeros((4, 2)), "labels": np.zeros(3)}, r"\(4, 2\) and labels \(3,\)"),
-        ({"features": np.full((4, 2), np.nan), "labels": np.zeros(4)}, "finite"),
-    ],
-)
-def test_files_that_hold_no_features_are_refused(tmp_path, arrays, said):
-    np.savez(tmp_path / "mine.npz", **arrays)
-    with pytest.raises(UserError, match=said):
-        feature_table(tmp_path / "mine.npz")
+def test_a_split_of_features_gives_the_same_episodes_as_its_images():
+    network = Network(lambda image: torch.from_numpy(np.array(image)).float(), lambda batch: batch.mean((1, 2)))
+    source = blobs("blobs", "test", n_images=9)
+    embedded = embed_split(source, network)
+    np.testing.assert_allclose(embedded.images, source.images.mean((1, 2)), rtol=1e-5)
+    episodes = list(episode_features(small_study(), [embedded], PROTOCOL, 2))
+    assert [episode.facts["episode"] for episode in episodes] == [0, 1] and episodes[0].query.shape == (9, 3)
+    with pytest.raises(UserError, match="'study'"):
+        embed_split(source, Network(network.transform, adapted=lambda *_: None))

@@ -15,8 +15,7 @@ from tcnaps.training.checkpoints import checkpoint_folder, load, load_model
 from tcnaps.training.meta_training import meta_train
 from tcnaps_suite.experiments.heads import head_accuracies, learned_numbers
 
-COVARIANCES = "support_and_query_learned_covariances"
-NUMBERS = ["class_covariance_weight", "task_covariance_weight", "identity_weight"]
+LEARNED = "support_and_query_learned_scale"
 RATE = 0.05
 
 
@@ -27,14 +26,14 @@ def study(in_root, trained_root, tmp_path_factory):
     shutil.copytree(trained_root / "results", root / "results")
     with in_root(root):
         content = small_study().model_dump(mode="json", exclude_none=True)
-        trainings = ["support_and_query", COVARIANCES]
+        trainings = ["support_and_query", LEARNED]
         variable = content["evaluations"]["variable"] | {"trainings": trainings}
         study = small_study(
             meta_training=content["meta_training"] | {"head_learning_rate": RATE},
             trainings=trainings,
             evaluations={"variable": variable},
         )
-        meta_train(study, COVARIANCES)
+        meta_train(study, LEARNED)
         for training in trainings:
             evaluate(study, training)
         yield study
@@ -43,20 +42,19 @@ def study(in_root, trained_root, tmp_path_factory):
 @pytest.mark.slow
 def test_learned_numbers_come_back_with_the_model_and_move_at_their_own_rate(study):
     table = learned_numbers(study).set_index(["training", "number"])
-    assert list(table.index) == [(COVARIANCES, name) for name in NUMBERS]
+    assert list(table.index) == [(LEARNED, "scale")]
     assert (table["start"] == 1).all() and (table["learned"] > 0).all()
     moved = (table["learned"] / table["start"]).map(lambda ratio: abs(torch.tensor(ratio).log().item()))
     assert (moved > 1e-3).all(), "four steps of at most about RATE each"
     assert (moved < 4.1 * RATE).all()
-    stored, _ = load(checkpoint_folder(study) / f"{COVARIANCES}.safetensors", "")
-    head = load_model(study, COVARIANCES).head
-    for name in NUMBERS:
-        assert getattr(head, name) == pytest.approx(stored[f"exponents.{name}"].exp().item())
+    stored, _ = load(checkpoint_folder(study) / f"{LEARNED}.safetensors", "")
+    head = load_model(study, LEARNED).head
+    assert head.scale == pytest.approx(stored["exponents.scale"].exp().item())
 
 
 @pytest.mark.slow
 def test_differences_are_from_transductive_on_the_same_episodes(study):
-    variants = ["Calibrated Transductive", "Learned Covariances"]
+    variants = ["Calibrated Transductive", "Learned Scale"]
     table = head_accuracies(study, "variable", variants, [0.25, 1.0])
     assert set(table["variant"]) == {"Transductive", *variants, "scale 0.25", "scale 1"}
     assert (table.groupby("variant").size() == 2 * 2).all()  # datasets × episodes
@@ -67,9 +65,9 @@ def test_differences_are_from_transductive_on_the_same_episodes(study):
         predicted = variant_predictions(load_rows(study, "variable"), name, *study.refinement.limits)
         return episode_accuracies(predicted)["accuracy"].to_numpy()
 
-    learned = table[table["variant"] == "Learned Covariances"]
-    assert (learned["accuracy"].to_numpy() == accuracies("Learned Covariances")).all()
-    assert (learned["difference"].to_numpy() == accuracies("Learned Covariances") - accuracies("Transductive")).all()
+    learned = table[table["variant"] == "Learned Scale"]
+    assert (learned["accuracy"].to_numpy() == accuracies("Learned Scale")).all()
+    assert (learned["difference"].to_numpy() == accuracies("Learned Scale") - accuracies("Transductive")).all()
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """The built-in data: deterministic, disjoint, complete."""
 
+import dataclasses
 from collections import Counter
 
 import numpy as np
@@ -9,8 +10,7 @@ from PIL import Image
 import tcnaps_suite.miniature as miniature
 from tcnaps.config.settings import Miniature
 from tcnaps.data import DatasetError, preparation, preparing
-from tcnaps.data.listing import Source
-from tcnaps.data.preparing import Preparation, ensure_prepared
+from tcnaps.data.preparing import ensure_prepared
 from tcnaps_suite.miniature import RECIPES, glyphs, photographs, signs, typefaces
 from tcnaps_suite.miniature.plan import ClassPlan, Recipe
 
@@ -111,7 +111,8 @@ def test_digits_are_the_scans_enlarged():
 def test_one_and_two_processes_draw_the_same_bytes(tmp_path, monkeypatch):
     shapes = RECIPES["shapes"]
     recipe = shapes._replace(plan=lambda split: few(shapes, split, classes=3, images=4))
-    made = Preparation("shapes", SIZE, {}, Source(lambda: miniature.listing_of(recipe, SIZE)))
+    made = preparation("shapes", MINIATURE, SIZE)
+    made = dataclasses.replace(made, listing=lambda: miniature.listing_of(recipe))
     one = ensure_prepared(made, tmp_path / "one").splits
     monkeypatch.setattr(preparing, "IMAGES_PER_PROCESS", 5)
     monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "2")

@@ -9,9 +9,9 @@ from small_study import small_study
 
 from tcnaps.config import UserError
 from tcnaps.evaluation.result_files import load_rows
-from tcnaps_suite.experiments.study_episodes import first_episodes
-from tcnaps_suite.widgets import demonstration, episode_table, explorer, stepper, stepper_data
-from tcnaps_suite.widgets.demonstration import open_study
+from tcnaps_suite.episodes import FOLDER, open_study
+from tcnaps_suite.experiments.study_episodes import features_of, first_episodes
+from tcnaps_suite.widgets import episode_table, explorer, stepper, stepper_data
 
 ROOT = Path(__file__).parents[3]
 
@@ -43,7 +43,7 @@ def test_a_study_without_results_gives_way_to_the_demonstration_and_that_is_said
 
 
 def test_it_is_small_and_shows_gains_losses_and_episodes_of_every_kind(study):
-    files = [file for file in (ROOT / demonstration.FOLDER).rglob("*") if file.is_file()]
+    files = [file for file in (ROOT / FOLDER).rglob("*") if file.is_file()]
     assert sum(file.stat().st_size for file in files) < 3_000_000
     gains, shots = [], set()
     for name in study.evaluations:
@@ -65,7 +65,7 @@ def test_the_features_lead_to_the_recorded_predictions(study, variant):
         rows = load_rows(study, name)
         for dataset in evaluation.datasets:
             for number in range(evaluation.episodes):
-                features = stepper_data.features_of(study, variant, name, dataset, number)
+                features = features_of(study, variant, name, dataset, number)
                 found = stepper_data.run(features, steps=study.refinement.recorded_steps).rows
                 own = episode_table.rows_of_episode(rows, variant, dataset, number)
                 assert found["label"].tolist() == own["label"].tolist()
@@ -87,11 +87,11 @@ def test_the_widgets_open_on_it_with_its_pictures(study):
 
 def test_other_episodes_are_refused_with_what_there_is(study):
     with pytest.raises(UserError, match="no episode 7 of glyphs, 5-way-1-shot. It has .*glyphs.*0 to 2"):
-        stepper_data.features_of(study, "Transductive", "5-way-1-shot", "glyphs", 7)
+        features_of(study, "Transductive", "5-way-1-shot", "glyphs", 7)
 
 
 def test_an_evaluations_first_episodes_are_no_more_than_it_has(study):
     found = list(first_episodes(study, "FEOT", "5-way-1-shot", ["glyphs", "signs"], 12))
-    assert [(own.dataset, own.domain, own.index) for own in found] == [
+    assert [tuple(own.facts.values()) for own in found] == [
         (dataset, domain, number) for dataset, domain in (("glyphs", "in"), ("signs", "out")) for number in range(3)
     ]

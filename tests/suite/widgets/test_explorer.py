@@ -15,6 +15,7 @@ from small_study import blobs, small_study
 from tcnaps.data.image_source import DatasetError
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation.result_files import load_rows, needed_trainings, rows_file, write_rows
+from tcnaps_suite import episodes
 from tcnaps_suite.widgets import episode_table, explorer, explorer_data, explorer_widget
 from tcnaps_suite.widgets.explorer_widget import CONFUSION, IMAGES, TABLE
 
@@ -24,7 +25,7 @@ def study(tmp_path, monkeypatch):
     """An evaluated study whose rows are files and whose images are blobs."""
     (tmp_path / "Snakefile").touch()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(episode_table, "open_split", lambda study, name, split: blobs(name, split))
+    monkeypatch.setattr(episodes, "open_split", lambda study, name, split: blobs(name, split))
     small = small_study()
     made = {name: evaluation.model_copy(update={"episodes": 6}) for name, evaluation in small.evaluations.items()}
     small = small.model_copy(update={"evaluations": made})
@@ -49,7 +50,7 @@ def check_all(widget):
     better, than = choice.better, choice.than
     rows = load_rows(widget.study, choice.evaluation, needed_trainings([better, than]))
     table = explorer_data.episodes(rows, better, than, choice.limits)
-    listed = explorer_data.chosen(table, choice.dataset, choice.ways, choice.shots, choice.sort)
+    listed = explorer_data.chosen(table, choice.dataset, choice.sort)
     pd.testing.assert_frame_equal(widget.listed, listed)
     assert widget.controls["episodes"].options == tuple(explorer_data.lines(listed, better, than))
     assert explorer_data.in_words(listed, better, than) in words(widget._count)
@@ -93,8 +94,8 @@ def test_every_control_changes_what_is_shown(study, no_pictures):
     widget, before = explorer(study), None
     for changes in (
         {"sort": "Largest loss first", "dataset": ("others",)},
-        {"dataset": ("blobs", "others"), "shots": (1, 2)},
-        {"ways": (5, 6), "limits": (1, 4), "step": 2},
+        {"dataset": ("blobs", "others")},
+        {"limits": (1, 4), "step": 2},
         {"variant": "FEOT"},
         {"page": CONFUSION},
         {"than": "Simple", "better": "COT"},
@@ -110,17 +111,15 @@ def test_every_control_changes_what_is_shown(study, no_pictures):
 
 def test_filters_that_leave_nothing_say_so_and_recover(study, no_pictures, monkeypatch):
     widget = explorer(study)
-    before, widget.table["shots"] = widget.table["shots"], [(9,)] * len(widget.table)
-    set_to(widget, shots=(1, 1), sort="Largest loss first")
+    set_to(widget, evaluation="5-way-1-shot", dataset=("others",))  # which that evaluation lacks
     assert "No episode is listed" in widget._count.value and not widget.controls["episodes"].options
     click(widget, "stop", "open")  # there is no episode
     set_to(widget, step=1)
     assert widget.error is None and not widget._stepper.children
-    widget.table["shots"] = before
-    set_to(widget, shots=(1, widget.controls["shots"].max))
+    set_to(widget, evaluation="variable", dataset=("blobs", "others"))
     check_all(widget)
     monkeypatch.setattr(explorer_widget, "MOST_LISTED", 5)  # the most that a browser can hold
-    set_to(widget, sort="Largest gain first")
+    set_to(widget, sort="Largest loss first")
     assert len(widget.controls["episodes"].options) == 5 and len(widget.listed) == 12
     assert "first 5" in widget._count.value
 
@@ -133,11 +132,8 @@ def test_variants_that_cannot_be_compared_are_an_error_until_others_are_chosen(s
     set_to(widget, than="Simple", evaluation="5-way-1-shot")
     assert "'support'" in str(widget.error) and "evaluations.5-way-1-shot" in str(widget.error)
     set_to(widget, than="FEOT")
-    ways = widget.controls["ways"]
-    assert ways.disabled and widget.controls["shots"].disabled
     check_all(widget)
     set_to(widget, evaluation="variable")
-    assert not ways.disabled and ways.value == (widget.table["way"].min(), widget.table["way"].max())
     check_all(widget)
 
 
@@ -161,7 +157,7 @@ def test_missing_images_are_an_error_that_the_widget_shows(study, monkeypatch):
     def missing(*_):
         raise DatasetError("blobs is not prepared: run `make figures`")
 
-    monkeypatch.setattr(episode_table, "open_split", missing)
+    monkeypatch.setattr(episodes, "open_split", missing)
     widget = explorer(study)
     assert isinstance(widget.error, DatasetError) and "blobs is not prepared" in words(widget._sheet)
 
@@ -178,12 +174,12 @@ def test_wrong_names_are_refused(study):
 
 
 def test_fast_and_in_odd_orders_the_last_choice_is_shown(study, no_pictures):
-    """Forty random actions without waiting; in the end everything agrees with the controls."""
+    """Random actions without waiting; in the end everything agrees with the controls."""
     widget, chance = explorer(study), random.Random(0)
     c = widget.controls
     menus = [c[name] for name in ("sort", "dataset", "variant", "evaluation", "better", "than", "episodes", "page")]
-    ranges = {"limits": range(5), "shots": range(1, 6), "ways": range(5, 7)}
-    for _ in range(40):
+    ranges = {"limits": range(5)}
+    for _ in range(25):
         kind, menu, name = chance.random(), chance.choice(menus), chance.choice(list(ranges))
         if kind < 0.6:
             menu.index = chance.randrange(len(menu.options)) if menu.options else None

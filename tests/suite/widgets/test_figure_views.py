@@ -53,7 +53,7 @@ def write_rows(study, seed=0):
 def shown(view, **values):
     """The row of the view's numbers with these values."""
     assert view.error is None, view.notice.value
-    frame = view.seen.frame
+    frame = view.frame
     for name, value in values.items():
         frame = frame[frame[name] == value]
     assert len(frame) == 1
@@ -71,47 +71,44 @@ def naive_recalls(rows, column, low, high):
 
 def test_recall_of_the_chosen_datasets_and_shots(study):
     view, rows = recall_view(study), load_rows(study, "variable", ["support"])
-    assert view.choice.shots == (1, 14) and list(view.seen.frame["variant"].unique()) == ["Simple", "Transductive"]
-    assert "<img " in view._picture.value and words(view._status) == view.seen.title
-    set_to(view, shots=(12, 14))
-    recalls = list(naive_recalls(rows, "prediction_0", 12, 14).values())
-    row = shown(view, variant="Simple", domain="all")
+    assert list(view.frame["variant"].unique()) == ["Simple", "Transductive"]
+    assert "<img " in view._picture.value and words(view._status) == view.title
+    recalls = list(naive_recalls(rows, "prediction_0", 1, 1).values())
+    row = shown(view, variant="Simple", domain="all", shot_high=1)
     assert row["recall"] == pytest.approx(np.mean(recalls)) and row["n_classes"] == len(recalls)
     assert f"{np.mean(recalls):.4f}" in view._numbers.value
-    set_to(view, datasets=("blobs",), domains=("all",))
-    recalls = list(naive_recalls(rows[rows["dataset"] == "blobs"], "prediction_0", 12, 14).values())
-    assert shown(view, variant="Simple")["recall"] == pytest.approx(np.mean(recalls))
-    set_to(view, shots=(1, 14), single=True)
-    assert (view.seen.frame["shot_low"] == view.seen.frame["shot_high"]).all()
+    set_to(view, datasets=("blobs",))
+    recalls = list(naive_recalls(rows[rows["dataset"] == "blobs"], "prediction_0", 1, 1).values())
+    assert shown(view, variant="Simple", domain="in", shot_high=1)["recall"] == pytest.approx(np.mean(recalls))
 
 
 def test_a_gain_is_paired(study):
     view = recall_view(study)
-    set_to(view, over="Simple", single=True)
-    simple = naive_recalls(load_rows(study, "variable", ["support"]), "prediction_0", 2, 2)
+    set_to(view, over="Simple")
+    simple = naive_recalls(load_rows(study, "variable", ["support"]), "prediction_0", 1, 1)
     rows = load_rows(study, "variable", ["support_and_query"])
     stops = rows.groupby(["dataset", "episode"])[[f"prediction_{t}" for t in range(5)]].apply(
         lambda own: stopping_step(own.to_numpy().T, 2, 3)
     )
     stopped = [row[f"prediction_{stops[row['dataset'], row['episode']]}"] for _, row in rows.iterrows()]
-    refined = naive_recalls(rows.assign(stopped=stopped), "stopped", 2, 2)
+    refined = naive_recalls(rows.assign(stopped=stopped), "stopped", 1, 1)
     gain = np.mean([refined[key] - simple[key] for key in simple])
-    assert shown(view, domain="all", shot_low=2)["difference"] == pytest.approx(gain)
-    assert set(view.seen.frame["variant"]) == {"Transductive"}
+    assert shown(view, domain="all", shot_high=1)["difference"] == pytest.approx(gain)
+    assert set(view.frame["variant"]) == {"Transductive"}
 
 
 def test_only_chosen_variants_of_the_evaluation_are_shown_and_errors_are_got_over(study):
     view = recall_view(study)
     set_to(view, evaluation="5-way-1-shot-4-queries")
-    assert set(view.seen.frame["variant"]) == {"Transductive"}
+    assert set(view.frame["variant"]) == {"Transductive"}
     set_to(view, over="Simple")
     assert "serves FEOT, Transductive" in str(view.error)
     set_to(view, over="", evaluation="variable")
     before = view._picture.value
     for name, value, again in (("variants", (), ("Simple", "Transductive")), ("datasets", (), BOTH)):
         set_to(view, **{name: value})
-        assert f"No {name[:-1]} is chosen" in view.notice.value and view.answer().startswith("Nothing is shown: No ")
-        assert view.seen is None and view._picture.value == ""
+        assert "choose at least one" in view.notice.value and view.title.startswith("Nothing is shown")
+        assert view.frame is None and view._picture.value == ""
         click(view, "save")
         assert "Nothing is shown that could be saved" in view.notice.value
         set_to(view, **{name: again})
@@ -120,7 +117,7 @@ def test_only_chosen_variants_of_the_evaluation_are_shown_and_errors_are_got_ove
 
 def test_a_cell_of_the_heatmap_is_the_rule_applied_to_each_episode(study):
     view, rows = refinement_view(study), load_rows(study, "variable", ["support_and_query"])
-    assert "minimum 2, maximum 3: accuracy" in view.seen.title  # the study's rule
+    assert "minimum 2, maximum 3: accuracy" in view.title  # the study's rule
     accuracies, gains = {name: [] for name in BOTH}, {name: [] for name in BOTH}
     for (dataset, _), members in rows.groupby(["dataset", "episode"]):
         predictions, label = members[[f"prediction_{t}" for t in range(5)]].to_numpy(), members["label"].to_numpy()
@@ -130,7 +127,7 @@ def test_a_cell_of_the_heatmap_is_the_rule_applied_to_each_episode(study):
         np.mean([np.mean(values) for values in by_dataset.values()]) for by_dataset in (accuracies, gains)
     )
     row = shown(view, minimum=2, maximum=4)
-    assert (row["accuracy"], row["gain"]) == pytest.approx((accuracy, gain)) and len(view.seen.frame) == 4 * 5 // 2
+    assert (row["accuracy"], row["gain"]) == pytest.approx((accuracy, gain)) and len(view.frame) == 4 * 5 // 2
     picture = view._picture.value
     set_to(view, rule=(2, 4))
     assert f"minimum 2, maximum 4: accuracy {100 * accuracy:.1f}±" in words(view._status)
@@ -144,17 +141,15 @@ def test_stopping_rules_at_the_edge(study, recorded, minimum, maximum, shows):
     assert view.error is None and view.rule() == shows
 
 
-def test_domain_and_variant_choose_the_rows(study):
+def test_datasets_and_variant_choose_the_rows(study):
     view = refinement_view(study)
     assert view.controls["training"].options == (("Transductive", "support_and_query"), ("COT", "support"))
-    set_to(view, training="support", domain="out")
+    set_to(view, training="support", datasets=("others",))
     rows = load_rows(study, "variable", ["support"])
     episodes = rows[rows["dataset"] == "others"].groupby("episode")
     accuracy = episodes.apply(lambda members: (members["prediction_1"] == members["label"]).mean()).mean()
     assert view.steps["accuracy"][1] == pytest.approx(accuracy)
-    assert view.seen.title.startswith("Out-of-domain: 1 dataset · 6 episodes")
-    set_to(view, datasets=("blobs",))
-    assert "blobs" in str(view.error)
+    assert view.title.startswith("1 dataset · 6 episodes")
     set_to(view, evaluation="5-way-1-shot")
     assert "does not name training 'support'" in str(view.error)
 
@@ -165,26 +160,20 @@ def test_query_counts_of_one_replicate(tmp_path, monkeypatch):
     for number in (0, 1):
         write_rows(study.of_replicate(number), seed=number)
     view = query_count_view(study.of_replicate(1))
-    assert view.choice.variants == ("FEOT", "Transductive") and view.choice.settings == ("5-way 1-shot",)
+    assert view.choice.variants == ("FEOT", "Transductive")
     rows = load_rows(study, "5-way-1-shot-4-queries", replicates=[1])
     accuracy = (
         rows.groupby("episode").apply(lambda members: (members["prediction_0"] == members["label"]).mean()).mean()
     )
     row = shown(view, variant="FEOT", queries_per_class=4)
-    assert row["accuracy"] == pytest.approx(accuracy) and row["n_episodes"] == 6
-    title, highest, lowest = view.answer().splitlines()
-    best, worst = (f"{100 * view.seen.frame['accuracy'].agg(end):.1f}±" for end in ("max", "min"))
-    assert title == view.seen.title and best in highest and worst in lowest
-    set_to(view, settings=())
-    assert "No way and shot is chosen" in str(view.error)
-    set_to(view, settings=("5-way 1-shot",), variants=("Transductive",))
-    assert set(view.seen.frame["variant"]) == {"Transductive"}
+    assert row["accuracy"] == pytest.approx(accuracy)
+    set_to(view, variants=("Transductive",))
+    assert set(view.frame["variant"]) == {"Transductive"}
 
 
-def test_a_study_with_one_number_of_queries_says_what_it_lacks(study, monkeypatch):
-    monkeypatch.setattr(type(study), "results_folder", study.results_folder)  # which holds rows
+def test_a_study_with_one_number_of_queries_says_what_it_lacks():
     view = query_count_view(small_study(name="single"))
-    assert "queries_per_class" in view.notice.value and view.seen is None
+    assert "queries_per_class" in view.notice.value and view.frame is None
 
 
 def test_saving_writes_the_picture_unless_it_is_served_to_colleagues(study, monkeypatch):

@@ -9,7 +9,7 @@ import torch
 from tcnaps.method.class_statistics import class_statistics, one_hot
 from tcnaps.method.clustering import trajectory
 from tcnaps.method.head import Head
-from tcnaps_suite.widgets.projection import discriminative_plane, principal_plane, project, view_in_plane
+from tcnaps_suite.widgets.projection import discriminative_plane, principal_plane, view_in_plane
 
 
 def planted(d=10):
@@ -35,8 +35,8 @@ def test_the_plane_is_orthonormal_and_shows_what_tells_classes_apart():
 
 def test_a_view_repeats_what_the_clustering_does():
     support, labels, query = planted()
-    view = view_in_plane(support, labels, query, steps=3)
     logits = trajectory(support, labels, query, steps=3)
+    view = view_in_plane(support, labels, query, logits.softmax(2))
     np.testing.assert_allclose(view.responsibilities[:, 12:], logits.softmax(2), atol=1e-9)
     assert (view.responsibilities[:, :12] == torch.nn.functional.one_hot(labels, 3).numpy()).all()
     assert view.is_support.sum() == 12 and view.points.shape == (102, 2)
@@ -75,7 +75,8 @@ def test_principal_components_spread_most():
 def test_drawn_statistics_are_projections_of_those_in_all_dimensions(head, shot):
     support, labels, query = overlapping(shot)
     features = torch.cat([support, query])
-    view = view_in_plane(support, labels, query, head, steps=3)
+    responsibilities = trajectory(support, labels, query, head=head, steps=3).softmax(2)
+    view = view_in_plane(support, labels, query, responsibilities, head)
     fixed = one_hot(labels, 3, features)
     statistics = [class_statistics(support, fixed, head)]
     for step in range(3):
@@ -91,9 +92,9 @@ def test_drawn_statistics_are_projections_of_those_in_all_dimensions(head, shot)
         np.testing.assert_allclose(view.covariances[step], plane.T @ own.covariances @ plane, atol=1e-8)
 
 
-def test_a_given_plane_and_given_responsibilities_are_used():
+def test_given_responsibilities_are_drawn_in_the_plane_of_the_largest_spread():
     sets = [x.float() if x.is_floating_point() else x for x in overlapping(d=5)]
-    view = project(*sets, torch.full((2, 36, 3), 1 / 3), plane=torch.eye(5)[:, 1:3])
+    view = view_in_plane(*sets, torch.full((2, 36, 3), 1 / 3), principal=True)
     features = torch.cat([sets[0], sets[2]])
-    np.testing.assert_allclose(view.points, (features - features.mean(0))[:, 1:3])
+    np.testing.assert_allclose(view.points, (features - features.mean(0)) @ principal_plane(features))
     assert (view.responsibilities[:, 6:] == np.float32(1 / 3)).all()

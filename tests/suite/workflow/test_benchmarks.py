@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from measured import write_measurements
 
 FOLDER = Path(__file__).parents[3] / "benchmarks"
 
@@ -81,10 +82,19 @@ def test_results_are_compared_and_what_ends_early_has_a_problem(modules):
     assert "ratio" in first and "ratio" not in last
 
 
-def test_a_sampled_part_of_the_support_set_takes_a_training_step(modules, monkeypatch):
-    rows, _ = modules
-    monkeypatch.setitem(rows.EPISODES, "50-way 500-support", (2, 21, 2))
-    row = next(row for row in rows.lite_rows(32) if row.name == "512 images at once")
-    sampled, whole = (row.calls[name]()() for name in ("a sample of 40", "all support images"))
-    torch.testing.assert_close(sampled[0], whole[0], rtol=0.05, atol=0.05)  # folded bfloat16 rounds differently
-    assert len(sampled) == len(whole) and not torch.equal(sampled, whole)
+def test_what_was_measured_becomes_tables_and_figures(modules, tmp_path, capsys):
+    drawing, path = importlib.import_module("drawing"), tmp_path / "benchmarks.json"
+    with pytest.raises(FileNotFoundError, match="make bench"):
+        drawing.load_measurements(path)
+    write_measurements(path)
+    table = drawing.load_measurements(path).set_index(["group", "name", "implementation"])
+    row = table.loc["test", "5-way 5-shot", "float32"]
+    assert (row["seconds"], row["ratio"], row["gigabytes"], row["threads"]) == (0.4, 2.0, 0.3, 2)
+    assert table.loc["training", "1000 images", "direct"]["problem"] == "out of memory"
+    limits = drawing.distance_from_the_limit(path).set_index(["episode", "part", "implementation"])
+    row = limits.loc["5-way 5-shot", "backbone", "bfloat16"]
+    assert row["share"] == pytest.approx(75 * 2e9 / 0.125 / 2e11)
+    assert row["bytes_share"] == pytest.approx(75 * 4.5e6 / 1e10 / 0.125)
+    drawing.main([str(path), "--figures", str(tmp_path / "figures")])
+    assert {file.stem for file in (tmp_path / "figures").iterdir()} == {"time-of-an-episode", "ratios-and-memory"}
+    assert "backbone" in capsys.readouterr().out

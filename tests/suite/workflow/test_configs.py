@@ -12,9 +12,10 @@ from pydantic import TypeAdapter
 
 from tcnaps.config import FixedProtocol, Study, load_study
 from tcnaps.config.settings import AnyDataset, Dataset
-from tcnaps.data import __main__, open_splits
+from tcnaps.data import open_splits
 from tcnaps.figures.tables import PAPER_NAMES
 from tcnaps.method.variants import FURTHER_TRAININGS, TRAININGS
+from tcnaps_suite.workflow.prepare import main
 
 ROOT = Path(__file__).resolve().parents[3]
 STUDIES = sorted(file.stem for file in (ROOT / "configs").glob("*.yaml"))
@@ -51,7 +52,7 @@ def test_a_study_loads_and_uses_every_dataset(name):
 def test_without_data_a_list_says_what_is_missing_and_where_it_looked(name, tmp_path, monkeypatch, capsys):
     (tmp_path / "Snakefile").touch()  # a project's root without any data
     monkeypatch.chdir(tmp_path)
-    assert __main__.main([str(ROOT / "configs" / f"{name}.yaml"), "--list"]) == 0
+    assert main([str(ROOT / "configs" / f"{name}.yaml"), "--list"]) == 0
     said, wrong = capsys.readouterr()
     assert not (tmp_path / "data").exists()
     of_files = {key: dataset for key, dataset in study_of(name).datasets.items() if dataset.source != "miniature"}
@@ -100,8 +101,8 @@ def test_mini_and_tiered_imagenet_are_as_in_the_paper(name):
     pretraining, training = study.pretraining, study.meta_training
     backbone = "imagenet-feti" if name.endswith("-feti") else benchmark
     assert set(study.datasets) == {benchmark, backbone}
-    assert study.datasets[benchmark].source == benchmark
-    assert study.datasets[backbone].source == ("feti" if name.endswith("-feti") else benchmark)
+    assert study.datasets[benchmark].source == "folder"
+    assert study.datasets[backbone].source == ("feti" if name.endswith("-feti") else "folder")
     assert pretraining.datasets == (backbone,)
     assert (pretraining.epochs, pretraining.learning_rate_drop_every) == (90, 30)
     assert training.datasets == training.validation_datasets == (benchmark,)

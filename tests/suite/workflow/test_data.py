@@ -21,10 +21,10 @@ def study(tmp_path, monkeypatch):
         place.mkdir(parents=True, exist_ok=True)
         (place / f"{number}.png").write_bytes(encoded(number))
 
-    def write(protocol=PROTOCOL, path="photographs"):
+    def write(protocol=PROTOCOL, path="photographs", **others):
         content = small_study().model_dump(mode="json", exclude_none=True)
         section = {"source": "folder", "domain": "in", "path": path}
-        content |= {"datasets": {"blobs": section}, "trainings": ["support"], "name": "tiny"}
+        content |= {"datasets": {**others, "blobs": section}, "trainings": ["support"], "name": "tiny"}
         content["meta_training"] |= {"protocol": protocol}
         evaluation = {"protocol": protocol, "datasets": ["blobs"], "trainings": ["support"]}
         (tmp_path / "study.yaml").write_text(yaml.safe_dump(content | {"evaluations": {"main": evaluation}}))
@@ -61,8 +61,22 @@ def test_what_the_study_asks_in_vain_is_named_before_anything_is_trained(study, 
 
 
 def test_missing_data_and_a_wrong_study_are_named(study, tmp_path, capsys):
-    assert main([study(path="nowhere")]) == 1
-    assert f"there is no {tmp_path / 'nowhere'}" in capsys.readouterr().err
+    birds = {"source": "folder", "domain": "in", "path": "nowhere"}
+    (tmp_path / "photographs" / "test" / "class-6" / "18.png").write_bytes(b"")
+    for arguments, status in (["--list"], 0), ([], 1):  # one dataset at fault keeps no other from being prepared
+        assert main([study(birds=birds), *arguments]) == status
+        said = capsys.readouterr()
+        assert f"there is no {tmp_path / 'nowhere'}" in said.err
+    assert "blobs test: 3 classes, 8 images" in said.out and "unreadable images left out: 1" in said.out
     (tmp_path / "study.yaml").write_text("nmae: x")
     assert main(["study.yaml"]) == 1
     assert "did you mean 'name'" in capsys.readouterr().err
+
+
+def test_an_interruption_says_how_to_go_on(study, monkeypatch, capsys):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tcnaps.data.preparing._make_split", interrupt)
+    assert main([study()]) == 130
+    assert "the same command goes on from there" in capsys.readouterr().err

@@ -10,8 +10,9 @@ from stepper_study import write_networks
 from tcnaps.config import load_study
 from tcnaps.evaluation import evaluate
 from tcnaps.evaluation.result_files import load_rows
-from tcnaps_suite.experiments import study_episodes
-from tcnaps_suite.widgets import episode_table, stepper_data
+from tcnaps_suite import episodes
+from tcnaps_suite.experiments.study_episodes import features_of
+from tcnaps_suite.widgets import episode_table
 from tcnaps_suite.workflow import demonstration
 
 
@@ -29,12 +30,12 @@ def test_points_in_their_span_keep_their_distances():
 @pytest.mark.filterwarnings("ignore:The features' total variance")
 def test_it_holds_the_chosen_episodes_and_the_same_predictions(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for module in (evaluate, study_episodes):
+    for module in (evaluate, episodes):
         monkeypatch.setattr(module, "open_split", lambda study, name, split: blobs(name, split))
-    monkeypatch.setattr(demonstration, "EVALUATIONS", ("5-way-1-shot", "variable"))
+    monkeypatch.setattr(demonstration, "EVALUATIONS", ("variable",))
     content = small_study(trainings=["support", "support_and_query"]).model_dump(mode="json")
     for own in content["evaluations"].values():
-        own |= {"trainings": ["support", "support_and_query"], "datasets": ["blobs", "others"], "episodes": 4}
+        own |= {"trainings": ["support", "support_and_query"], "datasets": ["others"], "episodes": 4}
     (tmp_path / "Snakefile").touch()
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(content))
     study = load_study("mine.yaml")
@@ -43,7 +44,7 @@ def test_it_holds_the_chosen_episodes_and_the_same_predictions(tmp_path, monkeyp
         evaluate.evaluate(study, training)
     demonstration.make("mine.yaml")
     chosen = demonstration.chosen_episodes(study)
-    assert list(chosen) == [("5-way-1-shot", "blobs"), ("variable", "others")]
+    assert list(chosen) == [("variable", "others")]
     made = load_study("results/demonstration/study.yaml")
     for (name, dataset), numbers in chosen.items():
         assert len(set(numbers)) == 3
@@ -52,15 +53,11 @@ def test_it_holds_the_chosen_episodes_and_the_same_predictions(tmp_path, monkeyp
         assert gains[numbers[0]] == gains.max() and gains[numbers[1]] == gains.drop(numbers[0]).min()
         for variant in ("COT", "Transductive"):
             for new, number in enumerate(numbers):
-                old, kept = (
-                    episode_table.rows_of_episode(rows, variant, dataset, index)
-                    for rows, index in ((before, number), (after, new))
-                )
+                old = episode_table.rows_of_episode(before, variant, dataset, number)
+                kept = episode_table.rows_of_episode(after, variant, dataset, new)
                 pd.testing.assert_frame_equal(old.assign(episode=new), kept, check_dtype=False, atol=1e-3)
-                features, recorded = (
-                    stepper_data.features_of(own, variant, name, dataset, index)
-                    for own, index in ((study, number), (made, new))
-                )
+                features = features_of(study, variant, name, dataset, number)
+                recorded = features_of(made, variant, name, dataset, new)
                 assert features.class_names == recorded.class_names and features.head == recorded.head
                 difference = of_patches(features.query_images) - of_patches(recorded.query_images)
                 assert abs(difference).mean() < 15  # compressed; patterns of two classes differ by some 80

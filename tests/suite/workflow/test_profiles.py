@@ -16,29 +16,33 @@ ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.slow
 
 
-def planned(profile, study, device):
-    """What Snakemake itself prints of each job in a dry run with a profile, by rule."""
-    command = [sys.executable, "-m", "snakemake", "--dry-run", "--nolock", "--workflow-profile", f"profiles/{profile}"]
-    command += ["--config", f"study=configs/{study}.yaml", f"device={device}", "processes=2"]
+def planned(profile):
+    """What Snakemake itself prints of the miniature's jobs in a dry run with a profile, by rule."""
+    command = [sys.executable, "-m", "snakemake", "--dry-run", "--printshellcmds", "--nolock"]
+    command += ["--workflow-profile", f"profiles/{profile}"]
+    command += ["--config", "study=configs/miniature.yaml", "device=cuda", "processes=2"]
     path = os.pathsep.join([str(PLUGINS), str(ROOT)])
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    blocks = re.findall(r"^rule (\w+):\n((?:    .*\n)+)", done.stderr + done.stdout, flags=re.MULTILINE)
-    return {name: re.search("resources: (.*)", text)[1] for name, text in blocks if "resources: " in text}
+    blocks = re.findall(r"^rule (\w+):\n((?:    .*\n)+\n?.*)", done.stderr + done.stdout, flags=re.MULTILINE)
+    return {name: text for name, text in blocks if "batch notebook" in text}
 
 
-def test_jobs_that_train_ask_slurm_for_gpus_and_others_do_not():
-    resources = planned("slurm", "mini-imagenet", "cuda")
-    assert {"pretrain", "meta_train_support", "evaluate_support", "accuracy"} <= resources.keys()
-    for name, text in resources.items():
+def test_jobs_that_train_ask_slurm_for_gpus_and_each_gets_its_own_parameters():
+    jobs = planned("slurm")
+    assert {"pretrain", "meta_train_support", "evaluate_support", "accuracy"} <= jobs.keys()
+    for name, text in jobs.items():
         trains = name.startswith(("pretrain", "meta_train", "evaluate"))
         assert ("gpu=2" in text) == trains, name
         assert "mem_mb=" in text and "runtime=" in text, name
+        assert "device cuda" in text and "processes 2" in text, text
+    for training in ("support", "support_and_query_refined"):
+        assert f"-p training '{training}'" in jobs[f"meta_train_{training}"]
+    assert "-p start 'variable-before-training' -p evaluation 'variable'" in jobs["before_and_after"]
 
 
 def test_jobs_of_kubernetes_run_in_the_project_on_the_shared_volume():
-    resources = planned("kubernetes", "mini-imagenet", "cuda")
-    assert "gpu_manufacturer=nvidia" in resources["meta_train_support"].replace("'", "")
+    assert "gpu_manufacturer=nvidia" in planned("kubernetes")["meta_train_support"].replace("'", "")
     profile = yaml.safe_load((ROOT / "profiles/kubernetes/config.yaml").read_text())
     claim, path = profile["kubernetes-shared-persistent-volumes"][0].split(":")
     assert profile["precommand"].startswith(f"cd {path}/") and claim
@@ -54,16 +58,3 @@ def test_an_unknown_profile_is_an_error(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     assert main(["study", "configs/miniature.yaml", "--dry-run", "--profile", "slrum"]) == 2
     assert "did you mean 'slurm'?" in capsys.readouterr().err
-
-
-def test_every_job_gets_its_own_parameters_and_the_device():
-    command = [sys.executable, "-m", "snakemake", "--dry-run", "--printshellcmds", "--nolock", "--cores", "2"]
-    command += ["--config", "study=configs/miniature.yaml", "device=cuda", "processes=2"]
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
-    calls = [line for line in (done.stdout + done.stderr).splitlines() if "batch notebook" in line]
-    assert all("device cuda" in call and "processes 2" in call for call in calls)
-    for training in ("support", "support_and_query_refined"):
-        (call,) = [call for call in calls if f"03-meta-train-{training}.ipynb" in call]
-        assert f"-p training '{training}'" in call
-    (call,) = [call for call in calls if "notebooks/18-before-and-after.ipynb" in call]
-    assert "-p start 'variable-before-training' -p evaluation 'variable'" in call

@@ -9,7 +9,7 @@ import test_examples
 from small_study import small_study
 
 from tcnaps.config import UserError
-from tcnaps_suite.workflow.reference import compared, figures_file, keep, results_file
+from tcnaps_suite.workflow.reference import compared, file_of, keep
 
 ROOT = Path(__file__).parents[3]
 GAIN = pd.DataFrame({"evaluation": "5-way-1-shot", "dataset": ["a", "b"], "difference": [0.03, 0.01], "interval": 0.01})
@@ -28,22 +28,22 @@ def study(tmp_path, monkeypatch):
 
 def test_the_runs_file_goes_before_the_references(study, tmp_path):
     name = "gain-at-1-shot.csv"
-    assert results_file(study, name) == tmp_path / "results/reference/small" / name
+    assert file_of(study, "results", name) == tmp_path / "results/reference/small" / name
     (tmp_path / "results/small" / name).touch()
-    assert results_file(study, name) == tmp_path / "results/small" / name
-    assert results_file(study, "claims.md") is None and figures_file(study, "gain.png") is None
+    assert file_of(study, "results", name) == tmp_path / "results/small" / name
+    assert file_of(study, "results", "claims.md") is None and file_of(study, "figures", "gain.png") is None
     (tmp_path / "figures/reference/small/gain.png").touch()
-    assert figures_file(study, "gain.png") == tmp_path / "figures/reference/small/gain.png"
+    assert file_of(study, "figures", "gain.png") == tmp_path / "figures/reference/small/gain.png"
 
 
 def test_contrasts_agree_within_both_intervals(study):
-    assert compared(study) == []  # nothing has been run
+    assert compared(study) == ""  # nothing has been run
     run = GAIN.assign(difference=[0.03 + 0.0141, 0.01 + 0.0142])
     run.to_csv("results/small/gain-at-1-shot.csv", index=False)
-    (line,) = compared(study)
+    line = compared(study)
     assert line.startswith("1 of 2 contrasts agree") and line.endswith("not: 5-way-1-shot b.")
     (study.results_folder / "gain-at-1-shot.csv").write_text("damaged")
-    assert "gain-at-1-shot.csv" in compared(study)[0]
+    assert "gain-at-1-shot.csv" in compared(study)
 
 
 def test_what_has_not_run_is_no_reference(study):

@@ -16,21 +16,19 @@ import pandas as pd
 import psutil
 import pytest
 import yaml
+from blob_project import picture_study, write_pictures
 from notebook_files import cell, write_notebook
-from tiny_study import STUDY
+
+from tcnaps_suite.workflow import reference
+from tcnaps_suite.workflow.stopping import SIGNALS, Stopped, stoppable
 
 ROOT = Path(__file__).parents[3]
-pytestmark = pytest.mark.slow  # two minutes in all
+pytestmark = pytest.mark.slow  # a minute or two in all
 
 TRAININGS = ["support"]
-SMALL = STUDY | {
-    "name": "small",
-    "trainings": TRAININGS,
-    "datasets": {"textures": STUDY["datasets"]["textures"]},
-    "evaluations": {
-        "5-way-1-shot": STUDY["evaluations"]["5-way-1-shot-3"] | {"trainings": TRAININGS, "datasets": ["textures"]}
-    },
-}
+SMALL = picture_study().model_dump(mode="json", exclude_unset=True) | {"trainings": TRAININGS}
+SMALL["evaluations"]["variable"] |= {"trainings": TRAININGS, "episodes": 2}
+SMALL["meta_training"] |= {"episodes": 4, "validate_every": 4, "validation_episodes": 1}
 NOTEBOOKS = ["02-pretrain", "03-meta-train", "04-evaluate"]
 RULES = {"pretrain", "meta_train_support", "evaluate_support", "counting"}
 
@@ -40,7 +38,7 @@ DECLARATION = {
     "target": "figures",
     "settings": "figures",
     "reads": {"rows": "all"},
-    "shown": [{"trainings": TRAININGS, "kinds": ["fixed"], "parameter": "evaluation"}],
+    "shown": [{"trainings": TRAININGS, "parameter": "evaluation"}],
     "writes": {"figures": ["counting"], "tables": ["counting.csv"]},
 }
 CELLS = [
@@ -110,6 +108,7 @@ def checkout(tmp_path_factory):
     shutil.copytree(ROOT / "results" / "published", root / "results" / "published")
     for name in ("Snakefile", ".gitignore"):
         shutil.copy(ROOT / name, root)
+    write_pictures(root)
     (root / "configs").mkdir()
     (root / "notebooks").mkdir()
     for name in NOTEBOOKS:
@@ -130,7 +129,7 @@ def story(checkout):
     (root / "fail").touch()
     failed = run(root)
     (root / "fail").unlink()
-    return SimpleNamespace(root=root, failed=failed, stale_after_failure=stale(root), whole=run(root))
+    return SimpleNamespace(root=root, failed=failed, whole=run(root))
 
 
 @pytest.fixture
@@ -144,11 +143,11 @@ def test_a_failing_notebook_stops_nothing_that_does_not_need_it(story):
     printed, status = story.failed
     assert status == 1 and "as the test wants it" in printed
     assert "results/small/notebooks/27-counting.ipynb" in printed
-    assert story.stale_after_failure == {"counting"}
+    assert re.findall(r"^Started (\w+)", story.whole[0], flags=re.MULTILINE) == ["counting"]
 
 
 def test_an_experiment_of_two_files_leaves_its_figure(project):
-    rows = pd.read_parquet(project / "results/small/rows/support/5-way-1-shot/textures.parquet")
+    rows = pd.read_parquet(project / "results/small/rows/support/variable/others.parquet")
     assert (project / "results/small/counting.csv").read_text().split() == ["number", str(len(rows))]
     assert (project / "figures/small/counting.png").stat().st_size > 2_000
 
@@ -160,46 +159,36 @@ def test_after_a_run_the_checkout_is_clean_and_nothing_is_stale(project):
     assert "figures/small/" in printed
 
 
-def test_a_plan_says_why_and_for_how_long_by_the_last_run(project):
-    times = {file.stem for file in (project / "results/small/times").glob("*.tsv")}
-    assert times == RULES
+def test_a_plan_says_what_would_run_and_why_for_how_long_and_what_data_there_is(project):
+    assert {file.stem for file in (project / "results/small/times").glob("*.tsv")} == RULES
     shutil.copytree(project / "results/small", project / "results/other", dirs_exist_ok=True)
-    for file in (project / "results/other").glob("*.csv"):
-        file.unlink()
+    (project / "results/other/counting.csv").unlink()
     write_study(project, SMALL | {"name": "other"}, "other")
     printed, status = run(project, "--dry-run", study="other")
-    assert status == 0 and re.search(r"jobs?: .* on 2 cores, by the last run", printed), printed
-    assert "counting: " in printed and "textures: miniature" in printed
+    assert status == 0 and "counting: Missing output files" in printed and "others: folder" in printed, printed
+    assert re.search(r"jobs?: .* on 2 cores, by the last run", printed), printed
 
 
 @pytest.mark.parametrize(
     ("section", "values", "expected"),
     [
-        (None, {"data_folder": "elsewhere"}, set()),
         ("meta_training", {"learning_rate": 1e-3}, RULES - {"pretrain"}),
         ("refinement", {"recorded_steps": 12}, {"evaluate_support", "counting"}),  # and no training
-        (None, {"image_size": 42}, RULES),
     ],
 )
 def test_a_changed_value_makes_stale_what_reads_it(project, section, values, expected):
-    changed = values if section is None else {section: SMALL.get(section, {}) | values}
-    write_study(project, SMALL | changed, "changed")
+    write_study(project, SMALL | {section: SMALL[section] | values}, "changed")
     assert stale(project, study="changed") == expected
 
 
-def test_a_finished_run_becomes_the_reference(project):
-    command = [sys.executable, "-m", "tcnaps_suite.workflow.reference", "configs/small.yaml"]
-    environment = os.environ | {"PYTHONPATH": str(project)}
-    subprocess.run(command, cwd=project, env=environment, check=True, capture_output=True)
-    reference = project / "results/reference/small"
-    provenance = json.loads((reference / "provenance.json").read_text())
+def test_a_finished_run_becomes_the_reference(project, monkeypatch):
+    monkeypatch.chdir(project)
+    reference.main(["configs/small.yaml"])
+    kept = project / "results/reference/small"
+    provenance = json.loads((kept / "provenance.json").read_text())
     assert provenance["seeds of the trainings"] == [0] and "torch" in provenance["versions"]
-    assert {file.name for file in reference.iterdir()} == {
-        "counting.csv",
-        "meta-training",
-        "pretraining.csv",
-        "provenance.json",
-    }
+    names = {"counting.csv", "meta-training", "pretraining.csv", "provenance.json"}
+    assert {file.name for file in kept.iterdir()} == names
     assert (project / "figures/reference/small/counting.png").exists()
 
 
@@ -223,21 +212,32 @@ def waiting(checkout):
     (checkout / "waits").unlink()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_a_run_and_its_jobs_with_one_line(waiting, number):
+def test_a_signal_ends_a_run_and_its_jobs_with_one_line(waiting):
     process, family = waiting
     begin = time.monotonic()
-    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
     printed = process.stdout.read()
-    assert process.wait() == 128 + number and time.monotonic() - begin < 10
+    assert process.wait() == 128 + signal.SIGTERM and time.monotonic() - begin < 10
     assert psutil.wait_procs(family, 2)[1] == []
-    assert f"Stopped by {number.name}. Finished jobs" in printed and "Traceback" not in printed
+    assert "Stopped by SIGTERM. Finished jobs" in printed and "Traceback" not in printed
 
 
 def test_a_run_that_is_killed_outright_leaves_nothing_running(waiting):
     process, family = waiting
     process.kill()
     assert psutil.wait_procs(family, 8)[1] == []
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_signals_become_exceptions_and_are_as_before_afterwards(number):
+    before = signal.signal(number, signal.SIG_DFL)  # SIGHUP is ignored under nohup
+    try:
+        with pytest.raises(Stopped, match=number.name), stoppable():
+            os.kill(os.getpid(), number)
+            time.sleep(5)
+        assert signal.getsignal(number) == signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
 
 
 def test_ctrl_c_works_where_the_shell_had_it_ignored():

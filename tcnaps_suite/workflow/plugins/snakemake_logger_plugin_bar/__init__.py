@@ -4,13 +4,13 @@ On a terminal it is a bar; elsewhere one line for the start and one for the end 
 are those that Snakemake's `benchmark:` has written.
 """
 
+import contextlib
 import csv
 import logging
-import math
 import sys
 import textwrap
-import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,15 +23,10 @@ NO_JOBS = {"all", "all_rivals", "all_active", "all_differences", "total"}
 
 @dataclass
 class LogHandlerSettings(LogHandlerSettingsBase):
-    """Options of the command line.
+    """Options of the command line."""
 
-    Attributes:
-        times: the folder with one benchmark for each job.
-        cores: that the jobs share; 0 on a cluster, where nobody knows when a job gets its turn.
-    """
-
-    times: str = field(default="", metadata={"help": "folder of benchmarks of the last run"})
-    cores: int = field(default=0, metadata={"help": "cores that the jobs share", "type": int})
+    times: str = field(default="", metadata={"help": "folder with the benchmark of each job's last run"})
+    cores: int = field(default=0, metadata={"help": "cores that the jobs share; 0 on a cluster", "type": int})
 
 
 class LogHandler(LogHandlerBase):
@@ -41,13 +36,12 @@ class LogHandler(LogHandlerBase):
     has_filter, has_formatter = True, True
 
     def __post_init__(self) -> None:
-        self._seconds = last_times(Path(self.settings.times))
-        self._waiting: set[str] = set()
         self._running: dict[int, tuple[str, float]] = {}  # name and start by Snakemake's number
-        self._reasons: dict[str, str] = {}
+        self._waiting: set[str] = set()
+        self._seconds = last_times(Path(self.settings.times))
         self._n_jobs = 0
         self._failed = self._closed = False
-        self._bar: tqdm | None = None
+        self._bar = tqdm(disable=True)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Follows the events of a run."""
@@ -56,12 +50,15 @@ class LogHandler(LogHandlerBase):
             self._begin(record.stats.keys() - NO_JOBS)
         elif event == "job_info" and record.rule_name not in NO_JOBS:
             if self.common_settings.dryrun:
-                self._reasons[record.rule_name] = record.reason
+                print(f"  {record.rule_name}: {textwrap.shorten(record.reason, 120)}")
                 return
             self._running[record.jobid] = record.rule_name, time.monotonic()
             self._show(f"Started {record.rule_name}")
         elif event == "job_finished" and record.job_id in self._running:
-            self._finish(*self._running.pop(record.job_id))
+            name, start = self._running.pop(record.job_id)
+            self._waiting.discard(name)
+            left = f"{_jobs(len(self._waiting))} left{self._about()}"
+            self._show(f"Finished {name} in {time.monotonic() - start:.0f} s, {left}")
         elif event == "job_error":
             self._running.pop(record.jobid, None)
             self._failed = True
@@ -70,80 +67,49 @@ class LogHandler(LogHandlerBase):
             self._failed |= record.levelno >= logging.ERROR
 
     def close(self) -> None:
-        """Ends the bar, or lists the jobs of a dry run."""
+        """Ends the bar."""
         if not self._closed:
             self._closed = True
-            if self._bar is not None:
-                self._bar.close()
-            for name, reason in self._reasons.items():
-                print(f"  {name}: {textwrap.shorten(reason, 120)}")
+            self._bar.close()
             if not self._n_jobs and not self._failed:
                 print("Nothing to be done: all is up to date.")
             sys.stdout.flush()
         super().close()
 
-    def _begin(self, jobs: set[str]) -> None:
-        if self._n_jobs:  # a dry run says it twice
-            return
-        self._waiting, self._n_jobs = set(jobs), len(jobs)
-        left = self._left()
-        about = "" if left is None else f": {_time(left)} on {self.settings.cores} cores, by the last run"
-        print(f"{_jobs(len(jobs))}{about}", flush=True)
-        if self.common_settings.dryrun:
-            return
-        self._bar = tqdm(
-            total=len(jobs), bar_format="{percentage:3.0f}%|{bar:30}| {desc}", disable=not sys.stderr.isatty()
-        )
-        if not self._bar.disable:
-            threading.Thread(target=self._keep_moving, daemon=True).start()
+    def _begin(self, jobs: Iterable[str]) -> None:
+        if not self._n_jobs:  # a dry run says it twice
+            self._waiting = set(jobs)
+            self._n_jobs = len(self._waiting)
+            print(f"{_jobs(self._n_jobs)}{self._about()}", flush=True)
+            if sys.stderr.isatty() and not self.common_settings.dryrun:
+                self._bar = tqdm(total=self._n_jobs, bar_format="{percentage:3.0f}%|{bar:30}| {elapsed} {desc}")
 
-    def _finish(self, name: str, start: float) -> None:
-        self._waiting.discard(name)
-        took = time.monotonic() - start
-        self._show(f"Finished {name} in {_time(took)}, {_jobs(len(self._waiting))} left")
+    def _about(self) -> str:
+        """How long the waiting jobs take, if they take as long as in the last run; empty where that is not known."""
+        seconds = [self._seconds[name] for name in self._waiting if name in self._seconds]
+        if not self._waiting or len(seconds) < len(self._waiting) or not self.settings.cores:
+            return ""
+        left = max(sum(seconds) / self.settings.cores, *seconds)
+        text = f"{left:.0f} s" if left < 90 else f"about {left / 60:.0f} minutes"
+        return f": {text} on {self.settings.cores} cores, by the last run"
 
     def _show(self, line: str) -> None:
-        seconds = self._left() if self._waiting else None
-        left = "" if seconds is None else f": {_time(seconds)} left"
         if self._bar.disable:
-            print(line + left, flush=True)
+            print(line, flush=True)
             return
+        running = "".join(f"; {name}" for name, _ in self._running.values())
         self._bar.n = self._n_jobs - len(self._waiting)
-        running = "".join(f"; {name}" for name, _ in list(self._running.values()))
-        self._bar.set_description_str(f"{self._bar.n} of {_jobs(self._n_jobs)}{left}{running}")
-
-    def _keep_moving(self) -> None:
-        while self._waiting:
-            time.sleep(1)
-            self._show("")
-
-    def _left(self) -> float | None:
-        """Seconds until all is done, if jobs take as long as in the last run; None where that is not known."""
-        now = time.monotonic()
-        starts = dict(list(self._running.values()))
-        if not self.settings.cores or not self._waiting <= self._seconds.keys():
-            return None
-        left = [max(self._seconds[name] - (now - starts.get(name, now)), 0) for name in self._waiting]
-        return max([sum(left) / self.settings.cores, *left])
+        self._bar.set_description_str(f"{self._bar.n} of {_jobs(self._n_jobs)}{self._about()}{running}")
 
 
 def last_times(folder: Path) -> dict[str, float]:
     """How many seconds each job took when it last ran. Benchmarks that can't be read are left out."""
     seconds = {}
     for file in folder.glob("*.tsv"):
-        try:
-            with open(file, newline="", encoding="utf-8") as rows:
-                value = float(next(csv.DictReader(rows, delimiter="\t"))["s"])
-        except (OSError, StopIteration, KeyError, TypeError, ValueError, csv.Error):
-            continue
-        if 0 <= value < math.inf:
-            seconds[file.stem] = value
+        with contextlib.suppress(OSError, StopIteration, KeyError, TypeError, ValueError, csv.Error):
+            seconds[file.stem] = float(next(csv.DictReader(file.read_text().splitlines(), delimiter="\t"))["s"])
     return seconds
 
 
 def _jobs(number: int) -> str:
     return f"{number} job{'s' * (number != 1)}"
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"about {seconds / 60:.0f} minutes"

@@ -6,7 +6,7 @@ from small_study import blobs
 
 from tcnaps.config import FixedProtocol
 from tcnaps.episodes.sampling import draw_episode
-from tcnaps_suite.experiments.imbalance import dirichlet_counts, sparse_counts, unbalanced
+from tcnaps_suite.experiments.balance import dirichlet_counts, sparse_counts, unbalanced
 
 SOURCE = blobs("blobs", "test")
 PROTOCOL = FixedProtocol(way=5, shot=2, queries_per_class=12)

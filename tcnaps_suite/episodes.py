@@ -1,7 +1,8 @@
-"""Recorded episodes: features and pictures in one file, in place of networks and images. No PyTorch and no ipywidgets.
+"""A study's episodes as they are shown: their images, and in the demonstration their features. No PyTorch.
 
-`results/demonstration` is a study with such a file. It comes with the project, so that the notebooks have something to
-show before anything is trained; `tcnaps_suite.workflow.demonstration` makes it.
+The images come from the datasets, drawn again from seed, dataset, split and number. The demonstration has a file of
+episodes in their place, `results/demonstration/episodes.npz`. It comes with the project, so that the notebooks have
+something to show before anything is trained; `tcnaps_suite.workflow.demonstration` makes it.
 """
 
 from io import BytesIO
@@ -14,16 +15,20 @@ from PIL import Image
 
 from tcnaps.config import Study, UserError, load_study, project_root
 from tcnaps.config.errors import MAKE
+from tcnaps.data import open_split
+from tcnaps.data.image_source import ImageSource
+from tcnaps.episodes.sampling import Draw, draw_episode
 
 FOLDER = Path("results", "demonstration")  # from the project's root
 STUDY, EPISODES = "study.yaml", "episodes.npz"
 
 
-class Recorded(NamedTuple):
-    """An episode without the networks and the dataset that it came from.
+class ShownImages(NamedTuple):
+    """The images of an episode, RGB, with their labels. Class k is `class_names[k]`.
 
     Attributes:
-        features: of each training: those of the support images, then those of the queries.
+        drawn: where the images come from; None in the demonstration.
+        features: training → features of the support images, then of the queries; in the demonstration alone.
     """
 
     class_names: tuple[str, ...]
@@ -31,6 +36,7 @@ class Recorded(NamedTuple):
     query_labels: Int[np.ndarray, "n_query"]
     support_images: UInt8[np.ndarray, "n_support height width 3"]
     query_images: UInt8[np.ndarray, "n_query height width 3"]
+    drawn: tuple[ImageSource, Draw] | None
     features: dict[str, Float[np.ndarray, "n_images d"]]
 
 
@@ -41,9 +47,8 @@ def open_study(path: str | Path, replicate: int = 0) -> Study:
         ConfigError: as `load_study`.
     """
     study, demonstration = load_study(path, replicate), project_root() / FOLDER / STUDY
-    if any(any((study.results_folder / made).glob("*")) for made in ("checkpoints", "rows")):
-        return study
-    if not demonstration.is_file():
+    has_results = any(any((study.results_folder / made).glob("*")) for made in ("checkpoints", "rows"))
+    if has_results or not demonstration.is_file():
         return study
     print(
         f"Study '{study.name}' has no results yet, so this is the demonstration: episodes of the built-in study, "
@@ -52,19 +57,24 @@ def open_study(path: str | Path, replicate: int = 0) -> Study:
     return load_study(demonstration)
 
 
-def is_recorded(study: Study) -> bool:
-    """Whether the study's episodes come from a file, with neither networks nor images."""
-    return (study.results_folder / EPISODES).is_file()
-
-
-def recorded(study: Study, evaluation: str, dataset: str, episode: int) -> Recorded | None:
-    """A recorded episode; None if the study's episodes come from networks and images.
+def images_of(study: Study, evaluation: str, dataset: str, episode: int) -> ShownImages:
+    """An episode's images. The same evaluation, dataset and number always give the same ones.
 
     Raises:
-        UserError: others are recorded, but not this one.
+        UserError: the study is the demonstration, which lacks this episode.
+        DatasetError: the dataset can't be opened.
+        ValueError: the dataset no longer has such an episode.
     """
-    if not is_recorded(study):
-        return None
+    if (study.results_folder / EPISODES).is_file():
+        return _recorded(study, evaluation, dataset, episode)
+    source = open_split(study, dataset, "test")
+    draw = draw_episode(source, study.evaluations[evaluation].protocol, study.seed, episode)
+    names = tuple(source.class_names[k] for k in draw.classes)
+    images = source.images[draw.support_images], source.images[draw.query_images]
+    return ShownImages(names, draw.support_labels, draw.query_labels, *images, (source, draw), {})
+
+
+def _recorded(study: Study, evaluation: str, dataset: str, episode: int) -> ShownImages:
     place = f"{evaluation}/{dataset}/{episode}/"
     with np.load(study.results_folder / EPISODES) as arrays:
         own = {name.removeprefix(place): arrays[name] for name in arrays.files if name.startswith(place)}
@@ -78,4 +88,4 @@ def recorded(study: Study, evaluation: str, dataset: str, episode: int) -> Recor
     strip = np.asarray(Image.open(BytesIO(own.pop("pictures").tobytes())))
     images = strip.reshape(len(support) + len(query), -1, *strip.shape[1:])
     names = tuple(own.pop("class_names").tolist())
-    return Recorded(names, support, query, images[: len(support)], images[len(support) :], own)
+    return ShownImages(names, support, query, images[: len(support)], images[len(support) :], None, own)

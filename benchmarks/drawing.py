@@ -1,5 +1,11 @@
-"""What `make bench` measured, as tables and figures."""
+"""What `make bench` measured, as tables and figures:
 
+    python benchmarks/drawing.py [results/reference/benchmarks.json] [--figures figures/benchmarks]
+
+It measures nothing itself.
+"""
+
+import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,12 +14,17 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from tcnaps.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILLION, Panels, dots, legend_below
+from tcnaps.config.fingerprint import code_version
+from tcnaps.config.storage import file_digest
+from tcnaps.figures.style import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILLION, Panels, dots, figure, legend_below
+
+HOME = Path(__file__).parents[1]
 
 NUMBERS = ["seconds", "ratio", "ratio_low", "ratio_high", "bytes"]
 # The parts of the paper's Figure 2, in their order: colour and hatch.
 PARTS = {"task encoder": (ORANGE, "///"), "backbone": (BLUE, ""), "clustering": (VERMILLION, "...")}
 IMPLEMENTATIONS = ["direct", "float32", "bfloat16"]
+IMAGES = {"5-way 5-shot": 75, "20-way 10-shot": 400}  # of the episodes whose parts are measured
 STYLES = {"float32": (BLUE, "o"), "bfloat16": (GREEN, "s")}
 
 
@@ -57,11 +68,10 @@ def parts_of_episodes(measurements: pd.DataFrame) -> pd.DataFrame:
     return parts.assign(episode=names[0], part=names[1])[columns].reset_index(drop=True)
 
 
-def distance_from_the_limit(path: str | Path, images: dict[str, int]) -> pd.DataFrame:
-    """What share of the machine's speed the convolutions reach.
+def distance_from_the_limit(path: str | Path) -> pd.DataFrame:
+    """What share of the machine's speed the convolutions reach, in the episodes of `IMAGES`.
 
-    Args:
-        images: the number of images of each episode whose parts were measured.
+    A multiplication and an addition are two operations.
 
     Returns:
         episode, part, implementation, operations, achieved and limit (operations per second; the limit is that of one
@@ -72,8 +82,8 @@ def distance_from_the_limit(path: str | Path, images: dict[str, int]) -> pd.Data
     limits = next(row["machine"]["limits"] for row in content["rows"] if row["group"] == "parts")
     per_image = pd.DataFrame(content["per_image"]).T.rename({"set encoder": "task encoder"})
     parts = parts_of_episodes(load_measurements(path)).drop(columns="ratio")
-    parts = parts[parts["part"].isin(per_image.index) & parts["episode"].isin(images)]
-    counts = per_image.loc[parts["part"]].set_index(parts.index).mul(parts["episode"].map(images), axis=0)
+    parts = parts[parts["part"].isin(per_image.index) & parts["episode"].isin(IMAGES)]
+    counts = per_image.loc[parts["part"]].set_index(parts.index).mul(parts["episode"].map(IMAGES), axis=0)
     is_half = parts["implementation"] == "bfloat16"
     achieved = counts["operations"] / parts["seconds"]
     limit = is_half.map({True: limits["operations_bfloat16"], False: limits["operations_float32"]})
@@ -146,3 +156,31 @@ def _name_rows(ax: Axes, names: pd.Index) -> None:
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Draws two figures, and prints the shares of an episode's parts and their distance from the machine's limit."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("measurements", nargs="?", default=HOME / "results" / "reference" / "benchmarks.json")
+    parser.add_argument("--figures", default=HOME / "figures" / "benchmarks", type=Path, help="folder of the figures")
+    options = parser.parse_args(arguments)
+    path, folder = options.measurements, options.figures
+    measured = load_measurements(path)
+    parts = parts_of_episodes(measured)
+    origin = {"Study": "benchmarks", "Digest": file_digest(path)[:16], "Code": code_version(), "Seed": "none"}
+    columns = parts["episode"].nunique()
+    with figure(folder / "time-of-an-episode", origin, columns=columns, height=1.9) as (_, axes):
+        time_of_episodes(axes, parts)
+    groups = [group for group in ("test", "training") if group in set(measured["group"])]
+    with figure(folder / "ratios-and-memory", origin, columns=2, height=3.4) as (_, (left, right)):
+        ratios(left, measured, groups)
+        memory(right, measured, groups)
+    seconds = parts.pivot(index=["episode", "implementation"], columns="part", values="seconds")[list(PARTS)]
+    shares = seconds.div(seconds.sum(axis=1), axis=0)
+    print("Share of an episode's time:", shares.round(2).to_string(), sep="\n")
+    print("Convolutions:", distance_from_the_limit(path).round(3).to_string(index=False), sep="\n")
+    print(f"Figures: {folder}/")
+
+
+if __name__ == "__main__":
+    main()
