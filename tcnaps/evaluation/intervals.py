@@ -183,8 +183,8 @@ def class_variance(values: Float[np.ndarray, "n_episodes"], classes: Sequence[Se
         σ_a² Σ_c z̄_c² + σ² / E,  with z̄_c the mean share of class c.
 
     A small σ_a² may be luck, so a quarter of its standard error is added. With Student's t on C − 1 degrees of freedom
-    the interval covers other classes in 92 to 98% of simulated cases (10 to 100 classes, 100 and 600 episodes, 5-way
-    and variable way; up to 100% where classes do not differ).
+    the interval covers other classes in 92 to 98% of simulated cases at 5-way and in 91 to 99% at variable way (10 to
+    100 classes, 100 and 600 episodes), and in up to 100% where classes do not differ.
     """
     codes, names = pd.factorize(np.array([name for each in classes for name in each], dtype=object))
     ways = np.array([len(each) for each in classes])

@@ -61,9 +61,8 @@ def prepare(study: Study, ready: str | Path | None = None, only_list: bool = Fal
                 made.stamp()  # raises where files are missing
             elif ready is not None:
                 file, content = Path(ready, name), "\n".join(lines) + "\n"
-                if (
-                    not file.is_file() or file.read_text(encoding="utf-8") != content
-                ):  # an unchanged file keeps its time
+                # An unchanged file keeps its time.
+                if not file.is_file() or file.read_text(encoding="utf-8") != content:
                     write_text(file, content)
         except (UserError, ImportError, OSError) as error:
             print(f"{name}: {error}", file=sys.stderr)
