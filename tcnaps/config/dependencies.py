@@ -20,7 +20,7 @@ JOBS = {
     "importing": ("imported", "task_encoder"),
     "data": ("image_size", "datasets"),
     "soft_k_means": (*NETWORKS, "refinement"),
-    "figures": ("seed", "replicates", "refinement", "evaluations", "datasets"),
+    "figures": ("seed", "replicates", "refinement", "evaluations", "datasets", "claims"),
     "differences": (*NETWORKS, "pretraining", "meta_training", "refinement", "evaluations", "datasets"),
 }
 TRAINING_CODE = ("tcnaps/method", "tcnaps/training", "tcnaps/episodes/sampling.py")

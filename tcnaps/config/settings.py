@@ -83,6 +83,7 @@ Resampling = Literal["bilinear", "lanczos", "aligned corners"]
 
 class _DatasetSection(Section):
     domain: Literal["in", "out"]  # "in": its training classes may be trained on; "out": for testing alone
+    images: Literal["real", "rendered"] = "real"  # means and claims keep the two apart
 
 
 class Miniature(_DatasetSection):
@@ -128,6 +129,7 @@ class FixedProtocol(Section):
     way: Way
     shot: PositiveInt
     queries_per_class: PositiveInt = 10
+    replacement: bool = True  # False: no image is in two episodes of a split (Lafargue et al. 2024, arXiv 2409.02850)
 
 
 class VariableProtocol(Section):
@@ -230,6 +232,13 @@ class MetaTraining(Section):
     validate_refined: bool = False  # refine in validation, by the stopping rule
     keep_best_by: Literal["mean accuracy", "half of the datasets"] = "mean accuracy"
 
+    @model_validator(mode="after")
+    def _never_out_of_images(self) -> "MetaTraining":
+        for protocol in (self.protocol, self.validation_protocol):
+            if isinstance(protocol, FixedProtocol) and not protocol.replacement:
+                raise ValueError("meta-training needs replacement: true; false is for evaluations")
+        return self
+
 
 class Evaluation(Section):
     """Some trainings evaluated on test episodes of some datasets, all with one protocol."""
@@ -259,3 +268,9 @@ class Refinement(Section):
     @property
     def limits(self) -> tuple[int, int]:
         return self.minimum_steps, self.maximum_steps
+
+
+class Claims(Section):
+    """How the paper's claims are decided; set it before the study is run."""
+
+    margin: PositiveFloat = 0.5  # points; "no effect" is said of a contrast whose whole interval lies within ± margin

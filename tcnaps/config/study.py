@@ -50,6 +50,7 @@ class Study(Section):
     clustering: settings.Clustering = settings.Clustering()
     refinement: settings.Refinement = settings.Refinement()
     evaluations: Annotated[dict[Name, Evaluation], Field(min_length=1)]
+    claims: settings.Claims = settings.Claims()
     replicate: int = Field(0, exclude=True)  # not a key of the YAML; see `of_replicate`
 
     @model_validator(mode="before")

@@ -8,6 +8,7 @@ import math
 import zlib
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Int
@@ -50,16 +51,21 @@ def draw_episode(source: ImageSource, protocol: FixedProtocol | VariableProtocol
     Under the fixed protocol, raising `queries_per_class` keeps the support set and the first queries.
 
     Raises:
-        ValueError: the split has too few classes or a class too few images for the protocol.
+        ValueError: the split has too few classes or a class too few images for the protocol, or for so many episodes
+            without replacement.
     """
     generator = episode_generator(seed, source.dataset, source.split, index)
     try:
         episode = describe_episode(generator, source, protocol)
+        # All images of each class, shuffled: the first are the support set, the next are the queries.
+        if isinstance(protocol, FixedProtocol) and not protocol.replacement:
+            episode, orders = _disjoint_episode(source, protocol, seed, index)
+        else:
+            orders = [generator.permutation(source.class_sizes[k]) for k in episode.classes]
     except ValueError as error:
         raise ValueError(f"dataset '{source.dataset}', split '{source.split}': {error}") from error
     classes, n_query, shots = episode.classes, episode.n_query, episode.shots
-    # All images of each class, shuffled: the first are the support set, the next are the queries.
-    orders = [source.class_starts[k] + generator.permutation(source.class_sizes[k]) for k in classes]
+    orders = [source.class_starts[k] + order for k, order in zip(classes, orders)]
     support = np.concatenate([order[:shot] for order, shot in zip(orders, shots)])
     query = np.concatenate([order[shot : shot + n_query] for order, shot in zip(orders, shots)])
     support_labels, query_labels = (np.arange(len(classes)).repeat(number) for number in (shots, n_query))
@@ -96,6 +102,39 @@ def describe_episode(
     else:
         shots = sample_shots(generator, sizes, remaining, sample_support_size(generator, remaining, *limits))
     return Description(classes, n_query, shots)
+
+
+def _disjoint_episode(
+    source: ImageSource, protocol: FixedProtocol, seed: int, index: int
+) -> tuple[Description, list[np.ndarray]]:
+    """Episode `index` without replacement, and the images of its classes: no other episode has any of them."""
+    size, place = protocol.shot + protocol.queries_per_class, (seed, source.dataset, source.split)
+    schedule = disjoint_schedule(*place, tuple(source.class_sizes.tolist()), protocol.way, size)
+    if index >= len(schedule):
+        problem = f"its images make {len(schedule)} episodes without replacement"
+        raise ValueError(f"{problem}; ask for so many at most, or set the protocol's replacement to true")
+    classes, used = schedule[index]
+    generators = [episode_generator(seed, source.dataset, f"{source.split}, class {k}", 0) for k in classes]
+    orders = [generator.permutation(source.class_sizes[k]) for generator, k in zip(generators, classes)]
+    orders = [order[start : start + size] for order, start in zip(orders, used)]
+    return Description(classes, protocol.queries_per_class, np.full(protocol.way, protocol.shot)), orders
+
+
+@lru_cache(maxsize=64)
+def disjoint_schedule(
+    seed: int, dataset: str, split: str, class_sizes: tuple[int, ...], way: int, size: int
+) -> list[tuple[Int[np.ndarray, "way"], Int[np.ndarray, "way"]]]:
+    """All episodes without replacement: each one's classes, and how many images of them earlier episodes have used.
+
+    An episode draws its classes uniformly among those with `size` unused images left, and takes that many of each.
+    The list ends when fewer than `way` such classes are left (Lafargue et al. 2024, arXiv 2409.02850).
+    """
+    sizes, used, episodes = np.array(class_sizes), np.zeros(len(class_sizes), int), []
+    while len(eligible := np.flatnonzero(sizes - used >= size)) >= way:
+        classes = episode_generator(seed, dataset, split, len(episodes)).choice(eligible, way, replace=False)
+        episodes.append((classes, used[classes]))
+        used[classes] += size
+    return episodes
 
 
 def sample_classes(

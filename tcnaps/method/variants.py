@@ -15,14 +15,16 @@ class Training:
 
     name: str
     task_embedding: Literal["support_only", "transductive"]  # a mean, or the LSTM of equations 6 and 7
-    log_determinant: bool  # whether the head is a Gaussian mixture's: −½ d² − ½ log|Q|, else −d²
-    refinement_in_training: bool  # whether the loss is taken after the refinement loop (the "+" variants)
+    log_determinant: bool = False  # whether the head is a Gaussian mixture's: −½ d² − ½ log|Q|, else −d²
+    refinement_in_training: bool = False  # whether the loss is taken after the refinement loop (the "+" variants)
+    half_scale: bool = False  # −½ d² without the log-determinant: the control between −d² and the mixture
     learned: tuple[str, ...] = ()  # numbers of the head that are learned with the networks
 
     @property
     def head(self) -> Head:
         """The training's head with the paper's settings; what is learned starts from it."""
-        return Head(log_determinant=self.log_determinant, scale=0.5 if self.log_determinant else 1.0)
+        scale = 0.5 if self.log_determinant or self.half_scale else 1.0
+        return Head(log_determinant=self.log_determinant, scale=scale)
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,11 @@ def _by_name(*rows: Row) -> dict[str, Row]:
 
 
 TRAININGS = _by_name(
-    Training("support", "support_only", False, False),
-    Training("support_and_query", "transductive", False, False),
-    Training("support_and_query_refined", "transductive", False, True),
-    Training("support_log_determinant", "support_only", True, False),
-    Training("support_and_query_log_determinant", "transductive", True, False),
+    Training("support", "support_only"),
+    Training("support_and_query", "transductive"),
+    Training("support_and_query_refined", "transductive", refinement_in_training=True),
+    Training("support_log_determinant", "support_only", log_determinant=True),
+    Training("support_and_query_log_determinant", "transductive", log_determinant=True),
     Training("support_and_query_log_determinant_refined", "transductive", True, True),
 )
 
@@ -64,12 +66,18 @@ VARIANTS = _by_name(
     Variant("Transductive", "support_and_query", True),
 )
 
-# Transductive with other heads. They are not the paper's: its tables and figures leave them out.
+# With other heads. They are not the paper's: its tables and figures leave them out.
 FURTHER_TRAININGS = _by_name(
-    Training("support_and_query_learned_scale", "transductive", False, False, learned=("scale",))
+    Training("support_half_scale", "support_only", half_scale=True),
+    Training("support_and_query_half_scale", "transductive", half_scale=True),
+    Training("support_and_query_learned_scale", "transductive", learned=("scale",)),
 )
 
 FURTHER_VARIANTS = _by_name(
+    Variant("Simple ½", "support_half_scale", False),
+    Variant("FEOT ½", "support_and_query_half_scale", False),
+    Variant("COT ½", "support_half_scale", True),
+    Variant("Transductive ½", "support_and_query_half_scale", True),
     Variant("Calibrated Transductive", "support_and_query", True, "auto"),
     Variant("Learned Scale", "support_and_query_learned_scale", True),
 )

@@ -195,11 +195,11 @@ class Stepper(ui.StudyWidget):
             return
         choice = self.choice
         status = stepper_data.status(self.trajectory, choice.step)
-        self._status.value = (
+        self._picture.value = on_page(self.figure(), f"The episode's images and classes in a plane. {status}")
+        self._status.value = (  # after the picture that it describes
             '<div role="status" aria-live="polite" style="font-size:115%;font-weight:bold;line-height:1.5">'
             f"{html.escape(status)}</div>"
         )
-        self._picture.value = on_page(self.figure(), f"The episode's images and classes in a plane. {status}")
         verdict = stepper_data.verdict(self.trajectory, choice.minimum, choice.maximum)[1]
         self._verdict.value, self._saved.value = html.escape(verdict), ""
         self._list()

@@ -9,31 +9,32 @@ import numpy as np
 from tcnaps.config import FixedProtocol, Study, UserError, VariableProtocol
 from tcnaps.data import open_splits
 from tcnaps.data.image_source import ImageSource
-from tcnaps.episodes.sampling import describe_episode
+from tcnaps.episodes.sampling import describe_episode, draw_episode
 
-# The section of the study, the dataset, the split, and the protocol of the episodes, if any.
-Need = tuple[str, str, str, FixedProtocol | VariableProtocol | None]
+# The section of the study, the dataset, the split, the protocol of the episodes, if any, and how many are counted on.
+Need = tuple[str, str, str, FixedProtocol | VariableProtocol | None, int]
 
 
 def needs_of(study: Study) -> list[Need]:
     """Every split that a study uses, for training, validation and testing. Imported weights need no training."""
     needs: list[Need] = []
     if not study.imported:
-        needs += [("pretraining", name, "train", None) for name in study.pretraining.datasets]
+        needs += [("pretraining", name, "train", None, 0) for name in study.pretraining.datasets]
     if set(study.trainings) - set(study.imported):
         training = study.meta_training
         validation = training.validation_protocol or training.protocol
-        needs += [("meta_training", name, "train", training.protocol) for name in training.datasets]
-        needs += [("meta_training", name, "valid", validation) for name in training.validation_datasets]
+        needs += [("meta_training", name, "train", training.protocol, 1) for name in training.datasets]
+        needs += [("meta_training", name, "valid", validation, 1) for name in training.validation_datasets]
     for key, evaluation in study.evaluations.items():
-        needs += [(f"evaluations.{key}", name, "test", evaluation.protocol) for name in evaluation.datasets]
+        counted = evaluation.protocol, evaluation.episodes
+        needs += [(f"evaluations.{key}", name, "test", *counted) for name in evaluation.datasets]
     return needs
 
 
 def unmet_needs(study: Study, dataset: str, splits: Mapping[str, ImageSource]) -> list[str]:
     """Says why a study can't use a dataset with these splits: one message for each need that is not met."""
     messages = []
-    for key, _, split, protocol in (need for need in needs_of(study) if need[1] == dataset):
+    for key, _, split, protocol, n_episodes in (need for need in needs_of(study) if need[1] == dataset):
         if split not in splits:
             there = ", ".join(splits) or "none"
             messages.append(
@@ -43,6 +44,7 @@ def unmet_needs(study: Study, dataset: str, splits: Mapping[str, ImageSource]) -
         elif protocol is not None:
             try:
                 check_protocol(splits[split], protocol)
+                draw_episode(splits[split], protocol, study.seed, n_episodes - 1)  # without replacement, some run out
             except ValueError as error:
                 messages.append(f"{key}.protocol, dataset '{dataset}', split '{split}': {error}")
     return messages

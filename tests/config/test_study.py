@@ -60,6 +60,7 @@ def test_a_study_is_read_with_the_papers_defaults_and_cannot_be_changed(load):
 
 
 TORCHVISION = {"source": "torchvision", "domain": "out", "path": "x", "name": "MNIST"}
+ONCE = {"kind": "fixed", "way": 5, "shot": 1, "replacement": False}
 WRONG = [
     # unknown and mistyped keys, at every depth, with the nearest one named
     (("sed",), 1, "sed: .*'seed'"),
@@ -98,6 +99,8 @@ WRONG = [
     (("pretraining", "image_sizes"), {84: 25, 96: 100}, "image_size, 84"),
     (("replicates",), 0, "replicates"),
     (("replicates",), [1, 2, 1], "replicates"),
+    (("claims", "margin"), 0, "claims.margin"),
+    (("meta_training", "protocol"), ONCE, "meta-training needs replacement: true"),
 ]
 
 

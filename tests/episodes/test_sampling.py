@@ -49,6 +49,27 @@ def test_more_queries_leave_the_support_set_and_the_first_queries():
     assert np.array_equal(few.query_images.reshape(5, 4), many.query_images.reshape(5, 20)[:, :4])
 
 
+def test_without_replacement_no_image_is_in_two_episodes():
+    source, protocol = (
+        sized(30, 12, 50, 9, 80, 21, 40),
+        FixedProtocol(way=3, shot=2, queries_per_class=4, replacement=False),
+    )
+    draws = []
+    with pytest.raises(ValueError, match="'uneven'.* episodes without replacement"):
+        for index in range(1000):
+            draws.append(draw_episode(source, protocol, seed=1, index=index))
+    images = np.concatenate([np.concatenate([draw.support_images, draw.query_images]) for draw in draws])
+    assert len(np.unique(images)) == len(images) == 18 * len(draws)
+    left = source.class_sizes - np.bincount(np.searchsorted(source.class_starts, images, side="right") - 1, minlength=7)
+    assert (left >= 6).sum() < 3  # it ended because no further episode can be drawn
+    again, other = (draw_episode(source, protocol, seed=seed, index=5) for seed in (1, 2))
+    assert np.array_equal(again.query_images, draws[5].query_images)
+    assert not np.array_equal(other.query_images, draws[5].query_images)
+    for draw in draws:
+        of_class = np.searchsorted(source.class_starts, draw.query_images, side="right") - 1
+        assert np.array_equal(draw.classes[draw.query_labels], of_class)
+
+
 def test_way_is_uniform_up_to_the_classes_there_are():
     generator = np.random.default_rng(0)
     ways = [len(sample_classes(generator, 12, None, 5, 50)) for _ in range(4000)]

@@ -9,7 +9,7 @@ from tcnaps.method.clustering import trajectory
 from tcnaps.method.episode import Episode
 from tcnaps.method.head import Head
 from tcnaps.method.model import ModelSettings, TransductiveCNAPS
-from tcnaps.method.variants import FURTHER_TRAININGS, FURTHER_VARIANTS, TRAININGS, VARIANTS
+from tcnaps.method.variants import ALL_TRAININGS, FURTHER_TRAININGS, FURTHER_VARIANTS, TRAININGS, VARIANTS
 
 LEARNED_SCALE = "support_and_query_learned_scale"
 
@@ -83,6 +83,14 @@ def test_the_paper_s_models_have_no_further_weights():
     assert not VARIANTS.keys() & FURTHER_VARIANTS.keys() and not TRAININGS.keys() & FURTHER_TRAININGS.keys()
     served = {variant.training for variant in FURTHER_VARIANTS.values()}
     assert served == {"support_and_query", *FURTHER_TRAININGS}
+
+
+@pytest.mark.parametrize("embedding", ["support", "support_and_query"])
+def test_half_the_scale_stands_between_the_paper_s_head_and_the_mixture_s(embedding):
+    paper, half, mixture = (ALL_TRAININGS[embedding + suffix] for suffix in ("", "_half_scale", "_log_determinant"))
+    assert [row.head.scale for row in (paper, half, mixture)] == [1, 0.5, 0.5]
+    assert [row.head.log_determinant for row in (paper, half, mixture)] == [False, False, True]
+    assert len({row.task_embedding for row in (paper, half, mixture)}) == 1
 
 
 def test_a_learned_scale_needs_a_number_to_start_from():

@@ -19,21 +19,22 @@ FIXED = {"kind": "fixed", "way": 3, "shot": 2, "queries_per_class": 3}
 def test_a_study_needs_what_its_sections_name():
     study = small_study()
     found = needs_of(study)
-    assert ("pretraining", "blobs", "train", None) in found
-    assert ("meta_training", "blobs", "valid", study.meta_training.protocol) in found
-    assert ("evaluations.variable", "others", "test", study.evaluations["variable"].protocol) in found
+    assert ("pretraining", "blobs", "train", None, 0) in found
+    assert ("meta_training", "blobs", "valid", study.meta_training.protocol, 1) in found
+    variable = study.evaluations["variable"]
+    assert ("evaluations.variable", "others", "test", variable.protocol, variable.episodes) in found
     assert len(found) == 1 + 2 + 3
     own = small_study(meta_training={**study.meta_training.model_dump(mode="json"), "validation_protocol": FIXED})
-    protocols = {split: protocol for key, _, split, protocol in needs_of(own) if key == "meta_training"}
+    protocols = {split: protocol for key, _, split, protocol, _ in needs_of(own) if key == "meta_training"}
     assert protocols == {"train": study.meta_training.protocol, "valid": FixedProtocol(**FIXED)}
 
 
 def test_imported_weights_need_no_training_data():
     trainings = ["support", "support_and_query"]
     imported = {"backbone": "b.pt", "support": "s.pt", "support_and_query": "f.pt"}
-    assert {split for _, _, split, _ in needs_of(small_study(trainings=trainings, imported=imported))} == {"test"}
+    assert {split for _, _, split, _, _ in needs_of(small_study(trainings=trainings, imported=imported))} == {"test"}
     found = needs_of(small_study(trainings=trainings, imported={"support_and_query": "f.pt"}))
-    assert {key for key, _, split, _ in found if split == "train"} == {"meta_training"}
+    assert {key for key, _, split, _, _ in found if split == "train"} == {"meta_training"}
 
 
 def test_what_is_wanting_is_named_with_the_key_that_asks_for_it():
@@ -44,6 +45,14 @@ def test_what_is_wanting_is_named_with_the_key_that_asks_for_it():
     splits = {"train": sized(*[9] * 5), "valid": sized(*[9] * 5), "test": sized(9, 9, 9, 2, 9)}
     (few,) = unmet_needs(study, "blobs", splits)
     assert "evaluations.5-way-1-shot.protocol, dataset 'blobs', split 'test': class 'class 3' has 2 images" in few
+
+
+def test_too_many_episodes_without_replacement_are_known_before_the_run():
+    once = {"protocol": {**FIXED, "replacement": False}, "datasets": ["others"], "trainings": ["support"]}
+    study = small_study(evaluations={"once": {**once, "episodes": 2}})
+    assert unmet_needs(study, "others", {"test": sized(10, 10, 10)}) == []
+    (short,) = unmet_needs(study, "others", {"test": sized(10, 5, 9)})
+    assert "evaluations.once.protocol, dataset 'others'" in short and "without replacement" in short
 
 
 @pytest.mark.parametrize(
