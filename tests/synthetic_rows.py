@@ -23,6 +23,7 @@ def synthetic_rows(
         for episode in range(n_episodes):
             images = np.random.default_rng([seed, d, episode])
             way = int(images.choice(ways))
+            names = np.random.default_rng([seed, d, episode, 0]).permutation([f"class {k}" for k in range(way + 6)])
             shots = images.integers(1, 15, way)
             label = images.permutation(np.repeat(np.arange(way), queries_per_class))
             image = images.integers(0, 10**6, len(label))
@@ -38,7 +39,7 @@ def synthetic_rows(
                 facts = {"training": training, "replicate": 0, "evaluation": evaluation, "dataset": dataset}
                 facts |= {"domain": domain, "split": "test", "episode": episode, "way": way, "n_support": shots.sum()}
                 facts |= {"queries_per_class": queries_per_class, "query": np.arange(len(label)), "label": label}
-                facts |= {"class_name": [f"class {k}" for k in label], "shot": shots[label], "image": image}
+                facts |= {"class_name": names[label], "shot": shots[label], "image": image}
                 facts |= {f"prediction_{t}": values.astype(np.int16) for t, values in enumerate(predictions)}
                 confidences = [random.random(len(label)).astype(np.float32) for _ in predictions]
                 facts |= {f"confidence_{t}": values for t, values in enumerate(confidences)}

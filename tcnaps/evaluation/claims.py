@@ -1,12 +1,22 @@
-"""The paper's claims as paired contrasts, each with the paper's number, ours, its interval, and a verdict."""
+"""The paper's claims as paired contrasts, each with the paper's number, ours, its interval, and a verdict.
+
+Real and rendered images are never averaged: a study that has both decides each contrast twice. The interval of a
+contrast is for other test classes, other episodes and, with several replicates, other trainings. Its verdict is
+
+* "no effect" if the whole interval lies within ± the study's margin;
+* else "holds" if the difference is told from 0 and has the sign that the paper expects, "opposite" if it has the other;
+* else "open".
+
+Told from 0: by the interval's p-value at 5%, corrected for the number of contrasts of the claim (Holm 1979).
+"""
 
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from tcnaps.evaluation.csv_tables import read_published, read_published_averages
-from tcnaps.evaluation.intervals import clustered, estimates
+from tcnaps.evaluation.csv_tables import read_published, read_published_averages, read_shuffled_gains
+from tcnaps.evaluation.intervals import clustered, needed, of_classes, other_classes, p_value
 from tcnaps.evaluation.recall import class_recall
 from tcnaps.evaluation.statistics import (
     DOMAINS,
@@ -14,22 +24,36 @@ from tcnaps.evaluation.statistics import (
     paired_episodes,
     paired_query_counts,
     rule_accuracies,
+    with_classes,
 )
 from tcnaps.evaluation.stopped_rows import recorded_predictions, variant_predictions
-from tcnaps.method.variants import VARIANTS
+from tcnaps.method.variants import ALL_VARIANTS, VARIANTS
 
 CLAIMS = {
     "C1": "Transductive beats Simple, most at 1 shot",
     "C2": "The gain in class recall shrinks as shot grows, and turns negative past 10",
     "C3": "COT and FEOT each beat Simple; COT helps in-domain, FEOT out-of-domain; together they are best",
     "C4": "Training through refinement (+) loses accuracy",
-    "C5": "The log-determinant (GMM) loses accuracy",
-    "C6": "Any refinement beats none; a minimum of 2 with a larger maximum is best; too many steps over-fit",
+    "C5": "The mixture's head, −½ d² − ½ log|Q|, loses accuracy against −d²",
+    "C5, the ½": "The ½ alone loses accuracy",
+    "C5, log|Q|": "The log-determinant alone loses accuracy",
+    "C6": "Any refinement beats none",
+    "C6, maximum": "A maximum above the minimum beats stopping there",
+    "C6, minimum": "A minimum of 2 beats no minimum",
+    "C6, over-fitting": "Too many steps lose accuracy",
     "C7": "Accuracy grows with the number of queries per class",
     "C8": "A backbone trained on more classes (FETI) lifts everything, and the transductive gain stays",
 }
+VERDICTS = ("holds", "no effect", "opposite", "open")
+COLUMNS = ["images", "claim", "contrast", "setting", "domain", "sign", "paper", "shuffled", "difference", "interval"]
+COLUMNS += ["episode_interval", "p", "excluded", "improved", "worst", "n_datasets", "n_classes", "n_episodes"]
+COLUMNS += ["n_replicates", "replicates", "plan_trainings", "plan_classes", "plan_episodes", "verdict"]
 VARIABLE = "variable"
-NONE, FREE, RULE, LONGEST = "No Refinements", "No Min/Max", "Min 2 Max 4", "all recorded steps"  # as in Table 4
+NONE, FREE, RULE = "No Refinements", "No Min/Max", "Min 2 Max 4"  # as in Table 4
+SHORT, LONGEST = "Min 2 Max 2", "all recorded steps"
+# The variants of Table 3 with a mixture's head, and the same with the paper's.
+MIXTURES = {"FEOT GMM": "FEOT", "COT GMM": "COT", "GMM": "Simple", "GMM-EM": "Transductive", "GMM-EM+": "Transductive+"}
+HALVES = ("FEOT", "COT", "Simple", "Transductive")  # those with a variant of scale ½ without log-determinant
 SHOT_BINS = {"shot 1": (1, 1), "shots 6 to 10": (6, 10), "shots past 10": (11, np.inf)}
 
 
@@ -61,61 +85,97 @@ CONTRASTS = [
     Contrast("C3", "FEOT", "Simple"),
     *(Contrast("C3", "Transductive", name) for name in ("COT", "FEOT")),
     *(Contrast("C4", f"{name}+", name, sign=-1) for name in ("Transductive", "GMM-EM")),
-    *(Contrast("C5", f"{name} GMM", name, sign=-1) for name in ("FEOT", "COT")),
-    *(Contrast("C5", a, b, sign=-1) for a, b in (("GMM", "Simple"), ("GMM-EM", "Transductive"))),
-    *(Contrast("C6", a, b) for a, b in ((FREE, NONE), (RULE, NONE), (RULE, FREE), (RULE, LONGEST))),
+    *(Contrast("C5", a, b, sign=-1) for a, b in MIXTURES.items()),
+    *(Contrast("C5, the ½", f"{name} ½", name, sign=-1) for name in HALVES),
+    *(Contrast("C5, log|Q|", mixture, f"{name} ½", sign=-1) for mixture, name in MIXTURES.items() if name in HALVES),
+    *(Contrast("C6", rule, NONE) for rule in (FREE, RULE)),
+    Contrast("C6, maximum", RULE, SHORT),
+    Contrast("C6, minimum", RULE, FREE),
+    Contrast("C6, over-fitting", LONGEST, RULE, sign=-1),
     *(Contrast("C7", "most queries", "fewest", setting) for setting in ("1-shot", "5-shot")),
 ]
 
 
-def claims_table(rows: pd.DataFrame, limits: tuple[int, int] = (2, 4)) -> pd.DataFrame:
+def claims_table(rows: pd.DataFrame, limits: tuple[int, int] = (2, 4), margin: float = 0.005) -> pd.DataFrame:
     """Every contrast of every claim, from one row per query.
 
     Args:
-        rows: of all evaluations and replicates of a study, without those of untrained networks.
+        rows: of all evaluations and replicates of a study, without those of untrained networks; from `load_rows`.
         limits: the study's stopping rule; it stands for the paper's minimum of 2 and maximum of 4.
+        margin: the largest difference that counts as no effect, in [0, 1].
 
     Returns:
-        One row per contrast: `claim`, `contrast`, `setting`, `domain`, `paper` (its difference, where it prints one),
-        `sign`, `difference`, `interval`, `n_episodes`, `n_replicates`, `replicates` (each one's difference, in points)
-        and `verdict`: "holds" if the interval excludes 0 and every replicate has the expected sign, "fails" if every
-        one has the other sign, else "open"; or "not evaluated".
+        One row per contrast and kind of `images`: `claim`, `contrast`, `setting`, `domain`, `sign`; `paper` (its
+        difference, where it prints one), `shuffled` (the authors' own for shuffled data); `difference`, `interval` (for
+        other classes, trainings and episodes), `episode_interval` (for the classes at hand), `p`, `excluded` (whether
+        the interval excludes the paper's difference), `improved` (share of episodes with a gain, ties half), `worst`
+        (the dataset with the smallest difference against the sign), `n_datasets`, `n_classes`, `n_episodes`,
+        `n_replicates`, `replicates` (each one's difference, in points), `plan_trainings`, `plan_classes` and
+        `plan_episodes` (how many bring the interval to the margin) and `verdict`, or "not evaluated".
     """
-    evidence, table = Evidence(rows, limits), []
-    for contrast in CONTRASTS:
-        facts = {"claim": contrast.claim, "contrast": contrast.name, "setting": contrast.setting}
-        facts |= {"domain": contrast.domain, "sign": contrast.sign, "paper": published_difference(contrast)}
-        table.append(facts | _decided(evidence.pairs(contrast), contrast.sign))
-    facts = {"claim": "C8", "contrast": "another backbone", "setting": VARIABLE, "domain": "all", "sign": 1}
-    table.append(facts | _decided(None, 1))  # it takes a second study, whose backbone was trained on more classes
-    columns = ["claim", "contrast", "setting", "domain", "paper", "sign", "difference", "interval"]
-    columns += ["n_episodes", "n_replicates", "replicates", "verdict"]
-    return pd.DataFrame(table, columns=columns).astype({"n_episodes": "Int64", "n_replicates": "Int64"})
+    kinds = rows["images"].unique() if "images" in rows else ["real"]
+    tables = []
+    for kind in kinds:
+        evidence = Evidence(rows[rows["images"] == kind] if "images" in rows else rows, limits)
+        for contrast in CONTRASTS:
+            facts = {"images": kind, "claim": contrast.claim, "contrast": contrast.name, "setting": contrast.setting}
+            facts |= {"domain": contrast.domain, "sign": contrast.sign, **_published(contrast)}
+            tables.append(facts | _estimated(evidence.pairs(contrast), contrast.sign, margin))
+        facts = {"images": kind, "claim": "C8", "contrast": "another backbone", "setting": VARIABLE, "domain": "all"}
+        tables.append(facts | {"sign": 1})  # it takes a second study, whose backbone was trained on more classes
+    table = pd.DataFrame(tables, columns=COLUMNS)
+    table["excluded"] = (table["difference"] - table["paper"]).abs() > table["interval"]
+    counts = [name for name in COLUMNS if name.startswith(("n_", "plan_"))]
+    return _decided(table.fillna({"replicates": "", "worst": ""}), margin).astype(dict.fromkeys(counts, "Int64"))
+
+
+def _decided(table: pd.DataFrame, margin: float) -> pd.DataFrame:
+    """The table with the verdicts: see the top of this file."""
+    table = table.assign(verdict="open")
+    for _, contrasts in table.groupby(["images", "claim"], sort=False):
+        p = contrasts["p"].dropna().sort_values()
+        corrected = (p * np.arange(len(p), 0, -1)).cummax()  # Holm
+        told = corrected.index[corrected < 0.05]
+        expected = np.sign(table.loc[told, "difference"]) == table.loc[told, "sign"]
+        table.loc[told, "verdict"] = expected.map({True: "holds", False: "opposite"})
+    table.loc[table["difference"].abs() + table["interval"] <= margin, "verdict"] = "no effect"
+    table.loc[table["difference"].isna(), "verdict"] = "not evaluated"
+    return table
 
 
 def claim_verdicts(table: pd.DataFrame) -> pd.Series:
-    """One verdict per claim: it fails if any of its contrasts fails, and holds if all that were evaluated hold."""
+    """One verdict per kind of images and claim: that of all its contrasts, or how many have which: "2 of 3 hold"."""
 
     def combined(verdicts: pd.Series) -> str:
-        present = set(verdicts) - {"not evaluated"}
-        return next((word for word in ("fails", "open", "holds") if word in present), "not evaluated")
+        counts = verdicts[verdicts != "not evaluated"].value_counts()
+        if len(counts) < 2:
+            return next(iter(counts.index), "not evaluated")
+        return ", ".join(f"{counts[word]} of {counts.sum()} {word}" for word in VERDICTS if word in counts)
 
-    return table.groupby("claim", sort=False)["verdict"].agg(combined)
+    return table.groupby(["images", "claim"], sort=False)["verdict"].agg(combined)
 
 
 def claims_markdown(table: pd.DataFrame) -> str:
-    """The table of `claims_table` for a README: differences in points, one row per contrast under its claim."""
-    lines = ["| claim | paper | here | each training | verdict |", "|---|---|---|---|---|"]
-    verdicts = claim_verdicts(table)
-    for claim, contrasts in table.groupby("claim", sort=False):
-        lines.append(f"| **{claim}: {CLAIMS[claim]}** | | | | **{verdicts[claim]}** |")
-        for row in contrasts.itertuples():
-            setting = row.setting + {"in": ", in-domain", "out": ", out-of-domain"}.get(row.domain, "")
-            ours = in_points(row.difference, row.interval)
+    """The table of `claims_table` for a page, in points: one table for each kind of images."""
+    verdicts, parts = claim_verdicts(table), []
+    for kind, contrasts_of_kind in table.groupby("images", sort=False):
+        lines = [f"**{kind.capitalize()} images**", ""] if table["images"].nunique() > 1 else []
+        lines += ["| claim | paper | here | each training | verdict |", "|---|---|---|---|---|"]
+        for claim, contrasts in contrasts_of_kind.groupby("claim", sort=False):
             lines.append(
-                f"| {row.contrast}, {setting} | {_points(row.paper)} | {ours} | {row.replicates} | {row.verdict} |"
+                f"| **{claim}: {CLAIMS[claim]}** | | | | **{verdicts[kind, claim]}** |".replace("|Q|", "\\|Q\\|")
             )
-    return "\n".join(lines).replace(" -", " −") + "\n"
+            lines += [_line(row) for row in contrasts.itertuples()]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts).replace(" -", " −") + "\n"
+
+
+def _line(row) -> str:
+    setting = row.setting + {"in": ", in-domain", "out": ", out-of-domain"}.get(row.domain, "")
+    paper = _points(row.paper) + (f"; shuffled {_points(row.shuffled)}" if pd.notna(row.shuffled) else "")
+    paper += " (excluded)" if row.excluded else ""
+    ours = in_points(row.difference, row.interval)
+    return f"| {row.contrast}, {setting} | {paper} | {ours} | {row.replicates} | {row.verdict} |"
 
 
 def in_points(difference: float, interval: float) -> str:
@@ -127,25 +187,37 @@ def in_points(difference: float, interval: float) -> str:
     """
     if pd.isna(difference):
         return ""
+    if pd.isna(interval):
+        return f"{_points(difference)} (no interval)".replace("-", "−")
     digits = _digits(interval)
     return f"{_points(difference, digits)} ± {100 * interval:.{digits}f}".replace("-", "−")
 
 
-def _decided(pairs: pd.DataFrame | None, sign: int) -> dict:
-    """The columns of a contrast that follow from its paired differences; None where it was not evaluated."""
+def _estimated(pairs: pd.DataFrame | None, sign: int, margin: float) -> dict:
+    """The columns of a contrast that follow from its paired differences; none where it was not evaluated."""
     if pairs is None:
-        return {"replicates": "", "verdict": "not evaluated"}
-    mean = estimates(pairs.assign(all=0), ["all"], "difference").iloc[0]
+        return {}
+    table = other_classes(pairs, "difference").set_index("dataset")
+    mean, datasets = table.loc["all"], table.drop("all")
+    parts = of_classes(mean)
     replicates = pairs.groupby(["replicate", "dataset"])["difference"].mean().groupby("replicate").mean()
-    excludes_zero = abs(mean["difference"]) > mean["interval"]
-    decided = excludes_zero and (np.sign(replicates) == np.sign(mean["difference"])).all()
-    expected = mean["difference"] * sign > 0
-    facts = mean[["difference", "interval", "n_episodes", "n_replicates"]].to_dict()
-    points = " ".join(_points(value, _digits(mean["interval"])) for value in replicates)
-    return facts | {"replicates": points, "verdict": ("holds" if expected else "fails") if decided else "open"}
+    worst = datasets.index[(sign * datasets["difference"]).argmin()]
+    improved = (pairs["difference"] > 0) + 0.5 * (pairs["difference"] == 0)
+    facts = {"difference": mean["difference"], "interval": mean["class_interval"], "episode_interval": mean["interval"]}
+    facts |= {"p": p_value(parts, mean["difference"]), "improved": improved.groupby(pairs["dataset"]).mean().mean()}
+    facts |= {"worst": f"{worst} {_points(datasets.loc[worst, 'difference'])}", "n_datasets": len(datasets)}
+    facts |= mean[["n_classes", "n_episodes", "n_replicates"]].to_dict()
+    # Each part of the interval may be a third of the margin's square.
+    part = margin / np.sqrt(3)
+    facts["plan_trainings"] = needed(mean["of_trainings"] * mean["n_replicates"], part) if len(replicates) > 1 else None
+    facts["plan_classes"] = needed(mean["of_classes"] * mean["n_classes"], part)
+    facts["plan_episodes"] = needed(mean["of_episodes"] * mean["n_episodes"], part)
+    points = " ".join(_points(value, _digits(mean["class_interval"])) for value in replicates)
+    return facts | {"replicates": points}
 
 
 def _points(value: float, digits: int = 1) -> str:
+    """A difference in points with its sign."""
     return "" if pd.isna(value) else f"{round(100 * value, digits) + 0.0:+.{digits}f}"
 
 
@@ -154,18 +226,19 @@ def _digits(interval: float) -> int:
     return next((digits for digits in (1, 2, 3) if round(100 * interval, digits) > 0), 1)
 
 
-def published_difference(contrast: Contrast) -> float:
-    """What the paper's tables print of a contrast; nan where they print nothing."""
+def _published(contrast: Contrast) -> dict[str, float]:
+    """What the paper's tables print of a contrast, and what the authors found on shuffled data; nan for nothing."""
     if contrast.setting == VARIABLE:
         tables = pd.concat([read_published_averages(table) for table in (4, 3)])  # Table 4's first row is FEOT, too
         averages = tables.set_index(["model", "domain"])["accuracy"]
         plus, minus = (averages.get((model, contrast.domain), np.nan) for model in (contrast.plus, contrast.minus))
-        return plus - minus
+        shuffled = read_shuffled_gains().get((contrast.plus, contrast.minus, contrast.domain), np.nan)
+        return {"paper": plus - minus, "shuffled": shuffled}
     if contrast.plus != "Transductive":
-        return np.nan
+        return {}
     fixed = read_published(2).query("way == 5").groupby(["model", "shot"])["accuracy"].mean()
     gains = fixed["Transductive CNAPS"] - fixed["Simple CNAPS"]  # by shot; mean of mini- and tiered-ImageNet
-    return gains[1] - (gains[5] if " minus " in contrast.setting else 0)
+    return {"paper": gains[1] - (gains[5] if " minus " in contrast.setting else 0)}
 
 
 class Evidence:
@@ -180,16 +253,18 @@ class Evidence:
         self.evaluations = first.assign(fixed=fixed, trainings=groups["training"].unique().map(set))
 
     def pairs(self, contrast: Contrast) -> pd.DataFrame | None:
-        """One `difference` per replicate, dataset and episode; None where the study cannot tell."""
+        """One `difference` per replicate, dataset and episode, with its `classes`; None where the study can't tell."""
         by_claim = {"C2": self._recall, "C6": self._stopping_rules, "C7": self._query_counts}
-        pairs = by_claim.get(contrast.claim, self._accuracy)(contrast)
+        pairs = by_claim.get(contrast.claim[:2], self._accuracy)(contrast)
         if pairs is not None and contrast.domain != "all":
             pairs = pairs[pairs["domain"].isin(DOMAINS[contrast.domain])]
-        return None if pairs is None or pairs.empty else pairs
+        if pairs is None or pairs.empty:
+            return None
+        return pairs if "classes" in pairs else with_classes(pairs, self.rows)
 
     def _names(self, setting: str, *variants: str) -> list[str]:
         """The evaluations of a setting that hold these variants; fixed ones by way, then by queries per class."""
-        needed = {VARIANTS[name].training for name in variants}
+        needed = {ALL_VARIANTS[name].training for name in variants}
         usable = self.evaluations[[needed <= trainings for trainings in self.evaluations["trainings"]]]
         if setting == VARIABLE:
             return list(usable.index[~usable["fixed"]])
@@ -218,7 +293,8 @@ class Evidence:
             parts.append(pairs.assign(difference=factor * pairs["difference"]))
         shared = set.intersection(*(set(part["dataset"]) for part in parts))
         both = pd.concat([part[part["dataset"].isin(shared)] for part in parts])
-        return both.assign(dataset=both["dataset"] + both["evaluation"])
+        both = with_classes(both, self.rows)
+        return both.assign(dataset=both["dataset"] + ("" if len(parts) == 1 else ", " + both["evaluation"]))
 
     def _recall(self, contrast: Contrast) -> pd.DataFrame | None:
         names = self._names(VARIABLE, "Transductive", "Simple")
@@ -237,7 +313,9 @@ class Evidence:
         for part, mean, sign in zip(parts, means, signs):
             deviations = sign * n / len(part) * (part["difference"] - mean)
             values.append(part.assign(all=0, difference=total + deviations))
-        return clustered(pd.concat(values), ["all"], "difference")
+        # A class is a cluster, whatever its episodes: the interval is for other classes.
+        clusters = clustered(pd.concat(values), ["all"], "difference", ["dataset", "class_name"])
+        return clusters.assign(classes=[(str(number),) for number in clusters["episode"]])
 
     def _stopping_rules(self, contrast: Contrast) -> pd.DataFrame | None:
         names = self._names(VARIABLE, "Transductive")
@@ -246,6 +324,7 @@ class Evidence:
         rows = self.rows[self.rows["evaluation"] == names[0]]
         recorded = recorded_predictions(rows.iloc[:1]).shape[1] - 1
         rules = {NONE: (0, 0), FREE: (0, recorded), RULE: self.limits, LONGEST: (recorded, recorded)}
+        rules[SHORT] = (self.limits[0], self.limits[0])
         sides = {name: rules[name] for name in (contrast.plus, contrast.minus)}
         accuracies = rule_accuracies(rows, VARIANTS["Transductive"].training, sides)
         return paired_episodes(*(accuracies[accuracies["variant"] == name] for name in sides))

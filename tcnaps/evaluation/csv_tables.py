@@ -57,5 +57,11 @@ def read_published_averages(table: int, folder: str | Path | None = None) -> pd.
     return rows.drop(columns=["quantity", "value"]).assign(**{quantity: value})
 
 
+def read_shuffled_gains() -> dict[tuple[str, str, str], float]:
+    """The authors' gains on data shuffled within classes, in [0, 1], by the two models and the domain."""
+    rows = read_csv(_published(None) / "shuffled-gains.csv", ["difference"], ["model", "minus", "domain", "source"])
+    return {(row.model, row.minus, row.domain): row.difference / 100 for row in rows.itertuples()}
+
+
 def _published(folder: str | Path | None) -> Path:
     return project_root() / "results" / "published" if folder is None else Path(folder)

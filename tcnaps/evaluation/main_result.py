@@ -1,4 +1,4 @@
-"""A study's main result in one sentence: the paired gain of one variant over another, with its interval."""
+"""A study's main result in one sentence: the paired gain of one variant over another, with its intervals."""
 
 import json
 from pathlib import Path
@@ -7,33 +7,39 @@ import pandas as pd
 
 from tcnaps.config import Study
 from tcnaps.config.storage import write_text
-from tcnaps.evaluation.intervals import estimates
-from tcnaps.evaluation.statistics import paired_episodes
+from tcnaps.evaluation.claims import in_points
+from tcnaps.evaluation.intervals import other_classes
+from tcnaps.evaluation.statistics import averaged_together
 
 
-def main_result(episodes: pd.DataFrame, better: str, than: str, evaluation: str) -> dict[str, str | float]:
-    """How much more accurate one variant is than another: the paired difference, as the mean over datasets.
+def main_result(gain: pd.DataFrame, title: str) -> dict[str, str | list[dict]]:
+    """How much more accurate one variant is than another: the mean over datasets, real and rendered ones apart.
 
     Args:
-        episodes: from `episode_accuracies`.
+        gain: from `paired_episodes`, of one evaluation, with a column `classes`.
+        title: what is compared, such as "Transductive minus Simple, 5-way-1-shot, paired".
 
     Returns:
-        sentence, difference (in [-1, 1]) and interval (its 95% half-width).
-
-    Raises:
-        ValueError: the two variants' episodes differ.
+        `sentence`, and `gains`: for each kind of images the `difference` (in [-1, 1]), its `interval` for other
+        episodes and its `class_interval` for other test classes, too (95% half-widths).
     """
-    episodes = episodes[episodes["evaluation"] == evaluation]
-    gain = paired_episodes(episodes[episodes["variant"] == better], episodes[episodes["variant"] == than])
-    mean = estimates(gain, ["evaluation"], "difference").iloc[0]
-    scope = f"mean of {mean.n_datasets} datasets" if mean.n_datasets > 1 else gain["dataset"].iloc[0]
-    scope += f" and {mean.n_replicates} trainings" if mean.n_replicates > 1 else ""
-    points = f"{100 * mean.difference:+.1f} ± {100 * mean.interval:.1f} points".replace("-", "−")
-    sentence = f"{better} minus {than}, {evaluation}, paired, {scope}: {points}"
-    return {"sentence": sentence, "difference": float(mean.difference), "interval": float(mean.interval)}
+    groups = averaged_together(gain)
+    kinds = {name: groups[name] for name in groups if name not in ("in", "out")}
+    gains, parts = [], []
+    for name, pairs in kinds.items():
+        mean = other_classes(pairs, "difference").set_index("dataset").loc["all"]
+        n_datasets = pairs["dataset"].nunique()
+        scope = f"mean of {n_datasets} datasets" if n_datasets > 1 else pairs["dataset"].iloc[0]
+        scope = scope if name == "all" else f"{name} images, {scope}"
+        ours, classes = in_points(mean["difference"], mean["interval"]), 100 * mean["class_interval"]
+        parts.append(f"{scope}: {ours} points (for other classes: ± {classes:.1f})")
+        numbers = {key: float(mean[key]) for key in ("difference", "interval", "class_interval")}
+        gains.append({"images": name, **numbers})
+    random = "other episodes and trainings" if mean["n_replicates"] > 1 else "other episodes, of this one training"
+    return {"sentence": f"{title}: {'; '.join(parts)}. ± is for {random}", "gains": gains}
 
 
-def write_main_result(study: Study, result: dict[str, str | float]) -> Path:
+def write_main_result(study: Study, result: dict) -> Path:
     """Writes results/<study>/headline.json, which `make figures` prints at its end."""
     path = study.results_folder / "headline.json"
     write_text(path, json.dumps(result, indent=1, ensure_ascii=False) + "\n")

@@ -2,11 +2,11 @@
 
 import pandas as pd
 
-from tcnaps.evaluation.statistics import DOMAINS, accuracy_summary, paired_episodes
+from tcnaps.evaluation.statistics import accuracy_summary, averaged_together, paired_episodes
 
 
 def average_ranks(summary: pd.DataFrame, method: str = "variant") -> pd.DataFrame:
-    """The average rank of each method over the datasets in-domain, out-of-domain and all; 1 is best.
+    """The average rank of each method over each group of `averaged_together`; 1 is best.
 
     A method's rank is 1 + the number of methods whose interval lies wholly above its own, or touches it. This gives
     the ranks that the paper prints for its own method.
@@ -22,8 +22,8 @@ def average_ranks(summary: pd.DataFrame, method: str = "variant") -> pd.DataFram
     rank = pd.concat([_beaten_by(cell).sum(axis=1) + 1 for _, cell in datasets])
     ranked = summary.assign(rank=rank.reindex(summary.index))
     frames = []
-    for domain, members in DOMAINS.items():
-        ranks = ranked[ranked["domain"].isin(members)].groupby(method, sort=False, observed=True)["rank"]
+    for domain, members in averaged_together(ranked).items():
+        ranks = members.groupby(method, sort=False, observed=True)["rank"]
         frames.append(ranks.agg(rank="mean", n_datasets="size").reset_index().assign(domain=domain))
     return pd.concat(frames, ignore_index=True)[[method, "domain", "rank", "n_datasets"]]
 

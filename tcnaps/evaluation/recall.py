@@ -6,14 +6,14 @@ import numpy as np
 import pandas as pd
 
 from tcnaps.evaluation.intervals import clustered, estimates
-from tcnaps.evaluation.statistics import DOMAINS, EPISODE, GROUP, reported, shares_right
+from tcnaps.evaluation.statistics import EPISODE, GROUP, averaged_together, reported, shares_right
 
 SHOT_EDGES = (*range(1, 12), 16, 21, 31, 51, 101, 201)  # lowest shot of each bin
 
 
 def class_recall(predictions: pd.DataFrame) -> pd.DataFrame:
     """The share of each class's queries that are recognised: one row per variant, replicate, episode and class."""
-    return shares_right(predictions, ["label"], "recall", ["shot"])
+    return shares_right(predictions, ["label"], "recall", ["shot", "class_name"])
 
 
 def recall_by_shot(
@@ -23,7 +23,7 @@ def recall_by_shot(
     edges: Sequence[int] | None = SHOT_EDGES,
     fewest: int = 0,
 ) -> pd.DataFrame:
-    """The mean recall of the classes of each shot, in-domain, out-of-domain and over all: the recall figure.
+    """The mean recall of the classes of each shot, in every group of `averaged_together`: the recall figure.
 
     Classes of one episode share its images and features. The 95% interval therefore takes an episode as a cluster.
 
@@ -42,10 +42,7 @@ def recall_by_shot(
         raise ValueError(f"The edges {tuple(lows)} must rise from 1.")
     keys = [*by, "shot_low", "shot_high"]
     frames = []
-    for domain, members in DOMAINS.items():
-        classes = recalls[recalls["domain"].isin(members)]
-        if classes.empty:
-            continue
+    for domain, classes in averaged_together(recalls).items():
         starts = _pooled_edges(classes, lows, fewest)
         ends = np.append(starts[1:] - 1, max(highest, starts[-1]))
         bins = np.searchsorted(starts, classes["shot"].to_numpy(), side="right") - 1

@@ -119,7 +119,7 @@ def load_rows(
     trainings: Sequence[str] | None = None,
     replicates: Sequence[int] | None = None,
 ) -> pd.DataFrame:
-    """The table of one row per query image, of one or several evaluations.
+    """The table of one row per query image, of one or several evaluations; `images` says which are real or rendered.
 
     Args:
         trainings: default: all that the evaluations name.
@@ -143,7 +143,9 @@ def load_rows(
                 )
             for number in range(len(study.seeds)) if replicates is None else replicates:
                 replicate = study.of_replicate(number)
-                frames += [_checked_rows(replicate, training, name, dataset) for dataset in evaluation.datasets]
+                for dataset in evaluation.datasets:
+                    rows = _checked_rows(replicate, training, name, dataset)
+                    frames.append(rows.assign(images=study.datasets[dataset].images))
     return pd.concat(frames, ignore_index=True)
 
 

@@ -3,7 +3,7 @@
 These are pure functions from frame to frame. Accuracies are in [0, 1], and an interval is the half-width of a 95% one
 (module `intervals`). Use them in this order: `variant_predictions` (module `stopped_rows`), `episode_accuracies`, then
 `accuracy_summary` or `domain_averages`; `tcnaps.figures` draws the results. Averages over datasets are unweighted:
-each dataset counts once.
+each dataset counts once. Real and rendered images are never averaged together.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ def shares_right(predictions: pd.DataFrame, keys: Sequence[str], value: str, kep
     # A number for each query, from its image and label. Groups with equal sums have the same queries.
     identity = predictions[[column for column in ("query", "image", "label") if column in predictions]]
     digests = pd.util.hash_pandas_object(identity.astype(np.int64), index=False)
-    columns = {column: (column, "first") for column in kept}
+    columns = {column: (column, "first") for column in [*kept, *(["images"] if "images" in predictions else [])]}
     columns |= {"n_query": (value, "size"), value: (value, "mean"), "queries": ("queries", "sum")}
     queries = predictions.assign(**{value: right, "queries": digests})
     return queries.groupby(groups, sort=False, observed=True).agg(**columns).reset_index()
@@ -55,26 +55,50 @@ def accuracy_summary(episodes: pd.DataFrame, by: Sequence[str] = GROUP, value: s
         value: the column to summarise, "accuracy" or "difference".
 
     Returns:
-        `by`, `dataset`, `domain`, `value`, `interval` (nan for one episode) and `n_episodes`, in order of appearance;
-        also `n_replicates` where there are several.
+        `by`, `dataset`, `domain`, `images`, `value`, `interval` (nan for one episode) and `n_episodes`, in order of
+        appearance; also `n_replicates` where there are several.
     """
-    by = [*by, "dataset", "domain"]
+    by = [*by, "dataset", "domain", *(["images"] if "images" in episodes else [])]
     return reported(estimates(episodes, by, value), [*by, value, "interval", "n_episodes"])
 
 
 def domain_averages(episodes: pd.DataFrame, by: Sequence[str] = GROUP, value: str = "accuracy") -> pd.DataFrame:
-    """Unweighted means over the datasets in-domain, out-of-domain and all, from the same frame as `accuracy_summary`.
+    """Unweighted means over the datasets of each group of `averaged_together`.
+
+    Args:
+        episodes: as for `accuracy_summary`.
 
     Returns:
-        `by`, `domain` ("in", "out", "all"; those that have datasets), `value`, `interval` and `n_datasets`; also
-        `n_replicates` where there are several.
+        `by`, `domain` (the group), `value`, `interval` and `n_datasets`; also `n_replicates` where there are several.
     """
-    frames = []
-    for name, domains in DOMAINS.items():
-        members = episodes[episodes["domain"].isin(domains)]
-        if len(members):
-            frames.append(estimates(members, by, value).assign(domain=name))
+    groups = averaged_together(episodes)
+    frames = [estimates(members, by, value).assign(domain=name) for name, members in groups.items()]
     return reported(pd.concat(frames, ignore_index=True), [*by, "domain", value, "interval", "n_datasets"])
+
+
+def with_classes(episodes: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """Adds the column `classes`, the names of each episode's classes; `rows` hold one row per query."""
+    place = ["evaluation", "dataset", "episode"]
+    one = rows[rows["replicate"] == rows["replicate"].iloc[0]]  # all trainings and replicates have the same episodes
+    one = one.drop_duplicates([*place, "label"])
+    classes = one.groupby(place, observed=True)["class_name"].agg(tuple)
+    return episodes.merge(classes.rename("classes").reset_index(), on=place)
+
+
+def averaged_together(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The rows of the datasets in-domain ("in"), out-of-domain ("out") and "all", as far as there are any.
+
+    Where some images are real and some rendered, those of each kind instead ("real", "rendered").
+    """
+    if "images" in frame and frame["images"].nunique() > 1:
+        return {kind: frame[frame["images"] == kind] for kind in ("real", "rendered")}
+    groups = {name: frame[frame["domain"].isin(domains)] for name, domains in DOMAINS.items()}
+    return {name: rows for name, rows in groups.items() if len(rows)}
+
+
+def overall(averages: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `domain_averages` for "all" datasets, or where there are both kinds of images, for each kind."""
+    return averages[~averages["domain"].isin(["in", "out"])].reset_index(drop=True)
 
 
 def reported(estimated: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
@@ -123,7 +147,8 @@ def _name(row: pd.Series) -> str:
 def rule_accuracies(rows: pd.DataFrame, training: str, rules: Mapping[str, tuple[int, int]]) -> pd.DataFrame:
     """The accuracy of every episode under several stopping rules, name → (minimum, maximum); `variant` is the name."""
     trajectories = episode_trajectories(rows_of_training(rows, training))
-    episodes = trajectories[["replicate", *EPISODE, "way", "n_support", "n_query"]]
+    columns = ["replicate", *EPISODE, "images", "way", "n_support", "n_query"]
+    episodes = trajectories[[column for column in columns if column in trajectories]]
     frames = []
     for name, limits in rules.items():
         step, accuracy = stopped_accuracy(trajectories, *limits)
@@ -160,12 +185,13 @@ def _rule_averages(
     rows: pd.DataFrame, training: str, cells: list[tuple[int, int]], domain: str, bases: Mapping[str, tuple[int, int]]
 ) -> pd.DataFrame:
     """Averages of every rule in `cells`, and their paired differences from each rule in `bases`."""
-    if domain not in DOMAINS:
-        raise ValueError(f"There is no domain '{domain}'; choose among {', '.join(DOMAINS)}.")
+    groups = averaged_together(rows)
+    if domain not in groups:
+        raise ValueError(f"The rows have no group '{domain}'; they have {', '.join(groups)}.")
     if rows["evaluation"].nunique() > 1:
         raise ValueError(f"The rows mix the evaluations {', '.join(map(str, rows['evaluation'].unique()))}: pick one.")
     rules = {f"{low}, {high}": (low, high) for low, high in cells}
-    episodes = rule_accuracies(rows[rows["domain"].isin(DOMAINS[domain])], training, {**bases, **rules})
+    episodes = rule_accuracies(groups[domain], training, {**bases, **rules})
     for name in bases:  # every rule has the same episodes in the same order
         base = episodes.loc[episodes["variant"] == name, "accuracy"].to_numpy()
         episodes[name] = episodes["accuracy"] - np.tile(base, len(bases) + len(rules))
@@ -185,15 +211,14 @@ def accuracy_by_query_count(episodes: pd.DataFrame) -> pd.DataFrame:
     Args:
         episodes: from the rows of `load_query_counts`, so that every number of queries has the same episodes.
     """
-    averages = domain_averages(episodes, [*GROUP, "queries_per_class"])
-    return averages[averages["domain"] == "all"].drop(columns="domain").reset_index(drop=True)
+    return overall(domain_averages(episodes, [*GROUP, "queries_per_class"]))
 
 
 def gain_from_queries(episodes: pd.DataFrame) -> pd.DataFrame:
     """What the largest number of queries per class adds to the accuracy at the smallest, paired; of one variant.
 
     Returns:
-        `evaluation`, `fewest`, `most` (queries per class), `difference`, `interval` and `n_datasets`.
+        `evaluation`, `domain`, `fewest`, `most` (queries per class), `difference`, `interval` and `n_datasets`.
     """
     frames = []
     for _, group in episodes.groupby("evaluation", sort=False, observed=True):
@@ -201,7 +226,7 @@ def gain_from_queries(episodes: pd.DataFrame) -> pd.DataFrame:
         fewest, most = counts.min(), counts.max()
         pairs = paired_query_counts(group[counts == most], group[counts == fewest])
         growth = domain_averages(pairs, ["evaluation"], "difference")
-        frames.append(growth[growth["domain"] == "all"].drop(columns="domain").assign(fewest=fewest, most=most))
+        frames.append(overall(growth).assign(fewest=fewest, most=most))
     return pd.concat(frames, ignore_index=True)
 
 

@@ -80,7 +80,8 @@ def episode_trajectories(rows: pd.DataFrame) -> pd.DataFrame:
     require_columns(rows, ["label", "way", "n_support"])
     predictions, codes = recorded_predictions(rows), _episode_codes(rows)
     first_rows = pd.Series(codes).drop_duplicates().index  # episodes are numbered by first appearance
-    episodes = rows[[*EPISODE_KEY, "way", "n_support"]].iloc[first_rows].reset_index(drop=True)
+    columns = [column for column in (*EPISODE_KEY, "images", "way", "n_support") if column in rows]
+    episodes = rows[columns].iloc[first_rows].reset_index(drop=True)
     right = predictions == rows["label"].to_numpy()[:, None]  # (n_rows, T + 1)
     accuracy = pd.DataFrame(right).groupby(codes).mean().add_prefix("accuracy_")
     changed = _changed_labels(predictions, codes)  # (n_episodes, T)

@@ -22,7 +22,8 @@ YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 PALETTE = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY, "#7A7A7A", BLACK)
 GREY = "#6E6E6E"
 DOMAIN_NAMES = {"in": "In-domain", "out": "Out-of-domain", "all": "All datasets"}
-DOMAIN_COLOURS = {"in": BLUE, "out": ORANGE, "all": BLACK}
+DOMAIN_NAMES |= {"real": "Real images", "rendered": "Rendered images"}
+DOMAIN_COLOURS = {"in": BLUE, "out": ORANGE, "all": BLACK, "real": GREEN, "rendered": PURPLE}
 
 # A mixture variant (log-determinant) has the colour of its counterpart and a marker of its own.
 VARIANT_STYLES = {
@@ -147,9 +148,9 @@ def legend_below(axes: Panels, columns: int = 4) -> None:
 
 
 def domains_shown(frame: pd.DataFrame) -> list[str]:
-    """The domains that a figure of this frame shows: "in", "out" and "all", or the only one in the frame."""
-    present = [domain for domain in ("in", "out") if (frame["domain"] == domain).any()]
-    return present if len(present) == 1 else list(DOMAIN_NAMES)
+    """The groups of datasets that a figure of this frame shows: all that it has, or the only domain in it."""
+    present = [name for name in DOMAIN_NAMES if (frame["domain"] == name).any()]
+    return present[:1] if len(present) == 2 and present[1] == "all" else present
 
 
 def in_view(values: pd.Series, half_widths: pd.Series, always: float | None = 0.0) -> tuple[float, float]:

@@ -83,7 +83,8 @@ def in_words(table: pd.DataFrame, better: str, than: str) -> str:
     """The number of episodes of `chosen`, their mean gain, and the largest gain and loss."""
     if table.empty:
         return "No episode is listed: widen the filters."
-    mean = domain_averages(table, ["evaluation"], "gain").set_index("domain").loc["all"]
+    listed = table.drop(columns="images", errors="ignore")  # the mean is over all that are listed
+    mean = domain_averages(listed, ["evaluation"], "gain").set_index("domain").loc["all"]
     once = ", each counting once" if mean["n_datasets"] > 1 else ""
     return (
         f"{counted(len(table), 'episode')} of {counted(mean['n_datasets'], 'dataset')}{once}. Gain of {better} over "

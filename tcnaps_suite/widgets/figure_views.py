@@ -73,8 +73,8 @@ class View(ui.StudyWidget):
         return ui.choices("Variants:", names, [name for name in chosen if name in names])
 
     def of_datasets(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The rows of the chosen datasets, of which there must be some."""
-        rows = frame[frame["dataset"].isin(self.choice.datasets)]
+        """The rows of the chosen datasets, of which there must be some; means are over all that are chosen."""
+        rows = frame[frame["dataset"].isin(self.choice.datasets)].drop(columns="images")
         if rows.empty:
             raise UserError("There are no results of the chosen datasets: choose at least one that the evaluation has.")
         return rows

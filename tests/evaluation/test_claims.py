@@ -5,11 +5,14 @@ import pandas as pd
 import pytest
 from synthetic_rows import synthetic_rows
 
-from tcnaps.evaluation.claims import CLAIMS, claim_verdicts, claims_markdown, claims_table
+from tcnaps.evaluation.claims import CLAIMS, _decided, claim_verdicts, claims_markdown, claims_table, in_points
+from tcnaps.evaluation.intervals import other_classes
 from tcnaps.evaluation.recall import class_recall
-from tcnaps.evaluation.statistics import domain_averages, episode_accuracies, paired_episodes
+from tcnaps.evaluation.statistics import episode_accuracies, paired_episodes, with_classes
 from tcnaps.evaluation.stopped_rows import variant_predictions
-from tcnaps.method.variants import TRAININGS
+from tcnaps.method.variants import FURTHER_TRAININGS, TRAININGS
+
+HALVES = [name for name, training in FURTHER_TRAININGS.items() if training.half_scale]
 
 
 def better(rows, share, seed):
@@ -36,7 +39,7 @@ def rows():
     share = {"support_and_query": 0.8, "support": 0.2, "support_and_query_refined": 0.2}
     parts = []
     for name, options in {
-        "variable": {"trainings": tuple(TRAININGS), "ways": (3, 4, 5)},
+        "variable": {"trainings": (*TRAININGS, *HALVES), "ways": (3, 4, 5)},
         "5-way-1-shot": {"ways": (5,), "shot": 1},
         "5-way-1-shot-8-queries": {"ways": (5,), "shot": 1, "queries_per_class": 8, "n_episodes": 5},
     }.items():
@@ -70,22 +73,89 @@ def test_a_planted_gain_holds_and_a_planted_loss_fails(rows, table):
         variant_predictions(rows[rows["evaluation"] == "variable"], ["Transductive", "Simple"], 2, 4)
     )
     a, b = (episodes[episodes["variant"] == name] for name in ("Transductive", "Simple"))
-    mean = domain_averages(paired_episodes(a, b), ["evaluation"], "difference").set_index("domain").loc["all"]
-    assert (row.difference, row.interval) == pytest.approx((mean["difference"], mean["interval"]))
-    pairs = paired_episodes(a, b).groupby(["replicate", "dataset"])["difference"].mean()
-    each = pairs.groupby("replicate").mean().to_list()
+    pairs = with_classes(paired_episodes(a, b), rows)
+    mean = other_classes(pairs, "difference").set_index("dataset").loc["all"]
+    assert (row.difference, row.interval) == pytest.approx((mean["difference"], mean["class_interval"]))
+    assert row.episode_interval == pytest.approx(mean["interval"])
+    means = pairs.groupby(["replicate", "dataset"])["difference"].mean()
+    each = means.groupby("replicate").mean().to_list()
     assert [float(part) / 100 for part in row.replicates.split()] == pytest.approx(each, abs=6e-4)
-    assert (row.verdict, row.n_replicates, row.n_episodes) == ("holds", 3, 24)
+    assert (row.verdict, row.n_replicates, row.n_episodes, row.n_datasets) == ("holds", 3, 24, 3)
+    improved = (pairs["difference"] > 0) + 0.5 * (pairs["difference"] == 0)
+    assert row.improved == pytest.approx(improved.mean()) and 0.5 < row.improved < 1
+    worst, difference = row.worst.split()
+    of_datasets = pairs.groupby("dataset")["difference"].mean()
+    assert worst == of_datasets.idxmin() and float(difference) / 100 == pytest.approx(of_datasets.min(), abs=6e-4)
+    assert row.plan_trainings > 3 and row.plan_classes > row.n_classes and row.plan_episodes > 24
     assert cell(table, "C5", "GMM-EM minus Transductive").verdict == "holds"
-    assert cell(claims_table(swapped(two_trainings(rows))), "C1", "Transductive minus Simple").verdict == "fails"
+    assert cell(claims_table(swapped(two_trainings(rows))), "C1", "Transductive minus Simple").verdict == "opposite"
+
+
+def contrasts(claim="C1", images="real", **columns):
+    """A table of contrasts with given differences, intervals and p-values, in which all expect a gain."""
+    frame = pd.DataFrame({"interval": 0.02, "sign": 1, **columns})
+    return frame.assign(claim=claim, images=images)
+
+
+@pytest.mark.parametrize(
+    ("difference", "interval", "p", "verdict"),
+    [
+        (0.03, 0.02, 0.001, "holds"),
+        (-0.03, 0.02, 0.001, "opposite"),
+        (0.03, 0.04, 0.2, "open"),
+        (0.002, 0.001, 0.001, "no effect"),  # told from 0, and too small to matter
+        (0.001, 0.003, 0.5, "no effect"),
+        (0.001, np.nan, np.nan, "open"),
+        (np.nan, np.nan, np.nan, "not evaluated"),
+    ],
+)
+def test_a_verdict_follows_from_the_interval_and_the_margin(difference, interval, p, verdict):
+    table = _decided(contrasts(difference=[difference], interval=[interval], p=[p]), margin=0.005)
+    assert table["verdict"].item() == verdict
+
+
+def test_many_contrasts_of_a_claim_are_corrected_for_their_number():
+    table = contrasts(difference=[0.03] * 4, p=[0.04, 0.001, 0.015, 0.9])
+    assert list(_decided(table, 0.005)["verdict"]) == ["open", "holds", "holds", "open"]  # Holm: .004 .045 .08 .9
+    apart = pd.concat([contrasts(difference=[0.03], p=[0.04], claim=claim) for claim in ("C1", "C2")])
+    assert set(_decided(apart.reset_index(drop=True), 0.005)["verdict"]) == {"holds"}
+    verdicts = claim_verdicts(_decided(table, 0.005))
+    assert verdicts["real", "C1"] == "2 of 4 holds, 2 of 4 open"
+
+
+def test_real_and_rendered_images_are_decided_apart(rows):
+    kinds = {"letters": "rendered", "textures": "rendered", "digits": "real"}
+    both = rows.assign(images=rows["dataset"].map(kinds))
+    table = claims_table(both)
+    for kind, part in both.groupby("images"):
+        alone = claims_table(part.drop(columns="images"))
+        apart = table[table["images"] == kind].reset_index(drop=True)
+        pd.testing.assert_frame_equal(apart.drop(columns="images"), alone.drop(columns="images"))
+    in_domain = cell(table[table["images"] == "real"], "C3", "COT minus Simple", domain="in")
+    assert in_domain.verdict == "not evaluated"
+    page = claims_markdown(table)
+    assert page.index("**Rendered images**") < page.index("**Real images**")
 
 
 def test_the_paper_says_what_its_tables_print(table):
     assert cell(table, "C1", "Transductive minus Simple").paper == pytest.approx(0.017)
     assert cell(table, "C1", "Transductive minus Simple", "1-shot").paper == pytest.approx((0.024 + 0.029) / 2)
-    assert cell(table, "C6", "Min 2 Max 4 minus No Min/Max").paper == pytest.approx(0.005)
+    assert cell(table, "C1", "Transductive minus Simple").shuffled == pytest.approx(0.006)
+    assert cell(table, "C5", "GMM-EM+ minus Transductive+").paper == pytest.approx(-0.019)
+    row = cell(table, "C6, minimum", "Min 2 Max 4 minus No Min/Max")
+    assert row.paper == pytest.approx(0.005) and row.excluded == (abs(row.difference - 0.005) > row.interval)
     assert cell(table, "C3", "FEOT minus Simple", domain="out").paper == pytest.approx(0.01)
-    assert table.loc[table["claim"].isin(["C2", "C7", "C8"]), "paper"].isna().all()
+    assert table.loc[table["claim"].isin(["C2", "C7", "C8", "C5, the ½", "C5, log|Q|"]), "paper"].isna().all()
+
+
+def test_the_mixture_s_head_is_taken_apart(table):
+    halves, determinants = (table[table["claim"] == f"C5, {part}"] for part in ("the ½", "log|Q|"))
+    assert len(table[table["claim"] == "C5"]) == 5 and len(halves) == len(determinants) == 4
+    for name, mixture in (("Simple", "GMM"), ("COT", "COT GMM"), ("FEOT", "FEOT GMM"), ("Transductive", "GMM-EM")):
+        parts = halves, determinants, table[table["claim"] == "C5"]
+        names = f"{name} ½ minus {name}", f"{mixture} minus {name} ½", f"{mixture} minus {name}"
+        half, determinant, both = (part.set_index("contrast")["difference"][key] for part, key in zip(parts, names))
+        assert half + determinant == pytest.approx(both, abs=1e-12)
 
 
 def test_recall_contrasts_are_differences_of_pooled_means(rows, table):
@@ -116,24 +186,29 @@ def test_the_change_of_a_gain_is_a_difference_of_differences(rows):
     one = cell(table, "C1", "Transductive minus Simple", "1-shot")
     both = cell(table, "C1", "Transductive minus Simple", "1-shot minus 5-shot")
     assert both.difference == pytest.approx(0, abs=1e-12) and both.verdict == "open" and one.difference > 0.02
-    assert both.interval == pytest.approx(2**0.5 * one.interval, rel=0.5)
+    assert both.episode_interval == pytest.approx(2**0.5 * one.episode_interval, rel=0.5)
 
 
 def test_what_a_study_lacks_is_not_evaluated_and_all_claims_are_there(rows, table):
     few = claims_table(rows[rows["evaluation"] == "5-way-1-shot"])
     assert set(few["claim"]) == set(CLAIMS) == set(table["claim"])
-    verdicts = claim_verdicts(few)
+    verdicts = claim_verdicts(few)["real"]
     assert verdicts.drop("C1").eq("not evaluated").all() and verdicts["C1"] != "not evaluated"
-    assert claim_verdicts(table)["C8"] == "not evaluated"
-    lines = claims_markdown(table).splitlines()
+    assert claim_verdicts(table)["real", "C8"] == "not evaluated"
+    lines = [line.replace("\\|", "") for line in claims_markdown(table).splitlines()]
     assert len(lines) == 2 + len(CLAIMS) + len(table) and all(line.count("|") == 6 for line in lines)
+
+
+def test_a_difference_has_the_digits_that_its_interval_needs():
+    assert in_points(0.0614, 0.0021) == "+6.1 ± 0.2" and in_points(-0.0002, 0.0001) == "−0.02 ± 0.01"
+    assert in_points(0.01, np.nan) == "+1.0 (no interval)" and in_points(np.nan, np.nan) == ""
 
 
 def test_replicates_that_disagree_stay_open(rows):
     rows = two_trainings(rows)
     first = rows[rows["replicate"] == 0]
     row = cell(claims_table(first), "C1", "Transductive minus Simple")
-    assert row.verdict == "holds" and row.n_replicates == 1
+    assert row.difference > row.episode_interval and row.n_replicates == 1 and pd.isna(row.plan_trainings)
     mixed = pd.concat([first, swapped(rows[rows["replicate"] > 0])])
     row = cell(claims_table(mixed), "C1", "Transductive minus Simple")
     assert row.verdict == "open"

@@ -5,7 +5,16 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from tcnaps.evaluation.intervals import class_variance, clustered, estimates, half_width, other_classes
+from tcnaps.evaluation.intervals import (
+    class_variance,
+    clustered,
+    crossed_half_width,
+    estimates,
+    half_width,
+    needed,
+    other_classes,
+    p_value,
+)
 
 
 def layout(values):
@@ -24,11 +33,15 @@ def simulated(n, replicates, datasets, episodes, sizes, seed):
 def test_parts_are_those_of_the_analysis_of_variance_by_hand():
     y = np.random.default_rng(0).normal(size=(1, 3, 2, 7)) + np.arange(3)[None, :, None, None] / 9
     (row,) = estimates(layout(y), ["run"], "value").itertuples()
-    training, components = y[0].mean(2).mean(1).var(ddof=1) / 3, []
+    means = y[0].mean(2)  # replicate × dataset
+    interaction = means - means.mean(0) - means.mean(1, keepdims=True) + means.mean()
+    floor, components = (interaction**2).sum() / 2, []
     for values in y[0].transpose(1, 0, 2):  # of one dataset: replicate × episode
         replicate_means, episode_means = values.mean(1, keepdims=True), values.mean(0, keepdims=True)
         residual = values - replicate_means - episode_means + values.mean()
+        floor -= (residual**2).sum() / (2 * 6) / 7 / 2  # the mean over two datasets of MS_ε / E
         components.append(max(3 * episode_means.var(ddof=1) - (residual**2).sum() / (2 * 6), 0) / (3 * 7) / 2**2)
+    training = max(means.mean(1).var(ddof=1), floor / 2) / 3
     episodes, freedom = sum(components), sum(components) ** 2 / sum(part**2 / 6 for part in components)
     assert (row.value, row.n_datasets, row.n_episodes, row.n_replicates) == (pytest.approx(y.mean()), 2, 14, 3)
     assert (row.of_trainings, row.of_episodes, row.freedom) == pytest.approx((training, episodes, freedom))
@@ -46,7 +59,34 @@ def test_intervals_cover_19_cases_of_20(replicates, sizes):
     """Nothing, little and much of each: training, episode and both together."""
     n = 3000
     estimated = estimates(simulated(n, replicates, 2, 15, sizes, seed=1), ["run"], "value")
-    assert 0.93 < (estimated["value"].abs() <= estimated["interval"]).mean() < 0.97
+    assert 0.93 < (estimated["value"].abs() <= estimated["interval"]).mean() < 0.98
+
+
+@pytest.mark.parametrize(("in_common", "interaction"), [(0, 1), (0.3, 1), (0.5, 1)])
+def test_trainings_that_agree_by_luck_do_not_make_the_interval_narrow(in_common, interaction):
+    """Of the narrowest fifth of intervals, too, at least nine of ten cover: trainings interact with datasets."""
+    random, shape = np.random.default_rng(2), (2000, 3, 8, 2)
+    parts = [(in_common, (2000, 3, 1, 1)), (interaction, (2000, 3, 8, 1)), (0.1, shape)]
+    values = sum(size * random.normal(size=part) for size, part in parts) + np.zeros(shape)
+    estimated = estimates(layout(values), ["run"], "value")
+    covers = estimated["value"].abs() <= estimated["interval"]
+    narrowest = estimated["interval"] <= estimated["interval"].quantile(0.2)
+    assert covers.mean() > 0.94 and covers[narrowest].mean() > 0.9
+
+
+def test_at_the_level_of_the_p_value_the_interval_reaches_zero():
+    (row,) = estimates(simulated(1, 3, 2, 15, (0.3, 1, 1), seed=4), ["run"], "value").to_dict("records")
+    for difference in (0.1, 1, 3):
+        p = p_value(row, difference)
+        assert crossed_half_width(row, 1 - p) == pytest.approx(difference)
+    assert p_value(row, row["interval"]) == pytest.approx(0.05) and p_value(row, 100) < 1e-3
+    assert np.isnan(p_value(row | {"of_episodes": np.nan}, 1.0))
+
+
+def test_the_number_needed_is_the_smallest_that_is_narrow_enough():
+    n = needed(4.0, 0.5)
+    widths = [half_width(2.0, number) for number in (n - 1, n)]
+    assert widths[0] > 0.5 >= widths[1] and needed(0.0, 0.5) == 2
 
 
 def test_equal_trainings_leave_the_interval_of_the_episodes():
@@ -87,9 +127,8 @@ def test_an_interval_for_other_classes_covers_them(n_classes, ways):
     """The mean effect of all possible classes is 0; an interval over episodes alone covers it in half of the cases."""
     tables = [episodes_of_classes(n_classes, 300, ways, 0.05, seed) for seed in range(80)]
     rows = pd.concat([other_classes(table, "gain").iloc[:1] for table in tables])
-    covered = {name: (rows["gain"].abs() <= rows[f"{name}_interval"]).mean() for name in ("class", "episode")}
-    assert 0.89 <= covered["class"] <= 0.99
-    assert covered["episode"] < 0.85
+    classes, episodes = ((rows["gain"].abs() <= rows[name]).mean() for name in ("class_interval", "interval"))
+    assert 0.89 <= classes <= 0.99 and episodes < 0.85
     assert (rows["n_classes"] == n_classes).all()
 
 

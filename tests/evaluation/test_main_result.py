@@ -8,30 +8,37 @@ from small_study import small_study
 
 from tcnaps.config import study as config
 from tcnaps.evaluation.main_result import main_result, write_main_result
-from tcnaps.evaluation.statistics import EPISODE, accuracy_summary, paired_episodes
+from tcnaps.evaluation.statistics import EPISODE, accuracy_summary
 
 
-def episodes_of(datasets):
+def gain_of(datasets):
     rows = [
-        (variant, 0, "5-way", dataset, "in", "test", 10, episode, 0.5 + gain + growth * episode)
-        for variant, gain, growth in (("Simple", 0.0, 0.0), ("Transductive", 0.1, 0.01))
+        (0, "5-way", dataset, "in", "test", 10, episode, 0.1 + 0.01 * episode, tuple("abcdefg"[episode : episode + 3]))
         for dataset in datasets
         for episode in range(5)
     ]
-    return pd.DataFrame(rows, columns=["variant", "replicate", *EPISODE, "accuracy"])
+    return pd.DataFrame(rows, columns=["replicate", *EPISODE, "difference", "classes"])
 
 
 def test_the_main_result_is_the_paired_gain(tmp_path, monkeypatch):
     monkeypatch.setattr(config, "project_root", lambda: tmp_path)
-    episodes = episodes_of(["blobs"])
-    result = main_result(episodes, "Transductive", "Simple", "5-way")
-    simple, transductive = (frame for _, frame in episodes.groupby("variant"))
-    gain = accuracy_summary(paired_episodes(transductive, simple), ["evaluation"], "difference").iloc[0]
-    assert result["difference"] == pytest.approx(0.12) == gain["difference"] and result["interval"] == gain["interval"]
-    assert result["sentence"] == "Transductive minus Simple, 5-way, paired, blobs: +12.0 ± 2.0 points"
+    pairs = gain_of(["blobs"])
+    result = main_result(pairs, "A minus B")
+    (gain,), row = result["gains"], accuracy_summary(pairs, ["evaluation"], "difference").iloc[0]
+    assert gain["difference"] == pytest.approx(0.12) == row["difference"] and gain["interval"] == row["interval"]
+    assert gain["class_interval"] > gain["interval"]
+    assert result["sentence"].startswith("A minus B: blobs: +12.0 ± 2.0 points (for other classes: ± ")
+    assert result["sentence"].endswith("± is for other episodes, of this one training")
     assert json.loads(write_main_result(small_study(), result).read_text(encoding="utf-8")) == result
 
 
-def test_the_main_result_of_several_datasets_is_their_mean():
-    result = main_result(episodes_of(["blobs", "others"]), "Transductive", "Simple", "5-way")
-    assert "mean of 2 datasets: +12.0 ± 1.4 points" in result["sentence"]
+def test_real_and_rendered_images_are_apart():
+    pairs = gain_of(["blobs", "others", "photographs"])
+    real = pairs["dataset"].eq("photographs")
+    pairs = pairs.assign(
+        images=real.map({True: "real", False: "rendered"}), difference=pairs["difference"] + 0.1 * real
+    )
+    result = main_result(pairs, "A minus B")
+    assert [gain["images"] for gain in result["gains"]] == ["real", "rendered"]
+    assert "real images, photographs: +22.0" in result["sentence"]
+    assert "rendered images, mean of 2 datasets: +12.0 ± 1.2 points" in result["sentence"]
