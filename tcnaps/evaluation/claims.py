@@ -44,7 +44,7 @@ CLAIMS = {
     "C7": "Accuracy grows with the number of queries per class",
     "C8": "A backbone trained on more classes (FETI) lifts everything, and the transductive gain stays",
 }
-VERDICTS = ("holds", "no effect", "opposite", "open")
+VERDICTS = {"holds": "hold", "no effect": "show no effect", "opposite": "opposite", "open": "open"}  # and of several
 COLUMNS = ["images", "claim", "contrast", "setting", "domain", "sign", "paper", "shuffled", "difference", "interval"]
 COLUMNS += ["episode_interval", "p", "excluded", "improved", "worst", "n_datasets", "n_classes", "n_episodes"]
 COLUMNS += ["n_replicates", "replicates", "plan_trainings", "plan_classes", "plan_episodes", "verdict"]
@@ -144,13 +144,14 @@ def _decided(table: pd.DataFrame, margin: float) -> pd.DataFrame:
 
 
 def claim_verdicts(table: pd.DataFrame) -> pd.Series:
-    """One verdict per kind of images and claim: that of all its contrasts, or how many have which: "2 of 3 hold"."""
+    """One verdict per kind of images and claim: its contrasts' own, or how many have which: "2 of 3 hold, 1 open"."""
 
     def combined(verdicts: pd.Series) -> str:
         counts = verdicts[verdicts != "not evaluated"].value_counts()
         if len(counts) < 2:
             return next(iter(counts.index), "not evaluated")
-        return ", ".join(f"{counts[word]} of {counts.sum()} {word}" for word in VERDICTS if word in counts)
+        words = [f"{counts[word]} {VERDICTS[word]}" for word in VERDICTS if word in counts]
+        return ", ".join(words).replace(" ", f" of {counts.sum()} ", 1)
 
     return table.groupby(["images", "claim"], sort=False)["verdict"].agg(combined)
 

@@ -13,6 +13,7 @@ from tcnaps.figures import style
 from tcnaps.figures.tables import points
 
 PALE = {"color": "#E2E2E2", "linewidth": 0.5}
+VERDICT_COLOURS = {"holds": style.GREEN, "no effect": style.SKY, "opposite": style.VERMILLION, "open": style.GREY}
 HOLLOW = {"markerfacecolor": "white", "markersize": 3.5}
 
 
@@ -78,38 +79,50 @@ def ablations(ax: Axes, gains: pd.DataFrame, published: pd.DataFrame | None = No
     style.legend_below([ax], 2)
 
 
-def claims(ax: Axes, table: pd.DataFrame) -> None:
-    """Every contrast of `claims_table` that was evaluated: ours with a tick per training, the paper's hollow."""
-    colours = {"holds": style.GREEN, "open": style.GREY, "fails": style.VERMILLION}
-    paper = {"markeredgecolor": style.BLACK, **HOLLOW}
+def claims(axes: style.Panels, table: pd.DataFrame) -> None:
+    """Every evaluated contrast of `claims_table`, a panel per kind of images; ticks are trainings, hollow is the paper's.
+
+    Thin bars are the intervals for other test classes, thick ones those for other episodes alone.
+    """
     evaluated = table[table["verdict"] != "not evaluated"]
-    heights = {}
-    y = 0.0
-    for claim, contrasts in evaluated.groupby("claim", sort=False):
+    kinds = list(evaluated.groupby("images", sort=False))
+    for ax, (kind, contrasts) in zip(axes, kinds, strict=True):
+        _contrasts(ax, contrasts)
+        ax.set(title=style.DOMAIN_NAMES[kind] if len(kinds) > 1 else "", xlabel="Paired difference (points)")
+    for verdict, colour in VERDICT_COLOURS.items():
+        style.dots(axes[0], [], [], (colour, "o"), label=verdict)
+    axes[0].plot([], [], "D", markeredgecolor=style.BLACK, label="paper", **HOLLOW)
+    if evaluated["n_replicates"].max() > 1:
+        axes[0].plot([], [], "|", color=style.BLACK, markersize=4, label="one training")
+    style.legend_below(axes[:1], 6)
+
+
+def _contrasts(ax: Axes, table: pd.DataFrame) -> None:
+    heights, y = {}, 0.0
+    for claim, contrasts in table.groupby("claim", sort=False):
         for row in contrasts.itertuples():
+            colour = VERDICT_COLOURS[row.verdict]
+            style.dots(ax, 100 * row.difference, y, (colour, "o"), xerr=100 * row.interval)
+            ends = [100 * (row.difference + sign * row.episode_interval) for sign in (-1, 1)]
+            ax.plot(ends, [y, y], color=colour, linewidth=3, alpha=0.4, solid_capstyle="butt", zorder=1.8)
             trainings = np.array(row.replicates.split(), dtype=float)
-            ax.plot(trainings, [y] * len(trainings), "|", color=colours[row.verdict], markersize=6, zorder=1.5)
-            style.dots(ax, 100 * row.difference, y, (colours[row.verdict], "o"), xerr=100 * row.interval)
-            ax.plot([100 * row.paper], [y], "D", **paper)
+            if len(trainings) > 1:
+                ax.plot(trainings, [y + 0.3] * len(trainings), "|", color=style.BLACK, markersize=4, zorder=3)
+            ax.plot([100 * row.paper], [y], "D", markeredgecolor=style.BLACK, **HOLLOW)
             domain = {"in": ", in-domain", "out": ", out-of-domain"}.get(row.domain, "")
             setting = "" if row.setting == "variable" else f", {row.setting}"
             heights[f"{row.contrast}{setting}{domain}  {claim}"] = y
             y += 1.0
         ax.axhline(y - 0.2, **PALE)
         y += 0.6
-    ends = [evaluated["difference"] + sign * evaluated["interval"].fillna(0) for sign in (-1, 1)]
-    drawn = 100 * pd.concat([*ends, evaluated["paper"]])
-    margin = 0.05 * (drawn.max() - drawn.min())
-    ax.set_xlim(min(drawn.min(), 0) - margin, max(drawn.max(), 0) + margin)
+    ends = [table["difference"] + sign * table["interval"].fillna(0) for sign in (-1, 1)]
+    drawn = 100 * pd.concat([*ends, table["paper"]])
+    room = 0.05 * (drawn.max() - drawn.min())
+    ax.set_xlim(min(drawn.min(), 0) - room, max(drawn.max(), 0) + room)
     style.zero_line(ax, "y")
-    ax.set(xlabel="Paired difference (points)", ylim=(y - 0.8, -0.7))
+    ax.set_ylim(y - 0.8, -0.7)
     ax.set_yticks(list(heights.values()), list(heights))
     ax.grid(False, axis="y")
-    for verdict, colour in colours.items():
-        style.dots(ax, [], [], (colour, "o"), label=verdict)
-    ax.plot([], [], "D", label="paper", **paper)
-    ax.plot([], [], "|", color=style.GREY, markersize=6, label="one training")
-    style.legend_below([ax], 5)
 
 
 def cost_of_differences(axes: style.Panels, costs: pd.DataFrame) -> None:

@@ -120,7 +120,7 @@ def test_many_contrasts_of_a_claim_are_corrected_for_their_number():
     apart = pd.concat([contrasts(difference=[0.03], p=[0.04], claim=claim) for claim in ("C1", "C2")])
     assert set(_decided(apart.reset_index(drop=True), 0.005)["verdict"]) == {"holds"}
     verdicts = claim_verdicts(_decided(table, 0.005))
-    assert verdicts["real", "C1"] == "2 of 4 holds, 2 of 4 open"
+    assert verdicts["real", "C1"] == "2 of 4 hold, 2 open"
 
 
 def test_real_and_rendered_images_are_decided_apart(rows):

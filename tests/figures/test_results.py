@@ -120,10 +120,12 @@ def test_claims_show_each_training_and_the_paper(panels, rows):
     rows = rows[rows["training"].isin(["support", "support_and_query"])]
     table = claims_table(pd.concat([rows.assign(replicate=0), rows.assign(replicate=1)]))
     ax = panels(2, height=5)[0]
-    forests.claims(ax, table)
+    forests.claims([ax], table)
     evaluated = table[table["verdict"] != "not evaluated"]
     drawn = [c.lines[0].get_xdata()[0] for c in ax.containers if len(c.lines[0].get_xdata())]
     np.testing.assert_allclose(drawn, 100 * evaluated["difference"])
+    bars = [line.get_xdata() for line in ax.lines if line.get_linewidth() == 3]  # for other episodes alone
+    np.testing.assert_allclose([(high - low) / 200 for low, high in bars], evaluated["episode_interval"])
     ticks = [line for line in ax.lines if line.get_marker() == "|" and len(line.get_xdata())]
     assert [len(tick.get_xdata()) for tick in ticks] == [2] * len(evaluated) == [2] * len(ax.get_yticklabels())
 
