@@ -80,7 +80,7 @@ def ablations(ax: Axes, gains: pd.DataFrame, published: pd.DataFrame | None = No
 
 
 def claims(axes: style.Panels, table: pd.DataFrame) -> None:
-    """Every evaluated contrast of `claims_table`, a panel per kind of images; ticks are trainings, hollow is the paper's.
+    """Every evaluated contrast of `claims_table`, a panel per kind of images; hollow: the paper's.
 
     Thin bars are the intervals for other test classes, thick ones those for other episodes alone.
     """
