@@ -69,7 +69,7 @@ def estimates(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFram
 
     groups = datasets.groupby(by, sort=False, observed=True)
     trainings = training_means.groupby(by, sort=False, observed=True)[value]  # M_r
-    b = groups["variance"].sum()
+    b = groups["variance"].agg(lambda variances: variances.sum(skipna=False))
     satterthwaite = (datasets["variance"] ** 2 / (datasets["n"] - 1)).groupby(
         [datasets[key] for key in by], sort=False, observed=True
     )

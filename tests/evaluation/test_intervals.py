@@ -76,10 +76,10 @@ def test_trainings_that_agree_by_luck_do_not_make_the_interval_narrow(in_common,
 
 def test_at_the_level_of_the_p_value_the_interval_reaches_zero():
     (row,) = estimates(simulated(1, 3, 2, 15, (0.3, 1, 1), seed=4), ["run"], "value").to_dict("records")
-    for difference in (0.1, 1, 3):
+    for difference in (0.1, 1.0, 3.0):
         p = p_value(row, difference)
         assert crossed_half_width(row, 1 - p) == pytest.approx(difference)
-    assert p_value(row, row["interval"]) == pytest.approx(0.05) and p_value(row, 100) < 1e-3
+    assert p_value(row, row["interval"]) == pytest.approx(0.05) and p_value(row, 100.0) < 1e-3
     assert np.isnan(p_value(row | {"of_episodes": np.nan}, 1.0))
 
 

@@ -12,7 +12,7 @@ from synthetic_rows import DATASETS, synthetic_rows
 
 from tcnaps.evaluation import statistics as tcnaps_statistics
 from tcnaps.evaluation.ranks import average_ranks, best
-from tcnaps.evaluation.statistics import accuracy_summary, domain_averages, episode_accuracies, paired_episodes
+from tcnaps.evaluation.statistics import accuracy_summary, domain_averages, episode_accuracies, overall, paired_episodes
 from tcnaps.evaluation.stopped_rows import variant_predictions
 
 
@@ -59,8 +59,11 @@ def test_domain_averages_are_unweighted(episodes):
         for domain, names in {"in": ["letters", "textures"], "out": ["digits"], "all": list(DATASETS)}.items():
             row = averages.loc[variant, domain]
             assert row["accuracy"] == pytest.approx(sum(cells.loc[n, "accuracy"] for n in names) / len(names))
-            variance = sum(cells.loc[n, "interval"] ** 2 for n in names) / len(names) ** 2
-            assert row["interval"] == pytest.approx(variance**0.5)
+            sizes = np.array([cells.loc[n, "n_episodes"] for n in names])
+            variances = np.array([cells.loc[n, "interval"] for n in names]) ** 2 / stats.t.ppf(0.975, sizes - 1) ** 2
+            freedom = variances.sum() ** 2 / (variances**2 / (sizes - 1)).sum()  # Satterthwaite
+            half_width = stats.t.ppf(0.975, freedom) * variances.sum() ** 0.5 / len(names)
+            assert row["interval"] == pytest.approx(half_width)
             assert row["n_datasets"] == len(names)
 
 
@@ -185,3 +188,18 @@ def test_statistics_and_figures_start_without_torch():
     modules = "tcnaps.evaluation.recall, tcnaps.evaluation.claims, tcnaps.figures.tables, tcnaps.figures.results"
     code = f"import {modules}, tcnaps.figures.forests, sys; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_real_and_rendered_images_are_never_averaged_together(episodes):
+    kinds = {"letters": "rendered", "textures": "rendered", "digits": "real"}
+    both = episodes.assign(images=episodes["dataset"].map(kinds))
+    averages = domain_averages(both).set_index(["variant", "domain"])
+    assert set(averages.index.get_level_values("domain")) == {"real", "rendered"}
+    alone = domain_averages(both[both["images"] == "rendered"]).set_index(["variant", "domain"])
+    for variant in averages.index.unique("variant"):
+        ours, theirs = averages.loc[variant, "rendered"], alone.loc[variant, "all"]
+        assert (ours["accuracy"], ours["interval"], ours["n_datasets"]) == pytest.approx(
+            (*theirs[["accuracy", "interval"]], 2)
+        )
+    assert list(overall(averages.reset_index())["domain"].unique()) == ["real", "rendered"]
+    assert list(overall(domain_averages(episodes))["domain"].unique()) == ["all"]
