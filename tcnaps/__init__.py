@@ -10,8 +10,15 @@ imported when they are first used. The package `tcnaps_suite` adds widgets, expe
 __version__ = "0.1.0"
 
 
+__all__ = ["LabelledKFold", "TransductiveMahalanobisClassifier", "__version__"]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> object:
-    if name in ("TransductiveMahalanobisClassifier", "LabelledKFold"):
+    if name in __all__:
         from tcnaps import estimator
 
         return getattr(estimator, name)

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from numbers import Integral, Real
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,8 @@ from jaxtyping import Bool, Float
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import LabelEncoder
-from sklearn.utils import check_array
+from sklearn.utils import _safe_indexing, check_array
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
@@ -36,6 +38,7 @@ from tcnaps.method.samples import member_weights
 from tcnaps.method.stopping import check_limits
 
 IDENTITY_SHARE = 0.1  # of the features' total variance: identity_weight under `auto`
+MOST_OF_ALL = 0.9  # of the total variance in one column: then the others hardly count
 
 
 class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
@@ -78,6 +81,15 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         ['cat', 'dog', 'cat', 'dog']
     """
 
+    _parameter_constraints = {
+        "scale": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+        "log_determinant": ["boolean"],
+        "identity_weight": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+        "minimum_steps": [Interval(Integral, 0, None, closed="left")],
+        "maximum_steps": [Interval(Integral, 0, None, closed="left")],
+        "class_prior": ["array-like", StrOptions({"estimated"}), None],
+    }
+
     def __init__(
         self,
         scale="auto",
@@ -101,6 +113,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
             ValueError: X or y is not what scikit-learn's classifiers take, y has no label at all, or a parameter is out
                 of range.
         """
+        self._validate_params()
         X, y = validate_data(self, X, _with_none(y), dtype=[np.float64, np.float32])
         check_limits(self.minimum_steps, self.maximum_steps)
         labelled, maximum = ~is_unlabelled(y), self.maximum_steps
@@ -113,8 +126,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         self.identity_weight_ = self.identity_weight
         if self.identity_weight == "auto":
             self.identity_weight_ = IDENTITY_SHARE * spread or 1.0  # where all rows are the same, any will do
-        elif isinstance(self.identity_weight, str):
-            raise ValueError(f"identity_weight is {self.identity_weight!r}; it must be a number above 0, or 'auto'")
+        _warn_of_units(X)
         head = self._head()
         features = in_working_precision(features, spread, head)
         support, points = features[labelled], features[~labelled]
@@ -138,6 +150,16 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
     def fit_predict(self, X, y) -> np.ndarray:
         """Labels of all rows of X, those without a label in y included: `transduction_`."""
         return self.fit(X, y).transduction_
+
+    def score(self, X, y, sample_weight=None) -> float:
+        """The accuracy of `predict` on the rows that have a label; the others are left out, with a warning."""
+        unlabelled = is_unlabelled(_with_none(y))
+        if not unlabelled.any():
+            return super().score(X, y, sample_weight)
+        advice = "Split with cv=tcnaps.LabelledKFold(), which keeps unlabelled rows out of scoring"
+        warnings.warn(f"{unlabelled.sum()} rows of y have no label and are not scored. {advice}", stacklevel=2)
+        weights = None if sample_weight is None else np.asarray(sample_weight)[~unlabelled]
+        return super().score(_safe_indexing(X, ~unlabelled), _with_none(y)[~unlabelled].tolist(), weights)
 
     def predict(self, X) -> np.ndarray:
         """Labels of new rows, each by itself: they refine nothing."""
@@ -231,7 +253,17 @@ def is_unlabelled(y: np.ndarray) -> Bool[np.ndarray, "n"]:
 
 
 def _with_none(y: object) -> np.ndarray | None:
-    """y as an array, with None in place of pandas' missing values where it holds objects."""
-    if y is None or np.asarray(y).dtype != object:
-        return y if y is None else np.asarray(y)
-    return np.where(pd.isna(np.asarray(y)), None, np.asarray(y))
+    """y as an array, with None in place of missing values where it holds objects, or strings in a list."""
+    labels = y if y is None else np.asarray(y)
+    if isinstance(y, list) and labels.dtype.kind == "U" and not all(isinstance(label, str) for label in y):
+        labels = np.array(y, dtype=object)  # else a nan among strings would become a class of that name
+    return np.where(pd.isna(labels), None, labels) if labels is not None and labels.dtype == object else labels
+
+
+def _warn_of_units(X: np.ndarray) -> None:
+    """Warns where one column has nearly all of the variance: squared distances then see little else."""
+    variances = X.var(0)
+    column = variances.argmax()
+    if X.shape[1] > 2 and variances[column] > MOST_OF_ALL * variances.sum():
+        share = f"Column {column} of X has {variances[column] / variances.sum():.0%} of the variance"
+        warnings.warn(f"{share}: is it in other units? Standardise the columns", stacklevel=3)

@@ -159,6 +159,7 @@ def test_classes_in_blocks_change_nothing(monkeypatch):
     [
         (["ash", "beech", "cedar", "dogwood"], None, list),
         (["ash", "beech", "cedar", "dogwood"], float("nan"), pd.Series),
+        (["ash", "beech", "cedar", "dogwood"], float("nan"), list),
         (["ash", "beech", "cedar", "dogwood"], -1, lambda y: np.array(y, dtype=object)),
         ([0, 1, 2, 3], None, list),
     ],
@@ -193,6 +194,11 @@ X, _, Y = planted()
         (X, Y, {"identity_weight": "automatic"}, "identity_weight"),
         (X, Y, {"identity_weight": -1.0}, "identity_weight"),
         (X, Y, {"maximum_steps": -1}, "maximum"),
+        (X, Y, {"maximum_steps": "4"}, "The 'maximum_steps' parameter .* must be an int"),
+        (X, Y, {"minimum_steps": 1.5}, "The 'minimum_steps' parameter .* must be an int"),
+        (X, Y, {"scale": None}, "The 'scale' parameter .* must be a float"),
+        (X, Y, {"identity_weight": None}, "The 'identity_weight' parameter .* must be a float"),
+        (X, Y, {"log_determinant": "yes"}, "The 'log_determinant' parameter .* must be an instance of 'bool'"),
         (X, Y, {"class_prior": [0.5, 0.5]}, "class_prior"),
         (X, Y, {"class_prior": [1.0, 0, 0, 0]}, "class_prior"),
     ],
@@ -200,6 +206,18 @@ X, _, Y = planted()
 def test_bad_input_is_named(X, y, options, message):
     with pytest.raises(ValueError, match=message):
         TransductiveMahalanobisClassifier(**options).fit(X, y)
+
+
+def test_unlabelled_rows_are_not_scored_and_said():
+    fitted = TransductiveMahalanobisClassifier().fit(X, Y)
+    labelled = Y != -1
+    with pytest.warns(UserWarning, match="52 rows of y have no label and are not scored. .*LabelledKFold"):
+        assert fitted.score(X, Y) == fitted.score(X[labelled], Y[labelled])
+
+
+def test_a_column_in_other_units_is_named():
+    with pytest.warns(UserWarning, match="Column 2 of X has 100% of the variance"):
+        TransductiveMahalanobisClassifier().fit(X * [1, 1, 1000, 1, 1, 1], Y)
 
 
 def test_a_singular_covariance_is_named():
@@ -242,6 +260,10 @@ def test_a_pipeline_in_a_grid_search(strings):
     assert search.best_score_ > 0.5 and search.score(X, expected) > 0.8
     scores = cross_val_score(search.best_estimator_, X, labels, cv=LabelledKFold(3, shuffle=True, random_state=0))
     assert scores.mean() == pytest.approx(search.best_score_)
+
+
+def test_the_package_shows_its_public_names():
+    assert {"LabelledKFold", "TransductiveMahalanobisClassifier", "__version__"} <= set(dir(tcnaps))
 
 
 def test_import_of_the_package_alone_is_cheap():
