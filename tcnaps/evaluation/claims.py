@@ -46,7 +46,7 @@ CLAIMS = {
 }
 VERDICTS = {"holds": "hold", "no effect": "show no effect", "opposite": "opposite", "open": "open"}  # and of several
 COLUMNS = ["images", "claim", "contrast", "setting", "domain", "sign", "paper", "shuffled", "difference", "interval"]
-COLUMNS += ["episode_interval", "p", "excluded", "improved", "worst", "n_datasets", "n_classes", "n_episodes"]
+COLUMNS += ["episode_interval", "p", "excluded", "improved", "worst", "classes_at_hand", "n_datasets", "n_classes", "n_episodes"]
 COLUMNS += ["n_replicates", "replicates", "plan_trainings", "plan_classes", "plan_episodes", "verdict"]
 VARIABLE = "variable"
 NONE, FREE, RULE = "No Refinements", "No Min/Max", "Min 2 Max 4"  # as in Table 4
@@ -109,7 +109,8 @@ def claims_table(rows: pd.DataFrame, limits: tuple[int, int] = (2, 4), margin: f
         difference, where it prints one), `shuffled` (the authors' own for shuffled data); `difference`, `interval` (for
         other classes, trainings and episodes), `episode_interval` (for the classes at hand), `p`, `excluded` (whether
         the interval excludes the paper's difference), `improved` (share of episodes with a gain, ties half), `worst`
-        (the dataset with the smallest difference against the sign), `n_datasets`, `n_classes`, `n_episodes`,
+        (the dataset with the smallest difference in the direction of the sign), `classes_at_hand` (datasets whose
+        every episode holds all their classes: for these, the interval is not for other classes), `n_datasets`, `n_classes`, `n_episodes`,
         `n_replicates`, `replicates` (each one's difference, in points), `plan_trainings`, `plan_classes` and
         `plan_episodes` (how many bring the interval to the margin) and `verdict`, or "not evaluated".
     """
@@ -126,7 +127,7 @@ def claims_table(rows: pd.DataFrame, limits: tuple[int, int] = (2, 4), margin: f
     table = pd.DataFrame(tables, columns=COLUMNS)
     table["excluded"] = (table["difference"] - table["paper"]).abs() > table["interval"]
     counts = [name for name in COLUMNS if name.startswith(("n_", "plan_"))]
-    return _decided(table.fillna({"replicates": "", "worst": ""}), margin).astype(dict.fromkeys(counts, "Int64"))
+    return _decided(table.fillna({"replicates": "", "worst": "", "classes_at_hand": ""}), margin).astype(dict.fromkeys(counts, "Int64"))
 
 
 def _decided(table: pd.DataFrame, margin: float) -> pd.DataFrame:
@@ -208,6 +209,7 @@ def _estimated(pairs: pd.DataFrame | None, sign: int, margin: float) -> dict:
     facts |= {"p": p_value(parts, mean["difference"]), "improved": improved.groupby(pairs["dataset"]).mean().mean()}
     facts |= {"worst": f"{worst} {_points(datasets.loc[worst, 'difference'])}", "n_datasets": len(datasets)}
     facts |= mean[["n_classes", "n_episodes", "n_replicates"]].to_dict()
+    facts["classes_at_hand"] = ", ".join(datasets.index[datasets["class_interval"].isna()])
     # Each part of the interval may be a third of the margin's square.
     part = margin / np.sqrt(3)
     facts["plan_trainings"] = needed(mean["of_trainings"] * mean["n_replicates"], part) if len(replicates) > 1 else None

@@ -188,7 +188,8 @@ def other_classes(frame: pd.DataFrame, value: str) -> pd.DataFrame:
         `dataset` ("all" for the mean over datasets), `value`, `class_interval`, `interval` (for other episodes, as in
         `estimates`), `n_classes`, `n_episodes`, `n_replicates`, and the parts of `class_interval`: `of_trainings`,
         `of_classes`, `class_freedom` and `of_episodes`. Several replicates are random in both intervals.
-        `class_interval` is nan where every episode holds all classes: then nothing tells them apart.
+        `class_interval` is nan where every episode holds all classes: then nothing tells them apart. In the mean such
+        a dataset counts with its episodes alone: for its classes, the interval of the mean holds as they are.
     """
     parts = estimates(frame, ["dataset"], value).set_index("dataset")
     for name, dataset in frame.groupby("dataset", sort=False, observed=True):
@@ -196,9 +197,12 @@ def other_classes(frame: pd.DataFrame, value: str) -> pd.DataFrame:
         variance, n_classes = class_variance(episodes[value].to_numpy(), list(episodes["classes"]))
         parts.loc[name, ["of_classes", "class_freedom", "n_classes"]] = variance, n_classes - 1, n_classes
     mean = estimates(frame.assign(all="all"), ["all"], value).set_index("all")
-    mean["of_classes"] = parts["of_classes"].sum(skipna=False) / len(parts) ** 2
-    squares = parts["of_classes"] ** 2 / parts["class_freedom"]
-    mean["class_freedom"] = (parts["of_classes"] / squares.sum()).sum() * parts["of_classes"].sum()  # Satterthwaite
+    mean[["of_classes", "class_freedom"]] = np.nan
+    if parts["of_classes"].notna().any():
+        variances = parts["of_classes"].fillna(parts["of_episodes"])
+        squares = variances**2 / parts["class_freedom"].where(parts["of_classes"].notna(), parts["n_episodes"] - 1)
+        mean["of_classes"] = variances.sum() / len(parts) ** 2
+        mean["class_freedom"] = (variances / squares.sum()).sum() * variances.sum()  # Satterthwaite
     mean["n_classes"] = parts["n_classes"].sum()
     table = pd.concat([parts, mean]).rename_axis("dataset").reset_index()
     table["class_interval"] = crossed_half_width(of_classes(table))

@@ -148,6 +148,11 @@ def test_at_a_fixed_way_the_variance_is_that_of_the_class_means():
 def test_classes_that_are_in_every_episode_tell_nothing_of_others():
     table = episodes_of_classes(5, 30, (5, 5), 0.05, 0)
     assert other_classes(table, "gain")["class_interval"].isna().all()
+    many = episodes_of_classes(20, 30, (5, 5), 0.05, 1).assign(dataset="many")
+    both = other_classes(pd.concat([table, many]), "gain").set_index("dataset")
+    assert np.isnan(both.loc["blobs", "class_interval"])  # and counts in the mean with its episodes alone
+    expected = (both.loc["blobs", "of_episodes"] + both.loc["many", "of_classes"]) / 4
+    assert both.loc["all", "of_classes"] == pytest.approx(expected)
 
 
 def test_the_mean_over_datasets_counts_each_dataset_once():
