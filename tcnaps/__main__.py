@@ -1,7 +1,9 @@
-"""python -m tcnaps label FOLDER: labels a folder of images, of which a few per class have a label."""
+"""tcnaps label FOLDER: labels a folder of images, of which a few per class have a label. Also: python -m tcnaps."""
 
 import sys
 from importlib.metadata import entry_points
+
+from tcnaps import __version__
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -10,7 +12,10 @@ def main(arguments: list[str] | None = None) -> int:
     commands = {point.name: point for point in entry_points(group="tcnaps.commands")}
     if arguments and arguments[0] in commands:
         return commands[arguments[0]].load()(arguments)
-    print(f"usage: python -m tcnaps {{{','.join(sorted(commands))}}} ...", file=sys.stderr)
+    if arguments == ["--version"]:
+        print(f"tcnaps {__version__}")
+        return 0
+    print(f"usage: tcnaps [--version] {{{','.join(sorted(commands))}}} ...", file=sys.stderr)
     return 2
 
 

@@ -12,6 +12,7 @@ import yaml
 from PIL import Image
 from small_study import blobs, small_study
 
+import tcnaps
 from tcnaps.__main__ import main
 from tcnaps.config import UserError
 from tcnaps.method.backbone import Backbone
@@ -235,3 +236,8 @@ def test_a_class_without_a_readable_image(folder, network, bad, capsys):
         file.write_bytes(b"")
     assert main(["label", str(folder), "--backbone", network]) == 1
     assert bad in capsys.readouterr().err and not (folder / "labels.csv").exists()
+
+
+def test_the_command_says_its_version_and_its_use(capsys):
+    assert main(["--version"]) == 0 and capsys.readouterr().out == f"tcnaps {tcnaps.__version__}\n"
+    assert main([]) == 2 and "usage: tcnaps [--version] {label}" in capsys.readouterr().err
