@@ -17,6 +17,8 @@ PAGE = """<!DOCTYPE html>
 .contact-sheet section {{display: flex; flex-wrap: wrap; gap: 8px}}
 .contact-sheet figure {{margin: 0; width: 116px; font-size: 12px; overflow-wrap: anywhere}}</style>
 <div class="contact-sheet"><h1>{title}</h1>
+<p>A percentage is the probability of the label above the picture, or of the best guess where there is no label. It
+tells sure images from unsure ones; it is not calibrated.</p>
 {body}
 </div></html>
 """

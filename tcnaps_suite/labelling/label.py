@@ -1,4 +1,4 @@
-"""Labels a folder of images from a few labelled ones per class: python -m tcnaps label FOLDER
+"""Labels a folder of images from a few labelled ones per class: tcnaps label FOLDER
 
 FOLDER/oak/*.jpg, FOLDER/elm/*.jpg, … are classes with a few images each, FOLDER/unlabelled/ holds all others. The
 labels are written to FOLDER/labels.csv and can be looked at in FOLDER/contact-sheet.html. If there is FOLDER/truth.csv,
@@ -6,9 +6,8 @@ with the columns file and label, accuracy is computed.
 """
 
 import argparse
-import shutil
 import sys
-from collections import Counter
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +26,9 @@ from tcnaps.estimator import TransductiveMahalanobisClassifier
 from tcnaps_suite.experiments.networks import open_network
 from tcnaps_suite.labelling.contact_sheet import contact_sheet
 from tcnaps_suite.labelling.embedding import embed
+from tcnaps_suite.labelling.sorting import planned, sort, undo
 
-UNLABELLED = ("unlabelled", "unlabeled")  # names of the folder of images without a label
+UNLABELLED = ("unlabelled", "unlabeled")  # names of the folder of images without a label, in any case of letters
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,7 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = vars(_parser().parse_args(arguments))
     del options["command"]
     try:
-        print(label_folder(**options))
+        taken_back = options.pop("undo")
+        print(label_folder(**options) if taken_back is None else undo(taken_back))
     except UserError as error:
         print(error, file=sys.stderr)
         return 1
@@ -49,6 +50,9 @@ def label_folder(
     features: Path | None = None,
     abstain: float | int = 0,
     sort_into: Path | None = None,
+    move: bool = False,
+    dry_run: bool = False,
+    class_prior: str | None = None,
     device: torch.device | str = "cpu",
 ) -> str:
     """Labels the folder's images and returns a summary. The arguments are the command's options.
@@ -68,9 +72,18 @@ def label_folder(
     for label, members in images.groupby(images["label"].fillna("unlabelled/"), sort=False):
         if not readable[members.index].any():
             raise UserError(f"No image in {folder / label} can be read: add some, or delete the folder.")
-    table = _classify(images[readable], embedded[readable], abstain)
+    table = _classify(images[readable], embedded[readable], abstain, class_prior)
     examples = images[readable & images["label"].notna()]
-    write_text(folder / "labels.csv", table.round({"probability": 4}).to_csv(index=False))
+    plan = None if sort_into is None else planned(folder, table, sort_into, move)
+    if dry_run:
+        sorting = "" if plan is None else f" and {'move' if move else 'copy'} {len(plan)} into {sort_into}"
+        return f"Would label {len(table)} images{sorting}. Nothing was written."
+    if plan is not None:
+        sort(plan, sort_into, move)
+        places = dict(zip(plan["source"], plan["to"]))
+        table["sorted_to"] = [places.get(str(folder.resolve() / file), "") for file in table["file"]]
+    _keep_backup(folder / "labels.csv")
+    write_text(folder / "labels.csv", _for_spreadsheets(table.round({"probability": 4})).to_csv(index=False))
     write_text(folder / "contact-sheet.html", contact_sheet(folder, examples, table))
     lines = [f"Labelled {len(table)} images, from {len(examples)} examples of {examples['label'].nunique()} classes."]
     (folder / "unreadable.csv").unlink(missing_ok=True)  # of an earlier call
@@ -83,8 +96,11 @@ def label_folder(
     if truth is not None:
         lines.append(_accuracy(table, truth))
     lines.append(f"See {folder / 'labels.csv'} and {folder / 'contact-sheet.html'}.")
-    if sort_into is not None:
-        lines.append(f"Moved {_sort_into(folder, table, sort_into)} images into {sort_into}.")
+    if plan is not None:
+        done = "Moved" if move else "Copied"
+        lines.append(
+            f"{done} {len(plan)} images into {sort_into}. To take it back: tcnaps label {folder} --undo {sort_into}"
+        )
     return "\n".join(lines)
 
 
@@ -119,13 +135,13 @@ def _find_images(folder: Path) -> pd.DataFrame:
         files = [file for file in files if file.suffix.lower() in EXTENSIONS]
         if not files:
             raise UserError(f"{inner} has no images: add some, or delete the folder.")
-        label = None if inner.name in UNLABELLED else inner.name
+        label = None if inner.name.lower() in UNLABELLED else inner.name
         rows += [(file.relative_to(folder).as_posix(), label) for file in files]
     images = pd.DataFrame(rows, columns=["file", "label"], dtype=object)
     if images["label"].notna().all():
         raise UserError(f"{folder} needs a folder unlabelled/ with the images to be labelled.")
-    if images["label"].isna().all():
-        raise UserError(f"{folder} needs a folder for each class, with a few images of it.")
+    if images["label"].nunique() < 2:
+        raise UserError(f"{folder} needs a folder for each of at least two classes, with a few images of it.")
     return images
 
 
@@ -143,16 +159,48 @@ def _given_features(file: Path, names: pd.Series) -> np.ndarray:
     return rows
 
 
-def _classify(images: pd.DataFrame, features: np.ndarray, abstain: float | int = 0) -> pd.DataFrame:
+def _classify(
+    images: pd.DataFrame, features: np.ndarray, abstain: float | int = 0, class_prior: str | None = None
+) -> pd.DataFrame:
     """The labels of the images without one; a label stays empty where its probability is below `abstain`."""
-    estimator = TransductiveMahalanobisClassifier().fit(features, images["label"].to_list())
+    prior = _prior(class_prior, sorted(images["label"].dropna().unique()))
+    estimator = TransductiveMahalanobisClassifier(class_prior=prior).fit(features, images["label"].to_list())
     unlabelled = images["label"].isna().to_numpy()
     probabilities, classes = estimator.label_distributions_[unlabelled], estimator.classes_
     order = (-probabilities).argsort(1, kind="stable")  # (n_unlabelled, way), the most probable class first
     table = pd.DataFrame({"file": images["file"][unlabelled].to_list(), "label": classes[order[:, 0]]})
-    table["probability"] = probabilities.max(1)
-    table["runner_up"] = classes[order[:, 1]] if len(classes) > 1 else ""
+    table = table.assign(probability=probabilities.max(1), best_guess=table["label"], runner_up=classes[order[:, 1]])
     return table.assign(label=table["label"].where(table["probability"] >= abstain, ""))
+
+
+def _prior(text: str | None, classes: list[str]) -> str | list[float] | None:
+    """`--class-prior`: "estimated", or a share for every class, such as "oak=3,elm=1"."""
+    if text in (None, "estimated"):
+        return text
+    try:
+        shares = {name: float(share) for name, _, share in (part.rpartition("=") for part in text.split(","))}
+        total = sum(shares.values())
+        return [shares.pop(name) / total for name in classes] if len(shares) == len(classes) else [][0]
+    except (ValueError, LookupError, ZeroDivisionError):
+        wanted = ",".join(f"{name}=SHARE" for name in classes)
+        raise UserError(f"--class-prior {text}: write 'estimated', or {wanted}.") from None
+
+
+def _for_spreadsheets(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with names that a spreadsheet takes for text: no formula, no line break."""
+
+    def safe(text: str) -> str:
+        text = text.replace("\r", "\\r").replace("\n", "\\n")
+        return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
+
+    return table.assign(**{name: table[name].map(safe) for name in table.columns.drop("probability")})
+
+
+def _keep_backup(file: Path) -> None:
+    """Renames a file that is there to labels.1.csv, labels.2.csv, … so that nobody's corrections are lost."""
+    if file.exists():
+        numbers = (file.with_name(f"{file.stem}.{number}{file.suffix}") for number in count(1))
+        file.rename(next(backup for backup in numbers if not backup.exists()))
 
 
 def _read_truth(file: Path) -> dict[str, str] | None:
@@ -179,21 +227,8 @@ def _accuracy(labels: pd.DataFrame, truth: dict[str, str]) -> str:
     return f"Accuracy {100 * result.statistic:.1f}% ({interval}) on the {known.sum()} labelled images in truth.csv."
 
 
-def _sort_into(folder: Path, labels: pd.DataFrame, target: Path) -> int:
-    """Moves the labelled images into target/<label>/ and returns their number; abstentions stay."""
-    pairs = labels.loc[labels["label"] != "", ["file", "label"]].itertuples(index=False)
-    moves = [(folder / file, target / label / file.partition("/")[2]) for file, label in pairs]
-    counts = Counter(new for _, new in moves)
-    if taken := [str(new) for new, count in counts.items() if count > 1 or new.exists()]:
-        raise UserError(f"{some(taken)} exist already: nothing was moved. Name another folder for --sort-into.")
-    for old, new in moves:
-        new.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(old, new)
-    return len(moves)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("python -m tcnaps", None, __doc__)
+    parser = argparse.ArgumentParser("tcnaps", None, __doc__)
     add = parser.add_argument
     add("command", choices=["label"])
     add("folder", type=Path, help="subfolders are classes; unlabelled/ holds the images to be labelled")
@@ -201,6 +236,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--backbone", default="torchvision:resnet18", metavar="NAME", help=networks)
     add("--features", type=Path, metavar="FILE", help="an .npz with files and features, in place of a backbone")
     add("--abstain", type=float, default=0, metavar="P", help="leave the label empty where the probability is below P")
-    add("--sort-into", type=Path, metavar="DIR", help="then move the images into DIR/<label>/")
+    add("--sort-into", type=Path, metavar="DIR", help="then copy the images into DIR/<label>/; DIR lies outside FOLDER")
+    add("--move", action="store_true", help="with --sort-into: move instead of copying")
+    add("--undo", type=Path, metavar="DIR", help="take back what --sort-into DIR did, and do nothing else")
+    add("--dry-run", action="store_true", help="write nothing, say what would be done")
+    add("--class-prior", metavar="P", help="'estimated', or a share for every class: oak=3,elm=1")
     add("--device", default="cpu", help="such as cuda")
     return parser

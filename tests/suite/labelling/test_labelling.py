@@ -20,6 +20,7 @@ from tcnaps.method.episode import Episode
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.training import checkpoints
 from tcnaps_suite.experiments.networks import open_network
+from tcnaps_suite.labelling import sorting
 from tcnaps_suite.labelling.embedding import embed
 from tcnaps_suite.labelling.label import label_folder, write_example
 
@@ -65,7 +66,7 @@ def test_labels_and_a_contact_sheet_are_written_and_nothing_is_moved(folder, fea
     before = sorted(folder.rglob("*.png"))
     assert main(["label", str(folder), "--features", features()]) == 0
     labels, truth = pd.read_csv(folder / "labels.csv"), pd.read_csv(folder / "truth.csv")
-    assert list(labels.columns) == ["file", "label", "probability", "runner_up"]
+    assert list(labels.columns) == ["file", "label", "probability", "best_guess", "runner_up"]
     assert labels.set_index("file")["label"].to_dict() == truth.set_index("file")["label"].to_dict()
     assert labels["probability"].between(1 / 3, 1).all() and (labels["label"] != labels["runner_up"]).all()
     assert sorted(folder.rglob("*.png")) == before
@@ -90,9 +91,77 @@ def test_doubtful_images_get_no_label_and_stay_where_they_are(folder, features, 
     assert doubtful.any() and ((labels["label"] == "") == doubtful).all()
     assert "have no label: their probability is below" in capsys.readouterr().out
     assert f"<h2>No label: {doubtful.sum()} images</h2>" in (folder / "contact-sheet.html").read_text()
+    assert (labels["best_guess"] != "").all() and len(list(folder.glob("labels*.csv"))) == 2  # one is the backup
     for row in labels.itertuples():
-        moved = target / row.label / row.file.removeprefix("unlabelled/")
-        assert (folder / row.file).is_file() == (row.label == "") and moved.is_file() == (row.label != "")
+        copy = target / row.label / row.file.removeprefix("unlabelled/")
+        assert (folder / row.file).is_file() and copy.is_file() == (row.label != "")
+        assert row.sorted_to == (str(copy) if row.label else "")
+
+
+@pytest.mark.parametrize("options", [[], ["--move"]])
+def test_what_was_sorted_can_be_taken_back(folder, features, tmp_path, capsys, options):
+    before, target = {file: file.read_bytes() for file in folder.rglob("*.png")}, tmp_path / "sorted"
+    call = ["label", str(folder), "--features", features(), "--sort-into", str(target), *options]
+    assert main([*call, "--dry-run"]) == 0
+    assert not target.exists() and not (folder / "labels.csv").exists() and "Would label" in capsys.readouterr().out
+    assert main(call) == 0
+    assert len(list(target.rglob("*.png"))) == 24
+    assert len(list(folder.rglob("*.png"))) == (6 if options else 30)
+    edited = next(target.rglob("*.png"))
+    content = edited.read_bytes()
+    edited.write_bytes(b"edited")
+    assert main(["label", str(folder), "--undo", str(target)]) == 0
+    assert "Took back 23 images; 1 have changed" in capsys.readouterr().out and edited.read_bytes() == b"edited"
+    edited.write_bytes(content)
+    assert main(["label", str(folder), "--undo", str(target)]) == 0
+    assert {file: file.read_bytes() for file in folder.rglob("*.png")} == before
+    assert not list(target.rglob("*"))
+    assert main(["label", str(folder), "--undo", str(target)]) == 1 and "sorted.csv" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("inside", [".", "sorted", "ash/new"])
+def test_nothing_is_sorted_into_the_folder_itself(folder, features, capsys, inside):
+    assert main(["label", str(folder), "--features", features(), "--sort-into", str(folder / inside)]) == 1
+    assert "would become examples" in capsys.readouterr().err and not (folder / "labels.csv").exists()
+
+
+def test_a_move_never_takes_the_originals_behind_links(folder, features, tmp_path, capsys):
+    npz, library = features(), tmp_path / "library"
+    (folder / "unlabelled").rename(library)
+    (folder / "unlabelled").symlink_to(library)
+    before = {file: file.read_bytes() for file in library.rglob("*.png")}
+    call = ["label", str(folder), "--features", npz, "--sort-into", str(tmp_path / "sorted")]
+    assert main([*call, "--move"]) == 1 and "reached through links" in capsys.readouterr().err
+    assert main(call) == 0 and len(list((tmp_path / "sorted").rglob("*.png"))) == 24
+    assert {file: file.read_bytes() for file in library.rglob("*.png")} == before
+
+
+def test_a_full_disk_sorts_nothing(folder, features, tmp_path, capsys, monkeypatch):
+    copies = iter(range(24))
+
+    def full(source, to):
+        if next(copies) == 9:
+            raise OSError(28, "No space left on device")
+        return shutil.copyfile(source, to)
+
+    monkeypatch.setattr(sorting.shutil, "copy2", full)
+    call = ["label", str(folder), "--features", features(), "--sort-into", str(tmp_path / "sorted"), "--move"]
+    assert main(call) == 1 and "No space left" in capsys.readouterr().err
+    assert len(list(folder.rglob("*.png"))) == 30 and not list(tmp_path.glob("*sorted*"))
+
+
+def test_names_are_safe_in_a_spreadsheet_and_classes_have_a_prior(folder, features, capsys):
+    (folder / "ash").rename(folder / "=HYPERLINK(1)")
+    (folder / "unlabelled").rename(folder / "Unlabelled")
+    npz = features()
+    assert main(["label", str(folder), "--features", npz, "--class-prior", "estimated"]) == 0
+    assert "'=HYPERLINK(1)" in set(pd.read_csv(folder / "labels.csv")["label"])
+    assert (
+        main(["label", str(folder), "--features", npz, "--class-prior", "=HYPERLINK(1)=2,beech=1,cedar & oak=1"]) == 0
+    )
+    for wrong in ("beech=1", "beech=1,ash=2,elm=1", "a=b,c=d,e=f", "nobody"):
+        assert main(["label", str(folder), "--features", npz, "--class-prior", wrong]) == 1
+        assert "beech=SHARE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("there", ["sorted/ash/box 0/0-2.png", "trees/unlabeled/box 0/0-2.png"])
@@ -202,7 +271,8 @@ def test_missing_weights_are_named(monkeypatch):
     [
         (lambda folder: [file.unlink() for file in (folder / "ash").iterdir()], [], "trees/ash"),
         (lambda folder: (folder / "unlabelled").rename(folder / "others"), [], "unlabelled/"),
-        (lambda folder: [(folder / n).rename(folder / "unlabelled" / n) for n in COLOURS], [], "for each class"),
+        (lambda folder: [(folder / n).rename(folder / "unlabelled" / n) for n in COLOURS], [], "at least two classes"),
+        (lambda folder: [(folder / n).rename(folder / "unlabelled" / n) for n in ("ash", "beech")], [], "two classes"),
         (lambda folder: (folder / "truth.csv").write_text("image,label\n"), [], "truth.csv"),
         (shutil.rmtree, [], "trees"),
         (lambda folder: None, ["--abstain", "60"], "--abstain"),
