@@ -205,28 +205,22 @@ def _rule_averages(
     return reported(averages, columns).reset_index(drop=True)
 
 
-def accuracy_by_query_count(episodes: pd.DataFrame) -> pd.DataFrame:
-    """The accuracy against the number of queries per class, averaged over datasets (the paper's appendix B.1).
+def gain_by_query_count(episodes: pd.DataFrame) -> pd.DataFrame:
+    """What more queries per class add to the accuracy with the fewest, paired (the paper's appendix B.1).
 
     Args:
         episodes: from the rows of `load_query_counts`, so that every number of queries has the same episodes.
-    """
-    return overall(domain_averages(episodes, [*GROUP, "queries_per_class"]))
-
-
-def gain_from_queries(episodes: pd.DataFrame) -> pd.DataFrame:
-    """What the largest number of queries per class adds to the accuracy at the smallest, paired; of one variant.
 
     Returns:
-        `evaluation`, `domain`, `fewest`, `most` (queries per class), `difference`, `interval` and `n_datasets`.
+        `variant`, `evaluation`, `domain`, `queries_per_class`, `difference`, `interval` and `n_datasets`.
     """
     frames = []
-    for _, group in episodes.groupby("evaluation", sort=False, observed=True):
+    for _, group in episodes.groupby(["evaluation", "variant"], sort=False, observed=True):
         counts = group["queries_per_class"]
-        fewest, most = counts.min(), counts.max()
-        pairs = paired_query_counts(group[counts == most], group[counts == fewest])
-        growth = domain_averages(pairs, ["evaluation"], "difference")
-        frames.append(overall(growth).assign(fewest=fewest, most=most))
+        for number in sorted(counts.unique()):
+            pairs = paired_query_counts(group[counts == number], group[counts == counts.min()])
+            averages = overall(domain_averages(pairs, value="difference"))
+            frames.append(averages.assign(queries_per_class=number))
     return pd.concat(frames, ignore_index=True)
 
 

@@ -64,7 +64,8 @@ def ablations(ax: Axes, gains: pd.DataFrame, published: pd.DataFrame | None = No
         bars = {"xerr": 100 * cells["interval"], "label": style.DOMAIN_NAMES[domain], "markersize": 3.5}
         style.dots(ax, 100 * cells["difference"], cells["variant"].map(names.index) + offset, (colour, "o"), **bars)
         if paper is not None:
-            cells = paper[paper["domain"] == domain]
+            printed = domain if domain in set(paper["domain"]) else "all"  # the paper knows no rendered images
+            cells = paper[paper["domain"] == printed]
             y = cells["variant"].map(names.index) + offset
             ax.plot(100 * cells["difference"], y, "D", markeredgecolor=colour, zorder=1.5, **HOLLOW)
     drawn = pd.concat([gains, paper])  # None adds nothing

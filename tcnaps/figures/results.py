@@ -101,24 +101,29 @@ def accuracy_by_step(ax: Axes, frame: pd.DataFrame, by: str | None = None, value
 
 
 def number_of_queries(axes: style.Panels, frame: pd.DataFrame) -> None:
-    """The accuracy against the number of queries per class: one panel per evaluation, one line per variant."""
+    """The gain over the fewest queries per class: a panel per evaluation on one y axis, a line per variant and group.
+
+    Args:
+        frame: from `gain_by_query_count`.
+    """
+    groups = list(frame["domain"].unique())
     x = side_by_side(frame)
     for ax, (protocol, cell) in zip(axes, frame.groupby("evaluation", sort=False), strict=True):
-        for i, (name, line) in enumerate(cell.groupby("variant", sort=False)):
-            bars = {"yerr": 100 * line["interval"], "label": name}
-            style.dots(ax, x[line.index], 100 * line["accuracy"], style.variant_style(name, i), line="-", **bars)
+        for i, ((name, group), line) in enumerate(cell.groupby(["variant", "domain"], sort=False)):
+            label = name if len(groups) == 1 else f"{name}, {style.DOMAIN_NAMES[group].lower()}"
+            look = style.variant_style(name, i), {"line": "-" if group in ("all", "real") else "--", "label": label}
+            style.dots(ax, x[line.index], 100 * line["difference"], look[0], yerr=100 * line["interval"], **look[1])
         ax.set(title=protocol, xlabel="Queries per class", xticks=sorted(cell["queries_per_class"].unique()))
-    for ax in axes:  # intervals may reach beyond what is possible
-        low, high = ax.get_ylim()
-        ax.set_ylim(max(low, -1), min(high, 101))
-    axes[0].set_ylabel("Accuracy (%)")
+        style.zero_line(ax)
+        ax.set_ylim(style.in_view(frame["difference"], frame["interval"]))
+    axes[0].set_ylabel("Gain over the fewest (points)")
     style.legend_below(axes)
 
 
 def side_by_side(frame: pd.DataFrame) -> pd.Series:
-    """Numbers of queries per class, slightly shifted per variant, so that bars don't hide each other."""
+    """Numbers of queries per class, slightly shifted per line, so that bars don't hide each other."""
     counts = frame["queries_per_class"].astype(float)
-    order = pd.Series(pd.factorize(frame["variant"])[0], frame.index)
+    order = frame.groupby(["variant", "domain"], sort=False).ngroup()
     return counts + 0.012 * (counts.max() - counts.min()) * (order - order.max() / 2)
 
 

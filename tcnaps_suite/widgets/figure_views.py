@@ -14,9 +14,9 @@ from tcnaps.config import Study, UserError
 from tcnaps.evaluation.recall import class_recall, recall_by_shot
 from tcnaps.evaluation.result_files import load_query_counts, load_rows, needed_trainings
 from tcnaps.evaluation.statistics import (
-    accuracy_by_query_count,
     accuracy_by_step,
     episode_accuracies,
+    gain_by_query_count,
     paired_episodes,
     refinement_grid,
 )
@@ -201,7 +201,7 @@ class RefinementView(View):
 
 
 class QueryCountView(View):
-    """Accuracy against the number of queries per class."""
+    """The gain from more queries per class."""
 
     kind = "number-of-queries"
 
@@ -217,12 +217,12 @@ class QueryCountView(View):
         if not self.choice.variants:
             raise UserError("No variant is chosen: choose at least one.")
         episodes = self.of_datasets(self.read(self.choice.variants))
-        frame = accuracy_by_query_count(episodes)
+        frame = gain_by_query_count(episodes)
         datasets = counted(episodes["dataset"].nunique(), "dataset")
         return frame, f"{', '.join(frame['variant'].unique())} · {datasets}"
 
     def draw(self, figure):
-        axes = figure.subplots(1, self.frame["evaluation"].nunique(), squeeze=False)[0]
+        axes = figure.subplots(1, self.frame["evaluation"].nunique(), sharey=True, squeeze=False)[0]
         results.number_of_queries(axes, self.frame)
 
 

@@ -8,7 +8,7 @@ from small_study import small_study
 from synthetic_rows import synthetic_rows
 
 from tcnaps.evaluation import result_files
-from tcnaps.evaluation.result_files import load_rows, rows_file
+from tcnaps.evaluation.result_files import load_query_counts, load_rows, rows_file
 from tcnaps.method.stopping import stopping_step
 from tcnaps_suite.widgets import query_count_view, recall_view, refinement_view
 
@@ -161,12 +161,11 @@ def test_query_counts_of_one_replicate(tmp_path, monkeypatch):
         write_rows(study.of_replicate(number), seed=number)
     view = query_count_view(study.of_replicate(1))
     assert view.choice.variants == ("FEOT", "Transductive")
-    rows = load_rows(study, "5-way-1-shot-4-queries", replicates=[1])
-    accuracy = (
-        rows.groupby("episode").apply(lambda members: (members["prediction_0"] == members["label"]).mean()).mean()
-    )
     row = shown(view, variant="FEOT", queries_per_class=4)
-    assert row["accuracy"] == pytest.approx(accuracy)
+    rows = load_query_counts(study, ["support_and_query"], replicates=[1])
+    right = (rows["prediction_0"] == rows["label"]).groupby([rows["queries_per_class"], rows["episode"]]).mean()
+    means = right.groupby("queries_per_class").mean()
+    assert row["difference"] == pytest.approx(means[4] - means.iloc[0])
     set_to(view, variants=("Transductive",))
     assert set(view.frame["variant"]) == {"Transductive"}
 
