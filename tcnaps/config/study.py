@@ -214,8 +214,8 @@ def _check_names(key: str, names: Sequence[str], known: Collection[str], descrip
     """Raises ValueError unless there are names, all of them known and different."""
     if not names:
         raise ValueError(f"{key} is empty: name at least one of {', '.join(known)}")
-    for name in names:
+    for name, number in Counter(names).items():
         if name not in known:
             raise ValueError(f"{key}: '{name}' is not {description}{nearest(name, known)}")
-        if names.count(name) > 1:
+        if number > 1:
             raise ValueError(f"{key}: '{name}' is there twice")

@@ -141,7 +141,9 @@ def cost_of_differences(axes: style.Panels, costs: pd.DataFrame) -> None:
         for y in range(1, len(names)):
             if trains[y] != trains[y - 1]:
                 ax.axhline(y - 0.5, color=style.GREY, linewidth=0.6, linestyle=":")
-        ax.set(title=evaluation, xlabel="Paired change in accuracy (points)", ylim=(len(names) - 0.4, -0.6))
+        ax.set(
+            title=style.in_words(evaluation), xlabel="Paired change in accuracy (points)", ylim=(len(names) - 0.4, -0.6)
+        )
         ax.set_yticks(range(len(names)), names)
         ax.label_outer()
     style.legend_below(axes)

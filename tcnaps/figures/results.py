@@ -113,7 +113,11 @@ def number_of_queries(axes: style.Panels, frame: pd.DataFrame) -> None:
             label = name if len(groups) == 1 else f"{name}, {style.DOMAIN_NAMES[group].lower()}"
             look = style.variant_style(name, i), {"line": "-" if group in ("all", "real") else "--", "label": label}
             style.dots(ax, x[line.index], 100 * line["difference"], look[0], yerr=100 * line["interval"], **look[1])
-        ax.set(title=protocol, xlabel="Queries per class", xticks=sorted(cell["queries_per_class"].unique()))
+        ax.set(
+            title=style.in_words(protocol),
+            xlabel="Queries per class",
+            xticks=sorted(cell["queries_per_class"].unique()),
+        )
         style.zero_line(ax)
         ax.set_ylim(style.in_view(frame["difference"], frame["interval"]))
     axes[0].set_ylabel("Gain over the fewest (points)")

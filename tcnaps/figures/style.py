@@ -1,5 +1,6 @@
 """What all figures share: sizes, colours, one marker per variant, and how files are written."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -145,6 +146,18 @@ def legend_below(axes: Panels, columns: int = 4) -> None:
     """Puts one legend below all panels, from the entries of the first."""
     handles = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
     axes[0].figure.legend(handles.values(), handles, loc="outside lower center", ncols=columns)
+
+
+def in_words(evaluation: str) -> str:
+    """An evaluation's name for a title: "5-way-1-shot-20-queries" becomes "5-way, 1-shot, 20 queries per class".
+
+    Example:
+        >>> in_words("5-way-1-shot"), in_words("variable")
+        ('5-way, 1-shot', 'variable way and shot')
+    """
+    words = re.sub(r"^(\d+-way)[- ](\d+-shot)", r"\1, \2", evaluation)
+    words = re.sub(r"-(\d+)-queries$", r", \1 queries per class", words)
+    return "variable way and shot" if evaluation == "variable" else words
 
 
 def domains_shown(frame: pd.DataFrame) -> list[str]:

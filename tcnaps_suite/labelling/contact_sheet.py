@@ -7,6 +7,7 @@ import pandas as pd
 
 from tcnaps.config import UserError
 from tcnaps.data.decoding import to_rgb
+from tcnaps.data.listing import open_regular
 from tcnaps_suite.widgets.pictures import image_address
 
 SHOWN = 16  # images in each row
@@ -52,7 +53,8 @@ def _figure(folder: Path, image: tuple) -> str:
     if hasattr(image, "runner_up"):
         caption += f"<br>{image.probability:.0%}, or {html.escape(image.runner_up)}"
     try:
-        pixels = to_rgb((folder / image.file).read_bytes(), fast=False, orient=True)
+        with open_regular(folder / image.file) as file:
+            pixels = to_rgb(file.read(), fast=False, orient=True)
         picture = f'<img alt="" src="{image_address(pixels, SIDE)}">'
     except (UserError, OSError):  # features from elsewhere may be of images that can't be read here
         picture = "(no picture)"

@@ -11,8 +11,10 @@ from tqdm.auto import tqdm
 from tcnaps.config import UserError
 from tcnaps.data.decoding import to_rgb
 from tcnaps.data.image_source import DatasetError
+from tcnaps.data.listing import open_regular
 from tcnaps_suite.experiments.networks import AT_ONCE, Network
 
+NARROWEST = 50  # times as long as it is wide: an image beyond that is not read
 TO_ADAPT = 200  # unlabelled images that a study's network is adapted to; the paper's episodes have as many at most
 
 
@@ -44,7 +46,11 @@ def _read(files: Sequence[Path], rows: Iterable[int], network: Network) -> tuple
     images, reasons = {}, {}
     for row in rows:
         try:
-            images[row] = network.transform(to_rgb(files[row].read_bytes(), fast=False, orient=True))
+            with open_regular(files[row]) as file:
+                image = to_rgb(file.read(), fast=False, orient=True)
+            if max(image.size) > NARROWEST * min(image.size):  # networks scale the short side up to theirs
+                raise DatasetError(f"{image.width} × {image.height} pixels are too narrow to be resized")
+            images[row] = network.transform(image)
         except (DatasetError, OSError) as error:
             reasons[row] = str(error)
     return images, reasons

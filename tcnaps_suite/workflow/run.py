@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import sys
+import time
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,10 +80,13 @@ def _make(study: Study, options: Sequence[str]) -> int:
     results.mkdir(parents=True, exist_ok=True)
     try:
         lock = FileLock(results / ".lock").acquire(timeout=LOCK_PATIENCE)
+    except OSError as error:
+        raise UserError(f"Nothing can be written to {results} ({error}). Change its permissions, or move it.") from None
     except Timeout:
         raise UserError(f"Study '{study.name}' is already being run by another process. Wait for it to end.") from None
     with lock:
-        for folder in (results, Path("figures", study.name)):
+        folders = results, Path("figures", study.name)
+        for folder in folders:
             remove_leftovers(folder)
         # Before Snakemake, which sees neither that originals have changed nor what a study needs of them.
         if status := prepare(study, f"{results}/.ready"):
@@ -90,15 +94,27 @@ def _make(study: Study, options: Sequence[str]) -> int:
         for manifest, problem in incomplete_evaluations(study).items():
             print(problem, file=sys.stderr)
             manifest.unlink()  # so that Snakemake evaluates again, which keeps the files that are whole
+        _without_future(folders)
         status = _snakemake(options)
     if status:
         print("\nNot everything could be made; the errors stand above. Running again continues from here.", flush=True)
         return status
     print(f"\nFigures: figures/{study.name}/, tables: {results}/*.csv, executed notebooks: {results}/notebooks/")
-    with contextlib.suppress(OSError, ValueError, LookupError):  # none, or a damaged one
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):  # none, or a damaged one
         print(json.loads((study.results_folder / "headline.json").read_bytes())["sentence"])
     print(compared(study), flush=True)
     return 0
+
+
+def _without_future(folders: Sequence[Path]) -> None:
+    """Gives files that are newer than now, as after a clock went back, the time of now.
+
+    Snakemake would find what it makes of them older than they are, and delete it, however often it is made.
+    """
+    now = time.time_ns()
+    for file in (file for folder in folders for file in folder.rglob("*")):
+        if file.is_file() and file.stat().st_mtime_ns > now:
+            os.utime(file, ns=(now, now))
 
 
 def _snakemake(options: Sequence[str]) -> int:

@@ -1,6 +1,7 @@
 """`python -m tcnaps label`: a folder of images as a new user has it, given features, untrained networks."""
 
 import io
+import os
 import re
 import shutil
 
@@ -190,11 +191,14 @@ def test_a_study_s_network_and_images_that_cannot_be_read(folder, network, capsy
     (folder / "unlabelled" / "empty.jpg").touch()
     (folder / "ash" / "cut.png").write_bytes(picture(COLOURS["ash"], 0)[:400])
     (folder / "ash" / "notes.txt").write_text("not an image")
+    os.mkfifo(folder / "unlabelled" / "pipe.png")  # would block for ever
+    Image.new("RGB", (1, 10_000)).save(folder / "unlabelled" / "narrow.png")  # would be 256 × 2,560,000 pixels
     assert main(["label", str(folder), "--backbone", network]) == 0
     assert (pd.read_csv(folder / "labels.csv").merge(pd.read_csv(folder / "truth.csv"), on="file").shape[0]) == 24
     bad = pd.read_csv(folder / "unreadable.csv")
-    assert set(bad["file"]) == {"unlabelled/empty.jpg", "ash/cut.png"} and bad["reason"].str.len().min() > 5
-    assert "2 can't be read; unreadable.csv says why" in capsys.readouterr().out
+    names = {"unlabelled/empty.jpg", "ash/cut.png", "unlabelled/pipe.png", "unlabelled/narrow.png"}
+    assert set(bad["file"]) == names and bad["reason"].str.len().min() > 5
+    assert "4 can't be read; unreadable.csv says why" in capsys.readouterr().out
 
 
 def test_an_example_folder_has_true_labels_and_is_written_once(tmp_path, network):

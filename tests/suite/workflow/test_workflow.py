@@ -159,6 +159,17 @@ def test_after_a_run_the_checkout_is_clean_and_nothing_is_stale(project):
     assert "figures/small/" in printed
 
 
+def test_a_clock_that_goes_back_destroys_nothing_and_trains_nothing_again(project):
+    files = [*project.glob("results/small/checkpoints/*"), *project.glob("results/small/*.csv")]
+    before = {file: file.read_bytes() for file in files}
+    for file in files:
+        os.utime(file, (time.time() + 3 * 86400,) * 2)
+    printed, status = run(project)
+    assert status == 0 and not re.search("Started (pretrain|meta_train)", printed), printed
+    assert {file: file.read_bytes() for file in files} == before
+    assert "Nothing to be done" in run(project)[0]
+
+
 def test_a_plan_says_what_would_run_and_why_for_how_long_and_what_data_there_is(project):
     assert {file.stem for file in (project / "results/small/times").glob("*.tsv")} == RULES
     shutil.copytree(project / "results/small", project / "results/other", dirs_exist_ok=True)
