@@ -94,7 +94,7 @@ def _make(study: Study, options: Sequence[str]) -> int:
         for manifest, problem in incomplete_evaluations(study).items():
             print(problem, file=sys.stderr)
             manifest.unlink()  # so that Snakemake evaluates again, which keeps the files that are whole
-        _without_future(folders)
+        _without_future(*folders)
         status = _snakemake(options)
     if status:
         print("\nNot everything could be made; the errors stand above. Running again continues from here.", flush=True)
@@ -106,15 +106,34 @@ def _make(study: Study, options: Sequence[str]) -> int:
     return 0
 
 
-def _without_future(folders: Sequence[Path]) -> None:
-    """Gives files that are newer than now, as after a clock went back, the time of now.
+def _without_future(results: Path, figures: Path) -> None:
+    """Gives files that are newer than now, as after a clock went back, the time of what they are made from.
 
-    Snakemake would find what it makes of them older than they are, and delete it, however often it is made.
+    Snakemake would find what it makes of them older than they are, and delete it, however often it is made. Where
+    weights lay in the future, their evaluations run again: these compare contents, and keep what fits.
     """
     now = time.time_ns()
-    for file in (file for folder in folders for file in folder.rglob("*")):
-        if file.is_file() and file.stat().st_mtime_ns > now:
-            os.utime(file, ns=(now, now))
+    times = {
+        file: file.stat().st_mtime_ns for place in (results, figures) for file in place.rglob("*") if file.is_file()
+    }
+    latest = min(times.values(), default=now)  # of all that a file may be made from
+    for stage in range(4):
+        files = {file: when for file, when in times.items() if _stage(file) == stage}
+        future = [file for file, when in files.items() if when > now]
+        for file in future:
+            os.utime(file, ns=(latest, latest))
+        for manifest in results.glob("**/rows/*.json") if future and stage < 2 else ():
+            manifest.unlink()
+        latest = max([latest, *(when for when in files.values() if when <= now)])
+
+
+def _stage(file: Path) -> int:
+    """Backbones are stage 0, trainings 1, rows 2 and all else 3."""
+    if file.name in ("backbone.safetensors", "pretraining.csv") or file.stem == "pretraining":
+        return 0
+    return next(
+        (stage for stage, part in ((1, "checkpoints"), (1, "meta-training"), (2, "rows")) if part in file.parts), 3
+    )
 
 
 def _snakemake(options: Sequence[str]) -> int:
