@@ -23,11 +23,11 @@ def placed(root):
     """Results lie in `root`, and blobs take the place of the miniature's images."""
     from tcnaps.evaluation import evaluate
     from tcnaps.training import meta_training, pretraining
-    from tcnaps_suite.experiments import differences, heads, scale_in_training
+    from tcnaps_suite.experiments import differences, heads
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(config, "project_root", lambda: root)
-        for module in (differences, evaluate, heads, meta_training, pretraining, scale_in_training):
+        for module in (differences, evaluate, heads, meta_training, pretraining):
             patch.setattr(module, "open_split", lambda study, name, split: mapped_blobs(root, name, split))
         yield small_study(trainings=["support", "support_and_query"])
 

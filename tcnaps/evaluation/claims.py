@@ -233,6 +233,8 @@ def _estimated(pairs: pd.DataFrame | None, sign: int, margin: float) -> dict:
     facts["plan_trainings"] = needed(mean["of_trainings"] * mean["n_replicates"], part) if len(replicates) > 1 else None
     facts["plan_classes"] = needed(mean["of_classes"] * mean["n_classes"], part)
     facts["plan_episodes"] = needed(mean["of_episodes"] * mean["n_episodes"], part)
+    if list(datasets.index) == [""]:  # the units are classes, of all datasets together
+        facts |= {"worst": "", "improved": np.nan, "plan_episodes": None}
     points = " ".join(_points(value, _digits(mean["class_interval"])) for value in replicates)
     return facts | {"replicates": points}
 

@@ -1,18 +1,16 @@
 """Soft k-means step by step, and the effect of the softmax's scale, drawn on matplotlib Axes."""
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex, to_rgb
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Ellipse
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import PercentFormatter
 
-from tcnaps.figures.results import ring
 from tcnaps.figures.style import BLACK, GREY, PALETTE, Panels, dots, variant_style, zero_line
 
 
@@ -132,23 +130,6 @@ def gain_by_scale(ax: Axes, frame: pd.DataFrame, averages: pd.DataFrame) -> None
         ax.plot(line["scale"], 100 * line["gain"], marker + "-", color=colour, alpha=0.45, label=name, lw=0.8, ms=2.5)
     bars = {"yerr": 100 * averages["interval"], "label": "mean", "linewidth": 2.2, "markersize": 6, "zorder": 4}
     dots(ax, averages["scale"], 100 * averages["gain"], (BLACK, "o"), line="-", **bars)
-    _label_scales(ax, averages)
-
-
-def gain_by_scale_in_training(ax: Axes, averages: pd.DataFrame) -> None:
-    """The gain of refinement against the scale: one line per `trained_episodes`. Rings mark the best scales."""
-    groups = list(averages.groupby("trained_episodes"))
-    colours = mpl.colormaps["viridis"](np.linspace(0.9, 0, len(groups)))
-    for (trained, line), colour, marker in zip(groups, colours, "ovs^Dpd*" * len(groups)):
-        bars = {"yerr": 100 * line["interval"], "label": f"{trained:,} episodes", "capsize": 0}
-        dots(ax, line["scale"], 100 * line["gain"], (to_hex(colour), marker), line="-", **bars)
-        best = line.loc[line["gain"].idxmax()]
-        ring(ax, best["scale"], 100 * best["gain"])
-    _label_scales(ax, averages)
-
-
-def _label_scales(ax: Axes, averages: pd.DataFrame) -> None:
-    """The axes and legend of a gain against the scale."""
     zero_line(ax)
     scales = sorted(averages["scale"].unique())
     ax.set_xscale("log", base=2)

@@ -21,7 +21,7 @@ from tcnaps.config.storage import write_text
 
 # The tables that are compared: what names one of their rows. Each has the columns `difference` and `interval`.
 CONTRASTS = {
-    "claims.csv": ["claim", "contrast", "setting", "domain"],
+    "claims.csv": ["images", "claim", "contrast", "setting", "domain"],
     "gain-at-1-shot.csv": ["evaluation", "dataset"],
     "gain-of-meta-training.csv": ["variant", "evaluation", "dataset"],
 }

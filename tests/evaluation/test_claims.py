@@ -165,6 +165,7 @@ def test_recall_contrasts_are_differences_of_pooled_means(rows, table):
     low, high = (gains.loc[gains["shot"].between(*limits), "difference"].mean() for limits in ((1, 1), (6, 10)))
     row = cell(table, "C2", "gain in recall at shot 1 minus at shots 6 to 10")
     assert row.difference == pytest.approx(low - high) and row.interval > 0
+    assert row.worst == "" and np.isnan(row.improved) and pd.isna(row.plan_episodes)  # its units are classes
 
 
 def test_queries_pair_the_episodes_that_both_numbers_have(rows, table):

@@ -135,7 +135,6 @@ EXTRA = {
     "22-continual-learning": {"way": 4, "shot": 1, "queries_per_class": 2, "episodes": 2},
     "23-log-determinant": {"trainings": {"support_and_query": "trained with −d²"}, "shots": [1]}
     | {"queries_per_class": 3, "episodes": 2, "scales": [1.0], "scale_settings": [[5, 1]]},
-    "25-scale-in-training": {"parts": [0, 1], "scales": [0.5, 1.0], "queries_per_class": 3, "episodes": 2},
     "24-label-my-images": {"dataset": "digits"},
     "26-heads": {"evaluations": ["5-way-1-shot-3"], "scales": [0.5]},
 }
