@@ -165,14 +165,6 @@ def reliability(axes: style.Panels, bins: pd.DataFrame) -> None:
     style.legend_below(axes)
 
 
-def ring(ax: Axes, x: float, y: float, half_width: float = np.nan) -> None:
-    """Marks one point and its interval."""
-    if np.isfinite(half_width):
-        ax.plot([x, x], [y - half_width, y + half_width], color=style.BLACK, linewidth=1.6, zorder=6)
-    look = {"markersize": 9, "markerfacecolor": "none", "markeredgecolor": style.BLACK, "markeredgewidth": 1.6}
-    ax.plot([x], [y], "o", zorder=7, **look)
-
-
 def _band(
     ax: Axes, x: pd.Series, y: pd.Series, half_width: pd.Series, name: str, position: int, limits: tuple = (-1, 1)
 ) -> None:
