@@ -80,10 +80,10 @@ def _make(study: Study, options: Sequence[str]) -> int:
     results.mkdir(parents=True, exist_ok=True)
     try:
         lock = FileLock(results / ".lock").acquire(timeout=LOCK_PATIENCE)
-    except OSError as error:
-        raise UserError(f"Nothing can be written to {results} ({error}). Change its permissions, or move it.") from None
     except Timeout:
         raise UserError(f"Study '{study.name}' is already being run by another process. Wait for it to end.") from None
+    except OSError as error:
+        raise UserError(f"Nothing can be written to {results} ({error}). Change its permissions, or move it.") from None
     with lock:
         folders = results, Path("figures", study.name)
         for folder in folders:

@@ -113,6 +113,15 @@ def test_one_run_of_a_study_at_a_time(project, monkeypatch, capsys):
     assert "'miniature'" in capsys.readouterr().err
 
 
+def test_results_that_cannot_be_written_are_named(project, monkeypatch, capsys):
+    def refused(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(FileLock, "acquire", refused)
+    assert main(["study", "study.yaml"]) == 2
+    assert "Nothing can be written to results/miniature" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("failures", "works"), [(2, True), (3, False)])
 def test_a_kernel_that_dies_while_it_starts_is_started_again(tmp_path, monkeypatch, failures, works):
     import papermill
