@@ -262,7 +262,7 @@ def _with_none(y: object) -> np.ndarray | None:
 
 def _warn_of_units(X: np.ndarray) -> None:
     """Warns where one column has nearly all of the variance: squared distances then see little else."""
-    variances = X.var(0)
+    variances = X.var(0, dtype=np.float64)
     column = variances.argmax()
     if X.shape[1] > 2 and variances[column] > MOST_OF_ALL * variances.sum():
         share = f"Column {column} of X has {variances[column] / variances.sum():.0%} of the variance"

@@ -144,7 +144,7 @@ def test_cost_of_differences_has_one_row_per_switch_and_one_marker_per_variant(p
     axes = panels(2, sharey=True)
     forests.cost_of_differences(axes, pd.DataFrame(cells, columns=columns).astype({"row": "Int64"}))
     assert texts(axes[0].get_yticklabels()) == ["1  task covariance: n − 1", "–  arithmetic: plain"]
-    for ax, title in zip(axes, ("variable", "5-way-1-shot"), strict=True):
+    for ax, title in zip(axes, ("variable way and shot", "5-way, 1-shot"), strict=True):
         drawn = np.concatenate([container[0].get_xdata() for container in ax.containers])
         assert ax.get_title() == title and np.allclose(np.sort(drawn), [-1, 0.3, 2])
 

@@ -164,6 +164,7 @@ OPTIONS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.filterwarnings("ignore:Column .* of the variance")
 @cases(120)
 @given(data=st.data(), options=OPTIONS)
 def test_the_estimator_refuses_or_gives_finite_probabilities(data, options):
