@@ -78,30 +78,34 @@ def label_folder(
     if dry_run:
         sorting = "" if plan is None else f" and {'move' if move else 'copy'} {len(plan)} into {sort_into}"
         return f"Would label {len(table)} images{sorting}. Nothing was written."
+    sheet = contact_sheet(folder, examples, table)  # before its images are moved
     if plan is not None:
         sort(plan, sort_into, move)
         places = dict(zip(plan["source"], plan["to"]))
         table["sorted_to"] = [places.get(str(folder.resolve() / file), "") for file in table["file"]]
     _keep_backup(folder / "labels.csv")
     write_text(folder / "labels.csv", _for_spreadsheets(table.round({"probability": 4})).to_csv(index=False))
-    write_text(folder / "contact-sheet.html", contact_sheet(folder, examples, table))
+    write_text(folder / "contact-sheet.html", sheet)
     lines = [f"Labelled {len(table)} images, from {len(examples)} examples of {examples['label'].nunique()} classes."]
-    (folder / "unreadable.csv").unlink(missing_ok=True)  # of an earlier call
-    if unreadable:
-        reasons = images.loc[list(unreadable), ["file"]].assign(reason=list(unreadable.values()))
-        write_text(folder / "unreadable.csv", reasons.to_csv(index=False))
-        lines.append(f"{len(unreadable)} can't be read; unreadable.csv says why: {some(reasons['file'])}.")
+    lines += _unreadable(folder, images, unreadable)
     if doubtful := (table["label"] == "").sum():
         lines.append(f"{doubtful} have no label: their probability is below {abstain:g}.")
     if truth is not None:
         lines.append(_accuracy(table, truth))
     lines.append(f"See {folder / 'labels.csv'} and {folder / 'contact-sheet.html'}.")
     if plan is not None:
-        done = "Moved" if move else "Copied"
-        lines.append(
-            f"{done} {len(plan)} images into {sort_into}. To take it back: tcnaps label {folder} --undo {sort_into}"
-        )
+        lines.append(f"{'Moved' if move else 'Copied'} {len(plan)} images into {sort_into}; --undo takes it back.")
     return "\n".join(lines)
+
+
+def _unreadable(folder: Path, images: pd.DataFrame, reasons: dict[int, str]) -> list[str]:
+    """Writes unreadable.csv in place of an earlier call's; the sentence that says so, if there is any such image."""
+    (folder / "unreadable.csv").unlink(missing_ok=True)
+    if not reasons:
+        return []
+    table = images.loc[list(reasons), ["file"]].assign(reason=list(reasons.values()))
+    write_text(folder / "unreadable.csv", table.to_csv(index=False))
+    return [f"{len(reasons)} can't be read; unreadable.csv says why: {some(table['file'])}."]
 
 
 def write_example(folder: Path, source: ImageSource, way: int = 4, shot: int = 3, others: int = 12) -> None:

@@ -108,6 +108,7 @@ def test_what_was_sorted_can_be_taken_back(folder, features, tmp_path, capsys, o
     assert main(call) == 0
     assert len(list(target.rglob("*.png"))) == 24
     assert len(list(folder.rglob("*.png"))) == (6 if options else 30)
+    assert (folder / "contact-sheet.html").read_text().count("<img ") == 30
     edited = next(target.rglob("*.png"))
     content = edited.read_bytes()
     edited.write_bytes(b"edited")
