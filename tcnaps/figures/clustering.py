@@ -11,7 +11,17 @@ from matplotlib.patches import Ellipse
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import PercentFormatter
 
-from tcnaps.figures.style import BLACK, GREY, PALETTE, Panels, dots, variant_style, zero_line
+from tcnaps.figures.style import (
+    BLACK,
+    DOMAIN_COLOURS,
+    DOMAIN_NAMES,
+    GREY,
+    PALETTE,
+    Panels,
+    dots,
+    variant_style,
+    zero_line,
+)
 
 
 def class_colours(way: int) -> Float[np.ndarray, "way 3"]:
@@ -48,13 +58,11 @@ def clustering_step(
     mixed = (responsibilities @ colours).clip(0, 1)
     dot, star, ring, cross = sizes
     ax.scatter(*points[~is_support].T, s=dot, c=mixed[~is_support], edgecolor="white", linewidth=0.3, zorder=3)
-    # Stars lie above crosses: at step 0 the mean of a class with one support image is that image.
-    stars = {"marker": "*", "edgecolor": BLACK, "linewidth": 0.5, "zorder": 7}
-    halo = [withStroke(linewidth=2.5, foreground="white")]
-    ax.scatter(*points[is_support].T, s=star, c=mixed[is_support], path_effects=halo, **stars)
+    halo = {"edgecolor": BLACK, "linewidth": 0.5, "path_effects": [withStroke(linewidth=2.5, foreground="white")]}
+    ax.scatter(*points[is_support].T, s=star, marker="*", c=mixed[is_support], zorder=6, **halo)
     if flipped is not None and flipped.any():
         ax.scatter(*points[flipped].T, s=ring, facecolor="none", edgecolor=BLACK, linewidth=0.9, zorder=5)
-    ax.scatter(*means.T, s=cross, marker="X", c=colours, edgecolor=BLACK, linewidth=0.5, zorder=6)
+    ax.scatter(*means.T, s=cross, marker="X", c=colours, zorder=7, **halo)
     ax.set_aspect("equal", adjustable="datalim")
     ax.set(xticks=[], yticks=[])
     ax.grid(False)
@@ -124,18 +132,35 @@ def confidence_by_scale(axes: Panels, frame: pd.DataFrame) -> None:
 
 
 def gain_by_scale(ax: Axes, frame: pd.DataFrame, averages: pd.DataFrame) -> None:
-    """The gain of refinement against the scale inside the softmax: the mean over datasets, and each dataset faintly."""
+    """The gain of refinement against the scale inside the softmax: means over datasets, and each dataset faintly.
+
+    Args:
+        frame, averages: a `scale` is a number or "auto", which is drawn last, unconnected.
+        averages: from `overall`.
+    """
+    numbers = sorted({scale for scale in averages["scale"] if scale != "auto"})
+    places = {scale: float(i) for i, scale in enumerate([*numbers, "auto"]) if scale in set(averages["scale"])}
     for i, (name, line) in enumerate(frame.groupby("dataset", sort=False)):
-        colour, marker = variant_style(name, i)
-        ax.plot(line["scale"], 100 * line["gain"], marker + "-", color=colour, alpha=0.45, label=name, lw=0.8, ms=2.5)
-    bars = {"yerr": 100 * averages["interval"], "label": "mean", "linewidth": 2.2, "markersize": 6, "zorder": 4}
-    dots(ax, averages["scale"], 100 * averages["gain"], (BLACK, "o"), line="-", **bars)
+        bars = {"label": name, "alpha": 0.45, "linewidth": 0.8, "markersize": 2.5}
+        _by_scale(ax, line, places, variant_style(name, i), **bars)
+    for name, line in averages.groupby("domain", sort=False):
+        label = "mean" if name == "all" else f"mean, {DOMAIN_NAMES[name].lower()}"
+        bars = {"yerr": 100 * line["interval"], "label": label, "linewidth": 2.2, "markersize": 6, "zorder": 4}
+        _by_scale(ax, line, places, (DOMAIN_COLOURS[name], "o"), **bars)
     zero_line(ax)
-    scales = sorted(averages["scale"].unique())
-    ax.set_xscale("log", base=2)
-    ax.set_xticks(scales, [{0.125: "⅛", 0.25: "¼", 0.5: "½"}.get(scale, f"{scale:g}") for scale in scales])
+    names = {0.125: "⅛", 0.25: "¼", 0.5: "½"}
+    ax.set_xticks(list(places.values()), [names.get(scale, f"{scale}".removesuffix(".0")) for scale in places])
     ax.set(xlabel="Scale of the squared distance in the softmax", ylabel="Gain of refinement (points)")
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
+
+
+def _by_scale(ax: Axes, line: pd.DataFrame, places: dict, look: tuple[str, str], **bars) -> None:
+    is_number = line["scale"] != "auto"
+    label, yerr = bars.pop("label"), bars.pop("yerr", None)
+    for part, joined in ((is_number, "-"), (~is_number, "")):
+        error = None if yerr is None else yerr[part]
+        x = line.loc[part, "scale"].map(places)
+        dots(ax, x, 100 * line.loc[part, "gain"], look, joined, yerr=error, label=label if joined else None, **bars)
 
 
 def covariance_ellipse(mean: np.ndarray, covariance: np.ndarray, distance: float, colour: np.ndarray) -> Ellipse:

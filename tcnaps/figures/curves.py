@@ -3,7 +3,7 @@
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
-from tcnaps.figures.style import BLACK, GREEN, GREY, ORANGE, PURPLE, Panels, band, zero_line
+from tcnaps.figures.style import BLACK, DOMAIN_NAMES, GREEN, GREY, ORANGE, PURPLE, Panels, band, zero_line
 
 # Name in the legend, colour and dashes of every line. The dashed one is what the others are compared with.
 LOOKS = {
@@ -21,16 +21,16 @@ LABELS = {"labels": "Labels bought", "classes": "Classes so far"}
 def curves(
     axes: Panels, averages: pd.DataFrame, x: str, lines: str, label: str, value: str = "accuracy", note: str = ""
 ) -> None:
-    """A row of panels, one per variant, with one line and band per name in the column `lines`.
+    """A row of panels, those of `panels`, with one line and band per name in the column `lines`.
 
     Args:
-        averages: from `domain_averages`, one domain.
+        averages: from `overall`.
         x: the column of the horizontal axis, a key of `LABELS`.
         lines: the column that holds keys of `LOOKS`.
         note: text above the right end of the first line.
     """
     ticks = sorted(averages[x].unique())
-    for ax, (variant, panel) in zip(axes, averages.groupby("variant", sort=False), strict=True):
+    for ax, (title, panel) in zip(axes, panels(averages).items(), strict=True):
         if value == "difference":
             zero_line(ax)
         for name, line in panel.groupby(lines, sort=False):
@@ -43,10 +43,19 @@ def curves(
         place = {"textcoords": "offset points", "xytext": (0, 10), "ha": "right", "fontsize": 7}
         ax.annotate(note, (first[x], 100 * first[value]), **place)
         if ax.get_subplotspec().is_first_row():
-            ax.set_title(f"{variant} CNAPS")
+            ax.set_title(title)
         ax.set(xlabel=LABELS[x], ylabel=label)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         if len(ticks) < 8:
             ax.set_xticks(ticks)
         ax.margins(x=0.02)
         ax.label_outer()
+
+
+def panels(averages: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The rows of every variant and kind of images, by their panel's title."""
+    groups = averages.groupby(["domain", "variant"], sort=False)
+    return {
+        f"{variant} CNAPS" + ("" if domain == "all" else f",\n{DOMAIN_NAMES[domain].lower()}"): rows
+        for (domain, variant), rows in groups
+    }

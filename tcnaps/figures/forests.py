@@ -18,29 +18,26 @@ HOLLOW = {"markerfacecolor": "white", "markersize": 3.5}
 
 
 def accuracy_by_dataset(
-    ax: Axes, summary: pd.DataFrame, method: str = "variant", value: str = "accuracy", label: str = "Accuracy (%)"
+    ax: Axes, summary: pd.DataFrame, averages: pd.DataFrame, value: str = "accuracy", label: str = "Accuracy (%)"
 ) -> None:
-    """Dots with intervals, one row per dataset, in-domain above out-of-domain; one evaluation."""
-    methods = list(summary[method].unique())
-    heights = _dataset_rows(ax, summary)
+    """Dots with intervals, one row per dataset, in-domain above out-of-domain, means below; one evaluation."""
+    means, methods = _means_of(summary, averages), list(summary["variant"].unique())
+    heights, drawn = _dataset_rows(ax, summary, list(means["dataset"].unique())), pd.concat([summary, means])
     offsets = np.linspace(-0.28, 0.28, len(methods)) if len(methods) > 1 else [0.0]
     for i, name in enumerate(methods):
-        cells = summary[summary[method] == name]
+        cells = drawn[drawn["variant"] == name]
         y = cells["dataset"].map(heights) + offsets[i]
         style.dots(ax, 100 * cells[value], y, style.variant_style(name, i), xerr=100 * cells["interval"], label=name)
     if value == "difference":
         style.zero_line(ax, "y")
-        ax.set_xlim(style.in_view(summary[value], summary["interval"]))
+        ax.set_xlim(style.in_view(drawn[value], drawn["interval"]))
     ax.set_xlabel(label)
     style.legend_above(ax, len(methods))
 
 
 def paired_gain(ax: Axes, differences: pd.DataFrame, averages: pd.DataFrame) -> None:
     """A forest plot of one evaluation's paired differences, with values on the right and means below as diamonds."""
-    means = averages[averages["domain"].isin(style.domains_shown(averages))]
-    if differences["dataset"].nunique() == 1:  # the mean of one dataset is itself
-        means = means.iloc[:0]
-    means = means.assign(dataset=means["domain"].map(style.DOMAIN_NAMES))
+    means = _means_of(differences, averages)
     heights = _dataset_rows(ax, differences, list(means["dataset"]))
     style.zero_line(ax, "y")
     for frame, marker in ((differences, "o"), (means, "D")):
@@ -111,7 +108,7 @@ def _contrasts(ax: Axes, table: pd.DataFrame) -> None:
                 ax.plot(trainings, [y + 0.3] * len(trainings), "|", color=style.BLACK, markersize=4, zorder=3)
             ax.plot([100 * row.paper], [y], "D", markeredgecolor=style.BLACK, **HOLLOW)
             domain = {"in": ", in-domain", "out": ", out-of-domain"}.get(row.domain, "")
-            setting = "" if row.setting == "variable" else f", {row.setting}"
+            setting = "" if row.setting == "variable" else f", {style.in_words(row.setting)}"
             heights[f"{row.contrast}{setting}{domain}  {claim}"] = y
             y += 1.0
         ax.axhline(y - 0.2, **PALE)
@@ -127,12 +124,13 @@ def _contrasts(ax: Axes, table: pd.DataFrame) -> None:
 
 
 def cost_of_differences(axes: style.Panels, costs: pd.DataFrame) -> None:
-    """The paired change in accuracy when a switch is turned: one panel per evaluation, one marker per variant."""
+    """The paired change in accuracy when a switch is turned: a panel per evaluation and group, a marker per variant."""
     numbers = ["–" if pd.isna(row) else str(row) for row in costs["row"]]
     costs = costs.assign(name=[f"{number}  {label}" for number, label in zip(numbers, costs["label"])])
     names = list(costs["name"].unique())
     trains = costs.drop_duplicates("name")["trains"].to_list()
-    for ax, (evaluation, panel) in zip(axes, costs.groupby("evaluation", sort=False), strict=True):
+    panels = list(costs.groupby(["evaluation", "domain"], sort=False))
+    for ax, ((evaluation, domain), panel) in zip(axes, panels, strict=True):
         for i, (variant, cells) in enumerate(panel.groupby("variant", sort=False)):
             y = cells["name"].map(names.index) + (0.16 if variant in ("Transductive", "COT") else -0.16)
             bars = {"xerr": 100 * cells["interval"], "label": variant}
@@ -141,12 +139,17 @@ def cost_of_differences(axes: style.Panels, costs: pd.DataFrame) -> None:
         for y in range(1, len(names)):
             if trains[y] != trains[y - 1]:
                 ax.axhline(y - 0.5, color=style.GREY, linewidth=0.6, linestyle=":")
-        ax.set(
-            title=style.in_words(evaluation), xlabel="Paired change in accuracy (points)", ylim=(len(names) - 0.4, -0.6)
-        )
+        title = style.in_words(evaluation) + ("" if domain == "all" else f"\n{style.DOMAIN_NAMES[domain].lower()}")
+        ax.set(title=title, xlabel="Change (points)", ylim=(len(names) - 0.4, -0.6))
         ax.set_yticks(range(len(names)), names)
         ax.label_outer()
     style.legend_below(axes)
+
+
+def _means_of(summary: pd.DataFrame, averages: pd.DataFrame) -> pd.DataFrame:
+    """The averages to be shown below a summary's datasets, if there are several, with a name for their row."""
+    shown = averages["domain"].isin(style.domains_shown(averages)) & (summary["dataset"].nunique() > 1)
+    return averages[shown].assign(dataset=averages["domain"].map(style.DOMAIN_NAMES))
 
 
 def _dataset_rows(ax: Axes, frame: pd.DataFrame, means: Sequence[str] = ()) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """The learning curves of the two training phases, drawn on matplotlib Axes."""
 
 import pandas as pd
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogFormatter, MaxNLocator, ScalarFormatter
 
 from tcnaps.figures.style import BLACK, PALETTE, Panels
 
@@ -29,7 +29,9 @@ def meta_training(axes: Panels, steps: pd.DataFrame, validation: pd.DataFrame) -
         smooth = steps[column].rolling(max(len(steps) // 20, 1), min_periods=1, center=True).mean()
         ax.plot(steps["episode"], factor * steps[column], color="#C8C8C8", linewidth=0.6)
         ax.plot(steps["episode"], factor * smooth, color=BLACK)
-    loss.set(ylabel="Cross-entropy (nats)", title="Training loss")
+    loss.set(ylabel="Cross-entropy (nats)", title="Training loss", yscale="log")
+    loss.yaxis.set_major_formatter(ScalarFormatter())
+    loss.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(2, 0.4)))
     train.set(ylabel="Accuracy (%)", title="Training episodes")
     for i, (name, curve) in enumerate(validation.groupby("dataset", sort=False)):
         colour = PALETTE[i % (len(PALETTE) - 1)]  # black, the last, is the mean's

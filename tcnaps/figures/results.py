@@ -147,10 +147,13 @@ def frequencies(ax: Axes, counts: pd.DataFrame, column: str) -> None:
 
 
 def reliability(axes: style.Panels, bins: pd.DataFrame) -> None:
-    """Accuracy against confidence, before and after meta-training, one panel per step; sizes are shares of queries."""
+    """Accuracy against confidence, before and after meta-training, a panel per kind of images and step.
+
+    Sizes are shares of queries.
+    """
     looks = {"start": (style.ORANGE, "s", "before meta-training"), "trained": (style.BLUE, "o", "after")}
     bins = bins[bins["share"] >= SMALLEST_SHARE]
-    for ax, (step, panel) in zip(axes, bins.groupby("step", sort=False), strict=True):
+    for ax, ((kind, step), panel) in zip(axes, bins.groupby(["images", "step"], sort=False), strict=True):
         ax.plot([0, 100], [0, 100], color=style.GREY, linewidth=0.8, linestyle="--")
         for state, line in panel.groupby("state", sort=False):
             colour, marker, label = looks[state]
@@ -159,9 +162,10 @@ def reliability(axes: style.Panels, bins: pd.DataFrame) -> None:
             ax.plot(x, y, color=colour, label=label)
             ax.scatter(x, y, s=4 + 150 * line["share"], color=colour, marker=marker, linewidth=0, alpha=0.8)
         title = {"step 0": "Without refinement", "stop": "Where refinement stops"}[step]
-        ax.set(title=title, xlabel="Confidence (%)", xlim=(0, 101), ylim=(0, 101))
+        title = title if kind == "all" else f"{style.DOMAIN_NAMES[kind]}: {title.lower()}"
+        ax.set(title=title, xlabel="Confidence (%)", ylabel="Accuracy (%)", xlim=(0, 101), ylim=(0, 101))
         ax.set_aspect("equal")
-    axes[0].set_ylabel("Accuracy (%)")
+        ax.label_outer()
     style.legend_below(axes)
 
 

@@ -127,7 +127,7 @@ def band(
 ) -> None:
     """Fills an interval around a line, cut off at what is possible; all heights are in [−1, 1], drawn as percent."""
     low, high = (100 * (y + sign * half_width).clip(*limits) for sign in (-1, 1))
-    ax.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+    ax.fill_between(x, low, high, color=colour, alpha=0.3, linewidth=0)
 
 
 def zero_line(ax: Axes, along: str = "x") -> None:

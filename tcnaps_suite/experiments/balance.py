@@ -12,7 +12,7 @@ from jaxtyping import Int
 from matplotlib.axes import Axes
 
 from tcnaps.episodes.sampling import Draw, episode_generator
-from tcnaps.figures.style import BLUE, GREY, Panels, zero_line
+from tcnaps.figures import style
 
 
 def dirichlet_counts(
@@ -49,26 +49,34 @@ def unbalanced(draw: Draw, seed: int, concentration: float | int | None = None, 
     return replace(draw, query_images=draw.query_images[kept], query_labels=draw.query_labels[kept])
 
 
-def balance_panels(axes: Panels, averages: pd.DataFrame, names: Sequence[str], reference: str, base: str) -> None:
+def balance_panels(axes: style.Panels, averages: pd.DataFrame, names: Sequence[str], reference: str, base: str) -> None:
     """One panel per classifier: its difference from `base` with interval, and that of `reference` in grey.
 
     From left to right: balanced queries, then Dirichlet's α, then the number of classes that have any query.
 
     Args:
-        averages: `kind`, `balance` (the label of its tick, in the order drawn), `classifier`, `difference`, `interval`.
+        averages: `kind`, `balance` (the label of its tick, in the order drawn), `classifier`, `domain` (a group of
+            `overall`), `difference`, `interval`.
     """
     settings = averages[["kind", "balance"]].drop_duplicates().reset_index(drop=True)
     for number, (ax, name) in enumerate(zip(axes, names), 1):
-        _line(ax, averages[averages["classifier"] == reference], GREY, 0.8, band=False)
-        _line(ax, averages[averages["classifier"] == name], BLUE, 1.2, band=True)
-        zero_line(ax)
+        for domain, cells in averages.groupby("domain", sort=False):
+            others = "" if domain == "all" else f", {style.DOMAIN_NAMES[domain].lower()}"
+            if name != reference:
+                grey = cells[cells["classifier"] == reference], reference + others, style.GREY
+                _line(ax, *grey, {"linewidth": 0.8, "linestyle": "--" if domain == "rendered" else "-"})
+            look = {"marker": "o", "markersize": 2.5, "linewidth": 1.2}
+            line = cells[cells["classifier"] == name].reset_index()
+            _line(ax, line, "the panel's" + others, style.DOMAIN_COLOURS[domain], look)
+            style.band(ax, line.index.to_series(), line["difference"], line["interval"], style.DOMAIN_COLOURS[domain])
+        style.zero_line(ax)
         ax.set_title(name, loc="left")
         ax.set_xticks(range(len(settings)), settings["balance"])
         is_lowest = number + ax.get_gridspec().ncols > len(names)  # of its column
         for kind, group in settings.groupby("kind", sort=False):
             first, last = group.index[[0, -1]]
             if first:
-                ax.axvline(first - 0.5, color=GREY, linewidth=0.5, linestyle=":")
+                ax.axvline(first - 0.5, color=style.GREY, linewidth=0.5, linestyle=":")
             if is_lowest and kind:
                 place = {"xy": ((first + last) / 2, -0.2), "xycoords": ("data", "axes fraction")}
                 ax.annotate(kind, ha="center", va="top", fontsize=7, **place)
@@ -77,11 +85,8 @@ def balance_panels(axes: Panels, averages: pd.DataFrame, names: Sequence[str], r
     for ax in axes[len(names) :]:
         ax.set_visible(False)
     axes[0].figure.supylabel(f"Difference from {base} (points)", fontsize=8)
+    style.legend_below(axes[1:] if len(names) > 1 else axes)
 
 
-def _line(ax: Axes, cells: pd.DataFrame, colour: str, width: float, band: bool) -> None:
-    x, y = np.arange(len(cells)), 100 * cells["difference"]
-    ax.plot(x, y, color=colour, linewidth=width, marker="o" if band else "", markersize=2.5)
-    if band:
-        half_width = 100 * cells["interval"]
-        ax.fill_between(x, y - half_width, y + half_width, color=colour, alpha=0.2, linewidth=0)
+def _line(ax: Axes, cells: pd.DataFrame, label: str, colour: str, look: dict[str, str | float]) -> None:
+    ax.plot(range(len(cells)), 100 * cells["difference"], color=colour, label=label, **look)

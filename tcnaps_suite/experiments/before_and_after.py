@@ -52,8 +52,9 @@ def reliability(
     The confidence of a query is the responsibility of its predicted class. The queries of one episode are a cluster.
 
     Returns:
-        One row per state ("start", "trained"), step ("step 0", "stop") and bin that has queries: mean `confidence`,
-        `accuracy`, its `interval`, and `share` (of the queries).
+        One row per kind of images ("real" and "rendered" if there are both, else "all"), state ("start", "trained"),
+        step ("step 0", "stop") and bin that has queries: mean `confidence`, `accuracy`, its `interval`, and `share`
+        (of the queries).
     """
     frames = []
     for state, rows in zip(("start", "trained"), shared_rows(start, trained)):
@@ -64,19 +65,23 @@ def reliability(
         for name, step in steps.items():
             right = (predictions[every, step] == labels).astype(float)
             facts = {"state": state, "step": name, "confidence": confidences[every, step], "accuracy": right}
-            frames.append(rows[EPISODE_COLUMNS].assign(**facts))
+            frames.append(rows[EPISODE_COLUMNS].assign(**facts, images=_kind_of_images(rows)))
     queries = pd.concat(frames, ignore_index=True)
     queries["bin"] = np.searchsorted(edges, queries["confidence"], side="right").clip(1, len(edges) - 1)
-    keys = ["state", "step", "bin"]
+    keys = ["images", "state", "step", "bin"]
     bins = estimates(clustered(queries, keys, "accuracy"), keys, "accuracy")
     means = queries.groupby(keys)["confidence"].agg(confidence="mean", share="size").reset_index()
     bins = bins.merge(means, on=keys)
-    bins["share"] /= bins.groupby(["state", "step"])["share"].transform("sum")
-    return bins[["state", "step", "confidence", "accuracy", "interval", "share"]]
+    bins["share"] /= bins.groupby(keys[:-1])["share"].transform("sum")
+    return bins[[*keys[:-1], "confidence", "accuracy", "interval", "share"]]
+
+
+def _kind_of_images(rows: pd.DataFrame) -> pd.Series | str:
+    return rows["images"] if "images" in rows and rows["images"].nunique() > 1 else "all"
 
 
 def calibration(bins: pd.DataFrame) -> pd.DataFrame:
-    """Mean `confidence`, `accuracy` and calibration `error` (Σ share · |accuracy − confidence|) per state and step."""
+    """Mean `confidence`, `accuracy` and calibration `error` (Σ share · |accuracy − confidence|) per group of bins."""
     bins = bins.assign(error=(bins["accuracy"] - bins["confidence"]).abs())
     weighted = bins[["confidence", "accuracy", "error"]].mul(bins["share"], axis=0)
-    return weighted.groupby([bins["state"], bins["step"]], sort=False).sum().reset_index()
+    return weighted.groupby([bins[key] for key in ("images", "state", "step")], sort=False).sum().reset_index()

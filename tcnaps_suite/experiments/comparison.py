@@ -30,7 +30,7 @@ from tcnaps_suite.workflow.requirements import open_usable
 
 
 class EpisodeFeatures(NamedTuple):
-    """The features of an episode, and the columns that identify it: dataset, domain and episode."""
+    """The features of an episode, and the columns that identify it: dataset, domain, images and episode."""
 
     facts: dict[str, str | int]
     support: Float[Tensor, "n_support d"]
@@ -70,10 +70,10 @@ def draws(
 ) -> Iterator[tuple[dict[str, str | int], ImageSource, Draw]]:
     """The first episodes of every source before they are loaded, with the columns of `EpisodeFeatures.facts`."""
     for source in sources:
-        domain = study.datasets[source.dataset].domain
+        settings = study.datasets[source.dataset]
+        facts = {"dataset": source.dataset, "domain": settings.domain, "images": settings.images}
         for index in tqdm(range(episodes), desc=source.dataset, unit="episode", leave=False):
-            facts = {"dataset": source.dataset, "domain": domain, "episode": index}
-            yield facts, source, draw_episode(source, protocol, study.seed, index)
+            yield facts | {"episode": index}, source, draw_episode(source, protocol, study.seed, index)
 
 
 class LoadedVariant(NamedTuple):
@@ -135,7 +135,7 @@ def compare_heads(
     """The accuracy of every head, without and with refinement.
 
     Returns:
-        One row per episode and head: dataset, domain, episode, head, without and refined (accuracies in [0, 1]),
+        One row per episode and head: `EpisodeFeatures.facts`, head, without and refined (accuracies in [0, 1]),
         step (where the rule stops) and confidence (the mean responsibility of the predicted class at step 0).
     """
     rows = []
@@ -158,7 +158,7 @@ def compare_classifiers(
     """The accuracy of every classifier, and its gain over one of them.
 
     Returns:
-        One row per episode and classifier: dataset, domain, episode, classifier, accuracy, difference (from the
+        One row per episode and classifier: `EpisodeFeatures.facts`, classifier, accuracy, difference (from the
         baseline's accuracy on that episode) and seconds.
     """
     rows = []

@@ -138,7 +138,7 @@ def continual_learning(
     """Accuracy after every arrival, of every variant, way of adapting FiLM, and head, on the same episodes.
 
     Returns:
-        One row per episode, variant, film, head and number of classes so far: dataset, domain, episode, variant, film,
+        One row per episode, variant, film, head and number of classes so far: `EpisodeFeatures.facts`, variant, film,
         head, classes, accuracy and difference (from `ALL_KEPT`).
     """
     rows = [

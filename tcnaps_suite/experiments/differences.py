@@ -18,7 +18,7 @@ from tcnaps.config.presets import merged
 from tcnaps.data import open_split
 from tcnaps.evaluation.evaluate import evaluate_dataset
 from tcnaps.evaluation.result_files import needed_trainings
-from tcnaps.evaluation.statistics import domain_averages, episode_accuracies, paired_episodes
+from tcnaps.evaluation.statistics import domain_averages, episode_accuracies, overall, paired_episodes
 from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.training.checkpoints import checkpoint_folder, load_model
 from tcnaps.training.meta_training import meta_train
@@ -106,8 +106,9 @@ def cost_of_differences(
             with. Default: the study's own number; they are then compared with the study's own weights.
 
     Returns:
-        One row per difference, evaluation and variant: row, label, trains, evaluation, variant, difference (switched
-        minus not switched, in [−1, 1], mean over datasets), interval (its 95% half-width) and n_datasets.
+        One row per difference, evaluation, variant and group of `overall`: row, label, trains, evaluation, domain,
+        variant, difference (switched minus not switched, in [−1, 1], mean over datasets), interval (its 95%
+        half-width) and n_datasets.
     """
     recorded: dict[str, pd.DataFrame] = {}  # studies with the same logits share rows
 
@@ -135,10 +136,11 @@ def cost_of_differences(
         after = accuracies_of(_trained(start, difference, device, workers), difference.variants)
         for variant in difference.variants:
             pairs = paired_episodes(*(frame[frame["variant"] == variant] for frame in (after, before)))
-            averages = domain_averages(pairs, ["evaluation"], "difference").query("domain == 'all'")
+            pairs["images"] = [study.datasets[name].images for name in pairs["dataset"]]
+            averages = overall(domain_averages(pairs, ["evaluation"], "difference"))
             facts = {"row": difference.row, "label": difference.label, "trains": difference.trains, "variant": variant}
             frames.append(averages.assign(**facts))
-    columns = ["row", "label", "trains", "evaluation", "variant", "difference", "interval", "n_datasets"]
+    columns = ["row", "label", "trains", "evaluation", "domain", "variant", "difference", "interval", "n_datasets"]
     return pd.concat(frames, ignore_index=True)[columns].astype({"row": "Int64"})
 
 

@@ -16,7 +16,7 @@ from tcnaps.training.checkpoints import load_model
 from tcnaps_suite.experiments.comparison import compare_heads, difference_from, episode_features
 
 BASE = "Transductive"
-COLUMNS = ["evaluation", "replicate", "dataset", "domain", "episode", "variant", "accuracy"]
+COLUMNS = ["evaluation", "replicate", "dataset", "domain", "images", "episode", "variant", "accuracy"]
 
 
 def head_accuracies(study: Study, evaluation: str, variants: Sequence[str], scales: Sequence[float]) -> pd.DataFrame:

@@ -70,9 +70,10 @@ def first_episodes(
 ) -> Iterator[EpisodeFeatures]:
     """An evaluation's first episodes of each dataset, at most as many as it has, as `compare_heads` takes them."""
     for dataset in datasets:
+        settings = study.datasets[dataset]
         for number in range(min(episodes, study.evaluations[evaluation].episodes)):
             shown = features_of(study, variant, evaluation, dataset, number)
-            facts = {"dataset": dataset, "domain": study.datasets[dataset].domain, "episode": number}
+            facts = {"dataset": dataset, "domain": settings.domain, "images": settings.images, "episode": number}
             support, query = (shown.support_features, shown.support_labels), (shown.query_features, shown.query_labels)
             yield EpisodeFeatures(facts, *support, *query)
 

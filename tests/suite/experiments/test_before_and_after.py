@@ -44,9 +44,9 @@ def test_reliability_counts_queries_by_their_confidence(trained):
             assert (row.accuracy, row.share) == pytest.approx((right[taken].mean(), taken.mean()))
     sure = bins[(bins["state"] == "trained") & (bins["step"] == "step 0")]
     assert sure["confidence"].tolist() == [1] and sure["share"].tolist() == [1]
-    table = calibration(bins).set_index(["state", "step"])
+    table = calibration(bins).set_index(["images", "state", "step"])
     accuracy = (training_rows["prediction_0"] == training_rows["label"]).mean()
-    assert tuple(table.loc[("trained", "step 0")]) == pytest.approx((1, accuracy, 1 - accuracy))
+    assert tuple(table.loc[("all", "trained", "step 0")]) == pytest.approx((1, accuracy, 1 - accuracy))
 
 
 def test_only_one_evaluation_before_and_one_after(trained):
