@@ -102,7 +102,8 @@ def active_learning(
         protocol: its queries per class are the pool's and the held-out images' together.
 
     Returns:
-        One row per episode, variant, acquisition and number of labels: `EpisodeFeatures.facts`, variant, acquisition, labels, accuracy and difference (from random choice).
+        One row per episode, variant, acquisition and number of labels: `EpisodeFeatures.facts`, variant, acquisition,
+        labels, accuracy and difference (from random choice).
     """
     rows = []
     for facts, source, draw in draws(study, sources, protocol, episodes):
