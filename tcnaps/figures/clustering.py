@@ -39,7 +39,7 @@ def clustering_step(
     means: Float[np.ndarray, "way 2"],
     covariances: Float[np.ndarray, "way 2 2"],
     flipped: Bool[np.ndarray, "n_points"] | None = None,
-    sizes: tuple[float | int, ...] = (14, 110, 52, 36),
+    sizes: tuple[float | int, ...] = (14, 130, 52, 24),
 ) -> None:
     """One refinement step in two dimensions.
 
@@ -58,11 +58,12 @@ def clustering_step(
     mixed = (responsibilities @ colours).clip(0, 1)
     dot, star, ring, cross = sizes
     ax.scatter(*points[~is_support].T, s=dot, c=mixed[~is_support], edgecolor="white", linewidth=0.3, zorder=3)
-    halo = {"edgecolor": BLACK, "linewidth": 0.5, "path_effects": [withStroke(linewidth=2.5, foreground="white")]}
-    ax.scatter(*points[is_support].T, s=star, marker="*", c=mixed[is_support], zorder=6, **halo)
+    star_halo, cross_halo = ([withStroke(linewidth=width, foreground="white")] for width in (2.5, 1.2))
+    edge = {"edgecolor": BLACK, "linewidth": 0.5}
+    ax.scatter(*points[is_support].T, s=star, marker="*", c=mixed[is_support], path_effects=star_halo, zorder=6, **edge)
     if flipped is not None and flipped.any():
         ax.scatter(*points[flipped].T, s=ring, facecolor="none", edgecolor=BLACK, linewidth=0.9, zorder=5)
-    ax.scatter(*means.T, s=cross, marker="X", c=colours, zorder=7, **halo)
+    ax.scatter(*means.T, s=cross, marker="X", c=colours, path_effects=cross_halo, zorder=7, **edge)
     ax.set_aspect("equal", adjustable="datalim")
     ax.set(xticks=[], yticks=[])
     ax.grid(False)
@@ -89,7 +90,7 @@ def steps_strip(
     for step, ax in enumerate(axes):
         flipped = labels[step] != labels[max(step - 1, 0)]
         clustering_step(ax, points, is_support, responsibilities[step], means[step], covariances[step], flipped)
-        changed = f"{flipped.sum()} changed" + (": end" if step == end and not flipped.any() else "")
+        changed = "the end" if step == end and not flipped.any() else f"{flipped.sum()} changed"
         ax.set_title(f"Step {step}" + (f" · {changed}" if step else ""))
     reach = np.sqrt(np.einsum("tkii->tki", covariances))
     corners = np.concatenate([points, (means - reach).reshape(-1, 2), (means + reach).reshape(-1, 2)])

@@ -46,7 +46,7 @@ def test_strip_rings_the_labels_that_changed_and_names_the_end(panels, toy):
     axes = panels(4)
     clustering.steps_strip(axes, *toy)
     clustering.clustering_legend(axes[0].figure)
-    assert axes[0].get_title() == "Step 0" and axes[3].get_title() == "Step 3 · 0 changed: end"
+    assert axes[0].get_title() == "Step 0" and axes[3].get_title() == "Step 3 · the end"
     for step in (1, 2):
         changed = toy[0][labels[step] != labels[step - 1]]
         assert axes[step].get_title() == f"Step {step} · {len(changed)} changed"
