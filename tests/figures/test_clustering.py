@@ -61,14 +61,16 @@ def test_confidence_and_gain_by_scale(panels):
     assert [ax.get_title() for ax in axes] == ["Scale 0.25", "Scale 1"]
     peak = axes[0].patches[0].get_xy()
     assert peak[:, 1].max() == pytest.approx(1) and peak[peak[:, 1].argmax(), 0] == pytest.approx(0.7)
-    gains = pd.DataFrame({"dataset": list("aabb"), "scale": [0.25, 1, 0.25, 1], "gain": [0.04, 0.02, 0.03, 0.01]})
-    means = pd.DataFrame({"scale": [0.25, 1], "gain": [0.035, 0.015], "interval": 0.01})
+    gains = pd.DataFrame({"dataset": list("aaabbb"), "scale": [0.25, 1, "auto"] * 2, "gain": np.arange(6) / 100})
+    means = pd.DataFrame({"domain": "real", "scale": [0.25, 1, "auto"], "gain": [0.03, 0.01, 0.02], "interval": 0.01})
     (ax,) = panels(1)
     clustering.gain_by_scale(ax, gains, means)
-    (mean,) = ax.containers
-    np.testing.assert_allclose(mean.lines[0].get_ydata(orig=False), [3.5, 1.5])
-    np.testing.assert_allclose(ax.lines[0].get_ydata(), [4, 2])
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["¼", "1"]
+    drawn = {bars.get_label(): bars.lines[0] for bars in ax.containers}
+    np.testing.assert_allclose(drawn["a"].get_ydata(orig=False), [0, 1])
+    np.testing.assert_allclose(drawn["mean, real images"].get_ydata(orig=False), [3, 1])
+    automatic = ax.containers[-1].lines[0]  # apart from the line of constants
+    np.testing.assert_allclose([*automatic.get_xdata(orig=False), *automatic.get_ydata(orig=False)], [2, 2])
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["¼", "1", "auto"]
 
 
 def test_episode_images_cross_the_errors_and_contact_sheets_leave_the_rest_empty(panels):
