@@ -70,17 +70,21 @@ def pairs(episodes, better="Transductive", than="Simple", value="accuracy", extr
 
 
 def test_accuracy_by_dataset_draws_percent_and_intervals(panels, episodes):
-    summary = accuracy_summary(episodes[episodes["variant"].isin(["Simple", "FEOT", "COT", "Transductive"])])
+    shown = episodes[episodes["variant"].isin(["Simple", "FEOT", "COT", "Transductive"])]
+    summary, averages = accuracy_summary(shown), domain_averages(shown)
     ax = panels(height=3.2)
-    forests.accuracy_by_dataset(ax, summary)
+    forests.accuracy_by_dataset(ax, summary, averages)
+    drawn = pd.concat([summary, averages])
     for container in ax.containers:
-        cells = summary[summary["variant"] == container.get_label()]
+        cells = drawn[drawn["variant"] == container.get_label()]
         np.testing.assert_allclose(container.lines[0].get_xdata(orig=False), 100 * cells["accuracy"])
         widths = [segment[1, 0] - segment[0, 0] for segment in container.lines[2][0].get_segments()]
         np.testing.assert_allclose(widths, 200 * cells["interval"])
     # Rows run down the page, in-domain first.
-    heights = {label.get_text(): label.get_position()[1] for label in ax.get_yticklabels()}
-    assert sorted(heights, key=heights.get) == ["In-domain", "letters", "textures", "Out-of-domain", "digits"]
+    rows = sorted((label.get_position()[1], label.get_text()) for label in ax.get_yticklabels())
+    datasets = ["In-domain", "letters", "textures", "Out-of-domain", "digits"]
+    means = ["Mean over datasets", "In-domain", "Out-of-domain", "All datasets"]
+    assert [name for _, name in rows] == [*datasets, *means]
     assert ax.get_ylim()[0] > ax.get_ylim()[1] and ax.get_xlabel() == "Accuracy (%)"
 
 
@@ -131,10 +135,10 @@ def test_claims_show_each_training_and_the_paper(panels, rows):
 
 
 def test_cost_of_differences_has_one_row_per_switch_and_one_marker_per_variant(panels):
-    columns = ["row", "label", "trains", "evaluation", "variant", "difference", "interval"]
+    columns = ["row", "label", "trains", "evaluation", "domain", "variant", "difference", "interval"]
     cells = [
-        (row, label, trains, evaluation, variant, difference, 0.004)
-        for evaluation in ("variable", "5-way-1-shot")
+        (row, label, trains, evaluation, domain, variant, difference, 0.004)
+        for evaluation, domain in (("variable", "all"), ("5-way-1-shot", "real"))
         for row, label, trains, variant, difference in (
             (1, "task covariance: n − 1", "nothing", "Simple", -0.01),
             (1, "task covariance: n − 1", "nothing", "Transductive", 0.02),
@@ -144,7 +148,7 @@ def test_cost_of_differences_has_one_row_per_switch_and_one_marker_per_variant(p
     axes = panels(2, sharey=True)
     forests.cost_of_differences(axes, pd.DataFrame(cells, columns=columns).astype({"row": "Int64"}))
     assert texts(axes[0].get_yticklabels()) == ["1  task covariance: n − 1", "–  arithmetic: plain"]
-    for ax, title in zip(axes, ("variable way and shot", "5-way, 1-shot"), strict=True):
+    for ax, title in zip(axes, ("variable way and shot", "5-way, 1-shot\nreal images"), strict=True):
         drawn = np.concatenate([container[0].get_xdata() for container in ax.containers])
         assert ax.get_title() == title and np.allclose(np.sort(drawn), [-1, 0.3, 2])
 
@@ -239,7 +243,8 @@ def test_curves_have_a_panel_per_variant_with_a_line_and_band_per_name(panels):
     names = [("Simple", "Transductive"), ("random", "predictive entropy", "variation ratios"), range(4)]
     index = pd.MultiIndex.from_product(names, names=["variant", "acquisition", "labels"])
     values = {"accuracy": np.random.default_rng(0).random(len(index)), "interval": 0.1}
-    averages = pd.DataFrame(values, index).reset_index()
+    averages = pd.DataFrame(values, index).reset_index().assign(domain="all")
+    assert list(curves.panels(averages.assign(domain="real"))) == [f"{name} CNAPS,\nreal images" for name in names[0]]
     axes = panels(2, height=2.5, sharey=True)
     curves.curves(axes, averages, "labels", "acquisition", "Accuracy (%)", note="one head")
     style.legend_below(axes)
