@@ -32,7 +32,8 @@ def accuracy_by_dataset(
         style.zero_line(ax, "y")
         ax.set_xlim(style.in_view(drawn[value], drawn["interval"]))
     ax.set_xlabel(label)
-    style.legend_above(ax, len(methods))
+    if len(methods) > 1:
+        style.legend_below([ax])
 
 
 def paired_gain(ax: Axes, differences: pd.DataFrame, averages: pd.DataFrame) -> None:
