@@ -93,5 +93,7 @@ def test_other_episodes_are_refused_with_what_there_is(study):
 def test_an_evaluations_first_episodes_are_no_more_than_it_has(study):
     found = list(first_episodes(study, "FEOT", "5-way-1-shot", ["glyphs", "signs"], 12))
     assert [tuple(own.facts.values()) for own in found] == [
-        (dataset, domain, number) for dataset, domain in (("glyphs", "in"), ("signs", "out")) for number in range(3)
+        (dataset, domain, "rendered", number)
+        for dataset, domain in (("glyphs", "in"), ("signs", "out"))
+        for number in range(3)
     ]
