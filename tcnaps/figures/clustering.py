@@ -11,17 +11,7 @@ from matplotlib.patches import Ellipse
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import PercentFormatter
 
-from tcnaps.figures.style import (
-    BLACK,
-    DOMAIN_COLOURS,
-    DOMAIN_NAMES,
-    GREY,
-    PALETTE,
-    Panels,
-    dots,
-    variant_style,
-    zero_line,
-)
+from tcnaps.figures.style import BLACK, DOMAIN_COLOURS, GREY, PALETTE, Panels, dots, of_group, variant_style, zero_line
 
 
 def class_colours(way: int) -> Float[np.ndarray, "way 3"]:
@@ -145,8 +135,13 @@ def gain_by_scale(ax: Axes, frame: pd.DataFrame, averages: pd.DataFrame) -> None
         bars = {"label": name, "alpha": 0.45, "linewidth": 0.8, "markersize": 2.5}
         _by_scale(ax, line, places, variant_style(name, i), **bars)
     for name, line in averages.groupby("domain", sort=False):
-        label = "mean" if name == "all" else f"mean, {DOMAIN_NAMES[name].lower()}"
-        bars = {"yerr": 100 * line["interval"], "label": label, "linewidth": 2.2, "markersize": 6, "zorder": 4}
+        bars = {
+            "yerr": 100 * line["interval"],
+            "label": of_group("mean", name),
+            "linewidth": 2.2,
+            "markersize": 6,
+            "zorder": 4,
+        }
         _by_scale(ax, line, places, (DOMAIN_COLOURS[name], "o"), **bars)
     zero_line(ax)
     names = {0.125: "⅛", 0.25: "¼", 0.5: "½"}

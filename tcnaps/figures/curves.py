@@ -3,7 +3,7 @@
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
-from tcnaps.figures.style import BLACK, DOMAIN_NAMES, GREEN, GREY, ORANGE, PURPLE, Panels, band, zero_line
+from tcnaps.figures.style import BLACK, GREEN, GREY, ORANGE, PURPLE, Panels, band, of_group, zero_line
 
 # Name in the legend, colour and dashes of every line. The dashed one is what the others are compared with.
 LOOKS = {
@@ -55,7 +55,4 @@ def curves(
 def panels(averages: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The rows of every variant and kind of images, by their panel's title."""
     groups = averages.groupby(["domain", "variant"], sort=False)
-    return {
-        f"{variant} CNAPS" + ("" if domain == "all" else f",\n{DOMAIN_NAMES[domain].lower()}"): rows
-        for (domain, variant), rows in groups
-    }
+    return {of_group(f"{variant} CNAPS", domain, ",\n"): rows for (domain, variant), rows in groups}

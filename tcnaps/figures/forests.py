@@ -140,7 +140,7 @@ def cost_of_differences(axes: style.Panels, costs: pd.DataFrame) -> None:
         for y in range(1, len(names)):
             if trains[y] != trains[y - 1]:
                 ax.axhline(y - 0.5, color=style.GREY, linewidth=0.6, linestyle=":")
-        title = style.in_words(evaluation) + ("" if domain == "all" else f"\n{style.DOMAIN_NAMES[domain].lower()}")
+        title = style.of_group(style.in_words(evaluation), domain, "\n")
         ax.set(title=title, xlabel="Change (points)", ylim=(len(names) - 0.4, -0.6))
         ax.set_yticks(range(len(names)), names)
         ax.label_outer()

@@ -106,12 +106,11 @@ def number_of_queries(axes: style.Panels, frame: pd.DataFrame) -> None:
     Args:
         frame: from `gain_by_query_count`.
     """
-    groups = list(frame["domain"].unique())
     x = side_by_side(frame)
     for ax, (protocol, cell) in zip(axes, frame.groupby("evaluation", sort=False), strict=True):
         for i, ((name, group), line) in enumerate(cell.groupby(["variant", "domain"], sort=False)):
-            label = name if len(groups) == 1 else f"{name}, {style.DOMAIN_NAMES[group].lower()}"
-            look = style.variant_style(name, i), {"line": "-" if group in ("all", "real") else "--", "label": label}
+            line_style = {"line": "-" if group in ("all", "real") else "--", "label": style.of_group(name, group)}
+            look = style.variant_style(name, i), line_style
             style.dots(ax, x[line.index], 100 * line["difference"], look[0], yerr=100 * line["interval"], **look[1])
         ax.set(
             title=style.in_words(protocol),

@@ -160,6 +160,11 @@ def in_words(evaluation: str) -> str:
     return "variable way and shot" if evaluation == "variable" else words
 
 
+def of_group(name: str, group: str, between: str = ", ") -> str:
+    """A name followed by the group of datasets that it is about, such as "mean, real images"; "all" adds nothing."""
+    return name if group == "all" else f"{name}{between}{DOMAIN_NAMES[group].lower()}"
+
+
 def domains_shown(frame: pd.DataFrame) -> list[str]:
     """The groups of datasets that a figure of this frame shows: all that it has, or the only domain in it."""
     present = [name for name in DOMAIN_NAMES if (frame["domain"] == name).any()]

@@ -61,13 +61,12 @@ def balance_panels(axes: style.Panels, averages: pd.DataFrame, names: Sequence[s
     settings = averages[["kind", "balance"]].drop_duplicates().reset_index(drop=True)
     for number, (ax, name) in enumerate(zip(axes, names), 1):
         for domain, cells in averages.groupby("domain", sort=False):
-            others = "" if domain == "all" else f", {style.DOMAIN_NAMES[domain].lower()}"
             if name != reference:
-                grey = cells[cells["classifier"] == reference], reference + others, style.GREY
+                grey = cells[cells["classifier"] == reference], style.of_group(reference, domain), style.GREY
                 _line(ax, *grey, {"linewidth": 0.8, "linestyle": "--" if domain == "rendered" else "-"})
             look = {"marker": "o", "markersize": 2.5, "linewidth": 1.2}
             line = cells[cells["classifier"] == name].reset_index()
-            _line(ax, line, "the panel's" + others, style.DOMAIN_COLOURS[domain], look)
+            _line(ax, line, style.of_group("the panel's classifier", domain), style.DOMAIN_COLOURS[domain], look)
             style.band(ax, line.index.to_series(), line["difference"], line["interval"], style.DOMAIN_COLOURS[domain])
         style.zero_line(ax)
         ax.set_title(name, loc="left")
