@@ -23,6 +23,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from tcnaps.class_shares import cluster_by_shares
 from tcnaps.method.class_statistics import (
     ClassStatistics,
     class_covariances,
@@ -32,13 +33,13 @@ from tcnaps.method.class_statistics import (
     one_hot,
     regularised_covariances,
 )
-from tcnaps.method.clustering import cluster, in_working_precision, total_variance
+from tcnaps.method.clustering import Step, cluster, in_working_precision, total_variance
 from tcnaps.method.head import Head
 from tcnaps.method.samples import member_weights
 from tcnaps.method.stopping import check_limits
+from tcnaps.normalisation import normalisation_of
 
-IDENTITY_SHARE = 0.1  # of the features' total variance: identity_weight under `auto`
-MOST_OF_ALL = 0.9  # of the total variance in one column: then the others hardly count
+IDENTITY_SHARE = 0.3  # of the features' total variance, at most: identity_weight under `auto`
 
 
 class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
@@ -57,13 +58,17 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         scale: factor on the squared distances inside the softmax; the paper's is 1. "auto" chooses it at every step,
             without labels (`tcnaps.method.head.Head`).
         log_determinant: adds −½ log|Q_k| to the logits, as in a Gaussian mixture.
-        identity_weight: weight of the identity in every class covariance, in squared units of X; 1 in the paper. "auto"
-            is a tenth of the total variance of X, so that the length of embeddings does not matter.
+        identity_weight: weight of the identity in every class covariance, in squared units of X after `normalise`; 1 in
+            the paper. "auto" is a share of the total variance: 1 / √(rows per class), at most 0.3.
         minimum_steps: first refinement step after which unchanged labels end the refinement.
         maximum_steps: last refinement step in any case; 0 means no refinement.
         class_prior: probability of each class, in the order of `classes_`; None is the paper's, where all are equal.
-            "estimated" sets it at every step, half by the rows' mean probabilities and half to equal classes, for
-            classes that may differ much in size. Where they do not, it costs some of the gain.
+            "estimated" sets it at every step, half by the rows' mean probabilities and half to equal classes. "auto"
+            estimates first how even the classes' shares are, and refines in the way that suits them
+            (`tcnaps.class_shares`).
+        normalise: whether columns in other units and outlying rows are scaled down, and rows are centred about the
+            labelled ones and brought to length 1 (`tcnaps.normalisation`). Switch it off for features that were
+            meta-trained for this classifier.
 
     Attributes:
         classes_: the labels, sorted.
@@ -87,7 +92,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         "identity_weight": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
         "minimum_steps": [Interval(Integral, 0, None, closed="left")],
         "maximum_steps": [Interval(Integral, 0, None, closed="left")],
-        "class_prior": ["array-like", StrOptions({"estimated"}), None],
+        "class_prior": ["array-like", StrOptions({"auto", "estimated"}), None],
+        "normalise": ["boolean"],
     }
 
     def __init__(
@@ -96,8 +102,9 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         log_determinant=False,
         identity_weight="auto",
         minimum_steps=2,
-        maximum_steps=4,
-        class_prior=None,
+        maximum_steps=10,
+        class_prior="auto",
+        normalise=True,
     ):
         self.scale = scale
         self.log_determinant = log_determinant
@@ -105,6 +112,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         self.minimum_steps = minimum_steps
         self.maximum_steps = maximum_steps
         self.class_prior = class_prior
+        self.normalise = normalise
 
     def fit(self, X, y) -> "TransductiveMahalanobisClassifier":
         """Clusters the rows of X (n, d) without a label around those with one; y (n,) has −1 or None for no label.
@@ -120,24 +128,26 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         if labelled.all():
             warnings.warn("y contains no unlabelled rows (-1 or None): nothing refines the classes", stacklevel=2)
             maximum = 0
-        codes = torch.from_numpy(self._encode(y[labelled]))
-        features = torch.from_numpy(np.require(X, requirements=["C", "W"]))
+        codes = self._encode(y[labelled])
+        self._normalisation = normalisation_of(X, labelled, codes) if self.normalise else None
+        features, codes = torch.from_numpy(self._normalised(X)), torch.from_numpy(codes)
         spread = total_variance(features)
         self.identity_weight_ = self.identity_weight
         if self.identity_weight == "auto":
-            self.identity_weight_ = IDENTITY_SHARE * spread or 1.0  # where all rows are the same, any will do
-        _warn_of_units(X)
+            share = min(IDENTITY_SHARE, (len(self.classes_) / len(X)) ** 0.5)
+            self.identity_weight_ = share * spread or 1.0  # where all rows are the same, any will do
         head = self._head()
         features = in_working_precision(features, spread, head)
         support, points = features[labelled], features[~labelled]
-        step = cluster(support, codes, points, head=head, minimum=self.minimum_steps, maximum=maximum)
+        refine = cluster_by_shares if self.class_prior == "auto" else _cluster
+        step, head = refine(support, codes, points, head, self.minimum_steps, maximum)
         self.n_iter_, self.scale_ = step.number, float(step.scale)
         self.class_prior_ = step.log_prior.softmax(0).numpy()
         weights = one_hot(codes, len(self.classes_), features)
         self.label_distributions_ = np.empty((len(X), len(self.classes_)), weights.numpy().dtype)
         self.label_distributions_[labelled], self.label_distributions_[~labelled] = weights, step.responsibilities
         self.transduction_ = self.classes_[self.label_distributions_.argmax(1)]
-        if step.refined_with is not None:
+        if step.refined_with is not None and head.update != "none":
             support, weights = torch.cat([support, points]), member_weights(weights, step.refined_with)
         self._fitted = _FittedClasses(support, weights, head)
         self.means_ = class_means(support, weights).numpy()
@@ -170,7 +180,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         """Probabilities of new rows under the classes as `fit` left them, in the order of `classes_`."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        points = torch.from_numpy(np.require(X, self.means_.dtype, ["C", "W"]))
+        points = torch.from_numpy(self._normalised(X)).to(self._fitted.members.dtype)
         logits = class_logits(points, self._fitted.statistics, replace(self._head(), scale=self.scale_))
         return (logits + torch.from_numpy(self.class_prior_).log()).softmax(1).numpy()
 
@@ -186,8 +196,11 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         self.classes_ = encoder.classes_
         return codes
 
+    def _normalised(self, X: np.ndarray) -> np.ndarray:
+        return np.require(self._normalisation(X) if self._normalisation else X, requirements=["C", "W"])
+
     def _head(self) -> Head:
-        prior = self.class_prior
+        prior = None if self.class_prior == "auto" else self.class_prior
         if prior is not None and not isinstance(prior, str):
             prior = check_array(prior, ensure_2d=False, input_name="class_prior", dtype=np.float64)
             prior = tuple(prior.ravel().tolist())
@@ -260,10 +273,5 @@ def _with_none(y: object) -> np.ndarray | None:
     return np.where(pd.isna(labels), None, labels) if labels is not None and labels.dtype == object else labels
 
 
-def _warn_of_units(X: np.ndarray) -> None:
-    """Warns where one column has nearly all of the variance: squared distances then see little else."""
-    variances = X.var(0, dtype=np.float64)
-    column = variances.argmax()
-    if X.shape[1] > 2 and variances[column] > MOST_OF_ALL * variances.sum():
-        share = f"Column {column} of X has {variances[column] / variances.sum():.0%} of the variance"
-        warnings.warn(f"{share}: is it in other units? Standardise the columns", stacklevel=3)
+def _cluster(support, codes, points, head: Head, minimum: int, maximum: int) -> tuple[Step, Head]:
+    return cluster(support, codes, points, None, head, minimum, maximum), head

@@ -21,6 +21,7 @@ from tcnaps.method.clustering import cluster
 from tcnaps.method.fast import strategies
 from tcnaps.method.head import Head
 
+AS_GIVEN = {"class_prior": None, "normalise": False}  # the paper's clustering of X as it is
 TRAINS_WITH_MINUS_1 = {"check_classifiers_classes": "trains with −1 as a class, which means unlabelled here"}
 
 
@@ -83,7 +84,8 @@ def naively(X, y, steps, scale, identity_weight, log_determinant=False, prior=No
 )
 def test_it_is_algorithm_1(options, steps):
     X, _, y = planted(noise=2.0)
-    fitted = TransductiveMahalanobisClassifier(minimum_steps=steps, maximum_steps=steps, **options).fit(X, y)
+    limits = {"minimum_steps": steps, "maximum_steps": steps}
+    fitted = TransductiveMahalanobisClassifier(**AS_GIVEN | limits | options).fit(X, y)
     named = {name: value for name, value in options.items() if name != "class_prior"}
     expected, scale = naively(X, y, steps, prior=options.get("class_prior"), **named)
     np.testing.assert_allclose(fitted.label_distributions_[y == -1], expected, rtol=1e-4, atol=1e-6)
@@ -97,7 +99,7 @@ def test_it_is_algorithm_1(options, steps):
 def test_it_stops_where_the_method_stops_with_the_same_probabilities(scale, log_determinant, prior, dtype):
     X, _, y = planted(way=5, d=40, n=100, noise=2.5)
     X, labelled = X.astype(dtype), y != -1
-    fitted = TransductiveMahalanobisClassifier(scale, log_determinant, 1.0, 2, 10, prior).fit(X, y)
+    fitted = TransductiveMahalanobisClassifier(scale, log_determinant, 1.0, 2, 10, prior, False).fit(X, y)
     head = Head(scale=scale, log_determinant=log_determinant, class_prior=prior)
     step = cluster(X[labelled], y[labelled], X[~labelled], head=head, maximum=10)
     assert fitted.n_iter_ == step.number
@@ -140,7 +142,9 @@ def test_new_rows_get_what_the_same_rows_got_as_unlabelled_ones():
 
 def test_statistics_are_those_of_the_equations():
     X, _, y = planted(noise=2.0)
-    before, fitted = (TransductiveMahalanobisClassifier(1.0, False, 0.5, steps, steps).fit(X, y) for steps in (1, 2))
+    before, fitted = (
+        TransductiveMahalanobisClassifier(1.0, False, 0.5, steps, steps, None, False).fit(X, y) for steps in (1, 2)
+    )
     means, covariances = naive_statistics(*map(torch.from_numpy, (X, before.label_distributions_)), 0.5)
     np.testing.assert_allclose(fitted.means_, means, atol=1e-9)
     np.testing.assert_allclose(fitted.covariances_, covariances, atol=1e-9)
@@ -215,9 +219,15 @@ def test_unlabelled_rows_are_not_scored_and_said():
         assert fitted.score(X, Y) == fitted.score(X[labelled], Y[labelled])
 
 
-def test_a_column_in_other_units_is_named():
-    with pytest.warns(UserWarning, match="Column 2 of X has 100% of the variance"):
-        TransductiveMahalanobisClassifier().fit(X * [1, 1, 1000, 1, 1, 1], Y)
+def test_neither_a_column_in_other_units_nor_an_outlying_row_matters():
+    X, truth, y = planted(d=64, n=400, noise=1.5)
+    expected = TransductiveMahalanobisClassifier().fit_predict(X, y)
+    column, row = X.copy(), X.copy()
+    column[:, 5] = 100 * np.random.default_rng(0).standard_normal(len(X))
+    row[np.flatnonzero(y == -1)[0]] *= 1000
+    for spoilt in (column, row):
+        assert (TransductiveMahalanobisClassifier().fit_predict(spoilt, y) == expected).mean() > 0.98
+    assert (TransductiveMahalanobisClassifier(normalise=False).fit_predict(column, y) == truth).mean() < 0.5
 
 
 def test_a_singular_covariance_is_named():

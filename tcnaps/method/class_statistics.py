@@ -183,7 +183,8 @@ def log_prior(
 
     An estimated prior is π_k = w / way + (1 − w) · (mean over i of r_ik), with w = `uniform_weight` and r the refining
     images' responsibilities: a mixture's M-step under a Dirichlet prior worth n_refining · w / (1 − w) evenly spread
-    images. Support images do not count, since somebody chose their numbers. At step 0, π is uniform.
+    images. Support images do not count, since somebody chose their numbers. At step 0, π is uniform. A balancing prior
+    is −log π_k.
     """
     prior, way = head.class_prior, logits.shape[1]
     if prior is None:
@@ -193,4 +194,5 @@ def log_prior(
             raise ValueError(f"class_prior has {len(prior)} probabilities for {way} classes; it needs one for each")
         return logits.new_tensor(prior).log()
     shares = logits.new_full((way,), 1 / way) if responsibilities is None else responsibilities.mean(0)
-    return (head.uniform_weight / way + (1 - head.uniform_weight) * shares).log()
+    log_shares = (head.uniform_weight / way + (1 - head.uniform_weight) * shares).log()
+    return -log_shares if prior == "balancing" else log_shares

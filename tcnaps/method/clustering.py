@@ -75,7 +75,8 @@ def soft_k_means(
     responsibilities = None  # step 0: the support set alone
     for number in count():
         if responsibilities is None or len(responsibilities) > 0:  # else every step equals step 0
-            distances, log_determinants = distances_from(responsibilities)  # (n_points, way), (way,)
+            if responsibilities is None or head.update != "none":
+                distances, log_determinants = distances_from(responsibilities)  # (n_points, way), (way,)
             scale, prior = scale_of(distances, head), log_prior(head, distances, responsibilities)
             logits = logits_of(distances, log_determinants, scale, head) + prior  # equation 5
             if competing is not None:

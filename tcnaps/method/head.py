@@ -22,13 +22,15 @@ class Head:
         scale: factor on the squared distance inside the softmax: 1 in equation 5, ½ in the mixture equation. `auto`
             chooses it at every step, without labels (`class_statistics.scale_of`), for features that nobody
             meta-trained.
-        update: `means` leaves the covariances as the support set gave them (Bregman soft clustering).
+        update: `means` leaves the covariances as the support set gave them (Bregman soft clustering); `none` the means,
+            too, so that only an estimated class prior changes.
         unlabelled: whose responsibilities refine the classes: the query images', the extra images', or both.
         identity_weight: β of equation 2, in squared feature units.
         task_covariance_divisor: Σ is the scatter divided by n (the paper) or n − 1 (the released code).
         class_covariance_divisor: likewise for Σ_k by the support set alone; n_k − 1 is the released Simple CNAPS.
         class_prior: π of the mixture equation: None for equal classes (the paper), one number per class, or `estimated`
-            at each step (`class_statistics.log_prior`), for classes that may differ much in size.
+            at each step (`class_statistics.log_prior`), for classes that may differ much in size. `balancing` is its
+            inverse, which pushes towards equally many refining images of each class.
         uniform_weight: of equal classes in an estimated prior; ½ was chosen on training classes (docs/comparisons.md).
         arithmetic: `plain` computes by the equations as they stand; `fast` gives the same numbers but for rounding.
     """
@@ -36,12 +38,12 @@ class Head:
     metric: Literal["mahalanobis", "euclidean"] = "mahalanobis"
     log_determinant: bool = False
     scale: Number | Literal["auto"] = 1.0
-    update: Literal["means and covariances", "means"] = "means and covariances"
+    update: Literal["means and covariances", "means", "none"] = "means and covariances"
     unlabelled: Literal["query", "extra", "both"] = "query"
     identity_weight: float | int = 1.0
     task_covariance_divisor: Literal["n", "n-1"] = "n"
     class_covariance_divisor: Literal["n", "n-1"] = "n"
-    class_prior: tuple[float | int, ...] | Literal["estimated"] | None = None
+    class_prior: tuple[float | int, ...] | Literal["estimated", "balancing"] | None = None
     uniform_weight: float | int = 0.5
     arithmetic: Literal["fast", "plain"] = "fast"
 
@@ -58,7 +60,6 @@ class Head:
             raise ValueError(f"uniform_weight is {self.uniform_weight}; it must be above 0 and at most 1")
         prior = self.class_prior
         given = isinstance(prior, tuple) and min(prior, default=0) > 0 and math.isclose(sum(prior), 1, rel_tol=1e-5)
-        if prior not in (None, "estimated") and not given:
-            raise ValueError(
-                f"class_prior is {prior!r}; it must be a tuple of numbers above 0 that sum to 1, or 'estimated'"
-            )
+        if prior not in (None, "estimated", "balancing") and not given:
+            wanted = "a tuple of numbers above 0 that sum to 1, 'estimated' or 'balancing'"
+            raise ValueError(f"class_prior is {prior!r}; it must be {wanted}")

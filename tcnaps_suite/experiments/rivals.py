@@ -51,7 +51,7 @@ def head_classifier(head: Head, minimum: int = 2, maximum: int = 4) -> Classifie
 
 
 def of_estimator(**parameters: object) -> Classifier:
-    """`TransductiveMahalanobisClassifier`, which chooses scale and identity_weight from the features themselves."""
+    """`TransductiveMahalanobisClassifier`, which chooses its settings from the features themselves."""
 
     def classify(support: Support, labels: Labels, query: Query) -> QueryLabels:
         features = torch.cat([support, query]).cpu().numpy()
@@ -67,8 +67,8 @@ def cnaps(head: Head | None, minimum: int = 2, maximum: int = 4) -> dict[str, Cl
         limits = {"minimum_steps": minimum, "maximum_steps": maximum}
         return {
             "Simple CNAPS": of_estimator(minimum_steps=0, maximum_steps=0),
-            "Calibrated Transductive": of_estimator(**limits),
-            "Calibrated with prior": of_estimator(**limits, class_prior="estimated"),
+            "Calibrated Transductive": of_estimator(**limits, class_prior=None),
+            "Estimator": of_estimator(),
         }
     return {
         "Simple CNAPS": head_classifier(head, 0, 0),

@@ -178,16 +178,16 @@ def _classify(
 
 
 def _prior(text: str | None, classes: list[str]) -> str | list[float] | None:
-    """`--class-prior`: "estimated", or a share for every class, such as "oak=3,elm=1"."""
-    if text in (None, "estimated"):
-        return text
+    """`--class-prior`: "auto", "equal", "estimated", or a share for every class, such as "oak=3,elm=1"."""
+    if text in (None, "auto", "equal", "estimated"):
+        return {None: "auto", "equal": None}.get(text, text)
     try:
         shares = {name: float(share) for name, _, share in (part.rpartition("=") for part in text.split(","))}
         total = sum(shares.values())
         return [shares.pop(name) / total for name in classes] if len(shares) == len(classes) else [][0]
     except (ValueError, LookupError, ZeroDivisionError):
         wanted = ",".join(f"{name}=SHARE" for name in classes)
-        raise UserError(f"--class-prior {text}: write 'estimated', or {wanted}.") from None
+        raise UserError(f"--class-prior {text}: write 'auto', 'equal', 'estimated', or {wanted}.") from None
 
 
 def _for_spreadsheets(table: pd.DataFrame) -> pd.DataFrame:
@@ -244,6 +244,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--move", action="store_true", help="with --sort-into: move instead of copying")
     add("--undo", type=Path, metavar="DIR", help="take back what --sort-into DIR did, and do nothing else")
     add("--dry-run", action="store_true", help="write nothing, say what would be done")
-    add("--class-prior", metavar="P", help="'estimated', or a share for every class: oak=3,elm=1")
+    add("--class-prior", metavar="P", help="auto (default), equal, estimated, or a share for every class: oak=3,elm=1")
     add("--device", default="cpu", help="such as cuda")
     return parser

@@ -52,7 +52,7 @@ def test_paddle_lets_a_class_without_queries_vanish_which_soft_k_means_does_not(
     "plain, with_prior",
     [
         (cnaps(Head())["Transductive CNAPS"], cnaps(Head())["Transductive with prior"]),
-        (cnaps(None)["Calibrated Transductive"], cnaps(None)["Calibrated with prior"]),
+        (cnaps(None)["Calibrated Transductive"], cnaps(None)["Estimator"]),
     ],
 )
 def test_an_estimated_prior_keeps_queries_out_of_classes_that_have_none(plain, with_prior):

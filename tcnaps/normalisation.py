@@ -1,0 +1,64 @@
+"""Embeddings of any network, or columns of any table, made comparable: what a head expects that nobody meta-trained."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+POWER = 0.7  # of features that are never negative, such as those behind a ReLU, whose distribution has a long tail
+COLUMN = 10.0  # times the median column's deviation: columns that deviate more are in other units, and scaled to it
+ROW = 5.0  # times the median row's length: longer rows are outliers
+DIMENSIONS = 4.0  # effective dimensions from which on a row's direction says enough, and its length is left out
+LOOKED_AT = 2000  # rows that effective dimensions are computed from
+TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """Turns rows of X into rows about the labelled classes' mean, of length 1 unless they have few dimensions.
+
+    The mean is that of the labelled classes and not of all rows, which would assume equally frequent classes.
+    """
+
+    divisors: Float[np.ndarray, "d"]  # 1, or more for columns in other units
+    power: float
+    longest: float  # rows beyond it are shortened to it
+    centre: Float[np.ndarray, "d"]
+    unit: bool  # whether rows end with length 1
+
+    def __call__(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        X = _shortened(_powered(X / self.divisors, self.power), self.longest) - self.centre
+        return X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), TINY) if self.unit else X
+
+
+def normalisation_of(
+    X: Float[np.ndarray, "n d"], labelled: np.ndarray, codes: Int[np.ndarray, "n_labelled"]
+) -> Normalisation:
+    """What suits these rows, of which some have labels (`codes`, from 0)."""
+    deviations = X.std(0)
+    typical = np.median(deviations[deviations > 0]) if deviations.any() else 1.0
+    divisors = np.where(deviations > COLUMN * typical, deviations / typical, 1).astype(X.dtype)
+    power = POWER if X.min() >= 0 else 1.0
+    X = _powered(X / divisors, power)
+    longest = ROW * float(np.median(np.linalg.norm(X, axis=1)))
+    X = _shortened(X, longest)
+    members = X[labelled]
+    centre = np.mean([members[codes == k].mean(0) for k in np.unique(codes)], axis=0).astype(X.dtype)
+    some = X[:: -(-len(X) // LOOKED_AT)] - centre
+    return Normalisation(divisors, power, longest, centre, effective_dimensions(some) >= DIMENSIONS)
+
+
+def effective_dimensions(X: Float[np.ndarray, "n d"]) -> float:
+    """(Σ eigenvalues)² / Σ eigenvalues² of the covariance: d where all directions vary equally, 1 where one does."""
+    X = X - X.mean(0)
+    products = X.T @ X if X.shape[1] < X.shape[0] else X @ X.T
+    return float(products.trace() ** 2 / max(np.square(products).sum(), TINY))
+
+
+def _powered(X: np.ndarray, power: float) -> np.ndarray:
+    return X if power == 1 else np.maximum(X, 0) ** power
+
+
+def _shortened(X: np.ndarray, longest: float) -> np.ndarray:
+    lengths = np.linalg.norm(X, axis=1, keepdims=True)
+    return X * np.minimum(1, longest / np.maximum(lengths, TINY)).astype(X.dtype)

@@ -1,0 +1,185 @@
+"""Every head on features from files: across shots, numbers of classes, unequal classes and wrong labels.
+
+    python -m tcnaps_suite.experiments.bench_of_heads birds.npz textures.npz --out results/bench
+
+A file holds `features` (n, d) and `labels` (n,); its name is the dataset's. A head is a function of `rivals`.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from tqdm.auto import tqdm
+
+from tcnaps.config import FixedProtocol, UserError
+from tcnaps.data.image_source import ImageSource
+from tcnaps.episodes.sampling import Draw, draw_episode, episode_generator
+from tcnaps.evaluation.csv_tables import write_csv
+from tcnaps.evaluation.intervals import other_classes
+from tcnaps.figures import style
+from tcnaps_suite.experiments.balance import unbalanced
+from tcnaps_suite.experiments.rivals import Classifier, of_estimator, rivals
+
+QUERIES = 50  # of an episode with five classes, as far as there are so many images
+BASE = "Step 0"
+
+
+class Setting(NamedTuple):
+    """What an episode is like: `share` holds arguments of `unbalanced`, `wrong` the share of wrong support labels."""
+
+    way: int
+    shot: int
+    share: dict = {}  # noqa: RUF012 - a constant
+    wrong: float = 0.0
+
+
+SETTINGS = {f"{way}-way {shot}-shot": Setting(way, shot) for way in (5, 20) for shot in (1, 5)}
+for number in (1, 5):
+    SETTINGS |= {f"{number}-shot, α = {a}": Setting(5, number, {"concentration": a}) for a in (2, 1)}
+    SETTINGS |= {f"{number}-shot, {k} of 5 classes": Setting(5, number, {"present": k}) for k in (3, 2, 1)}
+SETTINGS["5-shot, a fifth of labels wrong"] = Setting(5, 5, wrong=0.2)
+
+
+def heads() -> dict[str, Classifier]:
+    """This project's head without and with refinement, with equal classes assumed, and the rivals."""
+    return {
+        BASE: of_estimator(maximum_steps=0),
+        "Estimator": of_estimator(),
+        "Estimator, no prior": of_estimator(class_prior=None),
+    } | rivals()
+
+
+def features_from(file: Path) -> ImageSource:
+    """The file's features as a source of episodes, in float32.
+
+    Raises:
+        UserError: the file is not such an .npz.
+    """
+    try:
+        with np.load(file) as arrays:
+            features, labels = arrays["features"].astype(np.float32), arrays["labels"]
+        order = np.argsort(labels, kind="stable")
+        names, sizes = np.unique(labels, return_counts=True)
+        if not np.isfinite(features).all() or features.shape != (len(labels), features.shape[1]):
+            raise ValueError("features must be finite, one row for each label")
+    except Exception as error:  # damage shows in many ways
+        raise UserError(f"{file} must be an .npz with 'features' (n, d) and 'labels' (n,): {error}") from error
+    return ImageSource(file.stem, "test", features[order], tuple(map(str, names)), np.cumsum([0, *sizes]))
+
+
+def episodes_of(source: ImageSource, setting: Setting, episodes: int) -> Iterator[Draw]:
+    """The episodes of a setting; none where the source has too few classes or images for it."""
+    room = int(source.class_sizes.min()) - setting.shot
+    queries = min(QUERIES if setting.share else QUERIES // 5, room)
+    if source.n_classes < setting.way or queries < 1:
+        return
+    protocol = FixedProtocol(way=setting.way, shot=setting.shot, queries_per_class=queries)
+    for index in range(episodes):
+        draw = draw_episode(source, protocol, 0, index)
+        yield unbalanced(draw, 0, **setting.share) if setting.share else draw
+
+
+def mislabelled(draw: Draw, share: float) -> torch.Tensor:
+    """The support labels, of which this share, drawn at random, names another class."""
+    labels, way = draw.support_labels.copy(), len(draw.classes)
+    generator = episode_generator(0, draw.dataset, "wrong labels", draw.index)
+    rows = generator.choice(len(labels), round(share * len(labels)), replace=False)
+    labels[rows] = (labels[rows] + generator.integers(1, way, len(rows))) % way
+    return torch.from_numpy(labels)
+
+
+def compare(
+    sources: Sequence[ImageSource], classifiers: Mapping[str, Callable], settings: Mapping[str, Setting], episodes: int
+) -> pd.DataFrame:
+    """One row per setting, dataset, episode and head: accuracy, difference (from `BASE`), seconds and classes."""
+    rows = []
+    for (name, setting), source in tqdm([(s, source) for s in settings.items() for source in sources], desc="heads"):
+        for draw in episodes_of(source, setting, episodes):
+            support, query = (torch.from_numpy(source.images[k]) for k in (draw.support_images, draw.query_images))
+            labels, truth = mislabelled(draw, setting.wrong), torch.from_numpy(draw.query_labels)
+            facts = {"setting": name, "dataset": source.dataset, "episode": draw.index, "classes": tuple(draw.classes)}
+            for head, classify in classifiers.items():
+                start = time.perf_counter()
+                right = classify(support, labels, query) == truth
+                seconds = time.perf_counter() - start
+                rows.append(facts | {"head": head, "accuracy": right.double().mean().item(), "seconds": seconds})
+    table = pd.DataFrame(rows)
+    base = table[table["head"] == BASE].set_index(["setting", "dataset", "episode"])["accuracy"]
+    places = pd.MultiIndex.from_frame(table[["setting", "dataset", "episode"]])
+    return table.assign(difference=table["accuracy"] - base.reindex(places).to_numpy())
+
+
+def summary(rows: pd.DataFrame) -> pd.DataFrame:
+    """Per setting and head, of each dataset and of all: accuracy, difference with its intervals, and seconds."""
+    frames = []
+    for (setting, head), cells in rows.groupby(["setting", "head"], sort=False):
+        table = other_classes(cells, "difference").iloc[:, :6]
+        for value in ("accuracy", "seconds"):
+            means = cells.groupby("dataset")[value].mean()
+            table[value] = table["dataset"].map(means).fillna(means.mean())
+        frames.append(table.assign(setting=setting, head=head))
+    columns = ["setting", "head", "dataset", "accuracy", "difference", "class_interval", "interval", "n_classes"]
+    return pd.concat(frames)[[*columns, "n_episodes", "seconds"]]
+
+
+def draw(table: pd.DataFrame, path: Path) -> None:
+    """A panel per setting: each head's mean difference from `BASE`, with intervals for other classes."""
+    means = table[(table["dataset"] == "all") & (table["head"] != BASE)]
+    names, settings = list(means["head"].unique()), list(means["setting"].unique())
+    n_rows = -(-len(settings) // 4)
+    with style.figure(path, columns=4, rows=n_rows, height=0.6 + 1.9 * n_rows, sharey=True) as (_, axes):
+        for ax, setting in zip(axes, settings):
+            cells = means[means["setting"] == setting]
+            widths = 100 * cells["class_interval"].fillna(cells["interval"])
+            for own in (True, False):
+                shown = cells["head"].str.startswith("Estimator") == own
+                colour = style.PALETTE[0] if own else style.GREY
+                y = cells["head"][shown].map(names.index)
+                style.dots(ax, 100 * cells["difference"][shown], y, (colour, "o"), xerr=widths[shown], markersize=3)
+            style.zero_line(ax, "y")
+            ax.set_title(setting, loc="left")
+            ax.set_yticks(range(len(names)), names)
+            ax.set_ylim(len(names) - 0.5, -0.5)
+        for ax in axes[len(settings) :]:
+            ax.set_visible(False)
+        axes[0].figure.supxlabel(
+            f"Difference from {BASE.lower()}, the same head without refinement (points)", fontsize=8
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", type=Path, nargs="+", help="an .npz for each dataset")
+    parser.add_argument("--out", type=Path, required=True, help="the folder for the tables and the figure")
+    parser.add_argument("--episodes", type=int, default=60, help="of each setting and dataset")
+    parser.add_argument(
+        "--heads", nargs="+", metavar="HEAD", help=f"default: all but α-TIM, which is slow: {[*heads()]}"
+    )
+    parser.add_argument("--settings", nargs="+", metavar="SETTING", default=list(SETTINGS), help="default: all")
+    options = parser.parse_args()
+    known = heads()
+    chosen = [BASE, *(options.heads or [name for name in known if name not in (BASE, "α-TIM")])]
+    for name, allowed in [(n, known) for n in chosen] + [(n, SETTINGS) for n in options.settings]:
+        if name not in allowed:
+            parser.error(f"there is no '{name}'; there are: {', '.join(allowed)}")
+    try:
+        sources = [features_from(file) for file in options.files]
+    except UserError as error:
+        parser.error(str(error))
+    settings = {name: SETTINGS[name] for name in options.settings}
+    rows = compare(sources, {name: known[name] for name in chosen}, settings, options.episodes)
+    table = summary(rows)
+    write_csv(rows.drop(columns="classes"), options.out / "heads-episodes.csv")
+    write_csv(table, options.out / "heads.csv")
+    draw(table, options.out / "heads")
+    means = table[table["dataset"] == "all"].pivot(index="head", columns="setting", values="difference")
+    print((100 * means.loc[chosen, options.settings]).round(1).to_string())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Refinement by the classes' shares, on episodes whose shares are known."""
+
+import numpy as np
+import pytest
+import torch
+
+from tcnaps.class_shares import EQUAL, MISSING, UNEQUAL, cluster_by_shares, evenness, head_for
+from tcnaps.method.clustering import cluster, trajectory
+from tcnaps.method.head import Head
+
+HEAD = Head(scale="auto", identity_weight=30.0)
+
+
+def episode(counts, seed=0, d=40, shot=1, noise=1.2):
+    """Support set, labels, query images and their classes, with these numbers of query images in each class."""
+    rng = np.random.default_rng(seed)
+    means, truth = 1.2 * rng.standard_normal((len(counts), d)), np.repeat(np.arange(len(counts)), counts)
+    labels = np.repeat(np.arange(len(counts)), shot)
+    support, query = (means[k] + noise * rng.standard_normal((len(k), d)) for k in (labels, truth))
+    return torch.from_numpy(support), torch.from_numpy(labels), torch.from_numpy(query), torch.from_numpy(truth)
+
+
+def test_evenness_is_the_share_of_the_largest_entropy():
+    assert evenness(torch.eye(4)) == pytest.approx(1)
+    assert evenness(torch.tensor([[1.0, 0, 0, 0], [0, 1.0, 0, 0]])) == pytest.approx(0.5)
+    assert evenness(torch.tensor([[1.0, 0]])) == 0 and evenness(torch.ones(3, 1)) == 1
+
+
+@pytest.mark.parametrize("even, settings", [(1.0, EQUAL), (0.95, UNEQUAL), (0.5, MISSING)])
+def test_the_refinement_goes_by_evenness(even, settings):
+    head = head_for(even, HEAD)
+    assert {name: getattr(head, name) for name in settings} == settings
+    assert head.identity_weight == HEAD.identity_weight
+
+
+@pytest.mark.parametrize("counts, settings", [((12,) * 5, EQUAL), ((60, 0, 0, 0, 0), MISSING)])
+def test_it_finds_out_how_even_the_classes_are(counts, settings):
+    found = [cluster_by_shares(*episode(counts, seed)[:3], HEAD)[1] for seed in range(10)]
+    assert sum(head == head_for({12: 1.0, 60: 0.0}[counts[0]], HEAD) for head in found) >= 8
+
+
+def test_classes_without_queries_cost_less_and_equal_ones_gain_more_than_by_the_paper():
+    gains = {}
+    for counts in ((12,) * 5, (60, 0, 0, 0, 0)):
+        right = np.zeros(3)
+        for seed in range(10):
+            *features, truth = episode(counts, seed)
+            steps = (cluster(*features, None, HEAD, maximum=0), cluster(*features, None, HEAD, maximum=10))
+            for i, step in enumerate([*steps, cluster_by_shares(*features, HEAD)[0]]):
+                right[i] += (step.labels == truth).double().mean()
+        gains[counts] = (right - right[0]) / 10
+    assert gains[(12,) * 5][2] >= gains[(12,) * 5][1] > 0.02
+    assert gains[(60, 0, 0, 0, 0)][2] > 0 > -0.1 > gains[(60, 0, 0, 0, 0)][1]
+
+
+def test_no_update_leaves_the_distances_of_step_0():
+    features = episode((12,) * 5)[:3]
+    head = Head(scale=0.1, class_prior="estimated", update="none")
+    logits = trajectory(*features, head=head, steps=3)
+    differences = logits - logits[0]  # log π_k: the same for every query image
+    np.testing.assert_allclose(differences, differences[:, :1].expand_as(differences), atol=1e-9)
+    assert not torch.allclose(logits[1], logits[0])
+
+
+def test_without_queries_or_refinement_it_is_step_0():
+    support, labels, query, _ = episode((12,) * 5)
+    assert cluster_by_shares(support, labels, query[:0], HEAD)[0].logits.shape == (0, 5)
+    step, head = cluster_by_shares(support, labels, query, HEAD, maximum=0)
+    assert step.number == 0 and head == HEAD
