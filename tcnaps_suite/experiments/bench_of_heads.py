@@ -84,7 +84,7 @@ def episodes_of(source: ImageSource, setting: Setting, episodes: int) -> Iterato
         yield unbalanced(draw, 0, **setting.share) if setting.share else draw
 
 
-def mislabelled(draw: Draw, share: float) -> torch.Tensor:
+def mislabelled(draw: Draw, share: float | int) -> torch.Tensor:
     """The support labels, of which this share, drawn at random, names another class."""
     labels, way = draw.support_labels.copy(), len(draw.classes)
     generator = episode_generator(0, draw.dataset, "wrong labels", draw.index)
@@ -102,7 +102,8 @@ def compare(
         for draw in episodes_of(source, setting, episodes):
             support, query = (torch.from_numpy(source.images[k]) for k in (draw.support_images, draw.query_images))
             labels, truth = mislabelled(draw, setting.wrong), torch.from_numpy(draw.query_labels)
-            facts = {"setting": name, "dataset": source.dataset, "episode": draw.index, "classes": tuple(draw.classes)}
+            classes = tuple(source.class_names[k] for k in draw.classes)
+            facts = {"setting": name, "dataset": source.dataset, "episode": draw.index, "classes": classes}
             for head, classify in classifiers.items():
                 start = time.perf_counter()
                 right = classify(support, labels, query) == truth
@@ -174,11 +175,11 @@ def main() -> None:
     settings = {name: SETTINGS[name] for name in options.settings}
     rows = compare(sources, {name: known[name] for name in chosen}, settings, options.episodes)
     table = summary(rows)
-    write_csv(rows.drop(columns="classes"), options.out / "heads-episodes.csv")
+    write_csv(rows.assign(classes=rows["classes"].map(" | ".join)), options.out / "heads-episodes.csv")
     write_csv(table, options.out / "heads.csv")
     draw(table, options.out / "heads")
     means = table[table["dataset"] == "all"].pivot(index="head", columns="setting", values="difference")
-    print((100 * means.loc[chosen, options.settings]).round(1).to_string())
+    print((100 * means.reindex(index=chosen, columns=options.settings)).round(1).to_string())
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from tcnaps.class_shares import cluster_by_shares
+from tcnaps.estimator.class_shares import cluster_by_shares
+from tcnaps.estimator.normalisation import normalised
 from tcnaps.method.class_statistics import (
     ClassStatistics,
     class_covariances,
@@ -37,7 +38,6 @@ from tcnaps.method.clustering import Step, cluster, in_working_precision, total_
 from tcnaps.method.head import Head
 from tcnaps.method.samples import member_weights
 from tcnaps.method.stopping import check_limits
-from tcnaps.normalisation import normalisation_of
 
 IDENTITY_SHARE = 0.3  # of the features' total variance, at most: identity_weight under `auto`
 
@@ -65,10 +65,10 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         class_prior: probability of each class, in the order of `classes_`; None is the paper's, where all are equal.
             "estimated" sets it at every step, half by the rows' mean probabilities and half to equal classes. "auto"
             estimates first how even the classes' shares are, and refines in the way that suits them
-            (`tcnaps.class_shares`).
+            (`tcnaps.estimator.class_shares`).
         normalise: whether columns in other units and outlying rows are scaled down, and rows are centred about the
-            labelled ones and brought to length 1 (`tcnaps.normalisation`). Switch it off for features that were
-            meta-trained for this classifier.
+            labelled ones and brought to length 1 (`tcnaps.estimator.normalisation`). Switch it off for features that
+            were meta-trained for this classifier.
 
     Attributes:
         classes_: the labels, sorted.
@@ -102,7 +102,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         log_determinant=False,
         identity_weight="auto",
         minimum_steps=2,
-        maximum_steps=10,
+        maximum_steps=4,
         class_prior="auto",
         normalise=True,
     ):
@@ -129,8 +129,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
             warnings.warn("y contains no unlabelled rows (-1 or None): nothing refines the classes", stacklevel=2)
             maximum = 0
         codes = self._encode(y[labelled])
-        self._normalisation = normalisation_of(X, labelled, codes) if self.normalise else None
-        features, codes = torch.from_numpy(self._normalised(X)), torch.from_numpy(codes)
+        X, self._normalisation = normalised(X, labelled, codes) if self.normalise else (X, np.asarray)
+        features, codes = _tensor(X), torch.from_numpy(codes)
         spread = total_variance(features)
         self.identity_weight_ = self.identity_weight
         if self.identity_weight == "auto":
@@ -180,7 +180,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         """Probabilities of new rows under the classes as `fit` left them, in the order of `classes_`."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        points = torch.from_numpy(self._normalised(X)).to(self._fitted.members.dtype)
+        points = _tensor(self._normalisation(X)).to(self._fitted.members.dtype)
         logits = class_logits(points, self._fitted.statistics, replace(self._head(), scale=self.scale_))
         return (logits + torch.from_numpy(self.class_prior_).log()).softmax(1).numpy()
 
@@ -195,9 +195,6 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         codes = encoder.fit_transform(labels)
         self.classes_ = encoder.classes_
         return codes
-
-    def _normalised(self, X: np.ndarray) -> np.ndarray:
-        return np.require(self._normalisation(X) if self._normalisation else X, requirements=["C", "W"])
 
     def _head(self) -> Head:
         prior = None if self.class_prior == "auto" else self.class_prior
@@ -275,3 +272,7 @@ def _with_none(y: object) -> np.ndarray | None:
 
 def _cluster(support, codes, points, head: Head, minimum: int, maximum: int) -> tuple[Step, Head]:
     return cluster(support, codes, points, None, head, minimum, maximum), head
+
+
+def _tensor(X: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.require(X, requirements=["C", "W"]))

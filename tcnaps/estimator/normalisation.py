@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 POWER = 0.7  # of features that are never negative, such as those behind a ReLU, whose distribution has a long tail
 COLUMN = 10.0  # times the median column's deviation: columns that deviate more are in other units, and scaled to it
@@ -27,14 +27,17 @@ class Normalisation:
     unit: bool  # whether rows end with length 1
 
     def __call__(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        X = _shortened(_powered(X / self.divisors, self.power), self.longest) - self.centre
+        return self._centred(_shortened(_powered(X / self.divisors, self.power), self.longest))
+
+    def _centred(self, X: np.ndarray) -> np.ndarray:
+        X = X - self.centre
         return X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), TINY) if self.unit else X
 
 
-def normalisation_of(
-    X: Float[np.ndarray, "n d"], labelled: np.ndarray, codes: Int[np.ndarray, "n_labelled"]
-) -> Normalisation:
-    """What suits these rows, of which some have labels (`codes`, from 0)."""
+def normalised(
+    X: Float[np.ndarray, "n d"], labelled: Bool[np.ndarray, "n"], codes: Int[np.ndarray, "n_labelled"]
+) -> tuple[Float[np.ndarray, "n d"], Normalisation]:
+    """The rows, of which some have labels (`codes`, from 0), and what was done to them, for new rows."""
     deviations = X.std(0)
     typical = np.median(deviations[deviations > 0]) if deviations.any() else 1.0
     divisors = np.where(deviations > COLUMN * typical, deviations / typical, 1).astype(X.dtype)
@@ -44,8 +47,9 @@ def normalisation_of(
     X = _shortened(X, longest)
     members = X[labelled]
     centre = np.mean([members[codes == k].mean(0) for k in np.unique(codes)], axis=0).astype(X.dtype)
-    some = X[:: -(-len(X) // LOOKED_AT)] - centre
-    return Normalisation(divisors, power, longest, centre, effective_dimensions(some) >= DIMENSIONS)
+    unit = effective_dimensions(X[:: -(-len(X) // LOOKED_AT)]) >= DIMENSIONS
+    done = Normalisation(divisors, power, longest, centre, unit)
+    return done._centred(X), done
 
 
 def effective_dimensions(X: Float[np.ndarray, "n d"]) -> float:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tcnaps.class_shares import EQUAL, MISSING, UNEQUAL, cluster_by_shares, evenness, head_for
+from tcnaps.estimator.class_shares import EQUAL, MISSING, UNEQUAL, cluster_by_shares, evenness, head_for
 from tcnaps.method.clustering import cluster, trajectory
 from tcnaps.method.head import Head
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tcnaps.normalisation import COLUMN, POWER, effective_dimensions, normalisation_of
+from tcnaps.estimator.normalisation import COLUMN, POWER, effective_dimensions, normalised
 
 
 def rows(n=200, d=30, seed=0):
@@ -15,32 +15,34 @@ def test_rows_have_length_1_about_the_mean_of_the_labelled_classes():
     X, labelled, codes = rows()
     centred = X - np.mean([X[:2].mean(0), X[2:4].mean(0), X[4:6].mean(0)], axis=0)
     expected = centred / np.linalg.norm(centred, axis=1, keepdims=True)
-    np.testing.assert_allclose(normalisation_of(X, labelled, codes)(X), expected, atol=1e-12)
+    found, normalisation = normalised(X, labelled, codes)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    np.testing.assert_allclose(normalisation(X), expected, atol=1e-12)
 
 
 def test_what_is_never_negative_is_raised_to_a_power_first():
     X, labelled, codes = rows()
     X = np.abs(X)
-    expected = normalisation_of(X**POWER - 5, labelled, codes)(X**POWER - 5)  # −5: below zero, and centred away
-    np.testing.assert_allclose(normalisation_of(X, labelled, codes)(X), expected, atol=1e-9)
+    expected = normalised(X**POWER - 5, labelled, codes)[0]  # −5: below zero, and centred away
+    np.testing.assert_allclose(normalised(X, labelled, codes)[0], expected, atol=1e-9)
 
 
 def test_few_dimensions_keep_their_lengths():
     X, labelled, codes = rows(d=2)
-    normalised = normalisation_of(X, labelled, codes)(X)
-    np.testing.assert_allclose(np.diff(normalised, axis=0), np.diff(X, axis=0), atol=1e-12)
+    found, _ = normalised(X, labelled, codes)
+    np.testing.assert_allclose(np.diff(found, axis=0), np.diff(X, axis=0), atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_length_of_all_units_of_one_column_and_outlying_rows_change_little(dtype):
     X, labelled, codes = rows()
-    expected = normalisation_of(X, labelled, codes)(X)
+    expected = normalised(X, labelled, codes)[0]
     other_units, outlier = X.copy(), X.copy()
     other_units[:, 3] *= 1000 * COLUMN
     outlier[100] *= 1e6
     for changed in (X * 1e-3, X * 1e3, other_units, outlier):
         changed = changed.astype(dtype)
-        found = normalisation_of(changed, labelled, codes)(changed)
+        found, _ = normalised(changed, labelled, codes)
         assert found.dtype == dtype
         assert (np.delete(found * expected, 100, axis=0).sum(1) > 0.97).all()  # cosines
 

@@ -16,8 +16,9 @@ from tcnaps.method.checks import Features, Labels
 from tcnaps.method.clustering import Step, cluster
 from tcnaps.method.head import Head
 
-EVEN = 0.985  # evenness from which on the classes count as equally frequent
-FEW = 0.89  # evenness up to which some classes seem to have hardly any query images
+EVEN = 0.98  # evenness from which on the classes count as equally frequent
+FEW = 0.91  # evenness up to which some classes seem to have hardly any query images
+PROBED = 5000  # query images that the probe looks at, at most
 
 PROBE = {"class_prior": "estimated", "uniform_weight": 0.5}
 EQUAL = {"class_prior": "balancing", "uniform_weight": 0.1}
@@ -46,11 +47,11 @@ def cluster_by_shares(
     query_features: Features,
     head: Head = Head(),
     minimum: int = 2,
-    maximum: int = 10,
+    maximum: int = 4,
 ) -> tuple[Step, Head]:
     """`cluster`, with the refinement that `head_for` chooses after a probe; also returns the head that it used."""
-    episode = support_features, support_labels, query_features, None
-    probed = cluster(*episode, replace(head, **PROBE), minimum, maximum)
-    if maximum > 0 and len(probed.logits) > 0:
+    if maximum > 0 and len(query_features) > 0:
+        some = query_features[:: -(-len(query_features) // PROBED)]
+        probed = cluster(support_features, support_labels, some, None, replace(head, **PROBE), minimum, maximum)
         head = head_for(evenness(probed.responsibilities), head)
-    return cluster(*episode, head, minimum, maximum), head
+    return cluster(support_features, support_labels, query_features, None, head, minimum, maximum), head
