@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import torch
 from jaxtyping import Float
+from sklearn.model_selection import StratifiedKFold
 from torch import Tensor
 
 from tcnaps.method.checks import Features, Labels
@@ -19,6 +20,8 @@ from tcnaps.method.head import Head
 EVEN = 0.98  # evenness from which on the classes count as equally frequent
 FEW = 0.91  # evenness up to which some classes seem to have hardly any query images
 PROBED = 5000  # query images that the probe looks at, at most
+MANY_LABELS = 10  # support images of every class from which on it is tried whether refinement helps
+FOLDS = 5
 
 PROBE = {"class_prior": "estimated", "uniform_weight": 0.5}
 EQUAL = {"class_prior": "balancing", "uniform_weight": 0.1}
@@ -49,9 +52,27 @@ def cluster_by_shares(
     minimum: int = 2,
     maximum: int = 4,
 ) -> tuple[Step, Head]:
-    """`cluster`, with the refinement that `head_for` chooses after a probe; also returns the head that it used."""
+    """`cluster`, with the refinement that `head_for` chooses after a probe; also returns the head that it used.
+
+    Where every class has many labels, it refines only if that would have helped for support images left out.
+    """
     if maximum > 0 and len(query_features) > 0:
         some = query_features[:: -(-len(query_features) // PROBED)]
+        if torch.bincount(support_labels).min() >= MANY_LABELS:
+            maximum *= _refinement_helps(support_features, support_labels, some, head, minimum, maximum)
         probed = cluster(support_features, support_labels, some, None, replace(head, **PROBE), minimum, maximum)
         head = head_for(evenness(probed.responsibilities), head)
     return cluster(support_features, support_labels, query_features, None, head, minimum, maximum), head
+
+
+def _refinement_helps(support: Tensor, labels: Tensor, query: Tensor, head: Head, minimum: int, maximum: int) -> bool:
+    """Whether refinement classifies more of the support images that were left out right than the rest of them alone."""
+    gain = 0
+    for rest, left_out in StratifiedKFold(FOLDS).split(support, labels):
+        points = torch.cat([support[left_out], query])
+        probed = cluster(support[rest], labels[rest], points, None, replace(head, **PROBE), minimum, maximum)
+        refined = head_for(evenness(probed.responsibilities), head)
+        for sign, limits in ((1, (minimum, maximum)), (-1, (0, 0))):
+            step = cluster(support[rest], labels[rest], points, None, refined, *limits)
+            gain += sign * int((step.labels[: len(left_out)] == labels[left_out]).sum())
+    return gain > 0

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
+from tcnaps import TransductiveMahalanobisClassifier
 from tcnaps.estimator.class_shares import EQUAL, MISSING, UNEQUAL, cluster_by_shares, evenness, head_for
 from tcnaps.method.clustering import cluster, trajectory
 from tcnaps.method.head import Head
@@ -67,3 +69,17 @@ def test_without_queries_or_refinement_it_is_step_0():
     assert cluster_by_shares(support, labels, query[:0], HEAD)[0].logits.shape == (0, 5)
     step, head = cluster_by_shares(support, labels, query, HEAD, maximum=0)
     assert step.number == 0 and head == HEAD
+
+
+def test_with_many_labels_it_refines_only_where_left_out_labels_gain():
+    X, truth = load_digits(return_X_y=True)
+    rng = np.random.default_rng(1)
+    rows = np.concatenate([rng.permutation(np.flatnonzero(truth == k))[:30] for k in range(10)])
+    y = np.full(len(X), -1)
+    y[rows] = truth[rows]
+    variants = ({}, {"maximum_steps": 0}, {"class_prior": None})
+    right = [
+        (TransductiveMahalanobisClassifier(**options).fit(X, y).transduction_ == truth)[y == -1].mean()
+        for options in variants
+    ]
+    assert right[0] == right[1] > right[2] + 0.01  # classes of several shapes: clusters drift away from the labels
