@@ -20,6 +20,7 @@ class Normalisation:
     The mean is that of the labelled classes and not of all rows, which would assume equally frequent classes.
     """
 
+    largest: float  # of all entries of X, by which they are divided, so that no square overflows
     divisors: Float[np.ndarray, "d"]  # 1, or more for columns in other units
     power: float
     longest: float  # rows beyond it are shortened to it
@@ -27,7 +28,7 @@ class Normalisation:
     unit: bool  # whether rows end with length 1
 
     def __call__(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        return self._centred(_shortened(_powered(X / self.divisors, self.power), self.longest))
+        return self._centred(_shortened(_powered(X / self.largest / self.divisors, self.power), self.longest))
 
     def _centred(self, X: np.ndarray) -> np.ndarray:
         X = X - self.centre
@@ -38,6 +39,8 @@ def normalised(
     X: Float[np.ndarray, "n d"], labelled: Bool[np.ndarray, "n"], codes: Int[np.ndarray, "n_labelled"]
 ) -> tuple[Float[np.ndarray, "n d"], Normalisation]:
     """The rows, of which some have labels (`codes`, from 0), and what was done to them, for new rows."""
+    largest = float(np.abs(X).max()) or 1.0
+    X = X / largest
     deviations = X.std(0)
     typical = np.median(deviations[deviations > 0]) if deviations.any() else 1.0
     divisors = np.where(deviations > COLUMN * typical, deviations / typical, 1).astype(X.dtype)
@@ -48,15 +51,16 @@ def normalised(
     members = X[labelled]
     centre = np.mean([members[codes == k].mean(0) for k in np.unique(codes)], axis=0).astype(X.dtype)
     unit = effective_dimensions(X[:: -(-len(X) // LOOKED_AT)]) >= DIMENSIONS
-    done = Normalisation(divisors, power, longest, centre, unit)
+    done = Normalisation(largest, divisors, power, longest, centre, unit)
     return done._centred(X), done
 
 
 def effective_dimensions(X: Float[np.ndarray, "n d"]) -> float:
     """(Σ eigenvalues)² / Σ eigenvalues² of the covariance: d where all directions vary equally, 1 where one does."""
-    X = X - X.mean(0)
+    X = X.astype(np.float64) - X.mean(0)
     products = X.T @ X if X.shape[1] < X.shape[0] else X @ X.T
-    return float(products.trace() ** 2 / max(np.square(products).sum(), TINY))
+    squares = np.square(products).sum()
+    return float(products.trace() ** 2 / squares) if squares > 0 else 0.0
 
 
 def _powered(X: np.ndarray, power: float) -> np.ndarray:

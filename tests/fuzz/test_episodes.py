@@ -159,12 +159,12 @@ OPTIONS = st.fixed_dictionaries(
         "identity_weight": st.sampled_from(["auto", 1.0, 1e-30, 1e30, -1, "no"]),
         "minimum_steps": st.integers(-1, 3),
         "maximum_steps": st.integers(-1, 3),
-        "class_prior": st.sampled_from([None, "estimated", [0.5, 0.5], [1.0], "no", [math.nan, 1]]),
+        "class_prior": st.sampled_from(["auto", None, "estimated", [0.5, 0.5], [1.0], "no", [math.nan, 1]]),
+        "normalise": st.booleans(),
     },
 )
 
 
-@pytest.mark.filterwarnings("ignore:Column .* of the variance")
 @cases(120)
 @given(data=st.data(), options=OPTIONS)
 def test_the_estimator_refuses_or_gives_finite_probabilities(data, options):
