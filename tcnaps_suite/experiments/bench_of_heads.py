@@ -42,7 +42,7 @@ SETTINGS = {f"{way}-way {shot}-shot": Setting(way, shot) for way in (5, 20) for 
 for number in (1, 5):
     SETTINGS |= {f"{number}-shot, α = {a}": Setting(5, number, {"concentration": a}) for a in (2, 1)}
     SETTINGS |= {f"{number}-shot, {k} of 5 classes": Setting(5, number, {"present": k}) for k in (3, 2, 1)}
-SETTINGS["5-shot, a fifth of labels wrong"] = Setting(5, 5, wrong=0.2)
+SETTINGS["5-shot, wrong labels"] = Setting(5, 5, wrong=0.2)
 
 
 def heads() -> dict[str, Classifier]:
@@ -132,8 +132,10 @@ def draw(table: pd.DataFrame, path: Path) -> None:
     """A panel per setting: each head's mean difference from `BASE`, with intervals for other classes."""
     means = table[(table["dataset"] == "all") & (table["head"] != BASE)]
     names, settings = list(means["head"].unique()), list(means["setting"].unique())
-    n_rows = -(-len(settings) // 4)
-    with style.figure(path, columns=4, rows=n_rows, height=0.6 + 1.9 * n_rows, sharey=True) as (_, axes):
+    n_columns = min(4, len(settings))
+    n_rows = -(-len(settings) // n_columns)
+    size = {"columns": n_columns, "rows": n_rows, "height": 0.5 + n_rows * (0.5 + 0.15 * len(names))}
+    with style.figure(path, **size, sharex=True, sharey=True) as (_, axes):
         for ax, setting in zip(axes, settings):
             cells = means[means["setting"] == setting]
             widths = 100 * cells["class_interval"].fillna(cells["interval"])

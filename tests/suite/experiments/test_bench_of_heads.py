@@ -26,7 +26,7 @@ def run(monkeypatch, *arguments):
 
 
 def test_it_writes_a_table_of_all_settings_and_heads_and_a_figure(file, tmp_path, monkeypatch, capsys):
-    settings = ["5-way 1-shot", "20-way 1-shot", "5-shot, 1 of 5 classes", "5-shot, a fifth of labels wrong"]
+    settings = ["5-way 1-shot", "20-way 1-shot", "5-shot, 1 of 5 classes", "5-shot, wrong labels"]
     options = ["--episodes", 6, "--heads", "Estimator", "Prototypes", "--settings", *settings]
     run(monkeypatch, file, "--out", tmp_path / "out", *options)
     table = pd.read_csv(tmp_path / "out/heads.csv")
