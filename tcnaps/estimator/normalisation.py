@@ -46,7 +46,7 @@ def normalised(
     divisors = np.where(deviations > COLUMN * typical, deviations / typical, 1).astype(X.dtype)
     power = POWER if X.min() >= 0 else 1.0
     X = _powered(X / divisors, power)
-    longest = ROW * float(np.median(np.linalg.norm(X, axis=1)))
+    longest = ROW * float(np.median(np.linalg.norm(X, axis=1))) or np.inf  # 0: most rows are zero
     X = _shortened(X, longest)
     members = X[labelled]
     centre = np.mean([members[codes == k].mean(0) for k in np.unique(codes)], axis=0).astype(X.dtype)

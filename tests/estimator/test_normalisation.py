@@ -47,6 +47,13 @@ def test_length_of_all_units_of_one_column_and_outlying_rows_change_little(dtype
         assert (np.delete(found * expected, 100, axis=0).sum(1) > 0.97).all()  # cosines
 
 
+def test_rows_of_which_most_are_zero_keep_their_directions():
+    X, labelled, codes = rows()
+    X[50:] = 0
+    lengths = np.linalg.norm(normalised(X, labelled, codes)[0], axis=1)
+    np.testing.assert_allclose(lengths, 1, atol=1e-12)
+
+
 def test_effective_dimensions():
     assert effective_dimensions(np.eye(5) - np.eye(5).mean(0)) == pytest.approx(4)
     assert effective_dimensions(np.outer(np.arange(9.0), np.ones(4))) == pytest.approx(1)
