@@ -165,15 +165,19 @@ def scale_of(distances: Float[Tensor, "n way"], head: Head) -> float | int | Flo
     """The factor on squared distances: the head's number, or the one that `auto` chooses.
 
     `auto` makes the median gap between an image's two nearest classes 2, so that half of the images have odds above e²
-    for the nearest class. Without images or with a single class it is 1.
+    for the nearest class. Where most images lie on a border between classes, the mean gap takes the median's place.
+    Without any gap, without images or with a single class it is 1.
     """
     if head.scale != "auto":
         return head.scale
     if len(distances) == 0 or distances.shape[1] == 1:
         return 1.0
     nearest, second = distances.topk(2, dim=1, largest=False).values.T
-    gap = (second - nearest).median()
-    return MEDIAN_GAP / gap.clamp_min(torch.finfo(gap.dtype).eps)  # a gap of 0: most images lie on a border
+    gaps, rounding = second - nearest, 10 * torch.finfo(distances.dtype).eps * second.detach().max()
+    for gap in (gaps.median(), gaps.mean()):
+        if gap > rounding:
+            return MEDIAN_GAP / gap
+    return 1.0
 
 
 def log_prior(

@@ -249,6 +249,15 @@ def test_rows_that_are_all_the_same_and_a_single_class():
     assert TransductiveMahalanobisClassifier().fit_predict(X, np.where(Y == 0, 7, -1)).tolist() == [7] * len(X)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_on_the_border_of_two_classes_stay_undecided(dtype):
+    X = np.array([[-1, 0], [1, 0], [0, 1], [0, -1], [0, 2], [0.9, 0]], dtype)  # three of four unlabelled rows tie
+    fitted = TransductiveMahalanobisClassifier(**AS_GIVEN, maximum_steps=0).fit(X, [0, 1, -1, -1, -1, -1])
+    np.testing.assert_allclose(fitted.label_distributions_[2:5], 0.5, atol=1e-3)
+    assert fitted.transduction_[5] == 1 and fitted.label_distributions_[5, 1] > 0.9
+    assert 0 < fitted.scale_ < 1e6
+
+
 def test_folds_keep_unlabelled_rows_in_training_and_out_of_scoring():
     y = np.array(["a", "b", None] * 8, dtype=object)
     tested = []
