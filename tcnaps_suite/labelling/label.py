@@ -62,11 +62,11 @@ def label_folder(
     """
     if not 0 <= abstain <= 1:
         raise UserError(f"--abstain {abstain:g}: a probability is between 0 and 1.")
+    source = str(features or backbone or default_network())
     images, truth, unreadable = _find_images(folder), _read_truth(folder / "truth.csv"), {}
     if features is None:
         files, codes = [folder / file for file in images["file"]], pd.factorize(images["label"])[0]
-        backbone = backbone or default_network()
-        embedded, unreadable = embed(files, codes, open_network(backbone, device), device)
+        embedded, unreadable = embed(files, codes, open_network(source, device), device)
     else:
         embedded = _given_features(features, images["file"])
     readable = ~images.index.isin(unreadable)
@@ -87,11 +87,8 @@ def label_folder(
     _keep_backup(folder / "labels.csv")
     write_text(folder / "labels.csv", _for_spreadsheets(table.round({"probability": 4})).to_csv(index=False))
     write_text(folder / "contact-sheet.html", sheet)
-    lines = [
-        f"Labelled {len(table)} images, from {len(examples)} examples of {examples['label'].nunique()} classes, by "
-        f"the features of {backbone if features is None else features}."
-    ]
-    lines += _unreadable(folder, images, unreadable)
+    said = f"Labelled {len(table)} images, from {len(examples)} examples of {examples['label'].nunique()} classes"
+    lines = [f"{said}, by the features of {source}.", *_unreadable(folder, images, unreadable)]
     if doubtful := (table["label"] == "").sum():
         lines.append(f"{doubtful} have no label: their probability is below {abstain:g}.")
     if truth is not None:
