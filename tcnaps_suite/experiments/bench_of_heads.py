@@ -6,8 +6,7 @@ A file holds `features` (n, d) and `labels` (n,); its name is the dataset's. A h
 """
 
 import argparse
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +22,7 @@ from tcnaps.evaluation.csv_tables import write_csv
 from tcnaps.evaluation.intervals import other_classes
 from tcnaps.figures import style
 from tcnaps_suite.experiments.balance import unbalanced
+from tcnaps_suite.experiments.comparison import EpisodeFeatures, compare_classifiers
 from tcnaps_suite.experiments.rivals import Classifier, of_estimator, rivals
 
 QUERIES = 50  # of an episode with five classes, as far as there are so many images
@@ -93,26 +93,15 @@ def mislabelled(draw: Draw, share: float | int) -> torch.Tensor:
     return torch.from_numpy(labels)
 
 
-def compare(
-    sources: Sequence[ImageSource], classifiers: Mapping[str, Callable], settings: Mapping[str, Setting], episodes: int
-) -> pd.DataFrame:
-    """One row per setting, dataset, episode and head: accuracy, difference (from `BASE`), seconds and classes."""
-    rows = []
+def drawn(sources: Sequence[ImageSource], settings: Mapping[str, Setting], episodes: int) -> Iterator[EpisodeFeatures]:
+    """The episodes of every setting and dataset, with `setting` and the names of their `classes` among the facts."""
     for (name, setting), source in tqdm([(s, source) for s in settings.items() for source in sources], desc="heads"):
         for draw in episodes_of(source, setting, episodes):
             support, query = (torch.from_numpy(source.images[k]) for k in (draw.support_images, draw.query_images))
-            labels, truth = mislabelled(draw, setting.wrong), torch.from_numpy(draw.query_labels)
             classes = tuple(source.class_names[k] for k in draw.classes)
             facts = {"setting": name, "dataset": source.dataset, "episode": draw.index, "classes": classes}
-            for head, classify in classifiers.items():
-                start = time.perf_counter()
-                right = classify(support, labels, query) == truth
-                seconds = time.perf_counter() - start
-                rows.append(facts | {"head": head, "accuracy": right.double().mean().item(), "seconds": seconds})
-    table = pd.DataFrame(rows)
-    base = table[table["head"] == BASE].set_index(["setting", "dataset", "episode"])["accuracy"]
-    places = pd.MultiIndex.from_frame(table[["setting", "dataset", "episode"]])
-    return table.assign(difference=table["accuracy"] - base.reindex(places).to_numpy())
+            labels, truth = mislabelled(draw, setting.wrong), torch.from_numpy(draw.query_labels)
+            yield EpisodeFeatures(facts, support, labels, query, truth)
 
 
 def summary(rows: pd.DataFrame) -> pd.DataFrame:
@@ -175,7 +164,9 @@ def main() -> None:
     except UserError as error:
         parser.error(str(error))
     settings = {name: SETTINGS[name] for name in options.settings}
-    rows = compare(sources, {name: known[name] for name in chosen}, settings, options.episodes)
+    episodes = drawn(sources, settings, options.episodes)
+    rows = compare_classifiers(episodes, {name: known[name] for name in chosen}, BASE)
+    rows = rows.rename(columns={"classifier": "head"})
     table = summary(rows)
     write_csv(rows.assign(classes=rows["classes"].map(" | ".join)), options.out / "heads-episodes.csv")
     write_csv(table, options.out / "heads.csv")
