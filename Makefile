@@ -73,7 +73,7 @@ differences rivals active: $(STAMP)
 	@$(STUDY_RUN) -- all_$@
 
 watch: $(STAMP)
-	@exec $(RUN) -m tensorboard.main --logdir results --host localhost $(ARGS)
+	@exec $(RUN) -m tcnaps_suite.workflow.watch --logdir results --host localhost $(ARGS)
 
 report: $(STAMP)
 	@exec $(RUN) -m tcnaps_suite.workflow.report "$(STUDY)"

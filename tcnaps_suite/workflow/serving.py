@@ -7,19 +7,22 @@ Arguments after the study's file go to Voilà. voila.json holds its other settin
 
 import argparse
 import os
-import socket
 from pathlib import Path
 
 import nbformat
+from jupyter_server.base.handlers import JupyterHandler
 from papermill.iorw import load_notebook_node
 from papermill.parameterize import parameterize_notebook
+from tornado.web import HTTPError
 from traitlets.config import Config
 from voila.app import Voila
 
 from tcnaps.config import Study, UserError, load_study, project_root
 from tcnaps_suite.widgets import READ_ONLY
+from tcnaps_suite.workflow.watch import LOCAL_NAMES
 
 NOTEBOOKS = ("12-stepper", "13-explorer", "14-views")
+KERNELS = 12  # at once, of about 260 MB each; voila.json ends those that nobody uses
 NOT_SERVED = "not-served"  # tag of cells that make sense only where cells can be run
 # Voilà's pages ask other hosts for fonts and scripts that they don't need. Browsers fetch from this server alone.
 POLICY = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; connect-src 'self' ws: wss: data: blob:"
@@ -38,6 +41,14 @@ def copy_notebooks(study: Study, path: str) -> Path:
     return folder
 
 
+def admit(handler: JupyterHandler, **_: object) -> None:
+    """Refuses to start a kernel for a page of another site, or beside `KERNELS` others."""
+    if handler.request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+        raise HTTPError(403, "Open this page from its own site, or by its address.")
+    if len(handler.kernel_manager.list_kernel_ids()) >= KERNELS:
+        raise HTTPError(503, f"{KERNELS} pages are open already. Try again in a few minutes.")
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Serves until it is interrupted. Exits with status 2 if the arguments or the study are wrong."""
     parser = argparse.ArgumentParser(description="Other options go to Voilà.")
@@ -50,10 +61,11 @@ def main(arguments: list[str] | None = None) -> None:
     os.environ[READ_ONLY] = "1"
     # Only this machine's names are answered, with a token, too. Otherwise another site could let its own name resolve
     # to this machine and read along (DNS rebinding).
-    names = ["localhost", socket.gethostname().lower(), socket.getfqdn().lower()]
-    guard = {"allow_remote_access": False, "local_hostnames": names, "headers": {"Content-Security-Policy": POLICY}}
+    guard = {"allow_remote_access": False, "local_hostnames": LOCAL_NAMES}
+    guard["headers"] = {"Content-Security-Policy": POLICY}
     settings = [str(folder), f"--Voila.config_file_paths={Path(__file__).parent}"]
-    Voila.launch_instance(settings + options, config=Config({"Voila": {"tornado_settings": guard}}))
+    hook = {"prelaunch_hook": admit}
+    Voila.launch_instance(settings + options, config=Config(Voila={"tornado_settings": guard}, VoilaConfiguration=hook))
 
 
 if __name__ == "__main__":

@@ -62,6 +62,7 @@ def test_a_list_without_a_header_is_of_imagenet_s_classes(tmp_path):
         ("a.csv", "cat,train\ncow,test\n"),
         ("a.csv", b"class,split\nk\xf6nig,train\n"),
         ("a.json", '["cat"]'),
+        ("a.json", '{"train": ["cat"], "test": ["cow"], "train": ["dog"]}'),
     ],
 )
 def test_a_list_that_cannot_be_used_is_named(tmp_path, name, content):

@@ -167,6 +167,13 @@ def test_errors(tree, paths, options, message):
         listing_of(root, **options)
 
 
+def test_an_image_that_a_list_puts_into_two_classes_is_named(tree):
+    root = tree("1.jpg", "list.csv")
+    (root / "list.csv").write_text("file,class,split\n1.jpg,cat,train\n1.jpg,dog,train\n")
+    with pytest.raises(DatasetError, match="1.jpg is in two classes, cat and dog"):
+        listing_of(root, splits="pets/list.csv")
+
+
 def test_folders_that_cannot_be_read_and_names_that_are_not_utf_8_are_errors(tree, tmp_path):
     (tmp_path / "pets.zip").write_bytes(b"x")
     with pytest.raises(DatasetError, match="pets.zip"):

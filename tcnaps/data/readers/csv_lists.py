@@ -64,7 +64,7 @@ def _read(path: Path) -> list[tuple[str, str, str]]:
             text = stream.read().decode("utf-8-sig")
         if path.suffix == ".json":
             header = ["class", "split"]
-            rows = [[str(name), split] for split, names in json.loads(text).items() for name in names]
+            rows = [[str(name), split] for split, names in _once(text).items() for name in names]
         else:
             lines = csv.reader(io.StringIO(text, newline=None), skipinitialspace=True, strict=True)
             rows = [line for line in lines if any(line)]
@@ -89,6 +89,14 @@ def _read(path: Path) -> list[tuple[str, str, str]]:
             raise DatasetError(f"{path}: there is no split '{name}'; splits are {', '.join(SPLITS)}. {REMEDY}.")
         entries.append((normal(fields["class"]), split, fields.get("file", "")))
     return entries
+
+
+def _once(text: str) -> dict[str, list[str]]:
+    """A split file's lists by the names of their splits; JSON itself would keep the last of two by one name."""
+    pairs = json.loads(text, object_pairs_hook=list)
+    if len(dict(pairs)) != len(pairs):
+        raise ValueError("a split is there twice")
+    return dict(pairs)
 
 
 def split_by_class(pairs: Iterable[tuple[str, str]], place: object) -> dict[str, str]:

@@ -136,11 +136,13 @@ def listing_of(
 def _listed_images(listed: SplitList, folder: Path, place: object) -> Found:
     """The listed files, each found in a folder or in the folder of its class below it."""
     found: Found = {}
-    missing = []
+    missing, labels = [], {}
     for file, label in sorted(listed.files, key=lambda pair: natural_key(pair[0])):
         path = next(filter(os.path.isfile, (os.path.join(folder, file), os.path.join(folder, label, file))), None)
         if path is None:
             missing.append(file)
+        elif labels.setdefault(path, label) != label:
+            raise DatasetError(f"{place}: {file} is in two classes, {labels[path]} and {label}. Take it out of one.")
         else:
             found.setdefault((label, listed.classes[label]), []).append(ImageFile(path))
     if missing:

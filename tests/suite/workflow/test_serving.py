@@ -10,14 +10,18 @@ import urllib.error
 import urllib.request
 import uuid
 from pathlib import Path
+from unittest.mock import MagicMock, Mock
 
 import nbformat
 import pytest
+from jupyter_server.base.handlers import JupyterHandler
 from small_study import small_study
+from tornado.web import HTTPError
 
 from tcnaps.config.fingerprint import code_cells
 from tcnaps_suite.widgets import READ_ONLY
 from tcnaps_suite.workflow import serving
+from tcnaps_suite.workflow.watch import local_only
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -61,18 +65,43 @@ def test_kernels_of_the_server_write_no_files(root, monkeypatch):
     assert os.environ[READ_ONLY] == "1"
 
 
+@pytest.mark.parametrize("site, kernels, status", [("none", 0, None), ("same-origin", 0, None), ("none", 12, 503)])
+def test_kernels_start_for_own_pages_and_while_they_are_few(site, kernels, status):
+    handler = MagicMock(spec=JupyterHandler, request=Mock(headers={"Sec-Fetch-Site": site}))
+    handler.kernel_manager.list_kernel_ids.return_value = ["kernel"] * kernels
+    if status is None:
+        serving.admit(handler, notebook=None, cwd="")
+    else:
+        with pytest.raises(HTTPError) as refusal:
+            serving.admit(handler, notebook=None, cwd="")
+        assert refusal.value.status_code == status
+
+
+@pytest.mark.parametrize(
+    "host, status", [("localhost:6006", "200"), ("127.0.0.1:6006", "200"), ("evil.org:6006", "403")]
+)
+def test_tensorboard_answers_under_local_names_only(host, status):
+    def application(environment, start_response):
+        start_response("200 OK", [])
+        return [b"page"]
+
+    answers = []
+    list(local_only(application)({"HTTP_HOST": host}, lambda line, headers: answers.append(line[:3])))
+    assert answers == [status]
+
+
 @pytest.mark.slow
 def test_the_server_answers_under_its_own_names_only(root):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "tcnaps_suite.workflow.serving", "configs/miniature.yaml", f"--port={port}"]
-    # An empty token is none: it must not switch the check of host names off.
-    command.append("--token=")
+    # Options about a token must not switch the check of host names off.
+    command += ["--token=", "--Voila.auto_token=False"]
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "HOME": str(root), "IPYTHONDIR": str(root / ".ipython")}
 
-    def answer(host, path="/"):
-        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers={"Host": host})
+    def answer(host, path="/", **headers):
+        request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers={"Host": host} | headers)
         try:
             with urllib.request.urlopen(request, timeout=20) as response:
                 return response.status, response.headers, response.read().decode()
@@ -94,6 +123,7 @@ def test_the_server_answers_under_its_own_names_only(root):
                 assert answer("localhost", path)[0] in (403, 404)
             for path in ("/", "/voila/render/14-views.ipynb", f"/api/kernels/{uuid.uuid4()}/channels"):
                 assert answer("rebound.example.org", path)[0] == 403
+            assert answer("localhost", "/voila/render/14-views.ipynb", **{"Sec-Fetch-Site": "cross-site"})[0] == 403
         finally:
             process.terminate()
             process.wait(20)
