@@ -148,6 +148,7 @@ ANSWERS = {
     "02-pretrain": r"Held-out accuracy after 1 epochs: [\d.]+ ± [\d.]+%",
     "03-meta-train": r"support_and_query, best: validation accuracy [\d.]+ ± [\d.]+%",
     "04-evaluate": r"support_and_query, variable, minimum 2, maximum 4: [\d.]+ ± [\d.]+%",
+    "12-stepper": r"Accuracy there: [\d.]+% \([-+−]?[\d.]+ points from step 0\)",
 }
 
 
