@@ -16,46 +16,62 @@ PAGE = """<!DOCTYPE html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>
 <style>.contact-sheet {{font-family: sans-serif; margin: 24px}}
 .contact-sheet section {{display: flex; flex-wrap: wrap; gap: 8px}}
-.contact-sheet figure {{margin: 0; width: 116px; font-size: 12px; overflow-wrap: anywhere}}</style>
+.contact-sheet figure {{margin: 0; width: 116px; font-size: 12px; overflow-wrap: anywhere}}
+.contact-sheet .right {{outline: 3px solid #2a9d4a}} .contact-sheet .wrong {{outline: 3px solid #d62728}}</style>
 <div class="contact-sheet"><h1>{title}</h1>
-<p>A percentage is the probability of the label above the picture, or of the best guess where there is no label. It
-tells sure images from unsure ones; it is not calibrated.</p>
+<p>{note}</p>
+<p>A percentage is the probability of the label above the picture, or of the best guess where there is no label. The
+frame of a picture says whether its label is right (green) or wrong (red), where the truth is known.</p>
 {body}
 </div></html>
 """
 
 
-def contact_sheet(folder: Path, examples: pd.DataFrame, labels: pd.DataFrame) -> str:
-    """The page.
+def contact_sheet(
+    folder: Path, examples: pd.DataFrame, labels: pd.DataFrame, true: pd.Series | None = None, note: str = ""
+) -> str:
+    """The page. Images that look like no class are in a pile of their own, and not among those of their label.
 
     Args:
         examples: `file` (relative to `folder`) and `label` of the images that had a label.
-        labels: `file`, `label`, `probability` and `runner_up` of the others; an empty label is an abstention.
+        labels: `file`, `label`, `probability`, `best_guess`, `runner_up` and `none_of_these` of the others; an empty
+            label is an abstention.
+        true: their true labels, nan where unknown.
+        note: stands below the title.
     """
-    parts, by_certainty = [], labels.sort_values("probability", ascending=False, kind="stable")
+    right = (true == labels["best_guess"]).map({True: "right", False: "wrong"}) if true is not None else ""
+    shown = labels.assign(verdict=right if true is None else right.where(true.notna(), ""))
+    parts, by_certainty = [], shown.sort_values("probability", ascending=False, kind="stable")
+    foreign = by_certainty["none_of_these"] != ""
     for label in sorted({*examples["label"], *labels["label"]}):
-        labelled = by_certainty[by_certainty["label"] == label]
+        labelled = by_certainty[(by_certainty["label"] == label) & ~foreign]
         rows = {
             "Given": examples[examples["label"] == label],
             "Most certain": labelled[:SHOWN],
             "Least certain": labelled[SHOWN:][::-1],
         }
         parts.append(f"<h2>{html.escape(label or 'No label')}: {len(labelled)} images</h2>")
-        for heading, images in rows.items():
-            if len(images):
-                figures = "".join(_figure(folder, image) for image in images[:SHOWN].itertuples())
-                parts.append(f"<h3>{heading}</h3><section>{figures}</section>")
-    return PAGE.format(title=html.escape(f"Labels of {folder.resolve().name}"), body="\n".join(parts))
+        parts += [_row(folder, f"<h3>{heading}</h3>", images) for heading, images in rows.items() if len(images)]
+    if foreign.any():
+        heading = f"<h2>None of these?</h2><p>{foreign.sum()} images unlike every class, with their best guesses.</p>"
+        parts.append(_row(folder, heading, by_certainty[foreign][::-1]))
+    title = html.escape(f"Labels of {folder.resolve().name}")
+    return PAGE.format(title=title, note=html.escape(note), body="\n".join(parts))
+
+
+def _row(folder: Path, heading: str, images: pd.DataFrame) -> str:
+    return f"{heading}<section>{''.join(_figure(folder, image) for image in images[:SHOWN].itertuples())}</section>"
 
 
 def _figure(folder: Path, image: tuple) -> str:
     caption = html.escape(Path(image.file).name)
     if hasattr(image, "runner_up"):
-        caption += f"<br>{image.probability:.0%}, or {html.escape(image.runner_up)}"
+        guess = f"{html.escape(image.best_guess)} " if image.none_of_these else ""
+        caption += f"<br>{guess}{image.probability:.0%}, or {html.escape(image.runner_up)}"
     try:
         with open_regular(folder / image.file) as file:
             pixels = to_rgb(file.read(), fast=False, orient=True)
-        picture = f'<img alt="" src="{image_address(pixels, SIDE)}">'
+        picture = f'<img class="{getattr(image, "verdict", "")}" alt="" src="{image_address(pixels, SIDE)}">'
     except (UserError, OSError):  # features from elsewhere may be of images that can't be read here
         picture = "(no picture)"
     return f'<figure title="{html.escape(image.file)}">{picture}<figcaption>{caption}</figcaption></figure>'

@@ -27,6 +27,7 @@ from tcnaps_suite.experiments.networks import DOWNLOADED, KINDS, PACKAGED, defau
 from tcnaps_suite.labelling.contact_sheet import contact_sheet
 from tcnaps_suite.labelling.embedding import embed
 from tcnaps_suite.labelling.sorting import planned, sort, undo
+from tcnaps_suite.labelling.trust import Trust, calibrated, distance_to_classes, trust_of
 
 UNLABELLED = ("unlabelled", "unlabeled")  # names of the folder of images without a label, in any case of letters
 
@@ -73,26 +74,29 @@ def label_folder(
     for label, members in images.groupby(images["label"].fillna("unlabelled/"), sort=False):
         if not readable[members.index].any():
             raise UserError(f"No image in {folder / label} can be read: add some, or delete the folder.")
-    table = _classify(images[readable], embedded[readable], abstain, class_prior)
+    table, trust = _classify(images[readable], embedded[readable], abstain, class_prior)
     examples = images[readable & images["label"].notna()]
     plan = None if sort_into is None else planned(folder, table, sort_into, move)
     if dry_run:
         sorting = "" if plan is None else f" and {'move' if move else 'copy'} {len(plan)} into {sort_into}"
         return f"Would label {len(table)} images{sorting}. Nothing was written."
-    sheet = contact_sheet(folder, examples, table)  # before its images are moved
+    true = None if truth is None else _true_labels(table, truth)
+    sheet = contact_sheet(folder, examples, table, true, _expected(trust))  # before its images are moved
     if plan is not None:
         sort(plan, sort_into, move)
         places = dict(zip(plan["source"], plan["to"]))
         table["sorted_to"] = [places.get(str(folder.resolve() / file), "") for file in table["file"]]
     _keep_backup(folder / "labels.csv")
-    write_text(folder / "labels.csv", _for_spreadsheets(table.round({"probability": 4})).to_csv(index=False))
+    write_text(folder / "labels.csv", _for_spreadsheets(table).to_csv(index=False))
     write_text(folder / "contact-sheet.html", sheet)
     said = f"Labelled {len(table)} images, from {len(examples)} examples of {examples['label'].nunique()} classes"
-    lines = [f"{said}, by the features of {source}.", *_unreadable(folder, images, unreadable)]
+    lines = [f"{said}, by the features of {source}.", *_unreadable(folder, images, unreadable), _expected(trust)]
+    if foreign := (table["none_of_these"] != "").sum():
+        lines.append(f"{foreign} look like none of the classes: see 'None of these?' in the contact sheet.")
     if doubtful := (table["label"] == "").sum():
         lines.append(f"{doubtful} have no label: their probability is below {abstain:g}.")
-    if truth is not None:
-        lines.append(_accuracy(table, truth))
+    if true is not None:
+        lines.append(_accuracy(table, true))
     lines.append(f"See {folder / 'labels.csv'} and {folder / 'contact-sheet.html'}.")
     if plan is not None:
         lines.append(f"{'Moved' if move else 'Copied'} {len(plan)} images into {sort_into}; --undo takes it back.")
@@ -166,16 +170,36 @@ def _given_features(file: Path, names: pd.Series) -> np.ndarray:
 
 def _classify(
     images: pd.DataFrame, features: np.ndarray, abstain: float | int = 0, class_prior: str | None = None
-) -> pd.DataFrame:
-    """The labels of the images without one; a label stays empty where its probability is below `abstain`."""
-    prior = _prior(class_prior, sorted(images["label"].dropna().unique()))
-    estimator = TransductiveMahalanobisClassifier(class_prior=prior).fit(features, images["label"].to_list())
-    unlabelled = images["label"].isna().to_numpy()
-    probabilities, classes = estimator.label_distributions_[unlabelled], estimator.classes_
+) -> tuple[pd.DataFrame, Trust | None]:
+    """The labels of the images without one, and how far to trust them.
+
+    A label stays empty where its probability is below `abstain`. Probabilities are calibrated if there is a `Trust`.
+    """
+    codes, classes = pd.factorize(images["label"], sort=True)
+    estimator = TransductiveMahalanobisClassifier(class_prior=_prior(class_prior, list(classes)))
+    trust, unlabelled = trust_of(features, codes, estimator), codes < 0
+    probabilities = estimator.fit(features, codes).label_distributions_[unlabelled]
+    foreign, sets = np.zeros(len(probabilities), bool), [""] * len(probabilities)
+    if trust is not None:
+        probabilities = calibrated(probabilities, trust.temperature)
+        foreign = distance_to_classes(features, codes)[unlabelled] > trust.farthest
+        sets = ["; ".join(classes[row >= min(trust.rarest, row.max())]) for row in probabilities]
     order = (-probabilities).argsort(1, kind="stable")  # (n_unlabelled, way), the most probable class first
     table = pd.DataFrame({"file": images["file"][unlabelled].to_list(), "label": classes[order[:, 0]]})
-    table = table.assign(probability=probabilities.max(1), best_guess=table["label"], runner_up=classes[order[:, 1]])
-    return table.assign(label=table["label"].where(table["probability"] >= abstain, ""))
+    table = table.assign(
+        probability=probabilities.max(1).round(4), best_guess=table["label"], runner_up=classes[order[:, 1]]
+    )
+    table = table.assign(possible=sets, none_of_these=np.where(foreign, "perhaps", ""))
+    return table.assign(label=table["label"].where(table["probability"] >= abstain, "")), trust
+
+
+def _expected(trust: Trust | None) -> str:
+    if trust is None:
+        return "Too few examples to say how many labels are right: give every class two at least, better five."
+    return (
+        f"Expected accuracy: {trust.accuracy:.0%} (95% interval {100 * trust.low:.0f} to {100 * trust.high:.0f}), from "
+        "examples that were left out, if they are typical of your images."
+    )
 
 
 def _prior(text: str | None, classes: list[str]) -> str | list[float] | None:
@@ -219,9 +243,13 @@ def _read_truth(file: Path) -> dict[str, str] | None:
         raise UserError(f"{file} must be a table with the columns file and label: {error}") from error
 
 
-def _accuracy(labels: pd.DataFrame, truth: dict[str, str]) -> str:
+def _true_labels(labels: pd.DataFrame, truth: dict[str, str]) -> pd.Series:
+    """The true label of each labelled image, or nan; truth.csv may leave out the folder's name."""
+    return labels["file"].map(lambda name: truth.get(name, truth.get(name.partition("/")[2])))
+
+
+def _accuracy(labels: pd.DataFrame, true: pd.Series) -> str:
     """The share of true labels as a sentence with a 95% interval (Wilson's)."""
-    true = labels["file"].map(lambda name: truth.get(name, truth.get(name.partition("/")[2])))
     known = true.notna() & (labels["label"] != "")
     if not known.any():
         return f"No accuracy: truth.csv has none of the labelled images, such as {labels['file'].iloc[0]}."

@@ -4,6 +4,7 @@ import io
 import os
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -68,7 +69,10 @@ def test_labels_and_a_contact_sheet_are_written_and_nothing_is_moved(folder, fea
     before = sorted(folder.rglob("*.png"))
     assert main(["label", str(folder), "--features", features()]) == 0
     labels, truth = pd.read_csv(folder / "labels.csv"), pd.read_csv(folder / "truth.csv")
-    assert list(labels.columns) == ["file", "label", "probability", "best_guess", "runner_up"]
+    assert list(labels.columns) == [
+        *("file", "label", "probability", "best_guess", "runner_up"),
+        *("possible", "none_of_these"),
+    ]
     assert labels.set_index("file")["label"].to_dict() == truth.set_index("file")["label"].to_dict()
     assert labels["probability"].between(1 / 3, 1).all() and (labels["label"] != labels["runner_up"]).all()
     assert sorted(folder.rglob("*.png")) == before
@@ -98,6 +102,31 @@ def test_doubtful_images_get_no_label_and_stay_where_they_are(folder, features, 
         copy = target / row.label / row.file.removeprefix("unlabelled/")
         assert (folder / row.file).is_file() and copy.is_file() == (row.label != "")
         assert row.sorted_to == (str(copy) if row.label else "")
+
+
+def test_images_that_look_like_no_class_have_a_pile_and_frames_say_what_is_right(folder, features):
+    for number in range(2, 5):  # five examples of each class
+        for k, name in enumerate(COLOURS):
+            os.rename(folder / f"unlabelled/box {number % 2}/{k}-{number}.png", folder / name / f"{number}.png")
+    (folder / "unlabelled/black.png").write_bytes(picture((0, 0, 0), 99))
+    said = label_folder(folder, features=Path(features()))
+    labels = pd.read_csv(folder / "labels.csv", keep_default_na=False).set_index("file")
+    assert labels.index[labels["none_of_these"] == "perhaps"].tolist() == ["unlabelled/black.png"]
+    assert set(labels["possible"]) >= set(COLOURS) and "1 look like none of the classes" in said
+    assert re.search(r"Expected accuracy: 100% \(95% interval \d\d to 100\)", said)
+    page = (folder / "contact-sheet.html").read_text()
+    assert page.count('class="right"') == 15 and page.count('class="wrong"') == 0
+    assert (
+        "<p>Expected accuracy: 100%" in page
+        and page.split("None of these?")[1].count("<img ") == 1
+        and "5 images</h2>" in page
+    )
+
+
+def test_few_examples_are_said_to_be_too_few(folder, features):
+    for name in COLOURS:
+        (folder / name / "1.png").unlink()
+    assert "Too few examples to say how many labels are right" in label_folder(folder, features=Path(features()))
 
 
 @pytest.mark.parametrize("options", [[], ["--move"]])

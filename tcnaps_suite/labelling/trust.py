@@ -1,0 +1,113 @@
+"""How far to trust labels, judged by the labelled images alone: some are left out, and labelled like the others.
+
+A fold leaves out examples of every class at once. Leaving out a single one would put its class at a disadvantage and
+understate accuracy (docs/my-images.md has the measurements).
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.optimize import minimize_scalar
+from scipy.special import softmax
+from scipy.stats import norm
+from sklearn.model_selection import StratifiedKFold
+
+from tcnaps.estimator import TransductiveMahalanobisClassifier
+from tcnaps.estimator.normalisation import normalised
+
+FOLDS = 5  # at most; no more than the smallest class has examples
+OTHERS = 2000  # unlabelled images that take part in a fold, at most
+COVERED = 0.9  # share of the images whose sets hold the right label
+FAMILIAR = 0.9  # share of the left-out examples that are not taken for foreign images
+SHARED = 2.0  # examples that weigh as one independent one in the interval: they fail together
+LEARNING = 0.2  # errors fall with n examples per class as n to the power −0.2 (docs/my-images.md)
+TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What leaving examples out says about the others' labels.
+
+    Attributes:
+        accuracy: what to expect, with its 95% interval `low` to `high`. Left-out examples are labelled by fewer
+            examples than the images will be, and the difference is made up for.
+        temperature: calibrates probabilities; they are raised to 1 / temperature.
+        rarest: the smallest calibrated probability of a label that belongs to an image's set.
+        farthest: distance to the nearest class mean beyond which an image is unlike every class.
+    """
+
+    accuracy: float
+    low: float
+    high: float
+    temperature: float
+    rarest: float
+    farthest: float
+
+
+def trust_of(
+    features: Float[np.ndarray, "n d"], codes: Int[np.ndarray, "n"], estimator: TransductiveMahalanobisClassifier
+) -> Trust | None:
+    """What to expect of `estimator` on the images without a label; None where a class has a single example.
+
+    Args:
+        codes: classes, numbered from 0, or −1 for no label.
+    """
+    rows = np.flatnonzero(codes >= 0)
+    labels, others = codes[rows], np.flatnonzero(codes < 0)
+    n_folds = min(FOLDS, np.bincount(labels).min())
+    if n_folds < 2:
+        return None
+    others = others[np.unique(np.linspace(0, len(others) - 1, min(OTHERS, len(others))).astype(int))]
+    probabilities, distances = np.empty((len(rows), labels.max() + 1)), np.empty(len(rows))
+    for kept, left_out in StratifiedKFold(n_folds, shuffle=True, random_state=0).split(rows, labels):
+        members = np.concatenate([rows[kept], rows[left_out], others])
+        seen = np.where(np.arange(len(members)) < len(kept), codes[members], -1)
+        fitted, places = estimator.fit(features[members], seen), slice(len(kept), len(rows))
+        probabilities[left_out] = fitted.label_distributions_[places]
+        distances[left_out] = distance_to_classes(features[members], seen)[places]
+    right, temperature = probabilities.argmax(1) == labels, _temperature(probabilities, labels)
+    of_truth = calibrated(probabilities, temperature)[np.arange(len(labels)), labels]
+    fewer_errors = (1 - 1 / n_folds) ** LEARNING  # with all examples, as a factor
+    accuracy, low, high = (1 - fewer_errors * (1 - share) for share in (right.mean(), *_interval(right)))
+    rarest = 1 - _limit(1 - of_truth, 1 - (1 - COVERED) / fewer_errors, 1.0)
+    return Trust(accuracy, low, high, temperature, rarest, _limit(distances, FAMILIAR, math.inf))
+
+
+def calibrated(probabilities: Float[np.ndarray, "n way"], temperature: float) -> Float[np.ndarray, "n way"]:
+    """Probabilities as confident as left-out examples were right."""
+    return softmax(np.log(np.maximum(probabilities, TINY)) / temperature, 1)
+
+
+def distance_to_classes(features: Float[np.ndarray, "n d"], codes: Int[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    """Distance of every image from the nearest mean of a class's labelled images, in normalised features."""
+    labelled = codes >= 0
+    points, _ = normalised(features, labelled, codes[labelled])
+    means = [points[codes == k].mean(0) for k in range(codes.max() + 1)]
+    return np.min([np.linalg.norm(points - mean, axis=1) for mean in means], axis=0)
+
+
+def _temperature(probabilities: Float[np.ndarray, "n way"], labels: Int[np.ndarray, "n"]) -> float:
+    """The most likely temperature T, drawn towards 1 where examples are few: log T is standard normal a priori."""
+
+    def loss(log_temperature: float) -> float:
+        of_truth = calibrated(probabilities, math.exp(log_temperature))[np.arange(len(labels)), labels]
+        return log_temperature**2 / 2 - np.log(np.maximum(of_truth, TINY)).sum()
+
+    return math.exp(minimize_scalar(loss, bounds=(-2, 2.5), method="bounded").x)
+
+
+def _interval(right: Bool[np.ndarray, "n"]) -> tuple[float, float]:
+    """Wilson's 95% interval, of fewer independent examples than there are."""
+    n, share, z = len(right) / SHARED, right.mean(), norm.ppf(0.975)
+    middle, half = share + z**2 / (2 * n), z * math.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    return (middle - half) / (1 + z**2 / n), (middle + half) / (1 + z**2 / n)
+
+
+def _limit(scores: Float[np.ndarray, "n"], share: float, largest: float) -> float:
+    """The score that this share of new images stays below: conformal, interpolated between neighbouring ranks."""
+    rank = share * (len(scores) + 1)
+    if rank > len(scores):
+        return largest
+    return float(np.interp(rank, np.arange(1, len(scores) + 1), np.sort(scores)))

@@ -1,0 +1,80 @@
+"""What is said of labels, on folders whose truth is known: planted classes and classes that nobody gave examples of."""
+
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tcnaps.estimator import TransductiveMahalanobisClassifier
+from tcnaps_suite.experiments import bench_of_trust
+from tcnaps_suite.labelling.trust import _limit, calibrated, distance_to_classes, trust_of
+
+D = 16
+
+
+def planted(seed, way=5, shot=4, others=20, noise=1.0, foreign=0):
+    """Features, given and true classes of a folder of blobs; two foreign classes have −1 and −2 as true ones."""
+    rng = np.random.default_rng(seed)
+    classes = np.arange(way)
+    true = np.r_[np.repeat(classes, shot), np.repeat(classes, others), np.repeat([-1, -2], foreign)]
+    features = rng.standard_normal((way + 2, D))[true] + noise * rng.standard_normal((len(true), D))
+    given = np.where(np.arange(len(true)) < way * shot, true, -1)
+    return features.astype(np.float32), given, true
+
+
+@pytest.mark.slow
+def test_sets_hold_the_truth_and_intervals_the_accuracy_as_often_as_they_say():
+    judged = pd.DataFrame([bench_of_trust.judged(*planted(seed, foreign=10, noise=2.0)) for seed in range(100)])
+    assert 0.87 <= judged["in_set"].mean() <= 0.93
+    assert judged["in_interval"].mean() >= 0.9
+    assert abs((judged["expected"] - judged["accuracy"]).mean()) < 0.03
+    error = judged["calibrated_confidence"] - judged["accuracy"]
+    assert abs(error.mean()) < 0.03 and error.abs().mean() < (judged["confidence"] - judged["accuracy"]).abs().mean()
+    own, further = judged["own_flagged"].mean(), judged["further_class_flagged"].mean()
+    assert own <= 0.1 and further > 1.5 * own
+
+
+def test_a_class_with_one_example_is_too_few_to_say():
+    features, given, _ = planted(0)
+    given[1:4] = -1
+    assert trust_of(features, given, TransductiveMahalanobisClassifier()) is None
+
+
+def test_fewer_than_nine_examples_allow_every_label_and_flag_nothing():
+    features, given, _ = planted(0, way=2, shot=4)
+    trust = trust_of(features, given, TransductiveMahalanobisClassifier())
+    assert trust.rarest == 0 and trust.farthest == np.inf
+
+
+def test_a_limit_is_the_conformal_rank():
+    scores = np.array([0.5, 0.1, 0.4, 0.2, 0.3, 0.6, 0.9, 0.8, 0.7])
+    assert _limit(scores, 0.9, 1.0) == pytest.approx(0.9)  # the ninth of nine
+    assert _limit(scores, 0.85, 1.0) == pytest.approx(0.85)  # between the eighth and the ninth
+    assert _limit(scores[:8], 0.9, 1.0) == 1
+
+
+def test_temperature_keeps_the_order_and_flattens_or_sharpens():
+    rows = np.array([[0.7, 0.2, 0.1], [0.0, 0.5, 0.5]])
+    assert calibrated(rows, 1.0) == pytest.approx(rows, abs=1e-9)
+    assert calibrated(rows, 2.0)[0].max() < 0.7 < calibrated(rows, 0.5)[0].max()
+
+
+def test_distances_are_to_the_nearest_class_of_labelled_images():
+    features, given, _ = planted(0, noise=0.01, foreign=1)
+    distances = distance_to_classes(features, given)
+    assert distances[-2:].min() > 10 * distances[:-2].max()
+
+
+def test_the_bench_writes_a_row_per_folder_and_means(tmp_path, monkeypatch, capsys):
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(12), 40)
+    np.savez(
+        tmp_path / "blobs.npz",
+        features=rng.standard_normal((12, D))[labels] + rng.standard_normal((480, D)),
+        labels=labels,
+    )
+    monkeypatch.setattr(sys, "argv", ["bench", str(tmp_path / "blobs.npz"), "--out", str(tmp_path), "--folders", "4"])
+    bench_of_trust.main()
+    assert len(pd.read_csv(tmp_path / "trust-folders.csv")) == 4
+    assert pd.read_csv(tmp_path / "trust.csv")["folders"].iloc[-1] == 4 and "in_set" in capsys.readouterr().out
