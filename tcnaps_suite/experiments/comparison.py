@@ -2,18 +2,15 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float, Int
-from PIL import Image
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from tcnaps.config import FixedProtocol, Study, UserError, VariableProtocol
+from tcnaps.config import FixedProtocol, Study, VariableProtocol
 from tcnaps.config.settings import Refinement
 from tcnaps.data.image_source import ImageSource
 from tcnaps.episodes.loading import load_episode
@@ -24,9 +21,7 @@ from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.method.stopping import stopping_step
 from tcnaps.method.variants import VARIANTS
 from tcnaps.training.checkpoints import load_model
-from tcnaps_suite.experiments.networks import AT_ONCE, Network, open_network
 from tcnaps_suite.experiments.rivals import Classifier
-from tcnaps_suite.workflow.requirements import open_usable
 
 
 class EpisodeFeatures(NamedTuple):
@@ -44,23 +39,18 @@ def episode_features(
     sources: Sequence[ImageSource],
     protocol: FixedProtocol | VariableProtocol,
     episodes: int,
-    model: TransductiveCNAPS | None = None,
+    model: TransductiveCNAPS,
     queries: Callable[[Draw], Draw] | None = None,
 ) -> Iterator[EpisodeFeatures]:
     """The first episodes of every source, in the study's order of episodes.
 
     Args:
-        sources: images for a model; without one, features, as from `feature_sources`.
         queries: turns a draw into one with fewer query images, such as `balance.unbalanced`.
     """
     for facts, source, draw in draws(study, sources, protocol, episodes):
         draw = queries(draw) if queries else draw
-        if model is None:
-            support, query = (torch.from_numpy(source.images[k]) for k in (draw.support_images, draw.query_images))
-            labels = torch.from_numpy(draw.support_labels)
-        else:
-            with torch.no_grad():
-                support, labels, query, _ = model.features(load_episode(source, draw))
+        with torch.no_grad():
+            support, labels, query, _ = model.features(load_episode(source, draw))
         truth = torch.from_numpy(draw.query_labels).to(labels.device)
         yield EpisodeFeatures(facts, support, labels, query, truth)
 
@@ -97,36 +87,6 @@ def difference_from(rows: pd.DataFrame, column: str, base: str, value: str = "ac
     keys = [name for name in rows if name not in (column, value, "difference")]
     bases = rows[rows[column] == base].set_index(keys)[value]
     return rows.assign(difference=rows[value] - bases.reindex(pd.MultiIndex.from_frame(rows[keys])).to_numpy())
-
-
-@torch.inference_mode()
-def embed_split(source: ImageSource, network: Network) -> ImageSource:
-    """The split with features, (n, d), in place of its images. A study's network has none without an episode."""
-    if network.features is None:
-        raise UserError("A study's network adapts to each episode. Name it 'study' instead.")
-    features = []
-    for images in tqdm(np.array_split(source.images, -(-len(source.images) // AT_ONCE)), desc=source.dataset):
-        batch = torch.stack([network.transform(Image.fromarray(image)) for image in images])
-        features.append(network.features(batch).flatten(1).float().numpy())
-    return replace(source, images=np.concatenate(features))
-
-
-def feature_sources(
-    name: str, study: Study, protocol: FixedProtocol, split: str = "test"
-) -> tuple[list[ImageSource], list[str]]:
-    """A split of each of the study's datasets, with images for "study", features for torchvision:NAME or timm:NAME.
-
-    Returns:
-        The sources, and the reasons why datasets were left out.
-
-    Raises:
-        UserError: there is no such network, or no dataset suits the protocol.
-    """
-    sources, left_out = open_usable(study, study.tested_on(VARIANTS["Transductive"].training), split, protocol)
-    if name != "study":
-        network = open_network(name)
-        sources = [embed_split(source, network) for source in sources]
-    return sources, left_out
 
 
 def compare_heads(

@@ -61,15 +61,8 @@ def of_estimator(**parameters: object) -> Classifier:
     return classify
 
 
-def cnaps(head: Head | None, minimum: int = 2, maximum: int = 4) -> dict[str, Classifier]:
-    """CNAPS' own classifiers, with the head of meta-trained features, or None for features that were not."""
-    if head is None:
-        limits = {"minimum_steps": minimum, "maximum_steps": maximum}
-        return {
-            "Simple CNAPS": of_estimator(minimum_steps=0, maximum_steps=0),
-            "Calibrated Transductive": of_estimator(**limits, class_prior=None),
-            "Estimator": of_estimator(),
-        }
+def cnaps(head: Head, minimum: int = 2, maximum: int = 4) -> dict[str, Classifier]:
+    """CNAPS' own classifiers, with the head that the features were meta-trained for."""
     return {
         "Simple CNAPS": head_classifier(head, 0, 0),
         "Transductive CNAPS": head_classifier(head, minimum, maximum),

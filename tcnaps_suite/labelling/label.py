@@ -91,16 +91,20 @@ def label_folder(
     write_text(folder / "contact-sheet.html", sheet)
     said = f"Labelled {len(table)} images, from {len(examples)} examples of {examples['label'].nunique()} classes"
     lines = [f"{said}, by the features of {source}.", *_unreadable(folder, images, unreadable), _expected(trust)]
-    if foreign := (table["none_of_these"] != "").sum():
-        lines.append(f"{foreign} look like none of the classes: see 'None of these?' in the contact sheet.")
-    if doubtful := (table["label"] == "").sum():
-        lines.append(f"{doubtful} have no label: their probability is below {abstain:g}.")
-    if true is not None:
-        lines.append(_accuracy(table, true))
+    lines += _remarks(table, abstain) + ([] if true is None else [_accuracy(table, true)])
     lines.append(f"See {folder / 'labels.csv'} and {folder / 'contact-sheet.html'}.")
     if plan is not None:
         lines.append(f"{'Moved' if move else 'Copied'} {len(plan)} images into {sort_into}; --undo takes it back.")
     return "\n".join(lines)
+
+
+def _remarks(table: pd.DataFrame, abstain: float | int) -> list[str]:
+    foreign, doubtful = (table["none_of_these"] != "").sum(), (table["label"] == "").sum()
+    remarks = {
+        f"{foreign} look like none of the classes: see 'None of these?' in the contact sheet.": foreign,
+        f"{doubtful} have no label: their probability is below {abstain:g}.": doubtful,
+    }
+    return [remark for remark, number in remarks.items() if number]
 
 
 def _unreadable(folder: Path, images: pd.DataFrame, reasons: dict[int, str]) -> list[str]:

@@ -1,16 +1,13 @@
 """The comparison of heads and classifiers on the same features."""
 
-import numpy as np
-import pytest
 import torch
 from small_study import blobs, small_study
 
-from tcnaps.config import FixedProtocol, UserError
+from tcnaps.config import FixedProtocol
 from tcnaps.method.backbone import Backbone
 from tcnaps.method.head import Head
 from tcnaps.method.model import TransductiveCNAPS
-from tcnaps_suite.experiments.comparison import compare_classifiers, compare_heads, embed_split, episode_features
-from tcnaps_suite.experiments.networks import Network
+from tcnaps_suite.experiments.comparison import compare_classifiers, compare_heads, episode_features
 from tcnaps_suite.experiments.rivals import head_classifier, prototypes
 
 PROTOCOL = FixedProtocol(way=3, shot=1, queries_per_class=3)
@@ -46,14 +43,3 @@ def test_classifiers_are_compared_with_one_of_them_in_every_episode():
     gain = frame.pivot(index=["dataset", "episode"], columns="classifier", values="difference")
     assert (wide["perfect"] == 1).all() and (gain["Simple"] == 0).all()
     assert (gain["Prototypes"] == wide["Prototypes"] - wide["Simple"]).all()
-
-
-def test_a_split_of_features_gives_the_same_episodes_as_its_images():
-    network = Network(lambda image: torch.from_numpy(np.array(image)).float(), lambda batch: batch.mean((1, 2)))
-    source = blobs("blobs", "test", n_images=9)
-    embedded = embed_split(source, network)
-    np.testing.assert_allclose(embedded.images, source.images.mean((1, 2)), rtol=1e-5)
-    episodes = list(episode_features(small_study(), [embedded], PROTOCOL, 2))
-    assert [episode.facts["episode"] for episode in episodes] == [0, 1] and episodes[0].query.shape == (9, 3)
-    with pytest.raises(UserError, match="'study'"):
-        embed_split(source, Network(network.transform, adapted=lambda *_: None))

@@ -6,9 +6,10 @@ import torch
 from torch.nn.functional import normalize
 
 from tcnaps.method.head import Head
-from tcnaps_suite.experiments.rivals import cnaps, gaussian_discriminant, paddle, rivals
+from tcnaps_suite.experiments.rivals import cnaps, gaussian_discriminant, of_estimator, paddle, rivals
 
-CLASSIFIERS = rivals() | cnaps(Head()) | {f"{name}, as estimator": one for name, one in cnaps(None).items()}
+ESTIMATORS = {"Estimator, no prior": of_estimator(class_prior=None), "Estimator": of_estimator()}
+CLASSIFIERS = rivals() | cnaps(Head()) | ESTIMATORS
 
 
 def clusters(shots, queries, spread=0.3, d=12, seed=0):
@@ -50,10 +51,7 @@ def test_paddle_lets_a_class_without_queries_vanish_which_soft_k_means_does_not(
 
 @pytest.mark.parametrize(
     "plain, with_prior",
-    [
-        (cnaps(Head())["Transductive CNAPS"], cnaps(Head())["Transductive with prior"]),
-        (cnaps(None)["Calibrated Transductive"], cnaps(None)["Estimator"]),
-    ],
+    [(cnaps(Head())["Transductive CNAPS"], cnaps(Head())["Transductive with prior"]), tuple(ESTIMATORS.values())],
 )
 def test_an_estimated_prior_keeps_queries_out_of_classes_that_have_none(plain, with_prior):
     strays = np.zeros(2)
