@@ -18,6 +18,7 @@ from tcnaps.config.errors import MAKE
 from tcnaps.data import open_split
 from tcnaps.data.image_source import ImageSource
 from tcnaps.episodes.sampling import Draw, draw_episode
+from tcnaps_suite.workflow.reference import check
 
 FOLDER = Path("results", "demonstration")  # from the project's root
 STUDY, EPISODES = "study.yaml", "episodes.npz"
@@ -45,11 +46,13 @@ def open_study(path: str | Path, replicate: int = 0) -> Study:
 
     Raises:
         ConfigError: as `load_study`.
+        UserError: a file of the demonstration is damaged.
     """
     study, demonstration = load_study(path, replicate), project_root() / FOLDER / STUDY
     has_results = any(any((study.results_folder / made).glob("*")) for made in ("checkpoints", "rows"))
     if has_results or not demonstration.is_file():
         return study
+    check(FOLDER.as_posix())
     print(
         f"Study '{study.name}' has no results yet, so this is the demonstration: episodes of the built-in study, "
         f"chosen because much happens in them. Their averages are no results. {MAKE}"

@@ -33,6 +33,7 @@ from tcnaps.evaluation.stopped_rows import recorded_predictions
 from tcnaps_suite.episodes import EPISODES, FOLDER, STUDY
 from tcnaps_suite.experiments.study_episodes import ShownEpisode, features_of
 from tcnaps_suite.widgets import episode_table, explorer_data, stepper_data
+from tcnaps_suite.workflow.reference import write_checksums
 
 EVALUATIONS = ("5-way-1-shot", "variable", "5-way-5-shot")
 VARIANTS = {"support": "COT", "support_and_query": "Transductive"}  # the trainings whose features are kept
@@ -82,6 +83,7 @@ def make(path: str | Path) -> Path:
         write_rows(rows_file(small, training, name, dataset), pd.concat(frames, ignore_index=True), "demonstration")
     with replacing(folder / EPISODES) as temporary:
         np.savez_compressed(temporary, **arrays)
+    write_checksums()
     return folder
 
 

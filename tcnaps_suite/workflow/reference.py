@@ -1,6 +1,8 @@
 """The committed tables and figures of a study's reference run, which the pages quote: results/reference/<study>/.
 
 python -m tcnaps_suite.workflow.reference configs/miniature.yaml    puts those of a finished run there
+
+Their checksums, and those of the demonstration, are in results/reference/SHA256SUMS: sha256sum -c checks them.
 """
 
 import argparse
@@ -17,7 +19,7 @@ import pandas as pd
 
 from tcnaps.config import Study, UserError, load_study, project_root
 from tcnaps.config.fingerprint import code_version
-from tcnaps.config.storage import write_text
+from tcnaps.config.storage import file_digest, write_text
 
 # The tables that are compared: what names one of their rows. Each has the columns `difference` and `interval`.
 CONTRASTS = {
@@ -28,6 +30,8 @@ CONTRASTS = {
 PATTERNS = ("**/*.csv", "claims.md", "headline.json")
 WITHOUT = {"notebooks", "rows", "checkpoints", "watch", "differences", "served"}
 VERSIONS = ("numpy", "torch", "scikit-learn")
+CHECKSUMS = "results/reference/SHA256SUMS"  # from the project's root
+CHECKED = ("results/reference", "results/demonstration")
 SHOWN = 5  # contrasts that differ, by name
 
 
@@ -85,7 +89,25 @@ def keep(study: Study) -> list[Path]:
     }
     file = _reference(study, "results") / "provenance.json"
     write_text(file, json.dumps(provenance, indent=1) + "\n")
+    write_checksums()
     return [*copies.values(), file]
+
+
+def write_checksums() -> None:
+    """Writes the digests of all committed tables of ours, and of the demonstration."""
+    root = project_root()
+    files = sorted(file for folder in CHECKED for file in (root / folder).rglob("*") if file.is_file())
+    lines = [f"{file_digest(file)}  {file.relative_to(root).as_posix()}\n" for file in files if file.suffix]
+    write_text(root / CHECKSUMS, "".join(lines))
+
+
+def check(folder: str) -> None:
+    """Raises UserError where a file of the folder is damaged or missing. Without checksums, nothing is checked."""
+    root = project_root()
+    lines = (root / CHECKSUMS).read_text(encoding="utf-8").splitlines() if (root / CHECKSUMS).is_file() else []
+    for digest, name in (line.split("  ", 1) for line in lines):
+        if name.startswith(f"{folder}/") and not ((root / name).is_file() and file_digest(root / name) == digest):
+            raise UserError(f"{name} is damaged or missing. In a clone, restore it by: git checkout -- {name}")
 
 
 def _reference(study: Study, kind: str) -> Path:

@@ -9,7 +9,7 @@ import test_examples
 from small_study import small_study
 
 from tcnaps.config import UserError
-from tcnaps_suite.workflow.reference import compared, file_of, keep
+from tcnaps_suite.workflow.reference import CHECKED, CHECKSUMS, check, compared, file_of, keep, write_checksums
 
 ROOT = Path(__file__).parents[3]
 GAIN = pd.DataFrame({"evaluation": "5-way-1-shot", "dataset": ["a", "b"], "difference": [0.03, 0.01], "interval": 0.01})
@@ -44,6 +44,28 @@ def test_contrasts_agree_within_both_intervals(study):
     assert line.startswith("1 of 2 contrasts agree") and line.endswith("not: 5-way-1-shot b.")
     (study.results_folder / "gain-at-1-shot.csv").write_text("damaged")
     assert "gain-at-1-shot.csv" in compared(study)
+
+
+@pytest.mark.parametrize("folder", CHECKED)
+def test_committed_tables_have_their_checksums(folder):
+    check(folder)
+    names = {line.split("  ", 1)[1] for line in (ROOT / CHECKSUMS).read_text().splitlines()}
+    there = {file.relative_to(ROOT).as_posix() for file in (ROOT / folder).rglob("*.*") if file.is_file()}
+    assert there <= names, f"`make reference` writes {CHECKSUMS}"
+
+
+def test_a_flipped_bit_and_a_missing_file_are_named(study):
+    table = Path("results/reference/small/gain-at-1-shot.csv")
+    write_checksums()
+    check("results/reference")
+    content = bytearray(table.read_bytes())
+    content[-5] ^= 1
+    table.write_bytes(content)
+    with pytest.raises(UserError, match="gain-at-1-shot.csv is damaged"):
+        check("results/reference")
+    table.unlink()
+    with pytest.raises(UserError, match="gain-at-1-shot.csv is damaged or missing"):
+        check("results/reference")
 
 
 def test_what_has_not_run_is_no_reference(study):
