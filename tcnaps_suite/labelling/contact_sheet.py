@@ -13,8 +13,8 @@ from tcnaps_suite.widgets.pictures import image_address
 SHOWN = 16  # images in each row
 SIDE = 112  # pixels of a thumbnail
 PAGE = """<!DOCTYPE html>
-<html lang="en"><meta charset="utf-8"><title>{title}</title>
-<style>.contact-sheet {{font-family: sans-serif; margin: 24px}}
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
+<style>.contact-sheet {{font-family: sans-serif; margin: 1rem}}
 .contact-sheet section {{display: flex; flex-wrap: wrap; gap: 8px}}
 .contact-sheet figure {{margin: 0; width: 116px; font-size: 12px; overflow-wrap: anywhere}}
 .contact-sheet .right {{outline: 3px solid #2a9d4a}} .contact-sheet .wrong {{outline: 3px solid #d62728}}</style>
