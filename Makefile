@@ -109,7 +109,8 @@ test-browser: $(STAMP)
 	@exec $(RUN) -m pytest tests/suite/browser $(ARGS)
 
 lab: $(STAMP)
-	@exec $(RUN) -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(ARGS)
+	@JUPYTER_CONFIG_PATH="$(CURDIR)/tcnaps_suite/workflow/lab$${JUPYTER_CONFIG_PATH:+:$$JUPYTER_CONFIG_PATH}" \
+	  exec $(RUN) -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks/START.md $(ARGS)
 
 serve: $(STAMP)
 	@exec $(RUN) -m tcnaps_suite.workflow.serving "$(STUDY)" $(ARGS)

@@ -76,11 +76,10 @@ class Server:
         environment = os.environ | {name: str(folder) for name, folder in folders.items()}
         environment.pop("JUPYTER_PATH", None)
         environment["PYTHONPATH"] = str(REPOSITORY)  # kernels import what is tested
+        environment["JUPYTER_CONFIG_PATH"] = str(REPOSITORY / "tcnaps_suite" / "workflow" / "lab")
         expose = {"JupyterNotebookApp": {"expose_app_in_browser": True}, "LabApp": {"expose_app_in_browser": True}}
-        asks_nothing = {"fetchNews": "false", "checkForUpdates": False}
-        notifications = "jupyterlab_settings_dir/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
         files = {f"jupyter_config_dir/jupyter_{app}_config.json": expose for app in ("notebook", "lab", "server")}
-        for name, content in (files | {notifications: asks_nothing}).items():
+        for name, content in files.items():
             file = self.scratch / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(content))
