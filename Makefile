@@ -15,7 +15,7 @@ export MALLOC_TRIM_THRESHOLD_ ?= 1073741824
 export MALLOC_MMAP_THRESHOLD_ ?= 1073741824
 export MALLOC_TOP_PAD_ ?= 67108864
 
-.PHONY: help figures plan watch differences rivals active reference demonstration lint test test-browser fuzz report docs \
+.PHONY: help figures plan watch differences rivals active archive reference demonstration lint test test-browser fuzz report docs \
   lab serve bench clean force
 
 define HELP
@@ -33,6 +33,7 @@ make differences
 make rivals  other classifiers and heads on the study's features, also where queries are out of balance: an hour or more
 make active  active and continual learning with the study's models: a quarter of an hour
 make report  write one HTML file with all of a study's figures and tables, to be mailed
+make archive write one zip with a study's weights, card, settings, tables, report and checksums, for tcnaps.load
 make docs    build the documentation site in build/docs, with the executed notebooks of a study
 make reference
              keep the tables and figures of a finished run in results/reference/ and figures/reference/, for git
@@ -75,8 +76,8 @@ differences rivals active: $(STAMP)
 watch: $(STAMP)
 	@exec $(RUN) -m tcnaps_suite.workflow.watch --logdir results --host localhost $(ARGS)
 
-report: $(STAMP)
-	@exec $(RUN) -m tcnaps_suite.workflow.report "$(STUDY)"
+report archive: $(STAMP)
+	@exec $(RUN) -m tcnaps_suite.workflow.$@ "$(STUDY)"
 
 reference: $(STAMP)
 	@exec $(RUN) -m tcnaps_suite.workflow.reference "$(STUDY)"

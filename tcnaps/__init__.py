@@ -2,15 +2,21 @@
 
 Six rooms, each importing only rooms before it: `method` (the paper), `config`, `data`, `episodes`, `training` and
 `evaluation`. `figures` draws what `evaluation` computes, and `estimator` offers the clustering to scikit-learn. Import
-the module you need, for instance `from tcnaps.method.clustering import cluster`. This file imports nothing, so that
-looking at results does not load PyTorch: `tcnaps.TransductiveMahalanobisClassifier` and `tcnaps.LabelledKFold` are
-imported when they are first used. The package `tcnaps_suite` adds widgets, experiments and the workflow.
+the module you need, for instance `from tcnaps.method.clustering import cluster`. The names below are imported when they
+are first used, so that looking at results does not load PyTorch. The package `tcnaps_suite` adds widgets, experiments
+and the workflow.
 """
+
+from importlib import import_module
 
 __version__ = "0.1.0"
 
-
-__all__ = ["LabelledKFold", "TransductiveMahalanobisClassifier", "__version__"]
+PLACES = {
+    "LabelledKFold": "tcnaps.estimator",
+    "TransductiveMahalanobisClassifier": "tcnaps.estimator",
+    "load": "tcnaps.training.archives",
+}
+__all__ = ["LabelledKFold", "TransductiveMahalanobisClassifier", "__version__", "load"]
 
 
 def __dir__() -> list[str]:
@@ -18,8 +24,6 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> object:
-    if name in __all__:
-        from tcnaps import estimator
-
-        return getattr(estimator, name)
+    if name in PLACES:
+        return getattr(import_module(PLACES[name]), name)
     raise AttributeError(f"module 'tcnaps' has no attribute {name!r}")

@@ -52,6 +52,9 @@ class Study(Section):
     evaluations: Annotated[dict[Name, Evaluation], Field(min_length=1)]
     claims: settings.Claims = settings.Claims()
     replicate: int = Field(0, exclude=True)  # not a key of the YAML; see `of_replicate`
+    root: Path | None = Field(
+        None, exclude=True
+    )  # not a key of the YAML: where results/ lies; None: the project's root
 
     @model_validator(mode="before")
     @classmethod
@@ -115,7 +118,7 @@ class Study(Section):
     def results_folder(self) -> Path:
         """results/<study> below the project's root; later replicates have subfolders."""
         below = f"replicate-{self.replicate}" if self.replicate else ""
-        return project_root() / "results" / self.name / below
+        return (self.root or project_root()) / "results" / self.name / below
 
     @property
     def figures_folder(self) -> Path:

@@ -4,6 +4,7 @@ A study's network must first be adapted (FiLM) to support and query images, as i
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -20,7 +21,7 @@ from tcnaps.data.decoding import square
 from tcnaps.method.episode import Episode, scale_pixels
 from tcnaps.method.variants import VARIANTS
 
-KINDS = "study:FILE.yaml, torchvision:NAME, timm:NAME or efficientnet:lite0"
+KINDS = "study:FILE.yaml (or an archive), torchvision:NAME, timm:NAME or efficientnet:lite0"
 PACKAGED, DOWNLOADED = "efficientnet:lite0", "torchvision:resnet18"
 AT_ONCE = 64  # images that go through a network together
 
@@ -67,10 +68,11 @@ def default_network() -> str:
 
 
 def _of_study(file: str, device: torch.device | str, pretrained: bool) -> Network:
+    from tcnaps.training.archives import opened
     from tcnaps.training.checkpoints import load_model
 
-    study = load_study(file)
-    model = load_model(study, VARIANTS["Transductive"].training, device)
+    with opened(file) if file.endswith(".zip") else nullcontext(load_study(file)) as study:
+        model = load_model(study, VARIANTS["Transductive"].training, device)
 
     def transform(image: Image.Image) -> Tensor:
         return scale_pixels(square(image, study.image_size, study.decoding.resampling)[None])[0]

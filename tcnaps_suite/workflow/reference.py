@@ -69,10 +69,8 @@ def compared(study: Study) -> str:
 
 def keep(study: Study) -> list[Path]:
     """Copies a finished run's tables and PNG figures to the reference, with `provenance.json`. Returns the copies."""
+    tables, pictures = run_files(study)
     results, figures = study.results_folder, study.figures_folder
-    tables = [file for pattern in PATTERNS for file in results.glob(pattern)]
-    tables = [file for file in tables if not WITHOUT & set(file.relative_to(results).parts)]
-    pictures = [file for file in figures.rglob("*.png") if "views" not in file.relative_to(figures).parts]
     if not tables:
         raise UserError(f"There are no tables in {results}: run the study first, with make figures.")
     copies = {file: _reference(study, "results") / file.relative_to(results) for file in sorted(tables)}
@@ -80,17 +78,30 @@ def keep(study: Study) -> list[Path]:
     for file, copy in copies.items():
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, copy)
-    provenance = {
+    file = _reference(study, "results") / "provenance.json"
+    write_text(file, json.dumps(provenance(study), indent=1) + "\n")
+    write_checksums()
+    return [*copies.values(), file]
+
+
+def run_files(study: Study) -> tuple[list[Path], list[Path]]:
+    """The tables and the PNG figures of a finished run."""
+    results, figures = study.results_folder, study.figures_folder
+    tables = [file for pattern in PATTERNS for file in results.glob(pattern)]
+    tables = [file for file in tables if not WITHOUT & set(file.relative_to(results).parts)]
+    pictures = [file for file in figures.rglob("*.png") if "views" not in file.relative_to(figures).parts]
+    return tables, pictures
+
+
+def provenance(study: Study) -> dict[str, object]:
+    """What a run was made with: machine, versions, code, seeds."""
+    return {
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {_processor()}",
         "versions": {"python": platform.python_version()} | {name: version(name) for name in VERSIONS},
         "code": code_version(),
         "seed": study.seed,
         "seeds of the trainings": list(study.seeds),
     }
-    file = _reference(study, "results") / "provenance.json"
-    write_text(file, json.dumps(provenance, indent=1) + "\n")
-    write_checksums()
-    return [*copies.values(), file]
 
 
 def write_checksums() -> None:

@@ -1,0 +1,104 @@
+"""Puts a finished study into one zip, to be kept, published and loaded with `tcnaps.load`.
+
+python -m tcnaps_suite.workflow.archive configs/miniature.yaml
+
+It holds the weights, a card (README.md), the settings, tables, figures, the report, checksums, and metadata (RO-Crate)
+for archives that give out DOIs.
+"""
+
+import argparse
+import hashlib
+import json
+import zipfile
+from datetime import date
+from pathlib import Path
+
+import pandas as pd
+
+from tcnaps.config import Study, UserError, load_study, project_root
+from tcnaps.config.storage import replacing
+from tcnaps.config.study import study_file
+from tcnaps.training.archives import STUDY_FILE
+from tcnaps.training.checkpoints import backbone_file, checkpoint_folder
+from tcnaps_suite.workflow.pages import render
+from tcnaps_suite.workflow.reference import provenance, run_files
+from tcnaps_suite.workflow.report import write_report
+
+TRAININGS = ("support", "support_and_query")  # Simple and Transductive CNAPS
+ALONGSIDE = ("LICENSE", "CITATION.cff")
+
+
+def write_archive(path: str) -> Path:
+    """Writes results/<study>/archive.zip; a UserError if the study has not been trained."""
+    study = load_study(path)
+    weights = [checkpoint_folder(study) / f"{training}.safetensors" for training in TRAININGS]
+    weights = [file for file in (backbone_file(study), *weights) if file.is_file()]
+    tables, figures = run_files(study)
+    if len(weights) < 2 or not tables:
+        raise UserError(f"Study '{study.name}' has no finished run: `make figures STUDY={path}` makes it.")
+    root, settings = project_root(), study_file(path)
+    files = [*weights, *tables, *figures, write_report(path), *(root / name for name in ALONGSIDE)]
+    contents = {file.relative_to(root).as_posix(): file.read_bytes() for file in files if file.is_file()}
+    contents[STUDY_FILE] = settings.read_bytes()
+    contents["provenance.json"] = _json(provenance(study))
+    contents["README.md"] = _card(study, weights).encode()
+    contents["ro-crate-metadata.json"] = _json(_crate(study, contents))
+    sums = [f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in contents.items()]
+    contents["SHA256SUMS"] = "".join(sums).encode()
+    archive = study.results_folder / "archive.zip"
+    with replacing(archive) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in contents.items():
+            file.writestr(name, content)
+    return archive
+
+
+def _card(study: Study, weights: list[Path]) -> str:
+    """What the archive holds, what it was trained on, how well it does, its limits and terms; Markdown."""
+    headline, data = study.results_folder / "headline.json", study.results_folder / "data.csv"
+    tables = {name: study.results_folder / f"{name}.csv" for name in ("accuracy", "fixed-way-and-shot")}
+    accuracies = pd.concat([pd.read_csv(file) for file in tables.values() if file.is_file()] or [pd.DataFrame()])
+    return render(
+        "card.md",
+        study=study,
+        weights=[file.stem for file in weights],
+        headline=json.loads(headline.read_text(encoding="utf-8"))["sentence"] if headline.is_file() else "",
+        data=pd.read_csv(data) if data.is_file() else pd.DataFrame(),
+        accuracies=accuracies,
+        provenance=provenance(study),
+    )
+
+
+def _crate(study: Study, contents: dict[str, bytes]) -> dict:
+    """RO-Crate 1.1: https://w3id.org/ro/crate/1.1"""
+    about = {"@id": "./"}
+    specification = {"@id": "https://w3id.org/ro/crate/1.1"}
+    described = {"@id": "ro-crate-metadata.json", "@type": "CreativeWork", "about": about, "conformsTo": specification}
+    dataset = {
+        "@id": "./",
+        "@type": "Dataset",
+        "name": f"Transductive CNAPS, trained: study {study.name}",
+        "description": "Weights, settings, tables and figures of a study with tcnaps. README.md describes them.",
+        "datePublished": date.today().isoformat(),
+        "license": {"@id": "LICENSE"},
+        "hasPart": [{"@id": name} for name in contents],
+    }
+    files = [{"@id": name, "@type": "File", "contentSize": str(len(content))} for name, content in contents.items()]
+    return {"@context": "https://w3id.org/ro/crate/1.1/context", "@graph": [described, dataset, *files]}
+
+
+def _json(content: dict) -> bytes:
+    return (json.dumps(content, indent=1) + "\n").encode()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line; see the top of this file. Status 2: the study is wrong, or has not been run."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("study", help="the study's YAML, such as configs/miniature.yaml")
+    try:
+        print(write_archive(parser.parse_args(arguments).study))
+    except UserError as error:
+        parser.exit(2, f"{error}\n")
+
+
+if __name__ == "__main__":
+    main()
