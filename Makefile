@@ -85,14 +85,16 @@ reference: $(STAMP)
 docs: $(VENV)/.docs
 	@exec $(RUN) docs/build.py "$(STUDY)"
 
-$(VENV)/.docs: $(STAMP)
-	@$(RUN) -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[docs]'
+# What only some targets need: docs, test.
+$(VENV)/.%: $(STAMP)
+	@echo "Installing what 'make $(firstword $(MAKECMDGOALS))' needs besides"
+	@$(RUN) -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[$*]'
 	@touch $@
 
 demonstration: $(STAMP)
 	@exec $(RUN) -m tcnaps_suite.workflow.demonstration "$(STUDY)"
 
-lint: $(STAMP)
+lint: $(VENV)/.test
 	$(RUN) -m ruff format --check
 	$(RUN) -m ruff check
 	$(RUN) -m mypy
@@ -100,13 +102,13 @@ lint: $(STAMP)
 	$(RUN) -m nbstripout --verify notebooks/*.ipynb
 
 # Two processes, with one thread each (tests/conftest.py): each of them loads PyTorch.
-test: $(STAMP)
+test: $(VENV)/.test
 	@exec $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-fuzz: $(STAMP)
+fuzz: $(VENV)/.test
 	@exec $(RUN) -m pytest -n 2 -m fuzz --hypothesis-profile fuzz $(ARGS)
 
-test-browser: $(STAMP)
+test-browser: $(VENV)/.test
 	@exec $(RUN) -m pytest tests/suite/browser $(ARGS)
 
 lab: $(STAMP)
@@ -148,7 +150,7 @@ $(STAMP): pyproject.toml constraints.txt
 	    echo "(apt-get install python3-venv), or name another Python: make $(or $(MAKECMDGOALS),figures) PYTHON=..." >&2; \
 	    exit 1; }; }
 	@echo "Installing into $(VENV): some minutes and about 7 GB (all messages: $(VENV)/install.log)"
-	@{ $(RUN) -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[suite,images,networks,rivals,cluster,watch,test]' 2>&1 \
+	@{ $(RUN) -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[suite,images,networks,records,rivals,cluster,watch]' 2>&1 \
 	  && echo "$(CURDIR)" > $(STAMP).new; } | tee $(VENV)/install.log | $(MEGABYTES)
 	@test -e $(STAMP).new || { \
 	  tail -n 20 $(VENV)/install.log >&2; \
