@@ -44,6 +44,7 @@ class Need(_Section):
     Attributes:
         trainings: the evaluation names all of these.
         kinds: of protocol; the first kind is preferred.
+        datasets: the evaluation names one of these; empty: any.
         differ_in: there are two such evaluations whose protocols differ in this setting alone.
         parameter: the notebook's parameter that is set to the evaluation's name.
         most: set the parameter to a list of at most this many names.
@@ -51,6 +52,7 @@ class Need(_Section):
 
     trainings: tuple[str, ...] = ()
     kinds: tuple[Literal["variable", "fixed"], ...] = ("variable", "fixed")
+    datasets: tuple[str, ...] = ()
     shot: int | None = None
     before_training: bool = False
     differ_in: str | None = None
@@ -173,6 +175,7 @@ def _evaluations(study: Study, need: Need) -> list[str]:
         if evaluation.protocol.kind == kind
         and set(need.trainings) <= set(evaluation.trainings)
         and evaluation.before_training == need.before_training
+        and (not need.datasets or set(need.datasets) & set(evaluation.datasets))
         and (kind == "variable" or need.shot in (None, evaluation.protocol.shot))
     }
     if need.differ_in:

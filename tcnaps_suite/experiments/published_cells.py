@@ -1,0 +1,98 @@
+"""The cells of the paper's Table 2 beside those of a study of the same benchmark."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from tcnaps.evaluation.csv_tables import read_published
+from tcnaps.evaluation.intervals import other_classes
+from tcnaps.evaluation.statistics import episode_accuracies, paired_episodes, with_classes
+from tcnaps.evaluation.stopped_rows import variant_predictions
+from tcnaps.figures import style
+
+MODELS = {"Simple": "Simple CNAPS", "Transductive": "Transductive CNAPS"}  # variants, and their names in Table 2
+GAIN = "Transductive minus Simple"
+SETTING = ["way", "shot"]
+CELL = ["evaluation", "benchmark", *SETTING]
+
+
+def published_cells(
+    rows: pd.DataFrame, benchmarks: Mapping[str, str], limits: tuple[int, int], suffix: str = ""
+) -> pd.DataFrame:
+    """Published and own accuracy of every benchmark, way, shot and variant, and the paired gain.
+
+    Args:
+        rows: of evaluations of fixed way and shot, from `load_rows`.
+        benchmarks: a dataset of the study → its name in Table 2.
+        limits: the study's stopping rule.
+        suffix: of the models' names in Table 2, such as " + FETI".
+
+    Returns:
+        `evaluation`, `benchmark`, `way`, `shot`, `method` (a variant or `GAIN`), `published`, `published_interval` (nan
+        for gains), `accuracy` (or gain), `interval` (for other episodes and trainings), `class_interval` (for other
+        classes, too), their numbers, and `reached`: `published` lies below the upper end of `class_interval`. All but
+        numbers lie in [−1, 1].
+    """
+    rows, tables = rows.assign(benchmark=rows["dataset"].map(benchmarks)), []
+    for keys, cell in rows.groupby(CELL, sort=False, observed=True):
+        episodes = episode_accuracies(variant_predictions(cell, list(MODELS), *limits))
+        simple, transductive = (episodes[episodes["variant"] == name] for name in MODELS)
+        methods = {"Simple": simple, "Transductive": transductive, GAIN: paired_episodes(transductive, simple)}
+        for method, frame in methods.items():
+            value = "difference" if method == GAIN else "accuracy"
+            estimated = other_classes(with_classes(frame, cell), value).iloc[0].rename({value: "accuracy"})
+            tables.append(dict(zip(CELL, keys)) | {"method": method} | estimated.drop("dataset").to_dict())
+    table = pd.DataFrame(tables).merge(_published(suffix), on=["benchmark", *SETTING, "method"], how="left")
+    table["reached"] = table["published"] <= table["accuracy"] + table["class_interval"]
+    columns = [*CELL, "method", "published", "published_interval", "accuracy", "interval"]
+    columns += ["class_interval", "n_classes", "n_episodes", "n_replicates", "reached"]
+    return table[columns].sort_values(CELL[1:], kind="stable", ignore_index=True)
+
+
+def _published(suffix: str) -> pd.DataFrame:
+    names = {f"{model}{suffix}": variant for variant, model in MODELS.items()}
+    table = read_published(2).assign(method=lambda rows: rows["model"].map(names)).dropna(subset="method")
+    table = table.rename(columns={"accuracy": "published", "interval": "published_interval"})
+    keys = ["benchmark", *SETTING]
+    accuracies = table.pivot(index=keys, columns="method", values="published")
+    gains = (accuracies["Transductive"] - accuracies["Simple"]).rename("published").reset_index().assign(method=GAIN)
+    return pd.concat([table, gains])[[*keys, "method", "published", "published_interval"]]
+
+
+def in_words(table: pd.DataFrame) -> str:
+    """How many published accuracies are reached, and how large the gains are, as a sentence."""
+    accuracies, gains = table[table["method"] != GAIN], table[table["method"] == GAIN]
+    least, most = 100 * gains["accuracy"].min(), 100 * gains["accuracy"].max()
+    positive = (gains["accuracy"] - gains["class_interval"] > 0).sum()
+    return (
+        f"{accuracies['reached'].sum()} of {len(accuracies)} published accuracies are reached. {GAIN}: {least:+.1f} to "
+        f"{most:+.1f} points; in {positive} of {len(gains)} settings its 95% interval for other classes lies above 0."
+    ).replace("-", "−")
+
+
+def draw_cells(ax: Axes, table: pd.DataFrame) -> None:
+    """Published (open) and own accuracies (filled) by setting; thick bars for other episodes, thin for classes."""
+    settings = table[CELL].drop_duplicates().reset_index(drop=True)
+    for position, method in enumerate(MODELS):
+        cells = settings.merge(table[table["method"] == method], on=CELL)
+        colour, marker = style.variant_style(method)
+        x = np.arange(len(cells)) + 0.36 * (position - 0.5)
+        published = {"yerr": 100 * cells["published_interval"], "markerfacecolor": "white", "elinewidth": 1}
+        ax.errorbar(
+            x - 0.07, 100 * cells["published"], fmt=marker, color=colour, **published, label=f"{method}, published"
+        )
+        own = {"fmt": marker, "color": colour}
+        ax.errorbar(x + 0.07, 100 * cells["accuracy"], yerr=100 * cells["class_interval"], elinewidth=1, **own)
+        ax.errorbar(
+            x + 0.07,
+            100 * cells["accuracy"],
+            yerr=100 * cells["interval"],
+            elinewidth=3,
+            **own,
+            label=f"{method}, here",
+        )
+    ax.set_xticks(range(len(settings)), [f"{row.way}-way\n{row.shot}-shot" for row in settings.itertuples()])
+    ax.set_ylabel("accuracy (%)")
+    style.legend_below([ax], 2)
