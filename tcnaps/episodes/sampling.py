@@ -16,6 +16,8 @@ from jaxtyping import Int
 from tcnaps.config import FixedProtocol, VariableProtocol
 from tcnaps.data.image_source import ImageSource
 
+LOG_WEIGHTS = (math.log(0.5), math.log(2))  # of classes among which support images are shared out
+
 
 @dataclass(frozen=True)
 class Draw:
@@ -198,16 +200,14 @@ def sample_shots(
     class_sizes: Int[np.ndarray, "way"],
     remaining: Int[np.ndarray, "way"],
     support_size: int,
-    minimum_log_weight: float = math.log(0.5),
-    maximum_log_weight: float = math.log(2),
 ) -> Int[np.ndarray, "way"]:
     """Support images per class: one, plus a share of the rest in proportion to class_size · exp(a_k).
 
-    a_k is uniform in [minimum_log_weight, maximum_log_weight]. Shares are rounded down and no class gives more images
+    a_k is uniform in `LOG_WEIGHTS`. Shares are rounded down and no class gives more images
     than it has left, so the shots sum to at most `support_size`, which is at least the way.
     """
     way = len(class_sizes)
-    weights = class_sizes * np.exp(generator.uniform(minimum_log_weight, maximum_log_weight, way))
+    weights = class_sizes * np.exp(generator.uniform(*LOG_WEIGHTS, way))
     shares = weights / weights.sum() * (support_size - way)
     return np.minimum(np.floor(shares).astype(np.int64) + 1, remaining)
 

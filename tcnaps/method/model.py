@@ -18,9 +18,8 @@ from tcnaps.method.head import Head
 from tcnaps.method.task_encoder import TaskEncoder
 from tcnaps.method.variants import ALL_TRAININGS
 
-BYTES_AT_ONCE = (
-    2**25
-)  # of the first layer's output, on a CPU: the memory that one part of the images frees serves the next
+# Of the first layer's output, on a CPU: the memory that one part of the images frees serves the next.
+BYTES_AT_ONCE = 2**25
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,6 @@ class TransductiveCNAPS(nn.Module):
         row = ALL_TRAININGS[training]
         self.training_name, self.settings = training, settings
         self.first_head = replace(settings.head or row.head, arithmetic=settings.arithmetic)
-        if "scale" in row.learned and self.first_head.scale == "auto":
-            raise ValueError(f"'{training}' learns its scale, which must start from a number, not from 'auto'")
         self.exponents = nn.ParameterDict({name: torch.zeros(()) for name in row.learned})
         self.backbone = backbone.requires_grad_(False).eval()
         self.backbone.arithmetic = settings.arithmetic

@@ -37,10 +37,6 @@ class Samples:
         refining = self.points[self.refining]
         return self.features if len(refining) == len(self.points) else torch.cat([self.support, refining])
 
-    def weights(self, responsibilities: Float[Tensor, "n_refining way"]) -> Float[Tensor, "m way"]:
-        """Responsibilities w_jk of the members (equation 8)."""
-        return member_weights(self.one_hot, responsibilities)
-
 
 def member_weights(
     one_hot: Float[Tensor, "n_support way"], responsibilities: Float[Tensor, "n_refining way"]
@@ -86,7 +82,7 @@ class Plain:
         return class_statistics(self.samples.support, self.samples.one_hot, self.head)
 
     def _refined(self, responsibilities: Float[Tensor, "n_refining way"]) -> ClassStatistics:
-        members, weights = self.samples.members, self.samples.weights(responsibilities)
+        members, weights = self.samples.members, member_weights(self.samples.one_hot, responsibilities)
         if self.head.update == "means":
             return replace(self.support_statistics, means=class_means(members, weights))
         return class_statistics(members, weights, replace(self.head, class_covariance_divisor="n"))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tcnaps.method.class_statistics import singular, squared_euclidean
 
-TOLERANCE = {torch.float32: 3e-5, torch.float64: 1e-12}  # the largest that costs no accuracy beyond rounding
+TOLERANCE = {torch.float32: 3e-5, torch.float64: 1e-12}  # of axes left out: the largest that costs no accuracy
 COLUMNS = 256  # of a matrix product: enough for its best speed
 IN_CACHE = 2**20  # numbers that are worked on at a time: a processor's cache holds them
 
@@ -28,7 +28,6 @@ def squared_distances(
     members: Float[Tensor, "m r"],
     weights: Float[Tensor, "m way"],
     shots: Sequence[int] = (),
-    tolerance: float | int | None = None,
 ) -> tuple[Float[Tensor, "n way"], Float[Tensor, "way"]]:
     """(z − μ_k)ᵀ Q_k⁻¹ (z − μ_k) and log|Q_k| for Q_k = D_k + S_k, S_k = Σ_j weights_jk (z_j − μ_k)(z_j − μ_k)ᵀ.
 
@@ -38,12 +37,10 @@ def squared_distances(
         members: the images z_j that make up the class covariances, in the same axes.
         weights: λ_k w_jk / n_k.
         shots: how many members, from the first, count in one class each: so many of each class.
-        tolerance: see `axes_to_leave_out`; None is `TOLERANCE`.
     """
-    tolerance = TOLERANCE[points.dtype] if tolerance is None else tolerance
     sizes = weights * squared_euclidean(members, means)  # |x_j|² of `significant_members`
     count = significant_members(sizes, diagonals.min())
-    left_out = axes_to_leave_out(points, means, diagonals, members, weights, tolerance)
+    left_out = axes_to_leave_out(points, means, diagonals, members, weights, TOLERANCE[points.dtype])
     count, left_out = torch.stack([count, left_out]).tolist()  # a GPU is waited for once
     z, mu, d, of_class = (part[:, left_out:] for part in (points, means, diagonals, members))
     n, a = z.shape

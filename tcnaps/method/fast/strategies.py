@@ -22,7 +22,7 @@ from torch import Tensor
 from tcnaps.method.class_statistics import Distances, cholesky, class_means, covariance, divisor, shrinkage
 from tcnaps.method.fast.distances import cholesky_in_place, squared_distances
 from tcnaps.method.head import Head
-from tcnaps.method.samples import Plain, Samples
+from tcnaps.method.samples import Plain, Samples, member_weights
 
 FEW = 200  # images, up to which their inner products are all that is needed
 FLAT = 1e4  # total variance, in units of identity_weight, up to which inner products keep small distances
@@ -64,7 +64,7 @@ class FewImages:
     def __call__(self, responsibilities: Float[Tensor, "n_refining way"] | None) -> Distances:
         if responsibilities is None:
             return self._distances(self._products(self.samples.support), self.samples.one_hot)
-        return self._distances(self._products_of_members, self.samples.weights(responsibilities))
+        return self._distances(self._products_of_members, member_weights(self.samples.one_hot, responsibilities))
 
     @cached_property
     def _products_of_members(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -118,7 +118,7 @@ class LowRank:
         if responsibilities is None:
             return self._from_support()
         points, members, variances = self._task_axes
-        return self._distances(points, members, self.samples.weights(responsibilities), variances)
+        return self._distances(points, members, member_weights(self.samples.one_hot, responsibilities), variances)
 
     @cached_property
     def _task_axes(self) -> tuple[Tensor, Tensor, Tensor]:
