@@ -55,8 +55,7 @@ def read_episodes(
     tasks, to_read = tee(tasks)
     for (_, draw), images in zip(tasks, _read(map(request, to_read), workers, torch.device(device))):
         support, query = images.split([len(draw.support_images), len(draw.query_images)])
-        yield Episode.unchecked(  # pixels are finite and the labels of draws are right
-            len(draw.classes),
+        yield Episode(
             support_images=support,
             support_labels=torch.from_numpy(draw.support_labels).to(device),
             query_images=query,
