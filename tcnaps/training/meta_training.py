@@ -57,7 +57,7 @@ def meta_training_steps(
             if not loss.isfinite():
                 index = episode.draw.index
                 where = f"step {index // settings.episodes_per_step + 1}, episode {index} ({episode.draw.dataset})"
-                raise Diverged("meta_training", model.training_name, where, f"the loss is {loss.item()}")
+                raise Diverged("meta_training", model.training_name, where, loss.item())
             (loss / settings.episodes_per_step + settings.film_penalty * model.film_generator.penalty()).backward()
             per_query = loss.item() / (len(episode.query_labels) if settings.query_loss == "sum" else 1)
             rows.append((episode.draw.index + 1, per_query, accuracy, confidence))

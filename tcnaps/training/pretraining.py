@@ -92,7 +92,7 @@ def pretrain(
 
     Raises:
         CheckpointError: a checkpoint is missing or damaged, or there is nothing to train: the study imports it.
-        Diverged: the loss is not finite, or stays above its start; see `Watch`.
+        Diverged: the loss is not finite.
         ProcessError: one of several processes ended early.
         UserError: there are more processes than shares, or than GPUs.
         ValueError: a batch is larger than the training set.
