@@ -158,14 +158,9 @@ def project_root(start: Path | None = None) -> Path:
 
 
 def load_study(path: str | Path, replicate: int = 0) -> Study:
-    """Reads and checks a study's YAML.
+    """Reads and checks a study's YAML; a ConfigError says what is wrong with it.
 
-    Args:
-        path: a file, relative to the working folder or to the project's root.
-        replicate: from 0, where a study is trained from several seeds.
-
-    Raises:
-        ConfigError: the file is missing, keys or values are wrong, or there is no such replicate.
+    `path` is relative to the working folder or to the project's root. Replicates are counted from 0.
     """
     file = study_file(path)
     try:

@@ -98,15 +98,12 @@ CONTRASTS = [
 
 
 def claims_table(rows: pd.DataFrame, limits: tuple[int, int] = (2, 4), margin: float = 0.005) -> pd.DataFrame:
-    """Every contrast of every claim, from one row per query.
+    """Every contrast of every claim, a row for each kind of images, with the `COLUMNS`; differences in [−1, 1].
 
     Args:
         rows: of all evaluations and replicates of a study, without those of untrained networks; from `load_rows`.
         limits: the study's stopping rule; it stands for the paper's minimum of 2 and maximum of 4.
         margin: the largest difference that counts as no effect, in [0, 1].
-
-    Returns:
-        One row per contrast and kind of images, with the `COLUMNS`; differences, intervals and shares in [−1, 1].
     """
     kinds = rows["images"].unique() if "images" in rows else ["real"]
     tables = []

@@ -1,7 +1,6 @@
 """Episodes through a model: one row per query image, with what was predicted after every refinement step.
 
-Nothing aggregated is stored. The stopping rule, the variants without refinement, every table and every figure are
-computed from these rows.
+Nothing aggregated is stored: every table and every figure is computed from these rows.
 """
 
 import warnings
@@ -34,12 +33,8 @@ from tcnaps.training.processes import gather, rank, share
 def evaluate(study: Study, training: str, device: torch.device | str = "cpu", processes: int = 1) -> Path:
     """Runs every evaluation of the study that names this training; returns the manifest of the files written.
 
-    The file of each evaluation and dataset is written as soon as it is complete. A file that is there already, made
-    from the same episodes, weights and settings, is kept, so that an interrupted call goes on where it was.
-
-    Args:
-        processes: processes that share the episodes; see `tcnaps.training.launching`. Their number changes no row if
-            each has as many threads.
+    A file made from the same episodes, weights and settings is kept, so that an interrupted call goes on where it was.
+    Several `processes` share the episodes; their number changes no row if each has as many threads.
     """
     if processes != 1:
         run_together(processes, "tcnaps.evaluation.evaluate:evaluate", study, device, training=training)

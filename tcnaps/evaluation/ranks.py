@@ -9,13 +9,7 @@ def average_ranks(summary: pd.DataFrame) -> pd.DataFrame:
     """The average rank of each variant over each group of `averaged_together`; 1 is best.
 
     A variant's rank is 1 + the number of variants whose interval lies wholly above its own, or touches it. This gives
-    the ranks that the paper prints for its own method.
-
-    Args:
-        summary: `variant`, `dataset`, `domain`, `accuracy`, `interval`, of one evaluation. A variant may lack datasets.
-
-    Returns:
-        `variant`, `domain`, `rank` and `n_datasets`.
+    the ranks that the paper prints for its own method. `summary` is of one evaluation; a variant may lack datasets.
     """
     _check_unique(summary)
     datasets = summary.groupby("dataset", sort=False, observed=True)
@@ -31,10 +25,8 @@ def average_ranks(summary: pd.DataFrame) -> pd.DataFrame:
 def best(summary: pd.DataFrame, episodes: pd.DataFrame | None = None) -> pd.Series:
     """Which variants are not significantly worse than the best of their dataset; a table sets them in bold.
 
-    Args:
-        summary: of one evaluation, as for `average_ranks`.
-        episodes: from `episode_accuracies`. With them the test is paired, which detects smaller differences.
-            Without them, variants whose intervals overlap count as equal, as in the paper.
+    With `episodes`, from `episode_accuracies`, the test is paired, which detects smaller differences. Without them,
+    variants whose intervals overlap count as equal, as in the paper.
     """
     _check_unique(summary)
     if episodes is not None and episodes["evaluation"].nunique() > 1:

@@ -17,15 +17,11 @@ def class_recall(predictions: pd.DataFrame) -> pd.DataFrame:
 def recall_by_shot(recalls: pd.DataFrame, value: str = "recall", fewest: int = 0) -> pd.DataFrame:
     """The mean recall of the classes of each shot, in every group of `averaged_together`: the recall figure.
 
-    Classes of one episode share its images and features. The 95% interval therefore takes an episode as a cluster.
+    Classes of one episode share its images and features, so the 95% interval takes an episode as a cluster.
 
     Args:
         recalls: from `class_recall`, or from `paired_episodes(a, b, "recall", ["label"])` with value "difference".
         fewest: neighbouring bins are pooled until each has this many classes.
-
-    Returns:
-        The columns of `GROUP`, `domain`, `shot_low`, `shot_high`, `shot` (mean in the bin), `value`, `interval` (nan
-        for one episode), `n_classes`, `n_episodes` and `n_replicates`.
     """
     highest, lows = int(recalls["shot"].max()), np.array(SHOT_EDGES)
     keys = [*GROUP, "shot_low", "shot_high"]

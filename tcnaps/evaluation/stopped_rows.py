@@ -1,8 +1,4 @@
-"""The stopping rule (`tcnaps.method.stopping`) applied to the table of one row per query.
-
-An evaluation records the prediction after *every* refinement step. One table therefore answers what any minimum and
-maximum number of steps would have given.
-"""
+"""The stopping rule (`tcnaps.method.stopping`), applied to recorded predictions of every refinement step."""
 
 import re
 from collections.abc import Sequence
@@ -34,8 +30,7 @@ def stopped(rows: pd.DataFrame, minimum: int, maximum: int) -> pd.DataFrame:
 def variant_predictions(rows: pd.DataFrame, variants: str | Sequence[str], minimum: int, maximum: int) -> pd.DataFrame:
     """What named variants predict: the rows of their trainings, one variant after the other.
 
-    The columns `variant`, `step` and `prediction` replace those of the recorded steps. Variants without refinement at
-    test time predict at step 0.
+    The columns `variant`, `step` and `prediction` replace those of the recorded steps.
 
     Raises:
         UserError: there is no such variant, the rows lack its training, or its scale differs from the training's.
@@ -71,11 +66,9 @@ def rows_of_training(rows: pd.DataFrame, training: str) -> pd.DataFrame:
 
 
 def episode_trajectories(rows: pd.DataFrame) -> pd.DataFrame:
-    """One row per episode: its accuracy after every step, and how many labels each step changed.
+    """One row per episode, by first appearance: the accuracy after every step, and how many labels each step changed.
 
-    Returns:
-        The columns of `EPISODE_KEY`, `way`, `n_support`, `n_query`, `accuracy_0` … `accuracy_T` in [0, 1] and
-        `changed_1` … `changed_T`, in the order in which the episodes first appear.
+    It has the columns of `EPISODE_KEY`, `way`, `n_support`, `n_query`, `accuracy_0` … and `changed_1` ….
     """
     require_columns(rows, ["label", "way", "n_support"])
     predictions, codes = recorded_predictions(rows), _episode_codes(rows)

@@ -16,11 +16,8 @@ SMALLEST = 32  # pixels: the set encoder halves an image five times
 class Episode:
     """One few-shot task. The model sees images and support labels; query labels are for the loss and the scoring.
 
-    Images are RGB, channels first, scaled to [-1, 1] (`scale_pixels`), of one size, at least 32 × 32 pixels.
-
-    Raises:
-        ValueError: an empty set; images of another form, size or range, or not finite; labels that are no integers or
-            not one per image; a class without a support image; a query label that is not in the support set.
+    Images are RGB, channels first, scaled to [-1, 1] (`scale_pixels`), of one size, at least 32 × 32 pixels. A
+    ValueError says which images or labels are wrong. Every class needs a support image, every query label its class.
     """
 
     support_images: Tensor  # n_support × 3 × height × width

@@ -26,10 +26,9 @@ BYTES_AT_ONCE = 2**25
 class ModelSettings:
     """How a model computes; docs/fidelity.md says which settings the paper has and which its released code.
 
-    Attributes:
-        images_at_once: how many images at most go through the backbone together. It bounds the memory and changes
-            nothing else: training keeps the activations of this many images and computes those of the others once more
-            in the backward pass. On a CPU fewer go together, which is faster there.
+    `images_at_once` bounds the memory and changes nothing else: training keeps the activations of this many images and
+    computes those of the others once more in the backward pass. On a CPU fewer go through together, which is faster
+    there.
     """
 
     head: Head | None = None  # None takes the training's own with the paper's settings
@@ -44,9 +43,8 @@ class ModelSettings:
 class TransductiveCNAPS(nn.Module):
     """A few-shot classifier whose features and classes are adapted to the episode.
 
-    Args:
-        training: a name of `ALL_TRAININGS`; it says which task encoder and which head.
-        backbone: pretrained; frozen and in evaluation mode from here on.
+    A name of `ALL_TRAININGS` says which task encoder and which head. The backbone is pretrained, frozen and in
+    evaluation mode from here on.
     """
 
     def __init__(self, training: str, backbone: Backbone, settings: ModelSettings = ModelSettings()):

@@ -1,8 +1,7 @@
-"""The refinement loop's stopping rule (section 3.3, Algorithm 1).
+"""The refinement loop's stopping rule (section 3.3, Algorithm 1), applied to labels recorded after every step.
 
-Refinement stops at the first step at or after the minimum at which no query's most probable class has changed, or
-else at the maximum. Step 0 is the classification by the support set alone. Labels that were recorded after *every*
-step answer what any minimum and maximum would have given, so the rule can be applied afterwards.
+Refinement stops at the first step at or after the minimum at which no query's most probable class has changed, or else
+at the maximum. Step 0 is the classification by the support set alone.
 """
 
 import numpy as np
@@ -23,12 +22,10 @@ def stopping_step(labels: Integer[np.ndarray, "n_steps_and_1 n_query"], minimum:
 def stopping_steps(
     changed: Bool[np.ndarray, "n_episodes n_steps"], minimum: int, maximum: int
 ) -> Int[np.ndarray, "n_episodes"]:
-    """The step at which the rule stops in each of several episodes.
+    """The step at which the rule stops in each episode; `changed` says whether a label changed at steps 1, 2, …
 
-    Args:
-        changed: whether any label of the episode changed at refinement steps 1, 2, …
-        minimum: first step at which convergence is tested; 0 acts as 1, and the maximum is its upper limit.
-        maximum: last step in any case; 0 means no refinement. A ValueError where it exceeds the recorded steps.
+    A minimum of 0 acts as 1; its upper limit is the maximum. A maximum of 0 means no refinement. A maximum beyond the
+    recorded steps is a ValueError.
     """
     check_limits(minimum, maximum)
     recorded = changed.shape[1]

@@ -39,13 +39,8 @@ def meta_training_steps(
     """Meta-training itself: one optimiser step for every `episodes_per_step` episodes of `training_tasks`.
 
     A step's loss is the mean over its episodes, plus the undivided penalty on the FiLM regularisers for every episode.
-
-    Yields:
-        One row per step: episode (how many there have been), loss (per query), train_accuracy and confidence in [0, 1],
-        gradient_norm and learning_rate.
-
-    Raises:
-        Diverged: the loss is not finite.
+    A row says how many episodes there have been, the loss per query, train_accuracy and confidence in [0, 1]. A loss
+    that is not finite raises Diverged.
     """
     settings, episodes = study.meta_training, iter(episodes)
     n_episodes = len(list(share(range(settings.episodes_per_step))))  # of each step, in this process
@@ -79,13 +74,8 @@ def meta_train(
 ) -> pd.DataFrame:
     """Runs one training, saves the checkpoint with the best validation and returns the log.
 
-    All trainings see the same episodes. Interruptions and errors are as in `pretraining.pretrain`.
-
-    Args:
-        training: a name of `ALL_TRAININGS`.
-        save_every: optimiser steps between saved states.
-        processes: processes that share the episodes of every step and of every validation. Gradients are the same
-            except for rounding.
+    All trainings see the same episodes. Several `processes` share those of every step and validation; gradients are the
+    same except for rounding. Interruptions and errors are as in `pretraining.pretrain`.
 
     Returns:
         The rows of `meta_training_steps`; after validations they have the columns of `summarise_validation` as well. A

@@ -34,14 +34,10 @@ EVALUATION_BATCH = 512  # held-out images
 def pretraining_steps(
     network: "Classifier", study: Study, images: "ImageTable", optimiser: Optimizer, first: int = 0
 ) -> Iterator[dict]:
-    """Pretraining itself: one optimiser step for every batch of every epoch, starting with batch `first`.
+    """Pretraining itself: one optimiser step and row for every batch of every epoch, starting with batch `first`.
 
     Several processes share each batch. As in PyTorch's DistributedDataParallel, each normalises (batch-norm) its part
     with the statistics of that part; after every step the running averages are averaged over the processes.
-
-    Yields:
-        One row per batch, about the whole batch: epoch and batch, both from 1, learning_rate, loss, train_accuracy and
-        confidence in [0, 1], and gradient_norm.
     """
     settings, n_batches = study.pretraining, images.n_batches(study.pretraining.batch_size)
     device = next(network.parameters()).device
@@ -76,25 +72,15 @@ def pretraining_steps(
 def pretrain(
     study: Study, device: torch.device | str = "cpu", save_every: int = 100, processes: int = 1
 ) -> pd.DataFrame:
-    """Trains the study's backbone, saves it and returns the log.
+    """Trains the study's backbone, saves it and returns the log: one row per epoch, with accuracies in [0, 1].
 
-    An interrupted call goes on from its last saved state and ends with the very same weights. If the checkpoint is
-    there already, made by the same code from the same settings, nothing is trained.
-
-    Args:
-        save_every: batches between saved states.
-        processes: processes that share every batch. The weights depend on their number, because batch-norm sees fewer
-            images at once (`pretraining_steps`).
-
-    Returns:
-        One row per epoch: epoch, learning_rate (at its end), loss, train_accuracy, valid_accuracy (on n_valid images
-        held out of the same classes). Accuracies are in [0, 1].
+    An interrupted call goes on from its last saved state, written every `save_every` batches, and ends with the very
+    same weights. A checkpoint of the same code and settings is kept. Several `processes` share every batch. The weights
+    depend on their number, because batch-norm sees fewer images at once (`pretraining_steps`).
 
     Raises:
-        CheckpointError: a checkpoint is missing or damaged, or there is nothing to train: the study imports it.
+        CheckpointError: there is nothing to train: the study imports its backbone.
         Diverged: the loss is not finite.
-        ProcessError: one of several processes ended early.
-        UserError: there are more processes than shares, or than GPUs.
         ValueError: a batch is larger than the training set.
     """
     refuse_imported(study, "backbone")

@@ -20,8 +20,7 @@ class Resumable:
     """What a training needs to go on after an interruption, in one file beside its checkpoint.
 
     Entering its `with` block restores what an earlier attempt saved under the same key. Leaving it without an error
-    removes the file. Of several processes all read it, and the first writes it. It holds no random generators: what a
-    training draws is a function of the seed and of the step.
+    removes the file. It holds no random generators: what a training draws is a function of the seed and of the step.
     """
 
     checkpoint: Path

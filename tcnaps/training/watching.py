@@ -50,9 +50,8 @@ class Diverged(UserError, FloatingPointError):
 class Watch:
     """Shows how a training goes, writes one row per step, and stops the training if it diverges.
 
-    The CSV is results/<study>/watch/<checkpoint>.csv; docs/scaling.md explains its columns. Event files lie in the
-    folder of that name beside it, if the extra `watch` (tensorboard) is installed. A training that goes on after an
-    interruption goes on in the same files. Of several processes, the first writes.
+    docs/scaling.md says what is written, and where. A training that goes on after an interruption goes on in the same
+    files. Of several processes, the first writes.
     """
 
     checkpoint: Path
@@ -87,12 +86,7 @@ class Watch:
             self.events.close()
 
     def log(self, row: dict) -> None:
-        """Writes the last step down, as far as the row has `OF_STEPS`.
-
-        Raises:
-            Diverged: the loss is not finite.
-            StorageError: there is no room for the row.
-        """
+        """Writes the last step down, as far as the row has `OF_STEPS`; raises Diverged if the loss is not finite."""
         step, before, self.last = self.progress["steps"], self.last, time.monotonic()
         mean = (self.last - self.began) / (step - self.first)
         row = row | {
