@@ -6,7 +6,7 @@ around them, and new rows can be classified afterwards.
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral, Real
 
@@ -28,9 +28,10 @@ from tcnaps.estimator.normalisation import normalised
 from tcnaps.method.class_statistics import (
     ClassStatistics,
     class_covariances,
-    class_logits,
+    class_distances,
     class_means,
     covariance,
+    logits_of,
     one_hot,
     regularised_covariances,
 )
@@ -170,7 +171,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         points = _tensor(self._normalisation(X)).to(self._fitted.members.dtype)
-        logits = class_logits(points, self._fitted.statistics, replace(self._head(), scale=self.scale_))
+        head = self._head()
+        logits = logits_of(*class_distances(points, self._fitted.statistics, head), self.scale_, head)
         return (logits + torch.from_numpy(self.class_prior_).log()).softmax(1).numpy()
 
     def _encode(self, labels: np.ndarray) -> np.ndarray:

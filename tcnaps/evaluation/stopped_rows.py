@@ -5,14 +5,42 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int, Shaped
+from jaxtyping import Bool, Int, Integer, Shaped
 
 from tcnaps.config.errors import UserError, nearest
-from tcnaps.method.stopping import stopping_steps
+from tcnaps.method.stopping import check_limits
 from tcnaps.method.variants import ALL_VARIANTS
 
 # The columns that identify one episode of one training.
 EPISODE_KEY = ["training", "replicate", "evaluation", "dataset", "domain", "split", "queries_per_class", "episode"]
+
+
+def stopping_step(labels: Integer[np.ndarray, "n_steps_and_1 n_query"], minimum: int, maximum: int) -> int:
+    """`stopping_steps` of one episode, from the class predicted for each query after refinement steps 0, 1, …"""
+    changed = (labels[1:] != labels[:-1]).any(axis=1)
+    return int(stopping_steps(changed[None], minimum, maximum)[0])
+
+
+def stopping_steps(
+    changed: Bool[np.ndarray, "n_episodes n_steps"], minimum: int, maximum: int
+) -> Int[np.ndarray, "n_episodes"]:
+    """The step at which the rule stops in each episode; `changed` says whether a label changed at steps 1, 2, …
+
+    A minimum of 0 acts as 1; its upper limit is the maximum. A maximum of 0 means no refinement. A maximum beyond the
+    recorded steps is a ValueError.
+    """
+    check_limits(minimum, maximum)
+    recorded = changed.shape[1]
+    if maximum > recorded:
+        raise ValueError(
+            f"A maximum of {maximum} refinement steps needs as many recorded, not {recorded}. Raise "
+            "refinement.recorded_steps in the study's YAML and evaluate again, or lower the maximum."
+        )
+    first = min(max(minimum, 1), maximum)
+    if first == maximum:
+        return np.full(len(changed), maximum)
+    unchanged = ~changed[:, first - 1 : maximum]
+    return np.where(unchanged.any(axis=1), first + unchanged.argmax(axis=1), maximum)
 
 
 def stopped(rows: pd.DataFrame, minimum: int, maximum: int) -> pd.DataFrame:

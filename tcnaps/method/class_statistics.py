@@ -101,14 +101,6 @@ def divisor(count: Tensor | int, rule: str) -> Tensor | int:
     return count - 1 if rule == "n-1" else count
 
 
-def class_logits(
-    features: Float[Tensor, "n d"], statistics: ClassStatistics, head: Head = Head()
-) -> Float[Tensor, "n way"]:
-    """Logits of images under given class statistics (equation 5, or the mixture equation with `log_determinant`)."""
-    distances, log_determinants = class_distances(features, statistics, head)
-    return logits_of(distances, log_determinants, scale_of(distances, head), head)
-
-
 def class_distances(features: Float[Tensor, "n d"], statistics: ClassStatistics, head: Head) -> Distances:
     """Squared distances of images from every class, and log|Q_k|; differentiable.
 

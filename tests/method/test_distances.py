@@ -5,11 +5,11 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
+from tcnaps.evaluation.stopped_rows import stopping_step
 from tcnaps.method.clustering import cluster, trajectory
 from tcnaps.method.fast import distances as fast_distances
 from tcnaps.method.fast.distances import squared_distances
 from tcnaps.method.head import Head
-from tcnaps.method.stopping import stopping_step
 
 SPECTRA = {  # log10 of the variances along 200 axes, the smallest first
     "falling": torch.linspace(-8, 0.5, 200),
