@@ -15,14 +15,17 @@ export MALLOC_TRIM_THRESHOLD_ ?= 1073741824
 export MALLOC_MMAP_THRESHOLD_ ?= 1073741824
 export MALLOC_TOP_PAD_ ?= 67108864
 
+ifdef WORKERS
+$(info WORKERS has gone: each job reads its images itself, which takes less time.)
+endif
+
 .PHONY: help figures plan watch differences rivals active archive reference demonstration lint test test-browser fuzz report docs \
   lab serve bench clean force
 
 define HELP
-make figures [STUDY=configs/miniature.yaml] [CORES=n] [DEVICE=cuda] [WORKERS=n] [PROCESSES=n] [PROFILE=slurm]
+make figures [STUDY=configs/miniature.yaml] [CORES=n] [DEVICE=cuda] [PROCESSES=n] [PROFILE=slurm]
              train, evaluate and draw every figure and table of a study; only what is stale
              CORES: processor cores that the jobs share; 0, the default: all
-             WORKERS: processes that read images ahead, for each training or evaluation
              PROCESSES: processes that share each training and each evaluation; GPUs one each
              PROFILE: run the jobs on a cluster, as profiles/<name>/ says (docs/scaling.md)
 make plan    list the jobs that 'make figures' would run and why, about how long they take by the last run, and what
@@ -61,8 +64,7 @@ help:
 
 # `exec` and the parent's number: when make is killed, even outright, what it started ends too.
 STUDY_RUN = exec $(RUN) -m tcnaps_suite.workflow.batch study --parent $$PPID $(if $(CORES),--cores $(CORES)) \
-  $(if $(DEVICE),--device $(DEVICE)) $(if $(WORKERS),--workers $(WORKERS)) \
-  $(if $(PROCESSES),--processes $(PROCESSES)) $(if $(PROFILE),--profile $(PROFILE)) "$(STUDY)"
+  $(if $(DEVICE),--device $(DEVICE)) $(if $(PROCESSES),--processes $(PROCESSES)) $(if $(PROFILE),--profile $(PROFILE)) "$(STUDY)"
 
 figures: $(STAMP)
 	@$(STUDY_RUN)

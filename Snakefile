@@ -37,7 +37,7 @@ RUN = ("exec {PYTHON:q} -m tcnaps_suite.workflow.batch notebook --quiet --parent
 # Where and how a network runs is no part of what it computes: it makes nothing stale, so it is not among the params.
 PROCESSES = int(config.get("processes", 1))
 DEVICE = " ".join(f"--if-parameter {name} {config.get(name, default)}"
-                  for name, default in (("device", "cpu"), ("workers", 0), ("processes", 1)))
+                  for name, default in (("device", "cpu"), ("processes", 1)))
 # What a job asks a cluster for: megabytes, and minutes until it is stopped. A profile may say otherwise for a rule.
 GPUS = {"gpu": PROCESSES} if config.get("device", "cpu") != "cpu" else {}
 TRAINS = {"mem_mb": 12_000 * PROCESSES, "runtime": 1440, **GPUS}

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import torch
 from measuring import ratio
 from PIL import Image
 
@@ -18,7 +17,7 @@ from tcnaps.config.settings import FixedProtocol, Folder
 from tcnaps.data import preparation
 from tcnaps.data.image_source import ImageSource
 from tcnaps.data.preparing import ensure_prepared
-from tcnaps.episodes.loading import read_episodes
+from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import draw_episode
 
 N_CLASSES, N_IMAGES, SIZE = 40, 250, 64
@@ -104,37 +103,24 @@ def _plain(folder: Path) -> Callable[[], object]:
 
 
 def _loading(source: ImageSource, repetitions: int) -> list[dict]:
-    """Loading episodes of 500 images, from a disk and from the system's cache, alone and beside computation."""
+    """Loading episodes of 500 images, from a disk and from the system's cache."""
     protocol = FixedProtocol(way=20, shot=15, queries_per_class=10)
-    weight = torch.randn(64, 3, 3, 3)
-    names = {2: "two workers", 1: "one worker", 0: "none"}
 
     def forget():
         with open(source.images.filename) as file:
             os.fsync(file)
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
-    def compute(episode):
-        for part in episode.support_images.split(10):  # the result is small enough to need no fresh memory
-            torch.nn.functional.conv2d(part, weight)
+    def load():
+        for i in range(EPISODES):
+            load_episode(source, draw_episode(source, protocol, 0, i))
 
-    def calls(consume, before, which):
-        def run(workers):
-            before()
-            tasks = ((source, draw_episode(source, protocol, 0, i)) for i in range(EPISODES))
-            for episode in read_episodes(tasks, workers):
-                consume(episode)
+    def load_from_the_disk():
+        forget()
+        load()
 
-        return {names[workers]: lambda workers=workers: run(workers) for workers in which}
-
-    settings = (
-        ("loading from the disk", lambda episode: None, forget, (2, 1)),
-        ("loading from the disk, here", lambda episode: None, forget, (2, 0)),
-        ("loading from the cache", lambda episode: None, lambda: None, (2, 0)),
-        ("loading for a device that takes 20 ms", lambda episode: time.sleep(0.02), lambda: None, (2, 0)),
-        ("loading beside computation on all cores", compute, lambda: None, (2, 0)),
-    )
-    return [_row(name, calls(*setting), repetitions, EPISODES * 500) for name, *setting in settings]
+    calls = {"loading from the disk": load_from_the_disk, "loading from the cache": load}
+    return [_row(name, {"tcnaps": call}, repetitions, EPISODES * 500) for name, call in calls.items()]
 
 
 def _start(names: str) -> Callable[[], object]:

@@ -20,7 +20,7 @@ from rows import EPISODES, PRECISIONS, contents, episode, our_model, plain_model
 from tcnaps.config.settings import FixedProtocol, Folder
 from tcnaps.data import preparation
 from tcnaps.data.preparing import ensure_prepared
-from tcnaps.episodes.loading import read_episodes
+from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.method.clustering import trajectory
 from tcnaps.method.episode import Episode
@@ -63,7 +63,7 @@ def measure_device(
     loading = loading_row(device, size, repetitions, (way, shot, queries))
     yield _printed(loading)
     for precision in PRECISIONS:
-        seconds = measured[precision]["seconds"] + loading["measured"]["none"]["seconds"]
+        seconds = measured[precision]["seconds"] + loading["measured"]["loading"]["seconds"]
         minutes = PROTOCOL * seconds / 60
         print(
             f"The paper's {PROTOCOL} test episodes, {precision}, at most (all as large as the last): {minutes:.1f} min"
@@ -117,7 +117,7 @@ def matrix_limit(device: torch.device, dtype: torch.dtype) -> float:
 
 
 def loading_row(device: torch.device, size: int, repetitions: int, setting: tuple[int, int, int]) -> dict:
-    """Seconds per episode from files to the device, without worker processes and with two."""
+    """Seconds per episode from files to the device."""
     way, shot, queries = setting
     with tempfile.TemporaryDirectory() as place:
         write_jpegs(Path(place) / "images", way, shot + queries, size)
@@ -126,12 +126,11 @@ def loading_row(device: torch.device, size: int, repetitions: int, setting: tupl
         protocol = FixedProtocol(way=way, shot=shot, queries_per_class=queries)
         draws = [draw_episode(source, protocol, 0, index) for index in range(10)]
 
-        def load(workers):
-            for _ in read_episodes(((source, draw) for draw in draws), workers, device):
-                pass
+        def load():
+            for draw in draws:
+                load_episode(source, draw, device)
 
-        calls = {("none",): lambda: load(0), ("two workers",): lambda: load(2)}
-        timed = in_turns(calls, repetitions, device)
+        timed = in_turns({("loading",): load}, repetitions, device)
     measured = {}
     for (name,), row in timed.items():
         times = [seconds / len(draws) for seconds in row["times"]]

@@ -10,11 +10,11 @@ import features
 import torch
 from torch.nn import functional as F
 
+from tcnaps.evaluation.stopped_rows import stopping_step
 from tcnaps.method.backbone import Backbone
 from tcnaps.method.clustering import cluster
 from tcnaps.method.episode import Episode
 from tcnaps.method.model import ModelSettings, TransductiveCNAPS
-from tcnaps.method.stopping import stopping_step
 from tcnaps.method.variants import TRAININGS
 
 Call = Callable[[], object]

@@ -1,10 +1,7 @@
 """Transductive CNAPS: few-shot image classification with unlabelled examples (Bateni et al., WACV 2022).
 
-Six rooms, each importing only rooms before it: `method` (the paper), `config`, `data`, `episodes`, `training` and
-`evaluation`. `figures` draws what `evaluation` computes, and `estimator` offers the clustering to scikit-learn. Import
-the module you need, for instance `from tcnaps.method.clustering import cluster`. The names below are imported when they
-are first used, so that looking at results does not load PyTorch. The package `tcnaps_suite` adds widgets, experiments
-and the workflow.
+Import the module you need, for instance `from tcnaps.method.clustering import cluster`; CONTRIBUTING.md says what each
+room holds. The names below are imported when they are first used, so that looking at results does not load PyTorch.
 """
 
 from importlib import import_module

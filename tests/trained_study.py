@@ -11,7 +11,7 @@ from tcnaps.config import study as config
 
 
 def mapped_blobs(root, name, split):
-    """Blobs in a file, as prepared datasets are: only then do workers have something to read."""
+    """Blobs in a file, as prepared datasets are."""
     source, path = blobs(name, split), root / f"{name}-{split}.npy"
     if not path.exists():
         np.save(path, source.images)

@@ -12,7 +12,6 @@ from pydantic_core import PydanticCustomError
 from tcnaps.config.errors import nearest
 
 PROCESSOR = Path("/proc/cpuinfo")  # Linux alone has it
-GPU = Path("/dev/nvidia0")
 # Keys and values that went, by dotted key or "key: value", and what to do instead.
 REMOVED_KEYS = {
     "meta_training.support_gradients": "images_at_once bounds the memory; all support images have gradients",

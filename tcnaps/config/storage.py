@@ -24,10 +24,7 @@ class StorageError(OSError, UserError):
 def replacing(path: str | Path) -> Iterator[Path]:
     """Yields a temporary file to write. It takes the place of `path` when the block ends without an error.
 
-    The content is on the disk before the file is renamed. Temporary files of killed processes are removed.
-
-    Raises:
-        StorageError: the disk is full, or the folder can't be written to.
+    The content is on the disk before the file is renamed. A StorageError says why it can't be written.
     """
     path = Path(path)
     temporary = path.with_name(f".{os.getpid()}@{HOST}.{path.name}")  # ends in the same suffix, which writers look at

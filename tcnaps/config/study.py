@@ -1,6 +1,5 @@
 """A study's YAML as frozen, validated objects."""
 
-import logging
 import os
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -159,14 +158,9 @@ def project_root(start: Path | None = None) -> Path:
 
 
 def load_study(path: str | Path, replicate: int = 0) -> Study:
-    """Reads and checks a study's YAML.
+    """Reads and checks a study's YAML; a ConfigError says what is wrong with it.
 
-    Args:
-        path: a file, relative to the working folder or to the project's root.
-        replicate: from 0, where a study is trained from several seeds.
-
-    Raises:
-        ConfigError: the file is missing, keys or values are wrong, or there is no such replicate.
+    `path` is relative to the working folder or to the project's root. Replicates are counted from 0.
     """
     file = study_file(path)
     try:
@@ -179,11 +173,6 @@ def load_study(path: str | Path, replicate: int = 0) -> Study:
         study = Study.model_validate(content, strict=False)
     except ValidationError as error:
         raise ConfigError("\n  ".join([f"{file}:", *explained(error)])) from None
-    if study.precision == "bfloat16" and settings.PROCESSOR.exists() and not settings.GPU.exists():
-        if not settings.computes_in_bfloat16():
-            problem = "this processor has no instructions for bfloat16, so training is a hundred times slower"
-            log = logging.getLogger("tcnaps")
-            log.warning(f"{file}: {problem}. Set 'precision: auto', which takes the faster of the two.")
     return study.of_replicate(replicate)
 
 

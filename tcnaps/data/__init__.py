@@ -44,23 +44,15 @@ def preparation(
 def open_splits(study: config.Study, name: str, checked: Collection[str] = SPLITS) -> dict[str, ImageSource]:
     """Opens the splits of one of a study's datasets. It is prepared on first use, or when files are stale or damaged.
 
-    Args:
-        checked: the splits whose images are compared with their SHA-256.
-
-    Raises:
-        DatasetError: the dataset can't be made; the message names what is missing and how to get it.
-        ImportError: an optional package that decoding needs is missing.
+    The images of splits in `checked` are compared with their SHA-256. A DatasetError names what is missing and how to
+    get it.
     """
     made = preparation(name, study.datasets[name], study.image_size, study.decoding)
     return ensure_prepared(made, config.project_root() / study.data_folder, checked).splits
 
 
 def open_split(study: config.Study, name: str, split: str) -> ImageSource:
-    """Opens one split ("train", "valid" or "test") of one of a study's datasets; see `open_splits`.
-
-    Raises:
-        DatasetError: the dataset can't be made, or has no such split.
-    """
+    """Opens one split ("train", "valid" or "test") of one of a study's datasets; see `open_splits`."""
     splits = open_splits(study, name, [split])
     if split not in splits:
         raise DatasetError(f"Dataset '{name}' has no split '{split}'; it has: {', '.join(splits)}.")

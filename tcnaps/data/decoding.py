@@ -75,15 +75,10 @@ def _between(n: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def to_rgb(encoded: bytes, fast: bool = False, orient: bool = True) -> Image.Image:
-    """Decodes the content of an image file to RGB.
+    """Decodes the content of an image file to RGB; a DatasetError says what is wrong with it.
 
-    Args:
-        fast: decode JPEGs with the fast inverse cosine transform, which gives TensorFlow's pixels exactly.
-        orient: apply the EXIF orientation. TensorFlow does not. (TIFFs are turned upright in any case.)
-
-    Raises:
-        DatasetError: the file is empty, cut short, damaged, too large or no image, or its pixels can't become RGB.
-        ImportError: `fast` is set and simplejpeg is missing.
+    `fast` decodes JPEGs with the fast inverse cosine transform, which gives TensorFlow's pixels exactly and needs
+    simplejpeg. `orient` applies the EXIF orientation; TensorFlow does not. (TIFFs are turned upright in any case.)
     """
     if fast and simplejpeg is None:
         needed = "Decoding JPEGs with the fast DCT needs the package simplejpeg: pip install 'tcnaps[records]'"

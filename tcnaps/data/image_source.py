@@ -15,26 +15,16 @@ class DatasetError(UserError):
 
 @dataclass(frozen=True, eq=False)
 class ImageSource:
-    """Class-indexed images of one dataset and split.
-
-    Attributes:
-        split: "train", "valid" or "test".
-        images: uint8 (n, size, size, 3), memory-mapped and read-only; images of a class lie together.
-        class_names: one unique name per class.
-        class_starts: int64 (n_classes + 1,); class k is images[class_starts[k]:class_starts[k + 1]].
-        superclasses: one name per class (such as the script of a character), or None.
-        spans: int64, the classes below each inner node of a hierarchy (ImageNet's), or None.
-        digest: SHA-256 of the images' file when it was made.
-    """
+    """Class-indexed images of one dataset and split."""
 
     dataset: str
-    split: str
-    images: np.ndarray
-    class_names: tuple[str, ...]
-    class_starts: np.ndarray
-    superclasses: tuple[str, ...] | None = None
-    spans: tuple[np.ndarray, ...] | None = None
-    digest: str = ""
+    split: str  # "train", "valid" or "test"
+    images: np.ndarray  # uint8 (n, size, size, 3), memory-mapped and read-only; images of a class lie together
+    class_names: tuple[str, ...]  # unique
+    class_starts: np.ndarray  # int64 (n_classes + 1,); class k is images[class_starts[k]:class_starts[k + 1]]
+    superclasses: tuple[str, ...] | None = None  # one name per class, such as the script of a character
+    spans: tuple[np.ndarray, ...] | None = None  # int64, the classes below each inner node of a hierarchy (ImageNet's)
+    digest: str = ""  # SHA-256 of the images' file when it was made
 
     def __str__(self) -> str:
         groups = f" in {len(set(self.superclasses)):,} superclasses" if self.superclasses else ""

@@ -65,10 +65,7 @@ class Preparation:
         """A cheap digest that changes when files of the source are added, taken away or renamed.
 
         It covers size and time of change of each file in `needs`, and the time of change of each folder there and
-        below. Names are relative, so a dataset may be moved.
-
-        Raises:
-            MissingFiles: a file is missing. What is prepared already then counts as fresh.
+        below. Names are relative, so a dataset may be moved. Without its files, what is prepared counts as fresh.
         """
         if missing := [str(path) for path in self.needs if not os.path.exists(path)]:  # False for over-long paths, too
             raise MissingFiles(f"Dataset '{self.dataset}': there is no {', '.join(missing)}. {self.help}")
@@ -90,14 +87,8 @@ class Prepared(NamedTuple):
 def ensure_prepared(preparation: Preparation, folder: str | Path, splits: Collection[str] = SPLITS) -> Prepared:
     """Opens a dataset, after preparing it if its files are missing, stale or damaged.
 
-    Several processes may call it at once: one prepares, the others wait.
-
-    Args:
-        splits: the splits whose arrays are compared with their SHA-256, at about a second per gigabyte.
-
-    Raises:
-        DatasetError: it can't be made: files are missing, unreadable or contradictory, the disk is full, or the folder
-            can't be written to.
+    Of several processes one prepares, and the others wait. The arrays of `splits` are compared with their SHA-256, at
+    about a second per gigabyte. A DatasetError says why it can't be made.
     """
     place, prepared = preparation.place(folder), opened(preparation, folder, splits)
     if prepared is not None:

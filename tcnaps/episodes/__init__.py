@@ -1,1 +1,1 @@
-"""Which images make an episode, and how they are read ahead."""
+"""Which images make an episode, and how they are read."""

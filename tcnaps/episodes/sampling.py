@@ -16,6 +16,8 @@ from jaxtyping import Int
 from tcnaps.config import FixedProtocol, VariableProtocol
 from tcnaps.data.image_source import ImageSource
 
+LOG_WEIGHTS = (math.log(0.5), math.log(2))  # of classes among which support images are shared out
+
 
 @dataclass(frozen=True)
 class Draw:
@@ -46,13 +48,9 @@ def episode_generator(seed: int, dataset: str, split: str, index: int) -> np.ran
 
 
 def draw_episode(source: ImageSource, protocol: FixedProtocol | VariableProtocol, seed: int, index: int) -> Draw:
-    """Chooses the classes and images of episode `index`.
+    """Chooses the classes and images of episode `index`; a ValueError says what the split lacks for the protocol.
 
     Under the fixed protocol, raising `queries_per_class` keeps the support set and the first queries.
-
-    Raises:
-        ValueError: the split has too few classes or a class too few images for the protocol, or for so many episodes
-            without replacement.
     """
     generator = episode_generator(seed, source.dataset, source.split, index)
     try:
@@ -148,10 +146,9 @@ def sample_classes(
 ) -> Int[np.ndarray, "way"]:
     """Class numbers of an episode, without replacement.
 
-    * Without a hierarchy: the way is uniform in {minimum_way, ..., min(maximum_way, n_classes)}, and so are the
-      classes.
-    * With superclasses, one name per class (Omniglot's alphabets): the same within one superclass, drawn uniformly
-      among those with at least `minimum_way` classes.
+    * Without a hierarchy: the way is uniform in {minimum_way, ..., min(maximum_way, n_classes)}; so are the classes.
+    * With superclasses, one name per class: the same within one superclass, drawn uniformly among those with at least
+      `minimum_way` classes.
     * With spans (ImageNet's WordNet): the classes of `sample_span`, or `maximum_way` of them if there are more.
     """
     if spans is not None:
@@ -198,16 +195,14 @@ def sample_shots(
     class_sizes: Int[np.ndarray, "way"],
     remaining: Int[np.ndarray, "way"],
     support_size: int,
-    minimum_log_weight: float = math.log(0.5),
-    maximum_log_weight: float = math.log(2),
 ) -> Int[np.ndarray, "way"]:
     """Support images per class: one, plus a share of the rest in proportion to class_size · exp(a_k).
 
-    a_k is uniform in [minimum_log_weight, maximum_log_weight]. Shares are rounded down and no class gives more images
-    than it has left, so the shots sum to at most `support_size`, which is at least the way.
+    a_k is uniform in `LOG_WEIGHTS`. Shares are rounded down and no class gives more images than it has left, so the
+    shots sum to at most `support_size`, which is at least the way.
     """
     way = len(class_sizes)
-    weights = class_sizes * np.exp(generator.uniform(minimum_log_weight, maximum_log_weight, way))
+    weights = class_sizes * np.exp(generator.uniform(*LOG_WEIGHTS, way))
     shares = weights / weights.sum() * (support_size - way)
     return np.minimum(np.floor(shares).astype(np.int64) + 1, remaining)
 

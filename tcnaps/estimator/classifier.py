@@ -6,7 +6,7 @@ around them, and new rows can be classified afterwards.
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral, Real
 
@@ -28,9 +28,10 @@ from tcnaps.estimator.normalisation import normalised
 from tcnaps.method.class_statistics import (
     ClassStatistics,
     class_covariances,
-    class_logits,
+    class_distances,
     class_means,
     covariance,
+    logits_of,
     one_hot,
     regularised_covariances,
 )
@@ -46,38 +47,32 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
     """Soft k-means in a regularised Mahalanobis metric, begun by a few labelled rows (Bateni et al., WACV 2022).
 
     Step 0 classifies by the labelled rows alone, which is Simple CNAPS. At each further step every row counts in every
-    class by its probability, and class means and covariances are computed anew (`tcnaps.method.clustering`).
-
-    Rows without a label have the label -1, as in `sklearn.semi_supervised`. Beside string labels, use None (or a
-    missing value of pandas) in a list, a Series or an array of dtype object.
+    class by its probability, and class means and covariances are computed anew (`tcnaps.method.clustering`). Rows
+    without a label have the label -1, as in `sklearn.semi_supervised`, or None (or a missing value of pandas) beside
+    strings, in a list, a Series or an array of dtype object.
 
     Memory: X five times over and three tables of rows × classes; for `predict` and `covariances_` also the classes'
     covariances, twice.
 
     Args:
-        scale: factor on the squared distances inside the softmax; the paper's is 1. "auto" chooses it at every step,
-            without labels (`tcnaps.method.head.Head`).
+        scale: factor on the squared distances inside the softmax; "auto" chooses it at every step, without labels.
         log_determinant: adds −½ log|Q_k| to the logits, as in a Gaussian mixture.
         identity_weight: weight of the identity in every class covariance, in squared units of X after `normalise`; 1 in
             the paper. "auto" is a share of the total variance: 1 / √(rows per class), at most 0.3.
         minimum_steps: first refinement step after which unchanged labels end the refinement.
         maximum_steps: last refinement step in any case; 0 means no refinement.
         class_prior: probability of each class, in the order of `classes_`; None is the paper's, where all are equal.
-            "estimated" sets it at every step, half by the rows' mean probabilities and half to equal classes. "auto"
-            estimates first how even the classes' shares are, and refines in the way that suits them
+            "estimated" sets it at every step; "auto" refines in the way that suits the classes' estimated shares
             (`tcnaps.estimator.class_shares`).
-        normalise: whether columns in other units and outlying rows are scaled down, and rows are centred about the
-            labelled ones and brought to length 1 (`tcnaps.estimator.normalisation`). Switch it off for features that
-            were meta-trained for this classifier.
+        normalise: scales down outlying rows and columns in other units, centres rows and brings them to length 1
+            (`tcnaps.estimator.normalisation`). Switch it off for features that were meta-trained for this classifier.
 
     Attributes:
         classes_: the labels, sorted.
         transduction_: (n,) labels of all rows that `fit` was given.
         label_distributions_: (n, way) their probabilities; the labelled rows' are 0 and 1.
-        means_: (way, d) class means.
-        covariances_: (way, d, d) regularised class covariances Q_k, computed when they are first needed.
-        scale_, identity_weight_, class_prior_: the numbers used last. Where nothing is unlabelled, "auto" is a scale of
-            1, and an estimated prior is uniform.
+        means_, covariances_: (way, d) class means and (way, d, d) Q_k, which are computed when first needed.
+        scale_, identity_weight_, class_prior_: the numbers used last.
         n_iter_: refinement steps done.
 
     Example:
@@ -115,12 +110,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         self.normalise = normalise
 
     def fit(self, X, y) -> "TransductiveMahalanobisClassifier":
-        """Clusters the rows of X (n, d) without a label around those with one; y (n,) has −1 or None for no label.
-
-        Raises:
-            ValueError: X or y is not what scikit-learn's classifiers take, y has no label at all, or a parameter is out
-                of range.
-        """
+        """Clusters the rows of X (n, d) without a label around those with one; y (n,) has −1 or None for no label."""
         self._validate_params()
         X, y = validate_data(self, X, _with_none(y), dtype=[np.float64, np.float32])
         check_limits(self.minimum_steps, self.maximum_steps)
@@ -181,7 +171,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         points = _tensor(self._normalisation(X)).to(self._fitted.members.dtype)
-        logits = class_logits(points, self._fitted.statistics, replace(self._head(), scale=self.scale_))
+        head = self._head()
+        logits = logits_of(*class_distances(points, self._fitted.statistics, head), self.scale_, head)
         return (logits + torch.from_numpy(self.class_prior_).log()).softmax(1).numpy()
 
     def _encode(self, labels: np.ndarray) -> np.ndarray:

@@ -45,33 +45,10 @@ CLAIMS = {
     "C8": "A backbone trained on more classes (FETI) lifts everything, and the transductive gain stays",
 }
 VERDICTS = {"holds": "hold", "no effect": "show no effect", "opposite": "opposite", "open": "open"}  # and of several
-COLUMNS = {  # of the table of contrasts
-    "images": "real or rendered",
-    "claim": "a key of CLAIMS",
-    "contrast": "what is compared",
-    "setting": "variable way and shot, or the shot",
-    "domain": "in, out or all",
-    "sign": "that the paper expects",
-    "paper": "the paper's difference, where it prints one",
-    "shuffled": "the authors' own, for data shuffled within classes",
-    "difference": "ours, the mean over datasets",
-    "interval": "for other classes, trainings and episodes",
-    "episode_interval": "for other trainings and episodes, of the classes at hand",
-    "p": "of the interval, before Holm's correction",
-    "excluded": "whether the interval excludes the paper's difference",
-    "improved": "share of the episodes with a gain; ties count half",
-    "worst": "the dataset that speaks most against the sign, and its difference in points",
-    "classes_at_hand": "datasets whose every episode holds all their classes; for them the interval is not for others",
-    "n_datasets": "",
-    "n_classes": "",
-    "n_episodes": "",
-    "n_replicates": "",
-    "replicates": "each training's difference, in points",
-    "plan_trainings": "so many bring the interval down to the margin; likewise:",
-    "plan_classes": "",
-    "plan_episodes": "",
-    "verdict": "a key of VERDICTS, or not evaluated",
-}
+COLUMNS = ["images", "claim", "contrast", "setting", "domain", "sign", "paper", "shuffled", "difference", "interval"]
+COLUMNS += ["episode_interval", "p", "excluded", "improved", "worst", "classes_at_hand"]
+COLUMNS += ["n_datasets", "n_classes", "n_episodes", "n_replicates", "replicates"]
+COLUMNS += ["plan_trainings", "plan_classes", "plan_episodes", "verdict"]  # docs/glossary.md explains them all
 VARIABLE = "variable"
 NONE, FREE, RULE = "No Refinements", "No Min/Max", "Min 2 Max 4"  # as in Table 4
 SHORT, LONGEST = "Min 2 Max 2", "all recorded steps"
@@ -121,15 +98,12 @@ CONTRASTS = [
 
 
 def claims_table(rows: pd.DataFrame, limits: tuple[int, int] = (2, 4), margin: float = 0.005) -> pd.DataFrame:
-    """Every contrast of every claim, from one row per query.
+    """Every contrast of every claim, a row for each kind of images, with the `COLUMNS`; differences in [−1, 1].
 
     Args:
         rows: of all evaluations and replicates of a study, without those of untrained networks; from `load_rows`.
         limits: the study's stopping rule; it stands for the paper's minimum of 2 and maximum of 4.
         margin: the largest difference that counts as no effect, in [0, 1].
-
-    Returns:
-        One row per contrast and kind of images, with the `COLUMNS`; differences, intervals and shares in [−1, 1].
     """
     kinds = rows["images"].unique() if "images" in rows else ["real"]
     tables = []
@@ -141,7 +115,7 @@ def claims_table(rows: pd.DataFrame, limits: tuple[int, int] = (2, 4), margin: f
             tables.append(facts | _estimated(evidence.pairs(contrast), contrast.sign, margin))
         facts = {"images": kind, "claim": "C8", "contrast": "another backbone", "setting": VARIABLE, "domain": "all"}
         tables.append(facts | {"sign": 1})  # it takes a second study, whose backbone was trained on more classes
-    table = pd.DataFrame(tables, columns=list(COLUMNS))
+    table = pd.DataFrame(tables, columns=COLUMNS)
     table["excluded"] = (table["difference"] - table["paper"]).abs() > table["interval"]
     table = table.fillna(dict.fromkeys(["replicates", "worst", "classes_at_hand"], ""))
     counts = [name for name in COLUMNS if name.startswith(("n_", "plan_"))]

@@ -1,11 +1,10 @@
 """Small tables as CSV files: those that a study makes, and the paper's own in results/published."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
-from tcnaps.config import UserError, project_root
+from tcnaps.config import project_root
 from tcnaps.config.storage import replacing
 
 PUBLISHED_FILES = {
@@ -23,32 +22,17 @@ def write_csv(frame: pd.DataFrame, path: str | Path) -> Path:
     return Path(path)
 
 
-def read_csv(path: str | Path, numbers: Sequence[str] = (), others: Sequence[str] = ()) -> pd.DataFrame:
-    """Reads a table; a UserError names the file unless it has the columns `numbers`, of numbers, and `others`."""
-    try:
-        frame = pd.read_csv(path)
-        if missing := [column for column in (*numbers, *others) if column not in frame]:
-            raise ValueError(f"it lacks the columns {', '.join(missing)}")
-        return frame.astype(dict.fromkeys(numbers, float))
-    except (OSError, ValueError, OverflowError) as error:
-        raise UserError(f"{path} can't be read as a table ({error}). Restore it, or make it again.") from error
-
-
-def read_published(table: int, folder: str | Path | None = None) -> pd.DataFrame:
-    """The rows of one of the paper's Tables 1 to 4, with accuracies and intervals in [0, 1].
-
-    Args:
-        folder: where the transcribed tables lie; default: results/published in the project.
-    """
+def read_published(table: int) -> pd.DataFrame:
+    """The rows of one of the paper's Tables 1 to 4, with accuracies and intervals in [0, 1]."""
     if table not in PUBLISHED_FILES:
         raise ValueError(f"There is no published table {table}; there are Tables 1 to 4.")
-    rows = read_csv(_published(folder) / PUBLISHED_FILES[table], ["accuracy", "interval"], ["model", "source"])
+    rows = _published(PUBLISHED_FILES[table])
     return rows.assign(accuracy=rows["accuracy"] / 100, interval=rows["interval"] / 100)
 
 
-def read_published_averages(table: int, folder: str | Path | None = None) -> pd.DataFrame:
+def read_published_averages(table: int) -> pd.DataFrame:
     """The printed summary columns: `model`, `domain`, and `rank` (Table 1) or `accuracy` (Tables 3, 4)."""
-    averages = read_csv(_published(folder) / "averages.csv", ["value"], ["model", "source", "domain", "quantity"])
+    averages = _published("averages.csv")
     rows = averages[averages["source"] == f"Table {table}"].reset_index(drop=True)
     if rows.empty:
         raise ValueError(f"Table {table} prints no averages; {', '.join(map(str, averages['source'].unique()))} do.")
@@ -59,9 +43,9 @@ def read_published_averages(table: int, folder: str | Path | None = None) -> pd.
 
 def read_shuffled_gains() -> dict[tuple[str, str, str], float]:
     """The authors' gains on data shuffled within classes, in [0, 1], by the two models and the domain."""
-    rows = read_csv(_published(None) / "shuffled-gains.csv", ["difference"], ["model", "minus", "domain", "source"])
+    rows = _published("shuffled-gains.csv")
     return {(row.model, row.minus, row.domain): row.difference / 100 for row in rows.itertuples()}
 
 
-def _published(folder: str | Path | None) -> Path:
-    return project_root() / "results" / "published" if folder is None else Path(folder)
+def _published(name: str) -> pd.DataFrame:
+    return pd.read_csv(project_root() / "results" / "published" / name)

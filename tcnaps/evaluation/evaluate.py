@@ -1,7 +1,6 @@
 """Episodes through a model: one row per query image, with what was predicted after every refinement step.
 
-Nothing aggregated is stored. The stopping rule, the variants without refinement, every table and every figure are
-computed from these rows.
+Nothing aggregated is stored: every table and every figure is computed from these rows.
 """
 
 import warnings
@@ -18,7 +17,7 @@ from tcnaps.config.dependencies import job_key
 from tcnaps.config.storage import file_digest
 from tcnaps.data import open_split
 from tcnaps.data.image_source import ImageSource
-from tcnaps.episodes.loading import read_episodes
+from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation.result_files import RowsError, read_rows, rows_file, write_manifest, write_rows
 from tcnaps.method.clustering import LowVarianceWarning, trajectory
@@ -31,22 +30,14 @@ from tcnaps.training.processes import gather, rank, share
 
 
 @deterministic
-def evaluate(
-    study: Study, training: str, device: torch.device | str = "cpu", workers: int = 0, processes: int = 1
-) -> Path:
+def evaluate(study: Study, training: str, device: torch.device | str = "cpu", processes: int = 1) -> Path:
     """Runs every evaluation of the study that names this training; returns the manifest of the files written.
 
-    The file of each evaluation and dataset is written as soon as it is complete. A file that is there already, made
-    from the same episodes, weights and settings, is kept, so that an interrupted call goes on where it was.
-
-    Args:
-        workers: processes that read images ahead; see `tcnaps.episodes.loading`. They change nothing else.
-        processes: processes that share the episodes; see `tcnaps.training.launching`. Their number changes no row if
-            each has as many threads.
+    A file made from the same episodes, weights and settings is kept, so that an interrupted call goes on where it was.
+    Several `processes` share the episodes; their number changes no row if each has as many threads.
     """
     if processes != 1:
-        task = "tcnaps.evaluation.evaluate:evaluate"
-        run_together(processes, task, study, device, training=training, workers=workers)
+        run_together(processes, "tcnaps.evaluation.evaluate:evaluate", study, device, training=training)
     trained = load_model(study, training, device)
     untrained = new_model(study, training).eval().to(device)
     weights = [
@@ -67,7 +58,7 @@ def evaluate(
         key = job_key(inputs, study, "evaluation", training=training, evaluation=name, dataset=dataset)
         if not _is_current(path, key):
             model = untrained if before_training else trained
-            rows = evaluate_dataset(model, source, study, training, name, device, workers)
+            rows = evaluate_dataset(model, source, study, training, name, device)
             if rank() == 0:
                 write_rows(path, rows, key)
         files.append(path)
@@ -82,15 +73,14 @@ def evaluate_dataset(
     training: str,
     name: str,
     device: torch.device | str = "cpu",
-    workers: int = 0,
 ) -> pd.DataFrame:
-    """The rows of the evaluation `name` on one dataset; for `workers` see `evaluate`."""
+    """The rows of the evaluation `name` on one dataset."""
     evaluation = study.evaluations[name]
     indices = share(tqdm(range(evaluation.episodes), f"{name}, {source.dataset}", leave=False, disable=rank() > 0))
-    tasks = ((source, draw_episode(source, evaluation.protocol, study.seed, index)) for index in indices)
     frames = []
     with warnings.catch_warnings(action="ignore", category=LowVarianceWarning):
-        for episode in read_episodes(tasks, workers, device):
+        for index in indices:
+            episode = load_episode(source, draw_episode(source, evaluation.protocol, study.seed, index), device)
             logits = trajectory(*model.features(episode), model.head, study.refinement.recorded_steps)
             frames.append(_rows_of(episode, logits, source, study, training, name))
     return pd.concat(gather(frames), ignore_index=True)

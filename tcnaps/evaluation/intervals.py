@@ -1,22 +1,8 @@
 """Means of value[replicate, dataset, episode], with 95% intervals for other episodes, trainings and test classes.
 
-Each replicate is a training from another seed, tested on the same episodes. This is a crossed layout (Searle, Casella
-and McCulloch, *Variance Components*, 1992, chapter 4). On every dataset y[r, e] = μ + T_r + E_e + ε_re, and T_r may be
-common to the datasets. With R replicates, D datasets of E episodes each, and M_r the mean of replicate r over all of
-them, the overall mean has
-
-    variance = A + B,    A = max(var_r(M_r), (MS_TD − MS_ε / E) / D) / R,    B = Σ_d max(MS_E − MS_ε, 0) / (R · E) / D².
-
-A is the share of the trainings and the rest of ε, with R − 1 degrees of freedom. Few trainings may agree by luck. So A
-has a floor: MS_TD is the mean square of the interaction of trainings and datasets, which D datasets tell well. B is the
-share of the episodes, with E − 1 degrees of freedom per dataset. For other test classes, `class_variance` takes the
-place of B's parts. The quantile is the mean of two usual ones: Student's t with the degrees of freedom of Satterthwaite
-(1946, *Biometrics* 2), and the two parts' quantiles weighted by A and B (Cochran 1964, *Biometrika* 51).
-
-Simulated with three trainings on 8 datasets, the interval covers 94% to 99.8%. Of its narrowest fifth it covers 94% to
-99% where trainings and datasets interact at least twice as much as trainings differ in common, and down to 72% where
-trainings differ in common alone: three trainings can't say whether they agree by luck. One replicate has no A: its
-interval holds for that training alone.
+The variance of a mean is A + B: A is the share of the trainings, B that of the episodes or, for other test classes, of
+the classes. docs/glossary.md (Intervals) derives both and says what they cover. One replicate has no A: its interval
+holds for that training alone.
 """
 
 from bisect import bisect_left
@@ -49,9 +35,6 @@ def with_replicate(frame: pd.DataFrame) -> pd.DataFrame:
 
 def estimates(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
     """The mean over replicates, episodes and datasets; each dataset counts once.
-
-    Args:
-        frame: one row per replicate, dataset and episode within each group of `by`.
 
     Returns:
         `by`, `value`, `interval` (nan for one episode), `n_datasets`, `n_episodes`, `n_replicates`, and the parts of
@@ -110,9 +93,8 @@ def clustered(frame: pd.DataFrame, by: Sequence[str], value: str, cluster: Seque
     """Turns several values per episode into one, such that `estimates` gives their pooled mean and its interval.
 
     The one value is m + G/N · Σ (y − m), where m is the mean of all N values in G episodes and the sum runs over the
-    episode's own values. The mean of these is m. Their variance over G is the cluster-robust variance of m,
-    G/(G − 1) · Σ (sum of an episode's residuals)² / N². An episode is a cluster, whatever its dataset; or, with other
-    columns in `cluster`, a class is.
+    episode's own values. The variance of these over G is the cluster-robust variance of m. Other columns in `cluster`
+    make other clusters than episodes.
     """
     frame, by = with_replicate(frame), list(by)
     keys = [key for key in cluster if key in frame and key not in by]
@@ -176,20 +158,15 @@ def _check_crossed(frame: pd.DataFrame, keys: Sequence[str]) -> None:
 
 
 def other_classes(frame: pd.DataFrame, value: str) -> pd.DataFrame:
-    """The mean of each dataset, and of all, with 95% intervals for other classes beside those for other episodes.
-
-    Episodes share classes, so an interval over episodes holds for the test classes at hand. If these are a sample, the
-    mean over other classes varies much more.
+    """The mean of each dataset, and of all ("all"), with intervals for other classes beside those for other episodes.
 
     Args:
         frame: one row per replicate, dataset and `episode`, with `classes`, a sequence of its classes' names.
 
     Returns:
-        `dataset` ("all" for the mean over datasets), `value`, `class_interval`, `interval` (for other episodes, as in
-        `estimates`), `n_classes`, `n_episodes`, `n_replicates`, and the parts of `class_interval`: `of_trainings`,
-        `of_classes`, `class_freedom` and `of_episodes`. Several replicates are random in both intervals.
-        `class_interval` is nan where every episode holds all classes: then nothing tells them apart. In the mean such
-        a dataset counts with its episodes alone: for its classes, the interval of the mean holds as they are.
+        `dataset`, `value`, `class_interval`, `interval` (of `estimates`), `n_classes`, `n_episodes`, `n_replicates`,
+        and the parts of `class_interval`. It is nan where every episode holds all classes: nothing tells them apart
+        then. In the mean such a dataset counts with its episodes alone.
     """
     parts = estimates(frame, ["dataset"], value).set_index("dataset")
     for name, dataset in frame.groupby("dataset", sort=False, observed=True):
@@ -228,15 +205,9 @@ def needed(variance_of_one: float, half_width: float) -> int:
 def class_variance(values: Float[np.ndarray, "n_episodes"], classes: Sequence[Sequence[str]]) -> tuple[float, int]:
     """The variance of the mean of `values` over other classes and episodes, and the number of classes seen.
 
-    The value of an episode is μ + the mean of its classes' effects + ε. With Z the episodes' shares of the classes
-    (1/way for each class of an episode), the values about their mean have the covariance σ_a² Z Zᵀ + σ² I. Restricted
-    maximum likelihood gives both variances, at any way. The mean then has the variance
-
-        σ_a² Σ_c z̄_c² + σ² / E,  with z̄_c the mean share of class c.
-
-    A small σ_a² may be luck, so a quarter of its standard error is added. With Student's t on C − 1 degrees of freedom
-    the interval covers other classes in 92 to 98% of simulated cases at 5-way and in 91 to 99% at variable way (10 to
-    100 classes, 100 and 600 episodes), and in up to 100% where classes do not differ.
+    It is σ_a² Σ_c z̄_c² + σ² / E, with z̄_c the mean share of class c in the E episodes. Restricted maximum likelihood
+    gives both variances (docs/glossary.md, Intervals). A small σ_a² may be luck, so a quarter of its standard error is
+    added.
     """
     codes, names = pd.factorize(np.array([name for each in classes for name in each], dtype=object))
     ways = np.array([len(each) for each in classes])

@@ -5,38 +5,30 @@ import pandas as pd
 from tcnaps.evaluation.statistics import accuracy_summary, averaged_together, paired_episodes
 
 
-def average_ranks(summary: pd.DataFrame, method: str = "variant") -> pd.DataFrame:
-    """The average rank of each method over each group of `averaged_together`; 1 is best.
+def average_ranks(summary: pd.DataFrame) -> pd.DataFrame:
+    """The average rank of each variant over each group of `averaged_together`; 1 is best.
 
-    A method's rank is 1 + the number of methods whose interval lies wholly above its own, or touches it. This gives
-    the ranks that the paper prints for its own method.
-
-    Args:
-        summary: `method`, `dataset`, `domain`, `accuracy`, `interval`, of one evaluation. A method may lack datasets.
-
-    Returns:
-        `method`, `domain`, `rank` and `n_datasets`.
+    A variant's rank is 1 + the number of variants whose interval lies wholly above its own, or touches it. This gives
+    the ranks that the paper prints for its own method. `summary` is of one evaluation; a variant may lack datasets.
     """
-    _check_unique(summary, method)
+    _check_unique(summary)
     datasets = summary.groupby("dataset", sort=False, observed=True)
     rank = pd.concat([_beaten_by(cell).sum(axis=1) + 1 for _, cell in datasets])
     ranked = summary.assign(rank=rank.reindex(summary.index))
     frames = []
     for domain, members in averaged_together(ranked).items():
-        ranks = members.groupby(method, sort=False, observed=True)["rank"]
+        ranks = members.groupby("variant", sort=False, observed=True)["rank"]
         frames.append(ranks.agg(rank="mean", n_datasets="size").reset_index().assign(domain=domain))
-    return pd.concat(frames, ignore_index=True)[[method, "domain", "rank", "n_datasets"]]
+    return pd.concat(frames, ignore_index=True)[["variant", "domain", "rank", "n_datasets"]]
 
 
-def best(summary: pd.DataFrame, episodes: pd.DataFrame | None = None, method: str = "variant") -> pd.Series:
-    """Which methods are not significantly worse than the best of their dataset; a table sets them in bold.
+def best(summary: pd.DataFrame, episodes: pd.DataFrame | None = None) -> pd.Series:
+    """Which variants are not significantly worse than the best of their dataset; a table sets them in bold.
 
-    Args:
-        summary: of one evaluation, as for `average_ranks`.
-        episodes: from `episode_accuracies`. With them the test is paired, which detects smaller differences.
-            Without them, methods whose intervals overlap count as equal, as in the paper.
+    With `episodes`, from `episode_accuracies`, the test is paired, which detects smaller differences. Without them,
+    variants whose intervals overlap count as equal, as in the paper.
     """
-    _check_unique(summary, method)
+    _check_unique(summary)
     if episodes is not None and episodes["evaluation"].nunique() > 1:
         raise ValueError(f"The episodes mix the evaluations {', '.join(episodes['evaluation'].unique())}: pick one.")
     bold = pd.Series(False, index=summary.index)
@@ -45,17 +37,17 @@ def best(summary: pd.DataFrame, episodes: pd.DataFrame | None = None, method: st
         if episodes is None:
             bold[cell.index] = ~_beaten_by(cell)[top]
             continue
-        by_method = dict(list(episodes[episodes["dataset"] == dataset].groupby(method, observed=True)))
-        for row, name in cell[method].items():
-            pairs = paired_episodes(by_method[cell.at[top, method]], by_method[name])
+        by_method = dict(list(episodes[episodes["dataset"] == dataset].groupby("variant", observed=True)))
+        for row, name in cell["variant"].items():
+            pairs = paired_episodes(by_method[cell.at[top, "variant"]], by_method[name])
             lead = accuracy_summary(pairs, ["evaluation"], "difference")
             bold[row] = row == top or not lead["difference"].item() > lead["interval"].item()
     return bold
 
 
-def _check_unique(summary: pd.DataFrame, method: str) -> None:
-    if summary.duplicated([method, "dataset"]).any():
-        raise ValueError(f"The summary holds a {method} and dataset more than once: pick one evaluation first.")
+def _check_unique(summary: pd.DataFrame) -> None:
+    if summary.duplicated(["variant", "dataset"]).any():
+        raise ValueError("The summary holds a variant and dataset more than once: pick one evaluation first.")
 
 
 def _beaten_by(cell: pd.DataFrame) -> pd.DataFrame:

@@ -1,14 +1,12 @@
 """Class recall against shot, and how often each way and shot occurs."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 
 from tcnaps.evaluation.intervals import clustered, estimates
 from tcnaps.evaluation.statistics import EPISODE, GROUP, averaged_together, reported, shares_right
 
-SHOT_EDGES = (*range(1, 12), 16, 21, 31, 51, 101, 201)  # lowest shot of each bin
+SHOT_EDGES = (*range(1, 12), 16, 21, 31, 51, 101, 201)  # lowest shot of each bin, rising from 1
 
 
 def class_recall(predictions: pd.DataFrame) -> pd.DataFrame:
@@ -16,31 +14,17 @@ def class_recall(predictions: pd.DataFrame) -> pd.DataFrame:
     return shares_right(predictions, ["label"], "recall", ["shot", "class_name"])
 
 
-def recall_by_shot(
-    recalls: pd.DataFrame,
-    by: Sequence[str] = GROUP,
-    value: str = "recall",
-    edges: Sequence[int] | None = SHOT_EDGES,
-    fewest: int = 0,
-) -> pd.DataFrame:
+def recall_by_shot(recalls: pd.DataFrame, value: str = "recall", fewest: int = 0) -> pd.DataFrame:
     """The mean recall of the classes of each shot, in every group of `averaged_together`: the recall figure.
 
-    Classes of one episode share its images and features. The 95% interval therefore takes an episode as a cluster.
+    Classes of one episode share its images and features, so the 95% interval takes an episode as a cluster.
 
     Args:
         recalls: from `class_recall`, or from `paired_episodes(a, b, "recall", ["label"])` with value "difference".
-        edges: lowest shot of each bin, rising from 1; None gives every shot its own bin.
         fewest: neighbouring bins are pooled until each has this many classes.
-
-    Returns:
-        `by`, `domain`, `shot_low`, `shot_high`, `shot` (mean in the bin), `value`, `interval` (nan for one episode),
-        `n_classes`, `n_episodes` and `n_replicates`.
     """
-    highest = int(recalls["shot"].max())
-    lows = np.arange(1, highest + 1) if edges is None else np.asarray(edges)
-    if lows[0] != 1 or (np.diff(lows) <= 0).any():
-        raise ValueError(f"The edges {tuple(lows)} must rise from 1.")
-    keys = [*by, "shot_low", "shot_high"]
+    highest, lows = int(recalls["shot"].max()), np.array(SHOT_EDGES)
+    keys = [*GROUP, "shot_low", "shot_high"]
     frames = []
     for domain, classes in averaged_together(recalls).items():
         starts = _pooled_edges(classes, lows, fewest)
@@ -55,7 +39,7 @@ def recall_by_shot(
         estimated["n_classes"] //= estimated["n_replicates"]
         frames.append(estimated)
     columns = ["domain", "shot_low", "shot_high", "shot", value, "interval", "n_classes", "n_episodes"]
-    return reported(pd.concat(frames, ignore_index=True), [*by, *columns])
+    return reported(pd.concat(frames, ignore_index=True), [*GROUP, *columns])
 
 
 def _pooled_edges(classes: pd.DataFrame, lows: np.ndarray, fewest: int) -> np.ndarray:

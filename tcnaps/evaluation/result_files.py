@@ -1,7 +1,4 @@
-"""The files that hold the rows of an evaluation: where they are, and how they are written, checked and read.
-
-This module does not import torch, so that tables and figures start at once.
-"""
+"""The rows of an evaluation on disk. It does not import torch, so that tables and figures start at once."""
 
 import hashlib
 import json
@@ -121,14 +118,11 @@ def load_rows(
 ) -> pd.DataFrame:
     """The table of one row per query image, of one or several evaluations; `images` says which are real or rendered.
 
-    Args:
-        trainings: default: all that the evaluations name.
-        replicates: numbers of the trainings' replicates; default: all replicates of the study.
+    By default it holds all trainings that the evaluations name, and all replicates of the study.
 
     Raises:
         UserError: the study has no such evaluation, or the evaluation does not name the training.
-        MissingRows: the evaluation has not been run, or not to its end.
-        RowsError: a file is damaged, or holds the wrong rows.
+        RowsError: a file is missing (`MissingRows`) or damaged, or holds the wrong rows.
     """
     frames = []
     for name in [evaluations] if isinstance(evaluations, str) else evaluations:
@@ -173,13 +167,9 @@ def _problem_of_rows(rows: pd.DataFrame, expected: dict[str, str | int], n_episo
 
 
 def load_query_counts(study: Study, trainings: Sequence[str], replicates: Sequence[int] | None = None) -> pd.DataFrame:
-    """Rows of the fixed evaluations that differ only in queries_per_class.
+    """Rows of the fixed evaluations that differ only in queries_per_class, on the datasets and episodes that all share.
 
-    Only the datasets and episodes that all of them share are kept, so that like is compared with like. The column
-    `evaluation` becomes "<way>-way <shot>-shot", and queries_per_class tells the evaluations apart.
-
-    Raises:
-        UserError: no way and shot of the study is evaluated with several numbers of queries.
+    The column `evaluation` becomes "<way>-way <shot>-shot". A UserError says that the study has no such evaluations.
     """
     names_of_setting: dict[tuple[int, int], list[str]] = {}
     for name, evaluation in study.evaluations.items():

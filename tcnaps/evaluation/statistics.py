@@ -1,9 +1,7 @@
 """From one row per query to accuracies, 95% intervals, paired differences and sweeps of the stopping rule.
 
-These are pure functions from frame to frame. Accuracies are in [0, 1], and an interval is the half-width of a 95% one
-(module `intervals`). Use them in this order: `variant_predictions` (module `stopped_rows`), `episode_accuracies`, then
-`accuracy_summary` or `domain_averages`; `tcnaps.figures` draws the results. Averages over datasets are unweighted:
-each dataset counts once. Real and rendered images are never averaged together.
+Use these in their order: `variant_predictions` (module `stopped_rows`), `episode_accuracies`, then `accuracy_summary`
+or `domain_averages`. In means over datasets each dataset counts once; real and rendered images are never averaged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,14 +19,10 @@ EPISODE = ["evaluation", "dataset", "domain", "split", "queries_per_class", "epi
 
 
 def episode_accuracies(predictions: pd.DataFrame) -> pd.DataFrame:
-    """One row per variant, replicate and episode.
+    """One row per variant, replicate and episode, from `variant_predictions`.
 
-    Args:
-        predictions: one row per query, from `variant_predictions`.
-
-    Returns:
-        `variant`, `replicate`, the columns of `EPISODE`, `way`, `n_support`, `step` (where refinement stopped),
-        `n_query`, `accuracy` and `queries` (a digest of the queries' images and labels, which pairs must share).
+    It has the columns of `EPISODE`, `way`, `n_support`, `step` (where refinement stopped), `n_query`, `accuracy` and
+    `queries` (a digest of the queries' images and labels, which pairs must share).
     """
     return shares_right(predictions, [], "accuracy", ["way", "n_support", "step"])
 
@@ -48,29 +42,17 @@ def shares_right(predictions: pd.DataFrame, keys: Sequence[str], value: str, kep
 
 
 def accuracy_summary(episodes: pd.DataFrame, by: Sequence[str] = GROUP, value: str = "accuracy") -> pd.DataFrame:
-    """The mean over the episodes of each dataset and over the replicates, with its 95% interval; see `estimates`.
+    """The mean of `value` ("accuracy" or "difference") on each dataset, with its 95% interval; see `estimates`.
 
-    Args:
-        by: columns whose values are summarised apart. Add "queries_per_class" where one evaluation has several.
-        value: the column to summarise, "accuracy" or "difference".
-
-    Returns:
-        `by`, `dataset`, `domain`, `images`, `value`, `interval` (nan for one episode) and `n_episodes`, in order of
-        appearance; also `n_replicates` where there are several.
+    Values of the columns in `by` are summarised apart. Add "queries_per_class" where one evaluation has several. Rows
+    are in order of appearance, with `domain` and `images`; `n_replicates` is there where there are several.
     """
     by = [*by, "dataset", "domain", *(["images"] if "images" in episodes else [])]
     return reported(estimates(episodes, by, value), [*by, value, "interval", "n_episodes"])
 
 
 def domain_averages(episodes: pd.DataFrame, by: Sequence[str] = GROUP, value: str = "accuracy") -> pd.DataFrame:
-    """Unweighted means over the datasets of each group of `averaged_together`.
-
-    Args:
-        episodes: as for `accuracy_summary`.
-
-    Returns:
-        `by`, `domain` (the group), `value`, `interval` and `n_datasets`; also `n_replicates` where there are several.
-    """
+    """Unweighted means over the datasets of each group of `averaged_together`, named in `domain`; see `estimates`."""
     groups = averaged_together(episodes)
     frames = [estimates(members, by, value).assign(domain=name) for name, members in groups.items()]
     return reported(pd.concat(frames, ignore_index=True), [*by, "domain", value, "interval", "n_datasets"])
@@ -111,12 +93,10 @@ def paired_episodes(
 ) -> pd.DataFrame:
     """a − b on every episode, as `difference`, for two frames over the same episodes.
 
-    Args:
-        extra: further columns that tell rows of one episode apart, such as `label` for class recall.
+    Columns in `extra` tell rows of one episode apart, such as `label` for class recall.
 
     Raises:
-        ValueError: a frame holds several rows for one episode, or the two hold different episodes or different
-            queries in an episode, which the message names.
+        ValueError: a frame holds several rows for one episode, or the two differ in episodes or in one's queries.
     """
     keys = ["replicate", *EPISODE, *extra]
     compared = [value, "queries"] if "queries" in a and "queries" in b else [value]
@@ -208,11 +188,7 @@ def _rule_averages(
 def gain_by_query_count(episodes: pd.DataFrame) -> pd.DataFrame:
     """What more queries per class add to the accuracy with the fewest, paired (the paper's appendix B.1).
 
-    Args:
-        episodes: from the rows of `load_query_counts`, so that every number of queries has the same episodes.
-
-    Returns:
-        `variant`, `evaluation`, `domain`, `queries_per_class`, `difference`, `interval` and `n_datasets`.
+    It takes the accuracies of rows from `load_query_counts`, where every number of queries has the same episodes.
     """
     frames = []
     for _, group in episodes.groupby(["evaluation", "variant"], sort=False, observed=True):

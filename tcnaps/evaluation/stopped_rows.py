@@ -1,22 +1,46 @@
-"""The stopping rule (`tcnaps.method.stopping`) applied to the table of one row per query.
-
-An evaluation records the prediction after *every* refinement step. One table therefore answers what any minimum and
-maximum number of steps would have given.
-"""
+"""The stopping rule (`tcnaps.method.stopping`), applied to recorded predictions of every refinement step."""
 
 import re
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int, Shaped
+from jaxtyping import Bool, Int, Integer, Shaped
 
 from tcnaps.config.errors import UserError, nearest
-from tcnaps.method.stopping import stopping_steps
+from tcnaps.method.stopping import check_limits
 from tcnaps.method.variants import ALL_VARIANTS
 
 # The columns that identify one episode of one training.
 EPISODE_KEY = ["training", "replicate", "evaluation", "dataset", "domain", "split", "queries_per_class", "episode"]
+
+
+def stopping_step(labels: Integer[np.ndarray, "n_steps_and_1 n_query"], minimum: int, maximum: int) -> int:
+    """`stopping_steps` of one episode, from the class predicted for each query after refinement steps 0, 1, …"""
+    changed = (labels[1:] != labels[:-1]).any(axis=1)
+    return int(stopping_steps(changed[None], minimum, maximum)[0])
+
+
+def stopping_steps(
+    changed: Bool[np.ndarray, "n_episodes n_steps"], minimum: int, maximum: int
+) -> Int[np.ndarray, "n_episodes"]:
+    """The step at which the rule stops in each episode; `changed` says whether a label changed at steps 1, 2, …
+
+    A minimum of 0 acts as 1; its upper limit is the maximum. A maximum of 0 means no refinement. A maximum beyond the
+    recorded steps is a ValueError.
+    """
+    check_limits(minimum, maximum)
+    recorded = changed.shape[1]
+    if maximum > recorded:
+        raise ValueError(
+            f"A maximum of {maximum} refinement steps needs as many recorded, not {recorded}. Raise "
+            "refinement.recorded_steps in the study's YAML and evaluate again, or lower the maximum."
+        )
+    first = min(max(minimum, 1), maximum)
+    if first == maximum:
+        return np.full(len(changed), maximum)
+    unchanged = ~changed[:, first - 1 : maximum]
+    return np.where(unchanged.any(axis=1), first + unchanged.argmax(axis=1), maximum)
 
 
 def stopped(rows: pd.DataFrame, minimum: int, maximum: int) -> pd.DataFrame:
@@ -34,8 +58,7 @@ def stopped(rows: pd.DataFrame, minimum: int, maximum: int) -> pd.DataFrame:
 def variant_predictions(rows: pd.DataFrame, variants: str | Sequence[str], minimum: int, maximum: int) -> pd.DataFrame:
     """What named variants predict: the rows of their trainings, one variant after the other.
 
-    The columns `variant`, `step` and `prediction` replace those of the recorded steps. Variants without refinement at
-    test time predict at step 0.
+    The columns `variant`, `step` and `prediction` replace those of the recorded steps.
 
     Raises:
         UserError: there is no such variant, the rows lack its training, or its scale differs from the training's.
@@ -71,11 +94,9 @@ def rows_of_training(rows: pd.DataFrame, training: str) -> pd.DataFrame:
 
 
 def episode_trajectories(rows: pd.DataFrame) -> pd.DataFrame:
-    """One row per episode: its accuracy after every step, and how many labels each step changed.
+    """One row per episode, by first appearance: the accuracy after every step, and how many labels each step changed.
 
-    Returns:
-        The columns of `EPISODE_KEY`, `way`, `n_support`, `n_query`, `accuracy_0` … `accuracy_T` in [0, 1] and
-        `changed_1` … `changed_T`, in the order in which the episodes first appear.
+    It has the columns of `EPISODE_KEY`, `way`, `n_support`, `n_query`, `accuracy_0` … and `changed_1` ….
     """
     require_columns(rows, ["label", "way", "n_support"])
     predictions, codes = recorded_predictions(rows), _episode_codes(rows)

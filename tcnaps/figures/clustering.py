@@ -1,7 +1,6 @@
-"""Soft k-means step by step, and the effect of the softmax's scale, drawn on matplotlib Axes."""
+"""Soft k-means step by step, drawn on matplotlib Axes."""
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
@@ -9,9 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Ellipse
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import PercentFormatter
 
-from tcnaps.figures.style import BLACK, DOMAIN_COLOURS, GREY, PALETTE, Panels, dots, of_group, variant_style, zero_line
+from tcnaps.figures.style import BLACK, GREY, PALETTE, Panels
 
 
 def class_colours(way: int) -> Float[np.ndarray, "way 3"]:
@@ -103,60 +101,6 @@ def clustering_legend(figure: Figure) -> None:
     handles = [Line2D([], [], **{"color": GREY, "linestyle": ""} | look, label=name) for name, look in symbols.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), handletextpad=0.4, columnspacing=1.2)
     figure.draw_without_rendering()  # with equal scales the layout needs two passes; after one, titles are cut off
-
-
-def confidence_by_scale(axes: Panels, frame: pd.DataFrame) -> None:
-    """Histograms of the predicted class's responsibility (`confidence`): a panel per `scale`, a line per `step`."""
-    steps = sorted(frame["step"].unique())
-    shades = {step: str(0.75 - 0.75 * i / max(len(steps) - 1, 1)) for i, step in enumerate(steps)}
-    for ax, (scale, panel) in zip(axes, frame.groupby("scale"), strict=True):
-        for step, cell in panel.groupby("step"):
-            confidence = cell["confidence"].to_numpy()
-            share = np.full(len(confidence), 1 / len(confidence))
-            look = {"histtype": "step", "color": shades[step], "linewidth": 1.2, "label": f"step {step}"}
-            ax.hist(confidence, bins=np.linspace(0, 1, 21), weights=share, **look)
-        ax.set(title=f"Scale {scale:g}", xlim=(0, 1))
-        ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    axes[0].set_ylabel("Share of queries")
-    axes[0].figure.supxlabel("Responsibility of the predicted class", fontsize=8)
-    axes[-1].legend(loc="upper right")  # at small scales responsibilities crowd at the left
-
-
-def gain_by_scale(ax: Axes, frame: pd.DataFrame, averages: pd.DataFrame) -> None:
-    """The gain of refinement against the scale inside the softmax: means over datasets, and each dataset faintly.
-
-    Args:
-        frame, averages: a `scale` is a number or "auto", which is drawn last, unconnected.
-        averages: from `overall`.
-    """
-    numbers = sorted({scale for scale in averages["scale"] if scale != "auto"})
-    places = {scale: float(i) for i, scale in enumerate([*numbers, "auto"]) if scale in set(averages["scale"])}
-    for i, (name, line) in enumerate(frame.groupby("dataset", sort=False)):
-        bars = {"label": name, "alpha": 0.45, "linewidth": 0.8, "markersize": 2.5}
-        _by_scale(ax, line, places, variant_style(name, i), **bars)
-    for name, line in averages.groupby("domain", sort=False):
-        bars = {
-            "yerr": 100 * line["interval"],
-            "label": of_group("mean", name),
-            "linewidth": 2.2,
-            "markersize": 6,
-            "zorder": 4,
-        }
-        _by_scale(ax, line, places, (DOMAIN_COLOURS[name], "o"), **bars)
-    zero_line(ax)
-    names = {0.125: "⅛", 0.25: "¼", 0.5: "½"}
-    ax.set_xticks(list(places.values()), [names.get(scale, f"{scale}".removesuffix(".0")) for scale in places])
-    ax.set(xlabel="Scale of the squared distance in the softmax", ylabel="Gain of refinement (points)")
-    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
-
-
-def _by_scale(ax: Axes, line: pd.DataFrame, places: dict, look: tuple[str, str], **bars) -> None:
-    is_number = line["scale"] != "auto"
-    label, yerr = bars.pop("label"), bars.pop("yerr", None)
-    for part, joined in ((is_number, "-"), (~is_number, "")):
-        error = None if yerr is None else yerr[part]
-        x = line.loc[part, "scale"].map(places)
-        dots(ax, x, 100 * line.loc[part, "gain"], look, joined, yerr=error, label=label if joined else None, **bars)
 
 
 def covariance_ellipse(mean: np.ndarray, covariance: np.ndarray, distance: float, colour: np.ndarray) -> Ellipse:

@@ -101,14 +101,6 @@ def divisor(count: Tensor | int, rule: str) -> Tensor | int:
     return count - 1 if rule == "n-1" else count
 
 
-def class_logits(
-    features: Float[Tensor, "n d"], statistics: ClassStatistics, head: Head = Head()
-) -> Float[Tensor, "n way"]:
-    """Logits of images under given class statistics (equation 5, or the mixture equation with `log_determinant`)."""
-    distances, log_determinants = class_distances(features, statistics, head)
-    return logits_of(distances, log_determinants, scale_of(distances, head), head)
-
-
 def class_distances(features: Float[Tensor, "n d"], statistics: ClassStatistics, head: Head) -> Distances:
     """Squared distances of images from every class, and log|Q_k|; differentiable.
 
@@ -162,11 +154,10 @@ def logits_of(
 
 
 def scale_of(distances: Float[Tensor, "n way"], head: Head) -> float | int | Float[Tensor, ""]:
-    """The factor on squared distances: the head's number, or the one that `auto` chooses.
+    """The factor on squared distances: the head's number, or the one that `auto` chooses; 1 where there is no gap.
 
     `auto` makes the median gap between an image's two nearest classes 2, so that half of the images have odds above e²
     for the nearest class. Where most images lie on a border between classes, the mean gap takes the median's place.
-    Without any gap, without images or with a single class it is 1.
     """
     if head.scale != "auto":
         return head.scale
@@ -183,7 +174,7 @@ def scale_of(distances: Float[Tensor, "n way"], head: Head) -> float | int | Flo
 def log_prior(
     head: Head, logits: Float[Tensor, "n way"], responsibilities: Float[Tensor, "n_refining way"] | None = None
 ) -> Float[Tensor, "way"]:
-    """log π_k of the mixture equation; 0 where the head has no class prior. `logits` give the way and the dtype.
+    """log π_k of the mixture equation; 0 where the head has no class prior.
 
     An estimated prior is π_k = w / way + (1 − w) · (mean over i of r_ik), with w = `uniform_weight` and r the refining
     images' responsibilities: a mixture's M-step under a Dirichlet prior worth n_refining · w / (1 − w) evenly spread

@@ -66,10 +66,8 @@ def soft_k_means(
 ) -> Iterator[Step]:
     """Algorithm 1 without its end: yields step 0, 1, 2, ... for as long as they are taken.
 
-    Args:
-        distances_from: responsibilities of the refining images, or None for the support set alone, to squared distances
-            of all points (query, then unlabelled images) from every class.
-        competing: which classes each point may have; default: all.
+    `distances_from` turns the refining images' responsibilities, or None for the support set alone, into the squared
+    distances of all points (query, then unlabelled images) from every class. A point may have its `competing` classes.
     """
     refining = refining_points(head, n_query)
     responsibilities = None  # step 0: the support set alone
@@ -118,13 +116,12 @@ def refinement_steps(
     Args:
         support_features: (n_support, d), as a tensor, an array or nested lists.
         support_labels: (n_support,) integers 0, ..., way − 1, each at least once.
-        query_features: (n_query, d).
         unlabelled_features: (n_unlabelled, d); they refine the classes where `head.unlabelled` says so.
 
     Raises:
         ValueError: features or labels of the wrong kind or number, or not finite; a class without a support image; too
-            few images or features for a divisor n − 1, or a `head.class_prior` for another number of classes; a
-            covariance that is singular in floating point.
+            few images or features for a divisor n − 1; a class prior for another number of classes; a covariance that
+            is singular in floating point.
     """
     sets = as_features({"support": support_features, "query": query_features, "unlabelled": unlabelled_features})
     labels = as_labels(support_labels, sets["support"], "support")

@@ -1,6 +1,6 @@
 """`Episode`: the images and labels of one few-shot task, checked once."""
 
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -16,11 +16,8 @@ SMALLEST = 32  # pixels: the set encoder halves an image five times
 class Episode:
     """One few-shot task. The model sees images and support labels; query labels are for the loss and the scoring.
 
-    Images are RGB, channels first, scaled to [-1, 1] (`scale_pixels`), of one size, at least 32 × 32 pixels.
-
-    Raises:
-        ValueError: an empty set; images of another form, size or range, or not finite; labels that are no integers or
-            not one per image; a class without a support image; a query label that is not in the support set.
+    Images are RGB, channels first, scaled to [-1, 1] (`scale_pixels`), of one size, at least 32 × 32 pixels. A
+    ValueError says which images or labels are wrong. Every class needs a support image, every query label its class.
     """
 
     support_images: Tensor  # n_support × 3 × height × width
@@ -30,12 +27,8 @@ class Episode:
     unlabelled_images: Tensor | None = None  # of no known class; they may help to refine the classes
     draw: object | None = None  # where the images came from
     way: int = field(init=False)
-    known_way: InitVar[int | None] = None  # see `unchecked`
 
-    def __post_init__(self, known_way: int | None) -> None:
-        if known_way is not None:
-            self.way = known_way
-            return
+    def __post_init__(self) -> None:
         for name in ("support", "query", "unlabelled"):
             images = getattr(self, f"{name}_images")
             if images is not None:
@@ -54,11 +47,6 @@ class Episode:
                     f"{self.way - 1}; give the class a support image or leave its queries out"
                 )
 
-    @classmethod
-    def unchecked(cls, way: int, **contents: Tensor | object | None) -> "Episode":
-        """An episode whose contents are known to be right; checks would make the host wait for a GPU."""
-        return cls(**contents, known_way=way)
-
     @property
     def shots(self) -> Int[Tensor, "way"]:
         """Support images of every class."""
@@ -70,7 +58,7 @@ class Episode:
             name: None if (value := getattr(self, name)) is None else value.to(device, non_blocking=True)
             for name in ("support_images", "support_labels", "query_images", "query_labels", "unlabelled_images")
         }
-        return Episode.unchecked(self.way, **moved, draw=self.draw)
+        return Episode(**moved, draw=self.draw)
 
 
 def scale_pixels(

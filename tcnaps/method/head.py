@@ -2,14 +2,7 @@
 
 import math
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, get_args
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    Number = float | int | Tensor
-else:
-    Number = Any  # a tensor of one number while it is learned; torch is not imported, for tables and figures
+from typing import Any, Literal, get_args
 
 
 @dataclass(frozen=True)
@@ -37,7 +30,7 @@ class Head:
 
     metric: Literal["mahalanobis", "euclidean"] = "mahalanobis"
     log_determinant: bool = False
-    scale: Number | Literal["auto"] = 1.0
+    scale: Any = 1.0  # a number, "auto", or a tensor of one number while it is learned
     update: Literal["means and covariances", "means", "none"] = "means and covariances"
     unlabelled: Literal["query", "extra", "both"] = "query"
     identity_weight: float | int = 1.0

@@ -18,19 +18,17 @@ from tcnaps.method.head import Head
 from tcnaps.method.task_encoder import TaskEncoder
 from tcnaps.method.variants import ALL_TRAININGS
 
-BYTES_AT_ONCE = (
-    2**25
-)  # of the first layer's output, on a CPU: the memory that one part of the images frees serves the next
+# Of the first layer's output, on a CPU: the memory that one part of the images frees serves the next.
+BYTES_AT_ONCE = 2**25
 
 
 @dataclass(frozen=True)
 class ModelSettings:
     """How a model computes; docs/fidelity.md says which settings the paper has and which its released code.
 
-    Attributes:
-        images_at_once: how many images at most go through the backbone together. It bounds the memory and changes
-            nothing else: training keeps the activations of this many images and computes those of the others once more
-            in the backward pass. On a CPU fewer go together, which is faster there.
+    `images_at_once` bounds the memory and changes nothing else: training keeps the activations of this many images and
+    computes those of the others once more in the backward pass. On a CPU fewer go through together, which is faster
+    there.
     """
 
     head: Head | None = None  # None takes the training's own with the paper's settings
@@ -45,9 +43,8 @@ class ModelSettings:
 class TransductiveCNAPS(nn.Module):
     """A few-shot classifier whose features and classes are adapted to the episode.
 
-    Args:
-        training: a name of `ALL_TRAININGS`; it says which task encoder and which head.
-        backbone: pretrained; frozen and in evaluation mode from here on.
+    A name of `ALL_TRAININGS` says which task encoder and which head. The backbone is pretrained, frozen and in
+    evaluation mode from here on.
     """
 
     def __init__(self, training: str, backbone: Backbone, settings: ModelSettings = ModelSettings()):
@@ -57,8 +54,6 @@ class TransductiveCNAPS(nn.Module):
         row = ALL_TRAININGS[training]
         self.training_name, self.settings = training, settings
         self.first_head = replace(settings.head or row.head, arithmetic=settings.arithmetic)
-        if "scale" in row.learned and self.first_head.scale == "auto":
-            raise ValueError(f"'{training}' learns its scale, which must start from a number, not from 'auto'")
         self.exponents = nn.ParameterDict({name: torch.zeros(()) for name in row.learned})
         self.backbone = backbone.requires_grad_(False).eval()
         self.backbone.arithmetic = settings.arithmetic

@@ -37,10 +37,6 @@ class Samples:
         refining = self.points[self.refining]
         return self.features if len(refining) == len(self.points) else torch.cat([self.support, refining])
 
-    def weights(self, responsibilities: Float[Tensor, "n_refining way"]) -> Float[Tensor, "m way"]:
-        """Responsibilities w_jk of the members (equation 8)."""
-        return member_weights(self.one_hot, responsibilities)
-
 
 def member_weights(
     one_hot: Float[Tensor, "n_support way"], responsibilities: Float[Tensor, "n_refining way"]
@@ -56,12 +52,9 @@ def member_weights(
 def in_members_axes(samples: Samples, head: Head) -> Samples:
     """The samples in orthonormal axes of which the first span the support set, the next the refining images.
 
-    No digits are lost then where identity_weight is tiny. Most of a squared distance is |z|² / identity_weight from
-    outside the span of the images in Q_k, the same for every class. In these axes that part has a block of Q_k for
-    itself, identity_weight · I.
-
-    With the class divisor n − 1, the features' own axes matter, so digits are lost: the gaps between an image's logits
-    are off by about 0.002 at a total variance of 5e7 identity_weight, and by 0.15 at 5e8.
+    No digits are lost then where identity_weight is tiny: what lies outside the span of the images in Q_k has a block
+    of Q_k for itself, identity_weight · I. With the class divisor n − 1, the features' own axes matter, so digits are
+    lost: the gaps between logits are off by about 0.002 at a total variance of 5e7 identity_weight, and by 0.15 at 5e8.
     """
     if head.class_covariance_divisor == "n-1":
         return samples
@@ -86,7 +79,7 @@ class Plain:
         return class_statistics(self.samples.support, self.samples.one_hot, self.head)
 
     def _refined(self, responsibilities: Float[Tensor, "n_refining way"]) -> ClassStatistics:
-        members, weights = self.samples.members, self.samples.weights(responsibilities)
+        members, weights = self.samples.members, member_weights(self.samples.one_hot, responsibilities)
         if self.head.update == "means":
             return replace(self.support_statistics, means=class_means(members, weights))
         return class_statistics(members, weights, replace(self.head, class_covariance_divisor="n"))

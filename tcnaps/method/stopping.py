@@ -1,47 +1,13 @@
-"""The refinement loop's stopping rule (section 3.3, Algorithm 1).
+"""The refinement loop's stopping rule (section 3.3, Algorithm 1); `tcnaps.evaluation` applies it to recorded labels.
 
-Refinement stops at the first step at or after the minimum at which no query's most probable class has changed, or
-else at the maximum. Step 0 is the classification by the support set alone. Labels that were recorded after *every*
-step answer what any minimum and maximum would have given, so the rule can be applied afterwards.
+Refinement stops at the first step at or after the minimum at which no query's most probable class has changed, or else
+at the maximum. Step 0 is the classification by the support set alone.
 """
-
-import numpy as np
-from jaxtyping import Bool, Int, Integer
 
 
 def should_stop(step: int, labels_changed: bool, minimum: int, maximum: int) -> bool:
     """Whether refinement ends after `step`, at which some query's label did or did not change."""
     return step >= maximum or (step >= max(minimum, 1) and not labels_changed)
-
-
-def stopping_step(labels: Integer[np.ndarray, "n_steps_and_1 n_query"], minimum: int, maximum: int) -> int:
-    """`stopping_steps` of one episode, from the class predicted for each query after refinement steps 0, 1, …"""
-    changed = (labels[1:] != labels[:-1]).any(axis=1)
-    return int(stopping_steps(changed[None], minimum, maximum)[0])
-
-
-def stopping_steps(
-    changed: Bool[np.ndarray, "n_episodes n_steps"], minimum: int, maximum: int
-) -> Int[np.ndarray, "n_episodes"]:
-    """The step at which the rule stops in each of several episodes.
-
-    Args:
-        changed: whether any label of the episode changed at refinement steps 1, 2, …
-        minimum: first step at which convergence is tested; 0 acts as 1, and the maximum is its upper limit.
-        maximum: last step in any case; 0 means no refinement. A ValueError where it exceeds the recorded steps.
-    """
-    check_limits(minimum, maximum)
-    recorded = changed.shape[1]
-    if maximum > recorded:
-        raise ValueError(
-            f"A maximum of {maximum} refinement steps needs as many recorded, not {recorded}. Raise "
-            "refinement.recorded_steps in the study's YAML and evaluate again, or lower the maximum."
-        )
-    first = min(max(minimum, 1), maximum)
-    if first == maximum:
-        return np.full(len(changed), maximum)
-    unchanged = ~changed[:, first - 1 : maximum]
-    return np.where(unchanged.any(axis=1), first + unchanged.argmax(axis=1), maximum)
 
 
 def check_limits(minimum: int, maximum: int) -> None:

@@ -26,11 +26,10 @@ def load(
     Args:
         source: a zip file, its https address, or the folder it was unpacked into. A download is kept in PyTorch's
             cache. Nothing in the archive is run.
-        training: the network's: "support_and_query" (Transductive CNAPS) or "support" (Simple CNAPS).
+        training: "support_and_query" (Transductive CNAPS) or "support" (Simple CNAPS).
 
     Raises:
-        UserError: there is no such archive, or it has no such network.
-        CheckpointError: a file of weights is damaged, or the two are not of one training.
+        UserError: there is no such archive, it has no such network, or a file of weights is damaged.
     """
     with opened(source) as study:
         folder = checkpoint_folder(study)

@@ -31,9 +31,7 @@ def run_together(
 
     Args:
         task: a function by its module and name, such as "tcnaps.training.pretraining:pretrain".
-        device: on GPUs, each process takes one.
         shared: the study's key that says how many shares there are.
-        options: further arguments of the task, as JSON can hold them.
 
     Raises:
         ProcessError: a process ended early.

@@ -19,7 +19,7 @@ from tcnaps.config.settings import MetaTraining
 from tcnaps.config.storage import file_digest
 from tcnaps.data import open_split
 from tcnaps.data.image_source import ImageSource
-from tcnaps.episodes.loading import read_episodes
+from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import Draw, draw_episode
 from tcnaps.method.clustering import LowVarianceWarning, cluster, trajectory
 from tcnaps.method.episode import Episode
@@ -39,13 +39,8 @@ def meta_training_steps(
     """Meta-training itself: one optimiser step for every `episodes_per_step` episodes of `training_tasks`.
 
     A step's loss is the mean over its episodes, plus the undivided penalty on the FiLM regularisers for every episode.
-
-    Yields:
-        One row per step: episode (how many there have been), loss (per query), train_accuracy and confidence in [0, 1],
-        gradient_norm and learning_rate.
-
-    Raises:
-        Diverged: the loss is not finite.
+    A row says how many episodes there have been, the loss per query, train_accuracy and confidence in [0, 1]. A loss
+    that is not finite raises Diverged.
     """
     settings, episodes = study.meta_training, iter(episodes)
     n_episodes = len(list(share(range(settings.episodes_per_step))))  # of each step, in this process
@@ -57,7 +52,7 @@ def meta_training_steps(
             if not loss.isfinite():
                 index = episode.draw.index
                 where = f"step {index // settings.episodes_per_step + 1}, episode {index} ({episode.draw.dataset})"
-                raise Diverged("meta_training", model.training_name, where, f"the loss is {loss.item()}")
+                raise Diverged("meta_training", model.training_name, where, loss.item())
             (loss / settings.episodes_per_step + settings.film_penalty * model.film_generator.penalty()).backward()
             per_query = loss.item() / (len(episode.query_labels) if settings.query_loss == "sum" else 1)
             rows.append((episode.draw.index + 1, per_query, accuracy, confidence))
@@ -75,22 +70,12 @@ def meta_training_steps(
 
 @deterministic
 def meta_train(
-    study: Study,
-    training: str,
-    device: torch.device | str = "cpu",
-    save_every: int = 10,
-    workers: int = 0,
-    processes: int = 1,
+    study: Study, training: str, device: torch.device | str = "cpu", save_every: int = 10, processes: int = 1
 ) -> pd.DataFrame:
     """Runs one training, saves the checkpoint with the best validation and returns the log.
 
-    All trainings see the same episodes. Interruptions, workers and errors are as in `pretraining.pretrain`.
-
-    Args:
-        training: a name of `ALL_TRAININGS`.
-        save_every: optimiser steps between saved states.
-        processes: processes that share the episodes of every step and of every validation. Gradients are the same
-            except for rounding.
+    All trainings see the same episodes. Several `processes` share those of every step and validation; gradients are the
+    same except for rounding. Interruptions and errors are as in `pretraining.pretrain`.
 
     Returns:
         The rows of `meta_training_steps`; after validations they have the columns of `summarise_validation` as well. A
@@ -104,9 +89,8 @@ def meta_train(
     backbone = file_digest(backbone_file(study))
     key = job_key([*(s.digest for s in sources + validation), backbone], study, "meta_training", training=training)
     if processes != 1 and finished_log(path, key) is None:
-        options = {"training": training, "save_every": save_every, "workers": workers}
         shared, task = "meta_training.episodes_per_step", "tcnaps.training.meta_training:meta_train"
-        run_together(processes, task, study, device, shared, **options)
+        run_together(processes, task, study, device, shared, training=training, save_every=save_every)
     if (log := finished_log(path, key)) is not None:
         return pd.DataFrame(log)
     optimiser = new_optimiser(model, study)
@@ -115,12 +99,12 @@ def meta_train(
     progress: dict = {"log": [], "best": {}, "best_weights": {}}
 
     def steps(first: int) -> Iterator[dict]:
-        episodes = read_episodes(training_tasks(sources, study, first), workers, device)
+        episodes = (load_episode(*task, device) for task in training_tasks(sources, study, first))
         return meta_training_steps(model, study, episodes, optimiser)
 
     def end_of_step(row: dict) -> dict:
         if progress["steps"] % validate_every == 0 or progress["steps"] == n_steps:
-            accuracies = validate(model, validation, study, workers)
+            accuracies = validate(model, validation, study)
             row |= summarise_validation(accuracies)
             means = {name: float(values.mean()) for name, values in accuracies.items()}
             if is_better(means, progress["best"], settings.keep_best_by):
@@ -133,7 +117,7 @@ def meta_train(
     state = Resumable(path, key, parts | {"optimiser": optimiser}, progress)
     with state, warnings.catch_warnings(action="ignore", category=LowVarianceWarning):
         if not progress["log"]:  # for comparison only: these weights are almost the unadapted backbone, and never kept
-            progress["log"].append({"episode": 0, **summarise_validation(validate(model, validation, study, workers))})
+            progress["log"].append({"episode": 0, **summarise_validation(validate(model, validation, study))})
         run_steps(state, save_every, steps, end_of_step, "meta_training", n_steps, settings.episodes_per_step)
         header = {"study": study.name, "training": training, "seed": study.training_seed, "backbone": backbone}
         header |= {"meta_training": settings.model_dump(), "key": key, "log": progress["log"]}
@@ -185,7 +169,7 @@ def episode_loss(model: TransductiveCNAPS, episode: Episode, study: Study) -> tu
 
 @torch.no_grad()
 def validate(
-    model: TransductiveCNAPS, sources: Sequence[ImageSource], study: Study, workers: int = 0
+    model: TransductiveCNAPS, sources: Sequence[ImageSource], study: Study
 ) -> dict[str, Float[np.ndarray, "n_episodes"]]:
     """Accuracies in [0, 1] on the validation episodes of each dataset, by the dataset's name."""
     settings = study.meta_training
@@ -194,10 +178,9 @@ def validate(
     device, accuracies = next(model.parameters()).device, {}
     model.eval()
     for source in sources:
-        numbers = share(range(settings.validation_episodes))
-        tasks = ((source, draw_episode(source, protocol, study.seed, index)) for index in numbers)
         shared = []
-        for episode in read_episodes(tasks, workers, device):
+        for index in share(range(settings.validation_episodes)):
+            episode = load_episode(source, draw_episode(source, protocol, study.seed, index), device)
             correct = model.classify(episode, *limits).logits.argmax(1) == episode.query_labels
             shared.append(correct.float().mean().item())
         accuracies[source.dataset] = np.array(gather(shared))

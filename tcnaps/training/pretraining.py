@@ -1,8 +1,7 @@
 """Supervised training of the backbone as a plain image classifier over all training classes (appendix A.3)."""
 
 import math
-from collections.abc import Iterable, Iterator
-from itertools import tee
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,7 @@ from tcnaps.config.dependencies import job_key
 from tcnaps.config.settings import Pretraining
 from tcnaps.data import open_split
 from tcnaps.data.image_source import ImageSource
-from tcnaps.episodes.loading import read_batches
+from tcnaps.episodes.loading import read_images
 from tcnaps.method.backbone import FEATURES, Backbone
 from tcnaps.method.episode import to_pixel_range
 from tcnaps.training.checkpoints import backbone_file, finished_log, refuse_imported, save
@@ -33,22 +32,18 @@ EVALUATION_BATCH = 512  # held-out images
 
 
 def pretraining_steps(
-    network: "Classifier", study: Study, images: "ImageTable", optimiser: Optimizer, first: int = 0, workers: int = 0
+    network: "Classifier", study: Study, images: "ImageTable", optimiser: Optimizer, first: int = 0
 ) -> Iterator[dict]:
-    """Pretraining itself: one optimiser step for every batch of every epoch, starting with batch `first`.
+    """Pretraining itself: one optimiser step and row for every batch of every epoch, starting with batch `first`.
 
     Several processes share each batch. As in PyTorch's DistributedDataParallel, each normalises (batch-norm) its part
     with the statistics of that part; after every step the running averages are averaged over the processes.
-
-    Yields:
-        One row per batch, about the whole batch: epoch and batch, both from 1, learning_rate, loss, train_accuracy and
-        confidence in [0, 1], and gradient_norm.
     """
     settings, n_batches = study.pretraining, images.n_batches(study.pretraining.batch_size)
     device = next(network.parameters()).device
-    batches = images.batches(batch_numbers(images, study, first), workers, device)
     part = slice(rank(), None, size())  # this process's images of a batch
-    for step, (pixels, labels) in enumerate(batches, first):
+    for step, numbers in enumerate(batch_numbers(images, study, first), first):
+        pixels, labels = images.batch(numbers, device)
         epoch, batch = divmod(step, n_batches)
         pixels = shrink(pixels, settings.size_in_epoch(epoch, study.image_size))
         pixels = augment(pixels, settings, np.random.default_rng([study.backbone_seed, epoch, batch]))
@@ -75,28 +70,17 @@ def pretraining_steps(
 
 @deterministic
 def pretrain(
-    study: Study, device: torch.device | str = "cpu", save_every: int = 100, workers: int = 0, processes: int = 1
+    study: Study, device: torch.device | str = "cpu", save_every: int = 100, processes: int = 1
 ) -> pd.DataFrame:
-    """Trains the study's backbone, saves it and returns the log.
+    """Trains the study's backbone, saves it and returns the log: one row per epoch, with accuracies in [0, 1].
 
-    An interrupted call goes on from its last saved state and ends with the very same weights. If the checkpoint is
-    there already, made by the same code from the same settings, nothing is trained.
-
-    Args:
-        save_every: batches between saved states.
-        workers: processes that read images ahead; see `tcnaps.episodes.loading`. They change nothing else.
-        processes: processes that share every batch. The weights depend on their number, because batch-norm sees fewer
-            images at once (`pretraining_steps`).
-
-    Returns:
-        One row per epoch: epoch, learning_rate (at its end), loss, train_accuracy, valid_accuracy (on n_valid images
-        held out of the same classes). Accuracies are in [0, 1].
+    An interrupted call goes on from its last saved state, written every `save_every` batches, and ends with the very
+    same weights. A checkpoint of the same code and settings is kept. Several `processes` share every batch. The weights
+    depend on their number, because batch-norm sees fewer images at once (`pretraining_steps`).
 
     Raises:
-        CheckpointError: a checkpoint is missing or damaged, or there is nothing to train: the study imports it.
-        Diverged: the loss is not finite, or stays above its start; see `Watch`.
-        ProcessError: one of several processes ended early.
-        UserError: there are more processes than shares, or than GPUs.
+        CheckpointError: there is nothing to train: the study imports its backbone.
+        Diverged: the loss is not finite.
         ValueError: a batch is larger than the training set.
     """
     refuse_imported(study, "backbone")
@@ -105,7 +89,7 @@ def pretrain(
     key = job_key([source.digest for source in sources], study, "pretraining")
     if processes != 1 and finished_log(path, key) is None:
         shared, task = "pretraining.batch_size", "tcnaps.training.pretraining:pretrain"
-        run_together(processes, task, study, device, shared, save_every=save_every, workers=workers)
+        run_together(processes, task, study, device, shared, save_every=save_every)
     if (log := finished_log(path, key)) is not None:
         return pd.DataFrame(log)
     images = ImageTable(sources, settings.valid_fraction, study.backbone_seed)
@@ -119,14 +103,14 @@ def pretrain(
         if len(progress["rows"]) < n_batches:
             return row
         means = pd.DataFrame(progress["rows"])[["loss", "train_accuracy"]].mean().to_dict()
-        held_out = held_out_accuracy(network, images, workers)
+        held_out = held_out_accuracy(network, images)
         epoch = {"epoch": row["epoch"], "learning_rate": row["learning_rate"], **means, **held_out}
         progress["log"].append(epoch)
         progress["rows"].clear()
         return row | {"valid_accuracy": epoch["valid_accuracy"]}
 
     def steps(first: int) -> Iterator[dict]:
-        return pretraining_steps(network, study, images, optimiser, first, workers)
+        return pretraining_steps(network, study, images, optimiser, first)
 
     with Resumable(path, key, {"network": network, "optimiser": optimiser}, progress) as state:
         n_steps = settings.epochs * n_batches
@@ -201,13 +185,11 @@ class ImageTable:
             raise ValueError(f"pretraining.batch_size {size} exceeds the {len(self.train)} training images; lower it")
         return len(self.train) // size
 
-    def batches(
-        self, batches: Iterable[Int[np.ndarray, "_"]], workers: int = 0, device: torch.device | str = "cpu"
-    ) -> Iterator[tuple[Float[Tensor, "_ 3 height width"], Int[Tensor, "_"]]]:
-        """The images with the numbers of each batch, scaled to [-1, 1], and their labels."""
-        batches, to_read = tee(batches)
-        for numbers, pixels in zip(batches, read_batches(self.sources, to_read, workers, device)):
-            yield pixels, torch.from_numpy(self.labels[numbers]).to(device)
+    def batch(
+        self, numbers: Int[np.ndarray, "n"], device: torch.device | str = "cpu"
+    ) -> tuple[Float[Tensor, "n 3 height width"], Int[Tensor, "n"]]:
+        """The images with these numbers, scaled to [-1, 1], and their labels."""
+        return read_images(self.sources, numbers, device), torch.from_numpy(self.labels[numbers]).to(device)
 
 
 def shrink(pixels: Float[Tensor, "n 3 height width"], size: int) -> Float[Tensor, "n 3 size size"]:
@@ -243,16 +225,16 @@ def augment(
 
 
 @torch.no_grad()
-def held_out_accuracy(network: Classifier, images: ImageTable, workers: int = 0) -> dict[str, float]:
+def held_out_accuracy(network: Classifier, images: ImageTable) -> dict[str, float]:
     """valid_accuracy, the share of the n_valid held-out images put in their class; NaN if none are held out."""
     n_valid = len(images.valid)
     if n_valid == 0:
         return {"valid_accuracy": math.nan, "n_valid": 0}
     batches = share(np.array_split(images.valid, range(EVALUATION_BATCH, n_valid, EVALUATION_BATCH)))
     network.eval()
-    correct = [
-        (network(pixels).argmax(1) == labels).sum().item()
-        for pixels, labels in images.batches(batches, workers, next(network.parameters()).device)
-    ]
+    correct = []
+    for numbers in batches:
+        pixels, labels = images.batch(numbers, next(network.parameters()).device)
+        correct.append((network(pixels).argmax(1) == labels).sum().item())
     network.train()
     return {"valid_accuracy": sum(gather(correct)) / n_valid, "n_valid": n_valid}

@@ -47,11 +47,7 @@ RELEASED_NAMES = (
 def import_checkpoint(path: Path) -> tuple[str, dict[str, Tensor]]:
     """What a file of the authors holds, "backbone" or a training, and its weights as `TransductiveCNAPS` names them.
 
-    Nothing in the file is run.
-
-    Raises:
-        CheckpointError: the file is missing, damaged or holds more than weights; or its names, shapes or values are
-            not those of the released models. The message names the file and the weights at fault, as the file does.
+    Nothing in the file is run. A CheckpointError names the file and the weights at fault.
     """
     released = _released_weights(path)
     name = "backbone"
@@ -114,11 +110,8 @@ def _released_weights(path: Path) -> dict[str, object]:
 def import_into_study(file: str | Path, study: Study) -> list[Path]:
     """Makes one of the authors' files a study's backbone and, if it holds a whole model, a training's weights.
 
-    Returns the files written. Those that hold these weights already are kept, so that what was trained on them stays
-    valid.
-
-    Raises:
-        CheckpointError: `import_checkpoint`'s, the study is not made for the file, or would lose other weights.
+    Returns the files written. Those that hold these weights already are kept, so what was trained on them stays valid.
+    A CheckpointError names a file that is not the authors', or not made for the study, or weights that would be lost.
     """
     name, weights = import_checkpoint(Path(file))
     if name == "support_and_query" and study.task_encoder.lstm_layers != LSTM_LAYERS:
@@ -147,11 +140,7 @@ def _write(path: Path, weights: dict[str, Tensor], header: dict) -> list[Path]:
 
 
 def import_all(study: Study) -> list[Path]:
-    """Imports every file that the study's YAML names under `imported`, relative to the project's root.
-
-    Raises:
-        CheckpointError: `import_into_study`'s, or a file does not hold what it is named for.
-    """
+    """Imports every file that the study's YAML names under `imported`, relative to the project's root."""
     if not study.imported:
         raise CheckpointError(f"Study '{study.name}' imports nothing. Name files under `imported` in its YAML.")
     files = {name: project_root() / file for name, file in study.imported.items()}

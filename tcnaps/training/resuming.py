@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from tcnaps.config.storage import remove_leftovers, replacing
 from tcnaps.training.checkpoints import STATE, read_tensors
@@ -19,8 +20,7 @@ class Resumable:
     """What a training needs to go on after an interruption, in one file beside its checkpoint.
 
     Entering its `with` block restores what an earlier attempt saved under the same key. Leaving it without an error
-    removes the file. Of several processes all read it, and the first writes it. It holds no random generators: what a
-    training draws is a function of the seed and of the step.
+    removes the file. It holds no random generators: what a training draws is a function of the seed and of the step.
     """
 
     checkpoint: Path
@@ -52,17 +52,15 @@ class Resumable:
         if kind is None and rank() == 0:
             self.path.unlink(missing_ok=True)
 
-    def content(self) -> bytes:
-        """The present state, as the file holds it."""
+    def save(self) -> None:
+        """Writes the present state, unless a weight is not finite; a StorageError if the file can't be written."""
         parts = {name: part.state_dict() for name, part in self.parts.items()}
-        torch.save({"key": self.key, "progress": self.progress, "parts": parts}, stream := io.BytesIO())
-        return stream.getvalue()
-
-    def save(self, content: bytes | None = None) -> None:
-        """Writes a state, by default the present one; a StorageError if the file can't be written."""
-        if rank() == 0:
+        networks = [part for part in self.parts.values() if isinstance(part, nn.Module)]
+        finite = all(weight.isfinite().all() for network in networks for weight in network.state_dict().values())
+        if rank() == 0 and finite:
+            torch.save({"key": self.key, "progress": self.progress, "parts": parts}, stream := io.BytesIO())
             with replacing(self.path) as temporary:
-                temporary.write_bytes(content or self.content())
+                temporary.write_bytes(stream.getvalue())
 
 
 def run_steps(
@@ -76,25 +74,17 @@ def run_steps(
 ) -> None:
     """The loop of every training: take a step, validate if it is time to, write the step down, save if it is time to.
 
-    A state reaches the disk only after a later step had a good loss, so a divergence, which spoils the weights before
-    it shows in the loss, never spoils the file.
-
     Args:
         steps: given how many steps are done, takes one optimiser step for each row that it yields.
         end_of_step: what follows a step; it returns the row, perhaps with more columns.
         section, n_steps, per_step: as in `Watch`.
     """
     progress = state.progress
-    taken = progress.setdefault("steps", 0)  # the step after which the last state was taken
-    unconfirmed = None  # the last state, until a later step has a good loss
+    saved = progress.setdefault("steps", 0)  # the step after which the state was last saved
     with Watch(state.checkpoint, progress, section, n_steps, per_step) as watch:
         for row in steps(progress["steps"]):
             progress["steps"] += 1
-            good = watch.log(end_of_step(row))  # of the weights before the step
-            if not good or rank() > 0:
-                continue
-            if unconfirmed is not None:
-                state.save(unconfirmed)
-                unconfirmed = None
-            if progress["steps"] - taken >= save_every:
-                taken, unconfirmed = progress["steps"], state.content()
+            watch.log(end_of_step(row))
+            if progress["steps"] - saved >= save_every:
+                saved = progress["steps"]
+                state.save()

@@ -19,8 +19,6 @@ from tcnaps.config import UserError
 from tcnaps.config.storage import append_text, naming, write_text
 from tcnaps.training.processes import rank
 
-START = 20  # steps whose mean loss is the start, which later losses are compared with
-PATIENCE = 200  # consecutive steps above the start after which a training has diverged
 OF_STEPS = ["loss", "train_accuracy", "confidence", "gradient_norm", "learning_rate", "valid_accuracy"]
 MEGABYTE = 2**20
 
@@ -39,49 +37,25 @@ def gradient_norm(module: nn.Module) -> float:
 
 
 class Diverged(UserError, FloatingPointError):
-    """A training's loss is not finite, or stays above its start; the message says where, and what to do."""
+    """A training's loss is not finite; the message says where, and what to do."""
 
-    def __init__(self, section: str, training: str, where: str, reason: str):
+    def __init__(self, section: str, training: str, where: str, loss: float):
         super().__init__(
-            f"{section} of {training} diverged at {where}: {reason}. Lower {section}.learning_rate in the study's "
-            "YAML. The last good state is kept: with unchanged settings, training goes on from there."
+            f"{section} of {training} diverged at {where}: the loss is {loss}. Lower {section}.learning_rate in the "
+            "study's YAML."
         )
-
-
-def judge(loss: float, memory: dict) -> tuple[bool, str]:
-    """Whether the loss of one step is good, and why the training must stop ("" if it need not).
-
-    A loss is good if it is no higher than the start, the mean of the first `START` losses. So that a training that
-    diverges at once does not set its own standard, none of these counts as more than 1 above the first loss. Until the
-    start is known, a loss up to 1 above the first is good.
-
-    Args:
-        memory: the first losses and the number of steps above the start; updated in place.
-    """
-    if not math.isfinite(loss):
-        return False, f"the loss is {loss}"
-    first_losses = memory.setdefault("first", [])
-    if len(first_losses) < START:
-        first_losses.append(min(loss, first_losses[0] + 1) if first_losses else loss)
-        return loss <= first_losses[0] + 1, ""
-    start = math.fsum(first_losses) / START
-    memory["above"] = memory.get("above", 0) + 1 if loss > start else 0
-    if memory["above"] < PATIENCE:
-        return loss <= start, ""
-    return False, f"the loss is {loss:.4g} and has been above its start, {start:.4g}, for {PATIENCE} steps"
 
 
 @dataclass
 class Watch:
     """Shows how a training goes, writes one row per step, and stops the training if it diverges.
 
-    The CSV is results/<study>/watch/<checkpoint>.csv; docs/scaling.md explains its columns. Event files lie in the
-    folder of that name beside it, if the extra `watch` (tensorboard) is installed. A training that goes on after an
-    interruption goes on in the same files. Of several processes, the first writes.
+    docs/scaling.md says what is written, and where. A training that goes on after an interruption goes on in the same
+    files. Of several processes, the first writes.
     """
 
     checkpoint: Path
-    progress: dict  # "steps" that are done, and what `judge` remembers; it is saved with the training
+    progress: dict  # "steps" that are done; it is saved with the training
     section: str  # of the study: "pretraining" or "meta_training"
     n_steps: int  # of the whole training
     per_step: int  # images or episodes
@@ -111,13 +85,8 @@ class Watch:
         if self.events is not None:
             self.events.close()
 
-    def log(self, row: dict) -> bool:
-        """Writes the last step down, as far as the row has `OF_STEPS`, and says whether it was good.
-
-        Raises:
-            Diverged: the loss is not finite, or has been above its start for `PATIENCE` steps.
-            StorageError: there is no room for the row.
-        """
+    def log(self, row: dict) -> None:
+        """Writes the last step down, as far as the row has `OF_STEPS`; raises Diverged if the loss is not finite."""
         step, before, self.last = self.progress["steps"], self.last, time.monotonic()
         mean = (self.last - self.began) / (step - self.first)
         row = row | {
@@ -136,7 +105,5 @@ class Watch:
                     self.events.add_scalar(name, row[name], step)
         self.bar.update()
         self.bar.set_postfix(loss=f"{row['loss']:.3f}", refresh=False)
-        good, reason = judge(row["loss"], self.progress.setdefault("watched", {}))
-        if reason:
-            raise Diverged(self.section, self.checkpoint.stem, f"step {step}", reason)
-        return good
+        if not math.isfinite(row["loss"]):
+            raise Diverged(self.section, self.checkpoint.stem, f"step {step}", row["loss"])

@@ -15,10 +15,10 @@ from tcnaps.config.settings import Refinement
 from tcnaps.data.image_source import ImageSource
 from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import Draw, draw_episode
+from tcnaps.evaluation.stopped_rows import stopping_step
 from tcnaps.method.clustering import trajectory
 from tcnaps.method.head import Head
 from tcnaps.method.model import TransductiveCNAPS
-from tcnaps.method.stopping import stopping_step
 from tcnaps.method.variants import VARIANTS
 from tcnaps.training.checkpoints import load_model
 from tcnaps_suite.experiments.rivals import Classifier

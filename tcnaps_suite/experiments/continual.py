@@ -155,8 +155,7 @@ def continual_learning(
 def _classes(episode: Episode, start: int, stop: int) -> Episode:
     """The part of an episode that consists of some consecutive classes, numbered from 0."""
     support, query = ((labels >= start) & (labels < stop) for labels in (episode.support_labels, episode.query_labels))
-    return Episode.unchecked(
-        stop - start,
+    return Episode(
         support_images=episode.support_images[support],
         support_labels=episode.support_labels[support] - start,
         query_images=episode.query_images[query],

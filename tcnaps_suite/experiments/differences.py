@@ -94,7 +94,6 @@ def cost_of_differences(
     differences: Sequence[Difference],
     evaluations: Sequence[str],
     device: torch.device | str = "cpu",
-    workers: int = 0,
     episodes: int | None = None,
 ) -> pd.DataFrame:
     """The change in accuracy, on the same episodes, when a switch is turned to its other side.
@@ -117,7 +116,7 @@ def cost_of_differences(
         for training in needed_trainings(variants):
             key = f"{training} {other.model_dump_json(exclude={'refinement', 'meta_training', 'pretraining'})}"
             if key not in recorded:
-                recorded[key] = _evaluated(study, other, training, evaluations, device, workers)
+                recorded[key] = _evaluated(study, other, training, evaluations, device)
             frames.append(recorded[key])
         rows = pd.concat(frames, ignore_index=True)
         return episode_accuracies(variant_predictions(rows, variants, *other.refinement.limits))
@@ -128,12 +127,12 @@ def cost_of_differences(
     if episodes is not None and retrained:
         short_study = switched(study, {"meta_training": {"episodes": episodes}})
         no_switch = Difference(None, "none", {}, "adaptation", _variants(retrained))
-        short_base = accuracies_of(_trained(short_study, no_switch, device, workers), no_switch.variants)
+        short_base = accuracies_of(_trained(short_study, no_switch, device), no_switch.variants)
     frames = []
     for difference in (bar := tqdm(differences, desc="differences", unit="switch")):
         bar.set_postfix_str(difference.label, refresh=False)
         before, start = (base, study) if difference.trains == "nothing" else (short_base, short_study)
-        after = accuracies_of(_trained(start, difference, device, workers), difference.variants)
+        after = accuracies_of(_trained(start, difference, device), difference.variants)
         for variant in difference.variants:
             pairs = paired_episodes(*(frame[frame["variant"] == variant] for frame in (after, before)))
             pairs["images"] = [study.datasets[name].images for name in pairs["dataset"]]
@@ -150,18 +149,18 @@ def _variants(differences: Sequence[Difference]) -> tuple[str, ...]:
 
 
 def _evaluated(
-    study: Study, other: Study, training: str, evaluations: Sequence[str], device: torch.device | str, workers: int
+    study: Study, other: Study, training: str, evaluations: Sequence[str], device: torch.device | str
 ) -> pd.DataFrame:
     """The rows of a switched study, whose weights are in place, on the study's own episodes."""
     model, frames = load_model(other, training, device), []
     for name in evaluations:
         for dataset in study.evaluations[name].datasets:
             source = open_split(study, dataset, "test")
-            frames.append(evaluate_dataset(model, source, other, training, name, device, workers))
+            frames.append(evaluate_dataset(model, source, other, training, name, device))
     return pd.concat(frames, ignore_index=True)
 
 
-def _trained(study: Study, difference: Difference, device: torch.device | str, workers: int) -> Study:
+def _trained(study: Study, difference: Difference, device: torch.device | str) -> Study:
     """The switched study with its weights in place. It keeps the study's name where it uses the study's weights."""
     other = switched(study, difference.changes)
     if difference.trains == "nothing":
@@ -169,10 +168,10 @@ def _trained(study: Study, difference: Difference, device: torch.device | str, w
     slug = "".join(c if c.isalnum() else "-" for c in difference.label.lower())
     other = other.model_copy(update={"name": f"{study.name}/differences/{slug}"})
     if difference.trains == "everything":
-        pretrain(other, device, workers=workers)
+        pretrain(other, device)
     else:
         checkpoint_folder(other).mkdir(parents=True, exist_ok=True)
         shutil.copyfile(*(checkpoint_folder(s) / "backbone.safetensors" for s in (study, other)))
     for training in needed_trainings(difference.variants):
-        meta_train(other, training, device, workers=workers)
+        meta_train(other, training, device)
     return other

@@ -10,11 +10,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from tcnaps.evaluation.stopped_rows import recorded_predictions
+from tcnaps.evaluation.stopped_rows import recorded_predictions, stopping_step
 from tcnaps.figures.tables import points
 from tcnaps.method import clustering
 from tcnaps.method.head import Head
-from tcnaps.method.stopping import stopping_step
 from tcnaps_suite.experiments.study_episodes import ShownEpisode
 from tcnaps_suite.widgets.episode_table import counted, refined, shots_in_words, steps_of
 from tcnaps_suite.widgets.projection import PlaneView, view_in_plane

@@ -104,7 +104,6 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     whole.add_argument("--profile", metavar="NAME", help="run jobs elsewhere, as profiles/NAME says: slurm, kubernetes")
     whole.add_argument("--dry-run", action="store_true", help="only list what is stale, and what data is missing")
     whole.add_argument("--device", default="cpu", help="that trains and evaluates: cpu (default), cuda, cuda:1, ...")
-    whole.add_argument("--workers", type=int, default=0, help="processes per job that read images ahead; default: 0")
     whole.add_argument("--processes", type=int, default=1, help="that share a training or an evaluation; default: 1")
     for command in (one, whole):
         command.add_argument("--parent", type=int, help="end when this process, which started us, is gone")

@@ -2,7 +2,8 @@
 
 python -m tcnaps_suite.workflow.reference configs/miniature.yaml    puts those of a finished run there
 
-Their checksums, and those of the demonstration, are in results/reference/SHA256SUMS: sha256sum -c checks them.
+Their checksums, and those of the demonstration and the paper's tables, are in results/reference/SHA256SUMS:
+sha256sum -c checks them.
 """
 
 import argparse
@@ -31,7 +32,7 @@ PATTERNS = ("**/*.csv", "claims.md", "headline.json")
 WITHOUT = {"notebooks", "rows", "checkpoints", "watch", "differences", "served"}
 VERSIONS = ("numpy", "torch", "scikit-learn")
 CHECKSUMS = "results/reference/SHA256SUMS"  # from the project's root
-CHECKED = ("results/reference", "results/demonstration")
+CHECKED = ("results/reference", "results/demonstration", "results/published")
 SHOWN = 5  # contrasts that differ, by name
 
 
@@ -105,7 +106,7 @@ def provenance(study: Study) -> dict[str, object]:
 
 
 def write_checksums() -> None:
-    """Writes the digests of all committed tables of ours, and of the demonstration."""
+    """Writes the digests of all committed tables and of the demonstration."""
     root = project_root()
     files = sorted(file for folder in CHECKED for file in (root / folder).rglob("*") if file.is_file())
     lines = [f"{file_digest(file)}  {file.relative_to(root).as_posix()}\n" for file in files if file.suffix]

@@ -63,7 +63,7 @@ def run_study(given: Namespace) -> int:
             )
     if cores or given.dry_run:
         options += ["--cores", str(cores or os.cpu_count())]
-    values = {"study": name, "device": given.device, "workers": given.workers, "processes": given.processes}
+    values = {"study": name, "device": given.device, "processes": given.processes}
     options += ["--config", *(f"{key}={value}" for key, value in values.items())]
     options += ["--logger-bar-times", f"results/{study.name}/times", "--logger-bar-cores", str(cores)]
     if given.dry_run:

@@ -196,15 +196,6 @@ def test_the_precision_auto_becomes_what_the_processor_is_fast_in(load, tmp_path
     assert load(STUDY | {"precision": "float32"}).precision == "float32"
 
 
-def test_bfloat16_on_a_processor_without_it_is_warned_of(load, tmp_path, monkeypatch, caplog):
-    (tmp_path / "cpuinfo").write_text("flags : fpu avx2")
-    monkeypatch.setattr(settings, "PROCESSOR", tmp_path / "cpuinfo")
-    monkeypatch.setattr(settings, "GPU", tmp_path / "none")
-    load(STUDY | {"precision": "bfloat16"})
-    (record,) = caplog.records
-    assert "study.yaml" in record.getMessage() and "precision: auto" in record.getMessage()
-
-
 def test_replicates_have_seeds_and_folders_of_their_own(load):
     assert load(STUDY).seeds == (0,) and load(STUDY | {"seed": 4, "replicates": 3}).seeds == (4, 5, 6)
     study = load(STUDY | {"replicates": [7, 2]})

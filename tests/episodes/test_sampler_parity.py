@@ -266,7 +266,9 @@ def capped_shots(*arguments) -> np.ndarray:
 
 
 def unweighted_shots(*arguments) -> np.ndarray:
-    return sample_shots(*arguments, 0.0, 0.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampling, "LOG_WEIGHTS", (0, 0))
+        return sample_shots(*arguments)
 
 
 def shots_regardless_of_images(generator, class_sizes, *arguments) -> np.ndarray:

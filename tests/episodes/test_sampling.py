@@ -9,6 +9,7 @@ from scipy import stats
 from small_study import blobs, sized
 
 from tcnaps.config import FixedProtocol, VariableProtocol
+from tcnaps.episodes import sampling
 from tcnaps.episodes.sampling import (
     describe_episode,
     draw_episode,
@@ -127,16 +128,17 @@ def test_support_size_is_between_the_way_and_its_limits():
     assert max(sample_support_size(generator, remaining, 40, 100) for _ in range(100)) == 40
 
 
-def test_shots_follow_image_counts_and_never_exceed_what_is_left():
+def test_shots_follow_image_counts_and_never_exceed_what_is_left(monkeypatch):
     generator, sizes = np.random.default_rng(0), np.array([400, 100, 12])
     shots = np.array([sample_shots(generator, sizes, sizes - 5, 60) for _ in range(3000)])
     assert shots.min() >= 1 and (shots <= sizes - 5).all() and (shots.sum(1) <= 60).all()
     assert 2.5 < shots[:, 0].mean() / shots[:, 1].mean() < 4.5
     assert np.array_equal(sample_shots(generator, sizes, sizes - 5, 3), [1, 1, 1])
-    sizes = np.array([50, 30, 20])  # without log-weights they are the shares
-    assert np.array_equal(sample_shots(generator, sizes, sizes - 10, 13, 0.0, 0.0), [6, 4, 3])
+    sizes = np.array([50, 30, 20])
     # As Meta-Dataset's function of the same arguments, which doesn't refuse more than there are either.
     assert np.array_equal(sample_shots(generator, sizes, sizes - 5, 1000), sizes - 5)
+    monkeypatch.setattr(sampling, "LOG_WEIGHTS", (0, 0))  # then sizes are the shares
+    assert np.array_equal(sample_shots(generator, sizes, sizes - 10, 13), [6, 4, 3])
 
 
 def test_uniform_shots_are_uniform():

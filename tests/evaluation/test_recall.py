@@ -28,8 +28,9 @@ def test_class_recall_is_counted_by_hand(rows, recalls):
         assert row.shot == queries["shot"].iloc[0] and row.n_query == len(queries) == 4
 
 
-def test_recall_by_shot_is_a_naive_cluster_robust_mean(recalls):
-    table = recall.recall_by_shot(recalls, edges=[1, 2, 5])
+def test_recall_by_shot_is_a_naive_cluster_robust_mean(recalls, monkeypatch):
+    monkeypatch.setattr(recall, "SHOT_EDGES", (1, 2, 5))
+    table = recall.recall_by_shot(recalls)
     for row in table.itertuples():
         domains = ("in", "out") if row.domain == "all" else (row.domain,)
         classes = recalls[
@@ -49,7 +50,8 @@ def test_recall_by_shot_is_a_naive_cluster_robust_mean(recalls):
         assert (row.n_classes, row.n_episodes) == (n, g)
         assert row.interval == pytest.approx(stats.t.ppf(0.975, g - 1) * variance**0.5)
     assert set(zip(table["shot_low"], table["shot_high"])) == {(1, 1), (2, 4), (5, 14)}
-    apart = recall.recall_by_shot(recalls, edges=None)
+    monkeypatch.setattr(recall, "SHOT_EDGES", range(1, 15))  # every shot has its own bin
+    apart = recall.recall_by_shot(recalls)
     assert (apart["shot_low"] == apart["shot"]).all() and (apart["shot_high"] == apart["shot"]).all()
     pooled = recall.recall_by_shot(recalls, fewest=40).query("domain == 'all'")
     assert (pooled["n_classes"] >= 40).all() and pooled["n_classes"].sum() == len(recalls)
@@ -63,9 +65,3 @@ def test_frequencies_count_each_episode_once(rows):
         assert count["episodes"].item() == sum(e["way"].iloc[0] == way for (d, _), e in one if d == dataset)
     assert shots["classes"].sum() == one["way"].first().sum()
     assert (shots["classes"] * shots["shot"]).sum() == one["n_support"].first().sum()
-
-
-def test_edges_must_rise_from_one(recalls):
-    for edges in ([2, 5], [1, 5, 5]):
-        with pytest.raises(ValueError):
-            recall.recall_by_shot(recalls, edges=edges)

@@ -1,8 +1,7 @@
-"""Soft k-means in the plane, the scale in its softmax, and images of episodes."""
+"""Soft k-means in the plane, and images of episodes."""
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import pytest
 
 from tcnaps.figures import clustering, images
@@ -52,25 +51,6 @@ def test_strip_rings_the_labels_that_changed_and_names_the_end(panels, toy):
         assert axes[step].get_title() == f"Step {step} · {len(changed)} changed"
         assert any(np.array_equal(c.get_offsets(), changed) for c in axes[step].collections)
     assert len({(ax.get_xlim(), ax.get_ylim()) for ax in axes}) == 1
-
-
-def test_confidence_and_gain_by_scale(panels):
-    frame = pd.DataFrame({"scale": np.repeat([0.25, 1.0], 40), "step": np.tile([0, 1], 40), "confidence": 0.72})
-    axes = panels(2)
-    clustering.confidence_by_scale(axes, frame)
-    assert [ax.get_title() for ax in axes] == ["Scale 0.25", "Scale 1"]
-    peak = axes[0].patches[0].get_xy()
-    assert peak[:, 1].max() == pytest.approx(1) and peak[peak[:, 1].argmax(), 0] == pytest.approx(0.7)
-    gains = pd.DataFrame({"dataset": list("aaabbb"), "scale": [0.25, 1, "auto"] * 2, "gain": np.arange(6) / 100})
-    means = pd.DataFrame({"domain": "real", "scale": [0.25, 1, "auto"], "gain": [0.03, 0.01, 0.02], "interval": 0.01})
-    (ax,) = panels(1)
-    clustering.gain_by_scale(ax, gains, means)
-    drawn = {bars.get_label(): bars.lines[0] for bars in ax.containers}
-    np.testing.assert_allclose(drawn["a"].get_ydata(orig=False), [0, 1])
-    np.testing.assert_allclose(drawn["mean, real images"].get_ydata(orig=False), [3, 1])
-    automatic = ax.containers[-1].lines[0]  # apart from the line of constants
-    np.testing.assert_allclose([*automatic.get_xdata(orig=False), *automatic.get_ydata(orig=False)], [2, 2])
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["¼", "1", "auto"]
 
 
 def test_episode_images_cross_the_errors_and_contact_sheets_leave_the_rest_empty(panels):

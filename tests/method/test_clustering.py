@@ -8,10 +8,10 @@ import pytest
 import torch
 from oracles import naive_logits, naive_statistics, naive_trajectory, step_0_in_60_digits
 
-from tcnaps.method.class_statistics import class_logits, class_statistics
+from tcnaps.evaluation.stopped_rows import stopping_step
+from tcnaps.method.class_statistics import class_distances, class_statistics, logits_of
 from tcnaps.method.clustering import LowVarianceWarning, cluster, trajectory
 from tcnaps.method.head import Head
-from tcnaps.method.stopping import stopping_step
 
 OPTIONS = [
     {"log_determinant": True, "scale": 0.5},
@@ -138,9 +138,8 @@ def test_statistics_and_logits_equal_the_naive_ones(d):
     means, covariances = naive_statistics(features, weights)
     torch.testing.assert_close(statistics.means, means, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(statistics.covariances, covariances, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(
-        class_logits(query, statistics), naive_logits(query, means, covariances), rtol=1e-10, atol=1e-10
-    )
+    logits = logits_of(*class_distances(query, statistics, Head()), 1.0, Head())
+    torch.testing.assert_close(logits, naive_logits(query, means, covariances), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("options", [{}, {"class_prior": "estimated", "uniform_weight": 0.2}])

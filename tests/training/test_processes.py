@@ -73,7 +73,7 @@ def check_pretraining(study, row, gradients, averages):
     network, images = blob_project.new_classifier(study)
     settings, size = study.pretraining, study.pretraining.batch_size
     numbers = np.random.default_rng([study.backbone_seed, 0]).permutation(images.train)[:size]
-    ((pixels, labels),) = images.batches([numbers])
+    pixels, labels = images.batch(numbers)
     pixels = augment(pixels, settings, np.random.default_rng([study.backbone_seed, 0, 0]))
     start = [buffer.clone() for buffer in network.buffers()]
     losses, averages_of_parts = [], []

@@ -81,9 +81,9 @@ def test_pretraining_learns_and_an_interrupted_one_ends_the_same(root, study, tm
 
 
 @pytest.mark.slow
-def test_an_interrupted_meta_training_ends_the_same_with_any_number_of_workers(root, study, other_root):
+def test_an_interrupted_meta_training_ends_the_same(root, study, other_root):
     train = partial(meta_train, study, "support_and_query", save_every=1)
-    interrupted(meta_training, "episode_loss", 5, partial(train, workers=1))
+    interrupted(meta_training, "episode_loss", 5, train)
     log = train()
     assert list(log.episode) == [0, 2, 4, 6, 8] and log.valid_accuracy.notna().sum() == 3
     resumed = weights(other_root, "support_and_query")
@@ -180,7 +180,7 @@ def test_held_out_images_are_a_share_of_every_class():
     assert not set(table.train) & set(table.valid)
     with pytest.raises(ValueError, match="pretraining.batch_size"):
         table.n_batches(4096)
-    ((pixels, labels),) = table.batches([np.array([14 * 8, 0, 14 * 16 - 1])])
+    pixels, labels = table.batch(np.array([14 * 8, 0, 14 * 16 - 1]))
     assert labels.tolist() == [8, 0, 15] and pixels.shape == (3, 3, 32, 32)
     for place, (name, number) in enumerate([("others", 0), ("blobs", 0), ("others", -1)]):
         image = blobs(name, "train").images[number] / 127.5 - 1

@@ -1,12 +1,9 @@
-"""Folders of images: split/class/*, or class/* with a split file or with fractions of the classes.
+"""Folders of images: split/class/*, or class/* with a split file or with fractions of the classes; see `HELP`.
 
-    path/train/cat/1.jpg           one folder per split ("val", "valid" or "validation"; any of them may be missing)
-    path/cat/1.jpg                 with `splits`, a split file, or with `fractions`
-
-With `superclasses` the class folders lie one level deeper: path/train/Greek/alpha/1.png belongs to the class
-"Greek/alpha" and the superclass "Greek". With `splits` or `fractions`, folders named after splits are pooled:
-train/cat and test/cat are one class. So are they for FETI, the classes of ImageNet that neither mini- nor
-tiered-ImageNet tests on, all for training (section 4.3 and appendix A.4 of the paper).
+With `superclasses`, train/Greek/alpha/1.png belongs to the class "Greek/alpha" and the superclass "Greek". With
+`splits` or `fractions`, folders named after splits are pooled: train/cat and test/cat are one class. So are they for
+FETI, the classes of ImageNet that neither mini- nor tiered-ImageNet tests on, all for training (section 4.3 and
+appendix A.4 of the paper).
 """
 
 import hashlib

@@ -1,14 +1,10 @@
 """Meta-Dataset's records: a folder with dataset_spec.json and one file per class, `<class id>.tfrecords`.
 
-There are three kinds of dataset_spec.json (google-research/meta-dataset, meta_dataset/data/dataset_spec.py):
-
-    DatasetSpecification               classes and nothing above them
-    BiLevelDatasetSpecification        classes in superclasses: Omniglot's alphabets
-    HierarchicalDatasetSpecification   classes are the leaves of one graph per split: ImageNet's WordNet
-
-Class ids are numbered through all splits: train, then valid, then test. As in Meta-Dataset, EXIF's orientation is
-ignored. To get exactly its pixels, a study must also decode and resize as TensorFlow does:
-`decoding: {jpeg_dct: fast, resampling: aligned corners}`.
+Its specifications describe classes alone, classes in superclasses (BiLevel: Omniglot's alphabets), or the leaves of one
+graph per split (Hierarchical: ImageNet's WordNet); see meta_dataset/data/dataset_spec.py of
+google-research/meta-dataset. Class ids are numbered through all splits: train, then valid, then test. As in
+Meta-Dataset, EXIF's orientation is ignored. To get exactly its pixels, a study must also decode and resize as
+TensorFlow does: `decoding: {jpeg_dct: fast, resampling: aligned corners}`.
 """
 
 import json

@@ -1,11 +1,9 @@
 """Meta-Dataset's TFRecord files without TensorFlow: one file per class, one `tf.train.Example` per image.
 
-A file is a sequence of records: the length of the data (8 bytes, little-endian), the masked CRC-32C of those 8 bytes
-(4 bytes, little-endian), the data (a serialised `tf.train.Example`), and the data's masked CRC-32C.
-
-Sources: the format and the mask, TensorFlow's tensorflow/core/lib/io/record_writer.h and
-tensorflow/core/lib/hash/crc32c.h; the fields, tensorflow/core/example/{example,feature}.proto; the encoding,
-protobuf.dev/programming-guides/encoding; the features `image` and `label`, Meta-Dataset's data/decoder.py.
+A file is a sequence of records: the length of the data (8 bytes, little-endian), the masked CRC-32C of those 8 bytes (4
+bytes, little-endian), the data (a serialised `tf.train.Example`), and the data's masked CRC-32C. TensorFlow's
+core/lib/io/record_writer.h and core/lib/hash/crc32c.h define this, its core/example/*.proto the fields, and
+protobuf.dev/programming-guides/encoding their encoding.
 """
 
 import os

@@ -1,9 +1,8 @@
 """Squared Mahalanobis distances with as few multiplications as the features allow.
 
-The plain way is a Cholesky factor of every class covariance Q_k. Where Q_k = D_k + S_k, a diagonal and the scatter of
-the class's images, three things save most of it: axes in which S_k is too small to matter need the diagonal alone
-(`axes_to_leave_out`), images of negligible weight need not be looked at (`significant_members`), and what remains is
-taken by images (the Woodbury identity) or by axes (Q_k itself), whichever multiplies less.
+Where Q_k = D_k + S_k, a diagonal and the scatter of the class's images, axes in which S_k is too small to matter need
+the diagonal alone (`axes_to_leave_out`), images of negligible weight need not be looked at (`significant_members`), and
+what remains is taken by images (the Woodbury identity) or by axes (Q_k itself), whichever multiplies less.
 """
 
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from tcnaps.method.class_statistics import singular, squared_euclidean
 
-TOLERANCE = {torch.float32: 3e-5, torch.float64: 1e-12}  # the largest that costs no accuracy beyond rounding
+TOLERANCE = {torch.float32: 3e-5, torch.float64: 1e-12}  # of axes left out: the largest that costs no accuracy
 COLUMNS = 256  # of a matrix product: enough for its best speed
 IN_CACHE = 2**20  # numbers that are worked on at a time: a processor's cache holds them
 
@@ -28,7 +27,6 @@ def squared_distances(
     members: Float[Tensor, "m r"],
     weights: Float[Tensor, "m way"],
     shots: Sequence[int] = (),
-    tolerance: float | int | None = None,
 ) -> tuple[Float[Tensor, "n way"], Float[Tensor, "way"]]:
     """(z − μ_k)ᵀ Q_k⁻¹ (z − μ_k) and log|Q_k| for Q_k = D_k + S_k, S_k = Σ_j weights_jk (z_j − μ_k)(z_j − μ_k)ᵀ.
 
@@ -38,12 +36,10 @@ def squared_distances(
         members: the images z_j that make up the class covariances, in the same axes.
         weights: λ_k w_jk / n_k.
         shots: how many members, from the first, count in one class each: so many of each class.
-        tolerance: see `axes_to_leave_out`; None is `TOLERANCE`.
     """
-    tolerance = TOLERANCE[points.dtype] if tolerance is None else tolerance
     sizes = weights * squared_euclidean(members, means)  # |x_j|² of `significant_members`
     count = significant_members(sizes, diagonals.min())
-    left_out = axes_to_leave_out(points, means, diagonals, members, weights, tolerance)
+    left_out = axes_to_leave_out(points, means, diagonals, members, weights, TOLERANCE[points.dtype])
     count, left_out = torch.stack([count, left_out]).tolist()  # a GPU is waited for once
     z, mu, d, of_class = (part[:, left_out:] for part in (points, means, diagonals, members))
     n, a = z.shape
@@ -69,10 +65,9 @@ def axes_to_leave_out(
 ) -> Int[Tensor, ""]:
     """How many axes, counted from the first, are so little spread that D_k alone will do for Q_k there.
 
-    Let ε be the sum over these axes of S_k,ii / D_k,ii. With p² and q² the squared distances within the axes kept (by
-    Q_k) and within these (by D_k), the whole is p² + q² to within 2 √ε p q + ε max(p², q²), and the log-determinant is
-    right to within ε (docs/speed.md has the derivation). Axes are left out while ε and √ε q are at most the tolerance
-    for all classes and points, so that no squared distance d² changes by more than tolerance · (2 d + d²).
+    Let ε be the sum over these axes of S_k,ii / D_k,ii, and q² the squared distance within them by D_k. Axes are left
+    out while ε and √ε q are at most the tolerance for all classes and points. No squared distance d² changes then by
+    more than tolerance · (2 d + d²), and no log-determinant by more than ε (docs/speed.md has the derivation).
     """
     scatters = weights.T @ members.square() - weights.sum(0)[:, None] * means.square()
     shares = (scatters.clamp_min(0) / diagonals).cumsum(1).amax(0)
@@ -85,13 +80,8 @@ def axes_to_leave_out(
 def significant_members(sizes: Float[Tensor, "m way"], floor: Float[Tensor, ""]) -> Int[Tensor, ""]:
     """How many members the largest class needs, so that leaving out the others changes no distance beyond rounding.
 
-    Leaving out rows x_j of X_k lowers Q_k by Δ ≼ (Σ_j |x_j|²) I, and Q_k ≽ floor · I, so that a squared distance grows
-    by at most the factor 1 + Σ_j |x_j|² / floor. Members are left out while that sum is below the floating-point
-    resolution. At responsibilities of exactly 0 nothing is lost at all.
-
-    Args:
-        sizes: |x_j|² for every class, weights_jk |z_j − μ_k|².
-        floor: the smallest entry of any D_k.
+    Leaving out rows x_j of X_k lowers Q_k by Δ ≼ (Σ_j |x_j|²) I, and Q_k ≽ floor · I (no entry of any D_k is below it),
+    so that a squared distance grows by at most the factor 1 + Σ_j |x_j|² / floor. `sizes` are |x_j|² for every class.
     """
     resolution = torch.finfo(sizes.dtype).eps * floor / len(sizes)
     return (sizes > resolution).sum(0).max()
@@ -174,10 +164,7 @@ def _dense_squared_distances(points: Tensor, means: Tensor, covariances: Tensor)
 def cholesky_in_place(matrices: Float[Tensor, "*batch r r"]) -> Float[Tensor, "*batch r r"]:
     """Lower Cholesky factors, written over the matrices: fresh memory would cost as much as the arithmetic.
 
-    It reads the upper triangles and has no gradients.
-
-    Raises:
-        ValueError: a matrix is singular in this precision.
+    It reads the upper triangles and has no gradients. A matrix that is singular in this precision is a ValueError.
     """
     factors = matrices.mT  # column by column, as LAPACK works
     failures = torch.empty(matrices.shape[:-2], dtype=torch.int32, device=matrices.device)

@@ -1,10 +1,9 @@
 """A layer of the set encoder as one autograd function: convolution, batch-norm, 2×2 max-pool, ReLU.
 
-Batch-norm is an increasing function of each channel once the sign of a negative gamma has been moved into the
-convolution. So the largest of four values can be picked before batch-norm as well as after it. The convolution's
-output, by far the largest tensor of the layer, is then needed once, for its mean, its variance and its maxima, and is
-held for a few images at a time only. The backward pass computes it again where that is cheap: in the first layer,
-which has three input channels and an output as large as all others together.
+Batch-norm rises with each channel once the sign of a negative gamma has been moved into the convolution. So the largest
+of four values can be picked before it, and the convolution's output, by far the largest tensor, is held for a few
+images at a time only. The backward pass computes it again where that is cheap: in the first layer, which has three
+input channels and an output as large as all others together.
 """
 
 from itertools import zip_longest

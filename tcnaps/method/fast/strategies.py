@@ -1,13 +1,9 @@
 """Distances from responsibilities with far fewer operations than the plain reading; one strategy per episode.
 
-`FewImages` needs the images' inner products alone. `LowRank` is for many images:
-
-1. All means and images lie in the affine span of the episode's N features, and every class covariance is
-   identity_weight · I outside of it: r = min(N, d) coordinates give identical distances.
-2. In the axes that diagonalise the task covariance Σ, the part of Q_k that all classes share up to a factor,
-   D_k = (1 − λ_k) Σ + identity_weight · I, is diagonal.
-3. The rest, λ_k Σ_k, has few rows, one for each image that counts in class k, or few axes that matter, since
-   Σ_k ≼ (N / n_k) Σ: `tcnaps.method.fast.distances` makes use of either.
+`FewImages` needs the images' inner products alone. `LowRank` is for many images. All means and images lie in the affine
+span of the N features, so r = min(N, d) coordinates give identical distances. In the axes that diagonalise the task
+covariance Σ, D_k = (1 − λ_k) Σ + identity_weight · I is diagonal. The rest, λ_k Σ_k, has few rows, one for each image
+that counts in class k, or few axes that matter, since Σ_k ≼ (N / n_k) Σ; `tcnaps.method.fast.distances` uses both.
 """
 
 from collections.abc import Callable
@@ -22,7 +18,7 @@ from torch import Tensor
 from tcnaps.method.class_statistics import Distances, cholesky, class_means, covariance, divisor, shrinkage
 from tcnaps.method.fast.distances import cholesky_in_place, squared_distances
 from tcnaps.method.head import Head
-from tcnaps.method.samples import Plain, Samples
+from tcnaps.method.samples import Plain, Samples, member_weights
 
 FEW = 200  # images, up to which their inner products are all that is needed
 FLAT = 1e4  # total variance, in units of identity_weight, up to which inner products keep small distances
@@ -64,7 +60,7 @@ class FewImages:
     def __call__(self, responsibilities: Float[Tensor, "n_refining way"] | None) -> Distances:
         if responsibilities is None:
             return self._distances(self._products(self.samples.support), self.samples.one_hot)
-        return self._distances(self._products_of_members, self.samples.weights(responsibilities))
+        return self._distances(self._products_of_members, member_weights(self.samples.one_hot, responsibilities))
 
     @cached_property
     def _products_of_members(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -118,7 +114,7 @@ class LowRank:
         if responsibilities is None:
             return self._from_support()
         points, members, variances = self._task_axes
-        return self._distances(points, members, self.samples.weights(responsibilities), variances)
+        return self._distances(points, members, member_weights(self.samples.one_hot, responsibilities), variances)
 
     @cached_property
     def _task_axes(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -166,9 +162,9 @@ class LowRank:
 def span_coordinates(features: Float[Tensor, "n d"], n_support: int) -> tuple[Float[Tensor, "n r"], int]:
     """Coordinates of the features in an orthonormal basis of their span about the support images' mean.
 
-    Distances, means and covariances computed from the coordinates equal those in the d feature dimensions. Gradients
-    pass through exactly: the basis is constant to first order where it matters, because a displacement orthogonal to
-    the span changes neither a distance nor a log-determinant to first order.
+    Distances, means and covariances are those of the d dimensions, and gradients pass exactly: a displacement
+    orthogonal to the span changes neither a distance nor a log-determinant to first order, so the basis may count as
+    constant.
 
     Returns:
         The coordinates, r = min(n, d) at most, and how many of them, from the first, the support images need.

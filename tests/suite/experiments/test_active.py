@@ -88,14 +88,12 @@ def test_random_choice_is_seeded_and_buys_no_image_twice():
 
 
 def test_pool_and_held_out_images_are_drawn_from_every_class_and_shared_out():
-    images = torch.arange(18.0)[:, None, None, None].expand(18, 3, 32, 32)
+    images = torch.arange(18.0)[:, None, None, None].expand(18, 3, 32, 32) / 18
     labels = torch.arange(3).repeat_interleave(6)
-    episode = Episode.unchecked(
-        3, support_images=images[:3], support_labels=torch.arange(3), query_images=images, query_labels=labels
-    )
+    episode = Episode(images[:3], torch.arange(3), images, labels)
     task = task_of(episode, 4, np.random.default_rng(0))
     assert task.pool_labels.bincount().tolist() == [4] * 3 and task.held_out_labels.bincount().tolist() == [2] * 3
-    numbers = [part[:, 0, 0, 0].long() for part in (task.pool, task.held_out)]
+    numbers = [(part[:, 0, 0, 0] * 18).round().long() for part in (task.pool, task.held_out)]
     assert sorted(torch.cat(numbers).tolist()) == list(range(18)) and not numbers[0].equal(numbers[0].sort().values)
     assert labels[numbers[0]].equal(task.pool_labels) and labels[numbers[1]].equal(task.held_out_labels)
 

@@ -9,7 +9,7 @@ from tcnaps.config import FixedProtocol
 from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.method.backbone import Backbone
-from tcnaps.method.class_statistics import class_logits, class_statistics, one_hot
+from tcnaps.method.class_statistics import class_distances, class_statistics, logits_of, one_hot, scale_of
 from tcnaps.method.clustering import cluster, trajectory
 from tcnaps.method.head import Head
 from tcnaps.method.model import TransductiveCNAPS
@@ -64,7 +64,8 @@ def test_the_head_from_accumulated_sums_is_that_of_all_images_at_once(head, orde
     torch.testing.assert_close(statistics.means, expected.means)
     if head.metric == "mahalanobis":
         torch.testing.assert_close(statistics.covariances, expected.covariances, rtol=1e-9, atol=1e-9)
-    logits = class_logits(query, statistics, head)
+    distances, log_determinants = class_distances(query, statistics, head)
+    logits = logits_of(distances, log_determinants, scale_of(distances, head), head)
     torch.testing.assert_close(logits, trajectory(support, labels, query, head=head, steps=0)[0], rtol=1e-8, atol=1e-8)
 
 

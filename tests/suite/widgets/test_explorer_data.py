@@ -8,7 +8,7 @@ from small_study import blobs, small_study
 from synthetic_rows import synthetic_rows
 
 from tcnaps.evaluation.result_files import rows_file, write_rows
-from tcnaps.method.stopping import stopping_step
+from tcnaps.evaluation.stopped_rows import stopping_step
 from tcnaps_suite import episodes
 from tcnaps_suite.widgets import episode_table, explorer_data
 

@@ -42,8 +42,6 @@ def test_the_direct_model_is_the_same_model(modules):
 
 def test_an_episode_on_a_device_part_by_part(modules, monkeypatch):
     _, device_rows = modules
-    read = device_rows.read_episodes
-    monkeypatch.setattr(device_rows, "read_episodes", lambda tasks, workers, device: read(tasks, 0, device))
     monkeypatch.setattr(device_rows, "matrix_limit", lambda device, dtype: 1e9)
     *rows, loading = device_rows.measure_device(torch.device("cpu"), 32, 1, {"2-way 1-shot": (2, 1, 2)})
     assert [row["name"].split(": ")[-1] for row in rows] == ["task encoder", "backbone", "clustering", "whole"]

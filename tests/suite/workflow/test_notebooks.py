@@ -125,8 +125,7 @@ def without_origin(folder):
 
 
 EXTRA = {
-    "01-soft-k-means": {"evaluation": "5-way-1-shot-3", "dataset": "textures", "candidates": 2}
-    | {"scale_episodes": 2, "scales": [0.25, 1.0]},
+    "01-soft-k-means": {"evaluation": "5-way-1-shot-3", "dataset": "textures", "candidates": 2},
     "11-differences": {"evaluations": ["5-way-1-shot-3"], "retrain": False},
     "15-published-cells": {"benchmarks": {"textures": "mini-ImageNet"}},
     "16-precision": {"evaluations": ["5-way-1-shot-3"], "variants": ["Simple"]},

@@ -154,7 +154,7 @@ def test_an_experiment_of_two_files_leaves_its_figure(project):
 
 def test_after_a_run_the_checkout_is_clean_and_nothing_is_stale(project):
     assert git(project, "status", "--porcelain") == ""
-    printed, status = run(project, "--processes", "2", "--workers", "1")  # which make nothing stale
+    printed, status = run(project, "--processes", "2")  # which makes nothing stale
     assert status == 0 and "Nothing to be done" in printed
     assert "figures/small/" in printed
 
