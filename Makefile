@@ -90,7 +90,7 @@ $(VENV)/.docs: $(STAMP)
 	@touch $@
 
 demonstration: $(STAMP)
-	@exec $(RUN) -m tcnaps_suite.workflow.demonstration "$(STUDY)"
+	@exec $(RUN) docs/demonstration.py "$(STUDY)"
 
 lint: $(STAMP)
 	$(RUN) -m ruff format --check

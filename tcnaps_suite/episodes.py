@@ -2,7 +2,7 @@
 
 The images come from the datasets, drawn again from seed, dataset, split and number. The demonstration has a file of
 episodes in their place, `results/demonstration/episodes.npz`. It comes with the project, so that the notebooks have
-something to show before anything is trained; `tcnaps_suite.workflow.demonstration` makes it.
+something to show before anything is trained; `docs/demonstration.py` makes it.
 """
 
 from io import BytesIO
