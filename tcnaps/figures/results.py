@@ -95,9 +95,10 @@ def accuracy_by_step(ax: Axes, frame: pd.DataFrame, by: str | None = None, value
     if is_gain:
         style.zero_line(ax)
     if by is not None:
-        style.legend_above(ax, len(lines))
         if len(lines) == 1:
             ax.set_title(ax.lines[0].get_label())
+        else:
+            ax.legend()
 
 
 def number_of_queries(axes: style.Panels, frame: pd.DataFrame) -> None:
@@ -142,7 +143,6 @@ def frequencies(ax: Axes, counts: pd.DataFrame, column: str) -> None:
     ax.set(xlabel=label, ylabel=size.capitalize())
     ax.grid(False, axis="x")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    style.legend_above(ax, 2)
 
 
 def reliability(axes: style.Panels, bins: pd.DataFrame) -> None:

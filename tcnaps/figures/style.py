@@ -135,13 +135,6 @@ def zero_line(ax: Axes, along: str = "x") -> None:
     (ax.axhline if along == "x" else ax.axvline)(0, color=BLACK, linewidth=0.8)
 
 
-def legend_above(ax: Axes, entries: int) -> None:
-    """Puts a legend above the Axes if it has more than one entry."""
-    if entries > 1:
-        place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
-        ax.legend(**place, ncols=min(entries, 4), columnspacing=1.2, handletextpad=0.4)
-
-
 def legend_below(axes: Panels, columns: int = 4) -> None:
     """Puts one legend below all panels, from the entries of the first."""
     handles = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))

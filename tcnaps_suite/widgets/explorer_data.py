@@ -37,8 +37,8 @@ def evaluated_variants(study: Study) -> list[str]:
 
 def evaluations_of(study: Study, variants: Sequence[str]) -> list[str]:
     """The evaluations whose trainings serve all these variants, of which there must be one."""
-    needed = set(needed_trainings(variants))
-    names = [n for n, e in study.evaluations.items() if needed <= set(e.trainings) and not e.before_training]
+    needed = needed_trainings(variants)
+    names = list(study.evaluations_of(needed))
     if not names:
         raise UserError(
             f"No evaluation of study '{study.name}' serves {' and '.join(variants)}: add {', '.join(sorted(needed))} "

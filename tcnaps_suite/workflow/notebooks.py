@@ -203,11 +203,8 @@ def _evaluations(study: Study, need: Need) -> list[str]:
     protocols = {
         name: evaluation.protocol
         for kind in need.kinds
-        for name, evaluation in study.evaluations.items()
-        if evaluation.protocol.kind == kind
-        and set(need.trainings) <= set(evaluation.trainings)
-        and evaluation.before_training == need.before_training
-        and (kind == "variable" or need.shot in (None, evaluation.protocol.shot))
+        for name, evaluation in study.evaluations_of(need.trainings, kind, need.before_training).items()
+        if kind == "variable" or need.shot in (None, evaluation.protocol.shot)
     }
     if need.differ_in:
         others = [json.dumps(own.model_dump() | {need.differ_in: None}) for own in protocols.values()]
