@@ -1,6 +1,6 @@
 """The experiments' curves and heatmap on matplotlib Axes, with no computation beyond layout.
 
-Frames come from `statistics`, `recall` and `before_and_after`, with accuracies in [0, 1]. Axes show percent. Bars and
+Frames come from `statistics` and `recall`, with accuracies in [0, 1]. Axes show percent. Bars and
 bands are 95% intervals.
 """
 
@@ -17,7 +17,6 @@ from tcnaps.figures.style import domains_shown
 from tcnaps.figures.tables import points
 
 SHOT_LABEL = "Support images per class (shot)"
-SMALLEST_SHARE = 0.001  # of the queries; bins of confidence with fewer are not drawn
 
 
 def class_recall(
@@ -143,29 +142,6 @@ def frequencies(ax: Axes, counts: pd.DataFrame, column: str) -> None:
     ax.set(xlabel=label, ylabel=size.capitalize())
     ax.grid(False, axis="x")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-
-
-def reliability(axes: style.Panels, bins: pd.DataFrame) -> None:
-    """Accuracy against confidence, before and after meta-training, a panel per kind of images and step.
-
-    Sizes are shares of queries.
-    """
-    looks = {"start": (style.ORANGE, "s", "before meta-training"), "trained": (style.BLUE, "o", "after")}
-    bins = bins[bins["share"] >= SMALLEST_SHARE]
-    for ax, ((kind, step), panel) in zip(axes, bins.groupby(["images", "step"], sort=False), strict=True):
-        ax.plot([0, 100], [0, 100], color=style.GREY, linewidth=0.8, linestyle="--")
-        for state, line in panel.groupby("state", sort=False):
-            colour, marker, label = looks[state]
-            x, y = 100 * line["confidence"], 100 * line["accuracy"]
-            style.band(ax, x, line["accuracy"], line["interval"], colour, (0, 1))
-            ax.plot(x, y, color=colour, label=label)
-            ax.scatter(x, y, s=4 + 150 * line["share"], color=colour, marker=marker, linewidth=0, alpha=0.8)
-        title = {"step 0": "Without refinement", "stop": "Where refinement stops"}[step]
-        title = title if kind == "all" else f"{style.DOMAIN_NAMES[kind]}: {title.lower()}"
-        ax.set(title=title, xlabel="Confidence (%)", ylabel="Accuracy (%)", xlim=(0, 101), ylim=(0, 101))
-        ax.set_aspect("equal")
-        ax.label_outer()
-    style.legend_below(axes)
 
 
 def _band(

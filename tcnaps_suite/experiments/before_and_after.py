@@ -13,8 +13,10 @@ import pandas as pd
 from tcnaps.evaluation.intervals import clustered, estimates
 from tcnaps.evaluation.statistics import accuracy_summary, domain_averages, episode_accuracies, paired_episodes
 from tcnaps.evaluation.stopped_rows import recorded_predictions, rows_of_training, stopped, variant_predictions
+from tcnaps.figures import style
 
 EPISODE_COLUMNS = ["replicate", "evaluation", "dataset", "queries_per_class", "episode"]
+SMALLEST_SHARE = 0.001  # of the queries; bins of confidence with fewer are not drawn
 EDGES = tuple(i / 10 for i in range(11))  # of the bins of confidence
 
 
@@ -85,3 +87,26 @@ def calibration(bins: pd.DataFrame) -> pd.DataFrame:
     bins = bins.assign(error=(bins["accuracy"] - bins["confidence"]).abs())
     weighted = bins[["confidence", "accuracy", "error"]].mul(bins["share"], axis=0)
     return weighted.groupby([bins[key] for key in ("images", "state", "step")], sort=False).sum().reset_index()
+
+
+def reliability_panels(axes: style.Panels, bins: pd.DataFrame) -> None:
+    """Accuracy against confidence, before and after meta-training, a panel per kind of images and step.
+
+    Sizes are shares of queries.
+    """
+    looks = {"start": (style.ORANGE, "s", "before meta-training"), "trained": (style.BLUE, "o", "after")}
+    bins = bins[bins["share"] >= SMALLEST_SHARE]
+    for ax, ((kind, step), panel) in zip(axes, bins.groupby(["images", "step"], sort=False), strict=True):
+        ax.plot([0, 100], [0, 100], color=style.GREY, linewidth=0.8, linestyle="--")
+        for state, line in panel.groupby("state", sort=False):
+            colour, marker, label = looks[state]
+            x, y = 100 * line["confidence"], 100 * line["accuracy"]
+            style.band(ax, x, line["accuracy"], line["interval"], colour, (0, 1))
+            ax.plot(x, y, color=colour, label=label)
+            ax.scatter(x, y, s=4 + 150 * line["share"], color=colour, marker=marker, linewidth=0, alpha=0.8)
+        title = {"step 0": "Without refinement", "stop": "Where refinement stops"}[step]
+        title = title if kind == "all" else f"{style.DOMAIN_NAMES[kind]}: {title.lower()}"
+        ax.set(title=title, xlabel="Confidence (%)", ylabel="Accuracy (%)", xlim=(0, 101), ylim=(0, 101))
+        ax.set_aspect("equal")
+        ax.label_outer()
+    style.legend_below(axes)

@@ -20,6 +20,7 @@ from tcnaps.evaluation.evaluate import evaluate_dataset
 from tcnaps.evaluation.result_files import needed_trainings
 from tcnaps.evaluation.statistics import domain_averages, episode_accuracies, overall, paired_episodes
 from tcnaps.evaluation.stopped_rows import variant_predictions
+from tcnaps.figures import style
 from tcnaps.training.checkpoints import checkpoint_folder, load_model
 from tcnaps.training.meta_training import meta_train
 from tcnaps.training.pretraining import pretrain
@@ -176,3 +177,26 @@ def _trained(study: Study, difference: Difference, device: torch.device | str, w
     for training in needed_trainings(difference.variants):
         meta_train(other, training, device, workers=workers)
     return other
+
+
+def cost_panels(axes: style.Panels, costs: pd.DataFrame) -> None:
+    """The paired change in accuracy when a switch is turned: a panel per evaluation and group, a marker per variant."""
+    numbers = ["–" if pd.isna(row) else str(row) for row in costs["row"]]
+    costs = costs.assign(name=[f"{number}  {label}" for number, label in zip(numbers, costs["label"])])
+    names = list(costs["name"].unique())
+    trains = costs.drop_duplicates("name")["trains"].to_list()
+    panels = list(costs.groupby(["evaluation", "domain"], sort=False))
+    for ax, ((evaluation, domain), panel) in zip(axes, panels, strict=True):
+        for i, (variant, cells) in enumerate(panel.groupby("variant", sort=False)):
+            y = cells["name"].map(names.index) + (0.16 if variant in ("Transductive", "COT") else -0.16)
+            bars = {"xerr": 100 * cells["interval"], "label": variant}
+            style.dots(ax, 100 * cells["difference"], y, style.variant_style(variant, i), **bars)
+        style.zero_line(ax, "y")
+        for y in range(1, len(names)):
+            if trains[y] != trains[y - 1]:
+                ax.axhline(y - 0.5, color=style.GREY, linewidth=0.6, linestyle=":")
+        title = style.of_group(style.in_words(evaluation), domain, "\n")
+        ax.set(title=title, xlabel="Change (points)", ylim=(len(names) - 0.4, -0.6))
+        ax.set_yticks(range(len(names)), names)
+        ax.label_outer()
+    style.legend_below(axes)
