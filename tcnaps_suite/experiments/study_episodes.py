@@ -68,7 +68,7 @@ def features_of(study: Study, variant: str, evaluation: str, dataset: str, episo
 def first_episodes(
     study: Study, variant: str, evaluation: str, datasets: Sequence[str], episodes: int
 ) -> Iterator[EpisodeFeatures]:
-    """An evaluation's first episodes of each dataset, at most as many as it has, as `compare_heads` takes them."""
+    """An evaluation's first episodes of each dataset, for `compare_classifiers`; at most as many as it has."""
     for dataset in datasets:
         settings = study.datasets[dataset]
         for number in range(min(episodes, study.evaluations[evaluation].episodes)):
