@@ -1,7 +1,6 @@
 """What each kind of job of a study depends on: the one authority on what is stale.
 
-The Snakefile and the keys inside checkpoints and row files are made of the same `dependencies`, so `make` and a
-notebook run by hand agree. Code that reads YAML or fetches pixels does not count; images have digests.
+`make` and a notebook run by hand agree, for both use these. Code that reads YAML or fetches pixels does not count.
 """
 
 from tcnaps.config.fingerprint import code_digest

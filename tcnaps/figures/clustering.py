@@ -34,12 +34,8 @@ def clustering_step(
     """One refinement step in two dimensions.
 
     Support images are stars. Queries are dots whose colour mixes the classes' colours by their responsibilities.
-    Crosses are the class means, with ellipses at the Mahalanobis distances 1 and 2.
-
-    Args:
-        covariances: in the plane of the points.
-        flipped: points to ring, namely those whose most probable class changed at this step.
-        sizes: of queries, support images, rings and means, in points².
+    Crosses are the class means, with ellipses at the Mahalanobis distances 1 and 2. Points that are `flipped` have a
+    ring: their most probable class changed. `sizes` are those of queries, support images, rings and means, in points².
     """
     colours = class_colours(len(means))
     for mean, covariance, colour in zip(means, covariances, colours, strict=True):
@@ -125,9 +121,7 @@ def confidence_by_scale(axes: Panels, frame: pd.DataFrame) -> None:
 def gain_by_scale(ax: Axes, frame: pd.DataFrame, averages: pd.DataFrame) -> None:
     """The gain of refinement against the scale inside the softmax: means over datasets, and each dataset faintly.
 
-    Args:
-        frame, averages: a `scale` is a number or "auto", which is drawn last, unconnected.
-        averages: from `overall`.
+    A `scale` is a number or "auto", which is drawn last, unconnected. `averages` come from `overall`.
     """
     numbers = sorted({scale for scale in averages["scale"] if scale != "auto"})
     places = {scale: float(i) for i, scale in enumerate([*numbers, "auto"]) if scale in set(averages["scale"])}

@@ -1,7 +1,6 @@
-"""The experiments' curves and heatmap on matplotlib Axes, with no computation beyond layout.
+"""The experiments' curves and heatmap on matplotlib Axes. Frames hold accuracies in [0, 1], Axes show percent.
 
-Frames come from `statistics` and `recall`, with accuracies in [0, 1]. Axes show percent. Bars and
-bands are 95% intervals.
+Bars and bands are 95% intervals.
 """
 
 from collections.abc import Sequence
@@ -22,11 +21,9 @@ SHOT_LABEL = "Support images per class (shot)"
 def class_recall(
     axes: style.Panels, recalls: pd.DataFrame, domains: Sequence[str] | None = None, value: str = "recall"
 ) -> None:
-    """Class recall against shot, one panel per domain, one line and band per variant.
+    """Class recall, or its "difference", against shot: a panel per domain, a line and band per variant.
 
-    Args:
-        recalls: from `recall_by_shot`, one evaluation.
-        value: "recall", or "difference" for a gain in recall.
+    `recalls` come from `recall_by_shot`, of one evaluation.
     """
     is_gain = value == "difference"
     domains, highest = domains or domains_shown(recalls), float(recalls["shot"].max())
@@ -55,8 +52,8 @@ def class_recall(
 def refinement_heatmap(ax: Axes, grid: pd.DataFrame, value: str = "accuracy", mark: tuple[int, int] = (2, 4)) -> None:
     """A heatmap of every minimum ≤ maximum number of refinement steps, with `mark` (minimum, maximum) outlined.
 
-    Colours show how much better or worse a cell is than the grid's rule. Cells are pale where that difference lies
-    within its interval. Their text is the `value`: "accuracy", or "gain" over no refinement.
+    Colours show the difference from the grid's rule, pale where it lies within its interval. The text of a cell is the
+    `value`: "accuracy", or "gain" over no refinement.
     """
     import seaborn  # of the extra `suite`
 
@@ -101,11 +98,7 @@ def accuracy_by_step(ax: Axes, frame: pd.DataFrame, by: str | None = None, value
 
 
 def number_of_queries(axes: style.Panels, frame: pd.DataFrame) -> None:
-    """The gain over the fewest queries per class: a panel per evaluation on one y axis, a line per variant and group.
-
-    Args:
-        frame: from `gain_by_query_count`.
-    """
+    """The gain over the fewest queries per class (`gain_by_query_count`): a panel per evaluation, all on one y axis."""
     x = side_by_side(frame)
     for ax, (protocol, cell) in zip(axes, frame.groupby("evaluation", sort=False), strict=True):
         for i, ((name, group), line) in enumerate(cell.groupby(["variant", "domain"], sort=False)):

@@ -45,10 +45,9 @@ def accuracy_table(
     """One row per method, one column per dataset, then averages and ranks in-domain, out-of-domain and all.
 
     Args:
-        summary: from `accuracy_summary`, of accuracies or with value "difference" of paired episodes; one evaluation.
-        averages: from `domain_averages`; like the ranks, with a column `bold` or without.
-        ranks: from `average_ranks`.
-        bold: per row of the summary, from `best`; default: its column `bold`, if any.
+        summary: from `accuracy_summary`, of one evaluation; of paired episodes with value "difference".
+        averages, ranks: from `domain_averages` and `average_ranks`.
+        bold: per row of the summary, from `best`. Default: a column `bold`, which averages and ranks may have, too.
     """
     if summary.duplicated([method, "dataset"]).any():
         raise ValueError(f"A {method} and dataset occur more than once: pick one evaluation for a table.")
@@ -67,10 +66,7 @@ def published_table(
 ) -> pd.DataFrame:
     """One of the paper's tables in the layout of `accuracy_table`, with the printed averages and bold type.
 
-    Args:
-        rows: from `read_published`.
-        averages: from `read_published_averages`, for the tables that print some.
-        models: the rows to show; default: all.
+    Args come from `read_published` and `read_published_averages`; `models` are the rows to show, by default all.
     """
     if "benchmark" in rows:
         setting = rows["way"].astype(str) + "-way " + rows["shot"].astype(str) + "-shot"

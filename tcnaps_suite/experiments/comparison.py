@@ -38,11 +38,7 @@ def episode_features(
     model: TransductiveCNAPS,
     queries: Callable[[Draw], Draw] | None = None,
 ) -> Iterator[EpisodeFeatures]:
-    """The first episodes of every source, in the study's order of episodes.
-
-    Args:
-        queries: turns a draw into one with fewer query images, such as `balance.unbalanced`.
-    """
+    """The first episodes of every source; `queries` thins a draw's query images, such as `balance.unbalanced`."""
     for facts, source, draw in draws(study, sources, protocol, episodes):
         draw = queries(draw) if queries else draw
         with torch.no_grad():
@@ -90,9 +86,8 @@ def compare_classifiers(
 ) -> pd.DataFrame:
     """The accuracy of every classifier, and its gain over one of them.
 
-    Returns:
-        One row per episode and classifier: `EpisodeFeatures.facts`, classifier, accuracy, difference (from the
-        baseline's accuracy on that episode) and seconds.
+    A row per episode and classifier has `EpisodeFeatures.facts`, classifier, accuracy, difference (from the baseline's
+    accuracy on that episode) and seconds.
     """
     rows = []
     for episode in episodes:

@@ -1,7 +1,6 @@
 """What each difference between the paper and its released code costs: one switch at a time, paired, on one study.
 
-docs/fidelity.md describes the switches. Differences that need no other weights use the study's own. The others train
-anew, from the study's backbone where they can.
+docs/fidelity.md describes the switches. Some need weights trained anew, from the study's backbone where they can.
 """
 
 import shutil
@@ -30,12 +29,9 @@ TRAINED = ("nothing", "adaptation", "everything")  # what a switch needs trained
 
 @dataclass(frozen=True)
 class Difference:
-    """One switch, from the study's side to the other.
+    """One switch, from the study's side to the other; `row` is that of docs/fidelity.md.
 
-    Attributes:
-        row: the number of its row in docs/fidelity.md.
-        trains: what has to be trained anew before the switch can be judged.
-        variants: the variants whose accuracy it can change.
+    `trains` says what has to be trained anew, `variants` whose accuracy it can change.
     """
 
     row: int | None
@@ -100,16 +96,12 @@ def cost_of_differences(
 ) -> pd.DataFrame:
     """The change in accuracy, on the same episodes, when a switch is turned to its other side.
 
-    Weights trained on the way are kept in results/<study>/differences, where a later call finds them.
-
-    Args:
-        episodes: of the meta-trainings that a switch needs, and of one with no switch turned, which they are compared
-            with. Default: the study's own number; they are then compared with the study's own weights.
+    Weights trained on the way are kept in results/<study>/differences, where a later call finds them. With a number of
+    `episodes`, meta-trainings are that long and compared with one of that length with no switch turned.
 
     Returns:
         One row per difference, evaluation, variant and group of `overall`: row, label, trains, evaluation, domain,
-        variant, difference (switched minus not switched, in [−1, 1], mean over datasets), interval (its 95%
-        half-width) and n_datasets.
+        variant, difference (in [−1, 1], mean over datasets), interval (95% half-width) and n_datasets.
     """
     recorded: dict[str, pd.DataFrame] = {}  # studies with the same logits share rows
 

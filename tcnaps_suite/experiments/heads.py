@@ -22,12 +22,9 @@ COLUMNS = ["evaluation", "replicate", "dataset", "domain", "images", "episode", 
 def head_accuracies(study: Study, evaluation: str, variants: Sequence[str], scales: Sequence[float]) -> pd.DataFrame:
     """The accuracy of Transductive and of variants with other heads on every episode of an evaluation.
 
-    The predictions of a training's own head are read from the evaluation's rows. Other scales are applied to the
-    features of Transductive's model, which are extracted once more.
-
-    Args:
-        variants: names of `ALL_VARIANTS`. Those with another scale at test must share Transductive's training.
-        scales: of Transductive's squared distances inside the softmax; each makes a variant "scale <number>".
+    A training's own head is read from the evaluation's rows. Other scales are applied to the features of Transductive's
+    model, which are extracted once more: those of `variants` with another scale at test, and `scales`, which make the
+    variants "scale <number>".
 
     Returns:
         One row per variant and episode, Transductive first: `COLUMNS`, and difference (from Transductive's accuracy).

@@ -15,9 +15,7 @@ from tcnaps.evaluation.statistics import averaged_together
 def main_result(gain: pd.DataFrame, title: str) -> dict[str, str | list[dict]]:
     """How much more accurate one variant is than another: the mean over datasets, real and rendered ones apart.
 
-    Args:
-        gain: from `paired_episodes`, of one evaluation, with a column `classes`.
-        title: what is compared, such as "Transductive minus Simple, 5-way-1-shot, paired".
+    `gain` comes from `paired_episodes`, of one evaluation, with a column `classes`; `title` says what is compared.
 
     Returns:
         `sentence`, and `gains`: for each kind of images the `difference` (in [-1, 1]), its `interval` for other

@@ -1,7 +1,4 @@
-"""The rows of an evaluation → its episodes by gain: what the explorer lists. No PyTorch and no ipywidgets.
-
-Every number comes from `tcnaps.evaluation`. This module selects, sorts and describes them.
-"""
+"""The rows of an evaluation → its episodes by gain: what the explorer lists. No PyTorch and no ipywidgets."""
 
 from collections.abc import Collection, Sequence
 
@@ -50,13 +47,8 @@ def evaluations_of(study: Study, variants: Sequence[str]) -> list[str]:
 def episodes(rows: pd.DataFrame, better: str, than: str, limits: tuple[int, int]) -> pd.DataFrame:
     """The gain of one variant over another on the same images, from the rows of an evaluation: one row per episode.
 
-    Returns:
-        The episode's key, `way`, `n_support` and `n_query`; `accuracy` and stopping `step` of `better`;
-        `accuracy_than` and `step_than` of `than`; the `gain` of the first over the second; `shots`, a tuple, by label.
-
-    Raises:
-        ValueError: there is no such variant, its rows are missing, the two are the same, or they were evaluated on
-            different episodes.
+    Columns: the episode's key, `way`, `n_support` and `n_query`; `accuracy` and stopping `step` of `better`;
+    `accuracy_than` and `step_than` of `than`; the `gain` of the first over the second; `shots`, a tuple, by label.
     """
     if better == than:
         raise UserError(f"{better} can't be compared with itself: choose two variants.")

@@ -13,11 +13,7 @@ from tcnaps.method.head import Head
 
 @dataclass(frozen=True)
 class PlaneView:
-    """Refinement steps 0, ..., T of one episode in two dimensions. Support images come first.
-
-    Attributes:
-        covariances: Q_k restricted to the plane.
-    """
+    """Refinement steps 0, ..., T of one episode in a plane, and Q_k there. Support images come first."""
 
     points: Float[np.ndarray, "n_points 2"]
     is_support: Bool[np.ndarray, "n_points"]
@@ -33,10 +29,7 @@ def view_in_plane(
     query_responsibilities: Float[Tensor, "n_steps n_query way"],
     head: Head = Head(),
 ) -> PlaneView:
-    """Projects the clustering's responsibilities, and the statistics from which they were computed, to a plane.
-
-    Its directions are those that tell the classes of the last step apart best.
-    """
+    """Projects responsibilities, and the statistics from which they were computed, to `discriminative_plane`."""
     features = torch.cat([support_features, query_features])
     n_support, d = support_features.shape
     one_hot_labels = one_hot(support_labels, query_responsibilities.shape[2], features)

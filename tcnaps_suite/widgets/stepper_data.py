@@ -1,8 +1,4 @@
-"""One episode under refinement, step by step: what the soft k-means stepper shows.
-
-`run` refines the features of an episode under any head, and `verdict` says where the stopping rule ends.
-`episode_table` describes what a step did to the queries.
-"""
+"""One episode under refinement, step by step: what the soft k-means stepper shows."""
 
 from dataclasses import replace
 from typing import NamedTuple

@@ -33,10 +33,8 @@ def stepper(
 ) -> "Stepper":
     """A widget to refine one episode step by step: any variant of the study, any episode, under any head.
 
-    Args:
-        evaluation: the one whose protocol draws the episode; None takes the study's first.
-        dataset: None takes the evaluation's first.
-        episode: None takes the one in which refinement changes the largest share of labels, if there are rows.
+    By default: the study's first evaluation, its first dataset, and the episode in which refinement changes the largest
+    share of labels, if there are rows.
     """
     evaluation = next(iter(study.evaluations)) if evaluation is None else evaluation
     one_of("variant", variant, variants_of(study.trainings))
@@ -51,12 +49,7 @@ def stepper(
 
 
 class Stepper(ui.StudyWidget):
-    """See `stepper`. A new one shows nothing before `load`.
-
-    Attributes:
-        features: of the episode that is shown, or None if it could not be loaded.
-        trajectory: its refinement steps.
-    """
+    """See `stepper`. A new one shows nothing before `load`; `features` is None if an episode could not be loaded."""
 
     kind = "stepper"
 

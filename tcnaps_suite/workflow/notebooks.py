@@ -41,14 +41,10 @@ class _Section(BaseModel):
 
 
 class Need(_Section):
-    """Evaluations that a study must have.
+    """Evaluations that a study must have: they name all `trainings` and have one of the `kinds` of protocol.
 
-    Attributes:
-        trainings: the evaluation names all of these.
-        kinds: of protocol; the first kind is preferred.
-        differ_in: there are two such evaluations whose protocols differ in this setting alone.
-        parameter: the notebook's parameter that is set to the evaluation's name.
-        most: set the parameter to a list of at most this many names.
+    The first kind is preferred. With `differ_in` there must be two that differ in this setting alone. `parameter` is
+    set to the evaluation's name, or with `most` to a list of at most so many.
     """
 
     trainings: tuple[str, ...] = ()
@@ -72,12 +68,7 @@ class Writes(_Section):
 
 
 class Notebook(_Section):
-    """A notebook and what its metadata declares; the top of this file explains the keys.
-
-    Attributes:
-        title: its first heading.
-        parameters: their default values by name.
-    """
+    """A notebook, its parameters' default values, and what its metadata declares; the top of this file explains it."""
 
     path: Path
     title: str
