@@ -49,6 +49,7 @@ def episodes(rows: pd.DataFrame, better: str, than: str, limits: tuple[int, int]
 
     Columns: the episode's key, `way`, `n_support` and `n_query`; `accuracy` and stopping `step` of `better`;
     `accuracy_than` and `step_than` of `than`; the `gain` of the first over the second; `shots`, a tuple, by label.
+    Variants that are the same, or were evaluated on different episodes, are a ValueError.
     """
     if better == than:
         raise UserError(f"{better} can't be compared with itself: choose two variants.")
