@@ -94,7 +94,7 @@ $(VENV)/.%: $(STAMP)
 	@touch $@
 
 demonstration: $(STAMP)
-	@exec $(RUN) -m tcnaps_suite.workflow.demonstration "$(STUDY)"
+	@exec $(RUN) docs/demonstration.py "$(STUDY)"
 
 lint: $(VENV)/.test
 	$(RUN) -m ruff format --check

@@ -1,8 +1,7 @@
 """A study's episodes as they are shown: their images, and in the demonstration their features. No PyTorch.
 
-The images come from the datasets, drawn again from seed, dataset, split and number. The demonstration has a file of
-episodes in their place, `results/demonstration/episodes.npz`. It comes with the project, so that the notebooks have
-something to show before anything is trained; `tcnaps_suite.workflow.demonstration` makes it.
+Images are drawn again from the datasets. The demonstration's come from `results/demonstration/episodes.npz`, which
+`docs/demonstration.py` makes.
 """
 
 from io import BytesIO
@@ -42,11 +41,9 @@ class ShownImages(NamedTuple):
 
 
 def open_study(path: str | Path, replicate: int = 0) -> Study:
-    """A study to be looked at; the demonstration, which one printed line says, if the study has no results yet.
+    """A study to be looked at. One without results gives way to the demonstration, and a printed line says so.
 
-    Raises:
-        ConfigError: as `load_study`.
-        UserError: a file of the demonstration is damaged.
+    Errors are those of `load_study`, and a UserError where a file of the demonstration is damaged.
     """
     study, demonstration = load_study(path, replicate), project_root() / FOLDER / STUDY
     has_results = any(any((study.results_folder / made).glob("*")) for made in ("checkpoints", "rows"))
@@ -61,11 +58,10 @@ def open_study(path: str | Path, replicate: int = 0) -> Study:
 
 
 def images_of(study: Study, evaluation: str, dataset: str, episode: int) -> ShownImages:
-    """An episode's images. The same evaluation, dataset and number always give the same ones.
+    """An episode's images; the same evaluation, dataset and number always give the same ones.
 
     Raises:
-        UserError: the study is the demonstration, which lacks this episode.
-        DatasetError: the dataset can't be opened.
+        UserError: the demonstration lacks this episode.
         ValueError: the dataset no longer has such an episode.
     """
     if (study.results_folder / EPISODES).is_file():

@@ -195,10 +195,6 @@ class JupyterSite(Site):
         return page.evaluate("""() => [...jupyterapp.shell.currentWidget.content.model.cells]
             .filter(c => c.type === 'code').flatMap(c => c.outputs.toJSON())""")
 
-    def answer(self, page: Page) -> str:
-        """What the cells have printed."""
-        return "".join("".join(o["text"]) for o in self.outputs(page) if o["output_type"] == "stream")
-
     def close(self) -> None:
         super().close()
         listing = f"{self.server.url}api/kernels?token={TOKEN}"

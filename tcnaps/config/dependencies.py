@@ -1,12 +1,9 @@
 """What each kind of job of a study depends on: the one authority on what is stale.
 
-The Snakefile and the keys inside checkpoints and row files are made of the same `dependencies`, so `make` and a
-notebook run by hand agree. Code that reads YAML or fetches pixels does not count; images have digests.
+`make` and a notebook run by hand agree, for both use these. Code that reads YAML or fetches pixels does not count.
 """
 
-from pathlib import Path
-
-from tcnaps.config.fingerprint import code_digest, notebook_code
+from tcnaps.config.fingerprint import code_digest
 from tcnaps.config.storage import digest_of
 from tcnaps.config.study import Study
 from tcnaps.method.variants import ALL_TRAININGS
@@ -29,7 +26,6 @@ CODE = {
     **dict.fromkeys(("pretraining", "meta_training", "importing"), TRAINING_CODE),
     "evaluation": (*TRAINING_CODE, "tcnaps/evaluation/evaluate.py"),
 }
-FIGURES_CODE = (*TRAINING_CODE, "tcnaps/evaluation", "tcnaps/figures")
 
 
 def dependencies(study: Study, job: str, training: str = "", evaluation: str = "", dataset: str = "") -> dict:
@@ -65,13 +61,3 @@ def dependencies(study: Study, job: str, training: str = "", evaluation: str = "
 def job_key(inputs: list[str], study: Study, job: str, **named: str) -> str:
     """A digest of a job's dependencies and of its inputs' digests (images, checkpoints), in their order."""
     return digest_of([dependencies(study, job, **named), inputs])
-
-
-def notebook_key(notebook: str | Path, jobs: list[dict], more: object = None) -> str:
-    """A digest of a notebook's code and of the dependencies of the jobs that it does, for the Snakefile.
-
-    A changed figure style makes stale only those notebooks that train and evaluate nothing.
-    """
-    figures_only = not any("code" in job for job in jobs)
-    code = [notebook_code(notebook), code_digest(*FIGURES_CODE) if figures_only else ""]
-    return digest_of([code, jobs, more])

@@ -1,8 +1,6 @@
 """Digests of source code: they tell whether the code behind a result has changed since it was made."""
 
 import ast
-import json
-import re
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -12,7 +10,6 @@ from tcnaps.config.errors import UserError
 from tcnaps.config.storage import digest_of
 
 HOME = Path(__file__).parents[2]
-EXPERIMENTS = "tcnaps_suite/experiments"
 
 
 def code_digest(*places: str) -> str:
@@ -24,22 +21,7 @@ def code_digest(*places: str) -> str:
     for place in places:
         path = HOME / place
         files.update(path.rglob("*.py") if path.is_dir() else [path])
-    return digest_of([[file.relative_to(HOME).as_posix(), _module_code(file)] for file in sorted(files)])[:16]
-
-
-def notebook_code(path: str | Path) -> str:
-    """The code of a notebook, and a digest of the modules of `tcnaps_suite.experiments` that it imports.
-
-    Prose, outputs and metadata of a notebook do not count.
-    """
-    code = "\n".join(_bare(source, path) for source, _ in code_cells(path))
-    modules: set[str] = set()
-    to_read = _imported_experiments(code)
-    while to_read:  # an experiment may import another
-        modules |= to_read
-        sources = [_module_code(HOME / EXPERIMENTS / f"{name}.py") for name in to_read]
-        to_read = set().union(*map(_imported_experiments, sources)) - modules
-    return f"{code}\n{code_digest(*(f'{EXPERIMENTS}/{name}.py' for name in modules))}"
+    return digest_of([[file.relative_to(HOME).as_posix(), module_code(file)] for file in sorted(files)])[:16]
 
 
 @cache
@@ -58,15 +40,6 @@ def code_version() -> str:
     return __version__ + (f", commit {commit}" if commit else "") + (", changed" if changes else "")
 
 
-def code_cells(path: str | Path) -> list[tuple[str, list[str]]]:
-    """Source and tags of each code cell of a notebook."""
-    try:
-        cells = [cell for cell in json.loads(_text(path))["cells"] if cell["cell_type"] == "code"]
-        return [("".join(cell["source"]), cell["metadata"].get("tags", [])) for cell in cells]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is not a notebook of format 4 ({error!r}).") from error
-
-
 def parse(source: str, path: str | Path) -> ast.Module:
     """Parses a module or a cell. IPython's % and ! lines count as blank."""
     lines = ("" if line.startswith(("%", "!")) else line for line in source.splitlines())
@@ -76,19 +49,16 @@ def parse(source: str, path: str | Path) -> ast.Module:
         raise UserError(f"{path} is not valid Python: {error.msg}: {(error.text or '').strip()}") from error
 
 
-def _imported_experiments(code: str) -> set[str]:
-    """Names of the modules of `tcnaps_suite.experiments` that some bare code imports."""
-    lists = re.findall(r"from tcnaps_suite\.experiments import (.+)", code)
-    names = {part.split()[0] for imported in lists for part in imported.split(",")}
-    return names.union(re.findall(r"tcnaps_suite\.experiments\.(\w+)", code))
-
-
 @cache
-def _module_code(path: Path) -> str:
-    return _bare(_text(path), path)
+def module_code(path: Path) -> str:
+    """The code of a module; one that cannot be read is a UserError."""
+    try:
+        return bare_code(path.read_text(encoding="utf-8"), path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
 
 
-def _bare(source: str, path: str | Path) -> str:
+def bare_code(source: str, path: str | Path) -> str:
     """Source code without comments and docstrings, in one layout."""
     return ast.unparse(_WithoutDocstrings().visit(parse(source, path)))
 
@@ -96,10 +66,3 @@ def _bare(source: str, path: str | Path) -> str:
 class _WithoutDocstrings(ast.NodeTransformer):
     def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
         return None if isinstance(node.value, ast.Constant) else node
-
-
-def _text(path: str | Path) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error

@@ -140,14 +140,16 @@ class Study(Section):
         tested = {name for e in self.evaluations.values() if training in e.trainings for name in e.datasets}
         return [name for name in self.datasets if name in tested]
 
-    def evaluations_of(self, trainings: Sequence[str], kind: str) -> dict[str, Evaluation]:
-        """The evaluations of trained models that include all these trainings; `kind` of protocol: fixed or variable."""
+    def evaluations_of(
+        self, trainings: Sequence[str], kind: str | None = None, before_training: bool = False
+    ) -> dict[str, Evaluation]:
+        """The evaluations that include all these trainings; `kind` of protocol: fixed, variable, or None for both."""
         return {
             name: evaluation
             for name, evaluation in self.evaluations.items()
-            if evaluation.protocol.kind == kind
+            if kind in (None, evaluation.protocol.kind)
             and set(trainings) <= set(evaluation.trainings)
-            and not evaluation.before_training
+            and evaluation.before_training == before_training
         }
 
 

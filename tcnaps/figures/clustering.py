@@ -32,12 +32,8 @@ def clustering_step(
     """One refinement step in two dimensions.
 
     Support images are stars. Queries are dots whose colour mixes the classes' colours by their responsibilities.
-    Crosses are the class means, with ellipses at the Mahalanobis distances 1 and 2.
-
-    Args:
-        covariances: in the plane of the points.
-        flipped: points to ring, namely those whose most probable class changed at this step.
-        sizes: of queries, support images, rings and means, in points².
+    Crosses are the class means, with ellipses at the Mahalanobis distances 1 and 2. Points that are `flipped` have a
+    ring: their most probable class changed. `sizes` are those of queries, support images, rings and means, in points².
     """
     colours = class_colours(len(means))
     for mean, covariance, colour in zip(means, covariances, colours, strict=True):

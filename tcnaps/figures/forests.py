@@ -1,6 +1,6 @@
-"""Dots with 95% intervals on matplotlib Axes: one row per dataset, variant, contrast or switch.
+"""Dots with 95% intervals on matplotlib Axes: one row per dataset, variant or contrast.
 
-Frames come from `statistics`, `claims` and `differences`, with accuracies in [0, 1]. Axes show percent and points.
+Frames come from `statistics` and `claims`, with accuracies in [0, 1]. Axes show percent and points.
 """
 
 from collections.abc import Sequence
@@ -122,29 +122,6 @@ def _contrasts(ax: Axes, table: pd.DataFrame) -> None:
     ax.set_ylim(y - 0.8, -0.7)
     ax.set_yticks(list(heights.values()), list(heights))
     ax.grid(False, axis="y")
-
-
-def cost_of_differences(axes: style.Panels, costs: pd.DataFrame) -> None:
-    """The paired change in accuracy when a switch is turned: a panel per evaluation and group, a marker per variant."""
-    numbers = ["–" if pd.isna(row) else str(row) for row in costs["row"]]
-    costs = costs.assign(name=[f"{number}  {label}" for number, label in zip(numbers, costs["label"])])
-    names = list(costs["name"].unique())
-    trains = costs.drop_duplicates("name")["trains"].to_list()
-    panels = list(costs.groupby(["evaluation", "domain"], sort=False))
-    for ax, ((evaluation, domain), panel) in zip(axes, panels, strict=True):
-        for i, (variant, cells) in enumerate(panel.groupby("variant", sort=False)):
-            y = cells["name"].map(names.index) + (0.16 if variant in ("Transductive", "COT") else -0.16)
-            bars = {"xerr": 100 * cells["interval"], "label": variant}
-            style.dots(ax, 100 * cells["difference"], y, style.variant_style(variant, i), **bars)
-        style.zero_line(ax, "y")
-        for y in range(1, len(names)):
-            if trains[y] != trains[y - 1]:
-                ax.axhline(y - 0.5, color=style.GREY, linewidth=0.6, linestyle=":")
-        title = style.of_group(style.in_words(evaluation), domain, "\n")
-        ax.set(title=title, xlabel="Change (points)", ylim=(len(names) - 0.4, -0.6))
-        ax.set_yticks(range(len(names)), names)
-        ax.label_outer()
-    style.legend_below(axes)
 
 
 def _means_of(summary: pd.DataFrame, averages: pd.DataFrame) -> pd.DataFrame:

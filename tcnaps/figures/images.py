@@ -31,13 +31,8 @@ def episode_images(
 ) -> None:
     """A contact sheet: one row per class, with its support images on the left and its queries on the right.
 
-    A query's frame has the colour of its predicted class. A wrong prediction has a cross in the corner.
-
-    Args:
-        support: class name → (n, height, width, 3) uint8, in the order of the labels.
-        query: (n_query, height, width, 3) uint8.
-        true: the queries' labels; each query is in the row of its label.
-        columns: the most images of either kind in a row.
+    A query's frame has the colour of its predicted class. A wrong prediction has a cross in the corner. `support` is
+    class name → (n, height, width, 3) uint8, in the order of the labels; `columns` bounds the images of either kind.
     """
     colours = class_colours(len(support))
     widest = min(columns, max(map(len, support.values())))

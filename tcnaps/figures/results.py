@@ -1,7 +1,6 @@
-"""The experiments' curves and heatmap on matplotlib Axes, with no computation beyond layout.
+"""The experiments' curves and heatmap on matplotlib Axes. Frames hold accuracies in [0, 1], Axes show percent.
 
-Frames come from `statistics`, `recall` and `before_and_after`, with accuracies in [0, 1]. Axes show percent. Bars and
-bands are 95% intervals.
+Bars and bands are 95% intervals.
 """
 
 from collections.abc import Sequence
@@ -17,17 +16,14 @@ from tcnaps.figures.style import domains_shown
 from tcnaps.figures.tables import points
 
 SHOT_LABEL = "Support images per class (shot)"
-SMALLEST_SHARE = 0.001  # of the queries; bins of confidence with fewer are not drawn
 
 
 def class_recall(
     axes: style.Panels, recalls: pd.DataFrame, domains: Sequence[str] | None = None, value: str = "recall"
 ) -> None:
-    """Class recall against shot, one panel per domain, one line and band per variant.
+    """Class recall, or its "difference", against shot: a panel per domain, a line and band per variant.
 
-    Args:
-        recalls: from `recall_by_shot`, one evaluation.
-        value: "recall", or "difference" for a gain in recall.
+    `recalls` come from `recall_by_shot`, of one evaluation.
     """
     is_gain = value == "difference"
     domains, highest = domains or domains_shown(recalls), float(recalls["shot"].max())
@@ -56,8 +52,8 @@ def class_recall(
 def refinement_heatmap(ax: Axes, grid: pd.DataFrame, value: str = "accuracy", mark: tuple[int, int] = (2, 4)) -> None:
     """A heatmap of every minimum ≤ maximum number of refinement steps, with `mark` (minimum, maximum) outlined.
 
-    Colours show how much better or worse a cell is than the grid's rule. Cells are pale where that difference lies
-    within its interval. Their text is the `value`: "accuracy", or "gain" over no refinement.
+    Colours show the difference from the grid's rule, pale where it lies within its interval. The text of a cell is the
+    `value`: "accuracy", or "gain" over no refinement.
     """
     import seaborn  # of the extra `suite`
 
@@ -95,17 +91,14 @@ def accuracy_by_step(ax: Axes, frame: pd.DataFrame, by: str | None = None, value
     if is_gain:
         style.zero_line(ax)
     if by is not None:
-        style.legend_above(ax, len(lines))
         if len(lines) == 1:
             ax.set_title(ax.lines[0].get_label())
+        else:
+            ax.legend()
 
 
 def number_of_queries(axes: style.Panels, frame: pd.DataFrame) -> None:
-    """The gain over the fewest queries per class: a panel per evaluation on one y axis, a line per variant and group.
-
-    Args:
-        frame: from `gain_by_query_count`.
-    """
+    """The gain over the fewest queries per class (`gain_by_query_count`): a panel per evaluation, all on one y axis."""
     x = side_by_side(frame)
     for ax, (protocol, cell) in zip(axes, frame.groupby("evaluation", sort=False), strict=True):
         for i, ((name, group), line) in enumerate(cell.groupby(["variant", "domain"], sort=False)):
@@ -142,30 +135,6 @@ def frequencies(ax: Axes, counts: pd.DataFrame, column: str) -> None:
     ax.set(xlabel=label, ylabel=size.capitalize())
     ax.grid(False, axis="x")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    style.legend_above(ax, 2)
-
-
-def reliability(axes: style.Panels, bins: pd.DataFrame) -> None:
-    """Accuracy against confidence, before and after meta-training, a panel per kind of images and step.
-
-    Sizes are shares of queries.
-    """
-    looks = {"start": (style.ORANGE, "s", "before meta-training"), "trained": (style.BLUE, "o", "after")}
-    bins = bins[bins["share"] >= SMALLEST_SHARE]
-    for ax, ((kind, step), panel) in zip(axes, bins.groupby(["images", "step"], sort=False), strict=True):
-        ax.plot([0, 100], [0, 100], color=style.GREY, linewidth=0.8, linestyle="--")
-        for state, line in panel.groupby("state", sort=False):
-            colour, marker, label = looks[state]
-            x, y = 100 * line["confidence"], 100 * line["accuracy"]
-            style.band(ax, x, line["accuracy"], line["interval"], colour, (0, 1))
-            ax.plot(x, y, color=colour, label=label)
-            ax.scatter(x, y, s=4 + 150 * line["share"], color=colour, marker=marker, linewidth=0, alpha=0.8)
-        title = {"step 0": "Without refinement", "stop": "Where refinement stops"}[step]
-        title = title if kind == "all" else f"{style.DOMAIN_NAMES[kind]}: {title.lower()}"
-        ax.set(title=title, xlabel="Confidence (%)", ylabel="Accuracy (%)", xlim=(0, 101), ylim=(0, 101))
-        ax.set_aspect("equal")
-        ax.label_outer()
-    style.legend_below(axes)
 
 
 def _band(

@@ -54,10 +54,9 @@ STYLE |= {"legend.frameon": False, "legend.handlelength": 1.6}
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The shared look, for the figures made inside the `with` block.
+    """The shared look, for the figures made inside the `with` block. Interactive mode stays as it is at its end.
 
-    Interactive mode keeps the state that it has at the end of the block. Notebooks switch it on when the first figure
-    is made; `rc_context` alone would switch it off again, and no later figure of the notebook would be displayed.
+    Notebooks switch it on with the first figure, and `rc_context` alone would switch it off again.
     """
     interactive = mpl.is_interactive()
     try:
@@ -80,13 +79,10 @@ def figure(
     height: float | int = 2.4,
     **options,
 ) -> Iterator[tuple[Figure, Axes | np.ndarray]]:
-    """A figure in the shared look. Draw it inside the `with` block; the end of the block saves it as PNG and PDF.
+    """A figure in the shared look, saved as PNG and PDF at the end of the `with` block (see `save`).
 
-    Args:
-        path, about: see `save`.
-        columns: panels side by side. None gives a single Axes, a number an array of rows * columns Axes.
-        width: in inches, like the height. Default: a column's for one panel, the text's for several side by side.
-        options: passed to `plt.subplots`, such as `sharey=True`.
+    With a number of columns it has an array of rows * columns Axes, else a single one. Width and height are in inches;
+    the default width is a column's for one panel, the text's for several. Options go to `plt.subplots`.
 
     Example:
         >>> import tempfile
@@ -135,13 +131,6 @@ def zero_line(ax: Axes, along: str = "x") -> None:
     (ax.axhline if along == "x" else ax.axvline)(0, color=BLACK, linewidth=0.8)
 
 
-def legend_above(ax: Axes, entries: int) -> None:
-    """Puts a legend above the Axes if it has more than one entry."""
-    if entries > 1:
-        place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
-        ax.legend(**place, ncols=min(entries, 4), columnspacing=1.2, handletextpad=0.4)
-
-
 def legend_below(axes: Panels, columns: int = 4) -> None:
     """Puts one legend below all panels, from the entries of the first."""
     handles = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
@@ -182,10 +171,9 @@ def in_view(values: pd.Series, half_widths: pd.Series, always: float | None = 0.
 
 
 def save(figure: Figure, path: str | Path, about: Mapping[str, str] | None = None) -> list[Path]:
-    """Writes `path`.png (200 dpi) and `path`.pdf. Equal figures give equal bytes; if drawing fails, old files stay.
+    """Writes `path`.png (200 dpi) and `path`.pdf; `about` (`Study.origin`) becomes texts of both.
 
-    Args:
-        about: where the figure comes from (`Study.origin`). It becomes texts of the PNG and the subject of the PDF.
+    Equal figures give equal bytes. If drawing fails, old files stay.
     """
     path, written, about = Path(path), [], dict(about or {})
     subject = {"Subject": "; ".join(f"{name}: {text}" for name, text in about.items())} if about else {}

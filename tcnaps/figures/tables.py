@@ -8,12 +8,6 @@ from html import escape
 
 import pandas as pd
 
-# Names of datasets in the official Meta-Dataset → in the paper's tables.
-PAPER_NAMES = {"ilsvrc_2012": "ImageNet", "omniglot": "Omniglot", "aircraft": "Aircraft", "cu_birds": "Birds"}
-PAPER_NAMES |= {"dtd": "DTD", "quickdraw": "QuickDraw", "fungi": "Fungi", "vgg_flower": "Flower"}
-PAPER_NAMES |= {"traffic_sign": "Signs", "mscoco": "MSCOCO", "mnist": "MNIST"}
-PAPER_NAMES |= {"cifar10": "CIFAR10", "cifar100": "CIFAR100"}
-
 
 def cell(value: float, interval: float | None = None, bold: bool = False, signed: bool = False, digits: int = 1) -> str:
     """A fraction in percent with its interval: "58.8±1.1", or "+3.1±0.8" if signed. nan gives an empty cell.
@@ -51,10 +45,9 @@ def accuracy_table(
     """One row per method, one column per dataset, then averages and ranks in-domain, out-of-domain and all.
 
     Args:
-        summary: from `accuracy_summary`, of accuracies or with value "difference" of paired episodes; one evaluation.
-        averages: from `domain_averages`; like the ranks, with a column `bold` or without.
-        ranks: from `average_ranks`.
-        bold: per row of the summary, from `best`; default: its column `bold`, if any.
+        summary: from `accuracy_summary`, of one evaluation; of paired episodes with value "difference".
+        averages, ranks: from `domain_averages` and `average_ranks`.
+        bold: per row of the summary, from `best`. Default: a column `bold`, which averages and ranks may have, too.
     """
     if summary.duplicated([method, "dataset"]).any():
         raise ValueError(f"A {method} and dataset occur more than once: pick one evaluation for a table.")
@@ -73,10 +66,7 @@ def published_table(
 ) -> pd.DataFrame:
     """One of the paper's tables in the layout of `accuracy_table`, with the printed averages and bold type.
 
-    Args:
-        rows: from `read_published`.
-        averages: from `read_published_averages`, for the tables that print some.
-        models: the rows to show; default: all.
+    Args come from `read_published` and `read_published_averages`; `models` are the rows to show, by default all.
     """
     if "benchmark" in rows:
         setting = rows["way"].astype(str) + "-way " + rows["shot"].astype(str) + "-shot"
@@ -88,18 +78,6 @@ def published_table(
     if unknown := [name for name in models or () if name not in wide.index]:
         raise ValueError(f"{rows['source'].iloc[0]} has no row {', '.join(unknown)}; it has: {', '.join(wide.index)}.")
     return wide if models is None else wide.loc[list(models)]
-
-
-def beside_published(ours: pd.DataFrame, published: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Our table and the paper's, by caption: one table if the datasets are the same, else two."""
-    ours = ours.rename(columns=PAPER_NAMES)
-    our_datasets, their_datasets = (
-        {column for column in table if not column.startswith(("Mean ", "Rank "))} for table in (ours, published)
-    )
-    if our_datasets != their_datasets:
-        return {"This study": ours, "Published, on the paper's own datasets": published}
-    merged = pd.concat([ours, published.rename(index=lambda name: f"{name} (published)")]).fillna("")
-    return {"This study and the published numbers": merged.rename_axis(index=ours.index.name)}
 
 
 class Html(str):

@@ -1,16 +1,13 @@
 """Active learning: which image to have labelled next.
 
-The protocol follows the released code of the authors' follow-up (Bateni et al. 2022, arXiv 2201.05151), with models
-that were meta-trained for few-shot classification alone. In every round the labelled images classify a pool of others,
-and the image that an acquisition function ranks first joins them with its label. Accuracy is measured on held-out
-images, which are never bought. For Transductive CNAPS the query set is the pool when an image is chosen, and the
-held-out images when accuracy is measured.
+The protocol is that of the code of the authors' follow-up (Bateni et al. 2022, arXiv 2201.05151): in every round the
+image of a pool that an acquisition function ranks first joins the labelled ones. Accuracy is that on held-out images,
+which are never bought. Transductive CNAPS' query set is the pool when it chooses, the held-out images when tested.
 
-* Taken over: one label per round; random choice, predictive entropy and variation ratios.
-* Scaled down: the released code labels all characters of an Omniglot alphabet, or CIFAR-10 (25 labels per round), from
-  5 images per class, for 30 rounds, and adapts FiLM in every round. Here tasks are a study's episodes, and FiLM is
-  adapted once, to the first labelled images (and the pool).
-* Different: scores are in float64, which distinguishes even tiny probabilities. In float32, confident images tie.
+* As released: one label per round; random choice, predictive entropy and variation ratios.
+* Smaller: the released code starts from 5 images of each class of an Omniglot alphabet or CIFAR-10, goes on for 30
+  rounds, and adapts FiLM in each. Here tasks are a study's episodes, and FiLM is adapted once.
+* Different: scores are in float64; in float32 confident images tie.
 * Not checked: whether the paper's text differs from its code.
 """
 
@@ -98,12 +95,8 @@ def active_learning(
 ) -> pd.DataFrame:
     """Learning curves of every variant and acquisition function on the same tasks.
 
-    Args:
-        protocol: its queries per class are the pool's and the held-out images' together.
-
-    Returns:
-        One row per episode, variant, acquisition and number of labels: `EpisodeFeatures.facts`, variant, acquisition,
-        labels, accuracy and difference (from random choice).
+    `protocol.queries_per_class` counts the pool's and the held-out images together. A row per episode, variant,
+    acquisition and number of `labels` has `EpisodeFeatures.facts`, accuracy and difference (from random choice).
     """
     rows = []
     for facts, source, draw in draws(study, sources, protocol, episodes):

@@ -1,7 +1,4 @@
-"""Query sets with unequal class frequencies: how they are drawn, and what classifiers lose on them.
-
-Transductive methods are usually tested with equal frequencies.
-"""
+"""Query sets with unequal class frequencies: how they are drawn, and what classifiers lose on them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -52,11 +49,8 @@ def unbalanced(draw: Draw, seed: int, concentration: float | int | None = None, 
 def balance_panels(axes: style.Panels, averages: pd.DataFrame, names: Sequence[str], reference: str, base: str) -> None:
     """One panel per classifier: its difference from `base` with interval, and that of `reference` in grey.
 
-    From left to right: balanced queries, then Dirichlet's α, then the number of classes that have any query.
-
-    Args:
-        averages: `kind`, `balance` (the label of its tick, in the order drawn), `classifier`, `domain` (a group of
-            `overall`), `difference`, `interval`.
+    From left to right: balanced queries, then Dirichlet's α, then the number of classes that have any query. `averages`
+    has `kind`, `balance` (a tick's label, in the order drawn), `classifier`, `domain`, `difference` and `interval`.
     """
     settings = averages[["kind", "balance"]].drop_duplicates().reset_index(drop=True)
     for number, (ax, name) in enumerate(zip(axes, names), 1):

@@ -1,8 +1,7 @@
 """What meta-training adds: accuracy and confidence of trained networks beside those of the same networks untrained.
 
-Both are frames of one row per query. `start` comes from an evaluation with `before_training`, whose task encoder and
-FiLM generator are as they were initialised; `trained` from one with the same protocol after meta-training. Only the
-datasets and episodes of both are compared.
+Frames have one row per query. `start` comes from an evaluation with `before_training`, `trained` from one with the same
+protocol after it. Only the episodes of both are compared.
 """
 
 from collections.abc import Sequence
@@ -13,8 +12,10 @@ import pandas as pd
 from tcnaps.evaluation.intervals import clustered, estimates
 from tcnaps.evaluation.statistics import accuracy_summary, domain_averages, episode_accuracies, paired_episodes
 from tcnaps.evaluation.stopped_rows import recorded_predictions, rows_of_training, stopped, variant_predictions
+from tcnaps.figures import style
 
 EPISODE_COLUMNS = ["replicate", "evaluation", "dataset", "queries_per_class", "episode"]
+SMALLEST_SHARE = 0.001  # of the queries; bins of confidence with fewer are not drawn
 EDGES = tuple(i / 10 for i in range(11))  # of the bins of confidence
 
 
@@ -31,11 +32,7 @@ def shared_rows(start: pd.DataFrame, trained: pd.DataFrame) -> list[pd.DataFrame
 def gain_of_training(
     start: pd.DataFrame, trained: pd.DataFrame, variants: Sequence[str], limits: tuple[int, int]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The accuracy gained by meta-training, paired.
-
-    Returns:
-        The gain per dataset, as `accuracy_summary`, and its means, as `domain_averages`; both with a column `variant`.
-    """
+    """The paired gain of each variant: per dataset, as `accuracy_summary`, and its means, as `domain_averages`."""
     before, after = (
         dict(list(episode_accuracies(variant_predictions(rows, variants, *limits)).groupby("variant", sort=False)))
         for rows in shared_rows(start, trained)
@@ -47,14 +44,11 @@ def gain_of_training(
 def reliability(
     start: pd.DataFrame, trained: pd.DataFrame, training: str, limits: tuple[int, int], edges: Sequence[float] = EDGES
 ) -> pd.DataFrame:
-    """Confidence against accuracy, before and after meta-training, at step 0 and where refinement stops.
-
-    The confidence of a query is the responsibility of its predicted class. The queries of one episode are a cluster.
+    """Confidence (the predicted class's responsibility) against accuracy; the queries of one episode are a cluster.
 
     Returns:
         One row per kind of images ("real" and "rendered" if there are both, else "all"), state ("start", "trained"),
-        step ("step 0", "stop") and bin that has queries: mean `confidence`, `accuracy`, its `interval`, and `share`
-        (of the queries).
+        step ("step 0", "stop") and bin that has queries: mean `confidence`, `accuracy`, `interval` and `share`.
     """
     frames = []
     for state, rows in zip(("start", "trained"), shared_rows(start, trained)):
@@ -85,3 +79,23 @@ def calibration(bins: pd.DataFrame) -> pd.DataFrame:
     bins = bins.assign(error=(bins["accuracy"] - bins["confidence"]).abs())
     weighted = bins[["confidence", "accuracy", "error"]].mul(bins["share"], axis=0)
     return weighted.groupby([bins[key] for key in ("images", "state", "step")], sort=False).sum().reset_index()
+
+
+def reliability_panels(axes: style.Panels, bins: pd.DataFrame) -> None:
+    """Accuracy against confidence, a panel per kind of images and step. Sizes of dots are shares of queries."""
+    looks = {"start": (style.ORANGE, "s", "before meta-training"), "trained": (style.BLUE, "o", "after")}
+    bins = bins[bins["share"] >= SMALLEST_SHARE]
+    for ax, ((kind, step), panel) in zip(axes, bins.groupby(["images", "step"], sort=False), strict=True):
+        ax.plot([0, 100], [0, 100], color=style.GREY, linewidth=0.8, linestyle="--")
+        for state, line in panel.groupby("state", sort=False):
+            colour, marker, label = looks[state]
+            x, y = 100 * line["confidence"], 100 * line["accuracy"]
+            style.band(ax, x, line["accuracy"], line["interval"], colour, (0, 1))
+            ax.plot(x, y, color=colour, label=label)
+            ax.scatter(x, y, s=4 + 150 * line["share"], color=colour, marker=marker, linewidth=0, alpha=0.8)
+        title = {"step 0": "Without refinement", "stop": "Where refinement stops"}[step]
+        title = title if kind == "all" else f"{style.DOMAIN_NAMES[kind]}: {title.lower()}"
+        ax.set(title=title, xlabel="Confidence (%)", ylabel="Accuracy (%)", xlim=(0, 101), ylim=(0, 101))
+        ax.set_aspect("equal")
+        ax.label_outer()
+    style.legend_below(axes)

@@ -11,13 +11,9 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from tcnaps.config import FixedProtocol, Study, VariableProtocol
-from tcnaps.config.settings import Refinement
 from tcnaps.data.image_source import ImageSource
 from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import Draw, draw_episode
-from tcnaps.evaluation.stopped_rows import stopping_step
-from tcnaps.method.clustering import trajectory
-from tcnaps.method.head import Head
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.method.variants import VARIANTS
 from tcnaps.training.checkpoints import load_model
@@ -42,11 +38,7 @@ def episode_features(
     model: TransductiveCNAPS,
     queries: Callable[[Draw], Draw] | None = None,
 ) -> Iterator[EpisodeFeatures]:
-    """The first episodes of every source, in the study's order of episodes.
-
-    Args:
-        queries: turns a draw into one with fewer query images, such as `balance.unbalanced`.
-    """
+    """The first episodes of every source; `queries` thins a draw's query images, such as `balance.unbalanced`."""
     for facts, source, draw in draws(study, sources, protocol, episodes):
         draw = queries(draw) if queries else draw
         with torch.no_grad():
@@ -82,44 +74,20 @@ def load_variants(study: Study, names: Sequence[str]) -> dict[str, LoadedVariant
     return models
 
 
-def difference_from(rows: pd.DataFrame, column: str, base: str, value: str = "accuracy") -> pd.DataFrame:
+def difference_from(rows: pd.DataFrame, column: str, base: float | str, value: str = "accuracy") -> pd.DataFrame:
     """Adds `difference`: the row's value minus that of the row with `base` in this column and all else equal."""
     keys = [name for name in rows if name not in (column, value, "difference")]
     bases = rows[rows[column] == base].set_index(keys)[value]
     return rows.assign(difference=rows[value] - bases.reindex(pd.MultiIndex.from_frame(rows[keys])).to_numpy())
 
 
-def compare_heads(
-    episodes: Iterable[EpisodeFeatures], heads: Mapping[float | str, Head], rule: Refinement
-) -> pd.DataFrame:
-    """The accuracy of every head, without and with refinement.
-
-    Returns:
-        One row per episode and head: `EpisodeFeatures.facts`, head, without and refined (accuracies in [0, 1]),
-        step (where the rule stops) and confidence (the mean responsibility of the predicted class at step 0).
-    """
-    rows = []
-    for episode in episodes:
-        features = episode.support, episode.support_labels, episode.query
-        for name, head in heads.items():
-            logits = trajectory(*features, head=head, steps=rule.maximum_steps)  # (steps + 1, n_query, way)
-            labels = logits.argmax(2)
-            step = stopping_step(labels.numpy(), *rule.limits)
-            accuracy = (labels == episode.query_labels).double().mean(1)
-            confidence = logits[0].softmax(1).max(1).values.mean().item()
-            found = {"head": name, "without": accuracy[0].item(), "refined": accuracy[step].item()}
-            rows.append(episode.facts | found | {"step": step, "confidence": confidence})
-    return pd.DataFrame(rows)
-
-
 def compare_classifiers(
-    episodes: Iterable[EpisodeFeatures], classifiers: Mapping[str, Classifier], baseline: str
+    episodes: Iterable[EpisodeFeatures], classifiers: Mapping[float | str, Classifier], baseline: float | str
 ) -> pd.DataFrame:
     """The accuracy of every classifier, and its gain over one of them.
 
-    Returns:
-        One row per episode and classifier: `EpisodeFeatures.facts`, classifier, accuracy, difference (from the
-        baseline's accuracy on that episode) and seconds.
+    A row per episode and classifier has `EpisodeFeatures.facts`, classifier, accuracy, difference (from the baseline's
+    accuracy on that episode) and seconds.
     """
     rows = []
     for episode in episodes:

@@ -1,15 +1,14 @@
 """Continual learning: classes arrive a few at a time, and nothing but sums is kept of their images.
 
-The protocol is that of the code of the authors' follow-up (Bateni et al. 2022, arXiv 2201.05151), with models that were
-meta-trained for few-shot classification alone. After each arrival all classes so far are tested, with one head (every
-class competes) or several (a query's arrival is known, and only its classes compete).
+The protocol is that of the code of the authors' follow-up (Bateni et al. 2022, arXiv 2201.05151). After each arrival
+all classes so far are tested, with one head (every class competes) or several (only those of the query's arrival do).
 
-* As released: three ways to adapt FiLM, by the task embedding of the `first` arrival, of the `latest`, or by the
-  `average` of all so far (the default there). Queries go through the latest FiLM; sums keep the FiLM they were made by.
-* Scaled down: the paper has MNIST, CIFAR-10 (2 classes per arrival) and CIFAR-100 (10), 1 to 100 images per class.
-* Different: the released code keeps class means and inverse covariances, which refinement overwrites, and tests the
-  queries of one arrival at a time. Here n_k, Σ x and Σ x xᵀ are kept, so under one FiLM the head is exactly that of all
-  images at once; the queries of all classes so far refine it together, for one classification only.
+* As released: FiLM follows the task embedding of the `first` arrival, of the `latest`, or the `average` of all so far.
+  Queries go through the latest FiLM; sums keep the FiLM they were made by.
+* Smaller: the paper has MNIST, CIFAR-10 (2 classes per arrival) and CIFAR-100 (10), 1 to 100 images per class.
+* Different: the released code keeps class means and inverse covariances, which refinement overwrites, and tests each
+  arrival's queries apart. Here n_k, Σ x and Σ x xᵀ are kept, so under one FiLM the head is exactly that of all images
+  at once, and the queries of all classes refine it together.
 * Not checked: whether the paper's text differs from its code.
 """
 
@@ -51,11 +50,7 @@ def class_sums(
 
 
 def statistics_from(sums: Float[Tensor, "way d_and_1 d_and_1"], head: Head) -> ClassStatistics:
-    """What `class_statistics` computes from the images themselves (equations 1-4; refined, 9-12).
-
-    Raises:
-        ValueError: a class has one image, and the head divides by n − 1.
-    """
+    """What `class_statistics` computes from the images themselves; a ValueError for one image and a divisor n − 1."""
     counts, totals, products = sums[:, 0, 0], sums[:, 0, 1:], sums[:, 1:, 1:]
     if head.class_covariance_divisor == "n-1" and counts.min() <= 1:
         raise ValueError("a class has one image, so n − 1 is 0: use more, or the class covariances' divisor 'n'")
@@ -137,9 +132,8 @@ def continual_learning(
 ) -> pd.DataFrame:
     """Accuracy after every arrival, of every variant, way of adapting FiLM, and head, on the same episodes.
 
-    Returns:
-        One row per episode, variant, film, head and number of classes so far: `EpisodeFeatures.facts`, variant, film,
-        head, classes, accuracy and difference (from `ALL_KEPT`).
+    A row per episode, variant, film, head and number of `classes` so far has `EpisodeFeatures.facts`, accuracy and
+    difference (from `ALL_KEPT`).
     """
     rows = [
         facts | {"variant": name, "film": film, "head": head, "classes": seen, "accuracy": accuracy}

@@ -1,7 +1,6 @@
 """What each difference between the paper and its released code costs: one switch at a time, paired, on one study.
 
-docs/fidelity.md describes the switches. Differences that need no other weights use the study's own. The others train
-anew, from the study's backbone where they can.
+docs/fidelity.md describes the switches. Some need weights trained anew, from the study's backbone where they can.
 """
 
 import shutil
@@ -20,6 +19,7 @@ from tcnaps.evaluation.evaluate import evaluate_dataset
 from tcnaps.evaluation.result_files import needed_trainings
 from tcnaps.evaluation.statistics import domain_averages, episode_accuracies, overall, paired_episodes
 from tcnaps.evaluation.stopped_rows import variant_predictions
+from tcnaps.figures import style
 from tcnaps.training.checkpoints import checkpoint_folder, load_model
 from tcnaps.training.meta_training import meta_train
 from tcnaps.training.pretraining import pretrain
@@ -29,12 +29,9 @@ TRAINED = ("nothing", "adaptation", "everything")  # what a switch needs trained
 
 @dataclass(frozen=True)
 class Difference:
-    """One switch, from the study's side to the other.
+    """One switch, from the study's side to the other; `row` is that of docs/fidelity.md.
 
-    Attributes:
-        row: the number of its row in docs/fidelity.md.
-        trains: what has to be trained anew before the switch can be judged.
-        variants: the variants whose accuracy it can change.
+    `trains` says what has to be trained anew, `variants` whose accuracy it can change.
     """
 
     row: int | None
@@ -98,16 +95,12 @@ def cost_of_differences(
 ) -> pd.DataFrame:
     """The change in accuracy, on the same episodes, when a switch is turned to its other side.
 
-    Weights trained on the way are kept in results/<study>/differences, where a later call finds them.
-
-    Args:
-        episodes: of the meta-trainings that a switch needs, and of one with no switch turned, which they are compared
-            with. Default: the study's own number; they are then compared with the study's own weights.
+    Weights trained on the way are kept in results/<study>/differences, where a later call finds them. With a number of
+    `episodes`, meta-trainings are that long and compared with one of that length with no switch turned.
 
     Returns:
         One row per difference, evaluation, variant and group of `overall`: row, label, trains, evaluation, domain,
-        variant, difference (switched minus not switched, in [−1, 1], mean over datasets), interval (its 95%
-        half-width) and n_datasets.
+        variant, difference (in [−1, 1], mean over datasets), interval (95% half-width) and n_datasets.
     """
     recorded: dict[str, pd.DataFrame] = {}  # studies with the same logits share rows
 
@@ -175,3 +168,26 @@ def _trained(study: Study, difference: Difference, device: torch.device | str) -
     for training in needed_trainings(difference.variants):
         meta_train(other, training, device)
     return other
+
+
+def cost_panels(axes: style.Panels, costs: pd.DataFrame) -> None:
+    """The paired change in accuracy when a switch is turned: a panel per evaluation and group, a marker per variant."""
+    numbers = ["–" if pd.isna(row) else str(row) for row in costs["row"]]
+    costs = costs.assign(name=[f"{number}  {label}" for number, label in zip(numbers, costs["label"])])
+    names = list(costs["name"].unique())
+    trains = costs.drop_duplicates("name")["trains"].to_list()
+    panels = list(costs.groupby(["evaluation", "domain"], sort=False))
+    for ax, ((evaluation, domain), panel) in zip(axes, panels, strict=True):
+        for i, (variant, cells) in enumerate(panel.groupby("variant", sort=False)):
+            y = cells["name"].map(names.index) + (0.16 if variant in ("Transductive", "COT") else -0.16)
+            bars = {"xerr": 100 * cells["interval"], "label": variant}
+            style.dots(ax, 100 * cells["difference"], y, style.variant_style(variant, i), **bars)
+        style.zero_line(ax, "y")
+        for y in range(1, len(names)):
+            if trains[y] != trains[y - 1]:
+                ax.axhline(y - 0.5, color=style.GREY, linewidth=0.6, linestyle=":")
+        title = style.of_group(style.in_words(evaluation), domain, "\n")
+        ax.set(title=title, xlabel="Change (points)", ylim=(len(names) - 0.4, -0.6))
+        ax.set_yticks(range(len(names)), names)
+        ax.label_outer()
+    style.legend_below(axes)

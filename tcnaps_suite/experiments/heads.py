@@ -10,10 +10,10 @@ from tcnaps.data import open_split
 from tcnaps.evaluation.result_files import load_rows, needed_trainings
 from tcnaps.evaluation.statistics import episode_accuracies
 from tcnaps.evaluation.stopped_rows import variant_predictions
-from tcnaps.method.head import Head
 from tcnaps.method.variants import ALL_TRAININGS, ALL_VARIANTS
 from tcnaps.training.checkpoints import load_model
-from tcnaps_suite.experiments.comparison import compare_heads, difference_from, episode_features
+from tcnaps_suite.experiments.comparison import compare_classifiers, difference_from, episode_features
+from tcnaps_suite.experiments.rivals import head_classifier
 
 BASE = "Transductive"
 COLUMNS = ["evaluation", "replicate", "dataset", "domain", "images", "episode", "variant", "accuracy"]
@@ -22,12 +22,9 @@ COLUMNS = ["evaluation", "replicate", "dataset", "domain", "images", "episode", 
 def head_accuracies(study: Study, evaluation: str, variants: Sequence[str], scales: Sequence[float]) -> pd.DataFrame:
     """The accuracy of Transductive and of variants with other heads on every episode of an evaluation.
 
-    The predictions of a training's own head are read from the evaluation's rows. Other scales are applied to the
-    features of Transductive's model, which are extracted once more.
-
-    Args:
-        variants: names of `ALL_VARIANTS`. Those with another scale at test must share Transductive's training.
-        scales: of Transductive's squared distances inside the softmax; each makes a variant "scale <number>".
+    A training's own head is read from the evaluation's rows. Other scales are applied to the features of Transductive's
+    model, which are extracted once more: those of `variants` with another scale at test, and `scales`, which make the
+    variants "scale <number>".
 
     Returns:
         One row per variant and episode, Transductive first: `COLUMNS`, and difference (from Transductive's accuracy).
@@ -39,11 +36,12 @@ def head_accuracies(study: Study, evaluation: str, variants: Sequence[str], scal
     rescaled = {name: ALL_VARIANTS[name].scale_at_test for name in variants if name not in recorded}
     rescaled |= {f"scale {scale:g}": scale for scale in scales}
     model, settings = load_model(study, ALL_VARIANTS[BASE].training), study.evaluations[evaluation]
-    heads: dict[float | str, Head] = {name: replace(model.head, scale=scale) for name, scale in rescaled.items()}
+    heads = {name: replace(model.head, scale=scale) for name, scale in rescaled.items()}
+    classifiers = {name: head_classifier(head, *study.refinement.limits) for name, head in heads.items()}
     sources = [open_split(study, dataset, "test") for dataset in settings.datasets]
     episodes = episode_features(study, sources, settings.protocol, settings.episodes, model)
-    others = compare_heads(episodes, heads, study.refinement).rename(columns={"head": "variant", "refined": "accuracy"})
-    others = others.assign(evaluation=evaluation, replicate=study.replicate)
+    others = compare_classifiers(episodes, classifiers, next(iter(classifiers)))
+    others = others.rename(columns={"classifier": "variant"}).assign(evaluation=evaluation, replicate=study.replicate)
     return difference_from(pd.concat([accuracies[COLUMNS], others[COLUMNS]], ignore_index=True), "variant", BASE)
 
 

@@ -1,8 +1,7 @@
 """Other ways to classify an episode, on the same features as Transductive CNAPS.
 
-A classifier takes support features (n_support, d), their labels 0, …, way − 1, and query features (n_query, d), and
-returns the queries' labels. Transductive classifiers use all query images to classify each. All but CNAPS' own scale
-features to length 1, as their papers do. Settings are those of the papers or of EasyFSL; none is tuned here.
+A classifier takes support features (n_support, d), their labels, and query features (n_query, d), and returns the
+queries' labels. All but CNAPS' own scale features to length 1, as their papers do. No setting is tuned here.
 """
 
 from collections.abc import Callable
@@ -169,10 +168,8 @@ def of_easyfsl(name: str) -> Classifier:
 def rivals(centred: bool = True) -> dict[str, Classifier]:
     """Every classifier but CNAPS' own, by name; the inductive ones first.
 
-    Args:
-        centred: whether to subtract the mean of an episode's features first; for inductive classifiers, that of its
-            support features. Features of a network that ends in a ReLU are nearly parallel, so scaling them to
-            length 1 leaves little to distinguish classes. The papers subtract the mean of their training classes.
+    `centred` subtracts the mean of an episode's features first, for inductive classifiers that of the support features.
+    Features behind a ReLU are nearly parallel: scaled to length 1 they would hardly differ.
     """
     inductive = {
         "Prototypes": prototypes,

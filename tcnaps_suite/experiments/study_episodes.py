@@ -23,12 +23,9 @@ _NETWORKS: dict[tuple, TransductiveCNAPS] = {}
 
 @dataclass(frozen=True)
 class ShownEpisode:
-    """An episode's features and what is needed to show them. Class k is `class_names[k]`.
+    """An episode's features and what is needed to show them. Class k is `class_names[k]`; images are RGB.
 
-    Attributes:
-        place: evaluation, dataset and number of the episode.
-        support_images, query_images: RGB.
-        head: the training's, with the study's settings.
+    `place` is evaluation, dataset and number. `head` is the training's, with the study's settings.
     """
 
     variant: Variant
@@ -47,9 +44,7 @@ class ShownEpisode:
 def features_of(study: Study, variant: str, evaluation: str, dataset: str, episode: int) -> ShownEpisode:
     """An episode's features under a variant's networks.
 
-    Raises:
-        CheckpointError: the variant's network is not trained yet, or was trained on another backbone.
-        UserError: the study is the demonstration, which lacks this episode.
+    Errors are those of `load_model`, and a UserError where the demonstration lacks this episode.
     """
     training, place = VARIANTS[variant].training, (evaluation, dataset, episode)
     shown = images_of(study, *place)
@@ -68,7 +63,7 @@ def features_of(study: Study, variant: str, evaluation: str, dataset: str, episo
 def first_episodes(
     study: Study, variant: str, evaluation: str, datasets: Sequence[str], episodes: int
 ) -> Iterator[EpisodeFeatures]:
-    """An evaluation's first episodes of each dataset, at most as many as it has, as `compare_heads` takes them."""
+    """An evaluation's first episodes of each dataset, for `compare_classifiers`; at most as many as it has."""
     for dataset in datasets:
         settings = study.datasets[dataset]
         for number in range(min(episodes, study.evaluations[evaluation].episodes)):

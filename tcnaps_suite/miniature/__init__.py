@@ -1,7 +1,4 @@
-"""The miniature: a small Meta-Dataset of seven datasets, drawn from files that the dependencies contain.
-
-Each dataset is one recipe.
-"""
+"""The miniature: a small Meta-Dataset of seven datasets, drawn from files that the dependencies contain."""
 
 import sys
 from functools import partial
@@ -25,11 +22,7 @@ _LIBRARIES = ("matplotlib", "numpy", "pillow", "scikit-learn", "scipy")
 
 
 def preparation(name: str, image_size: int) -> Preparation:
-    """How a dataset of the miniature is made. Prepared files become stale when its code or the libraries change.
-
-    Raises:
-        DatasetError: there is no such dataset.
-    """
+    """How a dataset of the miniature is made. Prepared files become stale when its code or the libraries change."""
     if name not in RECIPES:
         raise DatasetError(f"The miniature has no dataset '{name}'; it has: {', '.join(RECIPES)}.")
     versions = {"code": code_digest("tcnaps_suite/miniature")} | {package: version(package) for package in _LIBRARIES}

@@ -1,9 +1,8 @@
 """textures: procedural surfaces.
 
-A class is a structure with parameters and a palette; images turn, zoom, bend and relight it. Each family draws the
-parameters of a class and returns a function that paints its images. The function's arguments are a generator,
-coordinates (n, size, size) along and across the texture's axis, and each image's angle and zoom; it returns a field
-(n, size, size) from 0 to 1.
+A class is a structure with parameters and a palette; images turn, zoom, bend and relight it. A family draws a class's
+parameters and returns a function that paints images: from a generator, coordinates (n, size, size) along and across the
+texture's axis, and each image's angle and zoom to a field (n, size, size) from 0 to 1.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,4 @@
-"""One episode as one row per query: its predictions after every refinement step, and its images.
-
-The rows are those of an evaluation or of the stepper. No PyTorch and no ipywidgets.
-"""
+"""One episode as one row per query: predictions after every refinement step, and images. No PyTorch, no ipywidgets."""
 
 import re
 from collections.abc import Sequence
@@ -95,11 +92,10 @@ def steps_of(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def at_step(rows: pd.DataFrame, step: int) -> pd.DataFrame:
-    """The queries of an episode before and after one step.
+    """The queries of an episode before and after one step; before step 0 stands step 0 itself.
 
-    Returns:
-        `query`, `label`, `class_name`; the predicted labels `before` and `prediction`, with the responsibilities of
-        the predicted class; `right`, `changed`, and `outcome`, one of `OUTCOMES`. Before step 0 stands step 0 itself.
+    Columns: `query`, `label`, `class_name`; the predicted labels `before` and `prediction`, with their
+    responsibilities; `right`, `changed`, and `outcome`, one of `OUTCOMES`.
     """
     label, previous = rows["label"], max(step - 1, 0)
     before, after = rows[f"prediction_{previous}"].astype(int), rows[f"prediction_{step}"].astype(int)
@@ -121,9 +117,7 @@ def at_step(rows: pd.DataFrame, step: int) -> pd.DataFrame:
 def replay(study: Study, rows: pd.DataFrame) -> ShownImages:
     """Draws the episode of some rows again. Images' numbers, labels, classes and shots are compared; pixels are not.
 
-    Raises:
-        StaleRowsError: the images or classes differ, as data, seed or protocol have changed since the evaluation.
-        DatasetError: the dataset can't be opened.
+    A StaleRowsError says that they differ, as data, seed or protocol have changed since the evaluation.
     """
     first = rows.iloc[0]
     evaluation, dataset, number = first["evaluation"], first["dataset"], int(first["episode"])

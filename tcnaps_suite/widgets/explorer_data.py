@@ -1,7 +1,4 @@
-"""The rows of an evaluation → its episodes by gain: what the explorer lists. No PyTorch and no ipywidgets.
-
-Every number comes from `tcnaps.evaluation`. This module selects, sorts and describes them.
-"""
+"""The rows of an evaluation → its episodes by gain: what the explorer lists. No PyTorch and no ipywidgets."""
 
 from collections.abc import Collection, Sequence
 
@@ -37,8 +34,8 @@ def evaluated_variants(study: Study) -> list[str]:
 
 def evaluations_of(study: Study, variants: Sequence[str]) -> list[str]:
     """The evaluations whose trainings serve all these variants, of which there must be one."""
-    needed = set(needed_trainings(variants))
-    names = [n for n, e in study.evaluations.items() if needed <= set(e.trainings) and not e.before_training]
+    needed = needed_trainings(variants)
+    names = list(study.evaluations_of(needed))
     if not names:
         raise UserError(
             f"No evaluation of study '{study.name}' serves {' and '.join(variants)}: add {', '.join(sorted(needed))} "
@@ -50,13 +47,9 @@ def evaluations_of(study: Study, variants: Sequence[str]) -> list[str]:
 def episodes(rows: pd.DataFrame, better: str, than: str, limits: tuple[int, int]) -> pd.DataFrame:
     """The gain of one variant over another on the same images, from the rows of an evaluation: one row per episode.
 
-    Returns:
-        The episode's key, `way`, `n_support` and `n_query`; `accuracy` and stopping `step` of `better`;
-        `accuracy_than` and `step_than` of `than`; the `gain` of the first over the second; `shots`, a tuple, by label.
-
-    Raises:
-        ValueError: there is no such variant, its rows are missing, the two are the same, or they were evaluated on
-            different episodes.
+    Columns: the episode's key, `way`, `n_support` and `n_query`; `accuracy` and stopping `step` of `better`;
+    `accuracy_than` and `step_than` of `than`; the `gain` of the first over the second; `shots`, a tuple, by label.
+    Variants that are the same, or were evaluated on different episodes, are a ValueError.
     """
     if better == than:
         raise UserError(f"{better} can't be compared with itself: choose two variants.")

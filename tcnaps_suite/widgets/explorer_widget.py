@@ -39,10 +39,8 @@ def explorer(
 class Explorer(ui.StudyWidget):
     """See `explorer`. A new one shows nothing before `load`.
 
-    Attributes:
-        table: of `explorer_data.episodes`; `listed` has the rows that pass the filters, in the order shown.
-        predictions: variant → the rows of the episode that is shown; `row` is its row of the table.
-        images: the episode's, or None; `problem` is the error that keeps them from being shown.
+    `table` comes from `explorer_data.episodes`; `listed` are its rows in the order shown, and `row` is the one that is
+    shown, with `predictions` (variant → rows) and `images`, or the `problem` that keeps them from being shown.
     """
 
     kind = "explorer"

@@ -1,7 +1,4 @@
-"""Views of class recall, of refinement steps and of the number of queries: the figures, with choices to make.
-
-The numbers are those of `tcnaps.evaluation`. A view chooses the rows that they are computed from.
-"""
+"""Views of class recall, of refinement steps and of the number of queries: the figures, with choices to make."""
 
 import html
 from functools import lru_cache, partial
@@ -35,14 +32,10 @@ LARGEST_MINIMUM = 4  # steps of the heatmap, as in the paper's sweep
 
 
 class View(ui.StudyWidget):
-    """Controls, a picture, and its numbers.
+    """Controls, a picture, and its numbers: `frame` (one row per point; None where nothing is shown) and `title`.
 
     A subclass makes the controls (`filters`), reads the data of a study (`fetch`; `read` calls and remembers it),
     chooses what is shown, with a title (`see`), and draws it (`draw`).
-
-    Attributes:
-        frame: what is drawn, one row per point; None where nothing is shown.
-        title: one line that says what was chosen.
     """
 
     height = 3.0  # inches

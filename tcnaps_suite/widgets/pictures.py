@@ -33,10 +33,7 @@ def on_page(figure: Figure, words: str) -> str:
 def saved(figure: Figure, study: Study, name: str) -> str:
     """Writes a figure as PNG and PDF to figures/<study>/views and offers both as downloads.
 
-    Where colleagues only look at the widgets (`make serve`), nothing is written.
-
-    Raises:
-        UserError: a file can't have this name.
+    Under `make serve` nothing is written. A name that no file can have is a UserError.
     """
     name = name.strip()
     if not re.fullmatch(r"[\w][\w .-]*", name):

@@ -13,11 +13,7 @@ from tcnaps.method.head import Head
 
 @dataclass(frozen=True)
 class PlaneView:
-    """Refinement steps 0, ..., T of one episode in two dimensions. Support images come first.
-
-    Attributes:
-        covariances: Q_k restricted to the plane.
-    """
+    """Refinement steps 0, ..., T of one episode in a plane, and Q_k there. Support images come first."""
 
     points: Float[np.ndarray, "n_points 2"]
     is_support: Bool[np.ndarray, "n_points"]
@@ -32,14 +28,8 @@ def view_in_plane(
     query_features: Float[Tensor, "n_query d"],
     query_responsibilities: Float[Tensor, "n_steps n_query way"],
     head: Head = Head(),
-    principal: bool = False,
 ) -> PlaneView:
-    """Projects the clustering's responsibilities, and the statistics from which they were computed, to a plane.
-
-    Args:
-        principal: whether the plane holds the directions of the largest spread, in place of those that tell the
-            classes of the last step apart best.
-    """
+    """Projects responsibilities, and the statistics from which they were computed, to `discriminative_plane`."""
     features = torch.cat([support_features, query_features])
     n_support, d = support_features.shape
     one_hot_labels = one_hot(support_labels, query_responsibilities.shape[2], features)
@@ -47,7 +37,7 @@ def view_in_plane(
     if d == 2:  # drawn as it is
         plane, centre = torch.eye(2, dtype=features.dtype), torch.zeros(2, dtype=features.dtype)
     else:
-        plane = principal_plane(features) if principal else discriminative_plane(features, responsibilities[-1])
+        plane = discriminative_plane(features, responsibilities[-1])
         centre = features.mean(0)
     points = (features - centre) @ plane  # (n_points, 2)
     # Means and covariances of the projected features are the projections of the features' own. Only the released rule
@@ -83,11 +73,6 @@ def discriminative_plane(
     directions = torch.linalg.svd(whitened, full_matrices=False).U[:, :2]
     directions = torch.linalg.solve_triangular(factor.T, directions, upper=True)
     return _oriented(torch.linalg.qr(directions).Q)
-
-
-def principal_plane(features: Float[Tensor, "n d"]) -> Float[Tensor, "d 2"]:
-    """The two orthonormal directions along which the features spread most, whatever their classes."""
-    return _oriented(torch.linalg.svd(features - features.mean(0), full_matrices=False).Vh[:2].T)
 
 
 def _oriented(plane: Tensor) -> Tensor:

@@ -1,8 +1,4 @@
-"""One episode under refinement, step by step: what the soft k-means stepper shows.
-
-`run` refines the features of an episode under any head, and `verdict` says where the stopping rule ends.
-`episode_table` describes what a step did to the queries.
-"""
+"""One episode under refinement, step by step: what the soft k-means stepper shows."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -27,7 +23,6 @@ HEADS = {
     "means only": _MAHALANOBIS | {"update": "means"},
     "as in the study": {},
 }
-PLANES = ("classes after the last step", "principal components")
 
 
 class Trajectory(NamedTuple):
@@ -51,8 +46,8 @@ def with_head(head: Head, name: str, identity_weight: float | int, scale: float 
     return replace(head, **changes, identity_weight=float(identity_weight))
 
 
-def run(features: ShownEpisode, head: Head | None = None, steps: int = 10, plane: str = PLANES[0]) -> Trajectory:
-    """Refines an episode with a head, by default its training's, and projects it to one of `PLANES`."""
+def run(features: ShownEpisode, head: Head | None = None, steps: int = 10) -> Trajectory:
+    """Refines an episode with a head, by default its training's, and projects it to a plane."""
     head = head or features.head
     sets = features.support_features, features.support_labels, features.query_features
     responsibilities = clustering.trajectory(*sets, head=head, steps=steps).softmax(2)  # (steps + 1, n_query, way)
@@ -62,8 +57,7 @@ def run(features: ShownEpisode, head: Head | None = None, steps: int = 10, plane
     rows |= {f"prediction_{step}": values for step, values in enumerate(predictions)}
     rows |= {f"confidence_{step}": values for step, values in enumerate(confidences)}
     rows = pd.DataFrame(rows)
-    view = view_in_plane(*sets, responsibilities, head, principal=plane == "principal components")
-    return Trajectory(rows, view, steps_of(rows))
+    return Trajectory(rows, view_in_plane(*sets, responsibilities, head), steps_of(rows))
 
 
 def verdict(trajectory: Trajectory, minimum: int, maximum: int) -> tuple[int, str]:
@@ -80,12 +74,6 @@ def verdict(trajectory: Trajectory, minimum: int, maximum: int) -> tuple[int, st
         f"With minimum {minimum} and maximum {maximum} the rule stops at step {step}: {reason}. Accuracy there: "
         f"{accuracy[step]:.1f}% ({points((accuracy[step] - accuracy[0]) / 100)} points from step 0)."
     )
-
-
-def convergence(trajectory: Trajectory) -> int:
-    """The first step at which no label changes; the last one if labels change at every step."""
-    unchanged = trajectory.steps["changed"][1:] == 0
-    return int(unchanged.idxmax()) if unchanged.any() else len(unchanged)
 
 
 def answer_step(features: ShownEpisode, trajectory: Trajectory, minimum: int, maximum: int) -> int:

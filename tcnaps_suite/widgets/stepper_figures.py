@@ -29,8 +29,7 @@ TABLE_HEIGHT = 290  # pixels
 def plane_step(ax: Axes, view: PlaneView, step: int, queries: pd.DataFrame, marked: int | None = None) -> None:
     """One step in the plane, as `figures.clustering.clustering_step`, with the same limits at every step.
 
-    A query has the letter of its most probable class. A query with a wrong answer is a square, a marked one has a red
-    ring.
+    The letter is a query's most probable class; a square is a wrong answer, a red ring the marked query.
     """
     is_query, lettered = ~view.is_support, len(view.points) <= MOST_LETTERED
     size = 95 if lettered else 20

@@ -8,6 +8,7 @@ from ipywidgets import BoundedIntText, FloatLogSlider, Layout, Play, VBox, jslin
 from matplotlib.figure import Figure
 
 from tcnaps.config import Study, UserError
+from tcnaps.figures.clustering import last_step
 from tcnaps.figures.style import style
 from tcnaps_suite.experiments.study_episodes import ShownEpisode, features_of
 from tcnaps_suite.widgets import stepper_data, stepper_figures, widget_base as ui
@@ -32,10 +33,8 @@ def stepper(
 ) -> "Stepper":
     """A widget to refine one episode step by step: any variant of the study, any episode, under any head.
 
-    Args:
-        evaluation: the one whose protocol draws the episode; None takes the study's first.
-        dataset: None takes the evaluation's first.
-        episode: None takes the one in which refinement changes the largest share of labels, if there are rows.
+    By default: the study's first evaluation, its first dataset, and the episode in which refinement changes the largest
+    share of labels, if there are rows.
     """
     evaluation = next(iter(study.evaluations)) if evaluation is None else evaluation
     one_of("variant", variant, variants_of(study.trainings))
@@ -50,12 +49,7 @@ def stepper(
 
 
 class Stepper(ui.StudyWidget):
-    """See `stepper`. A new one shows nothing before `load`.
-
-    Attributes:
-        features: of the episode that is shown, or None if it could not be loaded.
-        trajectory: its refinement steps.
-    """
+    """See `stepper`. A new one shows nothing before `load`; `features` is None if an episode could not be loaded."""
 
     kind = "stepper"
 
@@ -66,13 +60,13 @@ class Stepper(ui.StudyWidget):
         self._arrange(variant, evaluation, dataset, episode)
         self.on(EPISODE, self.load)
         self.on(["head"], self._change_head)
-        self.on(["identity_weight", "scale", "plane"], self._recompute)
+        self.on(["identity_weight", "scale"], self._recompute)
         self.on(["step", "minimum", "maximum", "query"], self._draw)
         self.on(["which"], self._list)
         self.on(["first"], lambda: self._go_to(lambda: 0))
         self.on(["back"], lambda: self._go_to(lambda: self.choice.step - 1))
         self.on(["forward"], lambda: self._go_to(lambda: self.choice.step + 1))
-        self.on(["converge"], lambda: self._go_to(lambda: stepper_data.convergence(self.trajectory)))
+        self.on(["converge"], lambda: self._go_to(lambda: last_step(self.trajectory.view.responsibilities)))
         self.on(["answer"], lambda: self._go_to(self._answer_step))
 
     def shown(self) -> tuple[ShownEpisode, stepper_data.Trajectory]:
@@ -130,7 +124,6 @@ class Stepper(ui.StudyWidget):
         limits = self.add(
             minimum=ui.slider("Minimum", 230, 0, last, rule.minimum_steps),
             maximum=ui.slider("Maximum", 230, 0, last, rule.maximum_steps),
-            plane=ui.menu("Plane", 270, stepper_data.PLANES),
         )
         steps = self._step_controls(last)
         queries = self.add(which=ui.menu("Queries", 260, QUERIES), query=ui.menu("Mark query", 180, [("none", None)]))
@@ -187,7 +180,7 @@ class Stepper(ui.StudyWidget):
         scale = None if self.controls["scale"].disabled else choice.scale
         head = stepper_data.with_head(self.features.head, choice.head, choice.identity_weight, scale)
         steps = self.study.refinement.recorded_steps
-        self.trajectory = stepper_data.run(self.features, head, steps, choice.plane)
+        self.trajectory = stepper_data.run(self.features, head, steps)
         self._draw()
 
     def _draw(self):

@@ -1,10 +1,7 @@
-"""Runs notebooks and whole studies without JupyterLab.
+"""Runs notebooks, by papermill, and whole studies, by Snakemake, without JupyterLab.
 
-    python -m tcnaps_suite.workflow.batch study configs/miniature.yaml --cores 2 -- RULE
-    python -m tcnaps_suite.workflow.batch notebook notebooks/03-meta-train.ipynb executed.ipynb -p training support
-
-papermill runs a notebook and Snakemake decides which notebooks are stale. This module and `tcnaps_suite.workflow.run`
-add what both lack: errors before anything is started, one run of a study at a time, nothing left running when stopped.
+python -m tcnaps_suite.workflow.batch study configs/miniature.yaml --cores 2 -- RULE
+python -m tcnaps_suite.workflow.batch notebook notebooks/03-meta-train.ipynb executed.ipynb -p training support
 """
 
 import argparse
@@ -28,9 +25,7 @@ class NotebookFailed(Exception):
 
 
 def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, progress: bool = True) -> None:
-    """Executes a copy of a notebook. Its kernel works in the notebook's folder, as it does in JupyterLab.
-
-    `output` is kept also when a cell fails. `parameters` replace those in the cell tagged `parameters`.
+    """Executes a copy of a notebook in the notebook's folder; `output` is kept also when a cell fails.
 
     Raises:
         UserError: there is no such notebook or parameter, no `parameters` cell, or `output` is the notebook itself.

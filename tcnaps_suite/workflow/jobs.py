@@ -4,8 +4,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tcnaps.config import Study, project_root
-from tcnaps.config.dependencies import notebook_key
-from tcnaps_suite.workflow.notebooks import Notebook
+from tcnaps.config.dependencies import TRAINING_CODE
+from tcnaps.config.fingerprint import code_digest
+from tcnaps.config.storage import digest_of
+from tcnaps_suite.workflow.notebooks import Notebook, notebook_code
+
+FIGURES_CODE = (*TRAINING_CODE, "tcnaps/evaluation", "tcnaps/figures")
 
 
 def written(notebook: Notebook, study: Study, training: str = "") -> list[str]:
@@ -61,14 +65,18 @@ def key(
 ) -> str:
     """A digest of what a job depends on besides its inputs; where it changes, the job is stale.
 
-    `jobs` come from `tcnaps.config.dependencies`; the values of `parameters` are names of evaluations.
+    `jobs` come from `tcnaps.config.dependencies`; the values of `parameters` are names of evaluations. A changed figure
+    style makes stale only those notebooks that train and evaluate nothing.
     """
     ready = {name: project_root() / "results" / study.name / ".ready" / name for name in sorted(datasets)}
     digests = {name: file.read_text() if file.exists() else None for name, file in ready.items()}
     named = [name for value in (parameters or {}).values() for name in ([value] if isinstance(value, str) else value)]
     read = {"protocol", "datasets", "episodes"}
     evaluations = {name: study.evaluations[name].model_dump(mode="json", include=read) for name in named}
-    return notebook_key(notebook.path, list(jobs), [digests, evaluations])
+    jobs = list(jobs)
+    figures_only = not any("code" in job for job in jobs)
+    code = [notebook_code(notebook.path), code_digest(*FIGURES_CODE) if figures_only else ""]
+    return digest_of([code, jobs, [digests, evaluations]])
 
 
 def _below(kind: str, study: Study) -> Path:

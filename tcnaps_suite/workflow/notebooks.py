@@ -21,6 +21,7 @@
 import ast
 import contextlib
 import json
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -29,8 +30,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tcnaps.config import Study, UserError, project_root
 from tcnaps.config.dependencies import JOBS
 from tcnaps.config.errors import nearest
-from tcnaps.config.fingerprint import code_cells, parse
+from tcnaps.config.fingerprint import HOME, bare_code, code_digest, module_code, parse
 
+EXPERIMENTS = "tcnaps_suite/experiments"
 Target = Literal["figures", "rivals", "active", "differences"]
 
 
@@ -39,15 +41,11 @@ class _Section(BaseModel):
 
 
 class Need(_Section):
-    """Evaluations that a study must have.
+    """Evaluations that a study must have: they name all `trainings` and have one of the `kinds` of protocol.
 
-    Attributes:
-        trainings: the evaluation names all of these.
-        kinds: of protocol; the first kind is preferred.
-        datasets: the evaluation names one of these; empty: any.
-        differ_in: there are two such evaluations whose protocols differ in this setting alone.
-        parameter: the notebook's parameter that is set to the evaluation's name.
-        most: set the parameter to a list of at most this many names.
+    The first kind is preferred. `datasets`, if any, are such that the evaluation names one of them. With `differ_in`
+    there must be two that differ in this setting alone. `parameter` is set to the evaluation's name, or with `most` to a
+    list of at most so many.
     """
 
     trainings: tuple[str, ...] = ()
@@ -72,12 +70,7 @@ class Writes(_Section):
 
 
 class Notebook(_Section):
-    """A notebook and what its metadata declares; the top of this file explains the keys.
-
-    Attributes:
-        title: its first heading.
-        parameters: their default values by name.
-    """
+    """A notebook, its parameters' default values, and what its metadata declares; the top of this file explains it."""
 
     path: Path
     title: str
@@ -112,6 +105,30 @@ def shown(study: Study, folder: Path | None = None) -> dict[str, dict[str, objec
     return {name: values for name, values in parameters.items() if values is not None}
 
 
+def code_cells(path: str | Path) -> list[tuple[str, list[str]]]:
+    """Source and tags of each code cell of a notebook."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        cells = [cell for cell in content["cells"] if cell["cell_type"] == "code"]
+        return [("".join(cell["source"]), cell["metadata"].get("tags", [])) for cell in cells]
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is not a notebook of format 4 ({error!r}).") from error
+
+
+def notebook_code(path: str | Path) -> str:
+    """The code of a notebook, and a digest of the experiments that it imports. Prose and outputs do not count."""
+    code = "\n".join(bare_code(source, path) for source, _ in code_cells(path))
+    modules: set[str] = set()
+    to_read = _imported_experiments(code)
+    while to_read:  # an experiment may import another
+        modules |= to_read
+        sources = [module_code(HOME / module) for module in to_read]
+        to_read = set().union(*map(_imported_experiments, sources)) - modules
+    return f"{code}\n{code_digest(*modules)}"
+
+
 def parameters_of(path: Path) -> dict[str, object]:
     """Names and default values of a notebook's parameters; None where the default is not a literal."""
     tagged = [source for source, tags in code_cells(path) if "parameters" in tags]
@@ -128,6 +145,14 @@ def parameters_of(path: Path) -> dict[str, object]:
                 with contextlib.suppress(ValueError, TypeError):
                     defaults[target.id] = ast.literal_eval(node.value)
     return defaults
+
+
+def _imported_experiments(code: str) -> set[str]:
+    """Files of the modules of `tcnaps_suite.experiments` that some bare code imports."""
+    lists = re.findall(r"from tcnaps_suite\.experiments import (.+)", code)
+    names = {part.split()[0] for imported in lists for part in imported.split(",")}
+    names |= set(re.findall(r"tcnaps_suite\.experiments\.(\w+)", code))
+    return {f"{EXPERIMENTS}/{name}.py" for name in names}
 
 
 def _notebook(path: Path) -> Notebook:
@@ -171,12 +196,9 @@ def _evaluations(study: Study, need: Need) -> list[str]:
     protocols = {
         name: evaluation.protocol
         for kind in need.kinds
-        for name, evaluation in study.evaluations.items()
-        if evaluation.protocol.kind == kind
-        and set(need.trainings) <= set(evaluation.trainings)
-        and evaluation.before_training == need.before_training
+        for name, evaluation in study.evaluations_of(need.trainings, kind, need.before_training).items()
+        if (kind == "variable" or need.shot in (None, evaluation.protocol.shot))
         and (not need.datasets or set(need.datasets) & set(evaluation.datasets))
-        and (kind == "variable" or need.shot in (None, evaluation.protocol.shot))
     }
     if need.differ_in:
         others = [json.dumps(own.model_dump() | {need.differ_in: None}) for own in protocols.values()]

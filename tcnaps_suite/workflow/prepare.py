@@ -36,11 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
 def prepare(study: Study, ready: str | Path | None = None, only_list: bool = False) -> int:
     """Prepares every dataset of a study, prints what each split holds, and returns the exit status.
 
-    One dataset at fault keeps no other from being prepared.
-
-    Args:
-        ready: folder for the datasets' digests, one file per dataset.
-        only_list: say what is there and what is missing, with status 0, and prepare nothing.
+    One dataset at fault keeps no other from being prepared. `ready` is a folder for the datasets' digests. With
+    `only_list` nothing is prepared, and the status is 0.
     """
     status, folder, unmet = 0, project_root() / study.data_folder, []
     for name, dataset in study.datasets.items():

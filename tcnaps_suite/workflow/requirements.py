@@ -75,11 +75,7 @@ def _reachable(split: ImageSource, protocol: FixedProtocol | VariableProtocol) -
 def open_usable(
     study: Study, names: Sequence[str], split: str, protocol: FixedProtocol | VariableProtocol
 ) -> tuple[list[ImageSource], list[str]]:
-    """Opens a split of every dataset that a protocol can draw episodes from, of which there must be one.
-
-    Returns:
-        The sources, and for each dataset that was left out a message that says why.
-    """
+    """The sources of every dataset that a protocol can draw from, at least one, and why others were left out."""
     usable, left_out = [], []
     for name in names:
         source = open_splits(study, name).get(split)

@@ -32,12 +32,8 @@ LOCK_PATIENCE = 5.0  # seconds that a second run waits for one that is ending
 def run_study(given: Namespace) -> int:
     """Brings everything that a study makes up to date, and says where it lies. Changes to the project's root.
 
-    Takes the options of `tcnaps_suite.workflow.batch study`. Returns the exit status: Snakemake's, or 1 where the data
-    can't be prepared.
-
-    Raises:
-        UserError: the study, the folder, a notebook's declaration, the device, the profile or the number of processes
-            is wrong, or another process runs the same study.
+    Takes the options of `tcnaps_suite.workflow.batch study`. Returns Snakemake's exit status, or 1 where the data can't
+    be prepared. Options that are wrong, and another process that runs the same study, are UserErrors.
     """
     root = project_root()
     if not (root / "Snakefile").is_file():
@@ -109,8 +105,7 @@ def _make(study: Study, options: Sequence[str]) -> int:
 def _without_future(results: Path, figures: Path) -> None:
     """Gives files that are newer than now, as after a clock went back, the time of what they are made from.
 
-    Snakemake would find what it makes of them older than they are, and delete it, however often it is made. Where
-    weights lay in the future, their evaluations run again: these compare contents, and keep what fits.
+    Snakemake would delete what it makes of them. Evaluations of weights from the future run again and keep what fits.
     """
     now = time.time_ns()
     times = {

@@ -1,16 +1,12 @@
 """What is stale: the keys inside checkpoints and row files, and the Snakefile's, follow from the same dependencies."""
 
-from pathlib import Path
-
 import pytest
-from notebook_files import cell, write_notebook
 from small_study import small_study
 
 from tcnaps.config import fingerprint
-from tcnaps.config.dependencies import CODE, JOBS, dependencies, job_key, notebook_key
+from tcnaps.config.dependencies import CODE, JOBS, dependencies, job_key
 from tcnaps.method.variants import TRAININGS
 
-NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 OF_JOBS = {
     "pretraining": {},
     "meta_training": {"training": "support"},
@@ -24,20 +20,11 @@ def content_of(study, job, **named):
 
 @pytest.mark.parametrize("training", TRAININGS)
 def test_a_changed_minimum_retrains_only_what_refines_in_training(training):
-    """`make` and a notebook run by hand agree: their keys are made of the same dependencies."""
     study = small_study(trainings=list(TRAININGS))
     other = small_study(trainings=list(TRAININGS), refinement={"recorded_steps": 4, "minimum_steps": 1})
     refined = TRAININGS[training].refinement_in_training
-    by_hand, by_make = (
-        [key(s) for s in (study, other)]
-        for key in (
-            lambda s: job_key(["images"], s, "meta_training", training=training),
-            lambda s: notebook_key(
-                NOTEBOOKS / "03-meta-train.ipynb", [dependencies(s, "meta_training", training)], ["images"]
-            ),
-        )
-    )
-    assert (by_hand[0] != by_hand[1]) == (by_make[0] != by_make[1]) == refined
+    first, second = (job_key(["images"], s, "meta_training", training=training) for s in (study, other))
+    assert (first != second) == refined
 
 
 def test_validation_with_refinement_depends_on_the_limits():
@@ -85,11 +72,7 @@ PLACES = (
     "tcnaps/episodes/sampling",
     "tcnaps/evaluation/evaluate",
     "tcnaps/evaluation/claims",
-    "tcnaps/figures/style",
     "tcnaps/data/preparing",
-    "tcnaps_suite/experiments/one",
-    "tcnaps_suite/experiments/helper",
-    "tcnaps_suite/experiments/other",
 )
 
 
@@ -98,14 +81,11 @@ def test_code_makes_stale_what_runs_it(tmp_path, monkeypatch):
     for place in PLACES:
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / f"{place}.py").touch()
-    (tmp_path / f"{PLACES[7]}.py").write_text("from tcnaps_suite.experiments import helper")
-    notebook = write_notebook(tmp_path / "n.ipynb", cell("from tcnaps_suite.experiments.one import experiment"))
     monkeypatch.setattr(fingerprint, "HOME", tmp_path)
 
     def keys():
-        fingerprint._module_code.cache_clear()
-        made = {job: job_key([], small_study(), job, **OF_JOBS[job]) for job in OF_JOBS}
-        return made | {"figures": notebook_key(notebook, [dependencies(small_study(), "figures")])}
+        fingerprint.module_code.cache_clear()
+        return {job: job_key([], small_study(), job, **OF_JOBS[job]) for job in OF_JOBS}
 
     def stale_after(place, code="\nnew = 1\n"):
         before, file = keys(), tmp_path / f"{place}.py"
@@ -113,11 +93,9 @@ def test_code_makes_stale_what_runs_it(tmp_path, monkeypatch):
         after = keys()
         return {job for job in after if after[job] != before[job]}
 
-    for place in ("tcnaps/data/preparing", "tcnaps_suite/experiments/other"):
-        assert stale_after(place) == set(), place
     assert stale_after("tcnaps/method/backbone", "# a comment") == set()
     for place in PLACES[:3]:
-        assert stale_after(place) == {*OF_JOBS, "figures"}, place
-    assert stale_after("tcnaps/evaluation/evaluate") == {"evaluation", "figures"}
-    for place in ("tcnaps/evaluation/claims", "tcnaps/figures/style", *PLACES[7:9]):
-        assert stale_after(place) == {"figures"}, place
+        assert stale_after(place) == set(OF_JOBS), place
+    assert stale_after("tcnaps/evaluation/evaluate") == {"evaluation"}
+    for place in PLACES[4:]:
+        assert stale_after(place) == set(), place

@@ -3,12 +3,11 @@
 import subprocess
 
 import pytest
-from notebook_files import cell, write_notebook
 
 from tcnaps import __version__
 from tcnaps.config import fingerprint
 from tcnaps.config.errors import UserError
-from tcnaps.config.fingerprint import code_cells, code_digest, code_version, notebook_code
+from tcnaps.config.fingerprint import code_digest, code_version
 
 MODULE = '''"""What it is for."""
 
@@ -20,8 +19,8 @@ def answer(x: int) -> int:
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A project with one package and one experiment."""
-    for file in ("tcnaps/first.py", "tcnaps/below/second.py", "tcnaps_suite/experiments/some.py"):
+    """A project with one package."""
+    for file in ("tcnaps/first.py", "tcnaps/below/second.py"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(MODULE)
     monkeypatch.setattr(fingerprint, "HOME", tmp_path)
@@ -32,7 +31,7 @@ def edit(path, old, new):
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
-    fingerprint._module_code.cache_clear()
+    fingerprint.module_code.cache_clear()
 
 
 def test_explanations_and_layout_are_not_code(project):
@@ -54,29 +53,9 @@ def test_a_folder_is_all_of_its_modules_and_a_module_is_itself_alone(project):
     assert code_digest("tcnaps") not in (folder, module)
 
 
-@pytest.mark.parametrize(
-    "imports", ["from tcnaps_suite.experiments.some import answer", "from tcnaps_suite.experiments import some as one"]
-)
-def test_a_notebooks_code_and_its_experiments_count_but_not_outputs_and_prose(project, imports):
-    source = f"%matplotlib inline\n{imports}\nanswer(1)"
-    path = write_notebook(project / "n.ipynb", cell("# Why?", kind="markdown"), cell(source))
-    before = notebook_code(path)
-    output = {"output_type": "stream", "name": "stdout", "text": "1"}
-    saved = cell(source) | {"outputs": [output], "execution_count": 9}
-    write_notebook(path, cell("# How?", kind="markdown"), saved)
-    assert notebook_code(path) == before
-    edit(project / "tcnaps_suite" / "experiments" / "some.py", "+ 1", "+ 2")
-    changed = notebook_code(path)
-    write_notebook(path, cell(source.replace("1", "2")))
-    assert len({before, changed, notebook_code(path)}) == 3
-
-
 def test_code_that_cannot_be_read_is_named(project):
     with pytest.raises(UserError, match="nowhere.py"):
         code_digest("tcnaps/nowhere.py")
-    (project / "n.ipynb").write_text("{}")
-    with pytest.raises(UserError, match="n.ipynb"):
-        code_cells(project / "n.ipynb")
     (project / "tcnaps" / "wrong.py").write_text("def f(:\n    pass")
     with pytest.raises(UserError, match=r"wrong.py .*def f\(:"):
         code_digest("tcnaps")

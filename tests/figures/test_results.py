@@ -19,9 +19,9 @@ from tcnaps.evaluation.statistics import (
     refinement_grid,
 )
 from tcnaps.evaluation.stopped_rows import variant_predictions
-from tcnaps.figures import curves, forests, learning_curves, results, style
+from tcnaps.figures import forests, learning_curves, results, style
 from tcnaps.method.variants import VARIANTS
-from tcnaps_suite.experiments.before_and_after import reliability
+from tcnaps_suite.experiments import before_and_after, curves, differences
 
 plt.switch_backend("Agg")
 
@@ -146,7 +146,7 @@ def test_cost_of_differences_has_one_row_per_switch_and_one_marker_per_variant(p
         )
     ]
     axes = panels(2, sharey=True)
-    forests.cost_of_differences(axes, pd.DataFrame(cells, columns=columns).astype({"row": "Int64"}))
+    differences.cost_panels(axes, pd.DataFrame(cells, columns=columns).astype({"row": "Int64"}))
     assert texts(axes[0].get_yticklabels()) == ["1  task covariance: n − 1", "–  arithmetic: plain"]
     for ax, title in zip(axes, ("variable way and shot", "5-way, 1-shot\nreal images"), strict=True):
         drawn = np.concatenate([container[0].get_xdata() for container in ax.containers])
@@ -209,9 +209,9 @@ def test_number_of_queries_side_by_side_on_one_axis(panels):
 
 
 def test_reliability_has_a_panel_per_step_and_a_line_per_state(panels, rows):
-    bins = reliability(rows, rows, "support", (2, 4))
+    bins = before_and_after.reliability(rows, rows, "support", (2, 4))
     axes = panels(2, height=3.4)
-    results.reliability(axes, bins)
+    before_and_after.reliability_panels(axes, bins)
     assert [ax.get_title() for ax in axes] == ["Without refinement", "Where refinement stops"]
     trained = bins[(bins["state"] == "trained") & (bins["step"] == "stop")]
     np.testing.assert_allclose(axes[1].lines[2].get_xydata(), 100 * trained[["confidence", "accuracy"]])

@@ -8,8 +8,7 @@ from tcnaps.evaluation.csv_tables import read_published, read_published_averages
 from tcnaps.evaluation.ranks import average_ranks, best
 from tcnaps.evaluation.statistics import accuracy_summary, domain_averages, episode_accuracies
 from tcnaps.evaluation.stopped_rows import variant_predictions
-from tcnaps.figures import tables
-from tcnaps.figures.tables import accuracy_table, beside_published, cell, html, published_table
+from tcnaps.figures.tables import accuracy_table, cell, html, published_table
 
 
 @pytest.fixture(scope="module")
@@ -67,25 +66,6 @@ def test_published_tables_look_like_the_papers():
     assert list(third.index) == ["Transductive", "COT"]
     assert third.loc["COT", "Mean in"] == "**75.4**" and third.loc["COT", "Mean out"] == "69.7"
     assert published(4).loc["No Min/Max", "Mean all"] == "73.4"
-
-
-def test_other_datasets_are_shown_apart(summary):
-    blocks = beside_published(accuracy_table(summary), published(3))
-    assert len(blocks) == 2 and list(blocks["This study"].columns) == ["letters", "digits"]
-
-
-def test_the_papers_datasets_are_merged():
-    ours = read_published(3)
-    ours = ours[ours["model"] == "COT"].rename(columns={"model": "variant"})
-    official = {paper: name for name, paper in tables.PAPER_NAMES.items()}
-    ours = ours.assign(dataset=ours["dataset"].map(official)).drop(columns="bold")
-    [(_, merged)] = beside_published(accuracy_table(ours), published(3)).items()
-    assert list(merged.index[:2]) == ["COT", "GMM-EM+ (published)"]
-    datasets = [column for column in merged if not column.startswith("Mean")]
-    assert len(datasets) == 13
-    unmarked = merged.loc["COT (published)", datasets].str.strip("*")
-    assert (merged.loc["COT", datasets] == unmarked).all()
-    assert (merged.loc["COT", ["Mean in", "Mean all"]] == "").all()
 
 
 def test_html_escapes_and_sets_bold(summary):

@@ -5,9 +5,9 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+import trust as bench
 
 from tcnaps.estimator import TransductiveMahalanobisClassifier
-from tcnaps_suite.experiments import bench_of_trust
 from tcnaps_suite.labelling.trust import _limit, calibrated, distance_to_classes, trust_of
 
 D = 16
@@ -25,7 +25,7 @@ def planted(seed, way=5, shot=4, others=20, noise=1.0, foreign=0):
 
 @pytest.mark.slow
 def test_sets_hold_the_truth_and_intervals_the_accuracy_as_often_as_they_say():
-    judged = pd.DataFrame([bench_of_trust.judged(*planted(seed, foreign=10, noise=2.0)) for seed in range(100)])
+    judged = pd.DataFrame([bench.judged(*planted(seed, foreign=10, noise=2.0)) for seed in range(100)])
     assert 0.87 <= judged["in_set"].mean() <= 0.93
     assert judged["in_interval"].mean() >= 0.9
     assert abs((judged["expected"] - judged["accuracy"]).mean()) < 0.03
@@ -75,6 +75,6 @@ def test_the_bench_writes_a_row_per_folder_and_means(tmp_path, monkeypatch, caps
         labels=labels,
     )
     monkeypatch.setattr(sys, "argv", ["bench", str(tmp_path / "blobs.npz"), "--out", str(tmp_path), "--folders", "4"])
-    bench_of_trust.main()
+    bench.main()
     assert len(pd.read_csv(tmp_path / "trust-folders.csv")) == 4
     assert pd.read_csv(tmp_path / "trust.csv")["folders"].iloc[-1] == 4 and "in_set" in capsys.readouterr().out

@@ -11,7 +11,9 @@ from tcnaps.config import UserError
 from tcnaps.evaluation.result_files import load_rows
 from tcnaps_suite.episodes import FOLDER, open_study
 from tcnaps_suite.experiments.study_episodes import features_of, first_episodes
-from tcnaps_suite.widgets import episode_table, explorer, stepper, stepper_data
+from tcnaps_suite.widgets import episode_table, stepper_data
+from tcnaps_suite.widgets.explorer_widget import explorer
+from tcnaps_suite.widgets.stepper_widget import stepper
 
 ROOT = Path(__file__).parents[3]
 

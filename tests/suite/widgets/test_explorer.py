@@ -16,8 +16,8 @@ from tcnaps.data.image_source import DatasetError
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation.result_files import load_rows, needed_trainings, rows_file, write_rows
 from tcnaps_suite import episodes
-from tcnaps_suite.widgets import episode_table, explorer, explorer_data, explorer_widget
-from tcnaps_suite.widgets.explorer_widget import CONFUSION, IMAGES, TABLE
+from tcnaps_suite.widgets import episode_table, explorer_data, explorer_widget
+from tcnaps_suite.widgets.explorer_widget import CONFUSION, IMAGES, TABLE, explorer
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from synthetic_rows import synthetic_rows
 from tcnaps.evaluation import result_files
 from tcnaps.evaluation.result_files import load_query_counts, load_rows, rows_file
 from tcnaps.evaluation.stopped_rows import stopping_step
-from tcnaps_suite.widgets import query_count_view, recall_view, refinement_view
+from tcnaps_suite.widgets.figure_views import query_count_view, recall_view, refinement_view
 
 BOTH = ("blobs", "others")
 

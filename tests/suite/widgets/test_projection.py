@@ -9,7 +9,7 @@ import torch
 from tcnaps.method.class_statistics import class_statistics, one_hot
 from tcnaps.method.clustering import trajectory
 from tcnaps.method.head import Head
-from tcnaps_suite.widgets.projection import discriminative_plane, principal_plane, view_in_plane
+from tcnaps_suite.widgets.projection import discriminative_plane, view_in_plane
 
 
 def planted(d=10):
@@ -54,13 +54,6 @@ def overlapping(shot=2, n_query=12, d=8):
     return support, labels[0], query
 
 
-def test_principal_components_spread_most():
-    support, _, query = overlapping()
-    points = torch.cat([support, query])
-    variances = np.linalg.eigvalsh(np.cov(points.T.numpy()))[::-1]
-    np.testing.assert_allclose((points @ principal_plane(points)).var(0), variances[:2], rtol=1e-4)
-
-
 @pytest.mark.parametrize(
     "head",
     [
@@ -90,11 +83,3 @@ def test_drawn_statistics_are_projections_of_those_in_all_dimensions(head, shot)
     for step, own in enumerate(statistics):
         np.testing.assert_allclose(view.means[step], (own.means - features.mean(0)) @ plane, atol=1e-8)
         np.testing.assert_allclose(view.covariances[step], plane.T @ own.covariances @ plane, atol=1e-8)
-
-
-def test_given_responsibilities_are_drawn_in_the_plane_of_the_largest_spread():
-    sets = [x.float() if x.is_floating_point() else x for x in overlapping(d=5)]
-    view = view_in_plane(*sets, torch.full((2, 36, 3), 1 / 3), principal=True)
-    features = torch.cat([sets[0], sets[2]])
-    np.testing.assert_allclose(view.points, (features - features.mean(0)) @ principal_plane(features))
-    assert (view.responsibilities[:, 6:] == np.float32(1 / 3)).all()

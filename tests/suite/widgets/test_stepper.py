@@ -10,10 +10,12 @@ from PIL import Image
 from stepper_study import place, planted, write_networks
 
 from tcnaps.config import UserError
+from tcnaps.figures.clustering import last_step
 from tcnaps.training.checkpoints import CheckpointError, checkpoint_folder
-from tcnaps_suite.widgets import stepper, stepper_data, stepper_widget
+from tcnaps_suite.widgets import stepper_data, stepper_widget
 from tcnaps_suite.widgets.episode_table import at_step
 from tcnaps_suite.widgets.stepper_figures import legend, query_table
+from tcnaps_suite.widgets.stepper_widget import stepper
 
 # Random networks make small features, and the tests move identity_weight far up.
 pytestmark = pytest.mark.filterwarnings("ignore:The features' total variance")
@@ -42,7 +44,7 @@ def check(view):
     chosen = choice.variant, (choice.evaluation, choice.dataset, choice.episode)
     assert (features.variant.name, features.place) == chosen
     head = stepper_data.with_head(features.head, choice.head, choice.identity_weight, choice.scale)
-    expected = stepper_data.run(features, head, view.study.refinement.recorded_steps, choice.plane)
+    expected = stepper_data.run(features, head, view.study.refinement.recorded_steps)
     assert view.trajectory.rows.equals(expected.rows)
     np.testing.assert_allclose(view.trajectory.view.points, expected.view.points)
     status = stepper_data.status(expected, choice.step)
@@ -66,7 +68,7 @@ def test_it_opens_at_step_0_with_the_studys_settings_and_buttons_and_slider_agre
         assert view.choice.step == step
         check(view)
     click(view, "converge")
-    assert view.choice.step == stepper_data.convergence(view.trajectory)
+    assert view.choice.step == last_step(view.trajectory.view.responsibilities)
     click(view, "answer")
     assert view.choice.step == stepper_data.verdict(view.trajectory, 2, 3)[0]
     check(view)

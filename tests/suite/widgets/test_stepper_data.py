@@ -11,6 +11,7 @@ from stepper_study import place, planted, write_networks, write_training
 
 from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import draw_episode
+from tcnaps.figures.clustering import last_step
 from tcnaps.method.clustering import trajectory
 from tcnaps.method.head import Head
 from tcnaps.method.variants import VARIANTS
@@ -76,10 +77,9 @@ def test_every_head_shows_what_the_clustering_does_with_its_settings(name):
         stepper_data.with_head(Head(), name, 0)
 
 
-@pytest.mark.parametrize("plane", stepper_data.PLANES)
-def test_planes_are_orthonormal_projections_of_the_features(plane):
+def test_the_plane_is_an_orthonormal_projection_of_the_features():
     features = planted()
-    found = stepper_data.run(features, steps=2, plane=plane)
+    found = stepper_data.run(features, steps=2)
     features = torch.cat([features.support_features, features.query_features])
     centred = (features - features.mean(0)).numpy()
     directions, *_ = np.linalg.lstsq(centred, found.view.points, rcond=None)
@@ -109,7 +109,7 @@ def test_the_verdict_says_where_and_why_the_rule_stops(found):
     features, changed = planted(), found.steps["changed"]
     last = next(step for step in range(1, 7) if not changed[step])
     assert last > 1, "the planted episode is to converge, but not at once"
-    assert stepper_data.convergence(found) == last
+    assert last_step(found.view.responsibilities) == last
     accuracy = 100 * found.steps["accuracy"]
     for limits, step, words in (
         ((1, 6), last, "no label changed there."),
@@ -124,7 +124,7 @@ def test_the_verdict_says_where_and_why_the_rule_stops(found):
     assert stepper_data.answer_step(replace(features, variant=VARIANTS["FEOT"]), found, 2, 4) == 0
     with pytest.raises(ValueError):
         stepper_data.verdict(found, 2, 7)
-    assert stepper_data.convergence(stepper_data.run(features, steps=1)) == 1  # still changing
+    assert last_step(found.view.responsibilities[:2]) == 1  # still changing
 
 
 def test_words_say_which_episode_it_is_and_what_the_variant_makes_of_the_steps(found):

@@ -1,5 +1,6 @@
 """How the demonstration is made: by its rules, from a study of random networks."""
 
+import demonstration
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +14,6 @@ from tcnaps.evaluation.result_files import load_rows
 from tcnaps_suite import episodes
 from tcnaps_suite.experiments.study_episodes import features_of
 from tcnaps_suite.widgets import episode_table
-from tcnaps_suite.workflow import demonstration
 
 
 def test_points_in_their_span_keep_their_distances():

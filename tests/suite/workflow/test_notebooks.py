@@ -15,13 +15,12 @@ from PIL import Image
 from tiny_study import STUDY_FILE, train_and_evaluate, write_project
 
 from tcnaps.config import UserError, load_study
-from tcnaps.config.fingerprint import code_cells
 from tcnaps.data import open_split
 from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.training.checkpoints import load_model
 from tcnaps_suite.workflow.batch import run_notebook
-from tcnaps_suite.workflow.notebooks import notebooks, shown
+from tcnaps_suite.workflow.notebooks import code_cells, notebooks, shown
 
 ROOT = Path(__file__).parents[3]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

@@ -18,9 +18,9 @@ from jupyter_server.base.handlers import JupyterHandler
 from small_study import small_study
 from tornado.web import HTTPError
 
-from tcnaps.config.fingerprint import code_cells
 from tcnaps_suite.widgets import READ_ONLY
 from tcnaps_suite.workflow import serving
+from tcnaps_suite.workflow.notebooks import code_cells
 from tcnaps_suite.workflow.watch import local_only
 
 REPOSITORY = Path(__file__).parents[3]

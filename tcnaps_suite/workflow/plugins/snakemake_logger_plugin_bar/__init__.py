@@ -1,7 +1,6 @@
 """What Snakemake shows of a study: one bar over all jobs, or in a dry run the jobs that it would run, and why.
 
-On a terminal it is a bar; elsewhere one line for the start and one for the end of every job. The times of the last run
-are those that Snakemake's `benchmark:` has written.
+Where there is no terminal, it is a line for the start and the end of every job. Times are those of the last run.
 """
 
 import contextlib

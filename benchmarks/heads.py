@@ -1,6 +1,6 @@
 """Every head on features from files: across shots, numbers of classes, unequal classes and wrong labels.
 
-    python -m tcnaps_suite.experiments.bench_of_heads birds.npz textures.npz --out results/bench
+    python benchmarks/heads.py birds.npz textures.npz --out results/bench
 
 A file holds `features` (n, d) and `labels` (n,); its name is the dataset's. A head is a function of `rivals`.
 """

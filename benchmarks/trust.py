@@ -1,6 +1,6 @@
 """What `tcnaps label` says of its own labels, against the truth, on simulated folders.
 
-    python -m tcnaps_suite.experiments.bench_of_trust birds.npz textures.npz --out results/bench
+    python benchmarks/trust.py birds.npz textures.npz --out results/bench
 
 A file holds `features` (n, d) and `labels` (n,). A folder has 5 or 10 classes, 2 to 5 examples of each, 5 to 29 images
 to be labelled of each, 10 images of a further class, and 10 of the next file.
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from heads import features_from
 from jaxtyping import Float, Int
 from sklearn.metrics import roc_auc_score
 from tqdm.auto import tqdm
@@ -20,7 +21,6 @@ from tcnaps.data.image_source import ImageSource
 from tcnaps.episodes.sampling import episode_generator
 from tcnaps.estimator import TransductiveMahalanobisClassifier
 from tcnaps.evaluation.csv_tables import write_csv
-from tcnaps_suite.experiments.bench_of_heads import features_from
 from tcnaps_suite.labelling.trust import calibrated, distance_to_classes, trust_of
 
 FOREIGN = 10  # images of a class without examples, and as many of another dataset

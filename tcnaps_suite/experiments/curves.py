@@ -23,11 +23,8 @@ def curves(
 ) -> None:
     """A row of panels, those of `panels`, with one line and band per name in the column `lines`.
 
-    Args:
-        averages: from `overall`.
-        x: the column of the horizontal axis, a key of `LABELS`.
-        lines: the column that holds keys of `LOOKS`.
-        note: text above the right end of the first line.
+    `averages` comes from `overall`. `x` is a key of `LABELS`, the names in `lines` are keys of `LOOKS`, and `note`
+    stands above the right end of the first line.
     """
     ticks = sorted(averages[x].unique())
     for ax, (title, panel) in zip(axes, panels(averages).items(), strict=True):

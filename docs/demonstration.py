@@ -1,6 +1,6 @@
 """Makes the demonstration: some episodes of the built-in study, which notebooks show while nothing is trained.
 
-    make demonstration        (python -m tcnaps_suite.workflow.demonstration STUDY)
+    make demonstration        (python docs/demonstration.py STUDY)
 
 The rules by which they are chosen, of what the variant Transductive gains over FEOT, the same networks without
 refinement, with the study's stopping rule:

@@ -2,12 +2,11 @@
 
 import sys
 
+import heads
 import numpy as np
 import pandas as pd
 import pytest
-
-from tcnaps_suite.experiments import bench_of_heads
-from tcnaps_suite.experiments.bench_of_heads import BASE, SETTINGS, Setting, episodes_of, features_from, mislabelled
+from heads import BASE, SETTINGS, Setting, episodes_of, features_from, mislabelled
 
 
 @pytest.fixture
@@ -22,7 +21,7 @@ def file(tmp_path):
 
 def run(monkeypatch, *arguments):
     monkeypatch.setattr(sys, "argv", ["bench", *map(str, arguments)])
-    bench_of_heads.main()
+    heads.main()
 
 
 def test_it_writes_a_table_of_all_settings_and_heads_and_a_figure(file, tmp_path, monkeypatch, capsys):

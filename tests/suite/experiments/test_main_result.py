@@ -7,8 +7,8 @@ import pytest
 from small_study import small_study
 
 from tcnaps.config import study as config
-from tcnaps.evaluation.main_result import main_result, write_main_result
 from tcnaps.evaluation.statistics import EPISODE, accuracy_summary
+from tcnaps_suite.experiments.main_result import main_result, write_main_result
 
 
 def gain_of(datasets):
