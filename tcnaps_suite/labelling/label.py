@@ -76,7 +76,8 @@ def label_folder(
     if dry_run:
         sorting = "" if plan is None else f" and {'move' if move else 'copy'} {len(plan)} into {sort_into}"
         return f"Would label {len(table)} images{sorting}. Nothing was written."
-    save_corrections(images, added)
+    if added:
+        save_corrections(images, added)
     if label_studio is not None:
         write_text(label_studio, label_studio_tasks(images, labels))
     sheet = contact_sheet(folder, labels)  # before its images are moved
