@@ -75,7 +75,7 @@ def label_folder(
     table, plan = labels.table, None if sort_into is None else planned(folder, labels.table, sort_into, move)
     if dry_run:
         sorting = "" if plan is None else f" and {'move' if move else 'copy'} {len(plan)} into {sort_into}"
-        return f"Would label {len(table)} images{sorting}. Nothing was written."
+        return f"Would label {len(table)} images{sorting}. No labels were written."
     if added:
         save_corrections(images, added)
     if label_studio is not None:
@@ -164,7 +164,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--sort-into", type=Path, metavar="DIR", help="then copy the images into DIR/<label>/; DIR lies outside FOLDER")
     add("--move", action="store_true", help="with --sort-into: move instead of copying")
     add("--undo", type=Path, metavar="DIR", help="take back what --sort-into DIR did, and do nothing else")
-    add("--dry-run", action="store_true", help="write nothing, say what would be done")
+    add("--dry-run", action="store_true", help="write no labels, say what would be done")
     add("--class-prior", metavar="P", help="auto (default), equal, estimated, or a share for every class: oak=3,elm=1")
     add(
         "--corrections", type=Path, metavar="FILE", help="a table (file, label) or Label Studio's JSON with annotations"

@@ -205,13 +205,15 @@ class LabelPage(ui.StudyWidget):
 
     def _correct(self, changes: dict[str, str]) -> None:
         """Saves corrections at once."""
-        self._before.append({file: self.corrections.get(file) for file in changes})
+        before = {file: self.corrections.get(file) for file in changes}
         self._save(changes)
+        self._before.append(before)
 
     def _undo(self) -> None:
         if self._before:
-            changes = self._before.pop()
+            changes = self._before[-1]
             self._save(changes)
+            self._before.pop()
             self.gallery.selected = next((k for k, file in enumerate(self._files) if file in changes), 0)
 
     def _save(self, changes: dict[str, str | None]) -> None:
@@ -220,11 +222,13 @@ class LabelPage(ui.StudyWidget):
         self._mark()
 
     def _again(self) -> None:
-        before = self.labels.table.set_index("file")["label"]
+        before = self._labels()
         self.load()
-        after = self.labels.table.set_index("file")["label"]
-        changed = (before.reindex(after.index) != after).sum()
+        changed = sum(before.get(file, label) != label for file, label in self._labels().items())
         self._saved.value = f"Labelled again: {counted(changed, 'label')} changed."
+
+    def _labels(self) -> dict[str, str]:
+        return {} if self.labels is None else dict(zip(self.labels.table["file"], self.labels.table["label"]))
 
     def _write_table(self) -> None:
         self._use_corrections()

@@ -112,6 +112,12 @@ def test_two_pages_lose_no_correction_and_errors_are_shown(page, folder):
     assert "corrections.csv" in words(page.notice) and "oak" in words(page.notice)
     press(page, "e", 7)
     assert page.error is not None and "oak" in (folder.path / "corrections.csv").read_text()
+    late = LabelPage(folder).loaded()
+    assert late.error is not None
+    (folder.path / "corrections.csv").unlink()
+    click(late, "again")
+    click(page, "again")
+    assert late.error is None and page.error is None and shown(late)
 
 
 def test_many_pictures_come_page_by_page(page, monkeypatch):
