@@ -20,7 +20,7 @@ $(info WORKERS has gone: each job reads its images itself, which takes less time
 endif
 
 .PHONY: help figures plan watch differences rivals active archive reference demonstration lint test test-browser fuzz report docs \
-  lab serve bench clean force
+  lab label serve bench clean force
 
 define HELP
 make figures [STUDY=configs/miniature.yaml] [CORES=n] [DEVICE=cuda] [PROCESSES=n] [PROFILE=slurm]
@@ -45,6 +45,9 @@ make demonstration
 make serve   serve the widgets without the code, for colleagues to look at   (ARGS=... goes to Voila)
              All of these take STUDY=...
 
+make label FOLDER=trees [BACKBONE=efficientnet:lite0]
+             label the images of a folder from a few examples, and serve a page to look at the labels and to correct
+             them (docs/my-images.md)   (ARGS=... goes to Voila)
 make lab     open the notebooks in JupyterLab         (ARGS=... goes to JupyterLab)
 make test    run the tests                            (ARGS=... goes to pytest)
 make lint    check format, style, types of config, and what the rooms import
@@ -116,6 +119,11 @@ test-browser: $(VENV)/.test
 lab: $(STAMP)
 	@JUPYTER_CONFIG_PATH="$(CURDIR)/tcnaps_suite/workflow/lab$${JUPYTER_CONFIG_PATH:+:$$JUPYTER_CONFIG_PATH}" \
 	  exec $(RUN) -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks/START.md $(ARGS)
+
+label: $(STAMP)
+	@test -n "$(FOLDER)" || { echo "Name the folder of images: make label FOLDER=trees" >&2; exit 1; }
+	@$(RUN) -m tcnaps label "$(FOLDER)" $(if $(BACKBONE),--backbone "$(BACKBONE)")
+	@exec $(RUN) -m tcnaps_suite.workflow.serving "$(STUDY)" --label "$(FOLDER)" $(if $(BACKBONE),--backbone "$(BACKBONE)") $(ARGS)
 
 serve: $(STAMP)
 	@exec $(RUN) -m tcnaps_suite.workflow.serving "$(STUDY)" $(ARGS)

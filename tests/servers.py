@@ -215,3 +215,15 @@ class VoilaSite(Site):
         page.goto(f"{self.server.url}voila/render/{name}.ipynb")
         page.wait_for_selector(".jupyter-widgets")
         return page
+
+
+@dataclass
+class LabelSite(Site):
+    """The page for labelling, as `make label` starts it."""
+
+    def open(self, name: str = "", width: int = 1280, height: int = 900, token: str = TOKEN) -> Page:
+        """The page, once Voilà has executed the notebook."""
+        page = self.new_page(width, height)
+        page.goto(f"{self.server.url}?token={token}")
+        page.wait_for_selector(".tcnaps-labels")
+        return page

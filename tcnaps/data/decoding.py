@@ -22,9 +22,16 @@ try:
 except ImportError:  # optional: needed for the fast DCT alone
     simplejpeg = None
 
+try:
+    from pillow_heif import register_heif_opener  # optional: photographs of telephones
+
+    register_heif_opener()
+except ImportError:
+    pass
+
 Image.init()
 # Formats that this Pillow reads, without those that have weak signatures (any bytes may look like TGA) or run programs.
-FORMATS = tuple(name for name in "JPEG PNG GIF BMP TIFF WEBP PPM JPEG2000 AVIF".split() if name in Image.OPEN)
+FORMATS = tuple(name for name in "JPEG PNG GIF BMP TIFF WEBP PPM JPEG2000 AVIF HEIF".split() if name in Image.OPEN)
 
 
 def decode_images(
@@ -74,11 +81,20 @@ def _between(n: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return first, np.minimum(first + 1, n - 1), position - first.astype(np.float32)
 
 
-def to_rgb(encoded: bytes, fast: bool = False, orient: bool = True) -> Image.Image:
+def to_rgb(
+    encoded: bytes,
+    fast: bool = False,
+    orient: bool = True,
+    check: Callable[[Image.Image], None] = lambda image: None,
+    side: int | None = None,
+) -> Image.Image:
     """Decodes the content of an image file to RGB; a DatasetError says what is wrong with it.
 
-    `fast` decodes JPEGs with the fast inverse cosine transform, which gives TensorFlow's pixels exactly and needs
-    simplejpeg. `orient` applies the EXIF orientation; TensorFlow does not. (TIFFs are turned upright in any case.)
+    Args:
+        fast: decode JPEGs with the fast inverse cosine transform: TensorFlow's pixels exactly. It needs simplejpeg.
+        orient: apply the EXIF orientation. TensorFlow does not. (TIFFs are turned upright in any case.)
+        check: is given the image before its pixels are decoded, and raises a DatasetError if they shouldn't be.
+        side: JPEGs may be decoded at a fraction of their size, in which no side is shorter than this.
     """
     if fast and simplejpeg is None:
         needed = "Decoding JPEGs with the fast DCT needs the package simplejpeg: pip install 'tcnaps[records]'"
@@ -86,6 +102,9 @@ def to_rgb(encoded: bytes, fast: bool = False, orient: bool = True) -> Image.Ima
     try:
         with warnings.catch_warnings(action="ignore"):  # of corrupt EXIF data, for instance
             image = Image.open(io.BytesIO(encoded), formats=FORMATS)
+            check(image)
+            if side is not None:
+                image.draft("RGB", (side, side))
             if fast and image.format in ("JPEG", "MPO"):
                 image = _fast_jpeg(encoded, image)
             image.load()

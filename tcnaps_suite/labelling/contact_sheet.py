@@ -8,6 +8,8 @@ import pandas as pd
 from tcnaps.config import UserError
 from tcnaps.data.decoding import to_rgb
 from tcnaps.data.listing import open_regular
+from tcnaps_suite.labelling.classify import Labels, expected
+from tcnaps_suite.labelling.embedding import check_size
 from tcnaps_suite.widgets.pictures import image_address
 
 SHOWN = 16  # images in each row
@@ -27,23 +29,12 @@ frame of a picture says whether its label is right (green) or wrong (red), where
 """
 
 
-def contact_sheet(
-    folder: Path, examples: pd.DataFrame, labels: pd.DataFrame, true: pd.Series | None = None, note: str = ""
-) -> str:
-    """The page. Images that look like no class are in a pile of their own, and not among those of their label.
-
-    Args:
-        examples: `file` (relative to `folder`) and `label` of the images that had a label.
-        labels: `file`, `label`, `probability`, `best_guess`, `runner_up` and `none_of_these` of the others; an empty
-            label is an abstention.
-        true: their true labels, nan where unknown.
-        note: stands below the title.
-    """
-    right = (true == labels["best_guess"]).map({True: "right", False: "wrong"}) if true is not None else ""
-    shown = labels.assign(verdict=right if true is None else right.where(true.notna(), ""))
+def contact_sheet(folder: Path, labels: Labels) -> str:
+    """The page. Images that look like no class are in a pile of their own, and not among those of their label."""
+    examples, shown = labels.examples, labels.table.assign(verdict=labels.verdicts)
     parts, by_certainty = [], shown.sort_values("probability", ascending=False, kind="stable")
     foreign = by_certainty["none_of_these"] != ""
-    for label in sorted({*examples["label"], *labels["label"]}):
+    for label in sorted({*examples["label"], *by_certainty["label"][~foreign]}):
         labelled = by_certainty[(by_certainty["label"] == label) & ~foreign]
         rows = {
             "Given": examples[examples["label"] == label],
@@ -56,7 +47,7 @@ def contact_sheet(
         heading = f"<h2>None of these?</h2><p>{foreign.sum()} images unlike every class, with their best guesses.</p>"
         parts.append(_row(folder, heading, by_certainty[foreign][::-1]))
     title = html.escape(f"Labels of {folder.resolve().name}")
-    return PAGE.format(title=title, note=html.escape(note), body="\n".join(parts))
+    return PAGE.format(title=title, note=html.escape(expected(labels.trust)), body="\n".join(parts))
 
 
 def _row(folder: Path, heading: str, images: pd.DataFrame) -> str:
@@ -65,13 +56,20 @@ def _row(folder: Path, heading: str, images: pd.DataFrame) -> str:
 
 def _figure(folder: Path, image: tuple) -> str:
     caption = html.escape(Path(image.file).name)
-    if hasattr(image, "runner_up"):
+    if getattr(image, "corrected", ""):
+        caption += "<br>corrected"
+    elif hasattr(image, "runner_up"):
         guess = f"{html.escape(image.best_guess)} " if image.none_of_these else ""
         caption += f"<br>{guess}{image.probability:.0%}, or {html.escape(image.runner_up)}"
-    try:
-        with open_regular(folder / image.file) as file:
-            pixels = to_rgb(file.read(), fast=False, orient=True)
-        picture = f'<img class="{getattr(image, "verdict", "")}" alt="" src="{image_address(pixels, SIDE)}">'
-    except (UserError, OSError):  # features from elsewhere may be of images that can't be read here
-        picture = "(no picture)"
+    address = thumbnail(folder / image.file)
+    picture = f'<img class="{getattr(image, "verdict", "")}" alt="" src="{address}">' if address else "(no picture)"
     return f'<figure title="{html.escape(image.file)}">{picture}<figcaption>{caption}</figcaption></figure>'
+
+
+def thumbnail(file: Path) -> str:
+    """A small picture as an address; "" where the file can't be read: features may be of images elsewhere."""
+    try:
+        with open_regular(file) as opened:
+            return image_address(to_rgb(opened.read(), check=check_size, side=2 * SIDE), SIDE)
+    except (UserError, OSError):
+        return ""

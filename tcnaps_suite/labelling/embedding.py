@@ -1,10 +1,17 @@
 """A user's images → features. A study's network is first adapted to the labelled images and to some of the others."""
 
-from collections.abc import Callable, Iterable, Sequence
+import hashlib
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 from tqdm.auto import tqdm
 
@@ -12,48 +19,115 @@ from tcnaps.config import UserError
 from tcnaps.data.decoding import to_rgb
 from tcnaps.data.image_source import DatasetError
 from tcnaps.data.listing import open_regular
-from tcnaps_suite.experiments.networks import AT_ONCE, Network
+from tcnaps_suite.experiments.networks import AT_ONCE, PACKAGES, Network, open_network
+from tcnaps_suite.labelling.feature_cache import FeatureCache, stamp_of
 
 NARROWEST = 50  # times as long as it is wide: an image beyond that is not read
+LARGEST = 120e6  # pixels: a larger one is not read
 TO_ADAPT = 200  # unlabelled images that a study's network is adapted to; the paper's episodes have as many at most
+READERS = min(4, os.cpu_count() or 1)  # threads that read images ahead
+
+Batch = dict[int, "Reading"]  # by the number of the file
+
+
+class Reading(NamedTuple):
+    """A file's image as the network takes it, or the reason why it can't be read; and the SHA-256 of its content."""
+
+    image: Tensor | None
+    reason: str = ""
+    digest: str = ""
+
+
+def features_of(
+    folder: Path, names: Sequence[str], codes: np.ndarray, source: str, device: torch.device | str = "cpu"
+) -> tuple[np.ndarray, dict[int, str]]:
+    """`embed` for a network by its name. Features are kept in FOLDER/.features, but not those of an adapted network."""
+    files = [folder / name for name in names]
+    kind, _, network = source.partition(":")
+    if kind not in PACKAGES:
+        return embed(files, codes, open_network(source, device), device)
+    cache = FeatureCache(folder / ".features" / f"{kind}-{network}-{version(PACKAGES[kind])}")
+    stamps = [stamp_of(folder, name) for name in names]
+    rows = cache.find(folder, stamps)
+    missing = np.flatnonzero(rows < 0)
+
+    def keep(batch: Batch, features: np.ndarray) -> None:
+        known = [missing[number] for number in batch]
+        cache.add([stamps[k] for k in known], [reading.digest for reading in batch.values()], features)
+
+    try:
+        if not len(missing):
+            return cache.features[rows], {}
+        new, reasons = embed([files[k] for k in missing], codes[missing], open_network(source, device), device, keep)
+    finally:
+        cache.save()
+    if len(missing) == len(files):
+        return new, reasons
+    features = cache.features[rows]
+    features[missing] = new if new.shape[1] else np.nan  # none of the missing can be read
+    return features, {int(missing[number]): reason for number, reason in reasons.items()}
 
 
 @torch.inference_mode()
 def embed(
-    files: Sequence[Path], codes: np.ndarray, network: Network, device: torch.device | str = "cpu"
+    files: Sequence[Path],
+    codes: np.ndarray,
+    network: Network,
+    device: torch.device | str = "cpu",
+    keep: Callable[[Batch, np.ndarray], None] = lambda batch, features: None,
 ) -> tuple[np.ndarray, dict[int, str]]:
     """Features of the files, (n, d), nan where a file can't be read; and the numbers of such files, with the reasons.
 
     Args:
         codes: each file's class, numbered from 0, or -1 where it has no label.
+        keep: is given every batch that could be read, with its features.
     """
     extract = network.features or _adapted(files, codes, network, device)
-    features, unreadable = {}, {}
-    for start in tqdm(range(0, len(files), AT_ONCE), desc="features", unit="batch"):
-        images, reasons = _read(files, range(start, min(start + AT_ONCE, len(files))), network)
-        unreadable |= reasons
-        if images:
-            of_batch = extract(torch.stack(list(images.values())).to(device))
-            features |= zip(images, of_batch.flatten(1).float().cpu().numpy())
-    table = np.full((len(files), len(next(iter(features.values()), ()))), np.nan, np.float32)
-    for row, of_image in features.items():
-        table[row] = of_image
+    table, unreadable = np.empty((len(files), 0), np.float32), {}
+    # Decoding ignores warnings in several threads at once, which may leave them ignored: the filters are put back.
+    with warnings.catch_warnings(), tqdm(total=len(files), desc="features", unit="image") as progress:
+        for batch in _batches(files, network):
+            unreadable |= {number: reading.reason for number, reading in batch.items() if reading.image is None}
+            readable = {number: reading for number, reading in batch.items() if reading.image is not None}
+            if readable:
+                images = torch.stack([reading.image for reading in readable.values()]).to(device)
+                features = extract(images).flatten(1).float().cpu().numpy()
+                if not table.shape[1]:
+                    table = np.full((len(files), features.shape[1]), np.nan, np.float32)
+                table[list(readable)] = features
+                keep(readable, features)
+            progress.update(len(batch))
     return table, unreadable
 
 
-def _read(files: Sequence[Path], rows: Iterable[int], network: Network) -> tuple[dict[int, Tensor], dict[int, str]]:
-    """The images of these files as the network takes them, and the reasons why others can't be read."""
-    images, reasons = {}, {}
-    for row in rows:
-        try:
-            with open_regular(files[row]) as file:
-                image = to_rgb(file.read(), fast=False, orient=True)
-            if max(image.size) > NARROWEST * min(image.size):  # networks scale the short side up to theirs
-                raise DatasetError(f"{image.width} × {image.height} pixels are too narrow to be resized")
-            images[row] = network.transform(image)
-        except (DatasetError, OSError) as error:
-            reasons[row] = str(error)
-    return images, reasons
+def _batches(files: Sequence[Path], network: Network) -> Iterator[Batch]:
+    """The files in order, `AT_ONCE` at a time. While a batch is used, the next one is read."""
+    parts = [range(start, min(start + AT_ONCE, len(files))) for start in range(0, len(files), AT_ONCE)]
+    with ThreadPoolExecutor(READERS) as pool:
+        coming = {}
+        for part in [*parts, range(0)]:
+            batch, coming = coming, {row: pool.submit(_read, files[row], network) for row in part}
+            if batch:
+                yield {row: reading.result() for row, reading in batch.items()}
+
+
+def _read(file: Path, network: Network) -> Reading:
+    try:
+        with open_regular(file) as opened:
+            content = opened.read()
+        image = to_rgb(content, check=check_size)
+        return Reading(network.transform(image), digest=hashlib.sha256(content).hexdigest())
+    except (DatasetError, OSError) as error:
+        return Reading(None, str(error))
+
+
+def check_size(image: Image.Image) -> None:
+    """Raises a DatasetError where an image is too narrow or too large to be read."""
+    width, height = image.size
+    if max(width, height) > NARROWEST * min(width, height):  # networks scale the short side up to theirs
+        raise DatasetError(f"{width} × {height} pixels are too narrow to be resized")
+    if width * height > LARGEST:
+        raise DatasetError(f"{width} × {height} pixels are too many: save it smaller")
 
 
 def _adapted(
@@ -62,10 +136,16 @@ def _adapted(
     """The network, adapted to the labelled images and to some of the others."""
     others = np.flatnonzero(codes < 0)
     others = others[np.unique(np.linspace(0, len(others) - 1, TO_ADAPT).astype(int))]
-    sets = [_read(files, rows.tolist(), network)[0] for rows in (np.flatnonzero(codes >= 0), others)]
+    sets = [_images(files, rows.tolist(), network) for rows in (np.flatnonzero(codes >= 0), others)]
     for images, kind in zip(sets, ("labelled", "unlabelled")):
         if not images:
             raise UserError(f"No {kind} image can be read, such as {files[0 if kind == 'labelled' else others[0]]}.")
     support, query = (torch.stack(list(images.values())).to(device) for images in sets)
     labels = np.unique(codes[list(sets[0])], return_inverse=True)[1]  # no image of some class may be readable
     return network.adapted(support, torch.from_numpy(labels).to(device), query)
+
+
+def _images(files: Sequence[Path], rows: Iterable[int], network: Network) -> dict[int, Tensor]:
+    """The images of these files that can be read."""
+    readings = {row: _read(files[row], network) for row in rows}
+    return {row: reading.image for row, reading in readings.items() if reading.image is not None}

@@ -1,8 +1,8 @@
 """Labels a folder of images from a few labelled ones per class: tcnaps label FOLDER
 
 FOLDER/oak/*.jpg, FOLDER/elm/*.jpg, … are classes with a few images each, FOLDER/unlabelled/ holds all others. The
-labels are written to FOLDER/labels.csv and can be looked at in FOLDER/contact-sheet.html. If there is FOLDER/truth.csv,
-with the columns file and label, accuracy is computed.
+labels are written to FOLDER/labels.csv and can be looked at in FOLDER/contact-sheet.html. FOLDER/corrections.csv, with
+the columns file and label, holds further examples. With such a table FOLDER/truth.csv, accuracy is computed.
 """
 
 import argparse
@@ -14,22 +14,25 @@ import numpy as np
 import pandas as pd
 import torch
 from PIL import Image
-from scipy.stats import binomtest
 
 from tcnaps.config import FixedProtocol, UserError
 from tcnaps.config.storage import write_text
 from tcnaps.data.image_source import ImageSource
-from tcnaps.data.listing import some, walk
-from tcnaps.data.readers.folders import EXTENSIONS, subfolders
+from tcnaps.data.listing import some
 from tcnaps.episodes.sampling import draw_episode
-from tcnaps.estimator import TransductiveMahalanobisClassifier
-from tcnaps_suite.experiments.networks import DOWNLOADED, KINDS, PACKAGED, default_network, open_network
+from tcnaps_suite.experiments.networks import DOWNLOADED, KINDS, PACKAGED
+from tcnaps_suite.labelling.classify import Labels, accuracy, expected, label_images
 from tcnaps_suite.labelling.contact_sheet import contact_sheet
-from tcnaps_suite.labelling.embedding import embed
+from tcnaps_suite.labelling.corrections import (
+    CORRECTIONS,
+    for_spreadsheets,
+    label_studio_tasks,
+    load_corrections,
+    read_corrections,
+    save_corrections,
+)
+from tcnaps_suite.labelling.folder import ImageFolder, open_folder
 from tcnaps_suite.labelling.sorting import planned, sort, undo
-from tcnaps_suite.labelling.trust import Trust, calibrated, distance_to_classes, trust_of
-
-UNLABELLED = ("unlabelled", "unlabeled")  # names of the folder of images without a label, in any case of letters
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -54,6 +57,8 @@ def label_folder(
     move: bool = False,
     dry_run: bool = False,
     class_prior: str | None = None,
+    corrections: Path | None = None,
+    label_studio: Path | None = None,
     device: torch.device | str = "cpu",
 ) -> str:
     """Labels the folder's images and returns a summary. The arguments are the command's options.
@@ -63,58 +68,67 @@ def label_folder(
     """
     if not 0 <= abstain <= 1:
         raise UserError(f"--abstain {abstain:g}: a probability is between 0 and 1.")
-    source = str(features or backbone or default_network())
-    images, truth, unreadable = _find_images(folder), _read_truth(folder / "truth.csv"), {}
-    if features is None:
-        files, codes = [folder / file for file in images["file"]], pd.factorize(images["label"])[0]
-        embedded, unreadable = embed(files, codes, open_network(source, device), device)
-    else:
-        embedded = _given_features(features, images["file"])
-    readable = ~images.index.isin(unreadable)
-    for label, members in images.groupby(images["label"].fillna("unlabelled/"), sort=False):
-        if not readable[members.index].any():
-            raise UserError(f"No image in {folder / label} can be read: add some, or delete the folder.")
-    table, trust = _classify(images[readable], embedded[readable], abstain, class_prior)
-    examples = images[readable & images["label"].notna()]
-    plan = None if sort_into is None else planned(folder, table, sort_into, move)
+    images = open_folder(folder, backbone, features, device)
+    known, gone = load_corrections(images)
+    added = {} if corrections is None else read_corrections(corrections, images)
+    labels = label_images(images, known | added, abstain, class_prior)
+    table, plan = labels.table, None if sort_into is None else planned(folder, labels.table, sort_into, move)
     if dry_run:
         sorting = "" if plan is None else f" and {'move' if move else 'copy'} {len(plan)} into {sort_into}"
-        return f"Would label {len(table)} images{sorting}. Nothing was written."
-    true = None if truth is None else _true_labels(table, truth)
-    sheet = contact_sheet(folder, examples, table, true, _expected(trust))  # before its images are moved
+        return f"Would label {len(table)} images{sorting}. No labels were written."
+    if added:
+        save_corrections(images, added)
+    if label_studio is not None:
+        write_text(label_studio, label_studio_tasks(images, labels))
+    sheet = contact_sheet(folder, labels)  # before its images are moved
     if plan is not None:
         sort(plan, sort_into, move)
         places = dict(zip(plan["source"], plan["to"]))
-        table["sorted_to"] = [places.get(str(folder.resolve() / file), "") for file in table["file"]]
-    _keep_backup(folder / "labels.csv")
-    write_text(folder / "labels.csv", _for_spreadsheets(table).to_csv(index=False))
+        table = table.assign(sorted_to=[places.get(str(folder.resolve() / file), "") for file in table["file"]])
+    write_labels(folder, table)
     write_text(folder / "contact-sheet.html", sheet)
-    said = f"Labelled {len(table)} images, from {len(examples)} examples of {examples['label'].nunique()} classes"
-    lines = [f"{said}, by the features of {source}.", *_unreadable(folder, images, unreadable), _expected(trust)]
-    lines += _remarks(table, abstain) + ([] if true is None else [_accuracy(table, true)])
+    _write_left_out(images)
+    lines = _summary(images, labels, gone, abstain)
     lines.append(f"See {folder / 'labels.csv'} and {folder / 'contact-sheet.html'}.")
     if plan is not None:
         lines.append(f"{'Moved' if move else 'Copied'} {len(plan)} images into {sort_into}; --undo takes it back.")
     return "\n".join(lines)
 
 
-def _remarks(table: pd.DataFrame, abstain: float | int) -> list[str]:
-    foreign, doubtful = (table["none_of_these"] != "").sum(), (table["label"] == "").sum()
-    remarks = {
-        f"{foreign} look like none of the classes: see 'None of these?' in the contact sheet.": foreign,
-        f"{doubtful} have no label: their probability is below {abstain:g}.": doubtful,
-    }
-    return [remark for remark, number in remarks.items() if number]
+def write_labels(folder: Path, table: pd.DataFrame) -> None:
+    """Writes labels.csv. Another one becomes labels.1.csv, labels.2.csv, … so that nobody's work in it is lost."""
+    file, names = folder / "labels.csv", table.columns.drop("probability")
+    text = table.assign(**{name: table[name].map(for_spreadsheets) for name in names}).to_csv(index=False)
+    if file.exists() and file.read_bytes() != text.encode():
+        backups = (folder / f"labels.{number}.csv" for number in count(1))
+        file.rename(next(backup for backup in backups if not backup.exists()))
+    write_text(file, text)
 
 
-def _unreadable(folder: Path, images: pd.DataFrame, reasons: dict[int, str]) -> list[str]:
-    """Writes unreadable.csv in place of an earlier call's; the sentence that says so, if there is any such image."""
-    (folder / "unreadable.csv").unlink(missing_ok=True)
-    if not reasons:
-        return []
-    table = images.loc[list(reasons), ["file"]].assign(reason=list(reasons.values()))
-    write_text(folder / "unreadable.csv", table.to_csv(index=False))
-    return [f"{len(reasons)} can't be read; unreadable.csv says why: {some(table['file'])}."]
+def _write_left_out(folder: ImageFolder) -> None:
+    """Writes unreadable.csv in place of an earlier call's, if there is any such file."""
+    (folder.path / "unreadable.csv").unlink(missing_ok=True)
+    if len(folder.left_out):
+        write_text(folder.path / "unreadable.csv", folder.left_out.to_csv(index=False))
+
+
+def _summary(folder: ImageFolder, labels: Labels, gone: list[str], abstain: float | int) -> list[str]:
+    table, left_out = labels.table, folder.left_out["file"]
+    said = f"Labelled {len(table)} images, from {len(labels.examples)} examples of {len(folder.classes)} classes"
+    corrected, foreign, doubtful = (
+        int((table[column] == value).sum())
+        for column, value in (("corrected", "yes"), ("none_of_these", "perhaps"), ("label", ""))
+    )
+    remarks = [
+        (len(left_out), f"{len(left_out)} files can't be used; unreadable.csv says why: {some(left_out)}."),
+        (corrected, f"{corrected} of them are labelled by {CORRECTIONS}, and were further examples."),
+        (len(gone), f"{CORRECTIONS} names images that are not there any more: {some(gone)}."),
+        (True, expected(labels.trust)),
+        (foreign, f"{foreign} look like none of the classes: see 'None of these?' in the contact sheet."),
+        (doubtful, f"{doubtful} have no label: their probability is below {abstain:g}, or they belong to no class."),
+        (folder.truth is not None, folder.truth is not None and accuracy(labels)),
+    ]
+    return [f"{said}, by the features of {folder.source}.", *(remark for number, remark in remarks if number)]
 
 
 def write_example(folder: Path, source: ImageSource, way: int = 4, shot: int = 3, others: int = 12) -> None:
@@ -138,132 +152,6 @@ def write_example(folder: Path, source: ImageSource, way: int = 4, shot: int = 3
     write_text(folder / "truth.csv", truth.to_csv(index=False))
 
 
-def _find_images(folder: Path) -> pd.DataFrame:
-    """`file`, relative to the folder, and `label` of every image; the label is None for those without."""
-    if not folder.is_dir():
-        raise UserError(f"There is no folder {folder}.")
-    rows = []
-    for inner in subfolders(folder):
-        files = [Path(place, name) for place, _, names in walk(inner) for name in names]
-        files = [file for file in files if file.suffix.lower() in EXTENSIONS]
-        if not files:
-            raise UserError(f"{inner} has no images: add some, or delete the folder.")
-        label = None if inner.name.lower() in UNLABELLED else inner.name
-        rows += [(file.relative_to(folder).as_posix(), label) for file in files]
-    images = pd.DataFrame(rows, columns=["file", "label"], dtype=object)
-    if images["label"].notna().all():
-        raise UserError(f"{folder} needs a folder unlabelled/ with the images to be labelled.")
-    if images["label"].nunique() < 2:
-        raise UserError(f"{folder} needs a folder for each of at least two classes, with a few images of it.")
-    return images
-
-
-def _given_features(file: Path, names: pd.Series) -> np.ndarray:
-    """The named images' rows of `features` in an .npz, whose `files` are relative to the folder."""
-    try:
-        with np.load(file) as arrays:
-            features = pd.DataFrame(arrays["features"].astype(np.float32), arrays["files"].astype(str))
-            rows = features.reindex(names).to_numpy()
-    except Exception as error:  # damage shows in many ways
-        raise UserError(f"{file} must be an .npz with 'files' and one row of 'features' for each: {error}") from error
-    finite = np.isfinite(rows).all(1)
-    if not finite.all():
-        raise UserError(f"{file}: features of {some(names[~finite])} are missing or not finite.")
-    return rows
-
-
-def _classify(
-    images: pd.DataFrame, features: np.ndarray, abstain: float | int = 0, class_prior: str | None = None
-) -> tuple[pd.DataFrame, Trust | None]:
-    """The labels of the images without one, and how far to trust them.
-
-    A label stays empty where its probability is below `abstain`. Probabilities are calibrated if there is a `Trust`.
-    """
-    codes, classes = pd.factorize(images["label"], sort=True)
-    estimator = TransductiveMahalanobisClassifier(class_prior=_prior(class_prior, list(classes)))
-    trust, unlabelled = trust_of(features, codes, estimator), codes < 0
-    probabilities = estimator.fit(features, codes).label_distributions_[unlabelled]
-    foreign, sets = np.zeros(len(probabilities), bool), [""] * len(probabilities)
-    if trust is not None:
-        probabilities = calibrated(probabilities, trust.temperature)
-        foreign = distance_to_classes(features, codes)[unlabelled] > trust.farthest
-        sets = ["; ".join(classes[row >= min(trust.rarest, row.max())]) for row in probabilities]
-    order = (-probabilities).argsort(1, kind="stable")  # (n_unlabelled, way), the most probable class first
-    table = pd.DataFrame({"file": images["file"][unlabelled].to_list(), "label": classes[order[:, 0]]})
-    table = table.assign(
-        probability=probabilities.max(1).round(4), best_guess=table["label"], runner_up=classes[order[:, 1]]
-    )
-    table = table.assign(possible=sets, none_of_these=np.where(foreign, "perhaps", ""))
-    return table.assign(label=table["label"].where(table["probability"] >= abstain, "")), trust
-
-
-def _expected(trust: Trust | None) -> str:
-    if trust is None:
-        return "Too few examples to say how many labels are right: give every class two at least, better five."
-    return (
-        f"Expected accuracy: {trust.accuracy:.0%} (95% interval {100 * trust.low:.0f} to {100 * trust.high:.0f}), from "
-        "examples that were left out, if they are typical of your images."
-    )
-
-
-def _prior(text: str | None, classes: list[str]) -> str | list[float] | None:
-    """`--class-prior`: "auto", "equal", "estimated", or a share for every class, such as "oak=3,elm=1"."""
-    if text in (None, "auto", "equal", "estimated"):
-        return {None: "auto", "equal": None}.get(text, text)
-    try:
-        shares = {name: float(share) for name, _, share in (part.rpartition("=") for part in text.split(","))}
-        total = sum(shares.values())
-        return [shares.pop(name) / total for name in classes] if len(shares) == len(classes) else [][0]
-    except (ValueError, LookupError, ZeroDivisionError):
-        wanted = ",".join(f"{name}=SHARE" for name in classes)
-        raise UserError(f"--class-prior {text}: write 'auto', 'equal', 'estimated', or {wanted}.") from None
-
-
-def _for_spreadsheets(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with names that a spreadsheet takes for text: no formula, no line break."""
-
-    def safe(text: str) -> str:
-        text = text.replace("\r", "\\r").replace("\n", "\\n")
-        return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
-
-    return table.assign(**{name: table[name].map(safe) for name in table.columns.drop("probability")})
-
-
-def _keep_backup(file: Path) -> None:
-    """Renames a file that is there to labels.1.csv, labels.2.csv, … so that nobody's corrections are lost."""
-    if file.exists():
-        numbers = (file.with_name(f"{file.stem}.{number}{file.suffix}") for number in count(1))
-        file.rename(next(backup for backup in numbers if not backup.exists()))
-
-
-def _read_truth(file: Path) -> dict[str, str] | None:
-    """The true label of each file, or None without such a table."""
-    if not file.is_file():
-        return None
-    try:
-        table = pd.read_csv(file, dtype=str, keep_default_na=False)
-        return dict(zip(table["file"], table["label"]))
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{file} must be a table with the columns file and label: {error}") from error
-
-
-def _true_labels(labels: pd.DataFrame, truth: dict[str, str]) -> pd.Series:
-    """The true label of each labelled image, or nan; truth.csv may leave out the folder's name."""
-    return labels["file"].map(lambda name: truth.get(name, truth.get(name.partition("/")[2])))
-
-
-def _accuracy(labels: pd.DataFrame, true: pd.Series) -> str:
-    """The share of true labels as a sentence with a 95% interval (Wilson's)."""
-    known = true.notna() & (labels["label"] != "")
-    if not known.any():
-        return f"No accuracy: truth.csv has none of the labelled images, such as {labels['file'].iloc[0]}."
-    right = int((true[known] == labels["label"][known]).sum())
-    result = binomtest(right, int(known.sum()))
-    low, high = result.proportion_ci(method="wilson")
-    interval = f"95% interval {100 * low:.1f} to {100 * high:.1f}"
-    return f"Accuracy {100 * result.statistic:.1f}% ({interval}) on the {known.sum()} labelled images in truth.csv."
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("tcnaps", None, __doc__)
     add = parser.add_argument
@@ -276,7 +164,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--sort-into", type=Path, metavar="DIR", help="then copy the images into DIR/<label>/; DIR lies outside FOLDER")
     add("--move", action="store_true", help="with --sort-into: move instead of copying")
     add("--undo", type=Path, metavar="DIR", help="take back what --sort-into DIR did, and do nothing else")
-    add("--dry-run", action="store_true", help="write nothing, say what would be done")
+    add("--dry-run", action="store_true", help="write no labels, say what would be done")
     add("--class-prior", metavar="P", help="auto (default), equal, estimated, or a share for every class: oak=3,elm=1")
+    add(
+        "--corrections", type=Path, metavar="FILE", help="a table (file, label) or Label Studio's JSON with annotations"
+    )
+    add("--label-studio", type=Path, metavar="FILE", help="write all images with their labels as Label Studio's JSON")
     add("--device", default="cpu", help="such as cuda")
     return parser

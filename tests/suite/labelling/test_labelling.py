@@ -1,6 +1,7 @@
 """`python -m tcnaps label`: a folder of images as a new user has it, given features, untrained networks."""
 
 import io
+import json
 import os
 import re
 import shutil
@@ -17,6 +18,7 @@ from small_study import blobs, small_study
 import tcnaps
 from tcnaps.__main__ import main
 from tcnaps.config import UserError
+from tcnaps.data.decoding import to_rgb
 from tcnaps.method.backbone import Backbone
 from tcnaps.method.episode import Episode
 from tcnaps.method.model import TransductiveCNAPS
@@ -25,6 +27,7 @@ from tcnaps_suite.experiments import networks
 from tcnaps_suite.experiments.networks import open_network
 from tcnaps_suite.labelling import sorting
 from tcnaps_suite.labelling.embedding import embed
+from tcnaps_suite.labelling.folder import find_images
 from tcnaps_suite.labelling.label import label_folder, write_example
 
 COLOURS = {"ash": (220, 40, 40), "beech": (40, 220, 40), "cedar & oak": (40, 40, 220)}
@@ -71,7 +74,7 @@ def test_labels_and_a_contact_sheet_are_written_and_nothing_is_moved(folder, fea
     labels, truth = pd.read_csv(folder / "labels.csv"), pd.read_csv(folder / "truth.csv")
     assert list(labels.columns) == [
         *("file", "label", "probability", "best_guess", "runner_up"),
-        *("possible", "none_of_these"),
+        *("possible", "none_of_these", "corrected"),
     ]
     assert labels.set_index("file")["label"].to_dict() == truth.set_index("file")["label"].to_dict()
     assert labels["probability"].between(1 / 3, 1).all() and (labels["label"] != labels["runner_up"]).all()
@@ -121,6 +124,21 @@ def test_images_that_look_like_no_class_have_a_pile_and_frames_say_what_is_right
         and page.split("None of these?")[1].count("<img ") == 1
         and "5 images</h2>" in page
     )
+
+
+def test_corrections_come_in_and_tasks_for_label_studio_go_out(folder, features, tmp_path, capsys):
+    (tmp_path / "own.csv").write_text("file,label\nunlabelled/box 0/0-2.png,beech\nash/0.png,none of these\n")
+    tasks = tmp_path / "tasks.json"
+    call = ["label", str(folder), "--features", features(), "--corrections", str(tmp_path / "own.csv")]
+    assert main([*call, "--dry-run"]) == 0 and not (folder / "corrections.csv").exists()
+    assert main([*call, "--label-studio", str(tasks)]) == 0
+    assert "2 of them are labelled by corrections.csv" in capsys.readouterr().out
+    assert len(json.loads(tasks.read_text())) == 30
+    labels = pd.read_csv(folder / "labels.csv", keep_default_na=False).set_index("file")
+    assert labels.index[labels["corrected"] == "yes"].tolist() == ["ash/0.png", "unlabelled/box 0/0-2.png"]
+    assert main(call[:4]) == 0 and len(list(folder.glob("labels*.csv"))) == 1  # the same table needs no backup
+    said = capsys.readouterr().out
+    assert "on the 23 labelled images" in said and "2 of them are labelled by corrections.csv" in said
 
 
 def test_few_examples_are_said_to_be_too_few(folder, features):
@@ -224,12 +242,28 @@ def test_a_study_s_network_and_images_that_cannot_be_read(folder, network, capsy
     (folder / "ash" / "notes.txt").write_text("not an image")
     os.mkfifo(folder / "unlabelled" / "pipe.png")  # would block for ever
     Image.new("RGB", (1, 10_000)).save(folder / "unlabelled" / "narrow.png")  # would be 256 × 2,560,000 pixels
+    Image.new("1", (11_000, 11_000)).save(folder / "unlabelled" / "large.png")  # decoding it would take a gigabyte
+    for name in ("loose.png", "unlabelled/telephone.raw", "beech/no ending"):
+        (folder / name).write_bytes(picture(COLOURS["ash"], 0))
     assert main(["label", str(folder), "--backbone", network]) == 0
     assert (pd.read_csv(folder / "labels.csv").merge(pd.read_csv(folder / "truth.csv"), on="file").shape[0]) == 24
     bad = pd.read_csv(folder / "unreadable.csv")
     names = {"unlabelled/empty.jpg", "ash/cut.png", "unlabelled/pipe.png", "unlabelled/narrow.png"}
+    names |= {"ash/notes.txt", "loose.png", "unlabelled/large.png", "unlabelled/telephone.raw", "beech/no ending"}
     assert set(bad["file"]) == names and bad["reason"].str.len().min() > 5
-    assert "4 can't be read; unreadable.csv says why" in capsys.readouterr().out
+    assert "9 files can't be used; unreadable.csv says why" in capsys.readouterr().out
+
+
+def test_photographs_of_telephones(folder, features):
+    pillow_heif = pytest.importorskip("pillow_heif", reason="HEIC is not tested: pip install pillow-heif")
+    image = Image.open(folder / "ash" / "0.png")
+    pillow_heif.from_pillow(image).save(folder / "ash" / "0.heic")
+    (folder / "ash" / "0.png").unlink()
+    images, left_out = find_images(folder)
+    assert "ash/0.heic" in set(images["file"]) and left_out.empty
+    with open(folder / "ash" / "0.heic", "rb") as file:
+        difference = np.asarray(to_rgb(file.read()), float) - np.asarray(image)
+    assert np.abs(difference).mean() < 20  # lossy
 
 
 def test_an_example_folder_has_true_labels_and_is_written_once(tmp_path, network):
@@ -312,6 +346,25 @@ def test_unknown_networks_are_named(name, named):
         open_network(name, pretrained=False)
 
 
+def test_without_internet_timm_fails_at_once_and_what_would_work_is_named(monkeypatch):
+    timm = pytest.importorskip("timm")
+    from huggingface_hub import constants
+
+    def unreachable(*_):
+        raise OSError("name resolution failed")
+
+    def create(*_, **__):
+        assert constants.HF_HUB_OFFLINE  # or it would try again for 40 seconds
+        raise OSError("not on this machine")
+
+    monkeypatch.setattr(networks.socket, "create_connection", unreachable)
+    monkeypatch.setattr(networks, "getproxies", dict)
+    monkeypatch.setattr(timm, "create_model", create)
+    with pytest.raises(UserError, match=networks.PACKAGED):
+        open_network("timm:resnet18")
+    assert not constants.HF_HUB_OFFLINE
+
+
 def test_missing_weights_are_named(monkeypatch):
     import torchvision
 
@@ -333,7 +386,8 @@ def test_missing_weights_are_named(monkeypatch):
         (lambda folder: (folder / "truth.csv").write_text("image,label\n"), [], "truth.csv"),
         (shutil.rmtree, [], "trees"),
         (lambda folder: None, ["--abstain", "60"], "--abstain"),
-        (lambda folder: None, ["--features", "none.npz"], "none.npz"),
+        (lambda folder: None, ["--features", "none.npz"], "There is no file none.npz"),
+        (lambda folder: (folder / "ash").rename(folder / "none of these"), [], "Rename the folder"),
     ],
 )
 def test_each_error_names_the_folder_file_or_option(folder, features, capsys, change, options, named):
@@ -350,6 +404,9 @@ def test_each_error_names_the_folder_file_or_option(folder, features, capsys, ch
         lambda files, rows: (files, rows[1:]),
         lambda files, rows: (files[[0, *range(29)]], rows),
         lambda files, rows: (files, np.where(rows == rows.max(), np.nan, rows)),
+        lambda files, rows: (files, rows * 1e19),
+        lambda files, rows: (files, rows[:, :0]),
+        lambda files, rows: (np.char.add("/home/", files), rows),
     ],
 )
 def test_features_that_do_not_fit(folder, features, change, capsys):

