@@ -12,8 +12,6 @@ from tcnaps.estimator import TransductiveMahalanobisClassifier
 from tcnaps_suite.labelling.folder import NONE, ImageFolder
 from tcnaps_suite.labelling.trust import Trust, calibrated, distance_to_classes, trust_of
 
-REFINING = 20_000  # images without a label that take part in the clustering; each of the others is labelled by itself
-BLOCK = 5000  # of those, at a time
 COLUMNS = ["file", "label", "probability", "best_guess", "runner_up", "possible", "none_of_these", "corrected"]
 
 
@@ -77,7 +75,7 @@ def _clustered(
     trust, unlabelled = trust_of(features, codes, estimator), codes < 0
     if not unlabelled.any():
         return pd.DataFrame(columns=COLUMNS[:-1]), trust
-    probabilities = _probabilities(estimator, features, codes)
+    probabilities = estimator.fit(features, codes).label_distributions_[unlabelled]
     foreign, sets = np.zeros(len(probabilities), bool), [""] * len(probabilities)
     if trust is not None:
         probabilities = calibrated(probabilities, trust.temperature)
@@ -89,20 +87,6 @@ def _clustered(
         probability=probabilities.max(1).round(4), best_guess=table["label"], runner_up=classes[order[:, 1]]
     )
     return table.assign(possible=sets, none_of_these=np.where(foreign, "perhaps", "")), trust
-
-
-def _probabilities(estimator: TransductiveMahalanobisClassifier, features: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Probabilities of the classes for the rows with code −1, of which at most `REFINING` refine the classes."""
-    others = np.flatnonzero(codes < 0)
-    refining = np.unique(np.linspace(0, len(others) - 1, min(REFINING, len(others))).astype(int))
-    members = np.sort(np.concatenate([np.flatnonzero(codes >= 0), others[refining]]))
-    fitted = estimator.fit(features[members], codes[members])
-    probabilities = np.empty((len(others), codes.max() + 1))
-    probabilities[refining] = fitted.label_distributions_[codes[members] < 0]
-    rest = np.delete(np.arange(len(others)), refining)
-    for block in np.array_split(rest, -(-len(rest) // BLOCK)) if len(rest) else []:
-        probabilities[block] = fitted.predict_proba(features[others[block]])
-    return probabilities
 
 
 def expected(trust: Trust | None) -> str:

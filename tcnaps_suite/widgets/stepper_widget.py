@@ -12,7 +12,7 @@ from tcnaps.figures.clustering import last_step
 from tcnaps.figures.style import style
 from tcnaps_suite.experiments.study_episodes import ShownEpisode, features_of
 from tcnaps_suite.widgets import stepper_data, stepper_figures, widget_base as ui
-from tcnaps_suite.widgets.episode_table import at_step, liveliest
+from tcnaps_suite.widgets.episode_table import at_step, most_improved
 from tcnaps_suite.widgets.explorer_data import one_of, variants_of
 from tcnaps_suite.widgets.pictures import on_page
 
@@ -34,18 +34,21 @@ def stepper(
 ) -> "Stepper":
     """A widget to refine one episode step by step: any variant of the study, any episode, under any head.
 
-    By default: the study's first evaluation, its first dataset, and the episode in which refinement changes the largest
-    share of labels, if there are rows.
+    By default: the evaluation of the fewest classes and shots, or else the first; its first dataset; and the episode in
+    which refinement raises accuracy most, if there are rows.
     `given`: an episode of other images, such as `labelling.episode.folder_episode`'s, to show alone.
     """
-    evaluation = next(iter(study.evaluations)) if evaluation is None else evaluation
+    if evaluation is None:
+        fixed = study.evaluations_of([], "fixed")
+        easiest = sorted(fixed, key=lambda name: (fixed[name].protocol.way, fixed[name].protocol.shot))
+        evaluation = next(iter([*easiest, *study.evaluations]))
     one_of("variant", variant, variants_of(study.trainings))
     one_of("evaluation", evaluation, study.evaluations)
     datasets = study.evaluations[evaluation].datasets
     dataset = datasets[0] if dataset is None else dataset
     one_of("dataset", dataset, datasets)
     if episode is None:
-        episode = 0 if given else liveliest(study, variant, evaluation, dataset)
+        episode = 0 if given else most_improved(study, variant, evaluation, dataset)
     if not 0 <= episode <= HIGHEST_EPISODE:
         raise UserError(f"There is no episode {episode}: episodes are counted from 0 to {HIGHEST_EPISODE}.")
     return Stepper(study, variant, evaluation, dataset, episode, given).loaded()

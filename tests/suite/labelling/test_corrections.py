@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from tcnaps.config import UserError
-from tcnaps_suite.labelling import classify
 from tcnaps_suite.labelling.classify import label_images
 from tcnaps_suite.labelling.corrections import label_studio_tasks, load_corrections, read_corrections, save_corrections
 from tcnaps_suite.labelling.folder import NONE, ImageFolder
@@ -46,16 +45,6 @@ def test_a_correction_is_a_further_example_and_none_is_left_out(folder):
     assert (label_images(folder, alone).table["label"] == "elm").all()
     with pytest.raises(UserError, match="elm has no example left"):
         label_images(folder, {f"elm/{number}.png": NONE for number in range(3)})
-
-
-def test_of_many_images_some_refine_the_classes_and_the_others_are_labelled_by_them(folder, monkeypatch):
-    whole = label_images(folder, {}).table
-    monkeypatch.setattr(classify, "REFINING", 7)
-    monkeypatch.setattr(classify, "BLOCK", 4)
-    part = label_images(folder, {}).table
-    assert part["file"].tolist() == whole["file"].tolist() and part["label"].tolist() == whole["label"].tolist()
-    np.testing.assert_allclose(part["probability"], whole["probability"], atol=0.2)
-    assert (part["probability"] != whole["probability"]).any()
 
 
 def test_corrections_are_kept_beside_those_of_another_page_and_taken_back(folder):
