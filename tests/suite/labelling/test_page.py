@@ -15,8 +15,8 @@ from tcnaps_suite.labelling.corrections import load_corrections
 from tcnaps_suite.labelling.episode import folder_episode
 from tcnaps_suite.labelling.folder import NONE, ImageFolder
 from tcnaps_suite.labelling.page import EMPTY, FOREIGN, LabelPage, keys_of
-from tcnaps_suite.widgets.stepper_widget import stepper
 from tcnaps_suite.widgets.stepper_data import described
+from tcnaps_suite.widgets.stepper_widget import stepper
 
 CLASSES = ["ash", "elm", "fir"]
 
