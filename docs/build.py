@@ -26,7 +26,7 @@ ROOMS = ["tcnaps", *sorted(str(file.parent.relative_to(ROOT)) for file in ROOT.g
 CONTENTS = {
     "Begin": ["docs/tutorial", "docs/using", "docs/exploring", "docs/my-images", "docs/data", "docs/scaling"],
     "Understand": ["docs/glossary", "docs/fidelity", "docs/comparisons", "docs/speed"],
-    "Results": ["docs/miniature-study", "results/published/README"],
+    "Results": ["docs/benchmarks", "docs/miniature-study", "results/published/README"],
     "Notebooks": [f"notebooks/{file.stem}" for file in sorted((ROOT / "notebooks").glob("*.ipynb"))],
     "Library": [f"api/{room}" for room in ROOMS],
     "Project": ["CONTRIBUTING", "CHANGELOG"],

@@ -60,7 +60,7 @@ def test_it_opens_at_step_0_with_the_studys_settings_and_buttons_and_slider_agre
     view = stepper(study)
     choice = view.choice
     opened = choice.variant, choice.evaluation, choice.dataset, choice.episode, choice.step
-    assert opened == ("Transductive", "variable", "blobs", 0, 0)
+    assert opened == ("Transductive", "5-way-1-shot", "blobs", 0, 0)
     assert (choice.head, choice.identity_weight, choice.minimum, choice.maximum) == ("Mahalanobis", 1.0, 2, 3)
     check(view)
     for names, step in ((["forward"], 1), (["first"], 0), (["back"], 0), (["forward"] * 9, 4), (["back"], 3)):
