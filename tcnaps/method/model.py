@@ -54,6 +54,8 @@ class TransductiveCNAPS(nn.Module):
         row = ALL_TRAININGS[training]
         self.training_name, self.settings = training, settings
         self.first_head = replace(settings.head or row.head, arithmetic=settings.arithmetic)
+        if "scale" in row.learned and self.first_head.scale == "auto":
+            raise ValueError(f"'{training}' learns its scale, which must start from a number, not from 'auto'")
         self.exponents = nn.ParameterDict({name: torch.zeros(()) for name in row.learned})
         self.backbone = backbone.requires_grad_(False).eval()
         self.backbone.arithmetic = settings.arithmetic
