@@ -10,9 +10,20 @@ from scipy.stats import binomtest
 from tcnaps.config import UserError
 from tcnaps.estimator import TransductiveMahalanobisClassifier
 from tcnaps_suite.labelling.folder import NONE, ImageFolder
+from tcnaps_suite.labelling.label_next import label_next
 from tcnaps_suite.labelling.trust import Trust, calibrated, distance_to_classes, trust_of
 
-COLUMNS = ["file", "label", "probability", "best_guess", "runner_up", "possible", "none_of_these", "corrected"]
+COLUMNS = [
+    "file",
+    "label",
+    "probability",
+    "best_guess",
+    "runner_up",
+    "possible",
+    "none_of_these",
+    "label_next",
+    "corrected",
+]
 
 
 @dataclass(frozen=True)
@@ -22,7 +33,7 @@ class Labels:
     Attributes:
         table: `COLUMNS`, a row for every image that is no example or was corrected. `label` is empty where the
             probability is below the limit or the image belongs to no class; `none_of_these` is "perhaps", or "yes" by a
-            correction.
+            correction; `label_next` is the place among those that a person should label next, or empty.
         examples: `file` and `label` of the images whose folder says their class, and whom no correction contradicts.
         trust: how far to trust the labels, or None if the examples are too few.
         verdicts: "right", "wrong" or "" (unknown) for every row of the table, by its best guess.
@@ -60,7 +71,7 @@ def label_images(
     none = by_hand["label"] == NONE
     by_hand["label"] = by_hand["label"].mask(none, "")
     by_hand = by_hand.assign(probability=1.0, best_guess=by_hand["label"], runner_up="", possible=by_hand["label"])
-    by_hand = by_hand.assign(none_of_these=np.where(none, "yes", ""), corrected="yes")
+    by_hand = by_hand.assign(none_of_these=np.where(none, "yes", ""), label_next="", corrected="yes")
     table = pd.concat([table.assign(corrected=""), by_hand])[COLUMNS].sort_index().reset_index(drop=True)
     examples = folder.images[corrected.isna() & folder.images["label"].notna()]
     return Labels(table, examples, trust, _verdicts(table, folder.truth or {}))
@@ -76,7 +87,9 @@ def _clustered(
     if not unlabelled.any():
         return pd.DataFrame(columns=COLUMNS[:-1]), trust
     probabilities = estimator.fit(features, codes).label_distributions_[unlabelled]
-    foreign, sets = np.zeros(len(probabilities), bool), [""] * len(probabilities)
+    foreign, sets, places = np.zeros(len(probabilities), bool), [""] * len(probabilities), [""] * len(probabilities)
+    for place, number in enumerate(label_next(features, codes, probabilities), start=1):
+        places[number] = str(place)
     if trust is not None:
         probabilities = calibrated(probabilities, trust.temperature)
         foreign = distance_to_classes(features, codes)[unlabelled] > trust.farthest
@@ -86,7 +99,7 @@ def _clustered(
     table = table.assign(
         probability=probabilities.max(1).round(4), best_guess=table["label"], runner_up=classes[order[:, 1]]
     )
-    return table.assign(possible=sets, none_of_these=np.where(foreign, "perhaps", "")), trust
+    return table.assign(possible=sets, none_of_these=np.where(foreign, "perhaps", ""), label_next=places), trust
 
 
 def expected(trust: Trust | None) -> str:

@@ -128,6 +128,8 @@ def _summary(folder: ImageFolder, labels: Labels, gone: list[str], abstain: floa
         (doubtful, f"{doubtful} have no label: their probability is below {abstain:g}, or they belong to no class."),
         (folder.truth is not None, folder.truth is not None and accuracy(labels)),
     ]
+    first = table[table["label_next"] != ""].sort_values("label_next", key=lambda places: places.astype(int))["file"]
+    remarks.append((len(first), f"Label these next, they help most: {', '.join(first[:3])}, … (column label_next)."))
     return [f"{said}, by the features of {folder.source}.", *(remark for number, remark in remarks if number)]
 
 

@@ -28,7 +28,7 @@ from tcnaps_suite.widgets.episode_table import counted
 SHOWN = 48  # pictures on one page
 ORDERS = ("least certain first", "most certain first")
 UNDO, NONE_KEY = "u", "n"
-FOREIGN, EMPTY = "none of these?", "no label"  # piles beside those of the classes
+FOREIGN, EMPTY, NEXT = "none of these?", "no label", "label these next"  # piles beside those of the classes
 TASKS = "label-studio.json"
 picture = lru_cache(4096)(thumbnail)
 
@@ -49,7 +49,7 @@ def keys_of(classes: list[str]) -> dict[str, str]:
 
 
 def piles_of(folder: ImageFolder, labels: Labels) -> dict[str, pd.DataFrame]:
-    """Images of each class, those that look like none, and those without a label, the least certain first.
+    """Images of each class, those like none, those without a label, and those to label next; the least certain first.
 
     Each has the columns of `Labels.table` and `verdict`; in a class's, its examples come first, with the `corrected`
     "example".
@@ -60,6 +60,8 @@ def piles_of(folder: ImageFolder, labels: Labels) -> dict[str, pd.DataFrame]:
         examples = labels.examples[labels.examples["label"] == name].assign(corrected="example", verdict="")
         piles[name] = pd.concat([examples, table[(table["label"] == name) & ~foreign]])
     piles |= {FOREIGN: table[foreign], EMPTY: table[(table["label"] == "") & ~foreign]}
+    wanted = table[table["label_next"] != ""]
+    piles[NEXT] = wanted.sort_values("label_next", key=lambda places: places.astype(int))
     return {name: pile for name, pile in piles.items() if len(pile)}
 
 

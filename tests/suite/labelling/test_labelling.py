@@ -74,7 +74,7 @@ def test_labels_and_a_contact_sheet_are_written_and_nothing_is_moved(folder, fea
     labels, truth = pd.read_csv(folder / "labels.csv"), pd.read_csv(folder / "truth.csv")
     assert list(labels.columns) == [
         *("file", "label", "probability", "best_guess", "runner_up"),
-        *("possible", "none_of_these", "corrected"),
+        *("possible", "none_of_these", "label_next", "corrected"),
     ]
     assert labels.set_index("file")["label"].to_dict() == truth.set_index("file")["label"].to_dict()
     assert labels["probability"].between(1 / 3, 1).all() and (labels["label"] != labels["runner_up"]).all()

@@ -14,7 +14,7 @@ from tcnaps_suite.labelling import page as pages
 from tcnaps_suite.labelling.corrections import load_corrections
 from tcnaps_suite.labelling.episode import folder_episode
 from tcnaps_suite.labelling.folder import NONE, ImageFolder
-from tcnaps_suite.labelling.page import EMPTY, FOREIGN, LabelPage, keys_of
+from tcnaps_suite.labelling.page import EMPTY, FOREIGN, NEXT, LabelPage, keys_of
 from tcnaps_suite.widgets.stepper_data import described
 from tcnaps_suite.widgets.stepper_widget import stepper
 
@@ -60,11 +60,14 @@ def test_classes_get_digits_and_first_letters_that_are_no_other_s():
 
 def test_every_image_is_in_one_pile_with_its_examples_first(page):
     files, piles = [], [value for _, value in page.controls["pile"].options]
-    assert piles[:3] == CLASSES and FOREIGN in piles
-    for pile in piles:
+    assert piles[:3] == CLASSES and FOREIGN in piles and piles[-1] == NEXT
+    for pile in piles[:-1]:
         set_to(page, pile=pile)
         files += shown(page)
     assert sorted(files) == sorted(page.folder.images["file"])
+    set_to(page, pile=NEXT)
+    table = page.labels.table.set_index("label_next")["file"]
+    assert shown(page) == [table[str(place)] for place in range(1, 11)]
     set_to(page, pile="ash", order="least certain first")
     least = shown(page)
     set_to(page, order="most certain first")

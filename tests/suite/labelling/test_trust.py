@@ -6,21 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import trust as bench
+from planted_folders import planted
 
 from tcnaps.estimator import TransductiveMahalanobisClassifier
 from tcnaps_suite.labelling.trust import _limit, calibrated, distance_to_classes, trust_of
-
-D = 16
-
-
-def planted(seed, way=5, shot=4, others=20, noise=1.0, foreign=0):
-    """Features, given and true classes of a folder of blobs; two foreign classes have −1 and −2 as true ones."""
-    rng = np.random.default_rng(seed)
-    classes = np.arange(way)
-    true = np.r_[np.repeat(classes, shot), np.repeat(classes, others), np.repeat([-1, -2], foreign)]
-    features = rng.standard_normal((way + 2, D))[true] + noise * rng.standard_normal((len(true), D))
-    given = np.where(np.arange(len(true)) < way * shot, true, -1)
-    return features.astype(np.float32), given, true
 
 
 @pytest.mark.slow
@@ -71,7 +60,7 @@ def test_the_bench_writes_a_row_per_folder_and_means(tmp_path, monkeypatch, caps
     labels = np.repeat(np.arange(12), 40)
     np.savez(
         tmp_path / "blobs.npz",
-        features=rng.standard_normal((12, D))[labels] + rng.standard_normal((480, D)),
+        features=rng.standard_normal((12, 16))[labels] + rng.standard_normal((480, 16)),
         labels=labels,
     )
     monkeypatch.setattr(sys, "argv", ["bench", str(tmp_path / "blobs.npz"), "--out", str(tmp_path), "--folders", "4"])
