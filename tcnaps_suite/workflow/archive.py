@@ -6,11 +6,11 @@ It holds the weights, a card (README.md), the settings, tables, figures, the rep
 for archives that give out DOIs.
 """
 
-import argparse
 import hashlib
 import json
 import zipfile
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -20,6 +20,7 @@ from tcnaps.config.storage import replacing
 from tcnaps.config.study import study_file
 from tcnaps.training.archives import STUDY_FILE
 from tcnaps.training.checkpoints import backbone_file, checkpoint_folder
+from tcnaps_suite.workflow import command
 from tcnaps_suite.workflow.pages import render
 from tcnaps_suite.workflow.reference import provenance, run_files
 from tcnaps_suite.workflow.report import write_report
@@ -90,15 +91,7 @@ def _json(content: dict) -> bytes:
     return (json.dumps(content, indent=1) + "\n").encode()
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """The command line; see the top of this file. Status 2: the study is wrong, or has not been run."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("study", help="the study's YAML, such as configs/miniature.yaml")
-    try:
-        print(write_archive(parser.parse_args(arguments).study))
-    except UserError as error:
-        parser.exit(2, f"{error}\n")
-
+main = partial(command.run, __doc__.splitlines()[0], write_archive)
 
 if __name__ == "__main__":
     main()

@@ -6,11 +6,11 @@ Their checksums, and those of the demonstration and the paper's tables, are in r
 sha256sum -c checks them.
 """
 
-import argparse
 import json
 import os
 import platform
 import shutil
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
@@ -21,6 +21,7 @@ import pandas as pd
 from tcnaps.config import Study, UserError, load_study, project_root
 from tcnaps.config.fingerprint import code_version
 from tcnaps.config.storage import file_digest, write_text
+from tcnaps_suite.workflow import command
 
 # The tables that are compared: what names one of their rows. Each has the columns `difference` and `interval`.
 CONTRASTS = {
@@ -135,17 +136,13 @@ def _processor() -> str:
     return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.processor())
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """The command line; see the top of this file. Status 2: the study is wrong, or has not been run."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("study", help="the study's YAML, such as configs/miniature.yaml")
-    try:
-        study = load_study(parser.parse_args(arguments).study)
-        copies = keep(study)
-    except UserError as error:
-        parser.exit(2, f"{error}\n")
-    print(f"{len(copies)} files in results/reference/{study.name}/ and figures/reference/{study.name}/")
+def _kept(path: str) -> str:
+    study = load_study(path)
+    copies = keep(study)
+    return f"{len(copies)} files in results/reference/{study.name}/ and figures/reference/{study.name}/"
 
+
+main = partial(command.run, __doc__.splitlines()[0], _kept)
 
 if __name__ == "__main__":
     main()

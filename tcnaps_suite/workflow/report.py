@@ -3,10 +3,10 @@
 python -m tcnaps_suite.workflow.report configs/miniature.yaml
 """
 
-import argparse
 import json
 import platform
 from datetime import datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import pandas as pd
 from tcnaps.config import Study, UserError, load_study, project_root
 from tcnaps.config.storage import write_text
 from tcnaps.config.study import study_file
+from tcnaps_suite.workflow import command
 from tcnaps_suite.workflow.notebooks import Notebook, notebooks
 from tcnaps_suite.workflow.pages import markdown, render, table
 from tcnaps_suite.workflow.reference import file_of
@@ -104,15 +105,7 @@ def _answers(study: Study, notebook: Notebook) -> list[str]:
     return [answer for answer in answers if answer]
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Writes the report and prints its path. Status 2: the study is wrong, or has neither figures nor tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("study", help="the study's YAML, such as configs/miniature.yaml")
-    try:
-        print(write_report(parser.parse_args(arguments).study))
-    except UserError as error:
-        parser.exit(2, f"{error}\n")
-
+main = partial(command.run, __doc__.splitlines()[0], write_report)
 
 if __name__ == "__main__":
     main()
