@@ -104,5 +104,5 @@ def covariance_ellipse(mean: np.ndarray, covariance: np.ndarray, distance: float
     variances, axes = np.linalg.eigh(covariance)
     angle = np.degrees(np.arctan2(axes[1, 1], axes[0, 1]))  # of the longest axis
     width, height = 2 * distance * np.sqrt(variances[::-1])
-    look = {"facecolor": (*colour, 0.06), "edgecolor": (*colour, 0.9), "linewidth": 0.8, "zorder": 1}
+    look = {"facecolor": (*colour, 0.06), "edgecolor": (*colour, 0.5), "linewidth": 0.8, "zorder": 1}
     return Ellipse(tuple(mean), width, height, angle=angle, **look)
