@@ -11,7 +11,7 @@ from tcnaps.evaluation.statistics import EPISODE, domain_averages, episode_accur
 from tcnaps.evaluation.stopped_rows import recorded_predictions, rows_of_training, variant_predictions
 from tcnaps.figures.tables import cell, points
 from tcnaps.method.variants import VARIANTS
-from tcnaps_suite.widgets.episode_table import at_step, class_names, counted, refined, shots_in_words
+from tcnaps_suite.widgets.episode_table import at_step, counted, refined, shots_in_words
 
 SORTS = ("Largest gain first", "Largest loss first", "Dataset and episode")
 
@@ -106,28 +106,6 @@ def lines(listed: pd.DataFrame, better: str, than: str) -> list[tuple[str, tuple
         )
         for row in listed.itertuples()
     ]
-
-
-def predictions(queries: pd.DataFrame) -> pd.DataFrame:
-    """The queries of `episode_table.at_step` as a table of text: class, prediction and its responsibility."""
-    names = class_names(queries)
-    columns = {
-        "query": queries["query"].map(str),
-        "class": queries["class_name"],
-        "prediction": [names[label] for label in queries["prediction"]],
-        "responsibility": queries["confidence"].map("{:.2f}".format),
-        "": queries["right"].map({True: "✓ right", False: "✗ wrong"}),
-        "in this step": queries["changed"].map({True: "changed", False: ""}),
-    }
-    return pd.DataFrame(columns)
-
-
-def confusion(queries: pd.DataFrame) -> pd.DataFrame:
-    """The confusion matrix of `episode_table.at_step`: rows are classes, columns what they are predicted as."""
-    names = class_names(queries)
-    labels = range(len(names))
-    counts = pd.crosstab(queries["label"], queries["prediction"]).reindex(index=labels, columns=labels, fill_value=0)
-    return counts.set_axis(names, axis=0).set_axis(names, axis=1).rename_axis("class ↓ predicted as →", axis=1)
 
 
 def status(row: pd.Series, variant: str, rows: pd.DataFrame, step: int, stop: int) -> str:

@@ -1,11 +1,11 @@
-"""The episode explorer: an evaluation's episodes by gain or loss, and the images and predictions of one of them."""
+"""The episode explorer: an evaluation's episodes by gain or loss, and the images of one of them."""
 
 import html
 from functools import lru_cache
 
 import ipywidgets
 import pandas as pd
-from ipywidgets import HTML, VBox
+from ipywidgets import VBox
 from matplotlib.figure import Figure
 
 from tcnaps.config import Study, UserError
@@ -20,7 +20,6 @@ from tcnaps_suite.widgets.pictures import on_page
 
 MOST_LISTED = 500  # episodes in the list; the filters reach the others
 COLUMNS = 10  # support images and queries of a class in the picture
-IMAGES, TABLE, CONFUSION = "Images", "Predictions", "Confusion"
 
 
 def explorer(
@@ -57,10 +56,8 @@ class Explorer(ui.StudyWidget):
         self.on(["evaluation", "better", "than", "limits"], self.load)
         self.on(["sort", "dataset"], self._filter)
         self.on(["episodes"], self._choose)
-        self.on(["variant", "stop"], self._to_stop)
-        self.on(["step", "page"], self._draw)
-        self.on(["open"], self._open)
-        self.on(["close"], self._close)
+        self.on(["variant"], self._to_stop)
+        self.on(["step"], self._draw)
 
     @property
     def variants(self) -> tuple[str, str]:
@@ -103,22 +100,12 @@ class Explorer(ui.StudyWidget):
         )
         episodes = self.add(episodes=ui.styled(ipywidgets.Select(options=(), rows=9), "", None))
         predictions = self.add(
-            variant=ui.menu("Predictions of", 215, [better, than]),
-            step=ui.slider("Refinement step", 305, 0, 1, 0),
-            stop=ui.button("Where it stops", 120),
-            open=ui.button("Open in the stepper", 155),
+            variant=ui.menu("Predictions of", 215, [better, than]), step=ui.slider("Refinement step", 305, 0, 1, 0)
         )
-        page = self.add(
-            page=ipywidgets.ToggleButtons(options=[IMAGES, TABLE, CONFUSION], style={"button_width": "120px"})
-        )
-        self.add(close=ui.button("Close", 100))
-        self._count, self._status, self._opened = (ui.text(f"tcnaps-{name}") for name in ("count", "status", "opened"))
-        self._sheet = ui.picture(900)  # wide tables scroll in themselves
-        self._stepper = VBox()
-        shown = self._status, predictions, self._opened, page, self._sheet, self.saving(), self._stepper
-        self._details = VBox(shown, layout={"display": "none"})
-        above = compared, filters, self.notice, self.busy, self._count
-        self.arrange(*above, episodes, self._details)
+        self._count, self._status = (ui.text(f"tcnaps-{name}") for name in ("count", "status"))
+        self._picture = ui.picture(900)
+        self._details = VBox((self._status, predictions, self._picture), layout={"display": "none"})
+        self.arrange(compared, filters, self.notice, self.busy, self._count, episodes, self._details)
 
     def _filter(self) -> None:
         if self.table.empty:
@@ -174,26 +161,19 @@ class Explorer(ui.StudyWidget):
             self._draw()
 
     def _draw(self) -> None:
-        """Shows the status line, and the images, the predictions or the confusion matrix."""
+        """Shows the status line and the images."""
         if not self.predictions:
             return
         choice, rows = self.choice, self.predictions[self.choice.variant]
         status = explorer_data.status(self.row, choice.variant, rows, choice.step, self._stop())
-        self._status.value, self._saved.value = html.escape(status), ""
-        queries = episode_table.at_step(rows, choice.step)
-        if choice.page == TABLE:
-            self._sheet.value = ui.table(explorer_data.predictions(queries).map(html.escape), 640)
-        elif choice.page == CONFUSION:
-            self._sheet.value = explorer_data.confusion(queries).to_html(border=0, classes="xtable")
-        elif self.images is None:
-            self._sheet.value = html.escape(f"✕ The images can't be shown: {self.problem}")
+        self._status.value = html.escape(status)
+        if self.images is None:
+            self._picture.value = html.escape(f"✕ The images can't be shown: {self.problem}")
         else:
-            self._sheet.value = on_page(self.figure(), f"The episode's images with their predictions. {status}")
+            self._picture.value = on_page(self.figure(), f"The episode's images with their predictions. {status}")
 
     def figure(self) -> Figure:
         """The episode's images with the predictions that are shown: frames have the colours of predicted classes."""
-        if not self.predictions or self.images is None:
-            raise UserError("No images are shown that could be saved: choose another episode first.")
         rows, images = self.predictions[self.choice.variant], self.images
         names = [shortened(name) for name in episode_table.class_names(rows)]
         support = {name: images.support_images[images.support_labels == k] for k, name in enumerate(names)}
@@ -203,20 +183,3 @@ class Explorer(ui.StudyWidget):
             figure = Figure((TEXT_WIDTH, 0.4 + 0.36 * len(names)))
             episode_images(figure.subplots(), support, images.query_images, *labels, columns=COLUMNS)
         return figure
-
-    def _open(self) -> None:
-        if not self.predictions:
-            return
-        self._close()
-        self._opened.value = "Loading the network and computing the episode's features …"
-        place = self.choice.variant, self.row["evaluation"], self.row["dataset"], int(self.row["episode"])
-        from tcnaps_suite.widgets.stepper_widget import Stepper  # needs PyTorch, which looking at results does not
-
-        stepper, (minimum, maximum) = Stepper(self.study, *place), self.choice.limits
-        stepper.put(minimum=minimum, maximum=maximum)
-        title = HTML(f"<b>Stepper: {html.escape('{}, {}, {}, episode {}'.format(*place))}</b>")
-        self._stepper.children = [ui.row(title, self.controls["close"]), stepper.loaded()]
-        self._opened.value = f"Episode {place[-1]} is open in the stepper, below."
-
-    def _close(self) -> None:
-        self._stepper.children, self._opened.value = [], ""

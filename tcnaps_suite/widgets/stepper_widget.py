@@ -142,7 +142,7 @@ class Stepper(ui.StudyWidget):
             ui.text(f"tcnaps-{name}") for name in ("status", "about", "verdict", "legend")
         )
         self._picture, self._table = ui.picture(1100), ui.text("tcnaps-queries", "100%")
-        shown = self._picture, self._legend, self._verdict, queries, self._table, self.saving()
+        shown = self._picture, self._legend, self._verdict, queries, self._table
         self._body = VBox(shown, layout=Layout(display="none", overflow="visible"))
         above = episodes, head, ui.row(*limits.children, self.busy), self.notice, self._about, steps
         self.arrange(*above, self._status, self._body)
@@ -205,7 +205,7 @@ class Stepper(ui.StudyWidget):
             f"{html.escape(status)}</div>"
         )
         verdict = stepper_data.verdict(self.trajectory, choice.minimum, choice.maximum)[1]
-        self._verdict.value, self._saved.value = html.escape(verdict), ""
+        self._verdict.value = html.escape(verdict)
         self._list()
 
     def _list(self):
@@ -218,8 +218,6 @@ class Stepper(ui.StudyWidget):
 
     def figure(self) -> Figure:
         """The plane at the left and the curves at the right."""
-        if self.trajectory is None:
-            raise UserError("Nothing is shown that could be saved: choose another episode first.")
         choice, (rows, view, steps) = self.choice, self.trajectory
         with style():
             figure = Figure(SIZE)

@@ -1,4 +1,4 @@
-"""What all widgets share: their controls, reactions to them, errors shown on the page, and saving."""
+"""What all widgets share: their controls, reactions to them, and errors shown on the page."""
 
 import html
 import threading
@@ -12,11 +12,10 @@ from typing import Any, ClassVar
 import anywidget
 import ipywidgets
 import pandas as pd
-from ipywidgets import HTML, Button, Dropdown, HBox, IntRangeSlider, IntSlider, Layout, SelectMultiple, VBox
+from ipywidgets import HTML, Button, Dropdown, HBox, IntRangeSlider, IntSlider, Layout, VBox
 
 from tcnaps.config import Study
 from tcnaps.config.errors import MAKE
-from tcnaps_suite.widgets.pictures import saved
 
 # JupyterLab may deliver a user's changes to several threads of the kernel. Reactions wait for each other: a reaction
 # that sets controls ignores changes meanwhile, and would otherwise ignore the user's, too.
@@ -79,11 +78,6 @@ def table(cells: pd.DataFrame, height: int, css_class: str = "") -> str:
     return f'<div class="xscroll" tabindex="0" style="max-height:{height}px">{body}</div>'
 
 
-def choices(description: str, options: Sequence, value: Sequence) -> SelectMultiple:
-    """A list of which several options can be chosen, with Ctrl or Shift."""
-    return styled(SelectMultiple(options=options, value=value, rows=len(options)), description, 260)
-
-
 # ---- widgets
 
 
@@ -111,10 +105,10 @@ def error_box(error: BaseException) -> str:
 
 
 class StudyWidget(VBox):
-    """Base of the stepper, the explorer, the views and the page of labels: controls by name, and reactions to them.
+    """Base of the stepper, the explorer and the page of labels: controls by name, and reactions to them.
 
-    A subclass shows what its controls choose (`load`) or, where that fails, nothing (`hide`), and draws what can be
-    saved (`figure`). The widget has the CSS class `tcnaps-<kind>`, each of its controls `tcnaps-<name>`.
+    A subclass shows what its controls choose (`load`) or, where that fails, nothing (`hide`). The widget has the CSS
+    class `tcnaps-<kind>`, each of its controls `tcnaps-<name>`.
 
     Attributes:
         controls: the controls by name.
@@ -139,17 +133,6 @@ class StudyWidget(VBox):
             control.add_class(f"tcnaps-{name.replace('_', '-')}")
         self.controls |= controls
         return row(*controls.values())
-
-    def saving(self) -> VBox:
-        """Controls that save what `figure` draws, and where it went."""
-        name = styled(ipywidgets.Text(self.kind, continuous_update=False), "Save as:", 280)
-        controls = self.add(save_name=name, save=button("Save PNG and PDF", 170, "save"))
-        self._saved = text("tcnaps-saved")
-        self.on(["save"], self._save)
-        return VBox([controls, self._saved], layout=Layout(overflow="visible"))
-
-    def _save(self) -> None:
-        self._saved.value = saved(self.figure(), self.study, self.choice.save_name)
 
     def arrange(self, *children: ipywidgets.Widget) -> None:
         """Puts the widget's parts below each other."""

@@ -91,8 +91,7 @@ def run_files(study: Study) -> tuple[list[Path], list[Path]]:
     results, figures = study.results_folder, study.figures_folder
     tables = [file for pattern in PATTERNS for file in results.glob(pattern)]
     tables = [file for file in tables if not WITHOUT & set(file.relative_to(results).parts)]
-    pictures = [file for file in figures.rglob("*.png") if "views" not in file.relative_to(figures).parts]
-    return tables, pictures
+    return tables, list(figures.rglob("*.png"))
 
 
 def provenance(study: Study) -> dict[str, object]:

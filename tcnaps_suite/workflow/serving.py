@@ -8,7 +8,6 @@ asks for a token, which the printed address has.
 """
 
 import argparse
-import os
 from pathlib import Path
 
 import nbformat
@@ -20,10 +19,9 @@ from traitlets.config import Config
 from voila.app import Voila
 
 from tcnaps.config import Study, UserError, load_study, project_root
-from tcnaps_suite.widgets import READ_ONLY
 from tcnaps_suite.workflow.watch import LOCAL_NAMES
 
-NOTEBOOKS = ("12-stepper", "13-explorer", "14-views")
+NOTEBOOKS = ("12-stepper", "13-explorer")
 LABELLING = "24-label-my-images"
 KERNELS = 12  # at once, of about 260 MB each; voila.json ends those that nobody uses
 NOT_SERVED = "not-served"  # tag of cells that make sense only where cells can be run
@@ -85,7 +83,6 @@ def main(arguments: list[str] | None = None) -> None:
             served = copy_labelling(study, given.study, given.label, given.backbone)
     except UserError as error:
         parser.error(str(error))
-    os.environ[READ_ONLY] = "1" if given.label is None else "0"
     # Only this machine's names are answered, with a token, too. Otherwise another site could let its own name resolve
     # to this machine and read along (DNS rebinding).
     guard = {"allow_remote_access": False, "local_hostnames": LOCAL_NAMES}

@@ -1,15 +1,12 @@
 """The explorer driven by its controls, without a browser: what it shows against the library's numbers."""
 
 import random
-from contextlib import nullcontext
 from itertools import product
 
-import ipywidgets
 import pandas as pd
 import pytest
 from blob_rows import blob_rows
-from driving import click, set_to, words
-from PIL import Image
+from driving import set_to, words
 from small_study import blobs, small_study
 
 from tcnaps.data.image_source import DatasetError
@@ -17,7 +14,7 @@ from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation.result_files import load_rows, needed_trainings, rows_file, write_rows
 from tcnaps_suite import episodes
 from tcnaps_suite.widgets import episode_table, explorer_data, explorer_widget
-from tcnaps_suite.widgets.explorer_widget import CONFUSION, IMAGES, TABLE, explorer
+from tcnaps_suite.widgets.explorer_widget import explorer
 
 
 @pytest.fixture
@@ -63,14 +60,7 @@ def check_all(widget):
     stop = int(row["step"] if choice.variant == better else row["step_than"])
     status = explorer_data.status(row, choice.variant, own, step, stop)
     assert words(widget._status) == status
-    queries = episode_table.at_step(own, step)
-    if choice.page == IMAGES:
-        assert status in widget._sheet.value
-    elif choice.page == TABLE:
-        assert words(widget._sheet).count("✗ wrong") == (~queries["right"]).sum()
-        assert all(f"{confidence:.2f}" in words(widget._sheet) for confidence in queries["confidence"])
-    else:
-        assert widget._sheet.value == explorer_data.confusion(queries).to_html(border=0, classes="xtable")
+    assert status in widget._picture.value
 
 
 def test_the_first_display_is_complete_when_the_cell_ends(study):
@@ -79,15 +69,12 @@ def test_the_first_display_is_complete_when_the_cell_ends(study):
     assert widget.variants == ("Transductive", "FEOT")  # the same networks, with and without refinement
     assert widget.row["gain"] == widget.table["gain"].max()
     assert widget.choice.step == widget.row["step"] and widget.controls["step"].max == 4
-    assert "<img " in widget._sheet.value
+    assert "<img " in widget._picture.value
     own = widget.predictions["Transductive"]
     source = blobs(own["dataset"].iloc[0], "test")
     draw = draw_episode(source, study.evaluations["variable"].protocol, study.seed, int(own["episode"].iloc[0]))
     assert (widget.images.support_images == source.images[draw.support_images]).all()
     assert (widget.images.query_images == source.images[own["image"]]).all()
-    click(widget, "save")
-    with Image.open(study.figures_folder / "views" / "explorer.png") as image:
-        assert image.width > 1000
 
 
 def test_every_control_changes_what_is_shown(study, no_pictures):
@@ -97,13 +84,12 @@ def test_every_control_changes_what_is_shown(study, no_pictures):
         {"dataset": ("blobs", "others")},
         {"limits": (1, 4), "step": 2},
         {"variant": "FEOT"},
-        {"page": CONFUSION},
         {"than": "Simple", "better": "COT"},
-        {"better": "FEOT", "than": "Transductive", "evaluation": "5-way-1-shot", "page": TABLE},
+        {"better": "FEOT", "than": "Transductive", "evaluation": "5-way-1-shot"},
     ):
         set_to(widget, **changes)
         check_all(widget)
-        after = [place.value for place in (widget._count, widget._status, widget._sheet)]
+        after = [place.value for place in (widget._count, widget._status, widget._picture)]
         after.append(widget.controls["episodes"].options)
         assert after != before, changes
         before = after
@@ -113,9 +99,8 @@ def test_filters_that_leave_nothing_say_so_and_recover(study, no_pictures, monke
     widget = explorer(study)
     set_to(widget, evaluation="5-way-1-shot", dataset=("others",))  # which that evaluation lacks
     assert "No episode is listed" in widget._count.value and not widget.controls["episodes"].options
-    click(widget, "stop", "open")  # there is no episode
-    set_to(widget, step=1)
-    assert widget.error is None and not widget._stepper.children
+    set_to(widget, step=1)  # there is no episode
+    assert widget.error is None
     set_to(widget, evaluation="variable", dataset=("blobs", "others"))
     check_all(widget)
     monkeypatch.setattr(explorer_widget, "MOST_LISTED", 5)  # the most that a browser can hold
@@ -146,10 +131,8 @@ def test_rows_of_other_images_show_their_numbers_and_say_why_there_are_no_images
     set_to(widget, episodes=("blobs", 2))
     assert isinstance(widget.error, episode_table.StaleRowsError) and "make figures" in widget.notice.value
     set_to(widget, step=1)
-    assert "can't be shown" in words(widget._sheet) and "queries right" in widget._status.value
-    set_to(widget, page=CONFUSION)
-    check_all(widget)
-    set_to(widget, page=IMAGES, episodes=("blobs", 1))
+    assert "can't be shown" in words(widget._picture) and "queries right" in widget._status.value
+    set_to(widget, episodes=("blobs", 1))
     check_all(widget)
 
 
@@ -159,7 +142,7 @@ def test_missing_images_are_an_error_that_the_widget_shows(study, monkeypatch):
 
     monkeypatch.setattr(episodes, "open_split", missing)
     widget = explorer(study)
-    assert isinstance(widget.error, DatasetError) and "blobs is not prepared" in words(widget._sheet)
+    assert isinstance(widget.error, DatasetError) and "blobs is not prepared" in words(widget._picture)
 
 
 def test_wrong_names_are_refused(study):
@@ -177,7 +160,7 @@ def test_fast_and_in_odd_orders_the_last_choice_is_shown(study, no_pictures):
     """Random actions without waiting; in the end everything agrees with the controls."""
     widget, chance = explorer(study), random.Random(0)
     c = widget.controls
-    menus = [c[name] for name in ("sort", "dataset", "variant", "evaluation", "better", "than", "episodes", "page")]
+    menus = [c[name] for name in ("sort", "dataset", "variant", "evaluation", "better", "than", "episodes")]
     ranges = {"limits": range(5)}
     for _ in range(25):
         kind, menu, name = chance.random(), chance.choice(menus), chance.choice(list(ranges))
@@ -188,29 +171,4 @@ def test_fast_and_in_odd_orders_the_last_choice_is_shown(study, no_pictures):
         else:
             set_to(widget, step=chance.randrange(5))
     set_to(widget, better="Transductive", than="FEOT")
-    click(widget, "stop")
     check_all(widget)
-
-
-def test_the_stepper_opens_below_with_this_episode_and_stopping_rule(study, no_pictures, monkeypatch):
-    from tcnaps_suite.widgets import stepper_widget
-
-    class Opened(ipywidgets.VBox):
-        def __init__(self, study, *place):
-            super().__init__()
-            self.place, self.guarded = place, nullcontext
-
-        def put(self, **values):
-            self.rule = values
-
-        def loaded(self):
-            return self
-
-    monkeypatch.setattr(stepper_widget, "Stepper", Opened)
-    widget = explorer(study)
-    set_to(widget, episodes=("others", 3), limits=(1, 4))
-    click(widget, "open")
-    _, opened = widget._stepper.children
-    assert opened.place == ("Transductive", "variable", "others", 3) and opened.rule == {"minimum": 1, "maximum": 4}
-    click(widget, "close")
-    assert not widget._stepper.children and widget._opened.value == ""

@@ -117,19 +117,6 @@ def test_names_are_shortened_and_characters_shown_by_themselves():
     assert len({episode_table.letter(k) for k in range(800)}) == 800
 
 
-def test_predictions_and_the_confusion_matrix_count_the_queries(own):
-    queries = episode_table.at_step(own, 4)
-    names = episode_table.class_names(own)
-    table, matrix = explorer_data.predictions(queries), explorer_data.confusion(queries).to_numpy()
-    assert (matrix.sum(), np.trace(matrix)) == (len(own), queries["right"].sum())
-    for row, query in zip(table.itertuples(index=False), own.itertuples()):
-        assert row.prediction == names[query.prediction_4] and f"{query.confidence_4:.2f}" == row.responsibility
-    for true in range(len(names)):
-        for predicted in range(len(names)):
-            pairs = zip(own["label"], own["prediction_4"])
-            assert matrix[true, predicted] == sum(pair == (true, predicted) for pair in pairs)
-
-
 @pytest.mark.parametrize(
     ("variant", "stop", "place"),
     [
