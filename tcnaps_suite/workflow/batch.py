@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 from tcnaps.config import UserError
@@ -16,7 +17,6 @@ from tcnaps.config.errors import nearest
 from tcnaps_suite.workflow.notebooks import parameters_of
 from tcnaps_suite.workflow.stopping import end_with, stoppable
 
-ATTEMPTS = 3  # to start a kernel
 KEPT = "Finished jobs and the saved states of trainings are kept: the same command goes on from there."
 
 
@@ -46,8 +46,6 @@ def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, pro
     from traitlets.config import Config
 
     options = {
-        # Kernels listen on TCP, where other users of the machine could read along; ipykernel warns of it.
-        "config": Config({"KernelManager": {"transport_encryption": "auto"}}),
         "start_timeout": 120,
         "kernel_name": "python3",
         "language": "python",
@@ -55,17 +53,16 @@ def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, pro
         "cwd": notebook.resolve().parent,
         "progress_bar": progress,
     }
-    for attempt in range(1, ATTEMPTS + 1):
+    with tempfile.TemporaryDirectory() as own:  # the kernel's sockets: on TCP other users of the machine could listen
+        kernel = {"transport": "ipc", "connection_file": f"{own}/kernel.json"}
         try:
-            papermill.execute_notebook(notebook, output, parameters, **options)
-            return
+            papermill.execute_notebook(
+                notebook, output, parameters, config=Config({"KernelManager": kernel}), **options
+            )
         except papermill.PapermillExecutionError as error:
             what = f"{notebook} failed in cell [{error.exec_count}]: {error.ename}: {error.evalue}"
             raise NotebookFailed(f"{what}\nThe executed notebook, with the traceback: {output}") from error
         except (DeadKernelError, RuntimeError) as error:
-            # Two kernels that start at the same moment may choose the same port. Nothing has been executed then.
-            if "before replying" in str(error) and attempt < ATTEMPTS:
-                continue
             what = f"{notebook}: the kernel died ({error}). Often the machine ran out of memory."
             raise NotebookFailed(f"{what}\nThe notebook as far as it was executed: {output}") from error
 

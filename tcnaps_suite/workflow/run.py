@@ -85,7 +85,7 @@ def _make(study: Study, options: Sequence[str]) -> int:
         for folder in folders:
             remove_leftovers(folder)
         # Before Snakemake, which sees neither that originals have changed nor what a study needs of them.
-        if status := prepare(study, f"{results}/.ready"):
+        if status := prepare(study):
             return status
         for manifest, problem in incomplete_evaluations(study).items():
             print(problem, file=sys.stderr)
