@@ -24,7 +24,7 @@ from tcnaps_suite.workflow.stopping import run_engine
 # Snakemake's own lock outlives a killed run and must be removed by hand; the system frees ours. The trigger `code`
 # would delete trainings when a command is worded differently; what runs is in each job's key.
 OPTIONS = "--nolock --rerun-incomplete --rerun-triggers mtime params input --keep-going --scheduler greedy".split()
-OPTIONS += "--logger bar".split()
+OPTIONS += "--logger lines".split()
 PLUGINS = Path(__file__).parent / "plugins"
 LOCK_PATIENCE = 5.0  # seconds that a second run waits for one that is ending
 
@@ -61,7 +61,7 @@ def run_study(given: Namespace) -> int:
         options += ["--cores", str(cores or os.cpu_count())]
     values = {"study": name, "device": given.device, "processes": given.processes}
     options += ["--config", *(f"{key}={value}" for key, value in values.items())]
-    options += ["--logger-bar-times", f"results/{study.name}/times", "--logger-bar-cores", str(cores)]
+    options += ["--logger-lines-times", f"results/{study.name}/times", "--logger-lines-cores", str(cores)]
     if given.dry_run:
         status = _snakemake([*options, "--dry-run"])
         print(*incomplete_evaluations(study).values(), "Data:", sep="\n", flush=True)
@@ -103,32 +103,17 @@ def _make(study: Study, options: Sequence[str]) -> int:
 
 
 def _without_future(results: Path, figures: Path) -> None:
-    """Gives files that are newer than now, as after a clock went back, the time of what they are made from.
+    """Gives all files the same time where some are newer than now, as after a clock went back.
 
-    Snakemake would delete what it makes of them. Evaluations of weights from the future run again and keep what fits.
+    Snakemake would delete what it makes of such files. Evaluations run again, and keep the rows that fit.
     """
     now = time.time_ns()
-    times = {
-        file: file.stat().st_mtime_ns for place in (results, figures) for file in place.rglob("*") if file.is_file()
-    }
-    latest = min(times.values(), default=now)  # of all that a file may be made from
-    for stage in range(4):
-        files = {file: when for file, when in times.items() if _stage(file) == stage}
-        future = [file for file, when in files.items() if when > now]
-        for file in future:
-            os.utime(file, ns=(latest, latest))
-        for manifest in results.glob("**/rows/*.json") if future and stage < 2 else ():
+    files = [file for place in (results, figures) for file in place.rglob("*") if file.is_file()]
+    if any(file.stat().st_mtime_ns > now for file in files):
+        for file in files:
+            os.utime(file, ns=(now, now))
+        for manifest in results.glob("**/rows/*.json"):
             manifest.unlink()
-        latest = max([latest, *(when for when in files.values() if when <= now)])
-
-
-def _stage(file: Path) -> int:
-    """Backbones are stage 0, trainings 1, rows 2 and all else 3."""
-    if file.name in ("backbone.safetensors", "pretraining.csv") or file.stem == "pretraining":
-        return 0
-    return next(
-        (stage for stage, part in ((1, "checkpoints"), (1, "meta-training"), (2, "rows")) if part in file.parts), 3
-    )
 
 
 def _snakemake(options: Sequence[str]) -> int:
