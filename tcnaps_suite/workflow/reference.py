@@ -69,8 +69,8 @@ def compared(study: Study) -> str:
     return f"{sum(agreeing)} of {len(names)} contrasts agree with the reference within both intervals{listed}."
 
 
-def keep(study: Study) -> list[Path]:
-    """Copies a finished run's tables and PNG figures to the reference, with `provenance.json`. Returns the copies."""
+def keep(study: Study) -> str:
+    """Copies a finished run's tables and PNG figures to the reference, with `provenance.json`; says what it copied."""
     tables, pictures = run_files(study)
     results, figures = study.results_folder, study.figures_folder
     if not tables:
@@ -80,10 +80,9 @@ def keep(study: Study) -> list[Path]:
     for file, copy in copies.items():
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, copy)
-    file = _reference(study, "results") / "provenance.json"
-    write_text(file, json.dumps(provenance(study), indent=1) + "\n")
+    write_text(_reference(study, "results") / "provenance.json", json.dumps(provenance(study), indent=1) + "\n")
     write_checksums()
-    return [*copies.values(), file]
+    return f"{len(copies) + 1} files in results/reference/{study.name}/ and figures/reference/{study.name}/"
 
 
 def run_files(study: Study) -> tuple[list[Path], list[Path]]:
@@ -135,13 +134,7 @@ def _processor() -> str:
     return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.processor())
 
 
-def _kept(path: str) -> str:
-    study = load_study(path)
-    copies = keep(study)
-    return f"{len(copies)} files in results/reference/{study.name}/ and figures/reference/{study.name}/"
-
-
-main = partial(command.run, __doc__.splitlines()[0], _kept)
+main = partial(command.run, __doc__.splitlines()[0], lambda path: keep(load_study(path)))
 
 if __name__ == "__main__":
     main()
