@@ -41,10 +41,7 @@ class ShownImages(NamedTuple):
 
 
 def open_study(path: str | Path, replicate: int = 0) -> Study:
-    """A study to be looked at. One without results gives way to the demonstration, and a printed line says so.
-
-    Errors are those of `load_study`, and a UserError where a file of the demonstration is damaged.
-    """
+    """A study to be looked at. One without results gives way to the demonstration, and a printed line says so."""
     study, demonstration = load_study(path, replicate), project_root() / FOLDER / STUDY
     has_results = any(any((study.results_folder / made).glob("*")) for made in ("checkpoints", "rows"))
     if has_results or not demonstration.is_file():
@@ -58,12 +55,7 @@ def open_study(path: str | Path, replicate: int = 0) -> Study:
 
 
 def images_of(study: Study, evaluation: str, dataset: str, episode: int) -> ShownImages:
-    """An episode's images; the same evaluation, dataset and number always give the same ones.
-
-    Raises:
-        UserError: the demonstration lacks this episode.
-        ValueError: the dataset no longer has such an episode.
-    """
+    """An episode's images. A UserError says that the demonstration lacks it, a ValueError that the dataset does."""
     if (study.results_folder / EPISODES).is_file():
         return _recorded(study, evaluation, dataset, episode)
     source = open_split(study, dataset, "test")

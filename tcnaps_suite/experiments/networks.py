@@ -44,10 +44,7 @@ class Network:
 
 
 def open_network(name: str, device: torch.device | str = "cpu", pretrained: bool = True) -> Network:
-    """A network by its name, such as torchvision:resnet18. Tests leave weights at random.
-
-    A UserError says that there is no such network, that its package is missing, or that its weights can't be had.
-    """
+    """A network by its name, such as torchvision:resnet18. Tests leave weights at random."""
     package, _, network = name.partition(":")
     if package not in OPEN or not network:
         raise UserError(f"There is no backbone '{name}': use {KINDS}.")

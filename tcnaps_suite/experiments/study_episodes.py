@@ -41,10 +41,7 @@ class ShownEpisode:
 
 @torch.no_grad()
 def features_of(study: Study, variant: str, evaluation: str, dataset: str, episode: int) -> ShownEpisode:
-    """An episode's features under a variant's networks.
-
-    Errors are those of `load_model`, and a UserError where the demonstration lacks this episode.
-    """
+    """An episode's features under a variant's networks."""
     training, place = VARIANTS[variant].training, (evaluation, dataset, episode)
     shown = images_of(study, *place)
     labels, truth = torch.from_numpy(shown.support_labels), torch.from_numpy(shown.query_labels)

@@ -13,17 +13,7 @@ from tcnaps_suite.labelling.folder import NONE, ImageFolder
 from tcnaps_suite.labelling.label_next import label_next
 from tcnaps_suite.labelling.trust import Trust, calibrated, distance_to_classes, trust_of
 
-COLUMNS = [
-    "file",
-    "label",
-    "probability",
-    "best_guess",
-    "runner_up",
-    "possible",
-    "none_of_these",
-    "label_next",
-    "corrected",
-]
+COLUMNS = "file label probability best_guess runner_up possible none_of_these label_next corrected".split()
 
 
 @dataclass(frozen=True)
@@ -50,13 +40,8 @@ def label_images(
 ) -> Labels:
     """Labels the images that have no label, from those that have one.
 
-    Args:
-        corrections: file → class, which makes the image a further example, or `NONE`, which leaves it out.
-        abstain: labels are left empty where the probability is below this.
-        class_prior: the command's option.
-
-    Raises:
-        UserError: a class has lost all its examples, or the prior does not fit.
+    `corrections`: file → class, which makes the image a further example, or `NONE`, which leaves it out. Labels are
+    left empty where the probability is below `abstain`. `class_prior` is the command's option.
     """
     corrected = folder.images["file"].map(corrections.get)
     given = folder.images["label"].where(corrected.isna(), corrected)

@@ -21,21 +21,13 @@ NAMES = {"from_name": "label", "to_name": "image", "type": "choices"}  # as in t
 
 
 def load_corrections(folder: ImageFolder) -> tuple[dict[str, str], list[str]]:
-    """The folder's corrections, file → class or `NONE`, and those files among them that are not there any more.
-
-    Raises:
-        UserError: corrections.csv is no such table, or names a class that does not exist.
-    """
+    """The folder's corrections, file → class or `NONE`, and those files among them that are not there any more."""
     place = folder.path / CORRECTIONS
     return _resolved(place, _read_table(place), folder) if place.exists() else ({}, [])
 
 
 def read_corrections(file: Path, folder: ImageFolder) -> dict[str, str]:
-    """Corrections from a table as corrections.csv, or from annotations in Label Studio's JSON (*.json).
-
-    Raises:
-        UserError: the file is neither, or names images or classes that the folder lacks.
-    """
+    """Corrections from a table as corrections.csv, or from annotations in Label Studio's JSON (*.json)."""
     pairs = _read_label_studio(file) if file.suffix.lower() == ".json" else _read_table(file)
     found, unknown = _resolved(file, pairs, folder)
     if unknown:

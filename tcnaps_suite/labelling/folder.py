@@ -48,14 +48,7 @@ class ImageFolder:
 def open_folder(
     path: Path, backbone: str | None = None, features: Path | None = None, device: torch.device | str = "cpu"
 ) -> ImageFolder:
-    """Finds a folder's images and computes their features, or reads them from the .npz `features`.
-
-    Args:
-        backbone: a network's name; None takes the default.
-
-    Raises:
-        UserError: the folder, the network or a file is at fault.
-    """
+    """Finds a folder's images and computes their features by the network `backbone`, or reads them from `features`."""
     source = str(features or backbone or default_network())
     (images, left_out), truth, unreadable = find_images(path), _read_truth(path / "truth.csv"), {}
     if features is None:
@@ -73,11 +66,7 @@ def open_folder(
 
 
 def find_images(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """`file` and `label` of every image, and `file` and `reason` of the files that are left out.
-
-    Raises:
-        UserError: there is no such folder, or it lacks classes, images, or unlabelled/.
-    """
+    """`file` and `label` of every image, and `file` and `reason` of the files that are left out."""
     if not folder.is_dir():
         raise UserError(f"There is no folder {folder}.")
     rows, left_out = [], [(name, LOOSE) for name in next(walk(folder))[2] if _is_image(name)]

@@ -61,11 +61,7 @@ def label_folder(
     label_studio: Path | None = None,
     device: torch.device | str = "cpu",
 ) -> str:
-    """Labels the folder's images and returns a summary. The arguments are the command's options.
-
-    Raises:
-        UserError: an option, the folder or a file in it is at fault.
-    """
+    """Labels the folder's images and returns a summary. The arguments are the command's options."""
     if not 0 <= abstain <= 1:
         raise UserError(f"--abstain {abstain:g}: a probability is between 0 and 1.")
     images = open_folder(folder, backbone, features, device)
@@ -136,9 +132,7 @@ def _summary(folder: ImageFolder, labels: Labels, gone: list[str], abstain: floa
 def write_example(folder: Path, source: ImageSource, way: int = 4, shot: int = 3, others: int = 12) -> None:
     """Writes images of some classes as a folder to be labelled, with truth.csv, unless that is there.
 
-    Args:
-        shot: images of each class that go to the folder of their class.
-        others: images of each class that go to unlabelled/, in any order.
+    Of each class, `shot` images go to the folder of their class and `others` to unlabelled/, in any order.
     """
     if (folder / "truth.csv").exists():
         return

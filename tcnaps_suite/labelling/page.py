@@ -26,7 +26,6 @@ from tcnaps_suite.widgets import widget_base as ui
 from tcnaps_suite.widgets.episode_table import counted
 
 SHOWN = 48  # pictures on one page
-ORDERS = ("least certain first", "most certain first")
 UNDO, NONE_KEY = "u", "n"
 FOREIGN, EMPTY, NEXT = "none of these?", "no label", "label these next"  # piles beside those of the classes
 TASKS = "label-studio.json"
@@ -49,12 +48,13 @@ def keys_of(classes: list[str]) -> dict[str, str]:
 
 
 def piles_of(folder: ImageFolder, labels: Labels) -> dict[str, pd.DataFrame]:
-    """Images of each class, those like none, those without a label, and those to label next; the least certain first.
+    """Images of each class, those like none, those without a label, and those to label next.
 
-    Each has the columns of `Labels.table` and `verdict`; in a class's, its examples come first, with the `corrected`
-    "example".
+    Each has the columns of `Labels.table` and `verdict`. A class's examples come first, with the `corrected` "example",
+    then corrected images, then the least certain.
     """
     table = labels.table.assign(verdict=labels.verdicts).sort_values("probability", kind="stable")
+    table = table.sort_values("corrected", ascending=False, kind="stable")
     foreign, piles = table["none_of_these"] != "", {}
     for name in folder.classes:
         examples = labels.examples[labels.examples["label"] == name].assign(corrected="example", verdict="")
@@ -63,12 +63,6 @@ def piles_of(folder: ImageFolder, labels: Labels) -> dict[str, pd.DataFrame]:
     wanted = table[table["label_next"] != ""]
     piles[NEXT] = wanted.sort_values("label_next", key=lambda places: places.astype(int))
     return {name: pile for name, pile in piles.items() if len(pile)}
-
-
-def in_order(pile: pd.DataFrame, order: str) -> pd.DataFrame:
-    """Examples and corrected images first, the others by their probability."""
-    others = pile[pile["corrected"] == ""]
-    return pd.concat([pile[pile["corrected"] != ""], others if order == ORDERS[0] else others[::-1]])
 
 
 class Gallery(anywidget.AnyWidget):
@@ -127,7 +121,6 @@ class LabelPage(ui.StudyWidget):
     def _arrange(self) -> None:
         choose = self.add(
             pile=ui.menu("Show", 260, []),
-            order=ui.menu("", 170, ORDERS),
             back=ui.button("", 40, "chevron-left"),
             forward=ui.button("", 40, "chevron-right"),
         )
@@ -145,7 +138,7 @@ class LabelPage(ui.StudyWidget):
         self.controls["again"].button_style = "primary"
         for control, (name, _) in classes.items():
             self.on([control], self._undo if control == "undo" else partial(self._choose, name))
-        self.on(["pile", "order"], lambda: self._turn(-self._number))
+        self.on(["pile"], lambda: self._turn(-self._number))
         self.on(["back"], lambda: self._turn(-1))
         self.on(["forward"], lambda: self._turn(1))
         self.on(["again"], self._again)
@@ -159,7 +152,7 @@ class LabelPage(ui.StudyWidget):
         """Shows the page of pictures so many pages on."""
         if not self._piles:
             return
-        pile = in_order(self._piles[self.choice.pile], self.choice.order)
+        pile = self._piles[self.choice.pile]
         self._number = min(max(self._number + pages, 0), (len(pile) - 1) // SHOWN)
         first = self._number * SHOWN
         shown = pile[first : first + SHOWN]
@@ -224,13 +217,8 @@ class LabelPage(ui.StudyWidget):
         self._mark()
 
     def _again(self) -> None:
-        before = self._labels()
         self.load()
-        changed = sum(before.get(file, label) != label for file, label in self._labels().items())
-        self._saved.value = f"Labelled again: {counted(changed, 'label')} changed."
-
-    def _labels(self) -> dict[str, str]:
-        return {} if self.labels is None else dict(zip(self.labels.table["file"], self.labels.table["label"]))
+        self._saved.value = "Labelled again."
 
     def _write_table(self) -> None:
         self._use_corrections()

@@ -49,11 +49,7 @@ class Trust:
 def trust_of(
     features: Float[np.ndarray, "n d"], codes: Int[np.ndarray, "n"], estimator: TransductiveMahalanobisClassifier
 ) -> Trust | None:
-    """What to expect of `estimator` on the images without a label; None where a class has a single example.
-
-    Args:
-        codes: classes, numbered from 0, or −1 for no label.
-    """
+    """What to expect of `estimator` on the images without a label (code −1); None where a class has one example."""
     rows = np.flatnonzero(codes >= 0)
     labels, others = codes[rows], np.flatnonzero(codes < 0)
     n_folds = min(FOLDS, np.bincount(labels).min())

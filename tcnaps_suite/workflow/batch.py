@@ -25,12 +25,7 @@ class NotebookFailed(Exception):
 
 
 def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, progress: bool = True) -> None:
-    """Executes a copy of a notebook in the notebook's folder; `output` is kept also when a cell fails.
-
-    Raises:
-        UserError: there is no such notebook or parameter, no `parameters` cell, or `output` is the notebook itself.
-        NotebookFailed: a cell raised an exception, or the kernel died.
-    """
+    """Executes a copy of a notebook in the notebook's folder; `output` is kept also when a cell fails."""
     notebook, output = Path(notebook), Path(output).resolve()
     defaults = parameters_of(notebook)
     for name in parameters.keys() - defaults.keys():

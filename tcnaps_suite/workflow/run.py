@@ -33,7 +33,7 @@ def run_study(given: Namespace) -> int:
     """Brings everything that a study makes up to date, and says where it lies. Changes to the project's root.
 
     Takes the options of `tcnaps_suite.workflow.batch study`. Returns Snakemake's exit status, or 1 where the data can't
-    be prepared. Options that are wrong, and another process that runs the same study, are UserErrors.
+    be prepared.
     """
     root = project_root()
     if not (root / "Snakefile").is_file():

@@ -8,6 +8,7 @@ asks for a token, which the printed address has.
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import nbformat
@@ -31,33 +32,27 @@ POLICY = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; connect-
 
 def copy_notebooks(study: Study, path: str) -> Path:
     """Copies `NOTEBOOKS` with `path`, the study's file, as their parameter; returns the copies' folder."""
-    folder = study.results_folder / "served"
+    folder, back = study.results_folder / "served", nbformat.v4.new_markdown_cell("[← All pages](../..)")
     for name in NOTEBOOKS:
-        notebook = _served(name, {"study_file": path})
-        notebook.cells.insert(0, nbformat.v4.new_markdown_cell("[← All pages](../..)"))
-        _write(notebook, folder / f"{name}.ipynb")
+        _copy(name, {"study_file": path}, folder, [back])
     return folder
 
 
 def copy_labelling(study: Study, path: str, images: Path, backbone: str) -> Path:
     """Copies the notebook that labels the images of a folder; returns the copy's file."""
     parameters = {"study_file": path, "folder": str(images.resolve()), "backbone": backbone}
-    file = study.results_folder / "served-labels" / f"{LABELLING}.ipynb"
-    _write(_served(LABELLING, parameters), file)
-    return file
+    return _copy(LABELLING, parameters, study.results_folder / "served-labels")
 
 
-def _served(name: str, parameters: dict[str, str]) -> nbformat.NotebookNode:
-    """A notebook with parameters, without the cells that are not served."""
+def _copy(name: str, parameters: dict[str, str], folder: Path, above: Sequence[nbformat.NotebookNode] = ()) -> Path:
+    """Copies a notebook with parameters, without the cells that are not served."""
     source = load_notebook_node(str(project_root() / "notebooks" / f"{name}.ipynb"))
     notebook = parameterize_notebook(source, parameters)
-    notebook.cells = [cell for cell in notebook.cells if NOT_SERVED not in cell.metadata.get("tags", [])]
-    return notebook
-
-
-def _write(notebook: nbformat.NotebookNode, file: Path) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(notebook, file)
+    served = [cell for cell in notebook.cells if NOT_SERVED not in cell.metadata.get("tags", [])]
+    notebook.cells = [*above, *served]
+    folder.mkdir(parents=True, exist_ok=True)
+    nbformat.write(notebook, folder / f"{name}.ipynb")
+    return folder / f"{name}.ipynb"
 
 
 def admit(handler: JupyterHandler, **_: object) -> None:
