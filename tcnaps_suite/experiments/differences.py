@@ -82,7 +82,6 @@ def differences_of(study: Study) -> list[Difference]:
 
 
 def switched(study: Study, changes: dict) -> Study:
-    """The study with some of its keys changed, validated again."""
     return Study.model_validate(merged(study.model_dump(mode="json"), changes), strict=False)
 
 
@@ -137,7 +136,6 @@ def cost_of_differences(
 
 
 def _variants(differences: Sequence[Difference]) -> tuple[str, ...]:
-    """The variants of any of the differences, each once."""
     return tuple(dict.fromkeys(name for difference in differences for name in difference.variants))
 
 

@@ -89,7 +89,6 @@ def _read_table(file: Path) -> dict[str, str]:
 
 
 def _read_label_studio(file: Path) -> dict[str, str]:
-    """Image → choice of every task that was annotated."""
     try:
         tasks = json.loads(file.read_text(encoding="utf-8"))
         found = {_text(task["data"]["image"]): _choices(task.get("annotations", [])) for task in tasks}

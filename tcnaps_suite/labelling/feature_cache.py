@@ -34,7 +34,6 @@ class FeatureCache:
             self.save()
 
     def save(self) -> None:
-        """Writes what is not on disk yet."""
         if self._new:
             with replacing(self._place / f"{time.time_ns()}.npz") as temporary:
                 np.savez(temporary, digests=list(self._new), features=list(self._new.values()))

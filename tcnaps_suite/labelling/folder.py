@@ -118,7 +118,6 @@ def _given_features(file: Path, names: pd.Series) -> np.ndarray:
 
 
 def _read_truth(file: Path) -> dict[str, str] | None:
-    """The true label of each file, or None without such a table."""
     if not file.is_file():
         return None
     try:

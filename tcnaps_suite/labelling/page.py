@@ -99,7 +99,6 @@ class LabelPage(ui.StudyWidget):
         self._arrange()
 
     def load(self) -> None:
-        """Labels the images with the corrections and shows them."""
         self.corrections, _ = load_corrections(self.folder)
         with self.loading("Labelling"):
             self.labels = label_images(self.folder, self.corrections, self.abstain)
@@ -149,7 +148,6 @@ class LabelPage(ui.StudyWidget):
         self.arrange(*above, self.gallery, ui.row(*act.children, self.busy), self._status, self._saved)
 
     def _turn(self, pages: int) -> None:
-        """Shows the page of pictures so many pages on."""
         if not self._piles:
             return
         pile = self._piles[self.choice.pile]
@@ -199,7 +197,6 @@ class LabelPage(ui.StudyWidget):
             self.gallery.selected = min(self.gallery.selected + 1, len(self._files) - 1)
 
     def _correct(self, changes: dict[str, str]) -> None:
-        """Saves corrections at once."""
         before = {file: self.corrections.get(file) for file in changes}
         self._save(changes)
         self._before.append(before)
@@ -235,7 +232,6 @@ class LabelPage(ui.StudyWidget):
             self.load()
 
     def _read(self) -> None:
-        """Takes corrections from the uploaded file."""
         uploads = self.choice.upload
         self.put(upload=())
         for upload in uploads:
@@ -248,7 +244,6 @@ class LabelPage(ui.StudyWidget):
 
 
 def _key(name: str, key: str) -> ui.Button:
-    """The button of a class, which names its key."""
     made = ui.button(f"{key}  {name}".strip(), 0)
     made.layout.width, made.layout.max_width = "auto", "240px"
     return made

@@ -61,11 +61,9 @@ class Explorer(ui.StudyWidget):
 
     @property
     def variants(self) -> tuple[str, str]:
-        """The two variants that are compared."""
         return self.choice.better, self.choice.than
 
     def load(self) -> None:
-        """Reads and compares the variants that the controls choose, then shows the list and an episode."""
         choice = self.choice
         with self.loading(f"Reading the rows of {choice.evaluation}"):
             self._rows = self._read(choice.evaluation, tuple(needed_trainings(self.variants)))
@@ -73,7 +71,6 @@ class Explorer(ui.StudyWidget):
         self._filter()
 
     def hide(self) -> None:
-        """Lists nothing, as the episodes could not be compared."""
         self.table = self.listed = pd.DataFrame()
         self._count.value = ""
         with self.quietly():
@@ -128,7 +125,6 @@ class Explorer(ui.StudyWidget):
             self._hide_episode()
 
     def _choose(self) -> None:
-        """Shows the episode that is chosen in the list."""
         place = self.choice.episodes
         if place is None:
             return
@@ -161,7 +157,6 @@ class Explorer(ui.StudyWidget):
             self._draw()
 
     def _draw(self) -> None:
-        """Shows the status line and the images."""
         if not self.predictions:
             return
         choice, rows = self.choice, self.predictions[self.choice.variant]

@@ -113,7 +113,6 @@ def query_table(
 
 
 def _cells(features: ShownEpisode, query: tuple, shares: np.ndarray, step: int, marked: bool) -> dict[str, str]:
-    """One row of the table."""
     signs = chips(features.class_names)
     highest = np.argsort(-shares, kind="stable")[:MOST_CLASSES]
     address, number = image_address(features.query_images[query.query]), query.query

@@ -80,7 +80,6 @@ class Stepper(ui.StudyWidget):
         return self.features, self.trajectory
 
     def load(self) -> None:
-        """Computes and shows the episode that the controls choose."""
         choice, before = self.choice, self.features
         with self.loading("Loading the network and computing the episode's features"):
             features = features_of(self.study, *(getattr(choice, name) for name in EPISODE))
@@ -101,7 +100,6 @@ class Stepper(ui.StudyWidget):
         self._body.layout.display = ""
 
     def hide(self) -> None:
-        """Shows nothing, as the episode could not be loaded."""
         self.features = self.trajectory = None
         self._body.layout.display = "none"
         self._about.value = ""
@@ -210,7 +208,6 @@ class Stepper(ui.StudyWidget):
         self._table.value = stepper_figures.query_table(*shown)
 
     def figure(self) -> Figure:
-        """The plane at the left and the curves at the right."""
         choice, (rows, view, steps) = self.choice, self.trajectory
         with style():
             figure = Figure(SIZE)

@@ -34,7 +34,6 @@ def styled(control: ipywidgets.Widget, description: str, width: int | None):
 
 
 def menu(description: str, width: int | None, options: Sequence, value: Any = None) -> Dropdown:
-    """A menu. Without a value, the first option is chosen."""
     control = Dropdown(options=options)
     if value is not None:
         control.value = value
@@ -60,12 +59,10 @@ def row(*children: ipywidgets.Widget) -> HBox:
 
 
 def text(css_class: str, width: str = "auto") -> HTML:
-    """A place for text."""
     return HTML(layout=Layout(overflow="visible", width=width)).add_class(css_class)
 
 
 def picture(width: int) -> HTML:
-    """A place for a picture, at most `width` pixels wide."""
     place = text("tcnaps-picture", "100%")
     place.layout.max_width = f"{width}px"
     return place
@@ -135,12 +132,10 @@ class StudyWidget(VBox):
         return row(*controls.values())
 
     def arrange(self, *children: ipywidgets.Widget) -> None:
-        """Puts the widget's parts below each other."""
         self.children = [*children, _Page()]
 
     @property
     def choice(self) -> SimpleNamespace:
-        """The values of the controls, by their names."""
         return SimpleNamespace(**{name: c.value for name, c in self.controls.items() if c.has_trait("value")})
 
     def on(self, names: Sequence[str], reaction: Callable[[], object]) -> None:
@@ -193,7 +188,6 @@ class StudyWidget(VBox):
                 self._quiet = before
 
     def put(self, **values: Any) -> None:
-        """Sets controls without reactions."""
         with self.quietly():
             for name, value in values.items():
                 self.controls[name].value = value

@@ -51,7 +51,6 @@ def write_archive(path: str) -> Path:
 
 
 def _card(study: Study, weights: list[Path]) -> str:
-    """What the archive holds, what it was trained on, how well it does, its limits and terms; Markdown."""
     headline, data = study.results_folder / "headline.json", study.results_folder / "data.csv"
     tables = {name: study.results_folder / f"{name}.csv" for name in ("accuracy", "fixed-way-and-shot")}
     accuracies = pd.concat([pd.read_csv(file) for file in tables.values() if file.is_file()] or [pd.DataFrame()])

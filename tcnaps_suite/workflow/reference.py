@@ -86,7 +86,6 @@ def keep(study: Study) -> str:
 
 
 def run_files(study: Study) -> tuple[list[Path], list[Path]]:
-    """The tables and the PNG figures of a finished run."""
     results, figures = study.results_folder, study.figures_folder
     tables = [file for pattern in PATTERNS for file in results.glob(pattern)]
     tables = [file for file in tables if not WITHOUT & set(file.relative_to(results).parts)]
@@ -105,7 +104,6 @@ def provenance(study: Study) -> dict[str, object]:
 
 
 def write_checksums() -> None:
-    """Writes the digests of all committed tables and of the demonstration."""
     root = project_root()
     files = sorted(file for folder in CHECKED for file in (root / folder).rglob("*") if file.is_file())
     lines = [f"{file_digest(file)}  {file.relative_to(root).as_posix()}\n" for file in files if file.suffix]

@@ -47,7 +47,6 @@ def write_report(path: str) -> Path:
 
 
 def _chapter(study: Study, notebook: Notebook) -> dict:
-    """What the report shows of a notebook."""
     captions = _captions(notebook)
     drawn, written = _names(study, notebook, notebook.writes.figures), _names(study, notebook, notebook.writes.tables)
     figures = {name: file_of(study, "figures", f"{name}.png") for name in drawn}

@@ -20,8 +20,6 @@ NO_JOBS = {"all", "all_rivals", "all_active", "all_differences", "total"}
 
 @dataclass
 class LogHandlerSettings(LogHandlerSettingsBase):
-    """Options of the command line."""
-
     times: str = field(default="", metadata={"help": "folder with the benchmark of each job's last run"})
     cores: int = field(default=0, metadata={"help": "cores that the jobs share; 0 on a cluster", "type": int})
 
@@ -39,7 +37,6 @@ class LogHandler(LogHandlerBase):
         self._failed = self._closed = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Follows the events of a run."""
         event = getattr(record, "event", None)
         if event == "run_info":
             jobs = record.stats.keys() - NO_JOBS
@@ -65,7 +62,6 @@ class LogHandler(LogHandlerBase):
             self._failed |= record.levelno >= logging.ERROR
 
     def close(self) -> None:
-        """Says so if there was nothing to do."""
         if not self._closed and self._waiting is None and not self._failed:
             print("Nothing to be done: all is up to date.", flush=True)
         self._closed = True
