@@ -50,7 +50,8 @@ def open_folder(
 ) -> ImageFolder:
     """Finds a folder's images and computes their features by the network `backbone`, or reads them from `features`."""
     source = str(features or backbone or default_network())
-    (images, left_out), truth, unreadable = find_images(path), _read_truth(path / "truth.csv"), {}
+    (images, left_out), unreadable = find_images(path), {}
+    truth = read_table(path / "truth.csv") if (path / "truth.csv").is_file() else None
     if features is None:
         codes = pd.factorize(images["label"])[0]
         embedded, unreadable = features_of(path, images["file"].tolist(), codes, source, device)
@@ -98,8 +99,6 @@ def _reason(file: Path) -> str:
 
 def _given_features(file: Path, names: pd.Series) -> np.ndarray:
     """The named images' rows of `features` in an .npz, whose `files` are relative to the folder."""
-    if not file.is_file():
-        raise UserError(f"There is no file {file}.")
     try:
         with np.load(file) as arrays:
             features = pd.DataFrame(arrays["features"].astype(np.float32), arrays["files"].astype(str))
@@ -117,11 +116,10 @@ def _given_features(file: Path, names: pd.Series) -> np.ndarray:
     return rows
 
 
-def _read_truth(file: Path) -> dict[str, str] | None:
-    if not file.is_file():
-        return None
+def read_table(file: Path) -> dict[str, str]:
+    """File → label, from a table with these columns."""
     try:
-        table = pd.read_csv(file, dtype=str, keep_default_na=False)
+        table = pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8-sig")
         return dict(zip(table["file"], table["label"]))
     except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{file} must be a table with the columns file and label: {error}") from error
+        raise UserError(f"{file} must be a table (CSV) with the columns file and label: {error}") from error

@@ -83,7 +83,9 @@ def label_folder(
         table = table.assign(sorted_to=[places.get(str(folder.resolve() / file), "") for file in table["file"]])
     write_labels(folder, table)
     write_text(folder / "contact-sheet.html", sheet)
-    _write_left_out(images)
+    (folder / "unreadable.csv").unlink(missing_ok=True)  # an earlier call's
+    if len(images.left_out):
+        write_text(folder / "unreadable.csv", images.left_out.to_csv(index=False))
     lines = _summary(images, labels, gone, abstain)
     lines.append(f"See {folder / 'labels.csv'} and {folder / 'contact-sheet.html'}.")
     if plan is not None:
@@ -99,13 +101,6 @@ def write_labels(folder: Path, table: pd.DataFrame) -> None:
         backups = (folder / f"labels.{number}.csv" for number in count(1))
         file.rename(next(backup for backup in backups if not backup.exists()))
     write_text(file, text)
-
-
-def _write_left_out(folder: ImageFolder) -> None:
-    """Writes unreadable.csv in place of an earlier call's, if there is any such file."""
-    (folder.path / "unreadable.csv").unlink(missing_ok=True)
-    if len(folder.left_out):
-        write_text(folder.path / "unreadable.csv", folder.left_out.to_csv(index=False))
 
 
 def _summary(folder: ImageFolder, labels: Labels, gone: list[str], abstain: float | int) -> list[str]:

@@ -8,7 +8,7 @@ import pandas as pd
 from ipywidgets import VBox
 from matplotlib.figure import Figure
 
-from tcnaps.config import Study, UserError
+from tcnaps.config import Study
 from tcnaps.evaluation.result_files import load_rows, needed_trainings
 from tcnaps.evaluation.stopped_rows import recorded_predictions
 from tcnaps.figures.images import episode_images
@@ -134,7 +134,7 @@ class Explorer(ui.StudyWidget):
         self.images = self.problem = None
         try:
             self.images = episode_table.replay(self.study, self.predictions[better])
-        except (UserError, OSError) as error:  # the numbers can be shown all the same
+        except (ValueError, OSError) as error:  # the numbers can be shown all the same
             self.problem = error
         variant = self.controls["variant"]
         with self.quietly():

@@ -367,7 +367,7 @@ def test_missing_weights_are_named(monkeypatch):
         (lambda folder: (folder / "truth.csv").write_text("image,label\n"), [], "truth.csv"),
         (shutil.rmtree, [], "trees"),
         (lambda folder: None, ["--abstain", "60"], "--abstain"),
-        (lambda folder: None, ["--features", "none.npz"], "There is no file none.npz"),
+        (lambda folder: None, ["--features", "none.npz"], "none.npz must be an .npz"),
         (lambda folder: (folder / "ash").rename(folder / "none of these"), [], "Rename the folder"),
     ],
 )

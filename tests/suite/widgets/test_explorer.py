@@ -9,6 +9,7 @@ from blob_rows import blob_rows
 from driving import set_to, words
 from small_study import blobs, small_study
 
+from tcnaps.config import UserError
 from tcnaps.data.image_source import DatasetError
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation.result_files import load_rows, needed_trainings, rows_file, write_rows
@@ -129,7 +130,7 @@ def test_rows_of_other_images_show_their_numbers_and_say_why_there_are_no_images
         write_rows(file, rows.assign(image=rows["image"] + (rows["episode"] == 2)), "key")
     widget = explorer(study)
     set_to(widget, episodes=("blobs", 2))
-    assert isinstance(widget.error, episode_table.StaleRowsError) and "make figures" in widget.notice.value
+    assert isinstance(widget.error, UserError) and "make figures" in widget.notice.value
     set_to(widget, step=1)
     assert "can't be shown" in words(widget._picture) and "queries right" in widget._status.value
     set_to(widget, episodes=("blobs", 1))

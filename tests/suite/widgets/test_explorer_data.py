@@ -7,6 +7,7 @@ from blob_rows import blob_rows
 from small_study import blobs, small_study
 from synthetic_rows import synthetic_rows
 
+from tcnaps.config import UserError
 from tcnaps.evaluation.result_files import rows_file, write_rows
 from tcnaps.evaluation.stopped_rows import stopping_step
 from tcnaps_suite import episodes
@@ -163,12 +164,12 @@ def test_an_episode_that_is_drawn_differently_now_is_refused(study, monkeypatch)
     own, _ = blob_rows(study, "variable", "others", 0)
     changed = {name: own.assign(**{name: own[name].to_numpy()[::-1]}) for name in ("image", "label", "shot")}
     for column, rows in (changed | {"class_name": own.assign(class_name="renamed")}).items():
-        with pytest.raises(episode_table.StaleRowsError, match=rf"others.*{column}"):
+        with pytest.raises(UserError, match=rf"others.*{column}"):
             episode_table.replay(study, rows)
-    with pytest.raises(episode_table.StaleRowsError):
+    with pytest.raises(UserError):
         episode_table.replay(study.model_copy(update={"seed": 1}), own)
-    with pytest.raises(episode_table.StaleRowsError):
+    with pytest.raises(UserError):
         episode_table.replay(study, own.iloc[1:])
     monkeypatch.setattr(episodes, "open_split", lambda study, name, split: blobs(name, split, n_classes=3))
-    with pytest.raises(episode_table.StaleRowsError, match="minimum_way"):
+    with pytest.raises(ValueError, match="minimum_way"):
         episode_table.replay(study, own)
