@@ -26,9 +26,7 @@ STUDY, EPISODES = "study.yaml", "episodes.npz"
 class ShownImages(NamedTuple):
     """The images of an episode, RGB, with their labels. Class k is `class_names[k]`.
 
-    Attributes:
-        drawn: where the images come from; None in the demonstration.
-        features: training → features of the support images, then of the queries; in the demonstration alone.
+    The demonstration's come from nowhere (`drawn` is None), with `features` by training: support images, then queries.
     """
 
     class_names: tuple[str, ...]

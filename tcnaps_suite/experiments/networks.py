@@ -30,15 +30,9 @@ AT_ONCE = 64  # images that go through a network together
 
 @dataclass(frozen=True)
 class Network:
-    """Images → features. Either `features` or `adapted` is given.
+    """Images → features, of any batch, or after adapting to labelled images, their classes, and unlabelled images."""
 
-    Attributes:
-        transform: one RGB image → the network's input.
-        features: a batch → its features, without adaptation.
-        adapted: (labelled images, their classes, unlabelled images) → the function from a batch to its features.
-    """
-
-    transform: Callable[[Image.Image], Tensor]
+    transform: Callable[[Image.Image], Tensor]  # one RGB image → the network's input
     features: Callable[[Tensor], Tensor] | None = None
     adapted: Callable[[Tensor, Tensor, Tensor], Callable[[Tensor], Tensor]] | None = None
 

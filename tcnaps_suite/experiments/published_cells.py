@@ -23,17 +23,10 @@ def published_cells(
 ) -> pd.DataFrame:
     """Published and own accuracy of every benchmark, way, shot and variant, and the paired gain.
 
-    Args:
-        rows: of evaluations of fixed way and shot, from `load_rows`.
-        benchmarks: a dataset of the study → its name in Table 2.
-        limits: the study's stopping rule.
-        suffix: of the models' names in Table 2, such as " + FETI".
-
-    Returns:
-        `evaluation`, `benchmark`, `way`, `shot`, `method` (a variant or `GAIN`), `published`, `published_interval` (nan
-        for gains), `accuracy` (or gain), `interval` (for other episodes and trainings), `class_interval` (for other
-        classes, too), their numbers, and `reached`: `published` lies below the upper end of `class_interval`. All but
-        numbers lie in [−1, 1].
+    `rows` are of evaluations of fixed way and shot; `benchmarks` are datasets of the study → their names in Table 2,
+    where models' names may have a `suffix`, such as " + FETI". `method` is a variant or `GAIN`; `interval` is for other
+    episodes and trainings, `class_interval` for other classes, too; `reached` says that `published` lies below the
+    upper end of `class_interval`. All but numbers lie in [−1, 1].
     """
     rows, tables = rows.assign(benchmark=rows["dataset"].map(benchmarks)), []
     for keys, cell in rows.groupby(CELL, sort=False, observed=True):

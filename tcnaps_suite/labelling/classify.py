@@ -20,19 +20,14 @@ COLUMNS = "file label probability best_guess runner_up possible none_of_these la
 class Labels:
     """What a folder's images were labelled.
 
-    Attributes:
-        table: `COLUMNS`, a row for every image that is no example or was corrected. `label` is empty where the
-            probability is below the limit or the image belongs to no class; `none_of_these` is "perhaps", or "yes" by a
-            correction; `label_next` is the place among those that a person should label next, or empty.
-        examples: `file` and `label` of the images whose folder says their class, and whom no correction contradicts.
-        trust: how far to trust the labels, or None if the examples are too few.
-        verdicts: "right", "wrong" or "" (unknown) for every row of the table, by its best guess.
+    `table` has a row for every image that is no example or was corrected. There `label` is empty where the probability
+    is below the limit or the image belongs to no class, and `none_of_these` is "perhaps", or "yes" by a correction.
     """
 
-    table: pd.DataFrame
-    examples: pd.DataFrame
-    trust: Trust | None
-    verdicts: pd.Series
+    table: pd.DataFrame  # of `COLUMNS`
+    examples: pd.DataFrame  # file and label of the images whose folder says their class, and no correction another
+    trust: Trust | None  # None if the examples are too few
+    verdicts: pd.Series  # "right", "wrong" or "" (unknown) for every row of the table, by its best guess
 
 
 def label_images(

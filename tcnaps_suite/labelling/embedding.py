@@ -73,9 +73,7 @@ def embed(
 ) -> tuple[np.ndarray, dict[int, str]]:
     """Features of the files, (n, d), nan where a file can't be read; and the numbers of such files, with the reasons.
 
-    Args:
-        codes: each file's class, numbered from 0, or -1 where it has no label.
-        keep: is given the numbers of every batch that could be read, and its features.
+    `codes` are the files' classes, or −1. `keep` is given the numbers of every batch that was read, and its features.
     """
     extract = network.features or _adapted(files, codes, network, device)
     table, unreadable = np.empty((len(files), 0), np.float32), {}

@@ -23,22 +23,14 @@ LOOSE = "it lies beside the class folders: put it into one, or into unlabelled/"
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """A folder's images with their features.
-
-    Attributes:
-        source: the network or the file that the features come from.
-        images: `file`, relative to the folder, and `label`, None for images without one; index 0, …, n − 1.
-        features: (n, d)
-        left_out: `file` and `reason` of the files that can't be used.
-        truth: the true label of some images, or None where there is no truth.csv.
-    """
+    """A folder's images with their features."""
 
     path: Path
-    source: str
-    images: pd.DataFrame
-    features: np.ndarray
-    left_out: pd.DataFrame
-    truth: dict[str, str] | None
+    source: str  # the network or the file that the features come from
+    images: pd.DataFrame  # file, relative to the folder, and label, None for images without one; index 0, …, n − 1
+    features: np.ndarray  # (n, d)
+    left_out: pd.DataFrame  # file and reason of the files that can't be used
+    truth: dict[str, str] | None  # the true label of some images; None without a truth.csv
 
     @property
     def classes(self) -> list[str]:

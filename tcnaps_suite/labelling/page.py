@@ -76,13 +76,7 @@ class Gallery(anywidget.AnyWidget):
 
 
 class LabelPage(ui.StudyWidget):
-    """See `label_page`.
-
-    Attributes:
-        folder, labels: what is shown.
-        corrections: file → class or `NONE`, as in corrections.csv.
-        gallery: the pictures.
-    """
+    """See `label_page`. `corrections` are those of corrections.csv: file → class or `NONE`."""
 
     kind = "labels"
 

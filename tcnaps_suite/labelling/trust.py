@@ -30,20 +30,15 @@ TINY = 1e-12
 class Trust:
     """What leaving examples out says about the others' labels.
 
-    Attributes:
-        accuracy: what to expect, with its 95% interval `low` to `high`. Left-out examples are labelled by fewer
-            examples than the images will be, and the difference is made up for.
-        temperature: calibrates probabilities; they are raised to 1 / temperature.
-        rarest: the smallest calibrated probability of a label that belongs to an image's set.
-        farthest: distance to the nearest class mean beyond which an image is unlike every class.
+    Left-out examples are labelled by fewer examples than the images will be, and `accuracy` makes up for that.
     """
 
-    accuracy: float
+    accuracy: float  # what to expect, with its 95% interval
     low: float
     high: float
-    temperature: float
-    rarest: float
-    farthest: float
+    temperature: float  # calibrates probabilities; they are raised to 1 / temperature
+    rarest: float  # the smallest calibrated probability of a label that belongs to an image's set
+    farthest: float  # distance to the nearest class mean beyond which an image is unlike every class
 
 
 def trust_of(

@@ -1,7 +1,4 @@
-"""What the stepper shows: a refinement step in the plane, curves over steps, and a table of queries as HTML.
-
-Nothing is said by colour alone.
-"""
+"""The stepper's plane, curves over steps, and table of queries as HTML. Nothing is said by colour alone."""
 
 import html
 from collections.abc import Sequence

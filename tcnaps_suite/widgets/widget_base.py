@@ -105,12 +105,7 @@ class StudyWidget(VBox):
     """Base of the stepper, the explorer and the page of labels: controls by name, and reactions to them.
 
     A subclass shows what its controls choose (`load`) or, where that fails, nothing (`hide`). The widget has the CSS
-    class `tcnaps-<kind>`, each of its controls `tcnaps-<name>`.
-
-    Attributes:
-        controls: the controls by name.
-        error: the last error, or None; `notice` shows it.
-        busy: says what work is under way.
+    class `tcnaps-<kind>`, each of its controls `tcnaps-<name>`. `notice` shows the last `error`.
     """
 
     kind: ClassVar[str]

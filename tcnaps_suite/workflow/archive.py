@@ -1,7 +1,5 @@
 """Puts a finished study into one zip, to be kept, published and loaded with `tcnaps.load`.
 
-python -m tcnaps_suite.workflow.archive configs/miniature.yaml
-
 It holds the weights, a card (README.md), the settings, tables, figures, the report and checksums.
 """
 

@@ -1,7 +1,5 @@
 """The committed tables and figures of a study's reference run, which the pages quote: results/reference/<study>/.
 
-python -m tcnaps_suite.workflow.reference configs/miniature.yaml    puts those of a finished run there
-
 Their checksums, and those of the demonstration and the paper's tables, are in results/reference/SHA256SUMS:
 sha256sum -c checks them.
 """

@@ -1,7 +1,4 @@
-"""Writes a study's report: its figures, tables and answers in one HTML file, to be mailed.
-
-python -m tcnaps_suite.workflow.report configs/miniature.yaml
-"""
+"""Writes a study's report: its figures, tables and answers in one HTML file, to be mailed."""
 
 import json
 import platform

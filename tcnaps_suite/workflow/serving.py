@@ -1,10 +1,7 @@
 """Serves the notebooks with widgets by Voilà. Visitors see no code, can run none, and no file is written.
 
-    python -m tcnaps_suite.workflow.serving configs/miniature.yaml --port=8866
-    python -m tcnaps_suite.workflow.serving configs/miniature.yaml --label trees     the page for labelling a folder
-
-Other arguments go to Voilà. voila.json holds its other settings. The page for labelling writes into its folder, so it
-asks for a token, which the printed address has.
+With --label it serves the page for labelling a folder, which writes there, so it asks for a token, which the printed
+address has. voila.json holds Voilà's other settings.
 """
 
 import argparse
