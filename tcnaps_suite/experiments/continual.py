@@ -6,7 +6,7 @@ all classes so far are tested, with one head (every class competes) or several (
 As there, FiLM follows the task embedding of the `first` arrival, of the `latest`, or the `average` of all so far;
 queries go through the latest FiLM, and sums keep the FiLM they were made by. The released code keeps class means and
 inverse covariances, which refinement overwrites, and tests each arrival's queries apart. Here n_k, Σ x and Σ x xᵀ are
-kept, so under one FiLM the head is exactly that of all images at once, which the queries of all classes refine together.
+kept, so under one FiLM the head is exactly that of all images at once, which all queries refine together.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -108,9 +108,6 @@ class LabelPage(ui.StudyWidget):
         self._about.value = html.escape(" ".join(about))
         self._turn(0)
 
-    def hide(self) -> None:
-        """Nothing has to be hidden: what was shown stays, with the error."""
-
     def _arrange(self) -> None:
         choose = self.add(
             pile=ui.menu("Show", 260, []),

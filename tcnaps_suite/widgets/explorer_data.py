@@ -27,11 +27,6 @@ def variants_of(trainings: Collection[str]) -> list[str]:
     return [name for name, variant in VARIANTS.items() if variant.training in trainings]
 
 
-def evaluated_variants(study: Study) -> list[str]:
-    """The variants that at least one evaluation of a study serves."""
-    return variants_of({training for evaluation in study.evaluations.values() for training in evaluation.trainings})
-
-
 def evaluations_of(study: Study, variants: Sequence[str]) -> list[str]:
     """The evaluations whose trainings serve all these variants, of which there must be one."""
     needed = needed_trainings(variants)
@@ -86,13 +81,13 @@ def in_words(table: pd.DataFrame, better: str, than: str) -> str:
     )
 
 
-def dataset_filters(study: Study) -> list[tuple[str, tuple[str, ...]]]:
-    """The dataset filter's options: all datasets, all of each domain, each dataset."""
-    domains = {name: dataset.domain for name, dataset in study.datasets.items()}
+def dataset_filters(study: Study, evaluation: str) -> list[tuple[str, tuple[str, ...]]]:
+    """The dataset filter's options: all datasets of an evaluation, all of each domain, each dataset."""
+    domains = {name: study.datasets[name].domain for name in study.evaluations[evaluation].datasets}
     texts = {"in": "in-domain", "out": "out-of-domain"}
     of_domains = [(f"All {texts[key]}", tuple(name for name in domains if domains[name] == key)) for key in texts]
     each = [(f"{name} ({texts[domain]})", (name,)) for name, domain in domains.items()]
-    return [("All datasets", tuple(domains)), *of_domains, *each]
+    return [("All datasets", tuple(domains)), *(option for option in of_domains if option[1]), *each]
 
 
 def lines(listed: pd.DataFrame, better: str, than: str) -> list[tuple[str, tuple[str, int]]]:

@@ -1,7 +1,6 @@
 """The episode explorer: an evaluation's episodes by gain or loss, and the images of one of them."""
 
 import html
-from functools import lru_cache
 
 import ipywidgets
 import pandas as pd
@@ -46,63 +45,46 @@ class Explorer(ui.StudyWidget):
 
     def __init__(self, study: Study, evaluation: str, better: str, than: str):
         super().__init__(study)
+        self.evaluation, self.variants = evaluation, (better, than)
         self.table = self.listed = pd.DataFrame()
+        self._rows: pd.DataFrame | None = None
         self.predictions: dict[str, pd.DataFrame] = {}
         self.row: pd.Series | None = None
         self.images: ShownImages | None = None
         self.problem: Exception | None = None
-        self._read = lru_cache(1)(lambda name, trainings: load_rows(study, name, trainings, [study.replicate]))
-        self._arrange(evaluation, better, than)
-        self.on(["evaluation", "better", "than", "limits"], self.load)
+        self._arrange()
+        self.on(["limits"], self.load)
         self.on(["sort", "dataset"], self._filter)
         self.on(["episodes"], self._choose)
         self.on(["variant"], self._to_stop)
         self.on(["step"], self._draw)
 
-    @property
-    def variants(self) -> tuple[str, str]:
-        return self.choice.better, self.choice.than
-
     def load(self) -> None:
-        choice = self.choice
-        with self.loading(f"Reading the rows of {choice.evaluation}"):
-            self._rows = self._read(choice.evaluation, tuple(needed_trainings(self.variants)))
-            self.table = explorer_data.episodes(self._rows, *self.variants, choice.limits)
+        if self._rows is None:
+            with self.loading(f"Reading the rows of {self.evaluation}"):
+                trainings = needed_trainings(self.variants)
+                self._rows = load_rows(self.study, self.evaluation, trainings, [self.study.replicate])
+            self.controls["step"].max = recorded_predictions(self._rows).shape[1] - 1
+        self.table = explorer_data.episodes(self._rows, *self.variants, self.choice.limits)
         self._filter()
 
-    def hide(self) -> None:
-        self.table = self.listed = pd.DataFrame()
-        self._count.value = ""
-        with self.quietly():
-            self.controls["episodes"].options = ()
-        self._hide_episode()
-
-    def _hide_episode(self) -> None:
-        self.predictions = {}
-        self._details.layout.display = "none"
-
-    def _arrange(self, evaluation, better, than) -> None:
-        study, rule = self.study, self.study.refinement
-        variants = explorer_data.evaluated_variants(study)
+    def _arrange(self) -> None:
+        rule = self.study.refinement
         limits = min(rule.limits), rule.maximum_steps  # a minimum above the maximum acts as the maximum
-        compared = self.add(
-            evaluation=ui.menu("Evaluation", 330, list(study.evaluations), evaluation),
-            better=ui.menu("Gain of", 190, variants, better),
-            than=ui.menu("over", 170, variants, than),
-        )
         filters = self.add(
             limits=ui.slider("Stopping rule: minimum, maximum", 460, 0, rule.recorded_steps, limits),
-            dataset=ui.menu("Dataset", 260, explorer_data.dataset_filters(study)),
+            dataset=ui.menu("Dataset", 260, explorer_data.dataset_filters(self.study, self.evaluation)),
             sort=ui.menu("Sort", 300, explorer_data.SORTS),
         )
         episodes = self.add(episodes=ui.styled(ipywidgets.Select(options=(), rows=9), "", None))
         predictions = self.add(
-            variant=ui.menu("Predictions of", 215, [better, than]), step=ui.slider("Refinement step", 305, 0, 1, 0)
+            variant=ui.menu("Predictions of", 215, self.variants),
+            step=ui.slider("Refinement step", 305, 0, rule.recorded_steps, 0),
         )
         self._count, self._status = (ui.text(f"tcnaps-{name}") for name in ("count", "status"))
         self._picture = ui.picture(900)
         self._details = VBox((self._status, predictions, self._picture), layout={"display": "none"})
-        self.arrange(compared, filters, self.notice, self.busy, self._count, episodes, self._details)
+        self.arrange(filters, self.notice, self.busy, self._count, episodes, self._details)
 
     def _filter(self) -> None:
         if self.table.empty:
@@ -117,18 +99,11 @@ class Explorer(ui.StudyWidget):
         self._count.value = html.escape(count)
         with self.quietly():
             control.options = options
-            if values:
-                control.value = before if before in values else values[0]
-        if options:
-            self._choose()
-        else:
-            self._hide_episode()
+            control.value = before if before in values else values[0]
+        self._choose()
 
     def _choose(self) -> None:
-        place = self.choice.episodes
-        if place is None:
-            return
-        better, than = self.variants
+        place, (better, than) = self.choice.episodes, self.variants
         self.row = self.table.set_index(["dataset", "episode"], drop=False).loc[place]
         self.predictions = {name: episode_table.rows_of_episode(self._rows, name, *place) for name in (better, than)}
         self.images = self.problem = None
@@ -136,12 +111,6 @@ class Explorer(ui.StudyWidget):
             self.images = episode_table.replay(self.study, self.predictions[better])
         except (ValueError, OSError) as error:  # the numbers can be shown all the same
             self.problem = error
-        variant = self.controls["variant"]
-        with self.quietly():
-            position = variant.index
-            variant.options = [better, than]
-            variant.index = position
-            self.controls["step"].max = recorded_predictions(self.predictions[better]).shape[1] - 1
         self._details.layout.display = ""
         self._to_stop()
         if self.problem is not None:
@@ -152,13 +121,10 @@ class Explorer(ui.StudyWidget):
         return int(self.row["step" if self.controls["variant"].index == 0 else "step_than"])
 
     def _to_stop(self) -> None:
-        if self.predictions:
-            self.put(step=self._stop())
-            self._draw()
+        self.put(step=self._stop())
+        self._draw()
 
     def _draw(self) -> None:
-        if not self.predictions:
-            return
         choice, rows = self.choice, self.predictions[self.choice.variant]
         status = explorer_data.status(self.row, choice.variant, rows, choice.step, self._stop())
         self._status.value = html.escape(status)

@@ -104,7 +104,7 @@ def error_box(error: BaseException) -> str:
 class StudyWidget(VBox):
     """Base of the stepper, the explorer and the page of labels: controls by name, and reactions to them.
 
-    A subclass shows what its controls choose (`load`) or, where that fails, nothing (`hide`). The widget has the CSS
+    A subclass shows what its controls choose (`load`), or nothing where that fails (`hide`). The widget has the CSS
     class `tcnaps-<kind>`, each of its controls `tcnaps-<name>`. `notice` shows the last `error`.
     """
 
@@ -181,6 +181,9 @@ class StudyWidget(VBox):
                 yield
             finally:
                 self._quiet = before
+
+    def hide(self) -> None:
+        """Shows nothing, as loading has failed. By default, what was shown stays."""
 
     def put(self, **values: Any) -> None:
         with self.quietly():

@@ -45,16 +45,14 @@ def check_all(widget):
     """Everything that is shown follows from the rows and the controls."""
     choice = widget.choice
     assert widget.error is None, widget.notice.value
-    better, than = choice.better, choice.than
-    rows = load_rows(widget.study, choice.evaluation, needed_trainings([better, than]))
+    better, than = widget.variants
+    rows = load_rows(widget.study, widget.evaluation, needed_trainings([better, than]))
     table = explorer_data.episodes(rows, better, than, choice.limits)
     listed = explorer_data.chosen(table, choice.dataset, choice.sort)
     pd.testing.assert_frame_equal(widget.listed, listed)
     assert widget.controls["episodes"].options == tuple(explorer_data.lines(listed, better, than))
     assert explorer_data.in_words(listed, better, than) in words(widget._count)
-    assert widget._details.layout.display == ("none" if listed.empty else "")
-    if listed.empty:
-        return
+    assert widget._details.layout.display == ""
     dataset, episode = choice.episodes
     row = table[(table["dataset"] == dataset) & (table["episode"] == episode)].iloc[0]
     step, own = choice.step, episode_table.rows_of_episode(rows, choice.variant, dataset, episode)
@@ -85,8 +83,6 @@ def test_every_control_changes_what_is_shown(study, no_pictures):
         {"dataset": ("blobs", "others")},
         {"limits": (1, 4), "step": 2},
         {"variant": "FEOT"},
-        {"than": "Simple", "better": "COT"},
-        {"better": "FEOT", "than": "Transductive", "evaluation": "5-way-1-shot"},
     ):
         set_to(widget, **changes)
         check_all(widget)
@@ -96,30 +92,25 @@ def test_every_control_changes_what_is_shown(study, no_pictures):
         before = after
 
 
-def test_filters_that_leave_nothing_say_so_and_recover(study, no_pictures, monkeypatch):
+def test_a_long_list_says_that_it_is_cut(study, no_pictures, monkeypatch):
     widget = explorer(study)
-    set_to(widget, evaluation="5-way-1-shot", dataset=("others",))  # which that evaluation lacks
-    assert "No episode is listed" in widget._count.value and not widget.controls["episodes"].options
-    set_to(widget, step=1)  # there is no episode
-    assert widget.error is None
-    set_to(widget, evaluation="variable", dataset=("blobs", "others"))
-    check_all(widget)
     monkeypatch.setattr(explorer_widget, "MOST_LISTED", 5)  # the most that a browser can hold
     set_to(widget, sort="Largest loss first")
     assert len(widget.controls["episodes"].options) == 5 and len(widget.listed) == 12
     assert "first 5" in widget._count.value
 
 
-def test_variants_that_cannot_be_compared_are_an_error_until_others_are_chosen(study, no_pictures):
-    widget = explorer(study)
-    set_to(widget, than="Transductive")
-    assert "Transductive" in str(widget.error)
-    assert not widget.controls["episodes"].options and widget._details.layout.display == "none"
-    set_to(widget, than="Simple", evaluation="5-way-1-shot")
-    assert "'support'" in str(widget.error) and "evaluations.5-way-1-shot" in str(widget.error)
-    set_to(widget, than="FEOT")
-    check_all(widget)
-    set_to(widget, evaluation="variable")
+def test_missing_rows_are_an_error_until_they_are_there(study, no_pictures):
+    file = rows_file(study, "support_and_query", "5-way-1-shot", "blobs")
+    rows = file.read_bytes()
+    file.unlink()
+    widget = explorer(study, "5-way-1-shot")
+    set_to(widget, sort="Largest loss first")
+    assert widget.error is None and not widget.controls["episodes"].options
+    set_to(widget, limits=(1, 4))
+    assert "make figures" in widget.notice.value and widget._details.layout.display == "none"
+    file.write_bytes(rows)
+    set_to(widget, limits=(2, 4))
     check_all(widget)
 
 
@@ -161,7 +152,7 @@ def test_fast_and_in_odd_orders_the_last_choice_is_shown(study, no_pictures):
     """Random actions without waiting; in the end everything agrees with the controls."""
     widget, chance = explorer(study), random.Random(0)
     c = widget.controls
-    menus = [c[name] for name in ("sort", "dataset", "variant", "evaluation", "better", "than", "episodes")]
+    menus = [c[name] for name in ("sort", "dataset", "variant", "episodes")]
     ranges = {"limits": range(5)}
     for _ in range(25):
         kind, menu, name = chance.random(), chance.choice(menus), chance.choice(list(ranges))
@@ -171,5 +162,4 @@ def test_fast_and_in_odd_orders_the_last_choice_is_shown(study, no_pictures):
             c[name].value = tuple(sorted(chance.choices(ranges[name], k=2)))
         else:
             set_to(widget, step=chance.randrange(5))
-    set_to(widget, better="Transductive", than="FEOT")
     check_all(widget)

@@ -141,8 +141,8 @@ def test_what_a_study_can_compare():
     assert explorer_data.evaluations_of(study, ["Transductive", "Simple"]) == ["variable"]
     assert explorer_data.evaluations_of(study, ["Transductive", "FEOT"]) == ["variable", "5-way-1-shot"]
     assert explorer_data.variants_of(["support_and_query"]) == ["FEOT", "Transductive"]
-    assert "Transductive" in explorer_data.evaluated_variants(study)
-    assert "GMM" not in explorer_data.evaluated_variants(study)
+    options = dict(explorer_data.dataset_filters(study, "5-way-1-shot"))
+    assert options["All datasets"] == options["All in-domain"] == ("blobs",) and "All out-of-domain" not in options
 
 
 @pytest.fixture
