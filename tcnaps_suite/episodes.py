@@ -68,11 +68,8 @@ def _recorded(study: Study, evaluation: str, dataset: str, episode: int) -> Show
     with np.load(study.results_folder / EPISODES) as arrays:
         own = {name.removeprefix(place): arrays[name] for name in arrays.files if name.startswith(place)}
     if not own:
-        there = "; ".join(
-            f"{name} with {' or '.join(e.datasets)}, episodes 0 to {e.episodes - 1}"
-            for name, e in study.evaluations.items()
-        )
-        raise UserError(f"The demonstration has no episode {episode} of {dataset}, {evaluation}. It has {there}.")
+        there = sorted({name.rpartition("/")[0] for name in arrays.files})
+        raise UserError(f"The demonstration has no episode {place[:-1]}. It has {', '.join(there)}.")
     support, query = own.pop("support_labels"), own.pop("query_labels")
     strip = np.asarray(Image.open(BytesIO(own.pop("pictures").tobytes())))
     images = strip.reshape(len(support) + len(query), -1, *strip.shape[1:])

@@ -72,20 +72,12 @@ def draw_cells(ax: Axes, table: pd.DataFrame) -> None:
         cells = settings.merge(table[table["method"] == method], on=CELL)
         colour, marker = style.variant_style(method)
         x = np.arange(len(cells)) + 0.36 * (position - 0.5)
-        published = {"yerr": 100 * cells["published_interval"], "markerfacecolor": "white", "elinewidth": 1}
-        ax.errorbar(
-            x - 0.07, 100 * cells["published"], fmt=marker, color=colour, **published, label=f"{method}, published"
-        )
-        own = {"fmt": marker, "color": colour}
-        ax.errorbar(x + 0.07, 100 * cells["accuracy"], yerr=100 * cells["class_interval"], elinewidth=1, **own)
-        ax.errorbar(
-            x + 0.07,
-            100 * cells["accuracy"],
-            yerr=100 * cells["interval"],
-            elinewidth=3,
-            **own,
-            label=f"{method}, here",
-        )
+        look = {"fmt": marker, "color": colour}
+        published = {"label": f"{method}, published", "markerfacecolor": "white", "elinewidth": 1}
+        ax.errorbar(x - 0.07, 100 * cells["published"], 100 * cells["published_interval"], **look, **published)
+        own, here = 100 * cells["accuracy"], {"label": f"{method}, here", "elinewidth": 3}
+        ax.errorbar(x + 0.07, own, 100 * cells["class_interval"], elinewidth=1, **look)
+        ax.errorbar(x + 0.07, own, 100 * cells["interval"], **look, **here)
     ax.set_xticks(range(len(settings)), [f"{row.way}-way\n{row.shot}-shot" for row in settings.itertuples()])
     ax.set_ylabel("accuracy (%)")
     style.legend_below([ax], 2)
