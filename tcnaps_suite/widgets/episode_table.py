@@ -88,11 +88,7 @@ def steps_of(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def at_step(rows: pd.DataFrame, step: int) -> pd.DataFrame:
-    """The queries of an episode before and after one step; before step 0 stands step 0 itself.
-
-    Columns: `query`, `label`, `class_name`; the predicted labels `before` and `prediction`, with their
-    responsibilities; `right`, `changed`, and `outcome`, one of `OUTCOMES`.
-    """
+    """The queries of an episode with their predictions before and after a step; before step 0 stands step 0 itself."""
     label, previous = rows["label"], max(step - 1, 0)
     before, after = rows[f"prediction_{previous}"].astype(int), rows[f"prediction_{step}"].astype(int)
     right, was_right, changed = after == label, before == label, after != before

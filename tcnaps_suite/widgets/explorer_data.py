@@ -42,9 +42,7 @@ def evaluations_of(study: Study, variants: Sequence[str]) -> list[str]:
 def episodes(rows: pd.DataFrame, better: str, than: str, limits: tuple[int, int]) -> pd.DataFrame:
     """The gain of one variant over another on the same images, from the rows of an evaluation: one row per episode.
 
-    Columns: the episode's key, `way`, `n_support` and `n_query`; `accuracy` and stopping `step` of `better`;
-    `accuracy_than` and `step_than` of `than`; the `gain` of the first over the second; `shots`, a tuple, by label.
-    Variants that are the same, or were evaluated on different episodes, are a ValueError.
+    `accuracy` and stopping `step` are those of `better`, `accuracy_than` and `step_than` of `than`; `shots` is a tuple.
     """
     if better == than:
         raise UserError(f"{better} can't be compared with itself: choose two variants.")
