@@ -106,10 +106,8 @@ def write_labels(folder: Path, table: pd.DataFrame) -> None:
 def _summary(folder: ImageFolder, labels: Labels, gone: list[str], abstain: float | int) -> list[str]:
     table, left_out = labels.table, folder.left_out["file"]
     said = f"Labelled {len(table)} images, from {len(labels.examples)} examples of {len(folder.classes)} classes"
-    corrected, foreign, doubtful = (
-        int((table[column] == value).sum())
-        for column, value in (("corrected", "yes"), ("none_of_these", "perhaps"), ("label", ""))
-    )
+    corrected, doubtful = (table["corrected"] == "yes").sum(), (table["label"] == "").sum()
+    foreign = (table["none_of_these"] == "perhaps").sum()
     remarks = [
         (len(left_out), f"{len(left_out)} files can't be used; unreadable.csv says why: {some(left_out)}."),
         (corrected, f"{corrected} of them are labelled by {CORRECTIONS}, and were further examples."),

@@ -15,7 +15,7 @@ from pathlib import Path
 from tcnaps.config import UserError
 from tcnaps.config.errors import nearest
 from tcnaps_suite.workflow.notebooks import parameters_of
-from tcnaps_suite.workflow.stopping import end_with, stoppable
+from tcnaps_suite.workflow.stopping import end_with, stop_on_signals
 
 KEPT = "Finished jobs and the saved states of trainings are kept: the same command goes on from there."
 
@@ -104,8 +104,8 @@ def _run(options: argparse.Namespace) -> int:
     if options.command == "study":
         from tcnaps_suite.workflow.run import run_study  # with pandas, which a notebook loads in its own process
 
-        with stoppable():
-            return run_study(options)
+        stop_on_signals()
+        return run_study(options)
     defaults = parameters_of(Path(options.notebook))
     texts = dict([pair for pair in options.optional if pair[0] in defaults] + options.parameters)
     values = {name: _value(text, defaults.get(name)) for name, text in texts.items()}
