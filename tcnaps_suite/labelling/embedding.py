@@ -19,7 +19,7 @@ from tcnaps.data.decoding import to_rgb
 from tcnaps.data.image_source import DatasetError
 from tcnaps.data.listing import open_regular
 from tcnaps_suite.experiments.networks import AT_ONCE, PACKAGES, Network, open_network
-from tcnaps_suite.labelling.feature_cache import FeatureCache
+from tcnaps_suite.labelling.feature_cache import read_features, write_features
 
 NARROWEST = 50  # times as long as it is wide: an image beyond that is not read
 LARGEST = 120e6  # pixels: a larger one is not read
@@ -35,22 +35,23 @@ def features_of(
     kind, _, network = source.partition(":")
     if kind not in PACKAGES:
         return embed(files, codes, open_network(source, device), device)
-    cache, reasons = FeatureCache(folder / ".features" / f"{kind}-{network}-{version(PACKAGES[kind])}"), {}
+    place, reasons = folder / ".features" / f"{kind}-{network}-{version(PACKAGES[kind])}", {}
+    kept = read_features(place)
     with ThreadPoolExecutor(READERS) as pool:
         digests = list(pool.map(_digest, files))
-    missing = [number for number, digest in enumerate(digests) if digest not in cache.features]
+    missing = [number for number, digest in enumerate(digests) if digest not in kept]
     if missing:
 
         def keep(numbers: Iterable[int], features: np.ndarray) -> None:
-            cache.add([digests[missing[number]] for number in numbers], features)
+            new = {digests[missing[number]]: row for number, row in zip(numbers, features)}
+            new.pop(None, None)  # a file that could not be read at first
+            kept.update(new)
+            write_features(place, new)
 
         new = [files[number] for number in missing]
-        try:
-            reasons = embed(new, codes[missing], open_network(source, device), device, keep)[1]
-        finally:
-            cache.save()
-    unknown = np.full(len(next(iter(cache.features.values()), ())), np.nan, np.float32)
-    features = np.stack([cache.features.get(digest, unknown) for digest in digests])
+        reasons = embed(new, codes[missing], open_network(source, device), device, keep)[1]
+    unknown = np.full(len(next(iter(kept.values()), ())), np.nan, np.float32)
+    features = np.stack([kept.get(digest, unknown) for digest in digests])
     return features, {missing[number]: reason for number, reason in reasons.items()}
 
 
