@@ -44,14 +44,11 @@ def run_study(given: Namespace) -> int:
     name = str(file.relative_to(root) if file.is_relative_to(root) else file)
     cores, options = given.cores, [*given.targets, *OPTIONS]
     if given.profile:
-        known = {file.parent.name: str(file.parent) for file in Path("profiles").glob("*/config.yaml")}
-        if given.profile not in known:
-            raise UserError(
-                f"There is no profile '{given.profile}' in profiles/{nearest(given.profile, sorted(known))}"
-            )
-        options += ["--workflow-profile", known[given.profile]]
+        known = sorted(file.parent.name for file in Path("profiles").glob("*/config.yaml"))
+        if given.profile not in known:  # Snakemake would run the jobs here
+            raise UserError(f"There is no profile '{given.profile}' in profiles/{nearest(given.profile, known)}")
+        options += ["--workflow-profile", f"profiles/{given.profile}"]
     else:
-        _check_device(given.device)
         cores = cores or os.cpu_count()
         if not 1 <= given.processes <= cores:
             raise UserError(
@@ -119,13 +116,3 @@ def _without_future(results: Path, figures: Path) -> None:
 def _snakemake(options: Sequence[str]) -> int:
     path = os.pathsep.join(filter(None, [str(PLUGINS), os.environ.get("PYTHONPATH")]))
     return run_engine(["snakemake", *options], os.environ | {"PYTHONPATH": path})
-
-
-def _check_device(device: str) -> None:
-    if device != "cpu":
-        import torch  # takes seconds, so only where it is needed
-
-        count = torch.cuda.device_count()
-        there = ["cpu", *["cuda"][:count], *(f"cuda:{number}" for number in range(count))]
-        if device not in there:
-            raise UserError(f"There is no device '{device}' here; PyTorch finds {', '.join(there)}.")
