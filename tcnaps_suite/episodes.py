@@ -26,9 +26,7 @@ STUDY, EPISODES = "study.yaml", "episodes.npz"
 class ShownImages(NamedTuple):
     """The images of an episode, RGB, with their labels. Class k is `class_names[k]`.
 
-    Attributes:
-        drawn: where the images come from; None in the demonstration.
-        features: training → features of the support images, then of the queries; in the demonstration alone.
+    The demonstration's come from nowhere (`drawn` is None), with `features` by training: support images, then queries.
     """
 
     class_names: tuple[str, ...]
@@ -41,10 +39,7 @@ class ShownImages(NamedTuple):
 
 
 def open_study(path: str | Path, replicate: int = 0) -> Study:
-    """A study to be looked at. One without results gives way to the demonstration, and a printed line says so.
-
-    Errors are those of `load_study`, and a UserError where a file of the demonstration is damaged.
-    """
+    """A study to be looked at. One without results gives way to the demonstration, and a printed line says so."""
     study, demonstration = load_study(path, replicate), project_root() / FOLDER / STUDY
     has_results = any(any((study.results_folder / made).glob("*")) for made in ("checkpoints", "rows"))
     if has_results or not demonstration.is_file():
@@ -58,12 +53,7 @@ def open_study(path: str | Path, replicate: int = 0) -> Study:
 
 
 def images_of(study: Study, evaluation: str, dataset: str, episode: int) -> ShownImages:
-    """An episode's images; the same evaluation, dataset and number always give the same ones.
-
-    Raises:
-        UserError: the demonstration lacks this episode.
-        ValueError: the dataset no longer has such an episode.
-    """
+    """An episode's images. A UserError says that the demonstration lacks it, a ValueError that the dataset does."""
     if (study.results_folder / EPISODES).is_file():
         return _recorded(study, evaluation, dataset, episode)
     source = open_split(study, dataset, "test")
@@ -78,11 +68,8 @@ def _recorded(study: Study, evaluation: str, dataset: str, episode: int) -> Show
     with np.load(study.results_folder / EPISODES) as arrays:
         own = {name.removeprefix(place): arrays[name] for name in arrays.files if name.startswith(place)}
     if not own:
-        there = "; ".join(
-            f"{name} with {' or '.join(e.datasets)}, episodes 0 to {e.episodes - 1}"
-            for name, e in study.evaluations.items()
-        )
-        raise UserError(f"The demonstration has no episode {episode} of {dataset}, {evaluation}. It has {there}.")
+        there = sorted({name.rpartition("/")[0] for name in arrays.files})
+        raise UserError(f"The demonstration has no episode {place[:-1]}. It has {', '.join(there)}.")
     support, query = own.pop("support_labels"), own.pop("query_labels")
     strip = np.asarray(Image.open(BytesIO(own.pop("pictures").tobytes())))
     images = strip.reshape(len(support) + len(query), -1, *strip.shape[1:])

@@ -4,11 +4,8 @@ The protocol is that of the code of the authors' follow-up (Bateni et al. 2022, 
 image of a pool that an acquisition function ranks first joins the labelled ones. Accuracy is that on held-out images,
 which are never bought. Transductive CNAPS' query set is the pool when it chooses, the held-out images when tested.
 
-* As released: one label per round; random choice, predictive entropy and variation ratios.
-* Smaller: the released code starts from 5 images of each class of an Omniglot alphabet or CIFAR-10, goes on for 30
-  rounds, and adapts FiLM in each. Here tasks are a study's episodes, and FiLM is adapted once.
-* Different: scores are in float64; in float32 confident images tie.
-* Not checked: whether the paper's text differs from its code.
+Here tasks are a study's episodes and FiLM is adapted once; the released code has alphabets or CIFAR-10, and adapts FiLM
+in each of 30 rounds. Scores are in float64: in float32 confident images tie.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

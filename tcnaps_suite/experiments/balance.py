@@ -15,10 +15,7 @@ from tcnaps.figures import style
 def dirichlet_counts(
     generator: np.random.Generator, way: int, n_query: int, concentration: float | int
 ) -> Int[np.ndarray, "way"]:
-    """The number of query images of every class, with proportions from a Dirichlet distribution (Veilleux et al. 2021).
-
-    `concentration` is its α, the same for all classes; smaller is less balanced. The paper has 2.
-    """
+    """The number of query images of every class, in Dirichlet's proportions (Veilleux et al. 2021, with α = 2)."""
     return generator.multinomial(n_query, generator.dirichlet(np.full(way, concentration)))
 
 
@@ -31,10 +28,7 @@ def sparse_counts(generator: np.random.Generator, way: int, n_query: int, presen
 
 
 def unbalanced(draw: Draw, seed: int, concentration: float | int | None = None, present: int | None = None) -> Draw:
-    """An episode of equal classes with unequal numbers of queries per class, in all as many as one class had.
-
-    `concentration` and `present` are those of `dirichlet_counts` and `sparse_counts`. Without either, shares are equal.
-    """
+    """An episode of equal classes with unequal numbers of queries per class, in all as many as one class had."""
     way = len(draw.classes)
     n_query = len(draw.query_images) // way
     generator = episode_generator(seed, draw.dataset, f"{draw.split}, unbalanced", draw.index)

@@ -3,13 +3,10 @@
 The protocol is that of the code of the authors' follow-up (Bateni et al. 2022, arXiv 2201.05151). After each arrival
 all classes so far are tested, with one head (every class competes) or several (only those of the query's arrival do).
 
-* As released: FiLM follows the task embedding of the `first` arrival, of the `latest`, or the `average` of all so far.
-  Queries go through the latest FiLM; sums keep the FiLM they were made by.
-* Smaller: the paper has MNIST, CIFAR-10 (2 classes per arrival) and CIFAR-100 (10), 1 to 100 images per class.
-* Different: the released code keeps class means and inverse covariances, which refinement overwrites, and tests each
-  arrival's queries apart. Here n_k, Σ x and Σ x xᵀ are kept, so under one FiLM the head is exactly that of all images
-  at once, and the queries of all classes refine it together.
-* Not checked: whether the paper's text differs from its code.
+As there, FiLM follows the task embedding of the `first` arrival, of the `latest`, or the `average` of all so far;
+queries go through the latest FiLM, and sums keep the FiLM they were made by. The released code keeps class means and
+inverse covariances, which refinement overwrites, and tests each arrival's queries apart. Here n_k, Σ x and Σ x xᵀ are
+kept, so under one FiLM the head is exactly that of all images at once, which all queries refine together.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

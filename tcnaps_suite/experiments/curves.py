@@ -21,10 +21,9 @@ LABELS = {"labels": "Labels bought", "classes": "Classes so far"}
 def curves(
     axes: Panels, averages: pd.DataFrame, x: str, lines: str, label: str, value: str = "accuracy", note: str = ""
 ) -> None:
-    """A row of panels, those of `panels`, with one line and band per name in the column `lines`.
+    """A row of panels, those of `panels`, with one line and band per name in the column `lines`, a key of `LOOKS`.
 
-    `averages` comes from `overall`. `x` is a key of `LABELS`, the names in `lines` are keys of `LOOKS`, and `note`
-    stands above the right end of the first line.
+    `averages` comes from `overall`; `note` stands above the right end of the first line.
     """
     ticks = sorted(averages[x].unique())
     for ax, (title, panel) in zip(axes, panels(averages).items(), strict=True):

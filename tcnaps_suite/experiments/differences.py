@@ -82,7 +82,6 @@ def differences_of(study: Study) -> list[Difference]:
 
 
 def switched(study: Study, changes: dict) -> Study:
-    """The study with some of its keys changed, validated again."""
     return Study.model_validate(merged(study.model_dump(mode="json"), changes), strict=False)
 
 
@@ -96,11 +95,8 @@ def cost_of_differences(
     """The change in accuracy, on the same episodes, when a switch is turned to its other side.
 
     Weights trained on the way are kept in results/<study>/differences, where a later call finds them. With a number of
-    `episodes`, meta-trainings are that long and compared with one of that length with no switch turned.
-
-    Returns:
-        One row per difference, evaluation, variant and group of `overall`: row, label, trains, evaluation, domain,
-        variant, difference (in [−1, 1], mean over datasets), interval (95% half-width) and n_datasets.
+    `episodes`, meta-trainings are that long and compared with one of that length with no switch turned. A row per
+    difference, evaluation, variant and group of `overall` has the mean difference over datasets, in [−1, 1].
     """
     recorded: dict[str, pd.DataFrame] = {}  # studies with the same logits share rows
 
@@ -137,7 +133,6 @@ def cost_of_differences(
 
 
 def _variants(differences: Sequence[Difference]) -> tuple[str, ...]:
-    """The variants of any of the differences, each once."""
     return tuple(dict.fromkeys(name for difference in differences for name in difference.variants))
 
 

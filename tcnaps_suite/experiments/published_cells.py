@@ -23,17 +23,10 @@ def published_cells(
 ) -> pd.DataFrame:
     """Published and own accuracy of every benchmark, way, shot and variant, and the paired gain.
 
-    Args:
-        rows: of evaluations of fixed way and shot, from `load_rows`.
-        benchmarks: a dataset of the study → its name in Table 2.
-        limits: the study's stopping rule.
-        suffix: of the models' names in Table 2, such as " + FETI".
-
-    Returns:
-        `evaluation`, `benchmark`, `way`, `shot`, `method` (a variant or `GAIN`), `published`, `published_interval` (nan
-        for gains), `accuracy` (or gain), `interval` (for other episodes and trainings), `class_interval` (for other
-        classes, too), their numbers, and `reached`: `published` lies below the upper end of `class_interval`. All but
-        numbers lie in [−1, 1].
+    `rows` are of evaluations of fixed way and shot; `benchmarks` are datasets of the study → their names in Table 2,
+    where models' names may have a `suffix`, such as " + FETI". `method` is a variant or `GAIN`; `interval` is for other
+    episodes and trainings, `class_interval` for other classes, too; `reached` says that `published` lies below the
+    upper end of `class_interval`. All but numbers lie in [−1, 1].
     """
     rows, tables = rows.assign(benchmark=rows["dataset"].map(benchmarks)), []
     for keys, cell in rows.groupby(CELL, sort=False, observed=True):
@@ -79,20 +72,12 @@ def draw_cells(ax: Axes, table: pd.DataFrame) -> None:
         cells = settings.merge(table[table["method"] == method], on=CELL)
         colour, marker = style.variant_style(method)
         x = np.arange(len(cells)) + 0.36 * (position - 0.5)
-        published = {"yerr": 100 * cells["published_interval"], "markerfacecolor": "white", "elinewidth": 1}
-        ax.errorbar(
-            x - 0.07, 100 * cells["published"], fmt=marker, color=colour, **published, label=f"{method}, published"
-        )
-        own = {"fmt": marker, "color": colour}
-        ax.errorbar(x + 0.07, 100 * cells["accuracy"], yerr=100 * cells["class_interval"], elinewidth=1, **own)
-        ax.errorbar(
-            x + 0.07,
-            100 * cells["accuracy"],
-            yerr=100 * cells["interval"],
-            elinewidth=3,
-            **own,
-            label=f"{method}, here",
-        )
+        look = {"fmt": marker, "color": colour}
+        published = {"label": f"{method}, published", "markerfacecolor": "white", "elinewidth": 1}
+        ax.errorbar(x - 0.07, 100 * cells["published"], 100 * cells["published_interval"], **look, **published)
+        own, here = 100 * cells["accuracy"], {"label": f"{method}, here", "elinewidth": 3}
+        ax.errorbar(x + 0.07, own, 100 * cells["class_interval"], elinewidth=1, **look)
+        ax.errorbar(x + 0.07, own, 100 * cells["interval"], **look, **here)
     ax.set_xticks(range(len(settings)), [f"{row.way}-way\n{row.shot}-shot" for row in settings.itertuples()])
     ax.set_ylabel("accuracy (%)")
     style.legend_below([ax], 2)

@@ -165,11 +165,11 @@ def of_easyfsl(name: str) -> Classifier:
     return classify
 
 
-def rivals(centred: bool = True) -> dict[str, Classifier]:
+def rivals() -> dict[str, Classifier]:
     """Every classifier but CNAPS' own, by name; the inductive ones first.
 
-    `centred` subtracts the mean of an episode's features first, for inductive classifiers that of the support features.
-    Features behind a ReLU are nearly parallel: scaled to length 1 they would hardly differ.
+    They take features minus their mean in the episode, inductive ones minus that of the support features. Features
+    behind a ReLU are nearly parallel: scaled to length 1 they would hardly differ.
     """
     inductive = {
         "Prototypes": prototypes,
@@ -178,10 +178,8 @@ def rivals(centred: bool = True) -> dict[str, Classifier]:
     }
     transductive = {"Label spreading": label_spreading, "PADDLE": paddle, "α-TIM": alpha_tim}
     transductive |= {name: of_easyfsl(name) for name in EASYFSL}
-    if centred:
-        inductive = {name: _centred(classify, with_query=False) for name, classify in inductive.items()}
-        transductive = {name: _centred(classify, with_query=True) for name, classify in transductive.items()}
-    return inductive | transductive
+    centred = {name: _centred(classify, with_query=False) for name, classify in inductive.items()}
+    return centred | {name: _centred(classify, with_query=True) for name, classify in transductive.items()}
 
 
 def _centred(classify: Classifier, with_query: bool) -> Classifier:

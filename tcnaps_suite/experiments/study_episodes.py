@@ -17,8 +17,7 @@ from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, head_o
 from tcnaps_suite.episodes import images_of
 from tcnaps_suite.experiments.comparison import EpisodeFeatures
 
-KEPT = 2  # networks that stay in memory
-_NETWORKS: dict[tuple, TransductiveCNAPS] = {}
+_NETWORK: dict[tuple, TransductiveCNAPS] = {}  # the one in memory, by what it was made of
 
 
 @dataclass(frozen=True)
@@ -42,10 +41,7 @@ class ShownEpisode:
 
 @torch.no_grad()
 def features_of(study: Study, variant: str, evaluation: str, dataset: str, episode: int) -> ShownEpisode:
-    """An episode's features under a variant's networks.
-
-    Errors are those of `load_model`, and a UserError where the demonstration lacks this episode.
-    """
+    """An episode's features under a variant's networks."""
     training, place = VARIANTS[variant].training, (evaluation, dataset, episode)
     shown = images_of(study, *place)
     labels, truth = torch.from_numpy(shown.support_labels), torch.from_numpy(shown.query_labels)
@@ -78,9 +74,7 @@ def _network(study: Study, training: str) -> TransductiveCNAPS:
     files = backbone_file(study), checkpoint_folder(study) / f"{training}.safetensors"
     written = tuple((str(file), file.stat().st_mtime_ns) for file in files if file.is_file())
     key = study.model_dump_json(), training, written
-    if key not in _NETWORKS:
-        model = load_model(study, training)
-        while len(_NETWORKS) >= KEPT:
-            del _NETWORKS[next(iter(_NETWORKS))]
-        _NETWORKS[key] = model
-    return _NETWORKS[key]
+    if key not in _NETWORK:
+        _NETWORK.clear()
+        _NETWORK[key] = load_model(study, training)
+    return _NETWORK[key]

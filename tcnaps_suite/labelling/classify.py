@@ -13,36 +13,21 @@ from tcnaps_suite.labelling.folder import NONE, ImageFolder
 from tcnaps_suite.labelling.label_next import label_next
 from tcnaps_suite.labelling.trust import Trust, calibrated, distance_to_classes, trust_of
 
-COLUMNS = [
-    "file",
-    "label",
-    "probability",
-    "best_guess",
-    "runner_up",
-    "possible",
-    "none_of_these",
-    "label_next",
-    "corrected",
-]
+COLUMNS = "file label probability best_guess runner_up possible none_of_these label_next corrected".split()
 
 
 @dataclass(frozen=True)
 class Labels:
     """What a folder's images were labelled.
 
-    Attributes:
-        table: `COLUMNS`, a row for every image that is no example or was corrected. `label` is empty where the
-            probability is below the limit or the image belongs to no class; `none_of_these` is "perhaps", or "yes" by a
-            correction; `label_next` is the place among those that a person should label next, or empty.
-        examples: `file` and `label` of the images whose folder says their class, and whom no correction contradicts.
-        trust: how far to trust the labels, or None if the examples are too few.
-        verdicts: "right", "wrong" or "" (unknown) for every row of the table, by its best guess.
+    `table` has a row for every image that is no example or was corrected. There `label` is empty where the probability
+    is below the limit or the image belongs to no class, and `none_of_these` is "perhaps", or "yes" by a correction.
     """
 
-    table: pd.DataFrame
-    examples: pd.DataFrame
-    trust: Trust | None
-    verdicts: pd.Series
+    table: pd.DataFrame  # of `COLUMNS`
+    examples: pd.DataFrame  # file and label of the images whose folder says their class, and no correction another
+    trust: Trust | None  # None if the examples are too few
+    verdicts: pd.Series  # "right", "wrong" or "" (unknown) for every row of the table, by its best guess
 
 
 def label_images(
@@ -50,13 +35,8 @@ def label_images(
 ) -> Labels:
     """Labels the images that have no label, from those that have one.
 
-    Args:
-        corrections: file → class, which makes the image a further example, or `NONE`, which leaves it out.
-        abstain: labels are left empty where the probability is below this.
-        class_prior: the command's option.
-
-    Raises:
-        UserError: a class has lost all its examples, or the prior does not fit.
+    `corrections`: file → class, which makes the image a further example, or `NONE`, which leaves it out. Labels are
+    left empty where the probability is below `abstain`. `class_prior` is the command's option.
     """
     corrected = folder.images["file"].map(corrections.get)
     given = folder.images["label"].where(corrected.isna(), corrected)
@@ -123,14 +103,9 @@ def accuracy(labels: Labels) -> str:
     return f"Accuracy {100 * result.statistic:.1f}% ({interval}) on the {known.sum()} labelled images in truth.csv."
 
 
-def true_labels(files: pd.Series, truth: Mapping[str, str]) -> pd.Series:
-    """The true label of each file, nan where it is unknown; truth.csv may leave out the folder's name."""
-    return files.map(lambda name: truth.get(name, truth.get(name.partition("/")[2])))
-
-
 def _verdicts(table: pd.DataFrame, truth: Mapping[str, str]) -> pd.Series:
-    """Whether best guesses are right."""
-    true = true_labels(table["file"], truth)
+    """Whether best guesses are right, as far as it is known; truth.csv may leave out the folder's name."""
+    true = table["file"].map(lambda name: truth.get(name, truth.get(name.partition("/")[2])))
     return (true == table["best_guess"]).map({True: "right", False: "wrong"}).where(true.notna(), "")
 
 

@@ -13,7 +13,7 @@ from tcnaps.config.errors import nearest
 from tcnaps.config.storage import naming, write_text
 from tcnaps.data.listing import some
 from tcnaps_suite.labelling.classify import Labels
-from tcnaps_suite.labelling.folder import NONE, ImageFolder
+from tcnaps_suite.labelling.folder import NONE, ImageFolder, read_table
 
 CORRECTIONS = "corrections.csv"  # in the folder: file and label, which may be `NONE`
 LOCAL_FILES = "/data/local-files/?d="  # how Label Studio names files of its own machine
@@ -21,22 +21,14 @@ NAMES = {"from_name": "label", "to_name": "image", "type": "choices"}  # as in t
 
 
 def load_corrections(folder: ImageFolder) -> tuple[dict[str, str], list[str]]:
-    """The folder's corrections, file → class or `NONE`, and those files among them that are not there any more.
-
-    Raises:
-        UserError: corrections.csv is no such table, or names a class that does not exist.
-    """
+    """The folder's corrections, file → class or `NONE`, and those files among them that are not there any more."""
     place = folder.path / CORRECTIONS
-    return _resolved(place, _read_table(place), folder) if place.exists() else ({}, [])
+    return _resolved(place, read_table(place), folder) if place.exists() else ({}, [])
 
 
 def read_corrections(file: Path, folder: ImageFolder) -> dict[str, str]:
-    """Corrections from a table as corrections.csv, or from annotations in Label Studio's JSON (*.json).
-
-    Raises:
-        UserError: the file is neither, or names images or classes that the folder lacks.
-    """
-    pairs = _read_label_studio(file) if file.suffix.lower() == ".json" else _read_table(file)
+    """Corrections from a table as corrections.csv, or from annotations in Label Studio's JSON (*.json)."""
+    pairs = _read_label_studio(file) if file.suffix.lower() == ".json" else read_table(file)
     found, unknown = _resolved(file, pairs, folder)
     if unknown:
         raise UserError(f"{file}: {folder.path} has no {some(unknown)}. Names must be relative to the folder.")
@@ -50,7 +42,7 @@ def save_corrections(folder: ImageFolder, changes: Mapping[str, str | None]) -> 
     """
     own, place = dict(zip(folder.images["file"], folder.images["label"])), folder.path / CORRECTIONS
     with naming(place), FileLock(folder.path / f".{CORRECTIONS}.lock"):
-        kept = _read_table(place) if place.exists() else {}
+        kept = read_table(place) if place.exists() else {}
         for file, label in changes.items():
             kept.pop(file, None)
             kept.pop(for_spreadsheets(file), None)
@@ -88,16 +80,7 @@ def _task(folder: ImageFolder, file: str, label: str, score: float | None, sourc
     return task
 
 
-def _read_table(file: Path) -> dict[str, str]:
-    try:
-        table = pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-        return dict(zip(table["file"], table["label"]))
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{file} must be a table (CSV) with the columns file and label: {error}") from error
-
-
 def _read_label_studio(file: Path) -> dict[str, str]:
-    """Image → choice of every task that was annotated."""
     try:
         tasks = json.loads(file.read_text(encoding="utf-8"))
         found = {_text(task["data"]["image"]): _choices(task.get("annotations", [])) for task in tasks}

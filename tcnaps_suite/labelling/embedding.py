@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,22 +19,12 @@ from tcnaps.data.decoding import to_rgb
 from tcnaps.data.image_source import DatasetError
 from tcnaps.data.listing import open_regular
 from tcnaps_suite.experiments.networks import AT_ONCE, PACKAGES, Network, open_network
-from tcnaps_suite.labelling.feature_cache import FeatureCache, stamp_of
+from tcnaps_suite.labelling.feature_cache import read_features, write_features
 
 NARROWEST = 50  # times as long as it is wide: an image beyond that is not read
 LARGEST = 120e6  # pixels: a larger one is not read
 TO_ADAPT = 200  # unlabelled images that a study's network is adapted to; the paper's episodes have as many at most
 READERS = min(4, os.cpu_count() or 1)  # threads that read images ahead
-
-Batch = dict[int, "Reading"]  # by the number of the file
-
-
-class Reading(NamedTuple):
-    """A file's image as the network takes it, or the reason why it can't be read; and the SHA-256 of its content."""
-
-    image: Tensor | None
-    reason: str = ""
-    digest: str = ""
 
 
 def features_of(
@@ -46,26 +35,33 @@ def features_of(
     kind, _, network = source.partition(":")
     if kind not in PACKAGES:
         return embed(files, codes, open_network(source, device), device)
-    cache = FeatureCache(folder / ".features" / f"{kind}-{network}-{version(PACKAGES[kind])}")
-    stamps = [stamp_of(folder, name) for name in names]
-    rows = cache.find(folder, stamps)
-    missing = np.flatnonzero(rows < 0)
+    place, reasons = folder / ".features" / f"{kind}-{network}-{version(PACKAGES[kind])}", {}
+    kept = read_features(place)
+    with ThreadPoolExecutor(READERS) as pool:
+        digests = list(pool.map(_digest, files))
+    missing = [number for number, digest in enumerate(digests) if digest not in kept]
+    if missing:
 
-    def keep(batch: Batch, features: np.ndarray) -> None:
-        known = [missing[number] for number in batch]
-        cache.add([stamps[k] for k in known], [reading.digest for reading in batch.values()], features)
+        def keep(numbers: Iterable[int], features: np.ndarray) -> None:
+            new = {digests[missing[number]]: row for number, row in zip(numbers, features)}
+            new.pop(None, None)  # a file that could not be read at first
+            kept.update(new)
+            write_features(place, new)
 
+        new = [files[number] for number in missing]
+        reasons = embed(new, codes[missing], open_network(source, device), device, keep)[1]
+    unknown = np.full(len(next(iter(kept.values()), ())), np.nan, np.float32)
+    features = np.stack([kept.get(digest, unknown) for digest in digests])
+    return features, {missing[number]: reason for number, reason in reasons.items()}
+
+
+def _digest(file: Path) -> str | None:
+    """The SHA-256 of a file's content; None where it can't be read."""
     try:
-        if not len(missing):
-            return cache.features[rows], {}
-        new, reasons = embed([files[k] for k in missing], codes[missing], open_network(source, device), device, keep)
-    finally:
-        cache.save()
-    if len(missing) == len(files):
-        return new, reasons
-    features = cache.features[rows]
-    features[missing] = new if new.shape[1] else np.nan  # none of the missing can be read
-    return features, {int(missing[number]): reason for number, reason in reasons.items()}
+        with open_regular(file) as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
+    except OSError:
+        return None
 
 
 @torch.inference_mode()
@@ -74,24 +70,21 @@ def embed(
     codes: np.ndarray,
     network: Network,
     device: torch.device | str = "cpu",
-    keep: Callable[[Batch, np.ndarray], None] = lambda batch, features: None,
+    keep: Callable[[Iterable[int], np.ndarray], None] = lambda numbers, features: None,
 ) -> tuple[np.ndarray, dict[int, str]]:
     """Features of the files, (n, d), nan where a file can't be read; and the numbers of such files, with the reasons.
 
-    Args:
-        codes: each file's class, numbered from 0, or -1 where it has no label.
-        keep: is given every batch that could be read, with its features.
+    `codes` are the files' classes, or −1. `keep` is given the numbers of every batch that was read, and its features.
     """
     extract = network.features or _adapted(files, codes, network, device)
     table, unreadable = np.empty((len(files), 0), np.float32), {}
     # Decoding ignores warnings in several threads at once, which may leave them ignored: the filters are put back.
     with warnings.catch_warnings(), tqdm(total=len(files), desc="features", unit="image") as progress:
         for batch in _batches(files, network):
-            unreadable |= {number: reading.reason for number, reading in batch.items() if reading.image is None}
-            readable = {number: reading for number, reading in batch.items() if reading.image is not None}
+            unreadable |= {number: image for number, image in batch.items() if isinstance(image, str)}
+            readable = {number: image for number, image in batch.items() if number not in unreadable}
             if readable:
-                images = torch.stack([reading.image for reading in readable.values()]).to(device)
-                features = extract(images).flatten(1).float().cpu().numpy()
+                features = extract(torch.stack(list(readable.values())).to(device)).flatten(1).float().cpu().numpy()
                 if not table.shape[1]:
                     table = np.full((len(files), features.shape[1]), np.nan, np.float32)
                 table[list(readable)] = features
@@ -100,7 +93,7 @@ def embed(
     return table, unreadable
 
 
-def _batches(files: Sequence[Path], network: Network) -> Iterator[Batch]:
+def _batches(files: Sequence[Path], network: Network) -> Iterator[dict[int, Tensor | str]]:
     """The files in order, `AT_ONCE` at a time. While a batch is used, the next one is read."""
     parts = [range(start, min(start + AT_ONCE, len(files))) for start in range(0, len(files), AT_ONCE)]
     with ThreadPoolExecutor(READERS) as pool:
@@ -111,14 +104,13 @@ def _batches(files: Sequence[Path], network: Network) -> Iterator[Batch]:
                 yield {row: reading.result() for row, reading in batch.items()}
 
 
-def _read(file: Path, network: Network) -> Reading:
+def _read(file: Path, network: Network) -> Tensor | str:
+    """A file's image as the network takes it, or the reason why it can't be read."""
     try:
         with open_regular(file) as opened:
-            content = opened.read()
-        image = to_rgb(content, check=check_size)
-        return Reading(network.transform(image), digest=hashlib.sha256(content).hexdigest())
+            return network.transform(to_rgb(opened.read(), check=check_size))
     except (DatasetError, OSError) as error:
-        return Reading(None, str(error))
+        return str(error)
 
 
 def check_size(image: Image.Image) -> None:
@@ -136,16 +128,13 @@ def _adapted(
     """The network, adapted to the labelled images and to some of the others."""
     others = np.flatnonzero(codes < 0)
     others = others[np.unique(np.linspace(0, len(others) - 1, TO_ADAPT).astype(int))]
-    sets = [_images(files, rows.tolist(), network) for rows in (np.flatnonzero(codes >= 0), others)]
+    sets = [
+        {row: image for row in rows.tolist() if not isinstance(image := _read(files[row], network), str)}
+        for rows in (np.flatnonzero(codes >= 0), others)
+    ]
     for images, kind in zip(sets, ("labelled", "unlabelled")):
         if not images:
             raise UserError(f"No {kind} image can be read, such as {files[0 if kind == 'labelled' else others[0]]}.")
     support, query = (torch.stack(list(images.values())).to(device) for images in sets)
     labels = np.unique(codes[list(sets[0])], return_inverse=True)[1]  # no image of some class may be readable
     return network.adapted(support, torch.from_numpy(labels).to(device), query)
-
-
-def _images(files: Sequence[Path], rows: Iterable[int], network: Network) -> dict[int, Tensor]:
-    """The images of these files that can be read."""
-    readings = {row: _read(files[row], network) for row in rows}
-    return {row: reading.image for row, reading in readings.items() if reading.image is not None}

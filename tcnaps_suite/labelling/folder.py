@@ -23,22 +23,14 @@ LOOSE = "it lies beside the class folders: put it into one, or into unlabelled/"
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """A folder's images with their features.
-
-    Attributes:
-        source: the network or the file that the features come from.
-        images: `file`, relative to the folder, and `label`, None for images without one; index 0, …, n − 1.
-        features: (n, d)
-        left_out: `file` and `reason` of the files that can't be used.
-        truth: the true label of some images, or None where there is no truth.csv.
-    """
+    """A folder's images with their features."""
 
     path: Path
-    source: str
-    images: pd.DataFrame
-    features: np.ndarray
-    left_out: pd.DataFrame
-    truth: dict[str, str] | None
+    source: str  # the network or the file that the features come from
+    images: pd.DataFrame  # file, relative to the folder, and label, None for images without one; index 0, …, n − 1
+    features: np.ndarray  # (n, d)
+    left_out: pd.DataFrame  # file and reason of the files that can't be used
+    truth: dict[str, str] | None  # the true label of some images; None without a truth.csv
 
     @property
     def classes(self) -> list[str]:
@@ -48,16 +40,10 @@ class ImageFolder:
 def open_folder(
     path: Path, backbone: str | None = None, features: Path | None = None, device: torch.device | str = "cpu"
 ) -> ImageFolder:
-    """Finds a folder's images and computes their features, or reads them from the .npz `features`.
-
-    Args:
-        backbone: a network's name; None takes the default.
-
-    Raises:
-        UserError: the folder, the network or a file is at fault.
-    """
+    """Finds a folder's images and computes their features by the network `backbone`, or reads them from `features`."""
     source = str(features or backbone or default_network())
-    (images, left_out), truth, unreadable = find_images(path), _read_truth(path / "truth.csv"), {}
+    (images, left_out), unreadable = find_images(path), {}
+    truth = read_table(path / "truth.csv") if (path / "truth.csv").is_file() else None
     if features is None:
         codes = pd.factorize(images["label"])[0]
         embedded, unreadable = features_of(path, images["file"].tolist(), codes, source, device)
@@ -73,11 +59,7 @@ def open_folder(
 
 
 def find_images(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """`file` and `label` of every image, and `file` and `reason` of the files that are left out.
-
-    Raises:
-        UserError: there is no such folder, or it lacks classes, images, or unlabelled/.
-    """
+    """`file` and `label` of every image, and `file` and `reason` of the files that are left out."""
     if not folder.is_dir():
         raise UserError(f"There is no folder {folder}.")
     rows, left_out = [], [(name, LOOSE) for name in next(walk(folder))[2] if _is_image(name)]
@@ -109,8 +91,6 @@ def _reason(file: Path) -> str:
 
 def _given_features(file: Path, names: pd.Series) -> np.ndarray:
     """The named images' rows of `features` in an .npz, whose `files` are relative to the folder."""
-    if not file.is_file():
-        raise UserError(f"There is no file {file}.")
     try:
         with np.load(file) as arrays:
             features = pd.DataFrame(arrays["features"].astype(np.float32), arrays["files"].astype(str))
@@ -128,12 +108,10 @@ def _given_features(file: Path, names: pd.Series) -> np.ndarray:
     return rows
 
 
-def _read_truth(file: Path) -> dict[str, str] | None:
-    """The true label of each file, or None without such a table."""
-    if not file.is_file():
-        return None
+def read_table(file: Path) -> dict[str, str]:
+    """File → label, from a table with these columns."""
     try:
-        table = pd.read_csv(file, dtype=str, keep_default_na=False)
+        table = pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8-sig")
         return dict(zip(table["file"], table["label"]))
     except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{file} must be a table with the columns file and label: {error}") from error
+        raise UserError(f"{file} must be a table (CSV) with the columns file and label: {error}") from error

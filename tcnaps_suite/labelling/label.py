@@ -61,11 +61,7 @@ def label_folder(
     label_studio: Path | None = None,
     device: torch.device | str = "cpu",
 ) -> str:
-    """Labels the folder's images and returns a summary. The arguments are the command's options.
-
-    Raises:
-        UserError: an option, the folder or a file in it is at fault.
-    """
+    """Labels the folder's images and returns a summary. The arguments are the command's options."""
     if not 0 <= abstain <= 1:
         raise UserError(f"--abstain {abstain:g}: a probability is between 0 and 1.")
     images = open_folder(folder, backbone, features, device)
@@ -87,7 +83,9 @@ def label_folder(
         table = table.assign(sorted_to=[places.get(str(folder.resolve() / file), "") for file in table["file"]])
     write_labels(folder, table)
     write_text(folder / "contact-sheet.html", sheet)
-    _write_left_out(images)
+    (folder / "unreadable.csv").unlink(missing_ok=True)  # an earlier call's
+    if len(images.left_out):
+        write_text(folder / "unreadable.csv", images.left_out.to_csv(index=False))
     lines = _summary(images, labels, gone, abstain)
     lines.append(f"See {folder / 'labels.csv'} and {folder / 'contact-sheet.html'}.")
     if plan is not None:
@@ -105,20 +103,11 @@ def write_labels(folder: Path, table: pd.DataFrame) -> None:
     write_text(file, text)
 
 
-def _write_left_out(folder: ImageFolder) -> None:
-    """Writes unreadable.csv in place of an earlier call's, if there is any such file."""
-    (folder.path / "unreadable.csv").unlink(missing_ok=True)
-    if len(folder.left_out):
-        write_text(folder.path / "unreadable.csv", folder.left_out.to_csv(index=False))
-
-
 def _summary(folder: ImageFolder, labels: Labels, gone: list[str], abstain: float | int) -> list[str]:
     table, left_out = labels.table, folder.left_out["file"]
     said = f"Labelled {len(table)} images, from {len(labels.examples)} examples of {len(folder.classes)} classes"
-    corrected, foreign, doubtful = (
-        int((table[column] == value).sum())
-        for column, value in (("corrected", "yes"), ("none_of_these", "perhaps"), ("label", ""))
-    )
+    corrected, doubtful = (table["corrected"] == "yes").sum(), (table["label"] == "").sum()
+    foreign = (table["none_of_these"] == "perhaps").sum()
     remarks = [
         (len(left_out), f"{len(left_out)} files can't be used; unreadable.csv says why: {some(left_out)}."),
         (corrected, f"{corrected} of them are labelled by {CORRECTIONS}, and were further examples."),
@@ -136,9 +125,7 @@ def _summary(folder: ImageFolder, labels: Labels, gone: list[str], abstain: floa
 def write_example(folder: Path, source: ImageSource, way: int = 4, shot: int = 3, others: int = 12) -> None:
     """Writes images of some classes as a folder to be labelled, with truth.csv, unless that is there.
 
-    Args:
-        shot: images of each class that go to the folder of their class.
-        others: images of each class that go to unlabelled/, in any order.
+    Of each class, `shot` images go to the folder of their class and `others` to unlabelled/, in any order.
     """
     if (folder / "truth.csv").exists():
         return

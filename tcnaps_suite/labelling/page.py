@@ -26,7 +26,6 @@ from tcnaps_suite.widgets import widget_base as ui
 from tcnaps_suite.widgets.episode_table import counted
 
 SHOWN = 48  # pictures on one page
-ORDERS = ("least certain first", "most certain first")
 UNDO, NONE_KEY = "u", "n"
 FOREIGN, EMPTY, NEXT = "none of these?", "no label", "label these next"  # piles beside those of the classes
 TASKS = "label-studio.json"
@@ -49,12 +48,13 @@ def keys_of(classes: list[str]) -> dict[str, str]:
 
 
 def piles_of(folder: ImageFolder, labels: Labels) -> dict[str, pd.DataFrame]:
-    """Images of each class, those like none, those without a label, and those to label next; the least certain first.
+    """Images of each class, those like none, those without a label, and those to label next.
 
-    Each has the columns of `Labels.table` and `verdict`; in a class's, its examples come first, with the `corrected`
-    "example".
+    Each has the columns of `Labels.table` and `verdict`. A class's examples come first, with the `corrected` "example",
+    then corrected images, then the least certain.
     """
     table = labels.table.assign(verdict=labels.verdicts).sort_values("probability", kind="stable")
+    table = table.sort_values("corrected", ascending=False, kind="stable")
     foreign, piles = table["none_of_these"] != "", {}
     for name in folder.classes:
         examples = labels.examples[labels.examples["label"] == name].assign(corrected="example", verdict="")
@@ -63,12 +63,6 @@ def piles_of(folder: ImageFolder, labels: Labels) -> dict[str, pd.DataFrame]:
     wanted = table[table["label_next"] != ""]
     piles[NEXT] = wanted.sort_values("label_next", key=lambda places: places.astype(int))
     return {name: pile for name, pile in piles.items() if len(pile)}
-
-
-def in_order(pile: pd.DataFrame, order: str) -> pd.DataFrame:
-    """Examples and corrected images first, the others by their probability."""
-    others = pile[pile["corrected"] == ""]
-    return pd.concat([pile[pile["corrected"] != ""], others if order == ORDERS[0] else others[::-1]])
 
 
 class Gallery(anywidget.AnyWidget):
@@ -82,13 +76,7 @@ class Gallery(anywidget.AnyWidget):
 
 
 class LabelPage(ui.StudyWidget):
-    """See `label_page`.
-
-    Attributes:
-        folder, labels: what is shown.
-        corrections: file → class or `NONE`, as in corrections.csv.
-        gallery: the pictures.
-    """
+    """See `label_page`. `corrections` are those of corrections.csv: file → class or `NONE`."""
 
     kind = "labels"
 
@@ -105,7 +93,6 @@ class LabelPage(ui.StudyWidget):
         self._arrange()
 
     def load(self) -> None:
-        """Labels the images with the corrections and shows them."""
         self.corrections, _ = load_corrections(self.folder)
         with self.loading("Labelling"):
             self.labels = label_images(self.folder, self.corrections, self.abstain)
@@ -121,13 +108,9 @@ class LabelPage(ui.StudyWidget):
         self._about.value = html.escape(" ".join(about))
         self._turn(0)
 
-    def hide(self) -> None:
-        """Nothing has to be hidden: what was shown stays, with the error."""
-
     def _arrange(self) -> None:
         choose = self.add(
             pile=ui.menu("Show", 260, []),
-            order=ui.menu("", 170, ORDERS),
             back=ui.button("", 40, "chevron-left"),
             forward=ui.button("", 40, "chevron-right"),
         )
@@ -145,7 +128,7 @@ class LabelPage(ui.StudyWidget):
         self.controls["again"].button_style = "primary"
         for control, (name, _) in classes.items():
             self.on([control], self._undo if control == "undo" else partial(self._choose, name))
-        self.on(["pile", "order"], lambda: self._turn(-self._number))
+        self.on(["pile"], lambda: self._turn(-self._number))
         self.on(["back"], lambda: self._turn(-1))
         self.on(["forward"], lambda: self._turn(1))
         self.on(["again"], self._again)
@@ -156,10 +139,9 @@ class LabelPage(ui.StudyWidget):
         self.arrange(*above, self.gallery, ui.row(*act.children, self.busy), self._status, self._saved)
 
     def _turn(self, pages: int) -> None:
-        """Shows the page of pictures so many pages on."""
         if not self._piles:
             return
-        pile = in_order(self._piles[self.choice.pile], self.choice.order)
+        pile = self._piles[self.choice.pile]
         self._number = min(max(self._number + pages, 0), (len(pile) - 1) // SHOWN)
         first = self._number * SHOWN
         shown = pile[first : first + SHOWN]
@@ -206,7 +188,6 @@ class LabelPage(ui.StudyWidget):
             self.gallery.selected = min(self.gallery.selected + 1, len(self._files) - 1)
 
     def _correct(self, changes: dict[str, str]) -> None:
-        """Saves corrections at once."""
         before = {file: self.corrections.get(file) for file in changes}
         self._save(changes)
         self._before.append(before)
@@ -224,13 +205,8 @@ class LabelPage(ui.StudyWidget):
         self._mark()
 
     def _again(self) -> None:
-        before = self._labels()
         self.load()
-        changed = sum(before.get(file, label) != label for file, label in self._labels().items())
-        self._saved.value = f"Labelled again: {counted(changed, 'label')} changed."
-
-    def _labels(self) -> dict[str, str]:
-        return {} if self.labels is None else dict(zip(self.labels.table["file"], self.labels.table["label"]))
+        self._saved.value = "Labelled again."
 
     def _write_table(self) -> None:
         self._use_corrections()
@@ -247,7 +223,6 @@ class LabelPage(ui.StudyWidget):
             self.load()
 
     def _read(self) -> None:
-        """Takes corrections from the uploaded file."""
         uploads = self.choice.upload
         self.put(upload=())
         for upload in uploads:
@@ -260,7 +235,6 @@ class LabelPage(ui.StudyWidget):
 
 
 def _key(name: str, key: str) -> ui.Button:
-    """The button of a class, which names its key."""
     made = ui.button(f"{key}  {name}".strip(), 0)
     made.layout.width, made.layout.max_width = "auto", "240px"
     return made

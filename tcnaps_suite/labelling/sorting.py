@@ -15,11 +15,7 @@ LOG = "sorted.csv"  # in the target: where each image came from, and whether it 
 
 
 def planned(folder: Path, labels: pd.DataFrame, target: Path, move: bool = False) -> pd.DataFrame:
-    """`source` and `to` of every image with a label: target/<label>/<path below unlabelled/>.
-
-    Raises:
-        UserError: the target lies in the folder, something is in the way, or a move would reach through a link.
-    """
+    """`source` and `to` of every image with a label: target/<label>/<path below unlabelled/>."""
     inside, outside = folder.resolve(), target.resolve()
     if inside in (outside, *outside.parents):
         raise UserError(

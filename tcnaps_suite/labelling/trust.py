@@ -30,30 +30,21 @@ TINY = 1e-12
 class Trust:
     """What leaving examples out says about the others' labels.
 
-    Attributes:
-        accuracy: what to expect, with its 95% interval `low` to `high`. Left-out examples are labelled by fewer
-            examples than the images will be, and the difference is made up for.
-        temperature: calibrates probabilities; they are raised to 1 / temperature.
-        rarest: the smallest calibrated probability of a label that belongs to an image's set.
-        farthest: distance to the nearest class mean beyond which an image is unlike every class.
+    Left-out examples are labelled by fewer examples than the images will be, and `accuracy` makes up for that.
     """
 
-    accuracy: float
+    accuracy: float  # what to expect, with its 95% interval
     low: float
     high: float
-    temperature: float
-    rarest: float
-    farthest: float
+    temperature: float  # calibrates probabilities; they are raised to 1 / temperature
+    rarest: float  # the smallest calibrated probability of a label that belongs to an image's set
+    farthest: float  # distance to the nearest class mean beyond which an image is unlike every class
 
 
 def trust_of(
     features: Float[np.ndarray, "n d"], codes: Int[np.ndarray, "n"], estimator: TransductiveMahalanobisClassifier
 ) -> Trust | None:
-    """What to expect of `estimator` on the images without a label; None where a class has a single example.
-
-    Args:
-        codes: classes, numbered from 0, or −1 for no label.
-    """
+    """What to expect of `estimator` on the images without a label (code −1); None where a class has one example."""
     rows = np.flatnonzero(codes >= 0)
     labels, others = codes[rows], np.flatnonzero(codes < 0)
     n_folds = min(FOLDS, np.bincount(labels).min())

@@ -32,7 +32,6 @@ def preparation(name: str, image_size: int) -> Preparation:
 
 
 def listing_of(recipe: Recipe) -> Listing:
-    """Lists a recipe's images."""
     splits, superclasses = {}, {}
     for split in recipe.splits:
         plans = recipe.plan(split)

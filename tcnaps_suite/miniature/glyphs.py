@@ -1,7 +1,4 @@
-"""glyphs: an Omniglot of printed characters.
-
-A class is a character of matplotlib's fonts, a superclass is a script, and each split has whole scripts.
-"""
+"""glyphs: an Omniglot of characters of matplotlib's fonts. Superclasses are scripts, and each split has whole ones."""
 
 import unicodedata
 from functools import lru_cache

@@ -51,10 +51,9 @@ def circle(angle: np.ndarray) -> np.ndarray:
 def affine(
     rng: np.random.Generator, n: int, angle: float, log_scale: float, stretch: float, shear: float
 ) -> np.ndarray:
-    """Random matrices (n, 2, 2). Each argument bounds a uniform draw around the identity.
+    """Random matrices (n, 2, 2) around the identity.
 
-    `angle` is in radians, `log_scale` the logarithm of the size, `stretch` the logarithm of width over height, and
-    `shear` the tangent of the slant.
+    Bounds: `angle` in radians, logarithms of the size and of width over height (`stretch`), the slant's tangent.
     """
     a, s = rng.uniform(-angle, angle, n), np.exp(rng.uniform(-log_scale, log_scale, n))
     q, h = np.exp(rng.uniform(-stretch, stretch, n) / 2), rng.uniform(-shear, shear, n)
@@ -64,10 +63,9 @@ def affine(
 
 
 def warp(bitmap: np.ndarray, size: int, matrix: np.ndarray, shift: np.ndarray, bend: np.ndarray) -> np.ndarray:
-    """Draws a bitmap (height, width), centred and scaled to a half side of 1, in a square (size, size), float32.
+    """Draws a bitmap (height, width) in a square (size, size) whose half side is 1, float32.
 
-    The bitmap is transformed by an affine map, `matrix` (2, 2) and `shift` (2,), and an elastic displacement, `bend`
-    (2, size, size), both in half sides of the square.
+    It is transformed by an affine map, `matrix` (2, 2) and `shift` (2,), and displaced by `bend` (2, size, size).
     """
     x, y = grid(size)
     p, q = x - shift[0] + bend[0], y - shift[1] + bend[1]
@@ -126,8 +124,7 @@ def backgrounds(
 ) -> np.ndarray:
     """Backgrounds (n, 3, size, size) of mean colours (n, 3): clouds and ramps with scattered bars, discs and triangles.
 
-    `relief` is the standard deviation of clouds and ramps, `spread` the largest difference between the colours of a
-    piece and of the background, `pieces` the largest number of bars, discs and triangles per image.
+    `relief` is the standard deviation of clouds and ramps, `spread` the pieces' largest difference in colour.
     """
     n = len(colours)
     canvas = np.empty((n, size, size, 3), np.uint8)
@@ -169,9 +166,8 @@ def camera(
 ) -> np.ndarray:
     """Photographs scenes (n, 3, size, size) as uint8 (n, size, size, 3), each with its own light, lens and grain.
 
-    `exposure`, `contrast` and `cast` bound the logarithms of the brightness (half as far upwards, because white
-    saturates), of the gain around mid-grey and of each channel's gain. `softness`, in 32nds of the image's side, and
-    `noise` are the largest standard deviations of blur and grain.
+    `exposure`, `contrast` and `cast` bound logarithms of gains: of brightness (half as far upwards, because white
+    saturates), around mid-grey, of each channel. `softness` of the blur is in 32nds of the image's side.
     """
     n, size = len(images), images.shape[-1]
     sigma = rng.uniform(0, softness, n) * size / 32

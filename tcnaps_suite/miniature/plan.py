@@ -24,10 +24,7 @@ class ClassPlan(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """One dataset of the miniature: `plan(split)` lists the classes, `render(plan, image_size)` draws one.
-
-    `render` returns uint8 (n_images, image_size, image_size, 3) and depends on its arguments alone.
-    """
+    """One dataset of the miniature: `plan(split)` lists the classes, `render(plan, image_size)` draws one in uint8."""
 
     name: str
     splits: tuple[str, ...]

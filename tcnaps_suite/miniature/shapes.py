@@ -1,7 +1,4 @@
-"""shapes: coloured objects.
-
-A class is an outline with parts and holes. Its images vary in pose, colour, light, surroundings and occlusion.
-"""
+"""shapes: coloured outlines with parts and holes. Images vary in pose, colour, light, surroundings and occlusion."""
 
 import numpy as np
 from PIL import Image, ImageDraw

@@ -1,7 +1,4 @@
-"""signs: roadside plates with a pictogram, as seen by the camera of a passing car.
-
-There are eight designs of plates, each with five pictograms.
-"""
+"""signs: roadside plates of eight designs with five pictograms each, as seen by the camera of a passing car."""
 
 import numpy as np
 from PIL import Image, ImageDraw

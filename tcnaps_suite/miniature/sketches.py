@@ -1,7 +1,4 @@
-"""sketches: drawings like QuickDraw's.
-
-A class is a programme of connected strokes; each image is a new drawing by an unsteady hand.
-"""
+"""sketches: drawings like QuickDraw's. A class is a programme of strokes, each image drawn by an unsteady hand."""
 
 import numpy as np
 from PIL import Image, ImageDraw

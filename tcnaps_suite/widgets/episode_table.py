@@ -15,10 +15,6 @@ from tcnaps_suite.episodes import ShownImages, images_of
 OUTCOMES = ("became right", "became wrong", "still wrong", "wrong", "right")  # of a query at a step
 
 
-class StaleRowsError(UserError):
-    """An episode drawn again differs from its rows. The message names the difference and the remedy."""
-
-
 def letter(label: int) -> str:
     """A short name for a class: A, B, …, Z, AA, AB, …"""
     first = letter(label // 26 - 1) if label >= 26 else ""
@@ -92,11 +88,7 @@ def steps_of(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def at_step(rows: pd.DataFrame, step: int) -> pd.DataFrame:
-    """The queries of an episode before and after one step; before step 0 stands step 0 itself.
-
-    Columns: `query`, `label`, `class_name`; the predicted labels `before` and `prediction`, with their
-    responsibilities; `right`, `changed`, and `outcome`, one of `OUTCOMES`.
-    """
+    """The queries of an episode with their predictions before and after a step; before step 0 stands step 0 itself."""
     label, previous = rows["label"], max(step - 1, 0)
     before, after = rows[f"prediction_{previous}"].astype(int), rows[f"prediction_{step}"].astype(int)
     right, was_right, changed = after == label, before == label, after != before
@@ -115,20 +107,9 @@ def at_step(rows: pd.DataFrame, step: int) -> pd.DataFrame:
 
 
 def replay(study: Study, rows: pd.DataFrame) -> ShownImages:
-    """Draws the episode of some rows again. Images' numbers, labels, classes and shots are compared; pixels are not.
-
-    A StaleRowsError says that they differ, as data, seed or protocol have changed since the evaluation.
-    """
-    first = rows.iloc[0]
-    evaluation, dataset, number = first["evaluation"], first["dataset"], int(first["episode"])
-    title = f"Episode {number} of {dataset}, evaluation {evaluation}"
-    remedy = "data, seed or protocol have changed since the evaluation. Run `make figures` to evaluate again."
-    try:
-        shown = images_of(study, evaluation, dataset, number)
-    except UserError:
-        raise
-    except ValueError as error:
-        raise StaleRowsError(f"{title} can't be drawn again: {str(error).rstrip('.')}; {remedy}") from error
+    """Draws the episode of some rows again. Images' numbers, labels, classes and shots are compared; pixels are not."""
+    evaluation, dataset, number = rows["evaluation"].iloc[0], rows["dataset"].iloc[0], int(rows["episode"].iloc[0])
+    shown = images_of(study, evaluation, dataset, number)
     if shown.drawn is None:
         return shown
     drawn = {
@@ -139,5 +120,8 @@ def replay(study: Study, rows: pd.DataFrame) -> ShownImages:
     }
     differing = [c for c, v in drawn.items() if len(v) != len(rows) or (rows[c].to_numpy() != v).any()]
     if differing:
-        raise StaleRowsError(f"{title} now has other images than in its rows ({', '.join(differing)}): {remedy}")
+        raise UserError(
+            f"Episode {number} of {dataset}, evaluation {evaluation}, has other images than in its rows "
+            f"({', '.join(differing)}): data, seed or protocol have changed. Run `make figures` to evaluate again."
+        )
     return shown

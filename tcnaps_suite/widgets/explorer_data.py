@@ -11,7 +11,7 @@ from tcnaps.evaluation.statistics import EPISODE, domain_averages, episode_accur
 from tcnaps.evaluation.stopped_rows import recorded_predictions, rows_of_training, variant_predictions
 from tcnaps.figures.tables import cell, points
 from tcnaps.method.variants import VARIANTS
-from tcnaps_suite.widgets.episode_table import at_step, class_names, counted, refined, shots_in_words
+from tcnaps_suite.widgets.episode_table import at_step, counted, refined, shots_in_words
 
 SORTS = ("Largest gain first", "Largest loss first", "Dataset and episode")
 
@@ -25,11 +25,6 @@ def one_of(kind: str, name: str, known: Collection[str]) -> None:
 def variants_of(trainings: Collection[str]) -> list[str]:
     """The variants that these trainings serve, in the paper's order."""
     return [name for name, variant in VARIANTS.items() if variant.training in trainings]
-
-
-def evaluated_variants(study: Study) -> list[str]:
-    """The variants that at least one evaluation of a study serves."""
-    return variants_of({training for evaluation in study.evaluations.values() for training in evaluation.trainings})
 
 
 def evaluations_of(study: Study, variants: Sequence[str]) -> list[str]:
@@ -47,9 +42,7 @@ def evaluations_of(study: Study, variants: Sequence[str]) -> list[str]:
 def episodes(rows: pd.DataFrame, better: str, than: str, limits: tuple[int, int]) -> pd.DataFrame:
     """The gain of one variant over another on the same images, from the rows of an evaluation: one row per episode.
 
-    Columns: the episode's key, `way`, `n_support` and `n_query`; `accuracy` and stopping `step` of `better`;
-    `accuracy_than` and `step_than` of `than`; the `gain` of the first over the second; `shots`, a tuple, by label.
-    Variants that are the same, or were evaluated on different episodes, are a ValueError.
+    `accuracy` and stopping `step` are those of `better`, `accuracy_than` and `step_than` of `than`; `shots` is a tuple.
     """
     if better == than:
         raise UserError(f"{better} can't be compared with itself: choose two variants.")
@@ -86,13 +79,13 @@ def in_words(table: pd.DataFrame, better: str, than: str) -> str:
     )
 
 
-def dataset_filters(study: Study) -> list[tuple[str, tuple[str, ...]]]:
-    """The dataset filter's options: all datasets, all of each domain, each dataset."""
-    domains = {name: dataset.domain for name, dataset in study.datasets.items()}
+def dataset_filters(study: Study, evaluation: str) -> list[tuple[str, tuple[str, ...]]]:
+    """The dataset filter's options: all datasets of an evaluation, all of each domain, each dataset."""
+    domains = {name: study.datasets[name].domain for name in study.evaluations[evaluation].datasets}
     texts = {"in": "in-domain", "out": "out-of-domain"}
     of_domains = [(f"All {texts[key]}", tuple(name for name in domains if domains[name] == key)) for key in texts]
     each = [(f"{name} ({texts[domain]})", (name,)) for name, domain in domains.items()]
-    return [("All datasets", tuple(domains)), *of_domains, *each]
+    return [("All datasets", tuple(domains)), *(option for option in of_domains if option[1]), *each]
 
 
 def lines(listed: pd.DataFrame, better: str, than: str) -> list[tuple[str, tuple[str, int]]]:
@@ -106,28 +99,6 @@ def lines(listed: pd.DataFrame, better: str, than: str) -> list[tuple[str, tuple
         )
         for row in listed.itertuples()
     ]
-
-
-def predictions(queries: pd.DataFrame) -> pd.DataFrame:
-    """The queries of `episode_table.at_step` as a table of text: class, prediction and its responsibility."""
-    names = class_names(queries)
-    columns = {
-        "query": queries["query"].map(str),
-        "class": queries["class_name"],
-        "prediction": [names[label] for label in queries["prediction"]],
-        "responsibility": queries["confidence"].map("{:.2f}".format),
-        "": queries["right"].map({True: "✓ right", False: "✗ wrong"}),
-        "in this step": queries["changed"].map({True: "changed", False: ""}),
-    }
-    return pd.DataFrame(columns)
-
-
-def confusion(queries: pd.DataFrame) -> pd.DataFrame:
-    """The confusion matrix of `episode_table.at_step`: rows are classes, columns what they are predicted as."""
-    names = class_names(queries)
-    labels = range(len(names))
-    counts = pd.crosstab(queries["label"], queries["prediction"]).reindex(index=labels, columns=labels, fill_value=0)
-    return counts.set_axis(names, axis=0).set_axis(names, axis=1).rename_axis("class ↓ predicted as →", axis=1)
 
 
 def status(row: pd.Series, variant: str, rows: pd.DataFrame, step: int, stop: int) -> str:

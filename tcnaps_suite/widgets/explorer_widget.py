@@ -1,14 +1,13 @@
-"""The episode explorer: an evaluation's episodes by gain or loss, and the images and predictions of one of them."""
+"""The episode explorer: an evaluation's episodes by gain or loss, and the images of one of them."""
 
 import html
-from functools import lru_cache
 
 import ipywidgets
 import pandas as pd
-from ipywidgets import HTML, VBox
+from ipywidgets import VBox
 from matplotlib.figure import Figure
 
-from tcnaps.config import Study, UserError
+from tcnaps.config import Study
 from tcnaps.evaluation.result_files import load_rows, needed_trainings
 from tcnaps.evaluation.stopped_rows import recorded_predictions
 from tcnaps.figures.images import episode_images
@@ -20,7 +19,6 @@ from tcnaps_suite.widgets.pictures import on_page
 
 MOST_LISTED = 500  # episodes in the list; the filters reach the others
 COLUMNS = 10  # support images and queries of a class in the picture
-IMAGES, TABLE, CONFUSION = "Images", "Predictions", "Confusion"
 
 
 def explorer(
@@ -47,78 +45,46 @@ class Explorer(ui.StudyWidget):
 
     def __init__(self, study: Study, evaluation: str, better: str, than: str):
         super().__init__(study)
+        self.evaluation, self.variants = evaluation, (better, than)
         self.table = self.listed = pd.DataFrame()
+        self._rows: pd.DataFrame | None = None
         self.predictions: dict[str, pd.DataFrame] = {}
         self.row: pd.Series | None = None
         self.images: ShownImages | None = None
         self.problem: Exception | None = None
-        self._read = lru_cache(1)(lambda name, trainings: load_rows(study, name, trainings, [study.replicate]))
-        self._arrange(evaluation, better, than)
-        self.on(["evaluation", "better", "than", "limits"], self.load)
+        self._arrange()
+        self.on(["limits"], self.load)
         self.on(["sort", "dataset"], self._filter)
         self.on(["episodes"], self._choose)
-        self.on(["variant", "stop"], self._to_stop)
-        self.on(["step", "page"], self._draw)
-        self.on(["open"], self._open)
-        self.on(["close"], self._close)
-
-    @property
-    def variants(self) -> tuple[str, str]:
-        """The two variants that are compared."""
-        return self.choice.better, self.choice.than
+        self.on(["variant"], self._to_stop)
+        self.on(["step"], self._draw)
 
     def load(self) -> None:
-        """Reads and compares the variants that the controls choose, then shows the list and an episode."""
-        choice = self.choice
-        with self.loading(f"Reading the rows of {choice.evaluation}"):
-            self._rows = self._read(choice.evaluation, tuple(needed_trainings(self.variants)))
-            self.table = explorer_data.episodes(self._rows, *self.variants, choice.limits)
+        if self._rows is None:
+            with self.loading(f"Reading the rows of {self.evaluation}"):
+                trainings = needed_trainings(self.variants)
+                self._rows = load_rows(self.study, self.evaluation, trainings, [self.study.replicate])
+            self.controls["step"].max = recorded_predictions(self._rows).shape[1] - 1
+        self.table = explorer_data.episodes(self._rows, *self.variants, self.choice.limits)
         self._filter()
 
-    def hide(self) -> None:
-        """Lists nothing, as the episodes could not be compared."""
-        self.table = self.listed = pd.DataFrame()
-        self._count.value = ""
-        with self.quietly():
-            self.controls["episodes"].options = ()
-        self._hide_episode()
-
-    def _hide_episode(self) -> None:
-        self.predictions = {}
-        self._details.layout.display = "none"
-
-    def _arrange(self, evaluation, better, than) -> None:
-        study, rule = self.study, self.study.refinement
-        variants = explorer_data.evaluated_variants(study)
+    def _arrange(self) -> None:
+        rule = self.study.refinement
         limits = min(rule.limits), rule.maximum_steps  # a minimum above the maximum acts as the maximum
-        compared = self.add(
-            evaluation=ui.menu("Evaluation", 330, list(study.evaluations), evaluation),
-            better=ui.menu("Gain of", 190, variants, better),
-            than=ui.menu("over", 170, variants, than),
-        )
         filters = self.add(
             limits=ui.slider("Stopping rule: minimum, maximum", 460, 0, rule.recorded_steps, limits),
-            dataset=ui.menu("Dataset", 260, explorer_data.dataset_filters(study)),
+            dataset=ui.menu("Dataset", 260, explorer_data.dataset_filters(self.study, self.evaluation)),
             sort=ui.menu("Sort", 300, explorer_data.SORTS),
         )
         episodes = self.add(episodes=ui.styled(ipywidgets.Select(options=(), rows=9), "", None))
         predictions = self.add(
-            variant=ui.menu("Predictions of", 215, [better, than]),
-            step=ui.slider("Refinement step", 305, 0, 1, 0),
-            stop=ui.button("Where it stops", 120),
-            open=ui.button("Open in the stepper", 155),
+            variant=ui.menu("Predictions of", 215, self.variants),
+            step=ui.slider("Refinement step", 305, 0, rule.recorded_steps, 0),
         )
-        page = self.add(
-            page=ipywidgets.ToggleButtons(options=[IMAGES, TABLE, CONFUSION], style={"button_width": "120px"})
-        )
-        self.add(close=ui.button("Close", 100))
-        self._count, self._status, self._opened = (ui.text(f"tcnaps-{name}") for name in ("count", "status", "opened"))
-        self._sheet = ui.picture(900)  # wide tables scroll in themselves
-        self._stepper = VBox()
-        shown = self._status, predictions, self._opened, page, self._sheet, self.saving(), self._stepper
-        self._details = VBox(shown, layout={"display": "none"})
-        above = compared, filters, self.notice, self.busy, self._count
-        self.arrange(*above, episodes, self._details)
+        self._count, self._status = (ui.text(f"tcnaps-{name}") for name in ("count", "status"))
+        self._picture = ui.picture(900)
+        self._details = VBox((self._status, predictions, self._picture), layout={"display": "none"})
+        self.arrange(filters, self.notice, self.busy, self._count, episodes, self._details)
 
     def _filter(self) -> None:
         if self.table.empty:
@@ -133,32 +99,18 @@ class Explorer(ui.StudyWidget):
         self._count.value = html.escape(count)
         with self.quietly():
             control.options = options
-            if values:
-                control.value = before if before in values else values[0]
-        if options:
-            self._choose()
-        else:
-            self._hide_episode()
+            control.value = before if before in values else values[0]
+        self._choose()
 
     def _choose(self) -> None:
-        """Shows the episode that is chosen in the list."""
-        place = self.choice.episodes
-        if place is None:
-            return
-        better, than = self.variants
+        place, (better, than) = self.choice.episodes, self.variants
         self.row = self.table.set_index(["dataset", "episode"], drop=False).loc[place]
         self.predictions = {name: episode_table.rows_of_episode(self._rows, name, *place) for name in (better, than)}
         self.images = self.problem = None
         try:
             self.images = episode_table.replay(self.study, self.predictions[better])
-        except (UserError, OSError) as error:  # the numbers can be shown all the same
+        except (ValueError, OSError) as error:  # the numbers can be shown all the same
             self.problem = error
-        variant = self.controls["variant"]
-        with self.quietly():
-            position = variant.index
-            variant.options = [better, than]
-            variant.index = position
-            self.controls["step"].max = recorded_predictions(self.predictions[better]).shape[1] - 1
         self._details.layout.display = ""
         self._to_stop()
         if self.problem is not None:
@@ -169,31 +121,20 @@ class Explorer(ui.StudyWidget):
         return int(self.row["step" if self.controls["variant"].index == 0 else "step_than"])
 
     def _to_stop(self) -> None:
-        if self.predictions:
-            self.put(step=self._stop())
-            self._draw()
+        self.put(step=self._stop())
+        self._draw()
 
     def _draw(self) -> None:
-        """Shows the status line, and the images, the predictions or the confusion matrix."""
-        if not self.predictions:
-            return
         choice, rows = self.choice, self.predictions[self.choice.variant]
         status = explorer_data.status(self.row, choice.variant, rows, choice.step, self._stop())
-        self._status.value, self._saved.value = html.escape(status), ""
-        queries = episode_table.at_step(rows, choice.step)
-        if choice.page == TABLE:
-            self._sheet.value = ui.table(explorer_data.predictions(queries).map(html.escape), 640)
-        elif choice.page == CONFUSION:
-            self._sheet.value = explorer_data.confusion(queries).to_html(border=0, classes="xtable")
-        elif self.images is None:
-            self._sheet.value = html.escape(f"✕ The images can't be shown: {self.problem}")
+        self._status.value = html.escape(status)
+        if self.images is None:
+            self._picture.value = html.escape(f"✕ The images can't be shown: {self.problem}")
         else:
-            self._sheet.value = on_page(self.figure(), f"The episode's images with their predictions. {status}")
+            self._picture.value = on_page(self.figure(), f"The episode's images with their predictions. {status}")
 
     def figure(self) -> Figure:
         """The episode's images with the predictions that are shown: frames have the colours of predicted classes."""
-        if not self.predictions or self.images is None:
-            raise UserError("No images are shown that could be saved: choose another episode first.")
         rows, images = self.predictions[self.choice.variant], self.images
         names = [shortened(name) for name in episode_table.class_names(rows)]
         support = {name: images.support_images[images.support_labels == k] for k, name in enumerate(names)}
@@ -203,20 +144,3 @@ class Explorer(ui.StudyWidget):
             figure = Figure((TEXT_WIDTH, 0.4 + 0.36 * len(names)))
             episode_images(figure.subplots(), support, images.query_images, *labels, columns=COLUMNS)
         return figure
-
-    def _open(self) -> None:
-        if not self.predictions:
-            return
-        self._close()
-        self._opened.value = "Loading the network and computing the episode's features …"
-        place = self.choice.variant, self.row["evaluation"], self.row["dataset"], int(self.row["episode"])
-        from tcnaps_suite.widgets.stepper_widget import Stepper  # needs PyTorch, which looking at results does not
-
-        stepper, (minimum, maximum) = Stepper(self.study, *place), self.choice.limits
-        stepper.put(minimum=minimum, maximum=maximum)
-        title = HTML(f"<b>Stepper: {html.escape('{}, {}, {}, episode {}'.format(*place))}</b>")
-        self._stepper.children = [ui.row(title, self.controls["close"]), stepper.loaded()]
-        self._opened.value = f"Episode {place[-1]} is open in the stepper, below."
-
-    def _close(self) -> None:
-        self._stepper.children, self._opened.value = [], ""

@@ -2,12 +2,8 @@
 
 import base64
 import html
-import os
-import re
-import tempfile
 from collections.abc import Sequence
 from io import BytesIO
-from pathlib import Path
 
 import numpy as np
 from jaxtyping import UInt8
@@ -15,10 +11,8 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from PIL import Image
 
-from tcnaps.config import Study, UserError
 from tcnaps.figures.clustering import class_colours
-from tcnaps.figures.style import save, style
-from tcnaps_suite.widgets import READ_ONLY
+from tcnaps.figures.style import style
 from tcnaps_suite.widgets.episode_table import letter, shortened
 
 
@@ -28,26 +22,6 @@ def on_page(figure: Figure, words: str) -> str:
     with style():
         figure.savefig(buffer, format="png", pil_kwargs={"compress_level": 1})
     return f'<img alt="{html.escape(words)}" src="{data_address(buffer.getvalue(), "image/png")}">'
-
-
-def saved(figure: Figure, study: Study, name: str) -> str:
-    """Writes a figure as PNG and PDF to figures/<study>/views and offers both as downloads.
-
-    Under `make serve` nothing is written. A name that no file can have is a UserError.
-    """
-    name = name.strip()
-    if not re.fullmatch(r"[\w][\w .-]*", name):
-        raise UserError(f"A file can't be named '{name}': use letters, digits, '-', '_' and '.'.")
-    with tempfile.TemporaryDirectory() as temporary:
-        read_only = os.environ.get(READ_ONLY) == "1"
-        folder = Path(temporary) if read_only else study.figures_folder / "views"
-        links = [
-            f'<a download="{html.escape(file.name)}" style="text-decoration:underline" '
-            f'href="{data_address(file.read_bytes(), kind)}">{file.suffix[1:].upper()}</a>'
-            for file, kind in zip(save(figure, folder / name, study.origin), ("image/png", "application/pdf"))
-        ]
-    place = "" if read_only else f"Saved in figures/{study.name}/views. "
-    return f"{place}Download: {' '.join(links)}"
 
 
 def data_address(content: bytes, kind: str) -> str:

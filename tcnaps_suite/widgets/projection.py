@@ -60,10 +60,7 @@ def view_in_plane(
 def discriminative_plane(
     features: Float[Tensor, "n d"], responsibilities: Float[Tensor, "n way"]
 ) -> Float[Tensor, "d 2"]:
-    """The two orthonormal directions in which the class means differ most, in units of the spread within classes.
-
-    Fisher's linear discriminant with the regularised within-class covariance, orthonormalised.
-    """
+    """Fisher's two linear discriminants, with the regularised covariance within classes, orthonormalised."""
     statistics = class_statistics(features - features.mean(0), responsibilities)
     shares = statistics.counts / statistics.counts.sum()  # (way,)
     within = (shares[:, None, None] * statistics.covariances).sum(0)  # (d, d)

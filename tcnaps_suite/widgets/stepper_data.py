@@ -34,7 +34,6 @@ class Trajectory(NamedTuple):
 
 
 def head_name(head: Head) -> str:
-    """The name in `HEADS` of a head's settings."""
     return next(name for name, changes in HEADS.items() if replace(head, **changes) == head)
 
 
@@ -82,7 +81,6 @@ def answer_step(features: ShownEpisode, trajectory: Trajectory, minimum: int, ma
 
 
 def status(trajectory: Trajectory, step: int) -> str:
-    """A step in one line."""
     facts = trajectory.steps.loc[step]
     event = f"{counted(int(facts['changed']), 'label')} changed" if step else "classes of the support set"
     return (
@@ -92,7 +90,6 @@ def status(trajectory: Trajectory, step: int) -> str:
 
 
 def described(features: ShownEpisode) -> str:
-    """The episode, its size, and the step at which the variant answers."""
     (evaluation, dataset, number), variant = features.place, features.variant
     size = f"{len(features.class_names)}-way, {shots_in_words(features.support_labels.bincount().tolist())}"
     episode = f"{dataset}, {evaluation}, episode {number}: {size}, {len(features.query_labels)} queries."

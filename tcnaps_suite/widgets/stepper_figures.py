@@ -1,7 +1,4 @@
-"""What the stepper shows: a refinement step in the plane, curves over steps, and a table of queries as HTML.
-
-Nothing is said by colour alone.
-"""
+"""The stepper's plane, curves over steps, and table of queries as HTML. Nothing is said by colour alone."""
 
 import html
 from collections.abc import Sequence
@@ -113,7 +110,6 @@ def query_table(
 
 
 def _cells(features: ShownEpisode, query: tuple, shares: np.ndarray, step: int, marked: bool) -> dict[str, str]:
-    """One row of the table."""
     signs = chips(features.class_names)
     highest = np.argsort(-shares, kind="stable")[:MOST_CLASSES]
     address, number = image_address(features.query_images[query.query]), query.query

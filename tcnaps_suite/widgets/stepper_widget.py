@@ -30,13 +30,11 @@ def stepper(
     evaluation: str | None = None,
     dataset: str | None = None,
     episode: int | None = None,
-    given: ShownEpisode | None = None,
 ) -> "Stepper":
     """A widget to refine one episode step by step: any variant of the study, any episode, under any head.
 
     By default: the evaluation of the fewest classes and shots, or else the first; its first dataset; and the episode in
     which refinement raises accuracy most, if there are rows.
-    `given`: an episode of other images, such as `labelling.episode.folder_episode`'s, to show alone.
     """
     if evaluation is None:
         fixed = study.evaluations_of([], "fixed")
@@ -48,10 +46,10 @@ def stepper(
     dataset = datasets[0] if dataset is None else dataset
     one_of("dataset", dataset, datasets)
     if episode is None:
-        episode = 0 if given else most_improved(study, variant, evaluation, dataset)
+        episode = most_improved(study, variant, evaluation, dataset)
     if not 0 <= episode <= HIGHEST_EPISODE:
         raise UserError(f"There is no episode {episode}: episodes are counted from 0 to {HIGHEST_EPISODE}.")
-    return Stepper(study, variant, evaluation, dataset, episode, given).loaded()
+    return Stepper(study, variant, evaluation, dataset, episode).loaded()
 
 
 class Stepper(ui.StudyWidget):
@@ -59,11 +57,8 @@ class Stepper(ui.StudyWidget):
 
     kind = "stepper"
 
-    def __init__(
-        self, study: Study, variant: str, evaluation: str, dataset: str, episode: int, given: ShownEpisode | None = None
-    ):
+    def __init__(self, study: Study, variant: str, evaluation: str, dataset: str, episode: int):
         super().__init__(study)
-        self._given = given
         self.features: ShownEpisode | None = None
         self.trajectory: stepper_data.Trajectory | None = None
         self._arrange(variant, evaluation, dataset, episode)
@@ -85,10 +80,9 @@ class Stepper(ui.StudyWidget):
         return self.features, self.trajectory
 
     def load(self) -> None:
-        """Computes and shows the episode that the controls choose."""
         choice, before = self.choice, self.features
         with self.loading("Loading the network and computing the episode's features"):
-            features = self._given or features_of(self.study, *(getattr(choice, name) for name in EPISODE))
+            features = features_of(self.study, *(getattr(choice, name) for name in EPISODE))
         self.features = features
         if before is None or before.place != features.place:
             self.put(step=0, query=None)
@@ -106,7 +100,6 @@ class Stepper(ui.StudyWidget):
         self._body.layout.display = ""
 
     def hide(self) -> None:
-        """Shows nothing, as the episode could not be loaded."""
         self.features = self.trajectory = None
         self._body.layout.display = "none"
         self._about.value = ""
@@ -122,8 +115,6 @@ class Stepper(ui.StudyWidget):
             dataset=ui.menu("Dataset", 185, [name for name in study.datasets if name in tested], dataset),
             episode=ui.styled(BoundedIntText(episode, 0, HIGHEST_EPISODE), "Episode", 130),
         )
-        if self._given:
-            episodes.layout.display = "none"
         look = {"readout_format": ".3g", "continuous_update": False}
         weights = FloatLogSlider(step=0.1, min=min(-2.0, weight - 1), max=max(2.0, weight + 1), **look)
         scales = FloatLogSlider(base=2, min=-8, max=4, step=0.5, **look)
@@ -142,7 +133,7 @@ class Stepper(ui.StudyWidget):
             ui.text(f"tcnaps-{name}") for name in ("status", "about", "verdict", "legend")
         )
         self._picture, self._table = ui.picture(1100), ui.text("tcnaps-queries", "100%")
-        shown = self._picture, self._legend, self._verdict, queries, self._table, self.saving()
+        shown = self._picture, self._legend, self._verdict, queries, self._table
         self._body = VBox(shown, layout=Layout(display="none", overflow="visible"))
         above = episodes, head, ui.row(*limits.children, self.busy), self.notice, self._about, steps
         self.arrange(*above, self._status, self._body)
@@ -205,7 +196,7 @@ class Stepper(ui.StudyWidget):
             f"{html.escape(status)}</div>"
         )
         verdict = stepper_data.verdict(self.trajectory, choice.minimum, choice.maximum)[1]
-        self._verdict.value, self._saved.value = html.escape(verdict), ""
+        self._verdict.value = html.escape(verdict)
         self._list()
 
     def _list(self):
@@ -217,9 +208,6 @@ class Stepper(ui.StudyWidget):
         self._table.value = stepper_figures.query_table(*shown)
 
     def figure(self) -> Figure:
-        """The plane at the left and the curves at the right."""
-        if self.trajectory is None:
-            raise UserError("Nothing is shown that could be saved: choose another episode first.")
         choice, (rows, view, steps) = self.choice, self.trajectory
         with style():
             figure = Figure(SIZE)

@@ -1,4 +1,4 @@
-"""What all widgets share: their controls, reactions to them, errors shown on the page, and saving."""
+"""What all widgets share: their controls, reactions to them, and errors shown on the page."""
 
 import html
 import threading
@@ -12,11 +12,10 @@ from typing import Any, ClassVar
 import anywidget
 import ipywidgets
 import pandas as pd
-from ipywidgets import HTML, Button, Dropdown, HBox, IntRangeSlider, IntSlider, Layout, SelectMultiple, VBox
+from ipywidgets import HTML, Button, Dropdown, HBox, IntRangeSlider, IntSlider, Layout, VBox
 
 from tcnaps.config import Study
 from tcnaps.config.errors import MAKE
-from tcnaps_suite.widgets.pictures import saved
 
 # JupyterLab may deliver a user's changes to several threads of the kernel. Reactions wait for each other: a reaction
 # that sets controls ignores changes meanwhile, and would otherwise ignore the user's, too.
@@ -35,7 +34,6 @@ def styled(control: ipywidgets.Widget, description: str, width: int | None):
 
 
 def menu(description: str, width: int | None, options: Sequence, value: Any = None) -> Dropdown:
-    """A menu. Without a value, the first option is chosen."""
     control = Dropdown(options=options)
     if value is not None:
         control.value = value
@@ -61,12 +59,10 @@ def row(*children: ipywidgets.Widget) -> HBox:
 
 
 def text(css_class: str, width: str = "auto") -> HTML:
-    """A place for text."""
     return HTML(layout=Layout(overflow="visible", width=width)).add_class(css_class)
 
 
 def picture(width: int) -> HTML:
-    """A place for a picture, at most `width` pixels wide."""
     place = text("tcnaps-picture", "100%")
     place.layout.max_width = f"{width}px"
     return place
@@ -77,11 +73,6 @@ def table(cells: pd.DataFrame, height: int, css_class: str = "") -> str:
     with pd.option_context("display.max_colwidth", None):
         body = cells.to_html(index=False, escape=False, border=0, justify="unset", classes=f"xtable {css_class}")
     return f'<div class="xscroll" tabindex="0" style="max-height:{height}px">{body}</div>'
-
-
-def choices(description: str, options: Sequence, value: Sequence) -> SelectMultiple:
-    """A list of which several options can be chosen, with Ctrl or Shift."""
-    return styled(SelectMultiple(options=options, value=value, rows=len(options)), description, 260)
 
 
 # ---- widgets
@@ -111,15 +102,10 @@ def error_box(error: BaseException) -> str:
 
 
 class StudyWidget(VBox):
-    """Base of the stepper, the explorer, the views and the page of labels: controls by name, and reactions to them.
+    """Base of the stepper, the explorer and the page of labels: controls by name, and reactions to them.
 
-    A subclass shows what its controls choose (`load`) or, where that fails, nothing (`hide`), and draws what can be
-    saved (`figure`). The widget has the CSS class `tcnaps-<kind>`, each of its controls `tcnaps-<name>`.
-
-    Attributes:
-        controls: the controls by name.
-        error: the last error, or None; `notice` shows it.
-        busy: says what work is under way.
+    A subclass shows what its controls choose (`load`), or nothing where that fails (`hide`). The widget has the CSS
+    class `tcnaps-<kind>`, each of its controls `tcnaps-<name>`. `notice` shows the last `error`.
     """
 
     kind: ClassVar[str]
@@ -140,24 +126,11 @@ class StudyWidget(VBox):
         self.controls |= controls
         return row(*controls.values())
 
-    def saving(self) -> VBox:
-        """Controls that save what `figure` draws, and where it went."""
-        name = styled(ipywidgets.Text(self.kind, continuous_update=False), "Save as:", 280)
-        controls = self.add(save_name=name, save=button("Save PNG and PDF", 170, "save"))
-        self._saved = text("tcnaps-saved")
-        self.on(["save"], self._save)
-        return VBox([controls, self._saved], layout=Layout(overflow="visible"))
-
-    def _save(self) -> None:
-        self._saved.value = saved(self.figure(), self.study, self.choice.save_name)
-
     def arrange(self, *children: ipywidgets.Widget) -> None:
-        """Puts the widget's parts below each other."""
         self.children = [*children, _Page()]
 
     @property
     def choice(self) -> SimpleNamespace:
-        """The values of the controls, by their names."""
         return SimpleNamespace(**{name: c.value for name, c in self.controls.items() if c.has_trait("value")})
 
     def on(self, names: Sequence[str], reaction: Callable[[], object]) -> None:
@@ -209,8 +182,10 @@ class StudyWidget(VBox):
             finally:
                 self._quiet = before
 
+    def hide(self) -> None:
+        """Shows nothing, as loading has failed. By default, what was shown stays."""
+
     def put(self, **values: Any) -> None:
-        """Sets controls without reactions."""
         with self.quietly():
             for name, value in values.items():
                 self.controls[name].value = value

@@ -1,15 +1,11 @@
 """Puts a finished study into one zip, to be kept, published and loaded with `tcnaps.load`.
 
-python -m tcnaps_suite.workflow.archive configs/miniature.yaml
-
-It holds the weights, a card (README.md), the settings, tables, figures, the report, checksums, and metadata (RO-Crate)
-for archives that give out DOIs.
+It holds the weights, a card (README.md), the settings, tables, figures, the report and checksums.
 """
 
 import hashlib
 import json
 import zipfile
-from datetime import date
 from functools import partial
 from pathlib import Path
 
@@ -41,9 +37,8 @@ def write_archive(path: str) -> Path:
     files = [*weights, *tables, *figures, write_report(path), *(root / name for name in ALONGSIDE)]
     contents = {file.relative_to(root).as_posix(): file.read_bytes() for file in files if file.is_file()}
     contents[STUDY_FILE] = settings.read_bytes()
-    contents["provenance.json"] = _json(provenance(study))
+    contents["provenance.json"] = (json.dumps(provenance(study), indent=1) + "\n").encode()
     contents["README.md"] = _card(study, weights).encode()
-    contents["ro-crate-metadata.json"] = _json(_crate(study, contents))
     sums = [f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in contents.items()]
     contents["SHA256SUMS"] = "".join(sums).encode()
     archive = study.results_folder / "archive.zip"
@@ -54,7 +49,6 @@ def write_archive(path: str) -> Path:
 
 
 def _card(study: Study, weights: list[Path]) -> str:
-    """What the archive holds, what it was trained on, how well it does, its limits and terms; Markdown."""
     headline, data = study.results_folder / "headline.json", study.results_folder / "data.csv"
     tables = {name: study.results_folder / f"{name}.csv" for name in ("accuracy", "fixed-way-and-shot")}
     accuracies = pd.concat([pd.read_csv(file) for file in tables.values() if file.is_file()] or [pd.DataFrame()])
@@ -67,28 +61,6 @@ def _card(study: Study, weights: list[Path]) -> str:
         accuracies=accuracies,
         provenance=provenance(study),
     )
-
-
-def _crate(study: Study, contents: dict[str, bytes]) -> dict:
-    """RO-Crate 1.1: https://w3id.org/ro/crate/1.1"""
-    about = {"@id": "./"}
-    specification = {"@id": "https://w3id.org/ro/crate/1.1"}
-    described = {"@id": "ro-crate-metadata.json", "@type": "CreativeWork", "about": about, "conformsTo": specification}
-    dataset = {
-        "@id": "./",
-        "@type": "Dataset",
-        "name": f"Transductive CNAPS, trained: study {study.name}",
-        "description": "Weights, settings, tables and figures of a study with tcnaps. README.md describes them.",
-        "datePublished": date.today().isoformat(),
-        "license": {"@id": "LICENSE"},
-        "hasPart": [{"@id": name} for name in contents],
-    }
-    files = [{"@id": name, "@type": "File", "contentSize": str(len(content))} for name, content in contents.items()]
-    return {"@context": "https://w3id.org/ro/crate/1.1/context", "@graph": [described, dataset, *files]}
-
-
-def _json(content: dict) -> bytes:
-    return (json.dumps(content, indent=1) + "\n").encode()
 
 
 main = partial(command.run, __doc__.splitlines()[0], write_archive)

@@ -9,14 +9,14 @@ import json
 import os
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 from tcnaps.config import UserError
 from tcnaps.config.errors import nearest
 from tcnaps_suite.workflow.notebooks import parameters_of
-from tcnaps_suite.workflow.stopping import end_with, stoppable
+from tcnaps_suite.workflow.stopping import end_with, stop_on_signals
 
-ATTEMPTS = 3  # to start a kernel
 KEPT = "Finished jobs and the saved states of trainings are kept: the same command goes on from there."
 
 
@@ -25,12 +25,7 @@ class NotebookFailed(Exception):
 
 
 def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, progress: bool = True) -> None:
-    """Executes a copy of a notebook in the notebook's folder; `output` is kept also when a cell fails.
-
-    Raises:
-        UserError: there is no such notebook or parameter, no `parameters` cell, or `output` is the notebook itself.
-        NotebookFailed: a cell raised an exception, or the kernel died.
-    """
+    """Executes a copy of a notebook in the notebook's folder; `output` is kept also when a cell fails."""
     notebook, output = Path(notebook), Path(output).resolve()
     defaults = parameters_of(notebook)
     for name in parameters.keys() - defaults.keys():
@@ -46,8 +41,6 @@ def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, pro
     from traitlets.config import Config
 
     options = {
-        # Kernels listen on TCP, where other users of the machine could read along; ipykernel warns of it.
-        "config": Config({"KernelManager": {"transport_encryption": "auto"}}),
         "start_timeout": 120,
         "kernel_name": "python3",
         "language": "python",
@@ -55,17 +48,16 @@ def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, pro
         "cwd": notebook.resolve().parent,
         "progress_bar": progress,
     }
-    for attempt in range(1, ATTEMPTS + 1):
+    with tempfile.TemporaryDirectory() as own:  # the kernel's sockets: on TCP other users of the machine could listen
+        kernel = {"transport": "ipc", "connection_file": f"{own}/kernel.json"}
         try:
-            papermill.execute_notebook(notebook, output, parameters, **options)
-            return
+            papermill.execute_notebook(
+                notebook, output, parameters, config=Config({"KernelManager": kernel}), **options
+            )
         except papermill.PapermillExecutionError as error:
             what = f"{notebook} failed in cell [{error.exec_count}]: {error.ename}: {error.evalue}"
             raise NotebookFailed(f"{what}\nThe executed notebook, with the traceback: {output}") from error
         except (DeadKernelError, RuntimeError) as error:
-            # Two kernels that start at the same moment may choose the same port. Nothing has been executed then.
-            if "before replying" in str(error) and attempt < ATTEMPTS:
-                continue
             what = f"{notebook}: the kernel died ({error}). Often the machine ran out of memory."
             raise NotebookFailed(f"{what}\nThe notebook as far as it was executed: {output}") from error
 
@@ -112,8 +104,8 @@ def _run(options: argparse.Namespace) -> int:
     if options.command == "study":
         from tcnaps_suite.workflow.run import run_study  # with pandas, which a notebook loads in its own process
 
-        with stoppable():
-            return run_study(options)
+        stop_on_signals()
+        return run_study(options)
     defaults = parameters_of(Path(options.notebook))
     texts = dict([pair for pair in options.optional if pair[0] in defaults] + options.parameters)
     values = {name: _value(text, defaults.get(name)) for name, text in texts.items()}

@@ -22,7 +22,6 @@ def written(notebook: Notebook, study: Study, training: str = "") -> list[str]:
 
 
 def executed(study: Study, name: str) -> str:
-    """The executed copy of a notebook."""
     return f"{_below('results', study)}/notebooks/{name}.ipynb"
 
 
@@ -33,7 +32,6 @@ def checkpoint(study: Study, name: str) -> str:
 
 
 def rows(study: Study, training: str) -> str:
-    """The manifest of the rows of a training's evaluations."""
     return f"{_below('results', study)}/rows/{training}.json"
 
 
@@ -55,7 +53,6 @@ def inputs(notebook: Notebook, study: Study) -> list[str]:
 
 
 def images(notebook: Notebook, study: Study) -> list[str]:
-    """The datasets that a notebook reads images of."""
     names = {"all": list(study.datasets), "tested": study.tested_on("support_and_query"), None: []}
     return names[notebook.reads.images]
 

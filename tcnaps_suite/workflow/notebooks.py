@@ -100,13 +100,11 @@ def notebooks(folder: Path | None = None) -> dict[str, Notebook]:
 
 
 def shown(study: Study, folder: Path | None = None) -> dict[str, dict[str, object]]:
-    """The notebooks in which a study has something to show, with the parameters to give them."""
     parameters = {name: _parameters_for(study, notebook) for name, notebook in notebooks(folder).items()}
     return {name: values for name, values in parameters.items() if values is not None}
 
 
 def code_cells(path: str | Path) -> list[tuple[str, list[str]]]:
-    """Source and tags of each code cell of a notebook."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         cells = [cell for cell in content["cells"] if cell["cell_type"] == "code"]

@@ -6,7 +6,6 @@ python -m tcnaps_suite.workflow.prepare configs/miniature.yaml --list   say what
 
 import argparse
 import sys
-from pathlib import Path
 
 from tcnaps.config import Study, UserError, load_study, project_root
 from tcnaps.config.storage import write_text
@@ -17,27 +16,22 @@ from tcnaps_suite.workflow.requirements import unmet_needs
 
 def main(arguments: list[str] | None = None) -> int:
     """Status 1: the study is wrong, a dataset can't be prepared, or it lacks something that the study needs."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tcnaps_suite.workflow.prepare", description="Prepares the data of a study."
-    )
+    parser = argparse.ArgumentParser(description="Prepares the data of a study.")
     parser.add_argument("study", help="the study's YAML, such as configs/miniature.yaml")
-    instead = parser.add_mutually_exclusive_group()
-    instead.add_argument("--list", action="store_true", help="only say what is prepared and what is missing")
-    instead.add_argument("--ready", metavar="FOLDER", help="then write the datasets' digests there, one file for each")
+    parser.add_argument("--list", action="store_true", help="only say what is prepared and what is missing")
     options = parser.parse_args(arguments)
     try:
-        study = load_study(options.study)
+        return prepare(load_study(options.study), options.list)
     except UserError as error:
         print(error, file=sys.stderr)
         return 1
-    return prepare(study, options.ready, options.list)
 
 
-def prepare(study: Study, ready: str | Path | None = None, only_list: bool = False) -> int:
+def prepare(study: Study, only_list: bool = False) -> int:
     """Prepares every dataset of a study, prints what each split holds, and returns the exit status.
 
-    One dataset at fault keeps no other from being prepared. `ready` is a folder for the datasets' digests. With
-    `only_list` nothing is prepared, and the status is 0.
+    One dataset at fault keeps no other from being prepared. The datasets' digests go to results/<study>/.ready, a file
+    for each. With `only_list` nothing is prepared or written, and the status is 0.
     """
     status, folder, unmet = 0, project_root() / study.data_folder, []
     for name, dataset in study.datasets.items():
@@ -46,9 +40,8 @@ def prepare(study: Study, ready: str | Path | None = None, only_list: bool = Fal
             prepared = opened(made, folder) if only_list else ensure_prepared(made, folder)
             if only_list:
                 state = "not prepared" if prepared is None else "prepared"
-                print(
-                    f"{name}: {dataset.source}, {getattr(dataset, 'path', 'built in')}, {state} in {made.place(folder)}"
-                )
+                origin = getattr(dataset, "path", "built in")
+                print(f"{name}: {dataset.source}, {origin}, {state} in {made.place(folder)}")
             splits, notes = prepared or ({}, [])
             lines = [f"{name} {split}: {source}, sha256 {source.digest[:16]}" for split, source in splits.items()]
             for line in [*lines, *(f"{name}: {note}" for note in notes)]:
@@ -56,17 +49,11 @@ def prepare(study: Study, ready: str | Path | None = None, only_list: bool = Fal
             unmet += unmet_needs(study, name, splits) if splits else []
             if only_list:
                 made.stamp()  # raises where files are missing
-            elif ready is not None:
-                file, content = Path(ready, name), "\n".join(lines) + "\n"
-                # An unchanged file keeps its time.
-                if not file.is_file() or file.read_text(encoding="utf-8") != content:
-                    write_text(file, content)
+            else:
+                write_text(study.results_folder / ".ready" / name, "\n".join(lines) + "\n")
         except (UserError, ImportError, OSError) as error:
             print(f"{name}: {error}", file=sys.stderr)
             status = 1
-        except KeyboardInterrupt:
-            print("Interrupted. Finished splits are kept: the same command goes on from there.", file=sys.stderr)
-            return 130
     for message in unmet:
         print(message, file=sys.stderr)
     return 0 if only_list else int(status or bool(unmet))

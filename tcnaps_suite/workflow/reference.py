@@ -1,7 +1,5 @@
 """The committed tables and figures of a study's reference run, which the pages quote: results/reference/<study>/.
 
-python -m tcnaps_suite.workflow.reference configs/miniature.yaml    puts those of a finished run there
-
 Their checksums, and those of the demonstration and the paper's tables, are in results/reference/SHA256SUMS:
 sha256sum -c checks them.
 """
@@ -69,8 +67,8 @@ def compared(study: Study) -> str:
     return f"{sum(agreeing)} of {len(names)} contrasts agree with the reference within both intervals{listed}."
 
 
-def keep(study: Study) -> list[Path]:
-    """Copies a finished run's tables and PNG figures to the reference, with `provenance.json`. Returns the copies."""
+def keep(study: Study) -> str:
+    """Copies a finished run's tables and PNG figures to the reference, with `provenance.json`; says what it copied."""
     tables, pictures = run_files(study)
     results, figures = study.results_folder, study.figures_folder
     if not tables:
@@ -80,19 +78,16 @@ def keep(study: Study) -> list[Path]:
     for file, copy in copies.items():
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, copy)
-    file = _reference(study, "results") / "provenance.json"
-    write_text(file, json.dumps(provenance(study), indent=1) + "\n")
+    write_text(_reference(study, "results") / "provenance.json", json.dumps(provenance(study), indent=1) + "\n")
     write_checksums()
-    return [*copies.values(), file]
+    return f"{len(copies) + 1} files in results/reference/{study.name}/ and figures/reference/{study.name}/"
 
 
 def run_files(study: Study) -> tuple[list[Path], list[Path]]:
-    """The tables and the PNG figures of a finished run."""
     results, figures = study.results_folder, study.figures_folder
     tables = [file for pattern in PATTERNS for file in results.glob(pattern)]
     tables = [file for file in tables if not WITHOUT & set(file.relative_to(results).parts)]
-    pictures = [file for file in figures.rglob("*.png") if "views" not in file.relative_to(figures).parts]
-    return tables, pictures
+    return tables, list(figures.rglob("*.png"))
 
 
 def provenance(study: Study) -> dict[str, object]:
@@ -107,7 +102,6 @@ def provenance(study: Study) -> dict[str, object]:
 
 
 def write_checksums() -> None:
-    """Writes the digests of all committed tables and of the demonstration."""
     root = project_root()
     files = sorted(file for folder in CHECKED for file in (root / folder).rglob("*") if file.is_file())
     lines = [f"{file_digest(file)}  {file.relative_to(root).as_posix()}\n" for file in files if file.suffix]
@@ -136,13 +130,7 @@ def _processor() -> str:
     return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.processor())
 
 
-def _kept(path: str) -> str:
-    study = load_study(path)
-    copies = keep(study)
-    return f"{len(copies)} files in results/reference/{study.name}/ and figures/reference/{study.name}/"
-
-
-main = partial(command.run, __doc__.splitlines()[0], _kept)
+main = partial(command.run, __doc__.splitlines()[0], lambda path: keep(load_study(path)))
 
 if __name__ == "__main__":
     main()

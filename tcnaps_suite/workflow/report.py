@@ -1,7 +1,4 @@
-"""Writes a study's report: its figures, tables and answers in one HTML file, to be mailed.
-
-python -m tcnaps_suite.workflow.report configs/miniature.yaml
-"""
+"""Writes a study's report: its figures, tables and answers in one HTML file, to be mailed."""
 
 import json
 import platform
@@ -47,7 +44,6 @@ def write_report(path: str) -> Path:
 
 
 def _chapter(study: Study, notebook: Notebook) -> dict:
-    """What the report shows of a notebook."""
     captions = _captions(notebook)
     drawn, written = _names(study, notebook, notebook.writes.figures), _names(study, notebook, notebook.writes.tables)
     figures = {name: file_of(study, "figures", f"{name}.png") for name in drawn}

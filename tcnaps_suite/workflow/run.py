@@ -24,7 +24,7 @@ from tcnaps_suite.workflow.stopping import run_engine
 # Snakemake's own lock outlives a killed run and must be removed by hand; the system frees ours. The trigger `code`
 # would delete trainings when a command is worded differently; what runs is in each job's key.
 OPTIONS = "--nolock --rerun-incomplete --rerun-triggers mtime params input --keep-going --scheduler greedy".split()
-OPTIONS += "--logger bar".split()
+OPTIONS += "--logger lines".split()
 PLUGINS = Path(__file__).parent / "plugins"
 LOCK_PATIENCE = 5.0  # seconds that a second run waits for one that is ending
 
@@ -33,7 +33,7 @@ def run_study(given: Namespace) -> int:
     """Brings everything that a study makes up to date, and says where it lies. Changes to the project's root.
 
     Takes the options of `tcnaps_suite.workflow.batch study`. Returns Snakemake's exit status, or 1 where the data can't
-    be prepared. Options that are wrong, and another process that runs the same study, are UserErrors.
+    be prepared.
     """
     root = project_root()
     if not (root / "Snakefile").is_file():
@@ -44,14 +44,11 @@ def run_study(given: Namespace) -> int:
     name = str(file.relative_to(root) if file.is_relative_to(root) else file)
     cores, options = given.cores, [*given.targets, *OPTIONS]
     if given.profile:
-        known = {file.parent.name: str(file.parent) for file in Path("profiles").glob("*/config.yaml")}
-        if given.profile not in known:
-            raise UserError(
-                f"There is no profile '{given.profile}' in profiles/{nearest(given.profile, sorted(known))}"
-            )
-        options += ["--workflow-profile", known[given.profile]]
+        known = sorted(file.parent.name for file in Path("profiles").glob("*/config.yaml"))
+        if given.profile not in known:  # Snakemake would run the jobs here
+            raise UserError(f"There is no profile '{given.profile}' in profiles/{nearest(given.profile, known)}")
+        options += ["--workflow-profile", f"profiles/{given.profile}"]
     else:
-        _check_device(given.device)
         cores = cores or os.cpu_count()
         if not 1 <= given.processes <= cores:
             raise UserError(
@@ -61,7 +58,7 @@ def run_study(given: Namespace) -> int:
         options += ["--cores", str(cores or os.cpu_count())]
     values = {"study": name, "device": given.device, "processes": given.processes}
     options += ["--config", *(f"{key}={value}" for key, value in values.items())]
-    options += ["--logger-bar-times", f"results/{study.name}/times", "--logger-bar-cores", str(cores)]
+    options += ["--logger-lines-times", f"results/{study.name}/times", "--logger-lines-cores", str(cores)]
     if given.dry_run:
         status = _snakemake([*options, "--dry-run"])
         print(*incomplete_evaluations(study).values(), "Data:", sep="\n", flush=True)
@@ -85,7 +82,7 @@ def _make(study: Study, options: Sequence[str]) -> int:
         for folder in folders:
             remove_leftovers(folder)
         # Before Snakemake, which sees neither that originals have changed nor what a study needs of them.
-        if status := prepare(study, f"{results}/.ready"):
+        if status := prepare(study):
             return status
         for manifest, problem in incomplete_evaluations(study).items():
             print(problem, file=sys.stderr)
@@ -103,44 +100,19 @@ def _make(study: Study, options: Sequence[str]) -> int:
 
 
 def _without_future(results: Path, figures: Path) -> None:
-    """Gives files that are newer than now, as after a clock went back, the time of what they are made from.
+    """Gives all files the same time where some are newer than now, as after a clock went back.
 
-    Snakemake would delete what it makes of them. Evaluations of weights from the future run again and keep what fits.
+    Snakemake would delete what it makes of such files. Evaluations run again, and keep the rows that fit.
     """
     now = time.time_ns()
-    times = {
-        file: file.stat().st_mtime_ns for place in (results, figures) for file in place.rglob("*") if file.is_file()
-    }
-    latest = min(times.values(), default=now)  # of all that a file may be made from
-    for stage in range(4):
-        files = {file: when for file, when in times.items() if _stage(file) == stage}
-        future = [file for file, when in files.items() if when > now]
-        for file in future:
-            os.utime(file, ns=(latest, latest))
-        for manifest in results.glob("**/rows/*.json") if future and stage < 2 else ():
+    files = [file for place in (results, figures) for file in place.rglob("*") if file.is_file()]
+    if any(file.stat().st_mtime_ns > now for file in files):
+        for file in files:
+            os.utime(file, ns=(now, now))
+        for manifest in results.glob("**/rows/*.json"):
             manifest.unlink()
-        latest = max([latest, *(when for when in files.values() if when <= now)])
-
-
-def _stage(file: Path) -> int:
-    """Backbones are stage 0, trainings 1, rows 2 and all else 3."""
-    if file.name in ("backbone.safetensors", "pretraining.csv") or file.stem == "pretraining":
-        return 0
-    return next(
-        (stage for stage, part in ((1, "checkpoints"), (1, "meta-training"), (2, "rows")) if part in file.parts), 3
-    )
 
 
 def _snakemake(options: Sequence[str]) -> int:
     path = os.pathsep.join(filter(None, [str(PLUGINS), os.environ.get("PYTHONPATH")]))
     return run_engine(["snakemake", *options], os.environ | {"PYTHONPATH": path})
-
-
-def _check_device(device: str) -> None:
-    if device != "cpu":
-        import torch  # takes seconds, so only where it is needed
-
-        count = torch.cuda.device_count()
-        there = ["cpu", *["cuda"][:count], *(f"cuda:{number}" for number in range(count))]
-        if device not in there:
-            raise UserError(f"There is no device '{device}' here; PyTorch finds {', '.join(there)}.")

@@ -1,14 +1,11 @@
 """Serves the notebooks with widgets by Voilà. Visitors see no code, can run none, and no file is written.
 
-    python -m tcnaps_suite.workflow.serving configs/miniature.yaml --port=8866
-    python -m tcnaps_suite.workflow.serving configs/miniature.yaml --label trees     the page for labelling a folder
-
-Other arguments go to Voilà. voila.json holds its other settings. The page for labelling writes into its folder, so it
-asks for a token, which the printed address has.
+With --label it serves the page for labelling a folder, which writes there, so it asks for a token, which the printed
+address has. voila.json holds Voilà's other settings.
 """
 
 import argparse
-import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import nbformat
@@ -20,10 +17,9 @@ from traitlets.config import Config
 from voila.app import Voila
 
 from tcnaps.config import Study, UserError, load_study, project_root
-from tcnaps_suite.widgets import READ_ONLY
 from tcnaps_suite.workflow.watch import LOCAL_NAMES
 
-NOTEBOOKS = ("12-stepper", "13-explorer", "14-views")
+NOTEBOOKS = ("12-stepper", "13-explorer")
 LABELLING = "24-label-my-images"
 KERNELS = 12  # at once, of about 260 MB each; voila.json ends those that nobody uses
 NOT_SERVED = "not-served"  # tag of cells that make sense only where cells can be run
@@ -33,33 +29,27 @@ POLICY = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; connect-
 
 def copy_notebooks(study: Study, path: str) -> Path:
     """Copies `NOTEBOOKS` with `path`, the study's file, as their parameter; returns the copies' folder."""
-    folder = study.results_folder / "served"
+    folder, back = study.results_folder / "served", nbformat.v4.new_markdown_cell("[← All pages](../..)")
     for name in NOTEBOOKS:
-        notebook = _served(name, {"study_file": path})
-        notebook.cells.insert(0, nbformat.v4.new_markdown_cell("[← All pages](../..)"))
-        _write(notebook, folder / f"{name}.ipynb")
+        _copy(name, {"study_file": path}, folder, [back])
     return folder
 
 
 def copy_labelling(study: Study, path: str, images: Path, backbone: str) -> Path:
     """Copies the notebook that labels the images of a folder; returns the copy's file."""
     parameters = {"study_file": path, "folder": str(images.resolve()), "backbone": backbone}
-    file = study.results_folder / "served-labels" / f"{LABELLING}.ipynb"
-    _write(_served(LABELLING, parameters), file)
-    return file
+    return _copy(LABELLING, parameters, study.results_folder / "served-labels")
 
 
-def _served(name: str, parameters: dict[str, str]) -> nbformat.NotebookNode:
-    """A notebook with parameters, without the cells that are not served."""
+def _copy(name: str, parameters: dict[str, str], folder: Path, above: Sequence[nbformat.NotebookNode] = ()) -> Path:
+    """Copies a notebook with parameters, without the cells that are not served."""
     source = load_notebook_node(str(project_root() / "notebooks" / f"{name}.ipynb"))
     notebook = parameterize_notebook(source, parameters)
-    notebook.cells = [cell for cell in notebook.cells if NOT_SERVED not in cell.metadata.get("tags", [])]
-    return notebook
-
-
-def _write(notebook: nbformat.NotebookNode, file: Path) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(notebook, file)
+    served = [cell for cell in notebook.cells if NOT_SERVED not in cell.metadata.get("tags", [])]
+    notebook.cells = [*above, *served]
+    folder.mkdir(parents=True, exist_ok=True)
+    nbformat.write(notebook, folder / f"{name}.ipynb")
+    return folder / f"{name}.ipynb"
 
 
 def admit(handler: JupyterHandler, **_: object) -> None:
@@ -85,7 +75,6 @@ def main(arguments: list[str] | None = None) -> None:
             served = copy_labelling(study, given.study, given.label, given.backbone)
     except UserError as error:
         parser.error(str(error))
-    os.environ[READ_ONLY] = "1" if given.label is None else "0"
     # Only this machine's names are answered, with a token, too. Otherwise another site could let its own name resolve
     # to this machine and read along (DNS rebinding).
     guard = {"allow_remote_access": False, "local_hostnames": LOCAL_NAMES}

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import psutil
 
@@ -27,8 +27,7 @@ class Stopped(KeyboardInterrupt):
         self.number = number
 
 
-@contextlib.contextmanager
-def stoppable() -> Iterator[None]:
+def stop_on_signals() -> None:
     """Turns each of `SIGNALS` into the exception `Stopped`.
 
     A shell sets SIGINT to be ignored by what it starts in the background; here it is not. `nohup` is respected.
@@ -39,15 +38,9 @@ def stoppable() -> Iterator[None]:
             signal.signal(other, signal.SIG_IGN)  # while children are ended
         raise Stopped(number)
 
-    before = {number: signal.getsignal(number) for number in SIGNALS}
     for number in SIGNALS:
-        if not (number == signal.SIGHUP and before[number] == signal.SIG_IGN):
+        if not (number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN):
             signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler or signal.SIG_DFL)
 
 
 def run_engine(command: Sequence[str], environment: Mapping[str, str]) -> int:

@@ -27,7 +27,6 @@ def local_only(application: Callable) -> Callable:
 
 
 def main() -> None:
-    """Serves until it is interrupted."""
     main_lib.global_init()
     serve = program.create_port_scanning_werkzeug_server
     tensorboard = program.TensorBoard(server_class=lambda application, flags: serve(local_only(application), flags))

@@ -21,7 +21,7 @@ from tcnaps.evaluation.statistics import (
 from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.figures import forests, learning_curves, results, style
 from tcnaps.method.variants import VARIANTS
-from tcnaps_suite.experiments import before_and_after, curves, differences
+from tcnaps_suite.experiments import curves, differences
 
 plt.switch_backend("Agg")
 
@@ -206,15 +206,6 @@ def test_number_of_queries_side_by_side_on_one_axis(panels):
     np.testing.assert_allclose(simple[:, 1], [1, 2, 5])
     np.testing.assert_allclose((simple + transductive)[:, 0] / 2, counts)  # a hair apart
     np.testing.assert_allclose((transductive - simple)[:, 0], 0.48)
-
-
-def test_reliability_has_a_panel_per_step_and_a_line_per_state(panels, rows):
-    bins = before_and_after.reliability(rows, rows, "support", (2, 4))
-    axes = panels(2, height=3.4)
-    before_and_after.reliability_panels(axes, bins)
-    assert [ax.get_title() for ax in axes] == ["Without refinement", "Where refinement stops"]
-    trained = bins[(bins["state"] == "trained") & (bins["step"] == "stop")]
-    np.testing.assert_allclose(axes[1].lines[2].get_xydata(), 100 * trained[["confidence", "accuracy"]])
 
 
 def test_frequencies_stack_to_the_counts(panels, rows):

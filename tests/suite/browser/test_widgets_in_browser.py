@@ -71,43 +71,10 @@ def test_the_explorer(site, study, request):
     stop = int(row["step"])
     expect(status).to_contain_text(explorer_data.status(row, BETTER, own, stop, stop))
     assert view.locator(".tcnaps-picture img").evaluate("image => image.complete && image.naturalWidth > 0")
-    view.get_by_role("button", name="Predictions", exact=True).click()
-    expect(view.locator(".tcnaps-picture tbody tr")).to_have_count(len(own))
-    view.get_by_role("button", name="Confusion", exact=True).click()
-    expect(view.locator(".tcnaps-picture tbody tr")).to_have_count(int(row["way"]))
     choose(view, "dataset", "All out-of-domain")
     expect(count).to_contain_text(explorer_data.in_words(explorer_data.chosen(table, ["digits"]), BETTER, THAN))
-    view.locator(".tcnaps-open").click()
-    expect(view.locator(".tcnaps-stepper .tcnaps-status")).to_contain_text("Step 0", timeout=PATIENCE)
-    view.locator(".tcnaps-close").click()
-    expect(view.locator(".tcnaps-stepper")).to_have_count(0)
     no_errors(page, site)
     opened.screenshot(page, f"explorer-{site}")
-
-
-@SITES
-def test_the_views(site, study, request):
-    opened = request.getfixturevalue(site)
-    page = opened.open("14-views", height=1000)
-    recalls, steps = page.locator(".tcnaps-class-recall"), page.locator(".tcnaps-refinement-steps")
-    expect(recalls.locator(".tcnaps-status")).to_contain_text("Class recall: Simple, Transductive", timeout=PATIENCE)
-    choose(recalls, "over", "gain over Simple")
-    expect(recalls.locator(".tcnaps-status")).to_contain_text("Gain in class recall over Simple: Transductive")
-    choose(recalls, "datasets", "digits (out)")
-    expect(recalls.locator(".tcnaps-status")).to_contain_text("1 dataset")
-    recalls.locator("summary").click()
-    expect(recalls.locator(".tcnaps-numbers tbody tr").first).to_be_visible()
-    expect(steps.locator(".tcnaps-status")).to_contain_text("minimum 2, maximum 4: accuracy")
-    steps.locator(".tcnaps-rule .noUi-handle-upper").press("ArrowRight")
-    expect(steps.locator(".tcnaps-status")).to_contain_text("minimum 2, maximum 5: accuracy")
-    expect(page.locator(".tcnaps-number-of-queries .tcnaps-picture img")).to_be_visible()
-    steps.locator(".tcnaps-save-name input").fill(f"from-{site}")
-    steps.locator(".tcnaps-save").click()
-    expect(steps.locator(".tcnaps-saved")).to_contain_text("Download:")
-    written = {file.suffix for file in study.figures_folder.rglob(f"from-{site}*")}
-    assert written == (set() if site == "voila" else {".png", ".pdf"})
-    no_errors(page, site)
-    opened.screenshot(page, f"views-{site}")
 
 
 @pytest.mark.parametrize("site", ["lab", "notebook7"])
@@ -119,8 +86,6 @@ def test_keys_are_for_the_control_with_the_focus_not_for_the_notebook(site, stud
     assert episodes.evaluate("list => list.selectedIndex") == 1
     cells = page.evaluate("jupyterapp.shell.currentWidget.content.widgets.length")
     page.keyboard.type("dd")  # in a notebook: deletes a cell
-    page.locator(".tcnaps-stop").focus()
-    page.keyboard.press("Enter")
     assert page.evaluate("jupyterapp.shell.currentWidget.content.widgets.length") == cells
     counts = "[...jupyterapp.shell.currentWidget.content.model.cells].map(c => c.executionCount ?? 0)"
     before = page.evaluate(f"Math.max(...{counts})")
@@ -129,7 +94,8 @@ def test_keys_are_for_the_control_with_the_focus_not_for_the_notebook(site, stud
 
 
 @pytest.mark.parametrize(
-    "path", ["voila/render/02-pretrain.ipynb", "voila/files/14-views.ipynb", "voila/render/../../../configs/tiny.yaml"]
+    "path",
+    ["voila/render/02-pretrain.ipynb", "voila/files/12-stepper.ipynb", "voila/render/../../../configs/tiny.yaml"],
 )
 def test_voila_serves_nothing_else(voila, path):
     assert voila.new_page().goto(voila.server.url + path).status in (403, 404)
@@ -140,9 +106,9 @@ def test_the_list_leads_to_a_page_without_code_and_back_and_nothing_comes_from_e
     page.context.on("requestfinished", lambda request: loaded.append(request.url))
     page.goto(voila.server.url)
     with page.context.expect_page() as opened:  # the list opens each page in a tab of its own
-        page.locator("a[href*='14-views']").click()
+        page.locator("a[href*='13-explorer']").click()
     page = opened.value
-    page.locator(".tcnaps-class-recall").wait_for()
+    page.locator(".tcnaps-explorer").wait_for()
     assert page.locator(".jp-CodeCell .jp-InputArea-editor").count() == 0 and "load_study" not in page.content()
     page.get_by_text("All pages").click()
     expect(page).to_have_url(voila.server.url)

@@ -76,8 +76,7 @@ def test_a_moved_image_is_known_by_its_content_and_not_by_its_name_size_and_time
     assert (found["0/picture.bmp"], found["1/moved.bmp"]) == (1, 0) and len(seen) == NUMBER
 
 
-def test_a_killed_run_goes_on_from_what_was_saved(folder, seen, monkeypatch):
-    monkeypatch.setattr(feature_cache, "SAVED_EVERY", 0.0)
+def test_a_killed_run_goes_on_from_what_was_saved(folder, seen):
     network = embedding.open_network(SOURCE, "cpu")
 
     def killed(batch):
@@ -97,9 +96,9 @@ def test_a_killed_run_goes_on_from_what_was_saved(folder, seen, monkeypatch):
 @pytest.mark.parametrize("damage", [lambda content: content[:200], lambda content: content[:-300] + bytes(300)])
 def test_a_damaged_file_is_named_and_its_features_are_computed_again(folder, seen, damage, capsys):
     expected = greys_of(folder)
-    (file,) = folder.glob(".features/*/*.npz")
+    file = min(folder.glob(".features/*/*.npz"))  # of the first three
     file.write_bytes(damage(file.read_bytes()))
-    assert greys_of(folder) == expected and len(seen) == 2 * NUMBER
+    assert greys_of(folder) == expected and seen[NUMBER:] == [0, 1, 2]
     assert file.name in capsys.readouterr().err and not file.exists()
 
 

@@ -1,23 +1,21 @@
 """The explorer driven by its controls, without a browser: what it shows against the library's numbers."""
 
 import random
-from contextlib import nullcontext
 from itertools import product
 
-import ipywidgets
 import pandas as pd
 import pytest
 from blob_rows import blob_rows
-from driving import click, set_to, words
-from PIL import Image
+from driving import set_to, words
 from small_study import blobs, small_study
 
+from tcnaps.config import UserError
 from tcnaps.data.image_source import DatasetError
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation.result_files import load_rows, needed_trainings, rows_file, write_rows
 from tcnaps_suite import episodes
 from tcnaps_suite.widgets import episode_table, explorer_data, explorer_widget
-from tcnaps_suite.widgets.explorer_widget import CONFUSION, IMAGES, TABLE, explorer
+from tcnaps_suite.widgets.explorer_widget import explorer
 
 
 @pytest.fixture
@@ -47,30 +45,21 @@ def check_all(widget):
     """Everything that is shown follows from the rows and the controls."""
     choice = widget.choice
     assert widget.error is None, widget.notice.value
-    better, than = choice.better, choice.than
-    rows = load_rows(widget.study, choice.evaluation, needed_trainings([better, than]))
+    better, than = widget.variants
+    rows = load_rows(widget.study, widget.evaluation, needed_trainings([better, than]))
     table = explorer_data.episodes(rows, better, than, choice.limits)
     listed = explorer_data.chosen(table, choice.dataset, choice.sort)
     pd.testing.assert_frame_equal(widget.listed, listed)
     assert widget.controls["episodes"].options == tuple(explorer_data.lines(listed, better, than))
     assert explorer_data.in_words(listed, better, than) in words(widget._count)
-    assert widget._details.layout.display == ("none" if listed.empty else "")
-    if listed.empty:
-        return
+    assert widget._details.layout.display == ""
     dataset, episode = choice.episodes
     row = table[(table["dataset"] == dataset) & (table["episode"] == episode)].iloc[0]
     step, own = choice.step, episode_table.rows_of_episode(rows, choice.variant, dataset, episode)
     stop = int(row["step"] if choice.variant == better else row["step_than"])
     status = explorer_data.status(row, choice.variant, own, step, stop)
     assert words(widget._status) == status
-    queries = episode_table.at_step(own, step)
-    if choice.page == IMAGES:
-        assert status in widget._sheet.value
-    elif choice.page == TABLE:
-        assert words(widget._sheet).count("✗ wrong") == (~queries["right"]).sum()
-        assert all(f"{confidence:.2f}" in words(widget._sheet) for confidence in queries["confidence"])
-    else:
-        assert widget._sheet.value == explorer_data.confusion(queries).to_html(border=0, classes="xtable")
+    assert status in widget._picture.value
 
 
 def test_the_first_display_is_complete_when_the_cell_ends(study):
@@ -79,15 +68,12 @@ def test_the_first_display_is_complete_when_the_cell_ends(study):
     assert widget.variants == ("Transductive", "FEOT")  # the same networks, with and without refinement
     assert widget.row["gain"] == widget.table["gain"].max()
     assert widget.choice.step == widget.row["step"] and widget.controls["step"].max == 4
-    assert "<img " in widget._sheet.value
+    assert "<img " in widget._picture.value
     own = widget.predictions["Transductive"]
     source = blobs(own["dataset"].iloc[0], "test")
     draw = draw_episode(source, study.evaluations["variable"].protocol, study.seed, int(own["episode"].iloc[0]))
     assert (widget.images.support_images == source.images[draw.support_images]).all()
     assert (widget.images.query_images == source.images[own["image"]]).all()
-    click(widget, "save")
-    with Image.open(study.figures_folder / "views" / "explorer.png") as image:
-        assert image.width > 1000
 
 
 def test_every_control_changes_what_is_shown(study, no_pictures):
@@ -97,43 +83,34 @@ def test_every_control_changes_what_is_shown(study, no_pictures):
         {"dataset": ("blobs", "others")},
         {"limits": (1, 4), "step": 2},
         {"variant": "FEOT"},
-        {"page": CONFUSION},
-        {"than": "Simple", "better": "COT"},
-        {"better": "FEOT", "than": "Transductive", "evaluation": "5-way-1-shot", "page": TABLE},
     ):
         set_to(widget, **changes)
         check_all(widget)
-        after = [place.value for place in (widget._count, widget._status, widget._sheet)]
+        after = [place.value for place in (widget._count, widget._status, widget._picture)]
         after.append(widget.controls["episodes"].options)
         assert after != before, changes
         before = after
 
 
-def test_filters_that_leave_nothing_say_so_and_recover(study, no_pictures, monkeypatch):
+def test_a_long_list_says_that_it_is_cut(study, no_pictures, monkeypatch):
     widget = explorer(study)
-    set_to(widget, evaluation="5-way-1-shot", dataset=("others",))  # which that evaluation lacks
-    assert "No episode is listed" in widget._count.value and not widget.controls["episodes"].options
-    click(widget, "stop", "open")  # there is no episode
-    set_to(widget, step=1)
-    assert widget.error is None and not widget._stepper.children
-    set_to(widget, evaluation="variable", dataset=("blobs", "others"))
-    check_all(widget)
     monkeypatch.setattr(explorer_widget, "MOST_LISTED", 5)  # the most that a browser can hold
     set_to(widget, sort="Largest loss first")
     assert len(widget.controls["episodes"].options) == 5 and len(widget.listed) == 12
     assert "first 5" in widget._count.value
 
 
-def test_variants_that_cannot_be_compared_are_an_error_until_others_are_chosen(study, no_pictures):
-    widget = explorer(study)
-    set_to(widget, than="Transductive")
-    assert "Transductive" in str(widget.error)
-    assert not widget.controls["episodes"].options and widget._details.layout.display == "none"
-    set_to(widget, than="Simple", evaluation="5-way-1-shot")
-    assert "'support'" in str(widget.error) and "evaluations.5-way-1-shot" in str(widget.error)
-    set_to(widget, than="FEOT")
-    check_all(widget)
-    set_to(widget, evaluation="variable")
+def test_missing_rows_are_an_error_until_they_are_there(study, no_pictures):
+    file = rows_file(study, "support_and_query", "5-way-1-shot", "blobs")
+    rows = file.read_bytes()
+    file.unlink()
+    widget = explorer(study, "5-way-1-shot")
+    set_to(widget, sort="Largest loss first")
+    assert widget.error is None and not widget.controls["episodes"].options
+    set_to(widget, limits=(1, 4))
+    assert "make figures" in widget.notice.value and widget._details.layout.display == "none"
+    file.write_bytes(rows)
+    set_to(widget, limits=(2, 4))
     check_all(widget)
 
 
@@ -144,12 +121,10 @@ def test_rows_of_other_images_show_their_numbers_and_say_why_there_are_no_images
         write_rows(file, rows.assign(image=rows["image"] + (rows["episode"] == 2)), "key")
     widget = explorer(study)
     set_to(widget, episodes=("blobs", 2))
-    assert isinstance(widget.error, episode_table.StaleRowsError) and "make figures" in widget.notice.value
+    assert isinstance(widget.error, UserError) and "make figures" in widget.notice.value
     set_to(widget, step=1)
-    assert "can't be shown" in words(widget._sheet) and "queries right" in widget._status.value
-    set_to(widget, page=CONFUSION)
-    check_all(widget)
-    set_to(widget, page=IMAGES, episodes=("blobs", 1))
+    assert "can't be shown" in words(widget._picture) and "queries right" in widget._status.value
+    set_to(widget, episodes=("blobs", 1))
     check_all(widget)
 
 
@@ -159,7 +134,7 @@ def test_missing_images_are_an_error_that_the_widget_shows(study, monkeypatch):
 
     monkeypatch.setattr(episodes, "open_split", missing)
     widget = explorer(study)
-    assert isinstance(widget.error, DatasetError) and "blobs is not prepared" in words(widget._sheet)
+    assert isinstance(widget.error, DatasetError) and "blobs is not prepared" in words(widget._picture)
 
 
 def test_wrong_names_are_refused(study):
@@ -177,7 +152,7 @@ def test_fast_and_in_odd_orders_the_last_choice_is_shown(study, no_pictures):
     """Random actions without waiting; in the end everything agrees with the controls."""
     widget, chance = explorer(study), random.Random(0)
     c = widget.controls
-    menus = [c[name] for name in ("sort", "dataset", "variant", "evaluation", "better", "than", "episodes", "page")]
+    menus = [c[name] for name in ("sort", "dataset", "variant", "episodes")]
     ranges = {"limits": range(5)}
     for _ in range(25):
         kind, menu, name = chance.random(), chance.choice(menus), chance.choice(list(ranges))
@@ -187,30 +162,4 @@ def test_fast_and_in_odd_orders_the_last_choice_is_shown(study, no_pictures):
             c[name].value = tuple(sorted(chance.choices(ranges[name], k=2)))
         else:
             set_to(widget, step=chance.randrange(5))
-    set_to(widget, better="Transductive", than="FEOT")
-    click(widget, "stop")
     check_all(widget)
-
-
-def test_the_stepper_opens_below_with_this_episode_and_stopping_rule(study, no_pictures, monkeypatch):
-    from tcnaps_suite.widgets import stepper_widget
-
-    class Opened(ipywidgets.VBox):
-        def __init__(self, study, *place):
-            super().__init__()
-            self.place, self.guarded = place, nullcontext
-
-        def put(self, **values):
-            self.rule = values
-
-        def loaded(self):
-            return self
-
-    monkeypatch.setattr(stepper_widget, "Stepper", Opened)
-    widget = explorer(study)
-    set_to(widget, episodes=("others", 3), limits=(1, 4))
-    click(widget, "open")
-    _, opened = widget._stepper.children
-    assert opened.place == ("Transductive", "variable", "others", 3) and opened.rule == {"minimum": 1, "maximum": 4}
-    click(widget, "close")
-    assert not widget._stepper.children and widget._opened.value == ""

@@ -36,19 +36,19 @@ def study(tmp_path, monkeypatch):
 def test_data_is_prepared_and_its_digests_are_written(study, tmp_path, capsys):
     assert main([study(), "--list"]) == 0
     assert "not prepared" in capsys.readouterr().out and not (tmp_path / "data").exists()
-    assert main([study(), "--ready", "ready"]) == 0
-    ready = (tmp_path / "ready" / "blobs").read_text()
+    assert main([study()]) == 0
+    ready = (tmp_path / "results" / "tiny" / ".ready" / "blobs").read_text()
     assert "sha256" in ready and "3 classes, 9 images" in ready
     assert main([study(), "--list"]) == 0
     assert ", prepared in " in capsys.readouterr().out
 
 
 def test_changed_originals_change_the_digests(study, tmp_path):
-    assert main([study(), "--ready", "ready"]) == 0
-    before = (tmp_path / "ready" / "blobs").read_text()
+    assert main([study()]) == 0
+    before = (tmp_path / "results" / "tiny" / ".ready" / "blobs").read_text()
     (tmp_path / "photographs" / "test" / "class-6" / "new.png").write_bytes(encoded(99))
-    assert main([study(), "--ready", "ready"]) == 0
-    assert (tmp_path / "ready" / "blobs").read_text() != before
+    assert main([study()]) == 0
+    assert (tmp_path / "results" / "tiny" / ".ready" / "blobs").read_text() != before
 
 
 def test_what_the_study_asks_in_vain_is_named_before_anything_is_trained(study, capsys):
@@ -71,12 +71,3 @@ def test_missing_data_and_a_wrong_study_are_named(study, tmp_path, capsys):
     (tmp_path / "study.yaml").write_text("nmae: x")
     assert main(["study.yaml"]) == 1
     assert "did you mean 'name'" in capsys.readouterr().err
-
-
-def test_an_interruption_says_how_to_go_on(study, monkeypatch, capsys):
-    def interrupt(*arguments):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("tcnaps.data.preparing._make_split", interrupt)
-    assert main([study()]) == 130
-    assert "the same command goes on from there" in capsys.readouterr().err

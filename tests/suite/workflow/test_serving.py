@@ -18,7 +18,6 @@ from jupyter_server.base.handlers import JupyterHandler
 from small_study import small_study
 from tornado.web import HTTPError
 
-from tcnaps_suite.widgets import READ_ONLY
 from tcnaps_suite.workflow import serving
 from tcnaps_suite.workflow.notebooks import code_cells
 from tcnaps_suite.workflow.watch import local_only
@@ -56,13 +55,11 @@ def test_wrong_arguments_are_refused(root, arguments):
     assert refusal.value.code == 2
 
 
-def test_kernels_of_the_server_write_no_files(root, monkeypatch):
-    monkeypatch.setenv(READ_ONLY, "0")
+def test_the_copies_are_served_with_further_options(root, monkeypatch):
     given = []
     monkeypatch.setattr(serving.Voila, "launch_instance", lambda options, config: given.extend(options))
     serving.main(["configs/miniature.yaml", "--port=1234"])
     assert given[0] == str(root / "results" / "miniature" / "served") and given[-1] == "--port=1234"
-    assert os.environ[READ_ONLY] == "1"
 
 
 @pytest.mark.parametrize("site, kernels, status", [("none", 0, None), ("same-origin", 0, None), ("none", 12, 503)])
@@ -119,11 +116,11 @@ def test_the_server_answers_under_its_own_names_only(root):
             assert status == answer(f"127.0.0.1:{port}")[0] == answer("localhost", "/voila/static/voila.js")[0] == 200
             assert all(f"voila/render/{name}.ipynb" in page for name in serving.NOTEBOOKS)
             assert "default-src 'self'" in headers["Content-Security-Policy"]
-            for path in ("/voila/files/14-views.ipynb", "/voila/render/../../configs/miniature.yaml"):
+            for path in ("/voila/files/13-explorer.ipynb", "/voila/render/../../configs/miniature.yaml"):
                 assert answer("localhost", path)[0] in (403, 404)
-            for path in ("/", "/voila/render/14-views.ipynb", f"/api/kernels/{uuid.uuid4()}/channels"):
+            for path in ("/", "/voila/render/13-explorer.ipynb", f"/api/kernels/{uuid.uuid4()}/channels"):
                 assert answer("rebound.example.org", path)[0] == 403
-            assert answer("localhost", "/voila/render/14-views.ipynb", **{"Sec-Fetch-Site": "cross-site"})[0] == 403
+            assert answer("localhost", "/voila/render/13-explorer.ipynb", **{"Sec-Fetch-Site": "cross-site"})[0] == 403
         finally:
             process.terminate()
             process.wait(20)

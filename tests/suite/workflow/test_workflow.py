@@ -20,7 +20,7 @@ from blob_project import picture_study, write_pictures
 from notebook_files import cell, write_notebook
 
 from tcnaps_suite.workflow import reference
-from tcnaps_suite.workflow.stopping import SIGNALS, Stopped, stoppable
+from tcnaps_suite.workflow.stopping import SIGNALS, Stopped, stop_on_signals
 
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.slow  # a minute or two in all
@@ -240,21 +240,23 @@ def test_a_run_that_is_killed_outright_leaves_nothing_running(waiting):
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_signals_become_exceptions_and_are_as_before_afterwards(number):
-    before = signal.signal(number, signal.SIG_DFL)  # SIGHUP is ignored under nohup
+def test_signals_become_exceptions(number):
+    before = {each: signal.getsignal(each) for each in SIGNALS}
+    signal.signal(number, signal.SIG_DFL)  # SIGHUP is ignored under nohup
     try:
-        with pytest.raises(Stopped, match=number.name), stoppable():
+        stop_on_signals()
+        with pytest.raises(Stopped, match=number.name):
             os.kill(os.getpid(), number)
             time.sleep(5)
-        assert signal.getsignal(number) == signal.SIG_DFL
     finally:
-        signal.signal(number, before)
+        for each, handler in before.items():
+            signal.signal(each, handler or signal.SIG_DFL)
 
 
 def test_ctrl_c_works_where_the_shell_had_it_ignored():
     code = (
-        "import os, signal, time\nfrom tcnaps_suite.workflow.stopping import Stopped, stoppable\n"
-        "try:\n  with stoppable():\n    os.kill(os.getpid(), signal.SIGINT)\n    time.sleep(5)\n"
+        "import os, signal, time\nfrom tcnaps_suite.workflow.stopping import Stopped, stop_on_signals\n"
+        "stop_on_signals()\ntry:\n  os.kill(os.getpid(), signal.SIGINT)\n  time.sleep(5)\n"
         "except Stopped as stopped:\n  print(stopped)"
     )
     shell = f"trap '' INT; exec {sys.executable} -c \"$0\""
