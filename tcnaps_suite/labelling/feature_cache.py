@@ -1,13 +1,45 @@
 """Features of image files, kept on disk: a run that was stopped goes on, and a second one computes only what is new."""
 
+import contextlib
+import hashlib
+import json
+import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
-from tcnaps.config.storage import replacing
+from tcnaps.config.storage import replacing, write_text
+from tcnaps.data.listing import open_regular
+
+DIGESTS = "digests.json"  # name below the folder → size, time of change, SHA-256
+
+
+def digests_of(folder: Path, names: Sequence[str], readers: int) -> list[str | None]:
+    """The SHA-256 of each file's content, None where it can't be read. Only files of a new size or time are read."""
+    memory, known = folder / ".features" / DIGESTS, {}
+    with contextlib.suppress(OSError, ValueError):  # none yet, or damaged
+        known = json.loads(memory.read_text(encoding="utf-8"))
+
+    def entry(name: str) -> list:
+        try:
+            status = os.stat(folder / name)
+            stamp = [status.st_size, status.st_mtime_ns]
+            if known.get(name, [])[:2] == stamp:
+                return known[name]
+            with open_regular(folder / name) as opened:
+                return [*stamp, hashlib.file_digest(opened, "sha256").hexdigest()]
+        except OSError:
+            return [0, 0, None]
+
+    with ThreadPoolExecutor(readers) as pool:
+        entries = dict(zip(names, pool.map(entry, names)))
+    if entries != known:
+        write_text(memory, json.dumps(entries))
+    return [digest for _, _, digest in entries.values()]
 
 
 def read_features(place: Path) -> dict[str, np.ndarray]:

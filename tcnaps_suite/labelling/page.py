@@ -26,6 +26,7 @@ from tcnaps_suite.widgets import widget_base as ui
 from tcnaps_suite.widgets.episode_table import counted
 
 SHOWN = 48  # pictures on one page
+ORDERS = ("least certain first", "most certain first")
 UNDO, NONE_KEY = "u", "n"
 FOREIGN, EMPTY, NEXT = "none of these?", "no label", "label these next"  # piles beside those of the classes
 TASKS = "label-studio.json"
@@ -111,6 +112,7 @@ class LabelPage(ui.StudyWidget):
     def _arrange(self) -> None:
         choose = self.add(
             pile=ui.menu("Show", 260, []),
+            order=ui.menu("", 170, ORDERS),
             back=ui.button("", 40, "chevron-left"),
             forward=ui.button("", 40, "chevron-right"),
         )
@@ -128,7 +130,7 @@ class LabelPage(ui.StudyWidget):
         self.controls["again"].button_style = "primary"
         for control, (name, _) in classes.items():
             self.on([control], self._undo if control == "undo" else partial(self._choose, name))
-        self.on(["pile"], lambda: self._turn(-self._number))
+        self.on(["pile", "order"], lambda: self._turn(-self._number))
         self.on(["back"], lambda: self._turn(-1))
         self.on(["forward"], lambda: self._turn(1))
         self.on(["again"], self._again)
@@ -142,6 +144,9 @@ class LabelPage(ui.StudyWidget):
         if not self._piles:
             return
         pile = self._piles[self.choice.pile]
+        if self.choice.order == ORDERS[1]:
+            by_hand = pile["corrected"] != ""
+            pile = pd.concat([pile[by_hand], pile[~by_hand][::-1]])
         self._number = min(max(self._number + pages, 0), (len(pile) - 1) // SHOWN)
         first = self._number * SHOWN
         shown = pile[first : first + SHOWN]

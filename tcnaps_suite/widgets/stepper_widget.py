@@ -30,11 +30,12 @@ def stepper(
     evaluation: str | None = None,
     dataset: str | None = None,
     episode: int | None = None,
+    given: ShownEpisode | None = None,
 ) -> "Stepper":
     """A widget to refine one episode step by step: any variant of the study, any episode, under any head.
 
     By default: the evaluation of the fewest classes and shots, or else the first; its first dataset; and the episode in
-    which refinement raises accuracy most, if there are rows.
+    which refinement raises accuracy most, if there are rows. `given` is an episode of other images, to show alone.
     """
     if evaluation is None:
         fixed = study.evaluations_of([], "fixed")
@@ -46,10 +47,10 @@ def stepper(
     dataset = datasets[0] if dataset is None else dataset
     one_of("dataset", dataset, datasets)
     if episode is None:
-        episode = most_improved(study, variant, evaluation, dataset)
+        episode = 0 if given else most_improved(study, variant, evaluation, dataset)
     if not 0 <= episode <= HIGHEST_EPISODE:
         raise UserError(f"There is no episode {episode}: episodes are counted from 0 to {HIGHEST_EPISODE}.")
-    return Stepper(study, variant, evaluation, dataset, episode).loaded()
+    return Stepper(study, variant, evaluation, dataset, episode, given).loaded()
 
 
 class Stepper(ui.StudyWidget):
@@ -57,8 +58,11 @@ class Stepper(ui.StudyWidget):
 
     kind = "stepper"
 
-    def __init__(self, study: Study, variant: str, evaluation: str, dataset: str, episode: int):
+    def __init__(
+        self, study: Study, variant: str, evaluation: str, dataset: str, episode: int, given: ShownEpisode | None = None
+    ):
         super().__init__(study)
+        self._given = given
         self.features: ShownEpisode | None = None
         self.trajectory: stepper_data.Trajectory | None = None
         self._arrange(variant, evaluation, dataset, episode)
@@ -82,7 +86,7 @@ class Stepper(ui.StudyWidget):
     def load(self) -> None:
         choice, before = self.choice, self.features
         with self.loading("Loading the network and computing the episode's features"):
-            features = features_of(self.study, *(getattr(choice, name) for name in EPISODE))
+            features = self._given or features_of(self.study, *(getattr(choice, name) for name in EPISODE))
         self.features = features
         if before is None or before.place != features.place:
             self.put(step=0, query=None)
@@ -115,6 +119,8 @@ class Stepper(ui.StudyWidget):
             dataset=ui.menu("Dataset", 185, [name for name in study.datasets if name in tested], dataset),
             episode=ui.styled(BoundedIntText(episode, 0, HIGHEST_EPISODE), "Episode", 130),
         )
+        if self._given:
+            episodes.layout.display = "none"
         look = {"readout_format": ".3g", "continuous_update": False}
         weights = FloatLogSlider(step=0.1, min=min(-2.0, weight - 1), max=max(2.0, weight + 1), **look)
         scales = FloatLogSlider(base=2, min=-8, max=4, step=0.5, **look)

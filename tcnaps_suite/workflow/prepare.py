@@ -50,7 +50,9 @@ def prepare(study: Study, only_list: bool = False) -> int:
             if only_list:
                 made.stamp()  # raises where files are missing
             else:
-                write_text(study.results_folder / ".ready" / name, "\n".join(lines) + "\n")
+                file, content = study.results_folder / ".ready" / name, "\n".join(lines) + "\n"
+                if not file.is_file() or file.read_text(encoding="utf-8") != content:  # else it keeps its time
+                    write_text(file, content)
         except (UserError, ImportError, OSError) as error:
             print(f"{name}: {error}", file=sys.stderr)
             status = 1

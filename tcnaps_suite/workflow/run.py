@@ -24,7 +24,7 @@ from tcnaps_suite.workflow.stopping import run_engine
 # Snakemake's own lock outlives a killed run and must be removed by hand; the system frees ours. The trigger `code`
 # would delete trainings when a command is worded differently; what runs is in each job's key.
 OPTIONS = "--nolock --rerun-incomplete --rerun-triggers mtime params input --keep-going --scheduler greedy".split()
-OPTIONS += "--logger lines".split()
+OPTIONS += "--logger bar".split()
 PLUGINS = Path(__file__).parent / "plugins"
 LOCK_PATIENCE = 5.0  # seconds that a second run waits for one that is ending
 
@@ -49,6 +49,7 @@ def run_study(given: Namespace) -> int:
             raise UserError(f"There is no profile '{given.profile}' in profiles/{nearest(given.profile, known)}")
         options += ["--workflow-profile", f"profiles/{given.profile}"]
     else:
+        _check_device(given.device)
         cores = cores or os.cpu_count()
         if not 1 <= given.processes <= cores:
             raise UserError(
@@ -58,7 +59,7 @@ def run_study(given: Namespace) -> int:
         options += ["--cores", str(cores or os.cpu_count())]
     values = {"study": name, "device": given.device, "processes": given.processes}
     options += ["--config", *(f"{key}={value}" for key, value in values.items())]
-    options += ["--logger-lines-times", f"results/{study.name}/times", "--logger-lines-cores", str(cores)]
+    options += ["--logger-bar-times", f"results/{study.name}/times", "--logger-bar-cores", str(cores)]
     if given.dry_run:
         status = _snakemake([*options, "--dry-run"])
         print(*incomplete_evaluations(study).values(), "Data:", sep="\n", flush=True)
@@ -116,3 +117,13 @@ def _without_future(results: Path, figures: Path) -> None:
 def _snakemake(options: Sequence[str]) -> int:
     path = os.pathsep.join(filter(None, [str(PLUGINS), os.environ.get("PYTHONPATH")]))
     return run_engine(["snakemake", *options], os.environ | {"PYTHONPATH": path})
+
+
+def _check_device(device: str) -> None:
+    if device != "cpu":
+        import torch  # takes seconds, so only where it is needed
+
+        count = torch.cuda.device_count()
+        there = ["cpu", *["cuda"][:count], *(f"cuda:{number}" for number in range(count))]
+        if device not in there:
+            raise UserError(f"There is no device '{device}' here; PyTorch finds {', '.join(there)}.")

@@ -66,6 +66,15 @@ def test_nothing_is_computed_twice_but_what_has_changed(folder, seen):
     assert found == expected | {"0/picture.bmp": 99, "0/new.bmp": 98}
 
 
+def test_a_file_of_known_size_and_time_is_not_read_again(folder, seen, monkeypatch):
+    expected = greys_of(folder)
+    with monkeypatch.context() as context:
+        context.setattr(feature_cache, "open_regular", None)
+        assert greys_of(folder) == expected
+    (folder / ".features" / feature_cache.DIGESTS).write_text("{")
+    assert greys_of(folder) == expected and len(seen) == NUMBER
+
+
 def test_a_moved_image_is_known_by_its_content_and_not_by_its_name_size_and_time(folder, seen):
     greys_of(folder)
     (folder / "0/picture.bmp").rename(folder / "spare.bmp")

@@ -346,6 +346,25 @@ def test_unknown_networks_are_named(name, named):
         open_network(name, pretrained=False)
 
 
+def test_without_internet_timm_fails_at_once_and_what_would_work_is_named(monkeypatch):
+    timm = pytest.importorskip("timm")
+    from huggingface_hub import constants
+
+    def unreachable(*_):
+        raise OSError("name resolution failed")
+
+    def create(*_, **__):
+        assert constants.HF_HUB_OFFLINE  # or it would try again for 40 seconds
+        raise OSError("not on this machine")
+
+    monkeypatch.setattr(networks.socket, "create_connection", unreachable)
+    monkeypatch.setattr(networks, "getproxies", dict)
+    monkeypatch.setattr(timm, "create_model", create)
+    with pytest.raises(UserError, match=networks.PACKAGED):
+        open_network("timm:resnet18")
+    assert not constants.HF_HUB_OFFLINE
+
+
 def test_missing_weights_are_named(monkeypatch):
     import torchvision
 

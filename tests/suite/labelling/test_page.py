@@ -1,17 +1,22 @@
-"""The page for labelling, without a browser."""
+"""The page for labelling, and a folder in the stepper, without a browser."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 from driving import click, set_to, words
 from PIL import Image
+from small_study import small_study
 
 from tcnaps_suite.labelling import page as pages
 from tcnaps_suite.labelling.corrections import load_corrections
+from tcnaps_suite.labelling.episode import folder_episode
 from tcnaps_suite.labelling.folder import NONE, ImageFolder
 from tcnaps_suite.labelling.page import EMPTY, FOREIGN, NEXT, LabelPage, keys_of
+from tcnaps_suite.widgets.stepper_data import described
+from tcnaps_suite.widgets.stepper_widget import stepper
 
 CLASSES = ["ash", "elm", "fir"]
 
@@ -63,10 +68,11 @@ def test_every_image_is_in_one_pile_with_its_examples_first(page):
     set_to(page, pile=NEXT)
     table = page.labels.table.set_index("label_next")["file"]
     assert shown(page) == [table[str(place)] for place in range(1, 11)]
-    set_to(page, pile="ash")
-    files, table = shown(page), page.labels.table.set_index("file")["probability"]
-    assert files[:5] == [f"ash/{number}.png" for number in range(5)]
-    assert table[files[5:]].is_monotonic_increasing and len(files) > 6
+    set_to(page, pile="ash", order="least certain first")
+    least = shown(page)
+    set_to(page, order="most certain first")
+    assert least[:5] == shown(page)[:5] == [f"ash/{number}.png" for number in range(5)]
+    assert least[5:] == shown(page)[:4:-1] and len(least) > 6
     addresses = [picture["address"] for picture in page.gallery.pictures]
     assert addresses[0].startswith("data:image") and not any(addresses[1:])
     assert {picture["verdict"] for picture in page.gallery.pictures[5:]} == {"right"}
@@ -152,3 +158,16 @@ def test_labels_are_exported_and_annotations_are_read(page, folder):
 
 def test_an_image_without_a_label_has_a_pile(folder):
     assert EMPTY in [value for _, value in LabelPage(folder, abstain=1).loaded().controls["pile"].options]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_folder_opens_in_the_stepper(page, folder, known, tmp_path, monkeypatch):
+    press(page, "f", 5)
+    click(page, "again")
+    episode = folder_episode(folder if known else replace(folder, truth=None), page.labels)
+    assert len(episode.support_labels) == 16 and len(episode.query_labels) == 20
+    assert ("truth.csv" in episode.place[0]) == known
+    view = stepper(small_study(), given=episode)
+    assert view.error is None and words(view._about) == described(episode)
+    click(view, "forward", "answer")
+    assert view.error is None and view.choice.step > 0

@@ -90,7 +90,12 @@ def project(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("study", "options", "message"),
-    [("nmae: x", (), "'name'"), (STUDY, ("--cores", "2", "--processes", "3"), "processes is 3")],
+    [
+        ("nmae: x", (), "'name'"),
+        (STUDY, ("--device", "gpu"), "'gpu'"),
+        (STUDY, ("--device", "cuda:99"), "'cuda:99'"),
+        (STUDY, ("--cores", "2", "--processes", "3"), "processes is 3"),
+    ],
 )
 def test_what_is_wrong_is_an_error_before_anything_is_started(project, capsys, study, options, message):
     (project / "study.yaml").write_text(study)
