@@ -14,6 +14,7 @@ from tcnaps.config.errors import nearest
 PROCESSOR = Path("/proc/cpuinfo")  # Linux alone has it
 # Keys and values that went, by dotted key or "key: value", and what to do instead.
 REMOVED_KEYS = {
+    "deterministic": "one machine with the same number of threads repeats its numbers to the last bit anyway",
     "meta_training.support_gradients": "images_at_once bounds the memory; all support images have gradients",
     "task_encoder.statistics": "batch-norms of the set encoder always use the images at hand",
     "statistics": "intervals are Student's t, ranks are those of the paper's tables",

@@ -26,7 +26,6 @@ from tcnaps.method.episode import Episode
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.method.variants import ALL_TRAININGS
 from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, finished_log, new_model, refuse_imported, save
-from tcnaps.training.determinism import deterministic
 from tcnaps.training.launching import run_together
 from tcnaps.training.processes import add_up_gradients, gather, rank, share
 from tcnaps.training.resuming import Resumable, run_steps
@@ -68,7 +67,6 @@ def meta_training_steps(
         yield {"episode": rows[-1][0], **means, "gradient_norm": norm, "learning_rate": rate}
 
 
-@deterministic
 def meta_train(
     study: Study, training: str, device: torch.device | str = "cpu", save_every: int = 10, processes: int = 1
 ) -> pd.DataFrame:

@@ -20,7 +20,6 @@ from tcnaps.episodes.loading import read_images
 from tcnaps.method.backbone import FEATURES, Backbone
 from tcnaps.method.episode import to_pixel_range
 from tcnaps.training.checkpoints import backbone_file, finished_log, refuse_imported, save
-from tcnaps.training.determinism import deterministic
 from tcnaps.training.launching import run_together
 from tcnaps.training.processes import add_up_gradients, average_buffers, gather, rank, share, size
 from tcnaps.training.resuming import Resumable, run_steps
@@ -68,7 +67,6 @@ def pretraining_steps(
         yield {"epoch": epoch + 1, "batch": batch + 1, "learning_rate": rate, "gradient_norm": norm, **sums}
 
 
-@deterministic
 def pretrain(
     study: Study, device: torch.device | str = "cpu", save_every: int = 100, processes: int = 1
 ) -> pd.DataFrame:
