@@ -20,6 +20,7 @@ REMOVED_KEYS = {
     "statistics": "intervals are Student's t, ranks are those of the paper's tables",
     "datasets.*.unreadable": "unreadable images are always left out, and listed in unreadable.csv",
     "datasets.*.class_lists": "use the source 'folder' with this list as 'splits'; docs/data.md",
+    "datasets.*: feti": "use the source 'folder' with a list as 'splits'; docs/data.md has the lines that write it",
     "datasets.*: *-imagenet": "use the source 'folder'; docs/data.md shows how",
     "datasets.*.torchvision.splits": "all classes are for testing",
     "datasets.*.torchvision.name: *": "for other datasets use Meta-Dataset's records, or the source 'folder'",
@@ -107,18 +108,13 @@ class Folder(_FilesSection):
     superclasses: bool = False  # class folders lie in folders of their superclass
 
 
-class FETI(_FilesSection):
-    source: Literal["feti"]  # ImageNet's classes without the test classes of mini- and tiered-ImageNet (appendix A.4)
-    test_classes: tuple[str, ...]  # files that list the test classes of both benchmarks
-
-
 class Torchvision(_FilesSection):
     source: Literal["torchvision"]  # the test images of a dataset that torchvision reads; `path` is its root
     name: Literal["MNIST", "CIFAR10", "CIFAR100"]
     download: bool = False
 
 
-AnyDataset = Miniature | Records | Folder | FETI | Torchvision
+AnyDataset = Miniature | Records | Folder | Torchvision
 Dataset = Annotated[AnyDataset, Field(discriminator="source")]
 
 
