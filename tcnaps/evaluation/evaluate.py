@@ -35,7 +35,7 @@ def evaluate(study: Study, training: str, device: torch.device | str = "cpu", pr
     Several `processes` share the episodes; their number changes no row if each has as many threads.
     """
     if processes != 1:
-        run_together(processes, "tcnaps.evaluation.evaluate:evaluate", study, device, training=training)
+        run_together(processes, evaluate, study, device, training=training)
     trained = load_model(study, training, device)
     untrained = new_model(study, training).eval().to(device)
     weights = [

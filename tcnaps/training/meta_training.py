@@ -87,8 +87,8 @@ def meta_train(
     backbone = file_digest(backbone_file(study))
     key = job_key([*(s.digest for s in sources + validation), backbone], study, "meta_training", training=training)
     if processes != 1 and finished_log(path, key) is None:
-        shared, task = "meta_training.episodes_per_step", "tcnaps.training.meta_training:meta_train"
-        run_together(processes, task, study, device, shared, training=training, save_every=save_every)
+        shared, options = "meta_training.episodes_per_step", {"training": training, "save_every": save_every}
+        run_together(processes, meta_train, study, device, shared, **options)
     if (log := finished_log(path, key)) is not None:
         return pd.DataFrame(log)
     optimiser = new_optimiser(model, study)

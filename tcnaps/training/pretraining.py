@@ -86,8 +86,7 @@ def pretrain(
     sources = [open_split(study, name, "train") for name in settings.datasets]
     key = job_key([source.digest for source in sources], study, "pretraining")
     if processes != 1 and finished_log(path, key) is None:
-        shared, task = "pretraining.batch_size", "tcnaps.training.pretraining:pretrain"
-        run_together(processes, task, study, device, shared, save_every=save_every)
+        run_together(processes, pretrain, study, device, "pretraining.batch_size", save_every=save_every)
     if (log := finished_log(path, key)) is not None:
         return pd.DataFrame(log)
     images = ImageTable(sources, settings.valid_fraction, study.backbone_seed)

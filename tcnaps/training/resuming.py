@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from tcnaps.config.storage import remove_leftovers, replacing
+from tcnaps.config.storage import partial_file, replacing
 from tcnaps.training.checkpoints import STATE, read_tensors
 from tcnaps.training.processes import gather, rank
 from tcnaps.training.watching import Watch
@@ -32,8 +32,6 @@ class Resumable:
         self.path = self.checkpoint.with_suffix(STATE)
 
     def __enter__(self) -> "Resumable":
-        if rank() == 0:
-            remove_leftovers(self.path)
         key, progress, parts = None, {}, {}
         try:
             if self.path.is_file():
@@ -50,7 +48,8 @@ class Resumable:
 
     def __exit__(self, kind: type | None, *_) -> None:
         if kind is None and rank() == 0:
-            self.path.unlink(missing_ok=True)
+            for file in (self.path, partial_file(self.path)):
+                file.unlink(missing_ok=True)
 
     def save(self) -> None:
         """Writes the present state, unless a weight is not finite; a StorageError if the file can't be written."""

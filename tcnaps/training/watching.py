@@ -1,4 +1,4 @@
-"""Watching a training: a progress bar, one row per step in a CSV and in TensorBoard's files, and an end if it diverges.
+"""Watching a training: a progress bar, one row per step in TensorBoard's files, and an end if it diverges.
 
 Nothing here changes what is trained.
 """
@@ -9,18 +9,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from tcnaps.config import UserError
-from tcnaps.config.storage import append_text, naming, write_text
 from tcnaps.training.processes import rank
 
 OF_STEPS = ["loss", "train_accuracy", "confidence", "gradient_norm", "learning_rate", "valid_accuracy"]
-MEGABYTE = 2**20
 
 
 @torch.no_grad()
@@ -48,7 +45,7 @@ class Diverged(UserError, FloatingPointError):
 
 @dataclass
 class Watch:
-    """Shows how a training goes, writes one row per step, and stops the training if it diverges.
+    """Shows how a training goes, and stops it if it diverges.
 
     docs/scaling.md says what is written, and where. A training that goes on after an interruption goes on in the same
     files. Of several processes, the first writes.
@@ -61,23 +58,16 @@ class Watch:
     per_step: int  # images or episodes
 
     def __enter__(self) -> "Watch":
-        self.first, self.events = self.progress["steps"], None
-        self.speed = "images_per_second" if self.section == "pretraining" else "episodes_per_second"
-        self.columns = [*OF_STEPS, self.speed, "memory_mb", "gpu_memory_mb", "seconds_left"]
-        self.file = self.checkpoint.parents[1] / "watch" / f"{self.checkpoint.stem}.csv"
+        first, self.events = self.progress["steps"], None
         title, hidden = f"{self.section} {self.checkpoint.stem}", rank() > 0
-        self.bar = tqdm(total=self.n_steps, initial=self.first, desc=title, unit="step", disable=hidden)
+        self.bar = tqdm(total=self.n_steps, initial=first, desc=title, unit="step", disable=hidden)
         if rank() == 0:
-            header = ",".join(["step", *self.columns])
-            lines = self.file.read_text(errors="replace").splitlines() if self.file.exists() else []
-            done = lines[1 : self.first + 1] if lines[:1] == [header] else []
-            write_text(self.file, "\n".join([header, *done, ""]))
-            with contextlib.suppress(ImportError), naming(self.file.with_suffix("")):
+            with contextlib.suppress(ImportError):  # tensorboard is optional
                 from torch.utils.tensorboard import SummaryWriter
 
-                folder = str(self.file.with_suffix(""))
-                self.events = SummaryWriter(folder, purge_step=self.first + 1, flush_secs=10)
-        self.began = self.last = time.monotonic()
+                folder = self.checkpoint.parents[1] / "watch" / self.checkpoint.stem
+                self.events = SummaryWriter(str(folder), purge_step=first + 1, flush_secs=10)
+        self.last = time.monotonic()
         return self
 
     def __exit__(self, *_) -> None:
@@ -88,21 +78,11 @@ class Watch:
     def log(self, row: dict) -> None:
         """Writes the last step down, as far as the row has `OF_STEPS`; raises Diverged if the loss is not finite."""
         step, before, self.last = self.progress["steps"], self.last, time.monotonic()
-        mean = (self.last - self.began) / (step - self.first)
-        row = row | {
-            self.speed: self.per_step / max(self.last - before, 1e-9),
-            "memory_mb": psutil.Process().memory_info().rss / MEGABYTE,
-            "seconds_left": mean * (self.n_steps - step),
-        }
-        if torch.cuda.is_initialized():
-            row["gpu_memory_mb"] = torch.cuda.max_memory_allocated() / MEGABYTE
-        if rank() == 0:
-            texts = (f"{row[name]:.6g}" if name in row else "" for name in self.columns)
-            append_text(self.file, ",".join([str(step), *texts]) + "\n")
-        with naming(self.file.with_suffix("")):
-            for name in self.columns if self.events is not None else ():
-                if math.isfinite(row.get(name, math.nan)):  # TensorBoard shows no others
-                    self.events.add_scalar(name, row[name], step)
+        speed = "images_per_second" if self.section == "pretraining" else "episodes_per_second"
+        row = row | {speed: self.per_step / max(self.last - before, 1e-9)}
+        for name in (*OF_STEPS, speed) if self.events is not None else ():
+            if math.isfinite(row.get(name, math.nan)):  # TensorBoard shows no others
+                self.events.add_scalar(name, row[name], step)
         self.bar.update()
         self.bar.set_postfix(loss=f"{row['loss']:.3f}", refresh=False)
         if not math.isfinite(row["loss"]):
