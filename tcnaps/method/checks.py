@@ -12,10 +12,10 @@ Labels = Tensor | np.ndarray | Sequence  # (n,) integers
 
 
 def as_features(sets: Mapping[str, Features | None]) -> dict[str, Tensor]:
-    """The support, query and unlabelled features as tensors of one kind; None is an empty set, half becomes float32.
+    """The support, query and unlabelled features as tensors; None is an empty set, half becomes float32.
 
     Raises:
-        ValueError: features are no (n, d) floating-point numbers, or differ from the support set's.
+        ValueError: features are no (n, d) floating-point numbers.
     """
     tensors: dict[str, Tensor] = {}
     for name, features in sets.items():
@@ -26,10 +26,6 @@ def as_features(sets: Mapping[str, Features | None]) -> dict[str, Tensor]:
                 "floating-point numbers, one row per image"
             )
         tensors[name] = tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
-        kind, support = ((x.shape[1], x.dtype, x.device) for x in (tensors[name], tensors["support"]))
-        if kind != support:
-            both = " and ".join("{} × {} on {}".format(*each) for each in (kind, support))
-            raise ValueError(f"{name} and support features are {both}; they must come from the same backbone")
     return tensors
 
 

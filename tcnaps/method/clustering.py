@@ -119,14 +119,13 @@ def refinement_steps(
         unlabelled_features: (n_unlabelled, d); they refine the classes where `head.unlabelled` says so.
 
     Raises:
-        ValueError: features or labels of the wrong kind or number, or not finite; a class without a support image; too
-            few images or features for a divisor n − 1; a class prior for another number of classes; a covariance that
-            is singular in floating point.
+        ValueError: features or labels of the wrong kind or number, or not finite; a class without a support image; a
+            class prior for another number of classes; a covariance that is singular in floating point, or undefined,
+            since there are too few images or features for a divisor n − 1.
     """
     sets = as_features({"support": support_features, "query": query_features, "unlabelled": unlabelled_features})
     labels = as_labels(support_labels, sets["support"], "support")
     shots = check_support_labels(labels)
-    _check_divisors(sets["support"], head)
     features, n_query = torch.cat(list(sets.values())), len(sets["query"])
     spread = total_variance(features)
     if not isfinite(spread):
@@ -182,14 +181,6 @@ def in_working_precision(features: Float[Tensor, "n d"], spread: float, head: He
     """The features, in float64 where they are few or their total variance is large."""
     small = min(features.shape) <= SMALL
     return features.double() if small or not spread <= SPREAD * head.identity_weight else features
-
-
-def _check_divisors(support: Tensor, head: Head) -> None:
-    n, d = support.shape
-    if head.task_covariance_divisor == "n-1" and head.metric == "mahalanobis" and n == 1:
-        raise ValueError("there is one support image in all, so n − 1 is 0; use the task covariance's divisor 'n'")
-    if head.class_covariance_divisor == "n-1" and head.metric == "mahalanobis" and d < 2:
-        raise ValueError(f"each image has {d} feature(s); the class covariance's divisor 'n-1' needs at least two")
 
 
 def _warn_of_low_variance(spread: float, head: Head) -> None:
