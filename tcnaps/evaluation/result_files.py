@@ -69,14 +69,10 @@ def _digest(rows: pd.DataFrame) -> str:
     return digest_of([columns, hashlib.sha256(hashes.tobytes()).hexdigest()])
 
 
-def _written_digest(file: Path) -> str:
-    return pq.read_schema(file).metadata[DIGEST].decode()
-
-
 def write_manifest(study: Study, training: str, files: Sequence[Path]) -> Path:
     """Writes the list of a finished evaluation's files, with their digests: other rows give another manifest."""
     path = rows_folder(study) / f"{training}.json"
-    digests = {str(file.relative_to(path.parent)): _written_digest(file) for file in files}
+    digests = {str(file.relative_to(path.parent)): pq.read_schema(file).metadata[DIGEST].decode() for file in files}
     write_text(path, json.dumps(digests, indent=1) + "\n")
     return path
 
@@ -91,10 +87,8 @@ def incomplete_evaluations(study: Study) -> dict[Path, str]:
 
 def _problem_of_manifest(manifest: Path) -> str | None:
     try:
-        for name, digest in json.loads(manifest.read_text(encoding="utf-8")).items():
+        for name in json.loads(manifest.read_text(encoding="utf-8")).keys():
             read_rows(manifest.parent / name)
-            if _written_digest(manifest.parent / name) != digest:
-                return f"{manifest}: {name} holds other rows than when the evaluation finished."
     except RowsError as error:
         return f"{manifest}: {error}"
     except (AttributeError, OSError, TypeError, ValueError, RecursionError):

@@ -100,13 +100,10 @@ def paired_episodes(
     """
     keys = ["replicate", *EPISODE, *extra]
     compared = [value, "queries"] if "queries" in a and "queries" in b else [value]
-    if a.duplicated(keys).any() or b.duplicated(keys).any():
-        raise ValueError("A frame to be paired holds an episode more than once: pair one variant with one other.")
-    pairs = a.merge(b[[*keys, *compared]], on=keys, how="left", suffixes=("", "_b"), indicator="side")
-    only_b = b[keys].merge(a[keys], on=keys, how="left", indicator="side")
-    unpaired = pd.concat([frame.loc[frame["side"] != "both", EPISODE] for frame in (pairs, only_b)])
+    pairs = a.merge(b[[*keys, *compared]], on=keys, suffixes=("", "_b"), validate="one_to_one")
+    unpaired = pd.concat([a[keys], b[keys]]).drop_duplicates(keep=False)
     if len(unpaired):
-        names = [_name(row) for _, row in unpaired.drop_duplicates().iterrows()]
+        names = [_name(row) for _, row in unpaired.drop_duplicates(EPISODE).iterrows()]
         raise ValueError(
             f"Paired differences need the same episodes on both sides; {len(names)} are on one side only, such as "
             f"{'; '.join(names[:3])}. Evaluate both with the same seed and number of episodes."
@@ -117,7 +114,7 @@ def paired_episodes(
             f"{_name(other.iloc[0])}. Evaluate both again."
         )
     differences = pairs.assign(difference=pairs[value] - pairs[f"{value}_b"])
-    return differences.drop(columns=[*(f"{column}_b" for column in compared), "side"])
+    return differences.drop(columns=[f"{column}_b" for column in compared])
 
 
 def _name(row: pd.Series) -> str:
