@@ -1,23 +1,22 @@
-"""Watching a training: a progress bar, one row per step in TensorBoard's files, and an end if it diverges.
+"""Watching a training: its curves in TensorBoard, what they show, and the error of one that diverges.
 
 Nothing here changes what is trained.
 """
 
 import contextlib
 import math
-import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from tcnaps.config import UserError
 from tcnaps.training.processes import rank
 
-OF_STEPS = ["loss", "train_accuracy", "confidence", "gradient_norm", "learning_rate", "valid_accuracy"]
+CURVES = ("loss", "train_accuracy", "confidence", "gradient_norm", "learning_rate", "valid_accuracy")
+CURVES += ("images_per_second", "episodes_per_second")
 
 
 @torch.no_grad()
@@ -43,47 +42,26 @@ class Diverged(UserError, FloatingPointError):
         )
 
 
-@dataclass
-class Watch:
-    """Shows how a training goes, and stops it if it diverges.
+@contextlib.contextmanager
+def curves(checkpoint: Path, first: int) -> Iterator[Callable[[dict, int], None]]:
+    """Yields a function that writes a step's row to TensorBoard's files, as far as it has `CURVES`.
 
-    docs/scaling.md says what is written, and where. A training that goes on after an interruption goes on in the same
-    files. Of several processes, the first writes.
+    `first` is the first step to be written: those from there on of an earlier attempt are replaced. Of several
+    processes, the first writes. Without the package tensorboard nothing is written.
     """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        SummaryWriter = None
+    if SummaryWriter is None or rank() > 0:
+        yield lambda row, step: None
+        return
+    folder = checkpoint.parents[1] / "watch" / checkpoint.stem
+    with SummaryWriter(str(folder), purge_step=first, flush_secs=10) as events:
 
-    checkpoint: Path
-    progress: dict  # "steps" that are done; it is saved with the training
-    section: str  # of the study: "pretraining" or "meta_training"
-    n_steps: int  # of the whole training
-    per_step: int  # images or episodes
+        def write(row: dict, step: int) -> None:
+            for name in CURVES:
+                if math.isfinite(row.get(name, math.nan)):  # TensorBoard shows no others
+                    events.add_scalar(name, row[name], step)
 
-    def __enter__(self) -> "Watch":
-        first, self.events = self.progress["steps"], None
-        title, hidden = f"{self.section} {self.checkpoint.stem}", rank() > 0
-        self.bar = tqdm(total=self.n_steps, initial=first, desc=title, unit="step", disable=hidden)
-        if rank() == 0:
-            with contextlib.suppress(ImportError):  # tensorboard is optional
-                from torch.utils.tensorboard import SummaryWriter
-
-                folder = self.checkpoint.parents[1] / "watch" / self.checkpoint.stem
-                self.events = SummaryWriter(str(folder), purge_step=first + 1, flush_secs=10)
-        self.last = time.monotonic()
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.bar.close()
-        if self.events is not None:
-            self.events.close()
-
-    def log(self, row: dict) -> None:
-        """Writes the last step down, as far as the row has `OF_STEPS`; raises Diverged if the loss is not finite."""
-        step, before, self.last = self.progress["steps"], self.last, time.monotonic()
-        speed = "images_per_second" if self.section == "pretraining" else "episodes_per_second"
-        row = row | {speed: self.per_step / max(self.last - before, 1e-9)}
-        for name in (*OF_STEPS, speed) if self.events is not None else ():
-            if math.isfinite(row.get(name, math.nan)):  # TensorBoard shows no others
-                self.events.add_scalar(name, row[name], step)
-        self.bar.update()
-        self.bar.set_postfix(loss=f"{row['loss']:.3f}", refresh=False)
-        if not math.isfinite(row["loss"]):
-            raise Diverged(self.section, self.checkpoint.stem, f"step {step}", row["loss"])
+        yield write

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tcnaps.training.resuming import Resumable, run_steps
-from tcnaps.training.watching import OF_STEPS, Diverged, Watch, accuracy_and_confidence, gradient_norm
+from tcnaps.training.watching import CURVES, Diverged, accuracy_and_confidence, gradient_norm
 
 
 @pytest.fixture
@@ -22,11 +22,9 @@ def row(loss, **more):
 
 def logged(path, losses, first=0, **more):
     time.sleep(1 - time.time() % 1)  # TensorBoard reads event files by the second in which they were begun
-    progress = {"steps": first}
-    with Watch(path, progress, "meta_training", 1000, 16) as watched:
-        for loss in losses:
-            progress["steps"] += 1
-            watched.log(row(loss, learning_rate=0.1, **more))
+    rows = [row(loss, learning_rate=0.1, **more) for loss in losses]
+    state = Resumable(path, "key", {}, {"steps": first})
+    run_steps(state, 1000, lambda done: rows, dict, "meta_training", 1000, 16)
 
 
 def test_a_row_per_step_and_none_twice_after_an_interruption(path):
@@ -38,7 +36,7 @@ def test_a_row_per_step_and_none_twice_after_an_interruption(path):
     events = accumulator.EventAccumulator(str(path.parents[1] / "watch" / "support")).Reload()
     assert [(event.step, event.value) for event in events.Scalars("loss")] == [(1, 5.0), (2, 4.0), (3, 3.0), (4, 2.5)]
     assert all(event.value > 0 for event in events.Scalars("episodes_per_second"))
-    assert set(events.Tags()["scalars"]) == {*OF_STEPS, "episodes_per_second"}
+    assert set(events.Tags()["scalars"]) == set(CURVES) - {"images_per_second"}
 
 
 def test_without_tensorboard_nothing_is_written(path, monkeypatch):
