@@ -39,9 +39,6 @@ def estimates(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFram
     Returns:
         `by`, `value`, `interval` (nan for one episode), `n_datasets`, `n_episodes`, `n_replicates`, and the parts of
         the interval: `of_trainings` (A; 0 for one replicate), `of_episodes` (B) and its degrees of `freedom`.
-
-    Raises:
-        ValueError: a column is missing, one episode has several values, or the replicates hold different episodes.
     """
     frame, by = with_replicate(frame), list(by)
     dataset_keys = list(dict.fromkeys([*by, "dataset"]))

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tcnaps.config import FixedProtocol, Study, UserError
+from tcnaps.config import Study, UserError
 from tcnaps.config.errors import nearest
 from tcnaps.config.storage import digest_of, replacing, write_text
 from tcnaps.method.variants import ALL_VARIANTS
@@ -112,11 +112,8 @@ def load_rows(
 ) -> pd.DataFrame:
     """The table of one row per query image, of one or several evaluations; `images` says which are real or rendered.
 
-    By default it holds all trainings that the evaluations name, and all replicates of the study.
-
-    Raises:
-        UserError: the study has no such evaluation, or the evaluation does not name the training.
-        RowsError: a file is missing (`MissingRows`) or damaged, or holds the wrong rows.
+    By default it holds all trainings that the evaluations name, and all replicates of the study. A RowsError names a
+    file that is missing (`MissingRows`), damaged, or holds the wrong rows.
     """
     frames = []
     for name in [evaluations] if isinstance(evaluations, str) else evaluations:
@@ -166,11 +163,9 @@ def load_query_counts(study: Study, trainings: Sequence[str], replicates: Sequen
     The column `evaluation` becomes "<way>-way <shot>-shot". A UserError says that the study has no such evaluations.
     """
     names_of_setting: dict[tuple[int, int], list[str]] = {}
-    for name, evaluation in study.evaluations.items():
-        protocol = evaluation.protocol
-        usable = not evaluation.before_training and set(trainings) <= set(evaluation.trainings)
-        if isinstance(protocol, FixedProtocol) and usable:
-            names_of_setting.setdefault((protocol.way, protocol.shot), []).append(name)
+    for name, evaluation in study.evaluations_of(trainings, "fixed").items():
+        setting = evaluation.protocol.way, evaluation.protocol.shot
+        names_of_setting.setdefault(setting, []).append(name)
     frames = []
     for (way, shot), names in names_of_setting.items():
         if len(names) > 1:

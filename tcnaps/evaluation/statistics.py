@@ -91,12 +91,9 @@ def reported(estimated: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
 def paired_episodes(
     a: pd.DataFrame, b: pd.DataFrame, value: str = "accuracy", extra: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """a − b on every episode, as `difference`, for two frames over the same episodes.
+    """a − b on every episode, as `difference`; a ValueError where the two differ in episodes or in one's queries.
 
     Columns in `extra` tell rows of one episode apart, such as `label` for class recall.
-
-    Raises:
-        ValueError: a frame holds several rows for one episode, or the two differ in episodes or in one's queries.
     """
     keys = ["replicate", *EPISODE, *extra]
     compared = [value, "queries"] if "queries" in a and "queries" in b else [value]

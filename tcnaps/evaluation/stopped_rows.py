@@ -44,11 +44,7 @@ def stopping_steps(
 
 
 def stopped(rows: pd.DataFrame, minimum: int, maximum: int) -> pd.DataFrame:
-    """`step`, at which a row's episode stops, and `prediction`, the label predicted there, on the index of `rows`.
-
-    Raises:
-        ValueError: a column is missing, the maximum exceeds the recorded steps, or an episode is incomplete.
-    """
+    """`step`, at which a row's episode stops, and `prediction`, the label predicted there, on the index of `rows`."""
     predictions = recorded_predictions(rows)
     codes = _episode_codes(rows)
     step = stopping_steps(_changed_labels(predictions, codes) > 0, minimum, maximum)[codes]
@@ -58,10 +54,8 @@ def stopped(rows: pd.DataFrame, minimum: int, maximum: int) -> pd.DataFrame:
 def variant_predictions(rows: pd.DataFrame, variants: str | Sequence[str], minimum: int, maximum: int) -> pd.DataFrame:
     """What named variants predict: the rows of their trainings, one variant after the other.
 
-    The columns `variant`, `step` and `prediction` replace those of the recorded steps.
-
-    Raises:
-        UserError: there is no such variant, the rows lack its training, or its scale differs from the training's.
+    The columns `variant`, `step` and `prediction` replace those of the recorded steps. A UserError names a variant that
+    does not exist or whose training the rows lack.
     """
     frames = []
     for name in [variants] if isinstance(variants, str) else variants:

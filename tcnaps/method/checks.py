@@ -12,11 +12,7 @@ Labels = Tensor | np.ndarray | Sequence  # (n,) integers
 
 
 def as_features(sets: Mapping[str, Features | None]) -> dict[str, Tensor]:
-    """The support, query and unlabelled features as tensors; None is an empty set, half becomes float32.
-
-    Raises:
-        ValueError: features are no (n, d) floating-point numbers.
-    """
+    """Support, query and unlabelled features as (n, d) tensors; None is an empty set, half becomes float32."""
     tensors: dict[str, Tensor] = {}
     for name, features in sets.items():
         tensor = tensors["support"][:0] if features is None else _as_tensor(features, f"{name} features")

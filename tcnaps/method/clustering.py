@@ -119,9 +119,7 @@ def refinement_steps(
         unlabelled_features: (n_unlabelled, d); they refine the classes where `head.unlabelled` says so.
 
     Raises:
-        ValueError: features or labels of the wrong kind or number, or not finite; a class without a support image; a
-            class prior for another number of classes; a covariance that is singular in floating point, or undefined,
-            since there are too few images or features for a divisor n − 1.
+        ValueError: features or labels that do not fit together, or a covariance that is singular in floating point.
     """
     sets = as_features({"support": support_features, "query": query_features, "unlabelled": unlabelled_features})
     labels = as_labels(support_labels, sets["support"], "support")

@@ -112,8 +112,7 @@ def load_backbone(study: Study) -> Backbone:
 def load_model(study: Study, training: str, device: torch.device | str = "cpu") -> TransductiveCNAPS:
     """The study's backbone with one training's meta-learned weights, ready to classify.
 
-    Raises:
-        CheckpointError: a checkpoint is missing, damaged or of another network, or was trained on another backbone.
+    A CheckpointError names a file that is missing, damaged or of another network, or was trained on another backbone.
     """
     model, path = new_model(study, training), checkpoint_folder(study) / f"{training}.safetensors"
     remedy = f"Run notebooks/03-meta-train.ipynb with training = '{training}' for this study, or `make figures`."

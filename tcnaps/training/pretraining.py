@@ -75,11 +75,6 @@ def pretrain(
     An interrupted call goes on from its last saved state, written every `save_every` batches, and ends with the very
     same weights. A checkpoint of the same code and settings is kept. Several `processes` share every batch. The weights
     depend on their number, because batch-norm sees fewer images at once (`pretraining_steps`).
-
-    Raises:
-        CheckpointError: there is nothing to train: the study imports its backbone.
-        Diverged: the loss is not finite.
-        ValueError: a batch is larger than the training set.
     """
     refuse_imported(study, "backbone")
     settings, path = study.pretraining, backbone_file(study)
