@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tcnaps.method.arithmetic import distances_for
 from tcnaps.method.checks import Features, Labels, as_features, as_labels, check_finite, check_support_labels
 from tcnaps.method.class_statistics import Distances, log_prior, logits_of, one_hot, scale_of, singular
+from tcnaps.method.fast import distances_for
 from tcnaps.method.head import Head
 from tcnaps.method.samples import Samples
 from tcnaps.method.stopping import check_limits, should_stop
@@ -33,15 +33,10 @@ class LowVarianceWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Step:
-    """What is known after one refinement step.
-
-    Attributes:
-        logits: of the query images (equation 5, or the mixture equation, plus log π_k). Rows that float32 could not
-            hold, beyond ±131,072, are given relative to their largest.
-    """
+    """What is known after one refinement step."""
 
     number: int
-    logits: Float[Tensor, "n_query way"]
+    logits: Float[Tensor, "n_query way"]  # of the query images (equation 5, or the mixture equation, plus log π_k)
     unlabelled_logits: Float[Tensor, "n_unlabelled way"]
     scale: float | int | Float[Tensor, ""]  # factor on the squared distances
     log_prior: Float[Tensor, "way"]  # log π_k; 0 without a class prior
@@ -110,8 +105,8 @@ def refinement_steps(
     """Yields step 0 (support statistics alone), 1, 2, ... without end; take as many as you need (Algorithm 1).
 
     Small episodes and features of large variance are clustered in float64; logits come back in the features' own
-    precision. `head.identity_weight` is in squared feature units; about a tenth of the features' total variance suits
-    embeddings that nobody meta-trained.
+    precision, rows that it could not hold relative to their largest. `head.identity_weight` is in squared feature
+    units; about a tenth of the features' total variance suits embeddings that nobody meta-trained.
 
     Args:
         support_features: (n_support, d), as a tensor, an array or nested lists.
@@ -144,13 +139,7 @@ def trajectory(
     head: Head = Head(),
     steps: int = 10,
 ) -> Float[Tensor, "{steps}+1 n_query way"]:
-    """Logits of the query images after every refinement step 0, 1, ..., `steps`; one record for every stopping rule.
-
-    Example:
-        >>> logits = trajectory([[0.0, 0.0], [9.0, 0.0]], [0, 1], [[1.0, 0.0], [8.0, 2.0]], steps=2)
-        >>> logits.argmax(2).tolist()
-        [[0, 1], [0, 1], [0, 1]]
-    """
+    """Logits of the query images after every refinement step 0, 1, ..., `steps`; one record for every stopping rule."""
     loop = refinement_steps(support_features, support_labels, query_features, unlabelled_features, head)
     return torch.stack([step.logits for step in islice(loop, steps + 1)])
 
