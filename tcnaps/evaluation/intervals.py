@@ -13,8 +13,6 @@ import pandas as pd
 from jaxtyping import Float
 from scipy import optimize, stats
 
-from tcnaps.evaluation.stopped_rows import require_columns
-
 EPISODE = ("evaluation", "dataset", "queries_per_class", "episode")  # the columns that tell episodes apart
 
 
@@ -140,7 +138,6 @@ def _means(frame: pd.DataFrame, keys: Sequence[str], value: str) -> pd.DataFrame
 
 
 def _check_crossed(frame: pd.DataFrame, keys: Sequence[str]) -> None:
-    require_columns(frame, [*keys, "episode"])
     repeated = frame[frame.duplicated([*keys, "episode", "replicate"])]
     if len(repeated):
         row = repeated.iloc[0]

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from tcnaps.evaluation.intervals import estimates
-from tcnaps.evaluation.stopped_rows import episode_trajectories, require_columns, rows_of_training, stopped_accuracy
+from tcnaps.evaluation.stopped_rows import episode_trajectories, rows_of_training, stopped_accuracy
 
 DOMAINS = {"in": ("in",), "out": ("out",), "all": ("in", "out")}
 GROUP = ("variant", "evaluation")  # the columns that summaries keep apart by default
@@ -30,7 +30,6 @@ def episode_accuracies(predictions: pd.DataFrame) -> pd.DataFrame:
 def shares_right(predictions: pd.DataFrame, keys: Sequence[str], value: str, kept: Sequence[str]) -> pd.DataFrame:
     """The share of queries predicted right, in the column `value`, per variant, replicate, episode and `keys`."""
     groups = ["variant", "replicate", *EPISODE, *keys]
-    require_columns(predictions, [*groups, *kept, "label", "prediction"])
     right = (predictions["label"] == predictions["prediction"]).astype(float)
     # A number for each query, from its image and label. Groups with equal sums have the same queries.
     identity = predictions[[column for column in ("query", "image", "label") if column in predictions]]
