@@ -29,7 +29,7 @@ from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, finish
 from tcnaps.training.launching import run_together
 from tcnaps.training.processes import add_up_gradients, gather, rank, share
 from tcnaps.training.resuming import Resumable, run_steps
-from tcnaps.training.watching import Diverged, accuracy_and_confidence, gradient_norm
+from tcnaps.training.watching import Diverged, accuracy_and_confidence
 
 
 def meta_training_steps(
@@ -59,12 +59,10 @@ def meta_training_steps(
             return
         rows = gather(rows)
         add_up_gradients(model)
-        norm = gradient_norm(model)
         set_learning_rates(optimiser, settings, rows[0][0] - 1)
         optimiser.step()
         means = dict(zip(("loss", "train_accuracy", "confidence"), np.mean(rows, axis=0)[1:].tolist()))
-        rate = optimiser.param_groups[0]["lr"]
-        yield {"episode": rows[-1][0], **means, "gradient_norm": norm, "learning_rate": rate}
+        yield {"episode": rows[-1][0], **means, "learning_rate": optimiser.param_groups[0]["lr"]}
 
 
 def meta_train(

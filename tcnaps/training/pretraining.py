@@ -23,7 +23,7 @@ from tcnaps.training.checkpoints import backbone_file, finished_log, refuse_impo
 from tcnaps.training.launching import run_together
 from tcnaps.training.processes import add_up_gradients, average_buffers, gather, rank, share, size
 from tcnaps.training.resuming import Resumable, run_steps
-from tcnaps.training.watching import accuracy_and_confidence, gradient_norm
+from tcnaps.training.watching import accuracy_and_confidence
 
 SHIFT = 1 / 8  # random crops move an image by up to this share of its size
 RISE = 0.25  # share of a one-cycle training in which the learning rate rises
@@ -57,14 +57,13 @@ def pretraining_steps(
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         add_up_gradients(network)
-        norm = gradient_norm(network)
         optimiser.step()
         average_buffers(network)
 
         accuracy, confidence = accuracy_and_confidence(logits, labels[part])
         of_parts = gather([(loss.item(), accuracy * weight, confidence * weight)])
         sums = dict(zip(("loss", "train_accuracy", "confidence"), map(sum, zip(*of_parts))))
-        yield {"epoch": epoch + 1, "batch": batch + 1, "learning_rate": rate, "gradient_norm": norm, **sums}
+        yield {"epoch": epoch + 1, "batch": batch + 1, "learning_rate": rate, **sums}
 
 
 def pretrain(

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from tcnaps.config import UserError
 from tcnaps.training.processes import rank
 
-CURVES = ("loss", "train_accuracy", "confidence", "gradient_norm", "learning_rate", "valid_accuracy")
+CURVES = ("loss", "train_accuracy", "confidence", "learning_rate", "valid_accuracy")
 CURVES += ("images_per_second", "episodes_per_second")
 
 
@@ -24,12 +24,6 @@ def accuracy_and_confidence(logits: Float[Tensor, "n way"], labels: Int[Tensor, 
     """The share of images labelled correctly, and the mean probability of the predicted labels: equal if calibrated."""
     probabilities, predictions = logits.softmax(1).max(1)
     return (predictions == labels).double().mean().item(), probabilities.double().mean().item()
-
-
-def gradient_norm(module: nn.Module) -> float:
-    """Euclidean norm of the gradient of all parameters that have one."""
-    gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
-    return nn.utils.get_total_norm(gradients).item()
 
 
 class Diverged(UserError, FloatingPointError):
