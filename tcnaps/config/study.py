@@ -50,9 +50,7 @@ class Study(Section):
     evaluations: Annotated[dict[Name, Evaluation], Field(min_length=1)]
     claims: settings.Claims = settings.Claims()
     replicate: int = Field(0, exclude=True)  # not a key of the YAML; see `of_replicate`
-    root: Path | None = Field(
-        None, exclude=True
-    )  # not a key of the YAML: where results/ lies; None: the project's root
+    root: Path | None = Field(None, exclude=True)  # not a key either: where results/ lies; None: the project's root
 
     @model_validator(mode="before")
     @classmethod

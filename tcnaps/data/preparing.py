@@ -225,5 +225,5 @@ def _pixels(work: Callable[[Sequence], Pixels], chunks: Sequence[Sequence], n_im
     except (BrokenProcessPool, MemoryError) as error:
         raise DatasetError(
             "A process that makes images was killed or ran out of memory. Set LOKY_MAX_CPU_COUNT=1 for fewer of them, "
-            f"or look for a huge image; finished splits are kept. ({error})"
+            f"or look for a huge image. ({error})"
         ) from error
