@@ -15,7 +15,7 @@ from tcnaps.method.fast.folded_backbone import features as fast_features
 from tcnaps.method.fast.fused_set_encoder import layers as fast_encoding
 from tcnaps.method.fast.strategies import strategy_for
 from tcnaps.method.head import Head
-from tcnaps.method.samples import Plain, Samples
+from tcnaps.method.samples import Plain, Samples, in_members_axes
 
 __all__ = ["Arithmetic", "distances_for", "fast_encoding", "fast_features", "is_fast"]
 
@@ -31,4 +31,6 @@ def is_fast(arithmetic: Arithmetic) -> bool:
 
 def distances_for(samples: Samples, head: Head) -> Callable[[Tensor | None], Distances]:
     """The function from refining images' responsibilities to all points' distances from every class; see `Plain`."""
-    return strategy_for(samples, head) if is_fast(head.arithmetic) else Plain(samples, head)
+    if is_fast(head.arithmetic):
+        return strategy_for(samples, head)
+    return Plain(in_members_axes(samples, head), head)
