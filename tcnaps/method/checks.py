@@ -16,10 +16,11 @@ def as_features(sets: Mapping[str, Features | None]) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for name, features in sets.items():
         tensor = tensors["support"][:0] if features is None else _as_tensor(features, f"{name} features")
-        if tensor.dim() != 2 or not tensor.is_floating_point():
+        width = tensors.get("support", tensor).shape[-1:]
+        if tensor.dim() != 2 or tensor.shape[1:] != width or not tensor.is_floating_point():
             raise ValueError(
                 f"{name} features have the shape {tuple(tensor.shape)} and are {tensor.dtype}; they must be (n, d) "
-                "floating-point numbers, one row per image"
+                "floating-point numbers, one row per image, with the same d in all sets"
             )
         tensors[name] = tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
     return tensors
