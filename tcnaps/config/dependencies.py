@@ -38,8 +38,6 @@ def dependencies(study: Study, job: str, training: str = "", evaluation: str = "
     content = {"job": job, **{name: values[name] for name in JOBS[job]}}
     if job in CODE:
         content["code"] = code_digest(*CODE[job])
-        if study.deterministic:
-            content["deterministic"] = True
     if training:
         content["training"] = training
     if job == "pretraining":

@@ -27,17 +27,14 @@ def code_digest(*places: str) -> str:
 @cache
 def code_version() -> str:
     """The package's version and, in a clone of its source, the commit: "0.1.0, commit 722d4440a1b2, changed"."""
-
-    def git(*question: str) -> str:
-        command = ["git", "-C", str(HOME), *question]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-    try:
-        commit = git("rev-parse", "--short=12", "HEAD") if (HOME / ".git").exists() else ""
-        changes = commit and git("status", "--porcelain", "--", "tcnaps", "tcnaps_suite", "notebooks")
-    except (OSError, subprocess.CalledProcessError):  # no git, or a clone that belongs to someone else
+    if not (HOME / ".git").exists():
         return __version__
-    return __version__ + (f", commit {commit}" if commit else "") + (", changed" if changes else "")
+    command = ["git", "-C", str(HOME), "describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=, changed"]
+    try:
+        commit = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):  # no git, no commit, or a clone that belongs to someone else
+        return __version__
+    return f"{__version__}, commit {commit}"
 
 
 def parse(source: str, path: str | Path) -> ast.Module:
@@ -51,11 +48,8 @@ def parse(source: str, path: str | Path) -> ast.Module:
 
 @cache
 def module_code(path: Path) -> str:
-    """The code of a module; one that cannot be read is a UserError."""
-    try:
-        return bare_code(path.read_text(encoding="utf-8"), path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from error
+    """The code of a module."""
+    return bare_code(path.read_text(encoding="utf-8"), path)
 
 
 def bare_code(source: str, path: str | Path) -> str:

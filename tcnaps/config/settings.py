@@ -14,11 +14,13 @@ from tcnaps.config.errors import nearest
 PROCESSOR = Path("/proc/cpuinfo")  # Linux alone has it
 # Keys and values that went, by dotted key or "key: value", and what to do instead.
 REMOVED_KEYS = {
+    "deterministic": "one machine with the same number of threads repeats its numbers to the last bit anyway",
     "meta_training.support_gradients": "images_at_once bounds the memory; all support images have gradients",
     "task_encoder.statistics": "batch-norms of the set encoder always use the images at hand",
     "statistics": "intervals are Student's t, ranks are those of the paper's tables",
     "datasets.*.unreadable": "unreadable images are always left out, and listed in unreadable.csv",
     "datasets.*.class_lists": "use the source 'folder' with this list as 'splits'; docs/data.md",
+    "datasets.*: feti": "use the source 'folder' with a list as 'splits'; docs/data.md has the lines that write it",
     "datasets.*: *-imagenet": "use the source 'folder'; docs/data.md shows how",
     "datasets.*.torchvision.splits": "all classes are for testing",
     "datasets.*.torchvision.name: *": "for other datasets use Meta-Dataset's records, or the source 'folder'",
@@ -106,18 +108,13 @@ class Folder(_FilesSection):
     superclasses: bool = False  # class folders lie in folders of their superclass
 
 
-class FETI(_FilesSection):
-    source: Literal["feti"]  # ImageNet's classes without the test classes of mini- and tiered-ImageNet (appendix A.4)
-    test_classes: tuple[str, ...]  # files that list the test classes of both benchmarks
-
-
 class Torchvision(_FilesSection):
     source: Literal["torchvision"]  # the test images of a dataset that torchvision reads; `path` is its root
     name: Literal["MNIST", "CIFAR10", "CIFAR100"]
     download: bool = False
 
 
-AnyDataset = Miniature | Records | Folder | FETI | Torchvision
+AnyDataset = Miniature | Records | Folder | Torchvision
 Dataset = Annotated[AnyDataset, Field(discriminator="source")]
 
 

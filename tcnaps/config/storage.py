@@ -4,16 +4,10 @@ import contextlib
 import hashlib
 import json
 import os
-import platform
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
-
 from tcnaps.config.errors import UserError
-
-HOST = re.sub(r"[^A-Za-z0-9-]", "-", platform.node())  # several machines may share a folder
 
 
 class StorageError(OSError, UserError):
@@ -24,14 +18,14 @@ class StorageError(OSError, UserError):
 def replacing(path: str | Path) -> Iterator[Path]:
     """Yields a temporary file to write. It takes the place of `path` when the block ends without an error.
 
-    The content is on the disk before the file is renamed. A StorageError says why it can't be written.
+    The content is on the disk before the file is renamed. A StorageError says why it can't be written. What a killed
+    process leaves is overwritten by the next one that writes the file.
     """
     path = Path(path)
-    temporary = path.with_name(f".{os.getpid()}@{HOST}.{path.name}")  # ends in the same suffix, which writers look at
+    temporary = partial_file(path)
     with naming(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            remove_leftovers(path)
             yield temporary
             with open(temporary, "rb+") as file:
                 os.fsync(file.fileno())
@@ -39,6 +33,11 @@ def replacing(path: str | Path) -> Iterator[Path]:
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink()
+
+
+def partial_file(path: Path) -> Path:
+    """The temporary file of `replacing`; it ends in the same suffix, which writers look at."""
+    return path.with_name(f".partial.{path.name}")
 
 
 @contextlib.contextmanager
@@ -53,25 +52,10 @@ def naming(path: Path) -> Iterator[None]:
         raise StorageError(error.errno, f"{path} can't be written: {reason}") from error
 
 
-def remove_leftovers(path: Path) -> None:
-    """Removes temporary files of this machine's killed processes: those of one file, or all below a folder."""
-    files = path.rglob(f".*@{HOST}.*") if path.is_dir() else path.parent.glob(f".*@{HOST}.{path.name}")
-    for file in files:
-        process = file.name[1:].partition("@")[0]
-        if process.isdigit() and not psutil.pid_exists(int(process)):
-            file.unlink(missing_ok=True)
-
-
 def write_text(path: str | Path, text: str) -> None:
     """Writes a text file, whole or not at all."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-
-
-def append_text(path: Path, text: str) -> None:
-    """Appends to a text file. Raises StorageError where that is impossible."""
-    with naming(path), open(path, "a", encoding="utf-8") as file:
-        file.write(text)
 
 
 def digest_of(content: object) -> str:

@@ -34,7 +34,6 @@ class Study(Section):
     replicate_backbone: bool = True  # every replicate pretrains its own backbone
     image_size: Annotated[int, Field(ge=32, le=4096)] = 84  # pixels; the set encoder halves them five times
     precision: settings.Precision = "float32"  # the backbone's; `clustering.dtype` is the clustering's
-    deterministic: bool = False  # train and evaluate with one thread and fixed kernels; docs/scaling.md
     arithmetic: Literal["fast", "plain"] = "fast"  # "plain" rounds as the released code does; docs/speed.md
     pixel_range: tuple[Literal[-1, 0], Literal[1]] = (-1, 1)  # values of black and white
     images_at_once: PositiveInt = 512  # images per pass through the backbone; affects memory alone
@@ -51,9 +50,7 @@ class Study(Section):
     evaluations: Annotated[dict[Name, Evaluation], Field(min_length=1)]
     claims: settings.Claims = settings.Claims()
     replicate: int = Field(0, exclude=True)  # not a key of the YAML; see `of_replicate`
-    root: Path | None = Field(
-        None, exclude=True
-    )  # not a key of the YAML: where results/ lies; None: the project's root
+    root: Path | None = Field(None, exclude=True)  # not a key either: where results/ lies; None: the project's root
 
     @model_validator(mode="before")
     @classmethod

@@ -9,13 +9,13 @@ from tcnaps.config import settings, study as config
 from tcnaps.data.decoding import decode_images
 from tcnaps.data.image_source import SPLITS, DatasetError, ImageSource
 from tcnaps.data.preparing import Preparation, ensure_prepared
-from tcnaps.data.readers.folders import open_feti, open_folder
+from tcnaps.data.readers.folders import open_folder
 from tcnaps.data.readers.meta_dataset import open_records
 from tcnaps.data.readers.torchvision_sets import open_torchvision
 
 __all__ = ["SPLITS", "DatasetError", "ImageSource", "open_split", "open_splits", "preparation"]
 
-READERS = {"folder": open_folder, "feti": open_feti, "records": open_records, "torchvision": open_torchvision}
+READERS = {"folder": open_folder, "records": open_records, "torchvision": open_torchvision}
 VERSION = 2  # raise it when the same files become other classes or pixels
 
 

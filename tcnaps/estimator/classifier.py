@@ -238,11 +238,7 @@ class LabelledKFold(StratifiedKFold):
 
 
 def is_unlabelled(y: np.ndarray) -> Bool[np.ndarray, "n"]:
-    """Which rows have no label: −1 in an array of numbers, −1 or None in one of objects.
-
-    Raises:
-        ValueError: strings of which some read -1: an array of strings has no room for a missing label.
-    """
+    """Which rows have no label: −1 in an array of numbers, −1 or None in one of objects."""
     if y.dtype.kind in "US" and (y == "-1").any():
         raise ValueError(
             "y has dtype string. If you wish to predict on string targets, use dtype object, and use -1 or None as the "

@@ -24,12 +24,10 @@ from tcnaps.method.clustering import LowVarianceWarning, trajectory
 from tcnaps.method.episode import Episode
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, load_model, new_model
-from tcnaps.training.determinism import deterministic
 from tcnaps.training.launching import run_together
 from tcnaps.training.processes import gather, rank, share
 
 
-@deterministic
 def evaluate(study: Study, training: str, device: torch.device | str = "cpu", processes: int = 1) -> Path:
     """Runs every evaluation of the study that names this training; returns the manifest of the files written.
 
@@ -37,7 +35,7 @@ def evaluate(study: Study, training: str, device: torch.device | str = "cpu", pr
     Several `processes` share the episodes; their number changes no row if each has as many threads.
     """
     if processes != 1:
-        run_together(processes, "tcnaps.evaluation.evaluate:evaluate", study, device, training=training)
+        run_together(processes, evaluate, study, device, training=training)
     trained = load_model(study, training, device)
     untrained = new_model(study, training).eval().to(device)
     weights = [

@@ -13,8 +13,6 @@ import pandas as pd
 from jaxtyping import Float
 from scipy import optimize, stats
 
-from tcnaps.evaluation.stopped_rows import require_columns
-
 EPISODE = ("evaluation", "dataset", "queries_per_class", "episode")  # the columns that tell episodes apart
 
 
@@ -39,9 +37,6 @@ def estimates(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFram
     Returns:
         `by`, `value`, `interval` (nan for one episode), `n_datasets`, `n_episodes`, `n_replicates`, and the parts of
         the interval: `of_trainings` (A; 0 for one replicate), `of_episodes` (B) and its degrees of `freedom`.
-
-    Raises:
-        ValueError: a column is missing, one episode has several values, or the replicates hold different episodes.
     """
     frame, by = with_replicate(frame), list(by)
     dataset_keys = list(dict.fromkeys([*by, "dataset"]))
@@ -143,7 +138,6 @@ def _means(frame: pd.DataFrame, keys: Sequence[str], value: str) -> pd.DataFrame
 
 
 def _check_crossed(frame: pd.DataFrame, keys: Sequence[str]) -> None:
-    require_columns(frame, [*keys, "episode"])
     repeated = frame[frame.duplicated([*keys, "episode", "replicate"])]
     if len(repeated):
         row = repeated.iloc[0]

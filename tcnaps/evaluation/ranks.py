@@ -12,9 +12,13 @@ def average_ranks(summary: pd.DataFrame) -> pd.DataFrame:
     the ranks that the paper prints for its own method. `summary` is of one evaluation; a variant may lack datasets.
     """
     _check_unique(summary)
-    datasets = summary.groupby("dataset", sort=False, observed=True)
-    rank = pd.concat([_beaten_by(cell).sum(axis=1) + 1 for _, cell in datasets])
-    ranked = summary.assign(rank=rank.reindex(summary.index))
+    ranks = []
+    for _, cell in summary.groupby("dataset", sort=False, observed=True):
+        accuracy, interval = cell["accuracy"].to_numpy(), cell["interval"].to_numpy()
+        apart = (accuracy - interval)[None, :] >= (accuracy + interval)[:, None] - 1e-9  # may touch, as in the paper
+        above = accuracy[None, :] > accuracy[:, None]
+        ranks.append(pd.Series(1 + (apart & above).sum(axis=1), cell.index))
+    ranked = summary.assign(rank=pd.concat(ranks).reindex(summary.index))
     frames = []
     for domain, members in averaged_together(ranked).items():
         ranks = members.groupby("variant", sort=False, observed=True)["rank"]
@@ -22,21 +26,17 @@ def average_ranks(summary: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)[["variant", "domain", "rank", "n_datasets"]]
 
 
-def best(summary: pd.DataFrame, episodes: pd.DataFrame | None = None) -> pd.Series:
+def best(summary: pd.DataFrame, episodes: pd.DataFrame) -> pd.Series:
     """Which variants are not significantly worse than the best of their dataset; a table sets them in bold.
 
-    With `episodes`, from `episode_accuracies`, the test is paired, which detects smaller differences. Without them,
-    variants whose intervals overlap count as equal, as in the paper.
+    The test is paired, on `episodes` from `episode_accuracies`, which detects smaller differences than intervals do.
     """
     _check_unique(summary)
-    if episodes is not None and episodes["evaluation"].nunique() > 1:
+    if episodes["evaluation"].nunique() > 1:
         raise ValueError(f"The episodes mix the evaluations {', '.join(episodes['evaluation'].unique())}: pick one.")
     bold = pd.Series(False, index=summary.index)
     for dataset, cell in summary.groupby("dataset", sort=False, observed=True):
         top = cell["accuracy"].idxmax()
-        if episodes is None:
-            bold[cell.index] = ~_beaten_by(cell)[top]
-            continue
         by_method = dict(list(episodes[episodes["dataset"] == dataset].groupby("variant", observed=True)))
         for row, name in cell["variant"].items():
             pairs = paired_episodes(by_method[cell.at[top, "variant"]], by_method[name])
@@ -48,11 +48,3 @@ def best(summary: pd.DataFrame, episodes: pd.DataFrame | None = None) -> pd.Seri
 def _check_unique(summary: pd.DataFrame) -> None:
     if summary.duplicated(["variant", "dataset"]).any():
         raise ValueError("The summary holds a variant and dataset more than once: pick one evaluation first.")
-
-
-def _beaten_by(cell: pd.DataFrame) -> pd.DataFrame:
-    """Square frame: whether the column's interval lies above the row's. They may touch, as in the paper."""
-    accuracy, interval = cell["accuracy"].to_numpy(), cell["interval"].to_numpy()
-    apart = (accuracy - interval)[None, :] >= (accuracy + interval)[:, None] - 1e-9
-    above = accuracy[None, :] > accuracy[:, None]
-    return pd.DataFrame(apart & above, index=cell.index, columns=cell.index)

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tcnaps.config import FixedProtocol, Study, UserError
+from tcnaps.config import Study, UserError
 from tcnaps.config.errors import nearest
 from tcnaps.config.storage import digest_of, replacing, write_text
 from tcnaps.method.variants import ALL_VARIANTS
@@ -69,14 +69,10 @@ def _digest(rows: pd.DataFrame) -> str:
     return digest_of([columns, hashlib.sha256(hashes.tobytes()).hexdigest()])
 
 
-def _written_digest(file: Path) -> str:
-    return pq.read_schema(file).metadata[DIGEST].decode()
-
-
 def write_manifest(study: Study, training: str, files: Sequence[Path]) -> Path:
     """Writes the list of a finished evaluation's files, with their digests: other rows give another manifest."""
     path = rows_folder(study) / f"{training}.json"
-    digests = {str(file.relative_to(path.parent)): _written_digest(file) for file in files}
+    digests = {str(file.relative_to(path.parent)): pq.read_schema(file).metadata[DIGEST].decode() for file in files}
     write_text(path, json.dumps(digests, indent=1) + "\n")
     return path
 
@@ -91,10 +87,8 @@ def incomplete_evaluations(study: Study) -> dict[Path, str]:
 
 def _problem_of_manifest(manifest: Path) -> str | None:
     try:
-        for name, digest in json.loads(manifest.read_text(encoding="utf-8")).items():
+        for name in json.loads(manifest.read_text(encoding="utf-8")).keys():
             read_rows(manifest.parent / name)
-            if _written_digest(manifest.parent / name) != digest:
-                return f"{manifest}: {name} holds other rows than when the evaluation finished."
     except RowsError as error:
         return f"{manifest}: {error}"
     except (AttributeError, OSError, TypeError, ValueError, RecursionError):
@@ -118,11 +112,8 @@ def load_rows(
 ) -> pd.DataFrame:
     """The table of one row per query image, of one or several evaluations; `images` says which are real or rendered.
 
-    By default it holds all trainings that the evaluations name, and all replicates of the study.
-
-    Raises:
-        UserError: the study has no such evaluation, or the evaluation does not name the training.
-        RowsError: a file is missing (`MissingRows`) or damaged, or holds the wrong rows.
+    By default it holds all trainings that the evaluations name, and all replicates of the study. A RowsError names a
+    file that is missing (`MissingRows`), damaged, or holds the wrong rows.
     """
     frames = []
     for name in [evaluations] if isinstance(evaluations, str) else evaluations:
@@ -172,11 +163,9 @@ def load_query_counts(study: Study, trainings: Sequence[str], replicates: Sequen
     The column `evaluation` becomes "<way>-way <shot>-shot". A UserError says that the study has no such evaluations.
     """
     names_of_setting: dict[tuple[int, int], list[str]] = {}
-    for name, evaluation in study.evaluations.items():
-        protocol = evaluation.protocol
-        usable = not evaluation.before_training and set(trainings) <= set(evaluation.trainings)
-        if isinstance(protocol, FixedProtocol) and usable:
-            names_of_setting.setdefault((protocol.way, protocol.shot), []).append(name)
+    for name, evaluation in study.evaluations_of(trainings, "fixed").items():
+        setting = evaluation.protocol.way, evaluation.protocol.shot
+        names_of_setting.setdefault(setting, []).append(name)
     frames = []
     for (way, shot), names in names_of_setting.items():
         if len(names) > 1:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from tcnaps.evaluation.intervals import estimates
-from tcnaps.evaluation.stopped_rows import episode_trajectories, require_columns, rows_of_training, stopped_accuracy
+from tcnaps.evaluation.stopped_rows import episode_trajectories, rows_of_training, stopped_accuracy
 
 DOMAINS = {"in": ("in",), "out": ("out",), "all": ("in", "out")}
 GROUP = ("variant", "evaluation")  # the columns that summaries keep apart by default
@@ -30,7 +30,6 @@ def episode_accuracies(predictions: pd.DataFrame) -> pd.DataFrame:
 def shares_right(predictions: pd.DataFrame, keys: Sequence[str], value: str, kept: Sequence[str]) -> pd.DataFrame:
     """The share of queries predicted right, in the column `value`, per variant, replicate, episode and `keys`."""
     groups = ["variant", "replicate", *EPISODE, *keys]
-    require_columns(predictions, [*groups, *kept, "label", "prediction"])
     right = (predictions["label"] == predictions["prediction"]).astype(float)
     # A number for each query, from its image and label. Groups with equal sums have the same queries.
     identity = predictions[[column for column in ("query", "image", "label") if column in predictions]]
@@ -91,22 +90,16 @@ def reported(estimated: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
 def paired_episodes(
     a: pd.DataFrame, b: pd.DataFrame, value: str = "accuracy", extra: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """a − b on every episode, as `difference`, for two frames over the same episodes.
+    """a − b on every episode, as `difference`; a ValueError where the two differ in episodes or in one's queries.
 
     Columns in `extra` tell rows of one episode apart, such as `label` for class recall.
-
-    Raises:
-        ValueError: a frame holds several rows for one episode, or the two differ in episodes or in one's queries.
     """
     keys = ["replicate", *EPISODE, *extra]
     compared = [value, "queries"] if "queries" in a and "queries" in b else [value]
-    if a.duplicated(keys).any() or b.duplicated(keys).any():
-        raise ValueError("A frame to be paired holds an episode more than once: pair one variant with one other.")
-    pairs = a.merge(b[[*keys, *compared]], on=keys, how="left", suffixes=("", "_b"), indicator="side")
-    only_b = b[keys].merge(a[keys], on=keys, how="left", indicator="side")
-    unpaired = pd.concat([frame.loc[frame["side"] != "both", EPISODE] for frame in (pairs, only_b)])
+    pairs = a.merge(b[[*keys, *compared]], on=keys, suffixes=("", "_b"), validate="one_to_one")
+    unpaired = pd.concat([a[keys], b[keys]]).drop_duplicates(keep=False)
     if len(unpaired):
-        names = [_name(row) for _, row in unpaired.drop_duplicates().iterrows()]
+        names = [_name(row) for _, row in unpaired.drop_duplicates(EPISODE).iterrows()]
         raise ValueError(
             f"Paired differences need the same episodes on both sides; {len(names)} are on one side only, such as "
             f"{'; '.join(names[:3])}. Evaluate both with the same seed and number of episodes."
@@ -117,7 +110,7 @@ def paired_episodes(
             f"{_name(other.iloc[0])}. Evaluate both again."
         )
     differences = pairs.assign(difference=pairs[value] - pairs[f"{value}_b"])
-    return differences.drop(columns=[*(f"{column}_b" for column in compared), "side"])
+    return differences.drop(columns=[f"{column}_b" for column in compared])
 
 
 def _name(row: pd.Series) -> str:

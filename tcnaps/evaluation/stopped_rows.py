@@ -44,11 +44,7 @@ def stopping_steps(
 
 
 def stopped(rows: pd.DataFrame, minimum: int, maximum: int) -> pd.DataFrame:
-    """`step`, at which a row's episode stops, and `prediction`, the label predicted there, on the index of `rows`.
-
-    Raises:
-        ValueError: a column is missing, the maximum exceeds the recorded steps, or an episode is incomplete.
-    """
+    """`step`, at which a row's episode stops, and `prediction`, the label predicted there, on the index of `rows`."""
     predictions = recorded_predictions(rows)
     codes = _episode_codes(rows)
     step = stopping_steps(_changed_labels(predictions, codes) > 0, minimum, maximum)[codes]
@@ -58,10 +54,8 @@ def stopped(rows: pd.DataFrame, minimum: int, maximum: int) -> pd.DataFrame:
 def variant_predictions(rows: pd.DataFrame, variants: str | Sequence[str], minimum: int, maximum: int) -> pd.DataFrame:
     """What named variants predict: the rows of their trainings, one variant after the other.
 
-    The columns `variant`, `step` and `prediction` replace those of the recorded steps.
-
-    Raises:
-        UserError: there is no such variant, the rows lack its training, or its scale differs from the training's.
+    The columns `variant`, `step` and `prediction` replace those of the recorded steps. A UserError names a variant that
+    does not exist or whose training the rows lack.
     """
     frames = []
     for name in [variants] if isinstance(variants, str) else variants:
@@ -82,7 +76,6 @@ def variant_predictions(rows: pd.DataFrame, variants: str | Sequence[str], minim
 
 def rows_of_training(rows: pd.DataFrame, training: str) -> pd.DataFrame:
     """The rows of one training; a UserError that names the table's trainings where there are none."""
-    require_columns(rows, ["training"])
     training_rows = rows[rows["training"] == training]
     if training_rows.empty:
         held = ", ".join(sorted(map(str, rows["training"].unique()))) or "none"
@@ -98,7 +91,6 @@ def episode_trajectories(rows: pd.DataFrame) -> pd.DataFrame:
 
     It has the columns of `EPISODE_KEY`, `way`, `n_support`, `n_query`, `accuracy_0` … and `changed_1` ….
     """
-    require_columns(rows, ["label", "way", "n_support"])
     predictions, codes = recorded_predictions(rows), _episode_codes(rows)
     first_rows = pd.Series(codes).drop_duplicates().index  # episodes are numbered by first appearance
     columns = [column for column in (*EPISODE_KEY, "images", "way", "n_support") if column in rows]
@@ -120,23 +112,9 @@ def stopped_accuracy(trajectories: pd.DataFrame, minimum: int, maximum: int) -> 
 
 
 def recorded_predictions(rows: pd.DataFrame, name: str = "prediction") -> Shaped[np.ndarray, "n_rows n_steps_and_1"]:
-    """The columns <name>_0 … <name>_T as one array; a ValueError where one is missing."""
+    """The columns <name>_0 … <name>_T as one array."""
     steps = [int(column.rsplit("_", 1)[1]) for column in rows.columns if re.fullmatch(rf"{name}_\d+", column)]
-    columns = [f"{name}_{step}" for step in range(max(steps, default=0) + 1)]
-    require_columns(rows, columns)
-    return rows[columns].to_numpy()
-
-
-def require_columns(frame: pd.DataFrame, columns: Sequence[str]) -> None:
-    """Raises a ValueError unless a table has these columns and at least one row."""
-    missing = [c for c in columns if c not in frame.columns]
-    if missing:
-        raise ValueError(
-            f"The table lacks column{'s' * (len(missing) > 1)} {', '.join(missing)}; "
-            f"it holds: {', '.join(map(str, frame.columns)) or 'none'}."
-        )
-    if frame.empty:
-        raise ValueError("The table holds no rows: check the filter that made it, or evaluate first.")
+    return rows[[f"{name}_{step}" for step in range(max(steps, default=0) + 1)]].to_numpy()
 
 
 def _changed_labels(
@@ -148,7 +126,6 @@ def _changed_labels(
 
 def _episode_codes(rows: pd.DataFrame) -> Int[np.ndarray, "n_rows"]:
     """The number of each row's episode, by first appearance. Episodes must be whole, because they stop as a whole."""
-    require_columns(rows, [*EPISODE_KEY, "query"])
     codes = rows.groupby(EPISODE_KEY, sort=False, observed=True, dropna=False).ngroup().to_numpy()
     queries = rows["query"].groupby(codes).agg(["size", "nunique", "min", "max"])
     whole = (queries["size"] == queries["nunique"]) & (queries["min"] == 0) & (queries["max"] == queries["size"] - 1)

@@ -72,7 +72,9 @@ def ablations(ax: Axes, gains: pd.DataFrame, published: pd.DataFrame | None = No
     for y in range(1, len(names)):
         ax.axhline(y - 0.5, **PALE)
     ax.set(xlabel="Paired difference in accuracy (points)", ylim=(len(names) - 0.5, -0.5))
-    _name_rows(ax, names)
+    ax.set_yticks(range(len(names)), names)
+    ax.grid(False, axis="y")
+    ax.tick_params(axis="y", length=0)
     if paper is not None:
         ax.plot([], [], "D", color=style.GREY, label="paper (its datasets)", **HOLLOW)
     style.legend_below([ax], 2)
@@ -150,9 +152,3 @@ def _dataset_rows(ax: Axes, frame: pd.DataFrame, means: Sequence[str] = ()) -> d
     ax.set_ylim(max(heights.values()) + 0.6, -0.5)
     ax.tick_params(axis="y", length=0)
     return heights
-
-
-def _name_rows(ax: Axes, names: Sequence[str]) -> None:
-    ax.set_yticks(range(len(names)), names)
-    ax.grid(False, axis="y")
-    ax.tick_params(axis="y", length=0)

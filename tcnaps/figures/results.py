@@ -3,8 +3,6 @@
 Bars and bands are 95% intervals.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -18,22 +16,18 @@ from tcnaps.figures.tables import points
 SHOT_LABEL = "Support images per class (shot)"
 
 
-def class_recall(
-    axes: style.Panels, recalls: pd.DataFrame, domains: Sequence[str] | None = None, value: str = "recall"
-) -> None:
+def class_recall(axes: style.Panels, recalls: pd.DataFrame, value: str = "recall") -> None:
     """Class recall, or its "difference", against shot: a panel per domain, a line and band per variant.
 
     `recalls` come from `recall_by_shot`, of one evaluation.
     """
     is_gain = value == "difference"
-    domains, highest = domains or domains_shown(recalls), float(recalls["shot"].max())
+    domains, highest = domains_shown(recalls), float(recalls["shot"].max())
     ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100, 200) if tick <= highest * 1.1]
     for ax, domain in zip(axes, domains, strict=True):
         for i, name in enumerate(recalls["variant"].unique()):
             line = recalls[(recalls["domain"] == domain) & (recalls["variant"] == name)].sort_values("shot")
             _band(ax, line["shot"], line[value], line["interval"], name, i, (-1 if is_gain else 0, 1))
-        if not (recalls["domain"] == domain).any():
-            ax.text(0.5, 0.5, "no classes", transform=ax.transAxes, ha="center", color=style.GREY)
         if is_gain:
             style.zero_line(ax)
         ax.set(title=style.DOMAIN_NAMES[domain], xscale="log", xlim=(0.85, highest * 1.2))
@@ -99,7 +93,9 @@ def accuracy_by_step(ax: Axes, frame: pd.DataFrame, by: str | None = None, value
 
 def number_of_queries(axes: style.Panels, frame: pd.DataFrame) -> None:
     """The gain over the fewest queries per class (`gain_by_query_count`): a panel per evaluation, all on one y axis."""
-    x = side_by_side(frame)
+    counts = frame["queries_per_class"].astype(float)
+    order = frame.groupby(["variant", "domain"], sort=False).ngroup()
+    x = counts + 0.012 * (counts.max() - counts.min()) * (order - order.max() / 2)  # bars don't hide each other
     for ax, (protocol, cell) in zip(axes, frame.groupby("evaluation", sort=False), strict=True):
         for i, ((name, group), line) in enumerate(cell.groupby(["variant", "domain"], sort=False)):
             line_style = {"line": "-" if group in ("all", "real") else "--", "label": style.of_group(name, group)}
@@ -114,13 +110,6 @@ def number_of_queries(axes: style.Panels, frame: pd.DataFrame) -> None:
         ax.set_ylim(style.in_view(frame["difference"], frame["interval"]))
     axes[0].set_ylabel("Gain over the fewest (points)")
     style.legend_below(axes)
-
-
-def side_by_side(frame: pd.DataFrame) -> pd.Series:
-    """Numbers of queries per class, slightly shifted per line, so that bars don't hide each other."""
-    counts = frame["queries_per_class"].astype(float)
-    order = frame.groupby(["variant", "domain"], sort=False).ngroup()
-    return counts + 0.012 * (counts.max() - counts.min()) * (order - order.max() / 2)
 
 
 def frequencies(ax: Axes, counts: pd.DataFrame, column: str) -> None:

@@ -83,14 +83,6 @@ def figure(
 
     With a number of columns it has an array of rows * columns Axes, else a single one. Width and height are in inches;
     the default width is a column's for one panel, the text's for several. Options go to `plt.subplots`.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> with figure(folder / "two-lines", columns=2, height=1.5) as (_, axes):
-        ...     lines = [ax.plot([0, 1]) for ax in axes]
-        >>> sorted(path.name for path in folder.iterdir())
-        ['two-lines.pdf', 'two-lines.png']
     """
     with style():
         size = (width or (COLUMN_WIDTH if columns in (None, 1) else TEXT_WIDTH), height)

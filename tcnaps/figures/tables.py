@@ -49,8 +49,6 @@ def accuracy_table(
         averages, ranks: from `domain_averages` and `average_ranks`.
         bold: per row of the summary, from `best`. Default: a column `bold`, which averages and ranks may have, too.
     """
-    if summary.duplicated([method, "dataset"]).any():
-        raise ValueError(f"A {method} and dataset occur more than once: pick one evaluation for a table.")
     summary = summary if bold is None else summary.assign(bold=list(bold))
     table = _wide(summary[method], summary["dataset"], _texts(summary, value))
     if averages is not None:
@@ -75,8 +73,6 @@ def published_table(
     wide = accuracy_table(rows, method="model", **extra)
     if "transductive" in rows:
         wide.insert(0, "Transductive", rows.groupby("model")["transductive"].first())
-    if unknown := [name for name in models or () if name not in wide.index]:
-        raise ValueError(f"{rows['source'].iloc[0]} has no row {', '.join(unknown)}; it has: {', '.join(wide.index)}.")
     return wide if models is None else wide.loc[list(models)]
 
 

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tcnaps.method.arithmetic import Arithmetic, fast_features, is_fast
+from tcnaps.method.fast import Arithmetic, fast_features, is_fast
 
 STAGE_CHANNELS = (64, 128, 256, 512)
 BLOCKS_PER_STAGE = 2

@@ -12,24 +12,17 @@ Labels = Tensor | np.ndarray | Sequence  # (n,) integers
 
 
 def as_features(sets: Mapping[str, Features | None]) -> dict[str, Tensor]:
-    """The support, query and unlabelled features as tensors of one kind; None is an empty set, half becomes float32.
-
-    Raises:
-        ValueError: features are no (n, d) floating-point numbers, or differ from the support set's.
-    """
+    """Support, query and unlabelled features as (n, d) tensors; None is an empty set, half becomes float32."""
     tensors: dict[str, Tensor] = {}
     for name, features in sets.items():
         tensor = tensors["support"][:0] if features is None else _as_tensor(features, f"{name} features")
-        if tensor.dim() != 2 or not tensor.is_floating_point():
+        width = tensors.get("support", tensor).shape[-1:]
+        if tensor.dim() != 2 or tensor.shape[1:] != width or not tensor.is_floating_point():
             raise ValueError(
                 f"{name} features have the shape {tuple(tensor.shape)} and are {tensor.dtype}; they must be (n, d) "
-                "floating-point numbers, one row per image"
+                "floating-point numbers, one row per image, with the same d in all sets"
             )
         tensors[name] = tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
-        kind, support = ((x.shape[1], x.dtype, x.device) for x in (tensors[name], tensors["support"]))
-        if kind != support:
-            both = " and ".join("{} × {} on {}".format(*each) for each in (kind, support))
-            raise ValueError(f"{name} and support features are {both}; they must come from the same backbone")
     return tensors
 
 

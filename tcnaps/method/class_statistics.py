@@ -177,9 +177,8 @@ def log_prior(
     """log π_k of the mixture equation; 0 where the head has no class prior.
 
     An estimated prior is π_k = w / way + (1 − w) · (mean over i of r_ik), with w = `uniform_weight` and r the refining
-    images' responsibilities: a mixture's M-step under a Dirichlet prior worth n_refining · w / (1 − w) evenly spread
-    images. Support images do not count, since somebody chose their numbers. At step 0, π is uniform. A balancing prior
-    is −log π_k.
+    images' responsibilities. Support images do not count, since somebody chose their numbers. At step 0, π is uniform.
+    A balancing prior is −log π_k.
     """
     prior, way = head.class_prior, logits.shape[1]
     if prior is None:

@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tcnaps.method.arithmetic import distances_for
 from tcnaps.method.checks import Features, Labels, as_features, as_labels, check_finite, check_support_labels
 from tcnaps.method.class_statistics import Distances, log_prior, logits_of, one_hot, scale_of, singular
+from tcnaps.method.fast import distances_for
 from tcnaps.method.head import Head
 from tcnaps.method.samples import Samples
 from tcnaps.method.stopping import check_limits, should_stop
@@ -33,15 +33,10 @@ class LowVarianceWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Step:
-    """What is known after one refinement step.
-
-    Attributes:
-        logits: of the query images (equation 5, or the mixture equation, plus log π_k). Rows that float32 could not
-            hold, beyond ±131,072, are given relative to their largest.
-    """
+    """What is known after one refinement step."""
 
     number: int
-    logits: Float[Tensor, "n_query way"]
+    logits: Float[Tensor, "n_query way"]  # of the query images (equation 5, or the mixture equation, plus log π_k)
     unlabelled_logits: Float[Tensor, "n_unlabelled way"]
     scale: float | int | Float[Tensor, ""]  # factor on the squared distances
     log_prior: Float[Tensor, "way"]  # log π_k; 0 without a class prior
@@ -110,8 +105,8 @@ def refinement_steps(
     """Yields step 0 (support statistics alone), 1, 2, ... without end; take as many as you need (Algorithm 1).
 
     Small episodes and features of large variance are clustered in float64; logits come back in the features' own
-    precision. `head.identity_weight` is in squared feature units; about a tenth of the features' total variance suits
-    embeddings that nobody meta-trained.
+    precision, rows that it could not hold relative to their largest. `head.identity_weight` is in squared feature
+    units; about a tenth of the features' total variance suits embeddings that nobody meta-trained.
 
     Args:
         support_features: (n_support, d), as a tensor, an array or nested lists.
@@ -119,14 +114,11 @@ def refinement_steps(
         unlabelled_features: (n_unlabelled, d); they refine the classes where `head.unlabelled` says so.
 
     Raises:
-        ValueError: features or labels of the wrong kind or number, or not finite; a class without a support image; too
-            few images or features for a divisor n − 1; a class prior for another number of classes; a covariance that
-            is singular in floating point.
+        ValueError: features or labels that do not fit together, or a covariance that is singular in floating point.
     """
     sets = as_features({"support": support_features, "query": query_features, "unlabelled": unlabelled_features})
     labels = as_labels(support_labels, sets["support"], "support")
     shots = check_support_labels(labels)
-    _check_divisors(sets["support"], head)
     features, n_query = torch.cat(list(sets.values())), len(sets["query"])
     spread = total_variance(features)
     if not isfinite(spread):
@@ -147,13 +139,7 @@ def trajectory(
     head: Head = Head(),
     steps: int = 10,
 ) -> Float[Tensor, "{steps}+1 n_query way"]:
-    """Logits of the query images after every refinement step 0, 1, ..., `steps`; one record for every stopping rule.
-
-    Example:
-        >>> logits = trajectory([[0.0, 0.0], [9.0, 0.0]], [0, 1], [[1.0, 0.0], [8.0, 2.0]], steps=2)
-        >>> logits.argmax(2).tolist()
-        [[0, 1], [0, 1], [0, 1]]
-    """
+    """Logits of the query images after every refinement step 0, 1, ..., `steps`; one record for every stopping rule."""
     loop = refinement_steps(support_features, support_labels, query_features, unlabelled_features, head)
     return torch.stack([step.logits for step in islice(loop, steps + 1)])
 
@@ -182,14 +168,6 @@ def in_working_precision(features: Float[Tensor, "n d"], spread: float, head: He
     """The features, in float64 where they are few or their total variance is large."""
     small = min(features.shape) <= SMALL
     return features.double() if small or not spread <= SPREAD * head.identity_weight else features
-
-
-def _check_divisors(support: Tensor, head: Head) -> None:
-    n, d = support.shape
-    if head.task_covariance_divisor == "n-1" and head.metric == "mahalanobis" and n == 1:
-        raise ValueError("there is one support image in all, so n − 1 is 0; use the task covariance's divisor 'n'")
-    if head.class_covariance_divisor == "n-1" and head.metric == "mahalanobis" and d < 2:
-        raise ValueError(f"each image has {d} feature(s); the class covariance's divisor 'n-1' needs at least two")
 
 
 def _warn_of_low_variance(spread: float, head: Head) -> None:

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tcnaps.method.arithmetic import Arithmetic, fast_encoding, is_fast
+from tcnaps.method.fast import Arithmetic, fast_encoding, is_fast
 
 EMBEDDING = 64
 

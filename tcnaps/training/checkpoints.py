@@ -21,7 +21,6 @@ from tcnaps.method.head import Head
 from tcnaps.method.model import ModelSettings, TransductiveCNAPS
 from tcnaps.method.variants import ALL_TRAININGS
 
-FORMAT = 2  # of the header
 STATE = ".state.pt"  # suffix of the state of an unfinished training, beside its checkpoint
 
 
@@ -45,7 +44,6 @@ def save(path: Path, weights: dict[str, Tensor], settings: dict) -> None:
     weights = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
     if problems := unusable(weights):
         raise CheckpointError(f"{path} was not written: {'; '.join(problems[:5])}. Lower the training's learning_rate.")
-    settings = {"format": FORMAT, **settings}
     header = json.dumps(settings | {"sha256": _digest(settings, weights)})
     with replacing(path) as temporary:
         temporary.write_bytes(to_bytes(weights, {"tcnaps": header}))
@@ -60,8 +58,6 @@ def load(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict]:
             metadata = file.metadata()
             weights = {name: file.get_tensor(name) for name in file.keys()}
         settings = json.loads(metadata["tcnaps"])
-        if settings["format"] != FORMAT:
-            raise ValueError(f"it is of format {settings['format']}, which this version does not know")
         if settings.pop("sha256", metadata.get("sha256")) != _digest(settings, weights):  # beside them in older files
             raise ValueError("it no longer has the digest it was written with")
     except Exception as error:  # damage shows in many ways
@@ -112,8 +108,7 @@ def load_backbone(study: Study) -> Backbone:
 def load_model(study: Study, training: str, device: torch.device | str = "cpu") -> TransductiveCNAPS:
     """The study's backbone with one training's meta-learned weights, ready to classify.
 
-    Raises:
-        CheckpointError: a checkpoint is missing, damaged or of another network, or was trained on another backbone.
+    A CheckpointError names a file that is missing, damaged or of another network, or was trained on another backbone.
     """
     model, path = new_model(study, training), checkpoint_folder(study) / f"{training}.safetensors"
     remedy = f"Run notebooks/03-meta-train.ipynb with training = '{training}' for this study, or `make figures`."

@@ -26,11 +26,10 @@ from tcnaps.method.episode import Episode
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.method.variants import ALL_TRAININGS
 from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, finished_log, new_model, refuse_imported, save
-from tcnaps.training.determinism import deterministic
 from tcnaps.training.launching import run_together
 from tcnaps.training.processes import add_up_gradients, gather, rank, share
 from tcnaps.training.resuming import Resumable, run_steps
-from tcnaps.training.watching import Diverged, accuracy_and_confidence, gradient_norm
+from tcnaps.training.watching import Diverged, accuracy_and_confidence
 
 
 def meta_training_steps(
@@ -60,15 +59,12 @@ def meta_training_steps(
             return
         rows = gather(rows)
         add_up_gradients(model)
-        norm = gradient_norm(model)
         set_learning_rates(optimiser, settings, rows[0][0] - 1)
         optimiser.step()
         means = dict(zip(("loss", "train_accuracy", "confidence"), np.mean(rows, axis=0)[1:].tolist()))
-        rate = optimiser.param_groups[0]["lr"]
-        yield {"episode": rows[-1][0], **means, "gradient_norm": norm, "learning_rate": rate}
+        yield {"episode": rows[-1][0], **means, "learning_rate": optimiser.param_groups[0]["lr"]}
 
 
-@deterministic
 def meta_train(
     study: Study, training: str, device: torch.device | str = "cpu", save_every: int = 10, processes: int = 1
 ) -> pd.DataFrame:
@@ -89,8 +85,8 @@ def meta_train(
     backbone = file_digest(backbone_file(study))
     key = job_key([*(s.digest for s in sources + validation), backbone], study, "meta_training", training=training)
     if processes != 1 and finished_log(path, key) is None:
-        shared, task = "meta_training.episodes_per_step", "tcnaps.training.meta_training:meta_train"
-        run_together(processes, task, study, device, shared, training=training, save_every=save_every)
+        shared, options = "meta_training.episodes_per_step", {"training": training, "save_every": save_every}
+        run_together(processes, meta_train, study, device, shared, **options)
     if (log := finished_log(path, key)) is not None:
         return pd.DataFrame(log)
     optimiser = new_optimiser(model, study)

@@ -20,11 +20,10 @@ from tcnaps.episodes.loading import read_images
 from tcnaps.method.backbone import FEATURES, Backbone
 from tcnaps.method.episode import to_pixel_range
 from tcnaps.training.checkpoints import backbone_file, finished_log, refuse_imported, save
-from tcnaps.training.determinism import deterministic
 from tcnaps.training.launching import run_together
 from tcnaps.training.processes import add_up_gradients, average_buffers, gather, rank, share, size
 from tcnaps.training.resuming import Resumable, run_steps
-from tcnaps.training.watching import accuracy_and_confidence, gradient_norm
+from tcnaps.training.watching import accuracy_and_confidence
 
 SHIFT = 1 / 8  # random crops move an image by up to this share of its size
 RISE = 0.25  # share of a one-cycle training in which the learning rate rises
@@ -58,17 +57,15 @@ def pretraining_steps(
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         add_up_gradients(network)
-        norm = gradient_norm(network)
         optimiser.step()
         average_buffers(network)
 
         accuracy, confidence = accuracy_and_confidence(logits, labels[part])
         of_parts = gather([(loss.item(), accuracy * weight, confidence * weight)])
         sums = dict(zip(("loss", "train_accuracy", "confidence"), map(sum, zip(*of_parts))))
-        yield {"epoch": epoch + 1, "batch": batch + 1, "learning_rate": rate, "gradient_norm": norm, **sums}
+        yield {"epoch": epoch + 1, "batch": batch + 1, "learning_rate": rate, **sums}
 
 
-@deterministic
 def pretrain(
     study: Study, device: torch.device | str = "cpu", save_every: int = 100, processes: int = 1
 ) -> pd.DataFrame:
@@ -77,19 +74,13 @@ def pretrain(
     An interrupted call goes on from its last saved state, written every `save_every` batches, and ends with the very
     same weights. A checkpoint of the same code and settings is kept. Several `processes` share every batch. The weights
     depend on their number, because batch-norm sees fewer images at once (`pretraining_steps`).
-
-    Raises:
-        CheckpointError: there is nothing to train: the study imports its backbone.
-        Diverged: the loss is not finite.
-        ValueError: a batch is larger than the training set.
     """
     refuse_imported(study, "backbone")
     settings, path = study.pretraining, backbone_file(study)
     sources = [open_split(study, name, "train") for name in settings.datasets]
     key = job_key([source.digest for source in sources], study, "pretraining")
     if processes != 1 and finished_log(path, key) is None:
-        shared, task = "pretraining.batch_size", "tcnaps.training.pretraining:pretrain"
-        run_together(processes, task, study, device, shared, save_every=save_every)
+        run_together(processes, pretrain, study, device, "pretraining.batch_size", save_every=save_every)
     if (log := finished_log(path, key)) is not None:
         return pd.DataFrame(log)
     images = ImageTable(sources, settings.valid_fraction, study.backbone_seed)

@@ -1,6 +1,8 @@
 """The loop of a training, and the training's state on disk, from which an interrupted one goes on."""
 
 import io
+import math
+import time
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -8,11 +10,12 @@ from pathlib import Path
 
 import torch
 from torch import nn
+from tqdm.auto import tqdm
 
-from tcnaps.config.storage import remove_leftovers, replacing
+from tcnaps.config.storage import partial_file, replacing
 from tcnaps.training.checkpoints import STATE, read_tensors
 from tcnaps.training.processes import gather, rank
-from tcnaps.training.watching import Watch
+from tcnaps.training.watching import Diverged, curves
 
 
 @dataclass
@@ -32,8 +35,6 @@ class Resumable:
         self.path = self.checkpoint.with_suffix(STATE)
 
     def __enter__(self) -> "Resumable":
-        if rank() == 0:
-            remove_leftovers(self.path)
         key, progress, parts = None, {}, {}
         try:
             if self.path.is_file():
@@ -50,7 +51,8 @@ class Resumable:
 
     def __exit__(self, kind: type | None, *_) -> None:
         if kind is None and rank() == 0:
-            self.path.unlink(missing_ok=True)
+            for file in (self.path, partial_file(self.path)):
+                file.unlink(missing_ok=True)
 
     def save(self) -> None:
         """Writes the present state, unless a weight is not finite; a StorageError if the file can't be written."""
@@ -77,14 +79,29 @@ def run_steps(
     Args:
         steps: given how many steps are done, takes one optimiser step for each row that it yields.
         end_of_step: what follows a step; it returns the row, perhaps with more columns.
-        section, n_steps, per_step: as in `Watch`.
+        section: of the study, "pretraining" or "meta_training".
+        n_steps: of the whole training.
+        per_step: images or episodes.
+
+    Raises:
+        Diverged: the loss of a step is not finite.
     """
-    progress = state.progress
+    progress, name = state.progress, state.checkpoint.stem
     saved = progress.setdefault("steps", 0)  # the step after which the state was last saved
-    with Watch(state.checkpoint, progress, section, n_steps, per_step) as watch:
-        for row in steps(progress["steps"]):
+    speed = "images_per_second" if section == "pretraining" else "episodes_per_second"
+    bar = tqdm(total=n_steps, initial=saved, desc=f"{section} {name}", unit="step", disable=rank() > 0)
+    with bar, curves(state.checkpoint, saved + 1) as write:
+        began = time.monotonic()
+        for row in steps(saved):
             progress["steps"] += 1
-            watch.log(end_of_step(row))
+            row = end_of_step(row)
+            ended = time.monotonic()
+            write(row | {speed: per_step / max(ended - began, 1e-9)}, progress["steps"])
+            began = ended
+            bar.update()
+            bar.set_postfix(loss=f"{row['loss']:.3f}", refresh=False)
+            if not math.isfinite(row["loss"]):
+                raise Diverged(section, name, f"step {progress['steps']}", row["loss"])
             if progress["steps"] - saved >= save_every:
                 saved = progress["steps"]
                 state.save()

@@ -1,26 +1,22 @@
-"""Watching a training: a progress bar, one row per step in a CSV and in TensorBoard's files, and an end if it diverges.
+"""Watching a training: its curves in TensorBoard, what they show, and the error of one that diverges.
 
 Nothing here changes what is trained.
 """
 
 import contextlib
 import math
-import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
-from tqdm.auto import tqdm
+from torch import Tensor
 
 from tcnaps.config import UserError
-from tcnaps.config.storage import append_text, naming, write_text
 from tcnaps.training.processes import rank
 
-OF_STEPS = ["loss", "train_accuracy", "confidence", "gradient_norm", "learning_rate", "valid_accuracy"]
-MEGABYTE = 2**20
+CURVES = ("loss", "train_accuracy", "confidence", "learning_rate", "valid_accuracy")
+CURVES += ("images_per_second", "episodes_per_second")
 
 
 @torch.no_grad()
@@ -28,12 +24,6 @@ def accuracy_and_confidence(logits: Float[Tensor, "n way"], labels: Int[Tensor, 
     """The share of images labelled correctly, and the mean probability of the predicted labels: equal if calibrated."""
     probabilities, predictions = logits.softmax(1).max(1)
     return (predictions == labels).double().mean().item(), probabilities.double().mean().item()
-
-
-def gradient_norm(module: nn.Module) -> float:
-    """Euclidean norm of the gradient of all parameters that have one."""
-    gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
-    return nn.utils.get_total_norm(gradients).item()
 
 
 class Diverged(UserError, FloatingPointError):
@@ -46,64 +36,26 @@ class Diverged(UserError, FloatingPointError):
         )
 
 
-@dataclass
-class Watch:
-    """Shows how a training goes, writes one row per step, and stops the training if it diverges.
+@contextlib.contextmanager
+def curves(checkpoint: Path, first: int) -> Iterator[Callable[[dict, int], None]]:
+    """Yields a function that writes a step's row to TensorBoard's files, as far as it has `CURVES`.
 
-    docs/scaling.md says what is written, and where. A training that goes on after an interruption goes on in the same
-    files. Of several processes, the first writes.
+    `first` is the first step to be written: those from there on of an earlier attempt are replaced. Of several
+    processes, the first writes. Without the package tensorboard nothing is written.
     """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        SummaryWriter = None
+    if SummaryWriter is None or rank() > 0:
+        yield lambda row, step: None
+        return
+    folder = checkpoint.parents[1] / "watch" / checkpoint.stem
+    with SummaryWriter(str(folder), purge_step=first, flush_secs=10) as events:
 
-    checkpoint: Path
-    progress: dict  # "steps" that are done; it is saved with the training
-    section: str  # of the study: "pretraining" or "meta_training"
-    n_steps: int  # of the whole training
-    per_step: int  # images or episodes
-
-    def __enter__(self) -> "Watch":
-        self.first, self.events = self.progress["steps"], None
-        self.speed = "images_per_second" if self.section == "pretraining" else "episodes_per_second"
-        self.columns = [*OF_STEPS, self.speed, "memory_mb", "gpu_memory_mb", "seconds_left"]
-        self.file = self.checkpoint.parents[1] / "watch" / f"{self.checkpoint.stem}.csv"
-        title, hidden = f"{self.section} {self.checkpoint.stem}", rank() > 0
-        self.bar = tqdm(total=self.n_steps, initial=self.first, desc=title, unit="step", disable=hidden)
-        if rank() == 0:
-            header = ",".join(["step", *self.columns])
-            lines = self.file.read_text(errors="replace").splitlines() if self.file.exists() else []
-            done = lines[1 : self.first + 1] if lines[:1] == [header] else []
-            write_text(self.file, "\n".join([header, *done, ""]))
-            with contextlib.suppress(ImportError), naming(self.file.with_suffix("")):
-                from torch.utils.tensorboard import SummaryWriter
-
-                folder = str(self.file.with_suffix(""))
-                self.events = SummaryWriter(folder, purge_step=self.first + 1, flush_secs=10)
-        self.began = self.last = time.monotonic()
-        return self
-
-    def __exit__(self, *_) -> None:
-        self.bar.close()
-        if self.events is not None:
-            self.events.close()
-
-    def log(self, row: dict) -> None:
-        """Writes the last step down, as far as the row has `OF_STEPS`; raises Diverged if the loss is not finite."""
-        step, before, self.last = self.progress["steps"], self.last, time.monotonic()
-        mean = (self.last - self.began) / (step - self.first)
-        row = row | {
-            self.speed: self.per_step / max(self.last - before, 1e-9),
-            "memory_mb": psutil.Process().memory_info().rss / MEGABYTE,
-            "seconds_left": mean * (self.n_steps - step),
-        }
-        if torch.cuda.is_initialized():
-            row["gpu_memory_mb"] = torch.cuda.max_memory_allocated() / MEGABYTE
-        if rank() == 0:
-            texts = (f"{row[name]:.6g}" if name in row else "" for name in self.columns)
-            append_text(self.file, ",".join([str(step), *texts]) + "\n")
-        with naming(self.file.with_suffix("")):
-            for name in self.columns if self.events is not None else ():
+        def write(row: dict, step: int) -> None:
+            for name in CURVES:
                 if math.isfinite(row.get(name, math.nan)):  # TensorBoard shows no others
-                    self.events.add_scalar(name, row[name], step)
-        self.bar.update()
-        self.bar.set_postfix(loss=f"{row['loss']:.3f}", refresh=False)
-        if not math.isfinite(row["loss"]):
-            raise Diverged(self.section, self.checkpoint.stem, f"step {step}", row["loss"])
+                    events.add_scalar(name, row[name], step)
+
+        yield write

@@ -13,7 +13,6 @@ from filelock import FileLock, Timeout
 
 from tcnaps.config import Study, UserError, load_study, project_root
 from tcnaps.config.errors import nearest
-from tcnaps.config.storage import remove_leftovers
 from tcnaps.config.study import study_file
 from tcnaps.evaluation.result_files import incomplete_evaluations
 from tcnaps_suite.workflow.notebooks import notebooks
@@ -79,16 +78,13 @@ def _make(study: Study, options: Sequence[str]) -> int:
     except OSError as error:
         raise UserError(f"Nothing can be written to {results} ({error}). Change its permissions, or move it.") from None
     with lock:
-        folders = results, Path("figures", study.name)
-        for folder in folders:
-            remove_leftovers(folder)
         # Before Snakemake, which sees neither that originals have changed nor what a study needs of them.
         if status := prepare(study):
             return status
         for manifest, problem in incomplete_evaluations(study).items():
             print(problem, file=sys.stderr)
             manifest.unlink()  # so that Snakemake evaluates again, which keeps the files that are whole
-        _without_future(*folders)
+        _without_future(results, Path("figures", study.name))
         status = _snakemake(options)
     if status:
         print("\nNot everything could be made; the errors stand above. Running again continues from here.", flush=True)

@@ -54,7 +54,7 @@ def test_a_folder_is_all_of_its_modules_and_a_module_is_itself_alone(project):
 
 
 def test_code_that_cannot_be_read_is_named(project):
-    with pytest.raises(UserError, match="nowhere.py"):
+    with pytest.raises(FileNotFoundError, match="nowhere.py"):
         code_digest("tcnaps/nowhere.py")
     (project / "tcnaps" / "wrong.py").write_text("def f(:\n    pass")
     with pytest.raises(UserError, match=r"wrong.py .*def f\(:"):

@@ -1,21 +1,10 @@
-"""Files are written whole or not at all; what killed processes left is removed."""
+"""Files are written whole or not at all; what killed processes left is overwritten."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
-from tcnaps.config.storage import (
-    HOST,
-    StorageError,
-    append_text,
-    digest_of,
-    file_digest,
-    remove_leftovers,
-    replacing,
-    write_text,
-)
+from tcnaps.config.storage import StorageError, digest_of, file_digest, partial_file, replacing, write_text
 
 
 def test_a_failed_write_leaves_what_was_there(tmp_path):
@@ -27,18 +16,11 @@ def test_a_failed_write_leaves_what_was_there(tmp_path):
     assert file.read_text() == "before" and os.listdir(file.parent) == ["table.csv"]
 
 
-def test_leftovers_of_killed_processes_are_removed_and_those_of_living_ones_kept(tmp_path):
-    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
-    pid = ended.stdout.strip()
-    dead, below = f".{pid}@{HOST}.table.csv", f"a/.{pid}@{HOST}.other.csv"
-    living, elsewhere = f".{os.getppid()}@{HOST}.table.csv", f".{pid}@elsewhere-2.table.csv"
-    (tmp_path / "a").mkdir()
-    for name in (dead, below, living, elsewhere):
-        (tmp_path / name).touch()
-    write_text(tmp_path / "table.csv", "x")
-    assert set(os.listdir(tmp_path)) == {"a", living, elsewhere, "table.csv"}
-    remove_leftovers(tmp_path)
-    assert not (tmp_path / below).exists() and (tmp_path / living).exists()
+def test_what_a_killed_process_left_is_overwritten(tmp_path):
+    file = tmp_path / "table.csv"
+    partial_file(file).write_text("half of something long")
+    write_text(file, "x")
+    assert os.listdir(tmp_path) == ["table.csv"] and file.read_text() == "x"
 
 
 def test_a_disk_without_room_is_named(tmp_path):
@@ -49,8 +31,6 @@ def test_a_disk_without_room_is_named(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="file/table.csv"):
         write_text(tmp_path / "file" / "table.csv", "x")
-    with pytest.raises(StorageError, match="file/table.csv"):
-        append_text(tmp_path / "file" / "table.csv", "x")
 
 
 def test_digests_tell_contents_apart(tmp_path):

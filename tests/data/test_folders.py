@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, strategies as st
 from record_files import names_by_class, write
 
-from tcnaps.config.settings import FETI, Folder
+from tcnaps.config.settings import Folder
 from tcnaps.data.image_source import DatasetError
 from tcnaps.data.listing import ImageFile, read_file
-from tcnaps.data.readers.folders import cut, open_feti, open_folder
+from tcnaps.data.readers.folders import cut, open_folder
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ def test_folders_that_cannot_be_read_and_names_that_are_not_utf_8_are_errors(tre
         listing_of(root)
 
 
-# mini-ImageNet, tiered-ImageNet and FETI
+# mini-ImageNet and tiered-ImageNet
 
 WNIDS = {"train": ("n01532829", "n01558993"), "val": ("n01855672",), "test": ("n01930112", "n01981276")}
 ALL = [wnid for wnids in WNIDS.values() for wnid in wnids]
@@ -221,29 +221,3 @@ def test_tiered_from_imagenet_and_class_lists(tmp_path, header):
     write(tmp_path / "imagenet", "readme.txt", *(f"{wnid}/{n}" for wnid in [*ALL, "n15075141"] for n in names(wnid)))
     lists = write_lists(tmp_path / "lists", lambda wnid: f"{wnid},n00020090\n", header)
     assert names_by_class(listing_of(tmp_path / "imagenet", splits=lists)) == EXPECTED
-
-
-def feti(folder, *lists):
-    return open_feti("feti", FETI(source="feti", domain="in", path=str(folder), test_classes=tuple(map(str, lists))))
-
-
-def test_feti_leaves_out_the_test_classes_of_both(tmp_path):
-    wnids = [f"n{k:08}" for k in range(30)]
-    of_mini, of_tiered = wnids[:5], wnids[3:12]
-    write(tmp_path / "imagenet", "mini/1.jpg", *(f"{wnid}/{wnid}_1.JPEG" for wnid in wnids))
-    lists = tmp_path / "mini/test.csv", tmp_path / "tiered/test.csv"
-    for file, content in zip(lists, ("filename,label\n" + "".join(f"{wnid}1.jpg,{wnid}\n" for wnid in of_mini), "")):
-        file.parent.mkdir()
-        file.write_text(content or "".join(f"{wnid},n00020090\n" for wnid in of_tiered))
-    source = feti(tmp_path / "imagenet", *lists)
-    splits = source.listing().splits
-    assert list(splits) == ["train"] and list(splits["train"]) == wnids[12:]
-    assert source.needs == (tmp_path / "imagenet", *lists)
-
-
-@pytest.mark.parametrize("kept", ["test", "train"])
-def test_feti_with_nothing_left_or_nothing_left_out_is_an_error(tmp_path, kept):
-    write(tmp_path / "imagenet", *(f"{wnid}/1.JPEG" for wnid in WNIDS[kept]))
-    lists = write_lists(tmp_path / "lists", lambda wnid: f"{wnid},n00020090\n")
-    with pytest.raises(DatasetError, match="feti.*test_classes"):
-        feti(tmp_path / "imagenet", f"{lists}/test.csv").listing()

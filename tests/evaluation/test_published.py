@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from tcnaps.evaluation.csv_tables import read_published, read_published_averages
-from tcnaps.evaluation.ranks import average_ranks, best
+from tcnaps.evaluation.ranks import average_ranks
 from tcnaps.method.variants import VARIANTS
 
 HALF_A_DIGIT = 0.0005 + 1e-9  # the paper prints percent with one decimal
@@ -60,15 +60,6 @@ def test_average_ranks_of_the_papers_method():
     ours = ranks[ranks["variant"] == "Our Method"].set_index("domain")["rank"].round(1)
     expected = printed[printed["model"] == "Our Method"].set_index("domain")["rank"]
     assert ours.to_dict() == expected.to_dict() == {"in": 2.1, "out": 1.6, "all": 1.9}
-
-
-def test_bold_numbers_are_not_significantly_worse_than_the_best():
-    """Bold is "statistically significant state of the art": the interval reaches the best one's, but once."""
-    beaten = set()
-    for table in (1, 3, 4):
-        rows = read_published(table).rename(columns={"model": "variant"})
-        beaten |= {(table, r.variant, r.dataset) for r in rows[rows["bold"] & ~best(rows)].itertuples()}
-    assert beaten == {(4, "No Refinements", "DTD")}  # 67.3±0.8 is printed bold beside 69.0±0.8
 
 
 def test_variants_are_table_3():

@@ -164,11 +164,11 @@ def test_class_recall_draws_a_line_per_variant_with_bands_inside_percent(panels,
     paths = [path for ax in axes for band in ax.collections for path in band.get_paths()]
     heights = np.concatenate([path.vertices[:, 1] for path in paths])
     assert 0 <= heights.min() and heights.max() <= 100
-    axes = panels(2, sharey=True)
+    axes = panels(3, sharey=True)
     gains = recall_by_shot(pairs(class_recall(predictions), value="recall", extra=["label"]), value="difference")
-    results.class_recall(axes, gains[gains["domain"] != "out"], ["out", "all"], "difference")
+    results.class_recall(axes, gains, "difference")
     gains = gains[gains["domain"] == "all"].sort_values("shot")
-    np.testing.assert_allclose(axes[1].lines[0].get_xydata(), gains[["shot", "difference"]] * [1, 100])
+    np.testing.assert_allclose(axes[2].lines[0].get_xydata(), gains[["shot", "difference"]] * [1, 100])
 
 
 @pytest.mark.parametrize(("value", "form"), [("accuracy", ".1f"), ("gain", "+.2f")])

@@ -77,12 +77,8 @@ def test_html_escapes_and_sets_bold(summary):
     assert "<caption" not in html(table)
 
 
-def test_errors_name_the_remedy(summary):
-    with pytest.raises(ValueError, match="5"):
-        read_published(5)
-    with pytest.raises(ValueError, match="Table 2"):
-        read_published_averages(2)
-    with pytest.raises(ValueError, match="Conquest"):
+def test_a_dataset_that_occurs_twice_and_an_unknown_model_are_errors(summary):
+    with pytest.raises(KeyError, match="Conquest"):
         published(3, ["Conquest"])
     with pytest.raises(ValueError):
         accuracy_table(pd.concat([summary, summary]))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tcnaps.method import arithmetic
+from tcnaps.method import fast
 from tcnaps.method.fast import strategies
 
 
@@ -10,7 +10,7 @@ from tcnaps.method.fast import strategies
 def each_strategy(request):
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "plain":
-            patch.setattr(arithmetic, "ENABLED", False)
+            patch.setattr(fast, "ENABLED", False)
         if request.param == "many images":
             patch.setattr(strategies, "FEW", 0)
         yield

@@ -223,7 +223,6 @@ BAD_EPISODES = {  # what the error must name, and what is done to an episode of 
         labels,
         query.put_(torch.tensor([12]), NAN),
     ),
-    "query": lambda support, labels, query: (support, labels, query.float()),
     "torch.float32": lambda support, labels, query: (support, labels.float(), query),
     "numpy.unique": lambda support, labels, query: (support, list("aabbcc"), query),
     r"\(4,\)": lambda support, labels, query: (support, labels[:4], query),
@@ -244,10 +243,8 @@ def test_what_cannot_be_computed_is_refused():
         cluster(*make_episode(3, 2, 2, 6, 0.5), maximum=-4)
     with pytest.raises(ValueError, match="identity_weight"):
         trajectory(*make_episode(2, (1, 3), 3, 300, 1.0), head=Head(identity_weight=5e-324))
-    with pytest.raises(ValueError, match="one support image"):
+    with pytest.raises(ValueError, match="singular"):
         trajectory(*make_episode(1, 1, 2, 6, 0.5), head=Head(task_covariance_divisor="n-1"))
-    with pytest.raises(ValueError, match="1 feature"):
-        trajectory(*make_episode(2, 2, 2, 1, 0.5), head=Head(class_covariance_divisor="n-1"))
     with pytest.raises(ValueError, match="class_prior"):
         trajectory(*make_episode(3, 2, 2, 6, 0.5), head=Head(class_prior=(0.5, 0.5)))
 

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from small_study import small_study
 
 from tcnaps.config import study as config
-from tcnaps.config.storage import StorageError, append_text, file_digest
+from tcnaps.config.storage import StorageError, file_digest
 from tcnaps.evaluation.result_files import write_rows
 from tcnaps.method.backbone import Backbone
 from tcnaps.method.variants import TRAININGS
@@ -150,7 +150,7 @@ def test_a_flipped_bit_is_found_or_changes_nothing(path, place, bit):
     flip(path)
     try:
         weights, header = load(path, "Train again.")
-        assert header == {"format": 2, "study": "small"}  # white space of the header, or so
+        assert header == {"study": "small"}  # white space of the header, or so
         assert all(torch.equal(weights[name], value) for name, value in WEIGHTS.items())
     except CheckpointError as error:
         assert str(path) in str(error) and "Train again." in str(error)
@@ -192,8 +192,6 @@ def test_no_room_for_a_state_or_a_checkpoint_names_the_file_and_leaves_nothing(p
         rows = path.with_name("rows.parquet")
         with pytest.raises(StorageError, match=f"{rows}"):
             write_rows(rows, pd.DataFrame({"label": range(1000)}), "key")
-        with pytest.raises(StorageError, match=f"{file}"):
-            append_text(file, "x" * 101)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, usual[0])
         signal.signal(signal.SIGXFSZ, usual[1])

@@ -6,6 +6,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import blob_project
+import light_tasks
 import numpy as np
 import pandas as pd
 import psutil
@@ -48,7 +49,7 @@ def log_of(study, name):
 def test_two_processes_do_the_work_of_one(study, tmp_path):
     alone = load_rows(study, "variable", ["support_and_query"])
     rows_file(study, "support_and_query", "variable", "others").unlink()
-    run_together(2, "blob_project:shared_work", study, "cpu", file=str(tmp_path / "step"))
+    run_together(2, blob_project.shared_work, study, "cpu", file=str(tmp_path / "step"))
     first_steps = [torch.load(tmp_path / f"step-{rank}") for rank in (0, 1)]
     for gathered, of_meta_training, of_pretraining in first_steps:
         assert gathered == [0, 10, 20, 30, 40]
@@ -97,8 +98,8 @@ def test_a_killed_process_ends_the_run_which_resumes_with_another_number(study):
     folder, own = checkpoints.checkpoint_folder(other), checkpoints.backbone_file(study)
     folder.mkdir(parents=True)
     (folder / "backbone.safetensors").write_bytes(own.read_bytes())
-    with pytest.raises(ProcessError, match=r"(?s)rank .*: 1 .*SIGKILL"):
-        run_together(2, "blob_project:killed", other, "cpu")
+    with pytest.raises(ProcessError, match=r"process 1 terminated with signal SIGKILL"):
+        run_together(2, blob_project.killed, other, "cpu")
     assert list(folder.glob("*.state.pt")) and not (folder / "support_and_query.safetensors").exists()
     log = meta_train(other, "support_and_query")
     pd.testing.assert_frame_equal(log, log_of(study, "support_and_query"), rtol=1e-3)
@@ -106,13 +107,13 @@ def test_a_killed_process_ends_the_run_which_resumes_with_another_number(study):
 
 
 def test_the_error_of_a_process_is_reported(study):
-    with pytest.raises(ProcessError, match=r"(?s)rank .*: 1 .*FloatingPointError: the loss is nan"):
-        run_together(2, "light_tasks:failing", study, "cpu")
+    with pytest.raises(ProcessError, match=r"(?s)Process 1 terminated .*FloatingPointError: the loss is nan"):
+        run_together(2, light_tasks.failing, study, "cpu")
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_all_processes_end_with_the_one_that_started_them(study, tmp_path):
-    task = 2, "light_tasks:sleeping", study, "cpu"
+    task = 2, light_tasks.sleeping, study, "cpu"
     starter = get_context("fork").Process(target=run_together, args=task, kwargs={"folder": str(tmp_path)})
     starter.start()
     end = time.monotonic() + 120

@@ -1,25 +1,22 @@
 """Folders of images: split/class/*, or class/* with a split file or with fractions of the classes; see `HELP`.
 
 With `superclasses`, train/Greek/alpha/1.png belongs to the class "Greek/alpha" and the superclass "Greek". With
-`splits` or `fractions`, folders named after splits are pooled: train/cat and test/cat are one class. So are they for
-FETI, the classes of ImageNet that neither mini- nor tiered-ImageNet tests on, all for training (section 4.3 and
-appendix A.4 of the paper).
+`splits` or `fractions`, folders named after splits are pooled: train/cat and test/cat are one class.
 """
 
 import hashlib
 import os
-import re
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
 from PIL import Image
 
-from tcnaps.config.settings import FETI, Folder
+from tcnaps.config.settings import Folder
 from tcnaps.data.decoding import FORMATS
 from tcnaps.data.image_source import SPLITS, DatasetError
 from tcnaps.data.listing import ImageFile, Listing, Source, located, natural_key, normal, some, walk
-from tcnaps.data.readers.csv_lists import WNID, SplitList, list_files, read_list, split_by_class, split_of
+from tcnaps.data.readers.csv_lists import SplitList, list_files, read_list, split_by_class, split_of
 
 EXTENSIONS = frozenset(extension for extension, name in Image.EXTENSION.items() if name in FORMATS)
 HELP = """Images must lie in one of these ways:
@@ -40,23 +37,6 @@ def open_folder(name: str, dataset: Folder) -> Source:
     path, lists = located(dataset.path), list_files(dataset.splits)
     listing = partial(list_folder, path, lists[0] if lists else None, dataset.fractions, dataset.superclasses)
     return Source(listing, (path, *lists), HELP)
-
-
-def open_feti(name: str, dataset: FETI) -> Source:
-    """Points at FETI: class folders of ImageNet, and lists with the test classes of both benchmarks."""
-    path, lists = located(dataset.path), tuple(map(located, dataset.test_classes))
-
-    def listing() -> Listing:
-        found, notes = scan(path)
-        classes = {label for label, _ in found}
-        tested = {label for file in lists for label, split in read_list(file).classes.items() if split == "test"}
-        kept = {label for label in classes - tested if re.fullmatch(WNID, label)}
-        if not kept or kept == classes:
-            few = "none" if kept else "all"
-            raise DatasetError(f"Dataset '{name}': `test_classes` names {few} of the classes of ImageNet in {path}.")
-        return listing_of(assigned(found, dict.fromkeys(kept, "train")), path, notes=notes)
-
-    return Source(listing, (path, *lists), "docs/data.md says where to get the files.")
 
 
 def list_folder(

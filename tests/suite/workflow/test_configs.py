@@ -83,7 +83,7 @@ def test_meta_dataset_is_as_in_the_paper():
 def test_mini_and_tiered_imagenet_are_as_in_the_paper(name):
     study, benchmark = study_of(name), name.removesuffix("-feti")
     assert (study.preset, study.image_size, study.refinement.limits) == ("paper", 84, (2, 10))
-    assert study.datasets[study.pretraining.datasets[0]].source == ("feti" if name.endswith("-feti") else "folder")
+    assert study.pretraining.datasets == (("imagenet-feti",) if name.endswith("-feti") else (benchmark,))
     assert study.meta_training.datasets == study.meta_training.validation_datasets == (benchmark,)
     for way, shot in itertools.product((5, 10), (1, 5)):
         evaluation = study.evaluations[f"{way}-way-{shot}-shot"]
