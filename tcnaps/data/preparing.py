@@ -6,9 +6,11 @@
                                             /index.json   classes, sizes, SHA-256 of each array, and the recipe
                                             /unreadable.csv   images that were left out, if any, and why
 
-The index is written last: a dataset without one, or with an array that lost its SHA-256, is made again.
+An array gets its name when it is finished, and then enters the index. After an interruption, preparing goes on with
+the first split that is not finished. An array that lost its SHA-256 is named and made again.
 """
 
+import contextlib
 import csv
 import json
 import os
@@ -109,13 +111,12 @@ def opened(preparation: Preparation, folder: str | Path, splits: Collection[str]
     if not (place / INDEX).exists():
         return None
     try:
-        index = json.loads((place / INDEX).read_text(encoding="utf-8"))
-        if not index["complete"]:  # as earlier versions left it after an interruption
+        index = _read_index(place)
+        if not index["complete"]:
             return None
         for split in index["splits"].keys() & splits:
-            file = place / f"{split}.npy"
-            if not file.is_file() or not _has_digest(file, file.stat().st_mtime_ns, index["splits"][split]["sha256"]):
-                warnings.warn(f"{file} is missing or damaged (not the SHA-256 in {INDEX}).", stacklevel=3)
+            if not _is_whole(place, split, index):
+                warnings.warn(f"{place / split}.npy is missing or damaged (not the SHA-256 in {INDEX}).", stacklevel=3)
                 return None
         prepared = _prepared(index, place)
         return prepared if index["stamp"] == preparation.stamp() else None
@@ -124,6 +125,15 @@ def opened(preparation: Preparation, folder: str | Path, splits: Collection[str]
     except DAMAGED_INDEX as error:
         warnings.warn(f"{place} is damaged ({error!r}).", stacklevel=3)
         return None
+
+
+def _read_index(place: Path) -> dict:
+    return json.loads((place / INDEX).read_text(encoding="utf-8"))
+
+
+def _is_whole(place: Path, split: str, index: Mapping) -> bool:
+    file = place / f"{split}.npy"
+    return file.is_file() and _has_digest(file, file.stat().st_mtime_ns, index["splits"][split]["sha256"])
 
 
 @cache
@@ -157,17 +167,26 @@ def _make(preparation: Preparation, place: Path) -> Prepared:
     splits = [split for split in SPLITS if any(listing.splits.get(split, {}).values())]
     if not splits:
         raise DatasetError(f"Dataset '{preparation.dataset}' has no images in a split {', '.join(SPLITS)}. Add some.")
+    finished = {}
+    with contextlib.suppress(*DAMAGED_INDEX):
+        index = _read_index(place)
+        if index["stamp"] == stamp:
+            finished = {split: index["splits"][split] for split in index["splits"] if _is_whole(place, split, index)}
+    index = {"dataset": preparation.dataset, "image_size": preparation.image_size, "recipe": dict(preparation.recipe)}
+    index |= {"stamp": stamp, "notes": list(listing.notes), "splits": finished, "complete": False}
+    write_text(place / INDEX, json.dumps(index))
     for file in place.iterdir():
-        if file.name != LOCK:
+        if file.name not in (LOCK, INDEX, *(f"{split}.npy" for split in finished)):
             file.unlink()
-    made, notes = {split: _make_split(preparation, listing, split, place) for split in splits}, list(listing.notes)
-    if unreadable := [row for split in splits for row in made[split]["unreadable"]]:
+    for split in splits:
+        if split not in finished:
+            finished[split] = _make_split(preparation, listing, split, place)
+            write_text(place / INDEX, json.dumps(index))
+    if unreadable := [row for split in splits for row in finished[split]["unreadable"]]:
         with replacing(place / REPORT) as path, path.open("w", newline="", encoding="utf-8") as stream:
             csv.writer(stream).writerows([("file", "class", "split", "reason", "position"), *unreadable])
-        notes.insert(0, f"unreadable images left out: {len(unreadable):,}, listed in {place / REPORT}")
-    index = {"dataset": preparation.dataset, "image_size": preparation.image_size, "recipe": dict(preparation.recipe)}
-    index |= {"stamp": stamp, "notes": notes, "splits": made, "complete": True}
-    write_text(place / INDEX, json.dumps(index, indent=1))
+        index["notes"].insert(0, f"unreadable images left out: {len(unreadable):,}, listed in {place / REPORT}")
+    write_text(place / INDEX, json.dumps(index | {"complete": True}, indent=1))
     return _prepared(index, place)
 
 
@@ -225,5 +244,5 @@ def _pixels(work: Callable[[Sequence], Pixels], chunks: Sequence[Sequence], n_im
     except (BrokenProcessPool, MemoryError) as error:
         raise DatasetError(
             "A process that makes images was killed or ran out of memory. Set LOKY_MAX_CPU_COUNT=1 for fewer of them, "
-            f"or look for a huge image. ({error})"
+            f"or look for a huge image; finished splits are kept. ({error})"
         ) from error
