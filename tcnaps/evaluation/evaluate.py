@@ -19,7 +19,7 @@ from tcnaps.data import open_split
 from tcnaps.data.image_source import ImageSource
 from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import draw_episode
-from tcnaps.evaluation.result_files import RowsError, read_rows, rows_file, write_manifest, write_rows
+from tcnaps.evaluation.result_files import RowsError, asked_of, read_rows, rows_file, write_manifest, write_rows
 from tcnaps.method.clustering import LowVarianceWarning, trajectory
 from tcnaps.method.episode import Episode
 from tcnaps.method.model import TransductiveCNAPS
@@ -58,7 +58,7 @@ def evaluate(study: Study, training: str, device: torch.device | str = "cpu", pr
             model = untrained if before_training else trained
             rows = evaluate_dataset(model, source, study, training, name, device)
             if rank() == 0:
-                write_rows(path, rows, key)
+                write_rows(path, rows, key, asked_of(study, name))
         files.append(path)
     return write_manifest(study, training, files) if rank() == 0 else Path()
 

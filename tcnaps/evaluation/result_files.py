@@ -18,7 +18,7 @@ from tcnaps.method.variants import ALL_VARIANTS
 COLUMNS = ["training", "replicate", "evaluation", "dataset", "domain", "split", "episode", "way", "n_support"]
 COLUMNS += ["queries_per_class", "query", "label", "class_name", "shot", "image"]
 COLUMNS += ["prediction_0", "confidence_0"]  # and those of more refinement steps
-DIGEST = b"tcnaps_digest"  # key of a file's metadata
+DIGEST, ASKED = b"tcnaps_digest", b"tcnaps_asked"  # keys of a file's metadata
 
 
 class RowsError(UserError):
@@ -39,10 +39,16 @@ def rows_file(study: Study, training: str, evaluation: str, dataset: str) -> Pat
     return rows_folder(study) / training / evaluation / f"{dataset}.parquet"
 
 
-def write_rows(path: Path, rows: pd.DataFrame, key: str) -> None:
-    """Writes rows, with the key of the job that made them. An interrupted call leaves no half-written file."""
+def asked_of(study: Study, evaluation: str) -> dict[str, object]:
+    """The settings by which an evaluation's rows are known to answer what the study asks now."""
+    protocol = study.evaluations[evaluation].protocol.model_dump(mode="json")
+    return {"seed": study.seed, "recorded_steps": study.refinement.recorded_steps, "protocol": protocol}
+
+
+def write_rows(path: Path, rows: pd.DataFrame, key: str, asked: dict[str, object] | None = None) -> None:
+    """Writes rows, with the key of the job that made them and `asked_of`. An interrupted call leaves no half file."""
     table = pa.Table.from_pandas(rows, preserve_index=False)
-    table = table.replace_schema_metadata({"tcnaps": key, DIGEST: _digest(rows)})
+    table = table.replace_schema_metadata({"tcnaps": key, DIGEST: _digest(rows), ASKED: json.dumps(asked or {})})
     with replacing(path) as temporary:
         pq.write_table(table, temporary)
 
@@ -142,6 +148,10 @@ def _checked_rows(study: Study, training: str, evaluation: str, dataset: str) ->
     expected |= {"domain": study.datasets[dataset].domain}
     if problem := _problem_of_rows(rows, expected, study.evaluations[evaluation].episodes):
         raise RowsError(f"{path} {problem}. Delete it. {remedy}")
+    asked = asked_of(study, evaluation)
+    for name, value in json.loads(pq.read_schema(path).metadata.get(ASKED, b"{}")).items():
+        if value != asked[name]:
+            raise RowsError(f"{path} was evaluated with {name} {value}; the study has {asked[name]} now. {remedy}")
     return rows
 
 

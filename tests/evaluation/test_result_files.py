@@ -1,5 +1,7 @@
 """Writing, finding and reading the rows of a study: missing, damaged and wrong files are named."""
 
+import contextlib
+
 import pandas as pd
 import pytest
 from small_study import small_study
@@ -8,6 +10,7 @@ from synthetic_rows import synthetic_rows
 from tcnaps.config import study as config
 from tcnaps.evaluation.result_files import (
     RowsError,
+    asked_of,
     incomplete_evaluations,
     load_query_counts,
     load_rows,
@@ -93,6 +96,14 @@ def test_rows_of_something_else_are_refused(study, rows, named):
     write_rows(rows_file(study, "support", "variable", "blobs"), rows.reset_index(drop=True), "key")
     with pytest.raises(RowsError, match=rf"support/variable/blobs.parquet .*{named}"):
         load_rows(study, "variable", TRAININGS)
+
+
+def test_rows_of_other_settings_than_the_study_has_now_are_refused(study):
+    asked, rows = asked_of(study, "variable"), rows_of("support", "blobs")
+    for change, refused in (({}, False), ({"seed": 99}, True), ({"protocol": asked["protocol"] | {"way": 9}}, True)):
+        write_rows(rows_file(study, "support", "variable", "blobs"), rows, "key", asked | change)
+        with pytest.raises(RowsError, match=f"with {[*change][0]}") if refused else contextlib.nullcontext():
+            load_rows(study, "variable", ["support"])
 
 
 @pytest.mark.parametrize("column", ["label", "image"])
