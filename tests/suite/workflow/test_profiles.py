@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 def planned(profile):
     """What Snakemake itself prints of the miniature's jobs in a dry run with a profile, by rule."""
-    command = [sys.executable, "-m", "snakemake", "--dry-run", "--printshellcmds", "--nolock"]
+    command = [sys.executable, "-m", "snakemake", "--dry-run", "--forceall", "--printshellcmds", "--nolock"]
     command += ["--workflow-profile", f"profiles/{profile}"]
     command += ["--config", "study=configs/miniature.yaml", "device=cuda", "processes=2"]
     path = os.pathsep.join([str(PLUGINS), str(ROOT)])
