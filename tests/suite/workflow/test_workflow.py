@@ -1,6 +1,7 @@
 """A small study in a checkout of its own, run once with real kernels; then dry runs on what it left."""
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -73,11 +75,11 @@ def add_experiment(root):
     write_notebook(root / "notebooks" / "27-counting.ipynb", *CELLS, tcnaps=DECLARATION)
 
 
-def start(root, *options, study="small"):
+def start(root, *options, study="small", **more):
     command = [sys.executable, "-m", "tcnaps_suite.workflow.batch", "study", "--cores", "2", f"configs/{study}.yaml"]
     environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    return subprocess.Popen([*command, *options], cwd=root, env=environment, **streams)
+    return subprocess.Popen([*command, *options], cwd=root, env=environment, **streams, **more)
 
 
 def run(root, *options, **study):
@@ -205,17 +207,26 @@ def test_a_finished_run_becomes_the_reference(project, monkeypatch):
 
 @pytest.fixture
 def waiting(checkout):
-    """A run whose only job waits, and its processes."""
+    """A run in a terminal, whose only job waits; its processes, and the terminal's other end."""
     (checkout / "waits").unlink(missing_ok=True)
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup
-    process = start(checkout, "--", "all_active")
-    signal.signal(signal.SIGHUP, before)
+    keys, terminal = os.openpty()
+
+    def begin():
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        fcntl.ioctl(0, termios.TIOCSCTTY)
+
+    more = {"stdin": terminal, "start_new_session": True, "preexec_fn": begin}
+    process = start(checkout, "--", "all_active", **more)
+    os.close(terminal)
     deadline = time.monotonic() + 120
     while not (checkout / "waits").exists():
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.1)
     family = psutil.Process(process.pid).children(recursive=True)
-    yield process, family
+    yield process, family, keys
+    with contextlib.suppress(OSError):
+        os.close(keys)
     for member in [process, *family]:
         with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
             member.kill()
@@ -223,18 +234,24 @@ def waiting(checkout):
     (checkout / "waits").unlink()
 
 
-def test_a_signal_ends_a_run_and_its_jobs_with_one_line(waiting):
-    process, family = waiting
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_ends_a_run_and_its_jobs_with_one_line(waiting, number):
+    process, family, keys = waiting
     begin = time.monotonic()
-    process.send_signal(signal.SIGTERM)
+    if number == signal.SIGTERM:
+        process.terminate()
+    elif number == signal.SIGINT:
+        os.write(keys, b"\x03")  # Ctrl-C
+    else:
+        os.close(keys)  # the terminal is closed
     printed = process.stdout.read()
-    assert process.wait() == 128 + signal.SIGTERM and time.monotonic() - begin < 10
+    assert process.wait() == 128 + number and time.monotonic() - begin < 10
     assert psutil.wait_procs(family, 2)[1] == []
-    assert "Stopped by SIGTERM. Finished jobs" in printed and "Traceback" not in printed
+    assert f"Stopped by {number.name}. Finished jobs" in printed and "Traceback" not in printed
 
 
 def test_a_run_that_is_killed_outright_leaves_nothing_running(waiting):
-    process, family = waiting
+    process, family, _ = waiting
     process.kill()
     assert psutil.wait_procs(family, 8)[1] == []
 
