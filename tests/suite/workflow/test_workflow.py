@@ -22,7 +22,7 @@ from blob_project import picture_study, write_pictures
 from notebook_files import cell, write_notebook
 
 from tcnaps_suite.workflow import reference
-from tcnaps_suite.workflow.stopping import SIGNALS, Stopped, stop_on_signals
+from tcnaps_suite.workflow.stopping import SIGNALS
 
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.slow  # a minute or two in all
@@ -254,20 +254,6 @@ def test_a_run_that_is_killed_outright_leaves_nothing_running(waiting):
     process, family, _ = waiting
     process.kill()
     assert psutil.wait_procs(family, 8)[1] == []
-
-
-@pytest.mark.parametrize("number", SIGNALS)
-def test_signals_become_exceptions(number):
-    before = {each: signal.getsignal(each) for each in SIGNALS}
-    signal.signal(number, signal.SIG_DFL)  # SIGHUP is ignored under nohup
-    try:
-        stop_on_signals()
-        with pytest.raises(Stopped, match=number.name):
-            os.kill(os.getpid(), number)
-            time.sleep(5)
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler or signal.SIG_DFL)
 
 
 def test_ctrl_c_works_where_the_shell_had_it_ignored():
