@@ -5,17 +5,12 @@
 Files and folders are those of trust.py, without images of other classes. Images labelled by hand count as right.
 """
 
-import argparse
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
-from heads import features_from
 from jaxtyping import Float, Int
 from tqdm.auto import tqdm
-from trust import simulated_folder
+from trust import simulated_folder, sources_and_options
 
-from tcnaps.config import UserError
 from tcnaps.estimator import TransductiveMahalanobisClassifier
 from tcnaps.evaluation.csv_tables import write_csv
 from tcnaps_suite.labelling.label_next import label_next
@@ -43,15 +38,7 @@ def compared(features: Float[np.ndarray, "n d"], given: Int[np.ndarray, "n"], tr
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", type=Path, nargs="+", help="an .npz for each dataset")
-    parser.add_argument("--out", type=Path, required=True, help="the folder for the table")
-    parser.add_argument("--folders", type=int, default=24, help="of each dataset")
-    options = parser.parse_args()
-    try:
-        sources = [features_from(file) for file in options.files]
-    except UserError as error:
-        parser.error(str(error))
+    sources, options = sources_and_options(__doc__)
     rows = []
     for source, index in tqdm([(s, i) for s in sources for i in range(options.folders)], desc="folders"):
         features, given, true = simulated_folder(source, source, index)

@@ -71,16 +71,21 @@ def judged(features: Float[np.ndarray, "n d"], given: Int[np.ndarray, "n"], true
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def sources_and_options(description: str) -> tuple[list[ImageSource], argparse.Namespace]:
+    """The datasets that a command names, and its options `out` and `folders`."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+", help="an .npz for each dataset")
-    parser.add_argument("--out", type=Path, required=True, help="the folder for the tables")
+    parser.add_argument("--out", type=Path, required=True, help="the folder for what is written")
     parser.add_argument("--folders", type=int, default=24, help="of each dataset")
     options = parser.parse_args()
     try:
-        sources = [features_from(file) for file in options.files]
+        return [features_from(file) for file in options.files], options
     except UserError as error:
         parser.error(str(error))
+
+
+def main() -> None:
+    sources, options = sources_and_options(__doc__)
     rows, pairs = [], list(zip(sources, sources[1:] + sources[:1]))
     for (source, other), index in tqdm([(p, i) for p in pairs for i in range(options.folders)], desc="folders"):
         features, given, true = simulated_folder(source, other, index)
