@@ -12,7 +12,7 @@
 #
 # A job is stale when its inputs changed, or its `key`: a digest of the code that it runs (not comments, not prose, not
 # outputs saved by JupyterLab), of the values of the YAML that it reads (tcnaps.config.dependencies) and of its images.
-# So the notebooks are `ancient` inputs.
+# So the notebooks are `ancient` inputs. What a stale job made before stays (`update`) until the job has made it anew.
 
 import json
 import sys
@@ -76,7 +76,7 @@ for target in ("rivals", "active", "differences"):
 
 if study.imported:
     rule import_checkpoints:
-        output: sorted({checkpoint(study, name) for name in ("backbone", *study.imported)}),
+        output: update(sorted({checkpoint(study, name) for name in ("backbone", *study.imported)})),
         params:
             key=json.dumps([dependencies(study, "importing"),
                             [[file.stat().st_size, file.stat().st_mtime] if file.exists() else None
@@ -89,7 +89,7 @@ for replicate in [] if study.imported else REPLICATES if study.replicate_backbon
     rule:
         name: f"pretrain{suffix(replicate)}"
         input: notebook=ancient("notebooks/02-pretrain.ipynb"),
-        output: written(PRETRAIN, replicate),
+        output: update(written(PRETRAIN, replicate)),
         params:
             key=key(PRETRAIN, study, [dependencies(replicate, "pretraining")], study.pretraining.datasets),
             given=given(replicate=replicate.replicate),
@@ -106,7 +106,7 @@ for training, replicate in product([name for name in study.trainings if name not
         input:
             backbone=checkpoint(replicate, "backbone"),
             notebook=ancient("notebooks/03-meta-train.ipynb"),
-        output: written(META_TRAIN, replicate, training),
+        output: update(written(META_TRAIN, replicate, training)),
         params:
             key=key(META_TRAIN, study, [dependencies(replicate, "meta_training", training)],
                     {*study.meta_training.datasets, *study.meta_training.validation_datasets}),
@@ -127,7 +127,7 @@ for training, replicate in product(evaluated(study), REPLICATES):
             backbone=checkpoint(replicate, "backbone"),
             checkpoint=checkpoint(replicate, training),
             notebook=ancient("notebooks/04-evaluate.ipynb"),
-        output: written(EVALUATE, replicate, training),
+        output: update(written(EVALUATE, replicate, training)),
         params:
             key=key(EVALUATE, study, [dependencies(replicate, "evaluation", training, name, dataset)
                                       for name, evaluation in study.evaluations.items() if training in evaluation.trainings
@@ -147,7 +147,7 @@ for notebook, parameters in ((NOTEBOOKS[name], values) for name, values in SHOWN
             inputs(notebook, study),
             published=sorted(map(str, Path("results/published").glob("*.csv"))) if notebook.reads.rows else [],
             notebook=ancient(f"notebooks/{notebook.name}.ipynb"),
-        output: written(notebook, study),
+        output: update(written(notebook, study)),
         params:
             key=key(notebook, study, [dependencies(study, notebook.settings)], images(notebook, study), parameters),
             given=given(**parameters),

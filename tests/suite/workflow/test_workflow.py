@@ -209,6 +209,9 @@ def test_a_finished_run_becomes_the_reference(project, monkeypatch):
 def waiting(checkout):
     """A run in a terminal, whose only job waits; its processes, and the terminal's other end."""
     (checkout / "waits").unlink(missing_ok=True)
+    made = checkout / "results" / "small" / "waiting.csv"  # by an earlier run
+    made.parent.mkdir(parents=True, exist_ok=True)
+    made.write_text("made before")
     keys, terminal = os.openpty()
 
     def begin():
@@ -217,7 +220,7 @@ def waiting(checkout):
         fcntl.ioctl(0, termios.TIOCSCTTY)
 
     more = {"stdin": terminal, "start_new_session": True, "preexec_fn": begin}
-    process = start(checkout, "--", "all_active", **more)
+    process = start(checkout, "--", "all_active", "--forceall", **more)
     os.close(terminal)
     deadline = time.monotonic() + 120
     while not (checkout / "waits").exists():
@@ -225,6 +228,7 @@ def waiting(checkout):
         time.sleep(0.1)
     family = psutil.Process(process.pid).children(recursive=True)
     yield process, family, keys
+    assert made.read_text() == "made before"
     with contextlib.suppress(OSError):
         os.close(keys)
     for member in [process, *family]:
@@ -234,12 +238,13 @@ def waiting(checkout):
     (checkout / "waits").unlink()
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_ends_a_run_and_its_jobs_with_one_line(waiting, number):
+@pytest.mark.parametrize(("number", "by"), [*((number, "") for number in SIGNALS), (signal.SIGTERM, "systemd")])
+def test_a_signal_ends_a_run_and_its_jobs_with_one_line(waiting, number, by):
     process, family, keys = waiting
     begin = time.monotonic()
     if number == signal.SIGTERM:
-        process.terminate()
+        for member in [*(family if by == "systemd" else []), process]:  # systemd tells all processes of a service
+            member.terminate()
     elif number == signal.SIGINT:
         os.write(keys, b"\x03")  # Ctrl-C
     else:
