@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 from tqdm.auto import tqdm
 from trust import simulated_folder, sources_and_options
 
-from tcnaps.estimator import TransductiveMahalanobisClassifier
 from tcnaps.evaluation.csv_tables import write_csv
+from tcnaps_suite.labelling.classify import new_estimator, points_of
 from tcnaps_suite.labelling.label_next import label_next
 
 RANDOM = (10, 20, 30, 40)  # random images that are labelled for comparison
@@ -25,13 +25,13 @@ def compared(features: Float[np.ndarray, "n d"], given: Int[np.ndarray, "n"], tr
     def distributions(by_hand: Int[np.ndarray, "m"]) -> Float[np.ndarray, "n_unlabelled way"]:
         labels = given.copy()
         labels[unlabelled[by_hand]] = true[unlabelled[by_hand]]
-        return TransductiveMahalanobisClassifier().fit(features, labels).label_distributions_[unlabelled]
+        return new_estimator().fit(points_of(features, labels), labels).label_distributions_[unlabelled]
 
     def accuracy(by_hand: Int[np.ndarray, "m"]) -> float:
         return (distributions(by_hand).argmax(1) == true[unlabelled]).mean()
 
     none = np.array([], int)
-    asked = label_next(features, given, distributions(none))
+    asked = label_next(points_of(features, given)[unlabelled], distributions(none))
     order = generator.permutation(len(unlabelled))
     after = {f"random_{number}": accuracy(order[:number]) for number in RANDOM}
     return {"before": accuracy(none), "asked_for": accuracy(asked), **after}

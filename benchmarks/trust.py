@@ -19,8 +19,8 @@ from tqdm.auto import tqdm
 from tcnaps.config import UserError
 from tcnaps.data.image_source import ImageSource
 from tcnaps.episodes.sampling import episode_generator
-from tcnaps.estimator import TransductiveMahalanobisClassifier
 from tcnaps.evaluation.csv_tables import write_csv
+from tcnaps_suite.labelling.classify import new_estimator, points_of
 from tcnaps_suite.labelling.trust import calibrated, distance_to_classes, trust_of
 
 FOREIGN = 10  # images of a class without examples, and as many of another dataset
@@ -46,13 +46,13 @@ def simulated_folder(
 
 def judged(features: Float[np.ndarray, "n d"], given: Int[np.ndarray, "n"], true: Int[np.ndarray, "n"]) -> dict:
     """What is said of a folder's labels, and what is true of them."""
-    estimator, unlabelled = TransductiveMahalanobisClassifier(), given < 0
-    trust = trust_of(features, given, estimator)
-    raw = estimator.fit(features, given).label_distributions_[unlabelled]
+    estimator, points, unlabelled = new_estimator(), points_of(features, given), given < 0
+    trust = trust_of(points, given, estimator)
+    raw = estimator.fit(points, given).label_distributions_[unlabelled]
     probabilities, own, truth = calibrated(raw, trust.temperature), true[unlabelled] >= 0, true[unlabelled]
     accuracy = (probabilities.argmax(1) == truth)[own].mean()
     possible = probabilities >= np.minimum(trust.rarest, probabilities.max(1, keepdims=True))
-    distances = distance_to_classes(features, given)[unlabelled]
+    distances = distance_to_classes(points, given)[unlabelled]
     farther = distances > trust.farthest
     return {
         "accuracy": accuracy,

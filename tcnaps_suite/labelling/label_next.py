@@ -3,17 +3,13 @@
 import numpy as np
 from jaxtyping import Float, Int
 
-from tcnaps.estimator.normalisation import normalised
-
 NUMBER = 10  # images at a time
 CANDIDATES = 2000  # the most doubtful, of which they are chosen
 NEAR = 2.0  # an image's likeness to another is exp(−NEAR · d² / median of d²)
 
 
 def label_next(
-    features: Float[np.ndarray, "n d"],
-    codes: Int[np.ndarray, "n"],
-    probabilities: Float[np.ndarray, "n_unlabelled way"],
+    points: Float[np.ndarray, "n_unlabelled r"], probabilities: Float[np.ndarray, "n_unlabelled way"]
 ) -> Int[np.ndarray, "m"]:
     """Numbers of the unlabelled images whose labels help most, the best first; at most `NUMBER`.
 
@@ -24,8 +20,7 @@ def label_next(
     ordered = np.sort(probabilities, axis=1)
     doubt = 1 - (ordered[:, -1] - ordered[:, -2])
     candidates = np.argsort(-doubt, kind="stable")[:CANDIDATES]
-    labelled = codes >= 0
-    points = normalised(features, labelled, codes[labelled])[0][~labelled][candidates]
+    points = points[candidates]
     squares = np.square(points).sum(1)
     distances = np.maximum(squares[:, None] + squares - 2 * points @ points.T, 0)
     likeness = np.exp(-NEAR * distances / (np.median(distances) or 1))

@@ -15,7 +15,6 @@ from scipy.stats import norm
 from sklearn.model_selection import StratifiedKFold
 
 from tcnaps.estimator import TransductiveMahalanobisClassifier
-from tcnaps.estimator.normalisation import normalised
 
 FOLDS = 5  # at most; no more than the smallest class has examples
 OTHERS = 2000  # unlabelled images that take part in a fold, at most
@@ -42,7 +41,7 @@ class Trust:
 
 
 def trust_of(
-    features: Float[np.ndarray, "n d"], codes: Int[np.ndarray, "n"], estimator: TransductiveMahalanobisClassifier
+    points: Float[np.ndarray, "n r"], codes: Int[np.ndarray, "n"], estimator: TransductiveMahalanobisClassifier
 ) -> Trust | None:
     """What to expect of `estimator` on the images without a label (code −1); None where a class has one example."""
     rows = np.flatnonzero(codes >= 0)
@@ -55,9 +54,9 @@ def trust_of(
     for kept, left_out in StratifiedKFold(n_folds, shuffle=True, random_state=0).split(rows, labels):
         members = np.concatenate([rows[kept], rows[left_out], others])
         seen = np.where(np.arange(len(members)) < len(kept), codes[members], -1)
-        fitted, places = estimator.fit(features[members], seen), slice(len(kept), len(rows))
+        fitted, places = estimator.fit(points[members], seen), slice(len(kept), len(rows))
         probabilities[left_out] = fitted.label_distributions_[places]
-        distances[left_out] = distance_to_classes(features[members], seen)[places]
+        distances[left_out] = distance_to_classes(points[members], seen)[places]
     right, temperature = probabilities.argmax(1) == labels, _temperature(probabilities, labels)
     of_truth = calibrated(probabilities, temperature)[np.arange(len(labels)), labels]
     fewer_errors = (1 - 1 / n_folds) ** LEARNING  # with all examples, as a factor
@@ -71,10 +70,8 @@ def calibrated(probabilities: Float[np.ndarray, "n way"], temperature: float) ->
     return softmax(np.log(np.maximum(probabilities, TINY)) / temperature, 1)
 
 
-def distance_to_classes(features: Float[np.ndarray, "n d"], codes: Int[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
-    """Distance of every image from the nearest mean of a class's labelled images, in normalised features."""
-    labelled = codes >= 0
-    points, _ = normalised(features, labelled, codes[labelled])
+def distance_to_classes(points: Float[np.ndarray, "n r"], codes: Int[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    """Distance of every image from the nearest mean of a class's labelled images."""
     means = [points[codes == k].mean(0) for k in range(codes.max() + 1)]
     return np.min([np.linalg.norm(points - mean, axis=1) for mean in means], axis=0)
 

@@ -6,13 +6,13 @@ import pandas as pd
 import pytest
 from planted_folders import planted
 
-from tcnaps.estimator import TransductiveMahalanobisClassifier
+from tcnaps_suite.labelling.classify import new_estimator, points_of
 from tcnaps_suite.labelling.label_next import NUMBER, label_next
 
 
 def asked(features, given):
-    probabilities = TransductiveMahalanobisClassifier().fit(features, given).label_distributions_[given < 0]
-    return label_next(features, given, probabilities)
+    points = points_of(features, given)
+    return label_next(points[given < 0], new_estimator().fit(points, given).label_distributions_[given < 0])
 
 
 def test_ten_different_images_are_asked_for_or_all_there_are():
@@ -30,7 +30,7 @@ def test_a_group_in_doubt_is_asked_about_rather_than_a_lone_outlier():
     unlabelled = np.flatnonzero(given < 0)
     probabilities = np.full((59, 2), 0.5)
     probabilities[unlabelled < 40] = 0.99, 0.01
-    first = unlabelled[label_next(features, given, probabilities)]
+    first = unlabelled[label_next(points_of(features, given)[unlabelled], probabilities)]
     assert 40 <= first[0] < 60
 
 

@@ -8,7 +8,7 @@ import pytest
 import trust as bench
 from planted_folders import planted
 
-from tcnaps.estimator import TransductiveMahalanobisClassifier
+from tcnaps_suite.labelling.classify import new_estimator, points_of
 from tcnaps_suite.labelling.trust import _limit, calibrated, distance_to_classes, trust_of
 
 
@@ -27,12 +27,12 @@ def test_sets_hold_the_truth_and_intervals_the_accuracy_as_often_as_they_say():
 def test_a_class_with_one_example_is_too_few_to_say():
     features, given, _ = planted(0)
     given[1:4] = -1
-    assert trust_of(features, given, TransductiveMahalanobisClassifier()) is None
+    assert trust_of(points_of(features, given), given, new_estimator()) is None
 
 
 def test_fewer_than_nine_examples_allow_every_label_and_flag_nothing():
     features, given, _ = planted(0, way=2, shot=4)
-    trust = trust_of(features, given, TransductiveMahalanobisClassifier())
+    trust = trust_of(points_of(features, given), given, new_estimator())
     assert trust.rarest == 0 and trust.farthest == np.inf
 
 
@@ -51,7 +51,7 @@ def test_temperature_keeps_the_order_and_flattens_or_sharpens():
 
 def test_distances_are_to_the_nearest_class_of_labelled_images():
     features, given, _ = planted(0, noise=0.01, foreign=1)
-    distances = distance_to_classes(features, given)
+    distances = distance_to_classes(points_of(features, given), given)
     assert distances[-2:].min() > 10 * distances[:-2].max()
 
 
