@@ -8,9 +8,9 @@ from PIL import Image, ImageDraw
 from scipy.ndimage import map_coordinates
 
 
-def generator(*key: str | int) -> np.random.Generator:
+def generator(*key: str) -> np.random.Generator:
     """A random generator that depends on `key` alone, not on the process, the order or other classes."""
-    return np.random.Generator(np.random.PCG64(zlib.crc32("/".join(map(str, key)).encode())))
+    return np.random.Generator(np.random.PCG64(zlib.crc32("/".join(key).encode())))
 
 
 def log_uniform(rng: np.random.Generator, low: float, high: float, size: int | None = None) -> float | np.ndarray:
