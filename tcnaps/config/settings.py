@@ -22,8 +22,7 @@ REMOVED_KEYS = {
     "datasets.*.class_lists": "use the source 'folder' with this list as 'splits'; docs/data.md",
     "datasets.*: feti": "use the source 'folder' with a list as 'splits'; docs/data.md has the lines that write it",
     "datasets.*: *-imagenet": "use the source 'folder'; docs/data.md shows how",
-    "datasets.*.torchvision.splits": "all classes are for testing",
-    "datasets.*.torchvision.name: *": "for other datasets use Meta-Dataset's records, or the source 'folder'",
+    "datasets.*: torchvision": "use the source 'folder'; docs/data.md has the lines that write the images",
 }
 
 
@@ -108,13 +107,7 @@ class Folder(_FilesSection):
     superclasses: bool = False  # class folders lie in folders of their superclass
 
 
-class Torchvision(_FilesSection):
-    source: Literal["torchvision"]  # the test images of a dataset that torchvision reads; `path` is its root
-    name: Literal["MNIST", "CIFAR10", "CIFAR100"]
-    download: bool = False
-
-
-AnyDataset = Miniature | Records | Folder | Torchvision
+AnyDataset = Miniature | Records | Folder
 Dataset = Annotated[AnyDataset, Field(discriminator="source")]
 
 
@@ -171,7 +164,7 @@ class TaskEncoder(Section):
 
 
 class Decoding(Section):
-    """How image files become pixels. MNIST and CIFAR are always resized by Lanczos, as in the authors' preparation."""
+    """How image files become pixels. A dataset's own `resampling` goes before the study's."""
 
     jpeg_dct: Literal["accurate", "fast"] = "accurate"  # "fast" is TensorFlow's
     resampling: Literal["bilinear", "aligned corners"] = "bilinear"  # "bilinear" averages when it shrinks an image

@@ -11,11 +11,10 @@ from tcnaps.data.image_source import SPLITS, DatasetError, ImageSource
 from tcnaps.data.preparing import Preparation, ensure_prepared
 from tcnaps.data.readers.folders import open_folder
 from tcnaps.data.readers.meta_dataset import open_records
-from tcnaps.data.readers.torchvision_sets import open_torchvision
 
 __all__ = ["SPLITS", "DatasetError", "ImageSource", "open_split", "open_splits", "preparation"]
 
-READERS = {"folder": open_folder, "records": open_records, "torchvision": open_torchvision}
+READERS = {"folder": open_folder, "records": open_records}
 VERSION = 2  # raise it when the same files become other classes or pixels
 
 
@@ -28,14 +27,14 @@ def preparation(
             return point.load().preparation(name, image_size)
         raise DatasetError("The built-in datasets are in the package tcnaps_suite, which is not installed here.")
     source = READERS[dataset.source](name, dataset)
-    keys = dataset.model_dump(mode="json", exclude={"domain", "download"})
+    keys = dataset.model_dump(mode="json", exclude={"domain"})
     recipe = {"version": VERSION, "decoding": decoding.model_dump(), **keys, "path": os.path.normpath(dataset.path)}
     work = partial(
         decode_images,
         read=source.read,
         orient=source.orient,
         size=image_size,
-        resampling=dataset.resampling or source.resampling or decoding.resampling,
+        resampling=dataset.resampling or decoding.resampling,
         fast=decoding.jpeg_dct == "fast",
     )
     return Preparation(name, image_size, recipe, source.listing, work, needs=source.needs, help=source.help)

@@ -41,9 +41,7 @@ def decode_images(
     pixels, unreadable = np.zeros((len(images), size, size, 3), np.uint8), {}
     for number, image in enumerate(images):
         try:
-            content = read(image)
-            decoded = to_rgb(content, fast, orient) if isinstance(content, bytes) else content
-            pixels[number] = square(decoded, size, resampling)
+            pixels[number] = square(to_rgb(read(image), fast, orient), size, resampling)
         except (DatasetError, OSError) as error:
             unreadable[number] = str(error)
     return pixels, unreadable

@@ -12,20 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from PIL import Image
-
 from tcnaps.config import project_root
-from tcnaps.config.settings import Resampling
 from tcnaps.data.image_source import DatasetError
 
 LEFTOVERS = frozenset(["thumbs.db", "ehthumbs.db", "desktop.ini", "__macosx", "@eadir"])  # of file managers
 
 
 class ImageFile(NamedTuple):
-    """Where one image is: a file and, if the file holds more than this image, a position in it.
-
-    Positions are (offset, length, label) of a record, or (row,) of an array.
-    """
+    """Where one image is: a file and, of a record in it, offset, length and label."""
 
     path: str
     position: tuple[int, ...] = ()
@@ -60,10 +54,8 @@ class Source(NamedTuple):
     listing: Callable[[], Listing]  # looks through the files; called only when the dataset has to be made
     needs: tuple[Path, ...]  # files and folders that must exist; changes of them make the prepared dataset stale
     help: str  # how to get the data; shown where something is missing
-    # Reads an image's encoded bytes, or the image in RGB. Other processes must be able to import it.
-    read: Callable[[ImageFile], bytes | Image.Image] = read_file
+    read: Callable[[ImageFile], bytes] = read_file  # other processes must be able to import it
     orient: bool = True  # whether EXIF's orientation is applied
-    resampling: Resampling | None = None  # the dataset's own key overrides it, and it overrides the study's
 
 
 def located(path: str) -> Path:

@@ -1,4 +1,4 @@
-"""The miniature: a small Meta-Dataset of seven datasets, drawn from files that the dependencies contain."""
+"""The miniature: a small Meta-Dataset of five datasets, drawn from files that the dependencies contain."""
 
 import sys
 from functools import partial
@@ -10,11 +10,11 @@ from tcnaps.config.fingerprint import code_digest
 from tcnaps.data.image_source import DatasetError
 from tcnaps.data.listing import Listing
 from tcnaps.data.preparing import Preparation
-from tcnaps_suite.miniature import digits, glyphs, photographs, shapes, signs, sketches, textures
+from tcnaps_suite.miniature import digits, glyphs, photographs, sketches, textures
 from tcnaps_suite.miniature.plan import ClassPlan, Recipe
 
 RECIPES: dict[str, Recipe] = {
-    module.RECIPE.name: module.RECIPE for module in (glyphs, textures, shapes, sketches, digits, photographs, signs)
+    module.RECIPE.name: module.RECIPE for module in (glyphs, textures, sketches, digits, photographs)
 }
 
 # The pixels depend on these libraries' fonts, photographs, scans, random streams and rasterisers.

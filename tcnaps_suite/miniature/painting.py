@@ -8,9 +8,9 @@ from PIL import Image, ImageDraw
 from scipy.ndimage import map_coordinates
 
 
-def generator(*key: str | int) -> np.random.Generator:
+def generator(*key: str) -> np.random.Generator:
     """A random generator that depends on `key` alone, not on the process, the order or other classes."""
-    return np.random.Generator(np.random.PCG64(zlib.crc32("/".join(map(str, key)).encode())))
+    return np.random.Generator(np.random.PCG64(zlib.crc32("/".join(key).encode())))
 
 
 def log_uniform(rng: np.random.Generator, low: float, high: float, size: int | None = None) -> float | np.ndarray:
@@ -87,16 +87,16 @@ def blur(images: np.ndarray, sigma: np.ndarray) -> np.ndarray:
     return kernel @ images @ kernel.swapaxes(-1, -2)
 
 
-def reduce(images: np.ndarray, factor: int = 2) -> np.ndarray:
-    """Downsizes the last two axes by averaging over factor x factor blocks."""
-    size = images.shape[-1] // factor
-    return images.reshape(*images.shape[:-2], size, factor, size, factor).mean(axis=(-3, -1), dtype=np.float32)
+def reduce(images: np.ndarray) -> np.ndarray:
+    """Halves the last two axes by averaging over blocks of 2 x 2."""
+    size = images.shape[-1] // 2
+    return images.reshape(*images.shape[:-2], size, 2, size, 2).mean(axis=(-3, -1), dtype=np.float32)
 
 
-def hsv(hue, saturation, value) -> np.ndarray:
-    """Red, green, blue (..., 3) from a hue in turns, and saturation and value in [0, 1], broadcast together."""
-    k = (np.array([5.0, 3.0, 1.0]) + 6 * np.asarray(hue, float)[..., None]) % 6
-    value, saturation = np.asarray(value, float)[..., None], np.asarray(saturation, float)[..., None]
+def hsv(hue: np.ndarray, saturation: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """Red, green, blue (..., 3) from a hue in turns, and saturation and value in [0, 1], of one shape."""
+    k = (np.array([5.0, 3.0, 1.0]) + 6 * hue[..., None]) % 6
+    value, saturation = value[..., None], saturation[..., None]
     return (value - value * saturation * np.clip(np.minimum(k, 4 - k), 0, 1)).astype(np.float32)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from tcnaps_suite.miniature.painting import generator, log_uniform
 
-# Numbers of classes of the three procedural datasets, and limits of the log-uniform number of images per class. Test
+# Numbers of classes of the two procedural datasets, and limits of the log-uniform number of images per class. Test
 # classes have more than 55 images, enough for 50 queries and 5 support images.
 PROCEDURAL_CLASSES = {"train": 40, "valid": 12, "test": 18}
 CLASS_SIZES = {"train": (25.0, 90.0), "valid": (25.0, 90.0), "test": (56.0, 90.0)}

@@ -59,7 +59,7 @@ def test_a_study_is_read_with_the_papers_defaults_and_cannot_be_changed(load):
         study.seed = 1
 
 
-TORCHVISION = {"source": "torchvision", "domain": "out", "path": "x", "name": "MNIST"}
+FOLDER = {"source": "folder", "domain": "out", "path": "x"}
 ONCE = {"kind": "fixed", "way": 5, "shot": 1, "replacement": False}
 WRONG = [
     # unknown and mistyped keys, at every depth, with the nearest one named
@@ -71,9 +71,9 @@ WRONG = [
     # keys and values that went
     (("statistics",), {"ranks": "plain"}, "statistics: no longer exists: intervals are Student's t"),
     (("meta_training", "support_gradients"), 40, "meta_training.support_gradients: no longer .*images_at_once"),
-    (("datasets", "a"), {"source": "mini-imagenet", "domain": "in", "path": "x"}, "datasets.a: no longer .*'folder'"),
-    (("datasets", "a"), TORCHVISION | {"name": "Omniglot"}, "datasets.a.torchvision.name: no longer .*records"),
-    (("datasets", "a"), TORCHVISION | {"unreadable": "refuse"}, "datasets.a.torchvision.unreadable: no longer"),
+    (("datasets", "a"), FOLDER | {"source": "mini-imagenet"}, "datasets.a: no longer .*'folder'"),
+    (("datasets", "a"), FOLDER | {"source": "torchvision", "name": "MNIST"}, "a: no longer .*'folder'; docs/data.md"),
+    (("datasets", "a"), FOLDER | {"unreadable": "refuse"}, "datasets.a.folder.unreadable: no longer"),
     # missing keys
     (("name",), None, "name"),
     # values of the wrong kind or size

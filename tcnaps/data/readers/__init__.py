@@ -1,1 +1,1 @@
-"""Readers of files: one module per published dataset or family. `tcnaps.data` lists them."""
+"""Readers of files: folders of images, and Meta-Dataset's records. `tcnaps.data` lists them."""

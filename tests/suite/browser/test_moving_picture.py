@@ -19,7 +19,7 @@ from tcnaps_suite.experiments.study_episodes import features_of
 from tcnaps_suite.widgets import stepper_data
 
 RECORDED = "results/demonstration"
-EPISODE = ("Transductive", "5-way-1-shot", "signs", 0)  # refinement helps, and ends by itself
+EPISODE = ("Transductive", "5-way-1-shot", "glyphs", 0)  # refinement helps, and ends by itself
 SHOWN = 1500  # milliseconds that a frame is shown
 MOST_BYTES = 1_000_000
 

@@ -11,7 +11,7 @@ import tcnaps_suite.miniature as miniature
 from tcnaps.config.settings import Miniature
 from tcnaps.data import DatasetError, preparation, preparing
 from tcnaps.data.preparing import ensure_prepared
-from tcnaps_suite.miniature import RECIPES, glyphs, photographs, signs, typefaces
+from tcnaps_suite.miniature import RECIPES, glyphs, photographs, typefaces
 from tcnaps_suite.miniature.plan import ClassPlan, Recipe
 
 SIZE = 32
@@ -51,7 +51,7 @@ def test_classes_are_enough_and_disjoint_across_splits(name):
         assert all(plan.dataset == name for plan in plans)
 
 
-@pytest.mark.parametrize("name", ["textures", "shapes", "sketches", "photographs", "signs"])
+@pytest.mark.parametrize("name", ["textures", "sketches", "photographs"])
 def test_test_classes_allow_fifty_queries_beside_a_support_image_and_differ_in_size(name):
     sizes = [plan.n_images for plan in RECIPES[name].plan("test")]
     assert min(sizes) >= 51 and len(set(sizes)) >= 5
@@ -72,12 +72,10 @@ def test_no_two_glyphs_are_alike_and_none_is_blank():
     assert typefaces.form(" ", "DejaVuSans.ttf") is None and typefaces.form("|", "DejaVuSans.ttf") is None
 
 
-def test_lookalikes_of_other_scripts_digits_and_pictograms_are_no_glyphs():
+def test_lookalikes_of_other_scripts_and_digits_are_no_glyphs():
     characters = glyphs.characters()
     assert "A" in characters["Latin"] and "Α" not in characters["Greek"] and "А" not in characters["Cyrillic"]
-    used = {character for script in characters.values() for character in script}
-    pictograms = [pictogram for *_, row in signs.DESIGNS.values() for pictogram in row]
-    assert len(set(pictograms)) == len(pictograms) and not used & {*pictograms, *"0123456789"}
+    assert not {character for script in characters.values() for character in script} & {*"0123456789"}
 
 
 def test_places_in_photographs_do_not_overlap():
@@ -109,17 +107,17 @@ def test_digits_are_the_scans_enlarged():
 
 
 def test_one_and_two_processes_draw_the_same_bytes(tmp_path, monkeypatch):
-    shapes = RECIPES["shapes"]
-    recipe = shapes._replace(plan=lambda split: few(shapes, split, classes=3, images=4))
-    made = preparation("shapes", MINIATURE, SIZE)
+    sketches = RECIPES["sketches"]
+    recipe = sketches._replace(plan=lambda split: few(sketches, split, classes=3, images=4))
+    made = preparation("sketches", MINIATURE, SIZE)
     made = dataclasses.replace(made, listing=lambda: miniature.listing_of(recipe))
     one = ensure_prepared(made, tmp_path / "one").splits
     monkeypatch.setattr(preparing, "IMAGES_PER_PROCESS", 5)
     monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "2")
     two = ensure_prepared(made, tmp_path / "two").splits
-    for split in shapes.splits:
+    for split in sketches.splits:
         np.testing.assert_array_equal(one[split].images, two[split].images)
-        np.testing.assert_array_equal(one[split].images_of(1), shapes.render(recipe.plan(split)[1], SIZE))
+        np.testing.assert_array_equal(one[split].images_of(1), sketches.render(recipe.plan(split)[1], SIZE))
 
 
 # From a study

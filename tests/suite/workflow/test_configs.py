@@ -43,7 +43,7 @@ def test_a_study_loads_and_uses_every_dataset(name):
     lists += [evaluation.datasets for evaluation in study.evaluations.values()]
     assert set().union(*lists) == set(study.datasets)
     files = [dataset for dataset in study.datasets.values() if dataset.source != "miniature"]
-    assert all(dataset.path.startswith("data/") and not getattr(dataset, "download", False) for dataset in files)
+    assert all(dataset.path.startswith("data/") for dataset in files)
 
 
 @pytest.mark.parametrize("name", [name for name in STUDIES if name != "miniature"])

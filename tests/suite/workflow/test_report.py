@@ -44,7 +44,7 @@ def made(study):
     study.figures_folder.mkdir(parents=True)
     Image.new("RGB", (4, 4)).save(study.figures_folder / "gain.png")
     study.results_folder.mkdir(parents=True)
-    gains = pd.DataFrame({"dataset": ["b<i>rds", "signs"], "gain": [0.1234, -0.05], "n": [7, 8]})
+    gains = pd.DataFrame({"dataset": ["b<i>rds", "digits"], "gain": [0.1234, -0.05], "n": [7, 8]})
     gains.to_csv(study.results_folder / "gains.csv", index=False)
     claims = "| claim | verdict |\n|---|---|\n| **C1 <script>** | holds |\n"
     (study.results_folder / "claims.md").write_text(claims)
