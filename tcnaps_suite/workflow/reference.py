@@ -73,12 +73,13 @@ def keep(study: Study) -> str:
     results, figures = study.results_folder, study.figures_folder
     if not tables:
         raise UserError(f"There are no tables in {results}: run the study first, with make figures.")
+    made = provenance(study)  # before the copies change the checkout
     copies = {file: _reference(study, "results") / file.relative_to(results) for file in sorted(tables)}
     copies |= {file: _reference(study, "figures") / file.relative_to(figures) for file in sorted(pictures)}
     for file, copy in copies.items():
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, copy)
-    write_text(_reference(study, "results") / "provenance.json", json.dumps(provenance(study), indent=1) + "\n")
+    write_text(_reference(study, "results") / "provenance.json", json.dumps(made, indent=1) + "\n")
     write_checksums()
     return f"{len(copies) + 1} files in results/reference/{study.name}/ and figures/reference/{study.name}/"
 
