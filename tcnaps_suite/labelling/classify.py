@@ -89,8 +89,7 @@ def _clustered(
 def points_of(features: Float[np.ndarray, "n d"], codes: Int[np.ndarray, "n"]) -> Float[np.ndarray, "n r"]:
     """The features as the estimator would normalise them, in the r ≤ 256 axes along which they vary most.
 
-    Where features have more dimensions than that, their labels are as right and take a tenth of the time
-    (docs/my-images.md). `codes` are −1 for no label.
+    Clustering in more of them takes longer and changes about one label in a hundred. `codes` are −1 for no label.
     """
     labelled = codes >= 0
     points, _ = normalised(features, labelled, codes[labelled])
