@@ -18,13 +18,15 @@ from tcnaps.method.clustering import Step, cluster
 from tcnaps.method.head import Head
 
 EVEN = 0.98  # evenness from which on the classes count as equally frequent
-FEW = 0.91  # evenness up to which some classes seem to have hardly any query images
+NEARLY_EVEN = 0.97  # evenness from which on they count as nearly so
+FEW = 0.9  # evenness up to which some classes seem to have hardly any query images
 PROBED = 5000  # query images that the probe looks at, at most
 MANY_LABELS = 10  # support images of every class from which on it is tried whether refinement helps
 FOLDS = 5
 
 PROBE = {"class_prior": "estimated", "uniform_weight": 0.5}
 EQUAL = {"class_prior": "balancing", "uniform_weight": 0.1}
+NEARLY_EQUAL = {"class_prior": None}
 UNEQUAL = {"class_prior": "estimated", "uniform_weight": 0.3}
 MISSING = {"class_prior": "estimated", "uniform_weight": 0.03, "update": "none"}
 
@@ -38,10 +40,14 @@ def evenness(responsibilities: Float[Tensor, "n way"]) -> float:
 def head_for(even: float, head: Head) -> Head:
     """The head with the refinement that suits shares of this evenness.
 
-    Equal classes: push towards equal shares. Unequal ones: refine with estimated shares. Where some classes seem to
-    have hardly any query images: estimate the shares, but leave the class statistics as the support set gave them.
+    Equal classes: push towards equal shares. Nearly equal ones: the paper's refinement. Unequal ones: refine with
+    estimated shares. Where some classes seem to have hardly any query images: estimate the shares, but leave the class
+    statistics as the support set gave them.
     """
-    return replace(head, **(EQUAL if even > EVEN else UNEQUAL if even > FEW else MISSING))
+    for limit, settings in ((EVEN, EQUAL), (NEARLY_EVEN, NEARLY_EQUAL), (FEW, UNEQUAL)):
+        if even > limit:
+            return replace(head, **settings)
+    return replace(head, **MISSING)
 
 
 def cluster_by_shares(

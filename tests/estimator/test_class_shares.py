@@ -6,7 +6,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from tcnaps import TransductiveMahalanobisClassifier
-from tcnaps.estimator.class_shares import EQUAL, MISSING, UNEQUAL, cluster_by_shares, evenness, head_for
+from tcnaps.estimator.class_shares import EQUAL, MISSING, NEARLY_EQUAL, UNEQUAL, cluster_by_shares, evenness, head_for
 from tcnaps.method.clustering import cluster, trajectory
 from tcnaps.method.head import Head
 
@@ -28,7 +28,7 @@ def test_evenness_is_the_share_of_the_largest_entropy():
     assert evenness(torch.tensor([[1.0, 0]])) == 0 and evenness(torch.ones(3, 1)) == 1
 
 
-@pytest.mark.parametrize("even, settings", [(1.0, EQUAL), (0.95, UNEQUAL), (0.5, MISSING)])
+@pytest.mark.parametrize("even, settings", [(1.0, EQUAL), (0.975, NEARLY_EQUAL), (0.95, UNEQUAL), (0.5, MISSING)])
 def test_the_refinement_goes_by_evenness(even, settings):
     head = head_for(even, HEAD)
     assert {name: getattr(head, name) for name in settings} == settings
