@@ -43,6 +43,7 @@ def label_images(
     left empty where the probability is below `abstain`. `class_prior` is the command's option.
     """
     corrected = folder.images["file"].map(corrections.get)
+    corrected = corrected.mask(corrected == folder.images["label"])  # such an example is none the less an example
     given = folder.images["label"].where(corrected.isna(), corrected)
     if lost := sorted(set(folder.classes) - set(given)):
         raise UserError(f"By the corrections, the class {lost[0]} has no example left: add one, or take one back.")

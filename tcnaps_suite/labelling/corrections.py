@@ -72,18 +72,21 @@ def _task(folder: ImageFolder, file: str, label: str, score: float | None, sourc
     """A task with a prediction, or with an annotation where there is no score."""
     address = LOCAL_FILES + quote(f"{folder.path.resolve().name}/{file}")
     result = {"result": [NAMES | {"value": {"choices": [label]}}]}
-    task = {"data": {"image": address, "file": file}, "annotations": [], "predictions": []}
+    task = {"data": {"image": address, "name": file}, "annotations": [], "predictions": []}
     if score is None:
         task["annotations"].append(result)
     else:
-        task["predictions"].append(result | {"score": score, "model_version": f"tcnaps, {source}"})
+        task["predictions"].append(result | {"score": score, "model_version": f"tcnaps {source}"})
     return task
 
 
 def _read_label_studio(file: Path) -> dict[str, str]:
+    """The choice in each image's last annotation: of all its tasks', the one that was changed last and not skipped."""
     try:
         tasks = json.loads(file.read_text(encoding="utf-8"))
-        found = {_text(task["data"]["image"]): _choices(task.get("annotations", [])) for task in tasks}
+        pairs = [(task["data"]["image"], annotation) for task in tasks for annotation in task["annotations"]]
+        pairs.sort(key=lambda pair: pair[1].get("updated_at", ""))
+        found = {_text(image): _choices(last) for image, last in pairs if not last.get("was_cancelled")}
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise UserError(f"{file} must be Label Studio's export as JSON (not JSON-MIN or CSV): {reason}") from error
@@ -92,10 +95,8 @@ def _read_label_studio(file: Path) -> dict[str, str]:
     return {image: choices[0] for image, choices in found.items() if choices}
 
 
-def _choices(annotations: list[dict]) -> list[str]:
-    """The choices of the last annotation that was not cancelled."""
-    submitted = [annotation["result"] for annotation in annotations if not annotation.get("was_cancelled")]
-    results = submitted[-1] if submitted else []
+def _choices(annotation: dict) -> list[str]:
+    results = annotation["result"]
     return [_text(name) for result in results if result["type"] == "choices" for name in result["value"]["choices"]]
 
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
@@ -63,7 +64,7 @@ def test_corrections_are_kept_beside_those_of_another_page_and_taken_back(folder
 def test_label_studio_gets_predictions_and_gives_annotations(folder):
     labels = label_images(folder, {"unlabelled/0 é%0.png": "fir", "unlabelled/0 é%1.png": NONE})
     tasks = json.loads(label_studio_tasks(folder, labels))
-    by_file = {task["data"]["file"]: task for task in tasks}
+    by_file = {task["data"]["name"]: task for task in tasks}
     assert len(by_file) == 27 and sum(bool(task["annotations"]) for task in tasks) == 11
     task = by_file["unlabelled/2 é%0.png"]
     assert task["data"]["image"] == f"/data/local-files/?d={folder.path.name}/unlabelled/2%20%C3%A9%250.png"
@@ -78,6 +79,46 @@ def test_label_studio_gets_predictions_and_gives_annotations(folder):
     save_corrections(folder, read_corrections(folder.path / "export.json", folder))
     expected = {"unlabelled/0 é%0.png": "fir", "unlabelled/0 é%1.png": NONE, "unlabelled/2 é%0.png": "=oak"}
     assert load_corrections(folder) == (expected, [])
+
+
+# From an export as JSON by Label Studio 1.23.2.
+TASK = """{"id": 16, "annotations": [], "file_upload": "1f03f2ff-tasks.json", "drafts": [], "predictions": [1],
+  "data": {}, "meta": {}, "created_at": "2026-11-26T07:30:12.529014Z", "updated_at": "2026-11-26T07:31:15.109323Z",
+  "allow_skip": true, "inner_id": 16, "total_annotations": 1, "cancelled_annotations": 0, "total_predictions": 1,
+  "comment_count": 0, "unresolved_comment_count": 0, "last_comment_updated_at": null, "project": 1, "updated_by": 1,
+  "comment_authors": []}"""
+ANNOTATION = """{"id": 16, "completed_by": 1, "result": [{"value": {"choices": ["CHOICE"]}, "id": "BNthn42Gp_",
+  "from_name": "label", "to_name": "image", "type": "choices", "origin": "prediction-changed"}], "was_cancelled": false,
+  "ground_truth": false, "created_at": "2026-11-26T07:30:12.534218Z", "updated_at": "2026-11-26TCHANGEDZ",
+  "draft_created_at": null, "lead_time": 3.2, "prediction": {}, "result_count": 1, "import_id": null, "task": 16,
+  "unique_id": "f4bbb23b-b8a7-47c1-9281-3b78e45c8ef9", "last_action": null, "bulk_created": false, "project": 1,
+  "updated_by": 1, "parent_prediction": 1, "parent_annotation": null, "last_created_by": null}"""
+
+
+def exported(name, *annotations):
+    """A task of an image. Of each annotation: what was chosen, when it was changed, and whether it was skipped."""
+    texts = [ANNOTATION.replace("CHOICE", choice).replace("CHANGED", changed) for choice, changed, _ in annotations]
+    listed = [json.loads(text) | {"was_cancelled": skipped} for text, (_, _, skipped) in zip(texts, annotations)]
+    data = {"image": f"/data/local-files/?d=trees/{quote(name)}", "name": name}
+    return json.loads(TASK) | {"annotations": listed, "data": data}
+
+
+def test_the_annotation_that_was_changed_last_counts_whichever_task_has_it(folder):
+    tasks = [
+        exported("elm/0.png", ("elm", "07:30:12.534292", False)),
+        exported("elm/1.png", (NONE, "07:36:16.238093", False)),
+        exported("elm/1.png", ("elm", "07:30:12.534301", False)),  # the same tasks, imported again
+        exported("unlabelled/0 é%0.png", ("=oak", "07:33:05.686634", False), ("fir", "07:32:56.158463", False)),
+        exported("unlabelled/0 é%1.png", ("fir", "07:31:24.470000", True)),
+        exported("unlabelled/0 é%2.png", ("elm", "07:35:52.748098", False), ("fir", "07:36:02.670000", True)),
+        exported("unlabelled/0 é%3.png"),
+    ]
+    (folder.path / "export.json").write_text(json.dumps(tasks))
+    found = read_corrections(folder.path / "export.json", folder)
+    expected = {"elm/1.png": NONE, "unlabelled/0 é%0.png": "=oak", "unlabelled/0 é%2.png": "elm"}
+    assert found == {"elm/0.png": "elm", **expected}
+    labels = label_images(folder, found)  # elm/0.png has its class from its folder
+    assert labels.table["corrected"].eq("yes").sum() == 3 and "elm/0.png" in labels.examples["file"].tolist()
 
 
 def annotated(image="unlabelled/0 é%0.png", *choices):
@@ -95,7 +136,8 @@ def annotated(image="unlabelled/0 é%0.png", *choices):
         ("own.json", "[{", "as JSON"),
         ("own.json", "[" * 100_000, "as JSON"),
         ("own.json", '{"a": 1}', "as JSON"),
-        ("own.json", json.dumps([{"image": "elm/0.png", "label": "elm"}]), "JSON-MIN"),
+        ("own.json", json.dumps([{"image": "elm/0.png", "name": "elm/0.png", "id": 1, "label": "elm"}]), "JSON-MIN"),
+        ("own.csv", "annotation_id,id,image,label,name\n1,1,elm/0.png,elm,elm/0.png\n", "columns file and label"),
         ("own.json", json.dumps([annotated("elm/9.png", "elm")]), "elm/9.png"),
         ("own.json", json.dumps([annotated("elm/0.png", "Elm")]), "did you mean 'elm'"),
         ("own.json", json.dumps([annotated("elm/0.png", "elm", "fir")]), "several choices"),

@@ -143,7 +143,7 @@ def test_labels_are_exported_and_annotations_are_read(page, folder):
     assert pd.read_csv(folder.path / "labels.csv").set_index("file").loc[file, "label"] == "elm"
     tasks = json.loads((folder.path / "label-studio.json").read_text())
     for task in tasks:
-        if task["data"]["file"] == "unlabelled/fir-0.png":
+        if task["data"]["name"] == "unlabelled/fir-0.png":
             task["annotations"] = [{"result": [{"type": "choices", "value": {"choices": ["ash"]}}]}]
     content = json.dumps(tasks).encode()
     upload = {"name": "../export.json", "content": content, "type": "", "size": 1, "last_modified": pd.Timestamp(0)}
