@@ -12,6 +12,7 @@ refinement, with the study's stopping rule:
 Rows are kept as an evaluation writes them, with what is predicted from the features that are kept.
 """
 
+import shutil
 import sys
 from dataclasses import replace
 from io import BytesIO
@@ -69,6 +70,7 @@ def make(path: str | Path) -> Path:
     """Makes the demonstration from a study that has been evaluated; returns its folder."""
     study, chosen = load_study(path), chosen_episodes(load_study(path))
     folder = project_root() / FOLDER
+    shutil.rmtree(folder, ignore_errors=True)  # rows of datasets that the study no longer has
     write_text(folder / STUDY, study_yaml(study_file(path), chosen))
     small, arrays = load_study(folder / STUDY), {}
     for ((name, dataset), numbers), (training, variant) in product(chosen.items(), VARIANTS.items()):
