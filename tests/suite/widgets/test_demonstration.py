@@ -55,7 +55,7 @@ def test_it_is_small_and_shows_gains_losses_and_episodes_of_every_kind(study):
             right = [(own[f"prediction_{step}"] == own["label"]).mean() for step in (0, study.refinement.maximum_steps)]
             gains.append(right[1] - right[0])
             shots.add(tuple(sorted(own["shot"].unique())))
-    assert len(gains) == 3 * len(study.datasets) and min(gains) < -0.1 and max(gains) > 0.1
+    assert len(gains) == 3 * len(study.datasets) and min(gains) < -0.05 and max(gains) > 0.1
     assert (1,) in shots and (5,) in shots and max(map(len, shots)) > 2
 
 
