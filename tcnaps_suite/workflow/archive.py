@@ -6,7 +6,6 @@ It holds the weights, a card (README.md), the settings, tables, figures, the rep
 import hashlib
 import json
 import zipfile
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -16,7 +15,6 @@ from tcnaps.config.storage import replacing
 from tcnaps.config.study import study_file
 from tcnaps.training.archives import STUDY_FILE
 from tcnaps.training.checkpoints import backbone_file, checkpoint_folder
-from tcnaps_suite.workflow import command
 from tcnaps_suite.workflow.pages import render
 from tcnaps_suite.workflow.reference import provenance, run_files
 from tcnaps_suite.workflow.report import write_report
@@ -50,8 +48,8 @@ def write_archive(path: str) -> Path:
 
 def _card(study: Study, weights: list[Path]) -> str:
     headline, data = study.results_folder / "headline.json", study.results_folder / "data.csv"
-    tables = {name: study.results_folder / f"{name}.csv" for name in ("accuracy", "fixed-way-and-shot")}
-    accuracies = pd.concat([pd.read_csv(file) for file in tables.values() if file.is_file()] or [pd.DataFrame()])
+    tables = [study.results_folder / f"{name}.csv" for name in ("accuracy", "fixed-way-and-shot")]
+    accuracies = pd.concat([pd.read_csv(file) for file in tables if file.is_file()] or [pd.DataFrame()])
     return render(
         "card.md",
         study=study,
@@ -61,9 +59,3 @@ def _card(study: Study, weights: list[Path]) -> str:
         accuracies=accuracies,
         provenance=provenance(study),
     )
-
-
-main = partial(command.run, __doc__.splitlines()[0], write_archive)
-
-if __name__ == "__main__":
-    main()

@@ -8,7 +8,6 @@ import json
 import os
 import platform
 import shutil
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
@@ -16,10 +15,9 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from tcnaps.config import Study, UserError, load_study, project_root
+from tcnaps.config import Study, UserError, project_root
 from tcnaps.config.fingerprint import code_version
 from tcnaps.config.storage import file_digest, write_text
-from tcnaps_suite.workflow import command
 
 # The tables that are compared: what names one of their rows. Each has the columns `difference` and `interval`.
 CONTRASTS = {
@@ -128,9 +126,3 @@ def _processor() -> str:
     except OSError:
         return platform.processor()
     return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.processor())
-
-
-main = partial(command.run, __doc__.splitlines()[0], lambda path: keep(load_study(path)))
-
-if __name__ == "__main__":
-    main()

@@ -3,7 +3,6 @@
 import json
 import platform
 from datetime import datetime
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import pandas as pd
 from tcnaps.config import Study, UserError, load_study, project_root
 from tcnaps.config.storage import write_text
 from tcnaps.config.study import study_file
-from tcnaps_suite.workflow import command
 from tcnaps_suite.workflow.notebooks import Notebook, notebooks
 from tcnaps_suite.workflow.pages import markdown, render, table
 from tcnaps_suite.workflow.reference import file_of
@@ -99,9 +97,3 @@ def _answers(study: Study, notebook: Notebook) -> list[str]:
             continue
         answers.append("".join(output.get("text", "") for output in last.get("outputs", [])))
     return [answer for answer in answers if answer]
-
-
-main = partial(command.run, __doc__.splitlines()[0], write_report)
-
-if __name__ == "__main__":
-    main()

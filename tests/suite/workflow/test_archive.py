@@ -17,7 +17,8 @@ from tcnaps.config import UserError, load_study
 from tcnaps.method.episode import Episode
 from tcnaps.training.checkpoints import CheckpointError, load_model
 from tcnaps_suite.experiments.networks import open_network
-from tcnaps_suite.workflow.archive import main, write_archive
+from tcnaps_suite.workflow.archive import write_archive
+from tcnaps_suite.workflow.command import main
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -100,5 +101,5 @@ def test_what_is_no_archive_or_damaged_is_named(archive, tmp_path):
 def test_a_study_that_has_not_run_is_refused(project, capsys):
     shutil.rmtree(project / "results")
     with pytest.raises(SystemExit):
-        main(["small.yaml"])
+        main(["archive", "small.yaml"])
     assert "make figures" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from notebook_files import cell, write_notebook
 from PIL import Image
 
 from tcnaps.config import load_study
-from tcnaps_suite.workflow import pages, report
+from tcnaps_suite.workflow import command, pages, report
 
 REPOSITORY = Path(__file__).parents[3]
 STUDY_FILE = "configs/miniature.yaml"
@@ -110,7 +110,7 @@ def test_the_references_file_stands_in_for_one_that_a_run_lacks(made):
 @pytest.mark.parametrize("arguments", [[STUDY_FILE], [], ["configs/none.yaml"]])
 def test_without_results_or_with_wrong_arguments_nothing_is_written(study, capsys, arguments):
     with pytest.raises(SystemExit) as refusal:
-        report.main(arguments)
+        command.main(["report", *arguments])
     assert refusal.value.code == 2 and capsys.readouterr().err
     assert not study.results_folder.exists()
 

@@ -21,7 +21,7 @@ import yaml
 from blob_project import picture_study, write_pictures
 from notebook_files import cell, write_notebook
 
-from tcnaps_suite.workflow import reference
+from tcnaps_suite.workflow import command
 from tcnaps_suite.workflow.stopping import SIGNALS
 
 ROOT = Path(__file__).parents[3]
@@ -196,7 +196,7 @@ def test_a_changed_value_makes_stale_what_reads_it(project, section, values, exp
 
 def test_a_finished_run_becomes_the_reference(project, monkeypatch):
     monkeypatch.chdir(project)
-    reference.main(["configs/small.yaml"])
+    command.main(["reference", "configs/small.yaml"])
     kept = project / "results/reference/small"
     provenance = json.loads((kept / "provenance.json").read_text())
     assert provenance["seeds of the trainings"] == [0] and "torch" in provenance["versions"]
