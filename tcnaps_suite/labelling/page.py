@@ -33,11 +33,9 @@ TASKS = "label-studio.json"
 picture = lru_cache(4096)(thumbnail)
 
 
-def label_page(
-    folder: Path, backbone: str | None = None, abstain: float | int = 0, features: Path | None = None
-) -> "LabelPage":
+def label_page(folder: Path, backbone: str | None = None, abstain: float | int = 0) -> "LabelPage":
     """A widget to look through a folder's labels and to correct them. Arguments are those of `tcnaps label`."""
-    return LabelPage(open_folder(folder, backbone, features), abstain).loaded()
+    return LabelPage(open_folder(folder, backbone), abstain).loaded()
 
 
 def keys_of(classes: list[str]) -> dict[str, str]:
@@ -118,9 +116,9 @@ class LabelPage(ui.StudyWidget):
         )
         self._page = ui.text("tcnaps-page")
         hints = {name: key for key, name in reversed(self._keys.items())}
-        classes = {f"class-{k}": (name, hints.get(name, "")) for k, name in enumerate(self.folder.classes)}
-        classes |= {"none": (NONE, NONE_KEY), "undo": ("undo", UNDO)}
-        correct = self.add(**{control: _key(*text) for control, text in classes.items()})
+        classes = {f"class-{k}": (hints.get(name, ""), name) for k, name in enumerate(self.folder.classes)}
+        classes |= {"none": (NONE_KEY, NONE), "undo": (UNDO, "undo")}
+        correct = self.add(**{name: ui.button("  ".join(text).strip(), None) for name, text in classes.items()})
         act = self.add(
             again=ui.button("Label again", 120, "refresh"),
             table=ui.button("Write labels.csv", 150, "save"),
@@ -128,7 +126,7 @@ class LabelPage(ui.StudyWidget):
             upload=FileUpload(accept=".json,.csv", description="Read corrections", layout={"width": "170px"}),
         )
         self.controls["again"].button_style = "primary"
-        for control, (name, _) in classes.items():
+        for control, (_, name) in classes.items():
             self.on([control], self._undo if control == "undo" else partial(self._choose, name))
         self.on(["pile", "order"], lambda: self._turn(-self._number))
         self.on(["back"], lambda: self._turn(-1))
@@ -237,9 +235,3 @@ class LabelPage(ui.StudyWidget):
                 found = read_corrections(file, self.folder)
             self._correct(found)
             self._saved.value = f"Read {counted(len(found), 'correction')}."
-
-
-def _key(name: str, key: str) -> ui.Button:
-    made = ui.button(f"{key}  {name}".strip(), 0)
-    made.layout.width, made.layout.max_width = "auto", "240px"
-    return made

@@ -82,7 +82,7 @@ class Explorer(ui.StudyWidget):
             step=ui.slider("Refinement step", 305, 0, rule.recorded_steps, 0),
         )
         self._count, self._status = (ui.text(f"tcnaps-{name}") for name in ("count", "status"))
-        self._picture = ui.picture(900)
+        self._picture = ui.text("tcnaps-picture", "100%")
         self._details = VBox((self._status, predictions, self._picture), layout={"display": "none"})
         self.arrange(filters, self.notice, self.busy, self._count, episodes, self._details)
 
@@ -136,7 +136,7 @@ class Explorer(ui.StudyWidget):
     def figure(self) -> Figure:
         """The episode's images with the predictions that are shown: frames have the colours of predicted classes."""
         rows, images = self.predictions[self.choice.variant], self.images
-        names = [shortened(name) for name in episode_table.class_names(rows)]
+        names = [shortened(name) for name in images.class_names]
         support = {name: images.support_images[images.support_labels == k] for k, name in enumerate(names)}
         queries = episode_table.at_step(rows, self.choice.step)
         labels = queries["prediction"].to_numpy(), queries["label"].to_numpy()

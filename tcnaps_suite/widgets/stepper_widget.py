@@ -2,7 +2,7 @@
 
 import html
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ipywidgets import BoundedIntText, FloatLogSlider, Layout, Play, VBox, jslink
 from matplotlib.figure import Figure
@@ -50,7 +50,7 @@ def stepper(
         episode = 0 if given else most_improved(study, variant, evaluation, dataset)
     if not 0 <= episode <= HIGHEST_EPISODE:
         raise UserError(f"There is no episode {episode}: episodes are counted from 0 to {HIGHEST_EPISODE}.")
-    return Stepper(study, variant, evaluation, dataset, episode, given).loaded()
+    return Stepper(study, (variant, evaluation, dataset, episode), given).loaded()
 
 
 class Stepper(ui.StudyWidget):
@@ -58,15 +58,13 @@ class Stepper(ui.StudyWidget):
 
     kind = "stepper"
 
-    def __init__(
-        self, study: Study, variant: str, evaluation: str, dataset: str, episode: int, given: ShownEpisode | None = None
-    ):
+    def __init__(self, study: Study, chosen: tuple[str, str, str, int], given: ShownEpisode | None = None):
         super().__init__(study)
         self._given = given
         self.features: ShownEpisode | None = None
         self.trajectory: stepper_data.Trajectory | None = None
-        self._arrange(variant, evaluation, dataset, episode)
-        self.on(EPISODE, self.load)
+        self._arrange(*chosen)
+        super().on(EPISODE, self.load)
         self.on(["head"], self._change_head)
         self.on(["identity_weight", "scale"], self._recompute)
         self.on(["step", "minimum", "maximum", "query"], self._draw)
@@ -76,6 +74,10 @@ class Stepper(ui.StudyWidget):
         self.on(["forward"], lambda: self._go_to(lambda: self.choice.step + 1))
         self.on(["converge"], lambda: self._go_to(lambda: last_step(self.trajectory.view.responsibilities)))
         self.on(["answer"], lambda: self._go_to(self._answer_step))
+
+    def on(self, names: Sequence[str], reaction: Callable[[], object]) -> None:
+        """As in the base, while an episode is shown."""
+        super().on(names, lambda: self.trajectory is not None and reaction())
 
     def shown(self) -> tuple[ShownEpisode, stepper_data.Trajectory]:
         """The episode and its refinement as they are shown; raises the error that the widget shows instead."""
@@ -138,7 +140,7 @@ class Stepper(ui.StudyWidget):
         self._status, self._about, self._verdict, self._legend = (
             ui.text(f"tcnaps-{name}") for name in ("status", "about", "verdict", "legend")
         )
-        self._picture, self._table = ui.picture(1100), ui.text("tcnaps-queries", "100%")
+        self._picture, self._table = (ui.text(f"tcnaps-{name}", "100%") for name in ("picture", "queries"))
         shown = self._picture, self._legend, self._verdict, queries, self._table
         self._body = VBox(shown, layout=Layout(display="none", overflow="visible"))
         above = episodes, head, ui.row(*limits.children, self.busy), self.notice, self._about, steps
@@ -159,18 +161,16 @@ class Stepper(ui.StudyWidget):
         return ui.row(*buttons.children, play.add_class("tcnaps-play"), *slider.children)
 
     def _go_to(self, target: Callable[[], int]) -> None:
-        if self.trajectory is not None:
-            slider = self.controls["step"]
-            slider.value = min(max(target(), 0), slider.max)
+        slider = self.controls["step"]
+        slider.value = min(max(target(), 0), slider.max)
 
     def _answer_step(self) -> int:
         choice = self.choice
         return stepper_data.answer_step(self.features, self.trajectory, choice.minimum, choice.maximum)
 
     def _change_head(self):
-        if self.features is not None:
-            self._set_scale()
-            self._recompute()
+        self._set_scale()
+        self._recompute()
 
     def _set_scale(self):
         """Shows the scale of the chosen head. A scale that is found without labels can't be moved."""
@@ -182,8 +182,6 @@ class Stepper(ui.StudyWidget):
             self.put(scale=float(scale))
 
     def _recompute(self):
-        if self.features is None:
-            return
         choice = self.choice
         scale = None if self.controls["scale"].disabled else choice.scale
         head = stepper_data.with_head(self.features.head, choice.head, choice.identity_weight, scale)
@@ -192,22 +190,16 @@ class Stepper(ui.StudyWidget):
         self._draw()
 
     def _draw(self):
-        if self.trajectory is None:
-            return
         choice = self.choice
         status = stepper_data.status(self.trajectory, choice.step)
         self._picture.value = on_page(self.figure(), f"The episode's images and classes in a plane. {status}")
-        self._status.value = (  # after the picture that it describes
-            '<div role="status" aria-live="polite" style="font-size:115%;font-weight:bold;line-height:1.5">'
-            f"{html.escape(status)}</div>"
-        )
+        # After the picture that it describes.
+        self._status.value = f'<div role="status" aria-live="polite">{html.escape(status)}</div>'
         verdict = stepper_data.verdict(self.trajectory, choice.minimum, choice.maximum)[1]
         self._verdict.value = html.escape(verdict)
         self._list()
 
     def _list(self):
-        if self.trajectory is None:
-            return
         choice, (rows, view, _) = self.choice, self.trajectory
         queries = at_step(rows, choice.step)
         shown = self.features, view, choice.step, queries, choice.which, choice.query

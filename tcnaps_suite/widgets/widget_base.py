@@ -40,8 +40,9 @@ def menu(description: str, width: int | None, options: Sequence, value: Any = No
     return styled(control, description, width)
 
 
-def button(description: str, width: int, icon: str = "") -> Button:
-    return Button(description=description, icon=icon, layout=Layout(width=f"{width}px"))
+def button(description: str, width: int | None, icon: str = "") -> Button:
+    """A button of a width in pixels (None: that of its text)."""
+    return Button(description=description, icon=icon, layout=Layout(width=f"{width}px" if width else "auto"))
 
 
 def slider(
@@ -62,16 +63,10 @@ def text(css_class: str, width: str = "auto") -> HTML:
     return HTML(layout=Layout(overflow="visible", width=width)).add_class(css_class)
 
 
-def picture(width: int) -> HTML:
-    place = text("tcnaps-picture", "100%")
-    place.layout.max_width = f"{width}px"
-    return place
-
-
-def table(cells: pd.DataFrame, height: int, css_class: str = "") -> str:
+def table(cells: pd.DataFrame, height: int) -> str:
     """A frame whose cells and columns are HTML, as a table that scrolls where it is higher than `height` pixels."""
     with pd.option_context("display.max_colwidth", None):
-        body = cells.to_html(index=False, escape=False, border=0, justify="unset", classes=f"xtable {css_class}")
+        body = cells.to_html(index=False, escape=False, border=0, justify="unset", classes="xtable")
     return f'<div class="xscroll" tabindex="0" style="max-height:{height}px">{body}</div>'
 
 
@@ -94,11 +89,8 @@ def error_box(error: BaseException) -> str:
     elif not isinstance(error, (ValueError, OSError)):
         trace = html.escape("".join(traceback.format_exception(error)))
         details = f"<details><summary>Details, to be reported</summary><pre>{trace}</pre></details>"
-    return (
-        '<div role="alert" style="border-left:4px solid #D55E00;background:#FFF4EC;color:#000;padding:6px 10px;'
-        f'overflow-wrap:anywhere"><b>✕ {html.escape(type(error).__name__)}:</b> '
-        f"{html.escape(message).replace(chr(10), '<br>')}{details}</div>"
-    )
+    shown = html.escape(message).replace("\n", "<br>")
+    return f'<div role="alert"><b>✕ {html.escape(type(error).__name__)}:</b> {shown}{details}</div>'
 
 
 class StudyWidget(VBox):

@@ -73,9 +73,7 @@ def _value(text: str, default: object) -> object:
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m tcnaps_suite.workflow.batch", description="Runs notebooks and studies."
-    )
+    parser = argparse.ArgumentParser("python -m tcnaps_suite.workflow.batch", description="Runs notebooks and studies.")
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("notebook", help="execute a copy of one notebook")
     one.add_argument("notebook")
@@ -124,8 +122,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1 if isinstance(error, NotebookFailed) else 2
     except KeyboardInterrupt as stopped:
-        print(f"\nStopped by {str(stopped) or 'SIGINT'}. {KEPT}", file=sys.stderr)
-        return 128 + getattr(stopped, "number", signal.SIGINT)
+        number = stopped.args[0] if stopped.args else signal.SIGINT
+        print(f"\nStopped by {number.name}. {KEPT}", file=sys.stderr)
+        return 128 + number
 
 
 if __name__ == "__main__":

@@ -14,11 +14,9 @@ FIGURES_CODE = (*TRAINING_CODE, "tcnaps/evaluation", "tcnaps/figures")
 
 def written(notebook: Notebook, study: Study, training: str = "") -> list[str]:
     """The figures, as PNG and PDF, and the tables that a notebook writes."""
-    figures = [
-        f"{_below('figures', study)}/{figure}.{kind}" for figure in notebook.writes.figures for kind in ("png", "pdf")
-    ]
-    tables = [f"{_below('results', study)}/{table}" for table in notebook.writes.tables]
-    return [file.format(training=training) for file in [*figures, *tables]]
+    figures = [f"{figure}.{kind}" for figure in notebook.writes.figures for kind in ("png", "pdf")]
+    files = {_below("figures", study): figures, _below("results", study): notebook.writes.tables}
+    return [f"{folder}/{name}".format(training=training) for folder, names in files.items() for name in names]
 
 
 def executed(study: Study, name: str) -> str:

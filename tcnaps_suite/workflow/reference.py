@@ -10,7 +10,6 @@ import platform
 import shutil
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -33,9 +32,10 @@ CHECKED = ("results/reference", "results/demonstration", "results/published")
 SHOWN = 5  # contrasts that differ, by name
 
 
-def file_of(study: Study, kind: Literal["results", "figures"], name: str) -> Path | None:
-    """A file of a study: the run's where it is there, else the reference's, else None."""
-    files = getattr(study, f"{kind}_folder") / name, _reference(study, kind) / name
+def file_of(path: str) -> Path | None:
+    """A run's file by its path from the project's root, else the reference's, else None."""
+    kind, _, rest = path.partition("/")
+    files = project_root() / path, project_root() / kind / "reference" / rest
     return next((file for file in files if file.is_file()), None)
 
 

@@ -19,16 +19,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 PATIENCE = 4.0  # seconds for processes to end by themselves
 
 
-class Stopped(KeyboardInterrupt):
-    """This process was told to stop by a signal, whose number is `number`."""
-
-    def __init__(self, number: int):
-        super().__init__(signal.Signals(number).name)
-        self.number = number
-
-
 def stop_on_signals() -> None:
-    """Turns each of `SIGNALS` into the exception `Stopped`.
+    """Turns each of `SIGNALS` into a KeyboardInterrupt whose argument is the signal.
 
     A shell sets SIGINT to be ignored by what it starts in the background; here it is not. `nohup` is respected.
     """
@@ -36,7 +28,7 @@ def stop_on_signals() -> None:
     def stop(number: int, frame: object) -> None:
         for other in SIGNALS:
             signal.signal(other, signal.SIG_IGN)  # while children are ended
-        raise Stopped(number)
+        raise KeyboardInterrupt(signal.Signals(number))
 
     for number in SIGNALS:
         if not (number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN):

@@ -27,13 +27,13 @@ def study(tmp_path, monkeypatch):
 
 
 def test_the_runs_file_goes_before_the_references(study, tmp_path):
-    name = "gain-at-1-shot.csv"
-    assert file_of(study, "results", name) == tmp_path / "results/reference/small" / name
-    (tmp_path / "results/small" / name).touch()
-    assert file_of(study, "results", name) == tmp_path / "results/small" / name
-    assert file_of(study, "results", "claims.md") is None and file_of(study, "figures", "gain.png") is None
+    name = "results/small/gain-at-1-shot.csv"
+    assert file_of(name) == tmp_path / "results/reference/small/gain-at-1-shot.csv"
+    (tmp_path / name).touch()
+    assert file_of(name) == tmp_path / name
+    assert file_of("results/small/claims.md") is None and file_of("figures/small/gain.png") is None
     (tmp_path / "figures/reference/small/gain.png").touch()
-    assert file_of(study, "figures", "gain.png") == tmp_path / "figures/reference/small/gain.png"
+    assert file_of("figures/small/gain.png") == tmp_path / "figures/reference/small/gain.png"
 
 
 def test_contrasts_agree_within_both_intervals(study):

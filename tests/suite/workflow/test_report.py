@@ -97,7 +97,8 @@ def test_a_missing_or_damaged_file_is_named(made, name, content):
         file.write_bytes(content)
     text = report.write_report(STUDY_FILE).read_text()
     if (name, content) != ("claims.md", b""):  # an empty text is no damaged one
-        assert f"Missing: {name}" in text or f"results/miniature/{name} can&#39;t be read" in text
+        named = f"results/miniature/{name}"
+        assert f"Missing: {named}" in text or f"{named} can&#39;t be read" in text
 
 
 def test_the_references_file_stands_in_for_one_that_a_run_lacks(made):
