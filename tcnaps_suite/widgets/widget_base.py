@@ -5,6 +5,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -20,9 +21,6 @@ from tcnaps.config.errors import MAKE
 # JupyterLab may deliver a user's changes to several threads of the kernel. Reactions wait for each other: a reaction
 # that sets controls ignores changes meanwhile, and would otherwise ignore the user's, too.
 _REACTING = threading.RLock()
-
-
-# ---- controls
 
 
 def styled(control: ipywidgets.Widget, description: str, width: int | None):
@@ -70,9 +68,6 @@ def table(cells: pd.DataFrame, height: int) -> str:
     return f'<div class="xscroll" tabindex="0" style="max-height:{height}px">{body}</div>'
 
 
-# ---- widgets
-
-
 class _Page(anywidget.AnyWidget):
     """Brings the style sheet to the page, and keeps keys pressed in a widget from the notebook around it."""
 
@@ -111,12 +106,28 @@ class StudyWidget(VBox):
         self._show_error(None)
         self.add_class("tcnaps-widget").add_class(f"tcnaps-{self.kind}")
 
-    def add(self, **controls: ipywidgets.Widget) -> HBox:
-        """Adds controls by name; returns them side by side."""
-        for name, control in controls.items():
-            control.add_class(f"tcnaps-{name.replace('_', '-')}")
-        self.controls |= controls
-        return row(*controls.values())
+    def add(self, **controls: tuple[ipywidgets.Widget, Callable[[], object]]) -> HBox:
+        """Adds controls by name, with the reaction when the user changes or presses it; returns them side by side.
+
+        Errors of reactions are shown. While nothing else is shown, only `load` reacts.
+        """
+        for name, (control, reaction) in controls.items():
+            self.controls[name] = control.add_class(f"tcnaps-{name.replace('_', '-')}")
+            callback = partial(self._react, reaction)
+            control.on_click(callback) if isinstance(control, Button) else control.observe(callback, "value")
+        return row(*(control for control, _ in controls.values()))
+
+    def _react(self, reaction: Callable[[], object], change: object) -> None:
+        with _REACTING:
+            if not self._quiet:
+                with self.guarded():
+                    if self.is_shown or reaction == self.load:
+                        reaction()
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether there is anything that reactions can change."""
+        return True
 
     def arrange(self, *children: ipywidgets.Widget) -> None:
         self.children = [*children, _Page()]
@@ -124,18 +135,6 @@ class StudyWidget(VBox):
     @property
     def choice(self) -> SimpleNamespace:
         return SimpleNamespace(**{name: c.value for name, c in self.controls.items() if c.has_trait("value")})
-
-    def on(self, names: Sequence[str], reaction: Callable[[], object]) -> None:
-        """Calls the reaction whenever the user changes or presses one of the controls. Its errors are shown."""
-
-        def callback(_) -> None:
-            with _REACTING:
-                if not self._quiet:
-                    with self.guarded():
-                        reaction()
-
-        for control in (self.controls[name] for name in names):
-            control.on_click(callback) if isinstance(control, Button) else control.observe(callback, "value")
 
     @contextmanager
     def guarded(self) -> Iterator[None]:

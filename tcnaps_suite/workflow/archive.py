@@ -20,7 +20,6 @@ from tcnaps_suite.workflow.reference import provenance, run_files
 from tcnaps_suite.workflow.report import write_report
 
 TRAININGS = ("support", "support_and_query")  # Simple and Transductive CNAPS
-ALONGSIDE = ("LICENSE", "CITATION.cff")
 
 
 def write_archive(path: str) -> Path:
@@ -32,7 +31,7 @@ def write_archive(path: str) -> Path:
     if len(weights) < 2 or not tables:
         raise UserError(f"Study '{study.name}' has no finished run: `make figures STUDY={path}` makes it.")
     root, settings = project_root(), study_file(path)
-    files = [*weights, *tables, *figures, write_report(path), *(root / name for name in ALONGSIDE)]
+    files = [*weights, *tables, *figures, write_report(path), root / "LICENSE", root / "CITATION.cff"]
     contents = {file.relative_to(root).as_posix(): file.read_bytes() for file in files if file.is_file()}
     contents[STUDY_FILE] = settings.read_bytes()
     contents["provenance.json"] = (json.dumps(provenance(study), indent=1) + "\n").encode()

@@ -17,8 +17,6 @@ from tcnaps.config.dependencies import JOBS
 from tcnaps.config.errors import nearest
 from tcnaps.config.fingerprint import HOME, bare_code, code_digest, module_code, parse
 
-EXPERIMENTS = "tcnaps_suite/experiments"
-
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -138,7 +136,7 @@ def _imported_experiments(code: str) -> set[str]:
     lists = re.findall(r"from tcnaps_suite\.experiments import (.+)", code)
     names = {part.split()[0] for imported in lists for part in imported.split(",")}
     names |= set(re.findall(r"tcnaps_suite\.experiments\.(\w+)", code))
-    return {f"{EXPERIMENTS}/{name}.py" for name in names}
+    return {f"tcnaps_suite/experiments/{name}.py" for name in names}
 
 
 def _notebook(path: Path) -> Notebook:

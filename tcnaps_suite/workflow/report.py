@@ -1,5 +1,6 @@
 """Writes a study's report: its figures, tables and answers in one HTML file, to be mailed."""
 
+import contextlib
 import json
 import platform
 from datetime import datetime
@@ -86,9 +87,7 @@ def _answers(study: Study, notebook: Notebook) -> list[str]:
     """What the last cell of each executed copy printed."""
     answers = []
     for file in sorted(study.results_folder.glob(f"notebooks/{notebook.name}*.ipynb")):
-        try:
+        with contextlib.suppress(ValueError, LookupError):  # a damaged copy; `make figures` makes it again
             last = nbformat.read(file, as_version=4).cells[-1]
-        except (ValueError, LookupError):  # a damaged copy; `make figures` makes it again
-            continue
-        answers.append("".join(output.get("text", "") for output in last.get("outputs", [])))
+            answers.append("".join(output.get("text", "") for output in last.get("outputs", [])))
     return [answer for answer in answers if answer]

@@ -11,10 +11,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 
 import psutil
 
+PLUGINS = Path(__file__).parent / "plugins"  # of Snakemake
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 PATIENCE = 4.0  # seconds for processes to end by themselves
 
@@ -35,10 +37,11 @@ def stop_on_signals() -> None:
             signal.signal(number, stop)
 
 
-def run_engine(command: Sequence[str], environment: Mapping[str, str]) -> int:
+def run_snakemake(options: Sequence[str]) -> int:
     """Runs Snakemake in a session of its own and ends it, and all its jobs, when this process is stopped."""
-    wrapped = [sys.executable, "-m", __spec__.name, str(os.getpid()), *command]
-    process = subprocess.Popen(wrapped, env=environment, start_new_session=True)
+    path = os.pathsep.join(filter(None, [str(PLUGINS), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-m", __spec__.name, str(os.getpid()), "snakemake", *options]
+    process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, start_new_session=True)
     try:
         return process.wait()
     except BaseException:

@@ -19,9 +19,8 @@ class Small(widget_base.StudyWidget):
         super().__init__(small_study())
         self.heard = []
         first, second = widget_base.menu("First", 90, ["a", "b"]), widget_base.menu("Second", 90, ["x", "y", "z"])
-        self.arrange(self.add(first=first, second=second))
-        self.on(["first"], lambda: self._follow())
-        self.on(["second"], lambda: self.heard.append("second"))
+        hear = (second, lambda: self.heard.append("second"))
+        self.arrange(self.add(first=(first, lambda: self._follow()), second=hear))
 
     def _follow(self):
         self.put(second="y")
