@@ -35,7 +35,6 @@ def study(tmp_path_factory):
     """A study with one whole evaluation, in a project of its own."""
     patch = pytest.MonkeyPatch()
     root = tmp_path_factory.mktemp("project")
-    (root / "Snakefile").touch()
     patch.chdir(root)
     own = {"datasets": ["blobs"], "trainings": ["support", "support_and_query"], "episodes": 2}
     variable = {"protocol": {"kind": "variable"}} | own

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 from small_study import blobs, small_study
-from trained_study import mapped_blobs
+from trained_study import placed
 
-from tcnaps.config import study as config
 from tcnaps.episodes.loading import load_episode
 from tcnaps.training import checkpoints, meta_training, pretraining
 from tcnaps.training.meta_training import meta_train
@@ -18,17 +17,11 @@ from tcnaps.training.pretraining import ImageTable, augment, pretrain, shrink
 from tcnaps.training.watching import Diverged
 
 
-def place(patch, root):
-    patch.setattr(config, "project_root", lambda: root)
-    for module in (meta_training, pretraining):
-        patch.setattr(module, "open_split", lambda study, name, split: mapped_blobs(root, name, split))
-
-
 @pytest.fixture
-def root(trained_root, monkeypatch):
+def root(trained_root):
     """A project's root in which the small study has been trained."""
-    place(monkeypatch, trained_root)
-    return trained_root
+    with placed(trained_root):
+        yield trained_root
 
 
 @pytest.fixture
@@ -37,13 +30,13 @@ def study(root):
 
 
 @pytest.fixture
-def other_root(root, tmp_path, monkeypatch):
+def other_root(root, tmp_path):
     """Another root, in which the backbone alone has been trained."""
     folder = "results/small/checkpoints"
     (tmp_path / folder).mkdir(parents=True)
     shutil.copy(root / folder / "backbone.safetensors", tmp_path / folder)
-    place(monkeypatch, tmp_path)
-    return tmp_path
+    with placed(tmp_path):
+        yield tmp_path
 
 
 def weights(root, name, study="small"):
@@ -65,10 +58,10 @@ def interrupted(module, name, calls, train):
 
 
 @pytest.mark.slow
-def test_pretraining_learns_and_an_interrupted_one_ends_the_same(root, study, tmp_path, monkeypatch):
-    place(monkeypatch, tmp_path)
-    interrupted(pretraining, "augment", 4, lambda: pretrain(study, save_every=1))  # in the middle of the second epoch
-    log = pretrain(study, save_every=1)
+def test_pretraining_learns_and_an_interrupted_one_ends_the_same(root, tmp_path):
+    with placed(tmp_path) as study:
+        interrupted(pretraining, "augment", 4, lambda: pretrain(study, save_every=1))  # in the second epoch's middle
+        log = pretrain(study, save_every=1)
     assert list(log.epoch) == [1, 2] and log.train_accuracy.iloc[-1] > 0.2  # chance is 1/8
     assert all(torch.equal(a, weights(tmp_path, "backbone")[name]) for name, a in weights(root, "backbone").items())
     assert not list(tmp_path.rglob("*.state.pt")) and not list(tmp_path.rglob("*.tmp"))
@@ -98,11 +91,11 @@ def test_replicates_are_other_trainings_of_the_same_study(root, other_root, monk
     assert not any(torch.equal(a, others[name]) for name, a in first.items() if name.endswith("weight"))
     assert (other_root / "results/small/replicate-1/checkpoints/backbone.safetensors").exists() == own_backbone
     checkpoints.load_model(second, "support_and_query")
-    place(monkeypatch, root)
     monkeypatch.setattr(meta_training, "episode_loss", lambda *a, **k: pytest.fail("the first is trained already"))
     state = root / "results/small/checkpoints/support_and_query.state.pt"
     state.touch()  # as if killed between its last two acts
-    assert (meta_train(study, "support_and_query").loss != log.loss).any() and not state.exists()
+    with placed(root):
+        assert (meta_train(study, "support_and_query").loss != log.loss).any() and not state.exists()
 
 
 @pytest.mark.slow
@@ -125,9 +118,8 @@ def test_a_diverged_training_says_so_and_saves_nothing(root, study, tmp_path, mo
     with pytest.raises(Diverged, match=message):
         meta_train(study, "support_log_determinant")
     assert not list(root.rglob("support_log_determinant.safetensors"))
-    place(monkeypatch, tmp_path)
     faster = study.pretraining.model_dump() | {"learning_rate": 1e30}
-    with pytest.raises(Diverged, match="step 2: .*pretraining.learning_rate"):
+    with placed(tmp_path), pytest.raises(Diverged, match="step 2: .*pretraining.learning_rate"):
         pretrain(small_study(pretraining=faster))
     assert not list(tmp_path.rglob("backbone.safetensors"))
 

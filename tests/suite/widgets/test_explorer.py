@@ -19,10 +19,8 @@ from tcnaps_suite.widgets.explorer_widget import explorer
 
 
 @pytest.fixture
-def study(tmp_path, monkeypatch):
+def study(root, monkeypatch):
     """An evaluated study whose rows are files and whose images are blobs."""
-    (tmp_path / "Snakefile").touch()
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(episodes, "open_split", lambda study, name, split: blobs(name, split))
     small = small_study()
     made = {name: evaluation.model_copy(update={"episodes": 6}) for name, evaluation in small.evaluations.items()}

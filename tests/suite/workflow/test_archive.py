@@ -29,7 +29,6 @@ def project(trained_root, tmp_path, monkeypatch):
     root = tmp_path / "project"
     shutil.copytree(REPOSITORY / "notebooks", root / "notebooks")
     shutil.copy(REPOSITORY / "CITATION.cff", root)
-    (root / "Snakefile").touch()
     (root / "small.yaml").write_text(yaml.safe_dump(small_study().model_dump(mode="json")))
     shutil.copytree(trained_root / "results/small/checkpoints", root / "results/small/checkpoints")
     row = {"variant": "Simple", "evaluation": "5-way-1-shot", "dataset": "blobs", "accuracy": 0.5, "interval": 0.04}

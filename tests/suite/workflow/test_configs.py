@@ -47,16 +47,14 @@ def test_a_study_loads_and_uses_every_dataset(name):
 
 
 @pytest.mark.parametrize("name", [name for name in STUDIES if name != "miniature"])
-def test_without_data_a_list_says_what_is_missing_and_where_it_looked(name, tmp_path, monkeypatch, capsys):
-    (tmp_path / "Snakefile").touch()  # a project's root without any data
-    monkeypatch.chdir(tmp_path)
+def test_without_data_a_list_says_what_is_missing_and_where_it_looked(name, root, capsys):
     assert main([str(ROOT / "configs" / f"{name}.yaml"), "--list"]) == 0
     said, wrong = capsys.readouterr()
-    assert not (tmp_path / "data").exists()
+    assert not (root / "data").exists()
     of_files = {key: dataset for key, dataset in study_of(name).datasets.items() if dataset.source != "miniature"}
     for key, dataset in of_files.items():
-        assert f"{key}: {dataset.source}, {dataset.path}, not prepared in {tmp_path / 'data'}" in said
-        assert f"Dataset '{key}': there is no {tmp_path / dataset.path}" in wrong
+        assert f"{key}: {dataset.source}, {dataset.path}, not prepared in {root / 'data'}" in said
+        assert f"Dataset '{key}': there is no {root / dataset.path}" in wrong
 
 
 # The paper's numbers: appendix A of arXiv 2006.12245

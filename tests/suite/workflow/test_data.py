@@ -11,13 +11,11 @@ PROTOCOL = {"kind": "fixed", "way": 2, "shot": 1, "queries_per_class": 2}
 
 
 @pytest.fixture
-def study(tmp_path, monkeypatch):
+def study(root):
     """Writes a study of photographs, 3 classes of 3 images per split, and returns its path."""
-    (tmp_path / "Snakefile").touch()
-    monkeypatch.chdir(tmp_path)
     for number in range(27):
         split, k = ("train", "valid", "test")[number // 9], number // 3
-        place = tmp_path / "photographs" / split / f"class-{k}"
+        place = root / "photographs" / split / f"class-{k}"
         place.mkdir(parents=True, exist_ok=True)
         (place / f"{number}.png").write_bytes(encoded(number))
 
@@ -27,7 +25,7 @@ def study(tmp_path, monkeypatch):
         content |= {"datasets": {**others, "blobs": section}, "trainings": ["support"], "name": "tiny"}
         content["meta_training"] |= {"protocol": protocol}
         evaluation = {"protocol": protocol, "datasets": ["blobs"], "trainings": ["support"]}
-        (tmp_path / "study.yaml").write_text(yaml.safe_dump(content | {"evaluations": {"main": evaluation}}))
+        (root / "study.yaml").write_text(yaml.safe_dump(content | {"evaluations": {"main": evaluation}}))
         return "study.yaml"
 
     return write

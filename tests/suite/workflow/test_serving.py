@@ -25,13 +25,10 @@ REPOSITORY = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def root(tmp_path, monkeypatch):
-    shutil.copytree(REPOSITORY / "notebooks", tmp_path / "notebooks")
-    (tmp_path / "configs").mkdir()
-    shutil.copy(REPOSITORY / "configs" / "miniature.yaml", tmp_path / "configs")
-    (tmp_path / "Snakefile").touch()
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+def root(root):
+    for folder in ("notebooks", "configs"):
+        shutil.copytree(REPOSITORY / folder, root / folder)
+    return root
 
 
 def test_copies_open_the_study_and_leave_out_cells_that_are_not_served(root):
