@@ -22,6 +22,7 @@ OPTIONS = [
     {"update": "means", "log_determinant": True},
     {"class_prior": "estimated", "uniform_weight": 0.1, "log_determinant": True, "scale": 0.5},
     {"class_prior": "estimated", "class_covariance_divisor": "n-1"},
+    {"class_prior": (0.4, 0.3, 0.2, 0.1)},
     {"log_determinant": True, "identity_weight": 0.3},
 ]
 EPISODES = {  # way, shots, queries a class, features, separation of the classes (small = diffuse responsibilities)
