@@ -34,6 +34,14 @@ def reference() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def rows():
+    """Rows of two trainings on three datasets."""
+    from synthetic_rows import synthetic_rows
+
+    return synthetic_rows()
+
+
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project's root, empty; it is the working folder."""

@@ -6,20 +6,11 @@ import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 from oracles import naive_stopping_step
-from synthetic_rows import synthetic_rows
+from synthetic_rows import predictions_of
 
 from tcnaps.evaluation.stopped_rows import episode_trajectories, stopped, stopping_step, variant_predictions
 
 KEYS = ["training", "dataset", "episode"]
-
-
-@pytest.fixture(scope="module")
-def rows():
-    return synthetic_rows()
-
-
-def predictions_of(episode, n_steps=6):
-    return episode[[f"prediction_{t}" for t in range(n_steps + 1)]].to_numpy().T
 
 
 @pytest.mark.parametrize("limits", [(0, 0), (0, 6), (2, 4), (5, 2)])
@@ -56,11 +47,6 @@ def test_trajectories_are_naive_counts(rows):
         for t in range(1, 7):
             assert row[f"changed_{t}"] == (predictions[t] != predictions[t - 1]).sum()
         assert row["n_query"] == len(episode) and row["way"] == episode["way"].iloc[0]
-
-
-def test_limits_beyond_the_record_are_refused(rows):
-    with pytest.raises(ValueError, match="refinement.recorded_steps"):
-        stopped(rows, 2, 7)
 
 
 @pytest.mark.parametrize("column", ["query", "prediction_3"])
