@@ -45,7 +45,7 @@ def naive_logits(points, means, covariances, scale=1.0, log_determinant=False):
             squared[i, k] = (z - mean) @ inverse @ (z - mean)
     if scale == "auto":
         gaps = sorted(float(row.sort().values[1] - row.sort().values[0]) for row in squared)
-        scale = 2 / gaps[(len(gaps) - 1) // 2]
+        scale = 2 / gaps[(len(gaps) - 1) // 2] if gaps else 1
     logits = -scale * squared
     if log_determinant:
         logits -= torch.stack([torch.linalg.slogdet(covariance).logabsdet for covariance in covariances]) / 2

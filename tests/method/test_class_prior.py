@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from clusters import clusters
 
 from tcnaps.method.clustering import cluster, trajectory
 from tcnaps.method.head import Head
@@ -9,17 +10,9 @@ from tcnaps.method.head import Head
 pytestmark = pytest.mark.usefixtures("each_strategy")
 
 
-def planted(queries, seed=0, d=20, shots=2):
-    """Support features, labels, query features and labels of overlapping classes with these numbers of queries."""
-    generator = torch.Generator().manual_seed(seed)
-    centres = 1.6 * torch.eye(d, dtype=torch.float64)[: len(queries)]
-
-    def draw(counts):
-        labels = torch.arange(len(queries)).repeat_interleave(torch.tensor(counts))
-        noise = torch.randn(len(labels), d, generator=generator, dtype=torch.float64)
-        return centres[labels] + 0.6 * noise, labels
-
-    return *draw([shots] * len(queries)), *draw(queries)
+def planted(queries, seed=0):
+    """Overlapping classes of two support images each, with these numbers of queries."""
+    return clusters([2] * len(queries), queries, 20, 0.6, 0.6, seed)
 
 
 def accuracy(head, queries):
@@ -45,7 +38,7 @@ def test_shares_come_nearer_to_the_planted_ones():
 
 
 def test_at_full_uniform_weight_the_classes_are_equal_as_in_the_paper():
-    *episode, _ = planted((30, 3, 3))
+    *episode, _ = planted((30, 3, 3), seed=3)
     paper = trajectory(*episode, steps=5).softmax(2)
     little, full = (Head(class_prior="estimated", uniform_weight=weight) for weight in (0.1, 1))
     torch.testing.assert_close(trajectory(*episode, head=full, steps=5).softmax(2), paper)

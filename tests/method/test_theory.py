@@ -10,6 +10,7 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
+from clusters import clusters
 from hypothesis import example, given, settings, strategies as st
 from oracles import naive_logits, naive_statistics
 from scipy.special import softmax
@@ -44,11 +45,7 @@ def orthogonal(d, seed):
 
 def make_episode(shots, queries, d, seed=0):
     """Support features, labels and query features of overlapping classes with unequal variances."""
-    labels, truth = (torch.arange(len(shots)).repeat_interleave(torch.tensor(n)) for n in (shots, queries))
-    classes = torch.cat([labels, truth])
-    features = 2 / d**0.5 * normal(len(shots), d, seed=seed)[classes]
-    features += normal(len(classes), d, seed=seed + 1) * torch.logspace(0.3, -0.5, d, dtype=torch.float64)
-    return features[: len(labels)], labels, features[len(labels) :]
+    return clusters(shots, [queries] * len(shots), d, 2 / d**0.5, torch.logspace(0.3, -0.5, d), seed)[:3]
 
 
 def on_many_episodes(test):

@@ -1,6 +1,5 @@
 """`python -m tcnaps label`: a folder of images as a new user has it, given features, untrained networks."""
 
-import io
 import json
 import os
 import re
@@ -13,16 +12,16 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from file_readers import encoded
 from PIL import Image
 from small_study import blobs, small_study
+from untrained import untrained
 
 import tcnaps
 from tcnaps.__main__ import main
 from tcnaps.config import UserError
 from tcnaps.data.decoding import to_rgb
-from tcnaps.method.backbone import Backbone
 from tcnaps.method.episode import Episode
-from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.training import checkpoints
 from tcnaps_suite.experiments import networks
 from tcnaps_suite.experiments.networks import open_network
@@ -40,9 +39,7 @@ def label(folder, *options):
 
 def picture(colour, seed):
     noise = np.random.default_rng(seed).normal(colour, 25, (40, 32, 3))
-    buffer = io.BytesIO()
-    Image.fromarray(noise.clip(0, 255).astype(np.uint8)).save(buffer, "PNG")
-    return buffer.getvalue()
+    return encoded(noise.clip(0, 255).astype(np.uint8))
 
 
 @pytest.fixture
@@ -229,8 +226,7 @@ def network(tmp_path, monkeypatch):
     study = small_study()
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(study.model_dump(mode="json", exclude_none=True)))
     monkeypatch.chdir(tmp_path)
-    torch.manual_seed(0)
-    model = TransductiveCNAPS("support_and_query", Backbone()).eval()
+    model = untrained("support_and_query")
     monkeypatch.setattr(checkpoints, "load_model", lambda study, training, device: model)
     return "study:small.yaml"
 
@@ -295,18 +291,13 @@ def test_features_of_a_study_s_network_are_those_of_its_episode(folder, network)
     assert not unreadable
 
 
-def test_torchvision_s_networks_lose_their_classifier(folder):
-    files = sorted((folder / "ash").iterdir())
-    embedded, _ = embed(files, np.array([0, -1]), open_network("torchvision:mobilenet_v3_small", pretrained=False))
-    assert embedded.shape == (2, 1024) and np.isfinite(embedded).all()
-
-
-def test_timm_s_vision_transformers_give_their_class_token(folder):
-    pytest.importorskip("timm")
-    network = open_network("timm:vit_tiny_patch16_224", pretrained=False)
-    assert network.features.global_pool == "token"
+@pytest.mark.parametrize("name, width", [("torchvision:mobilenet_v3_small", 1024), ("timm:vit_tiny_patch16_224", 192)])
+def test_networks_lose_their_classifier_and_vision_transformers_give_their_class_token(folder, name, width):
+    pytest.importorskip(name.partition(":")[0])
+    network = open_network(name, pretrained=False)
+    assert "vit" not in name or network.features.global_pool == "token"
     embedded, _ = embed(sorted((folder / "ash").iterdir()), np.array([0, -1]), network)
-    assert embedded.shape == (2, 192) and np.isfinite(embedded).all()
+    assert embedded.shape == (2, width) and np.isfinite(embedded).all()
 
 
 def test_without_a_choice_and_without_weights_the_network_that_brings_its_own(folder, tmp_path, monkeypatch, capsys):
@@ -344,12 +335,13 @@ def test_unknown_networks_are_named(name, named):
         open_network(name, pretrained=False)
 
 
+def unreachable(*_, **__):
+    raise OSError("name resolution failed")
+
+
 def test_without_internet_timm_fails_at_once_and_what_would_work_is_named(monkeypatch):
     timm = pytest.importorskip("timm")
     from huggingface_hub import constants
-
-    def unreachable(*_):
-        raise OSError("name resolution failed")
 
     def create(*_, **__):
         assert constants.HF_HUB_OFFLINE  # or it would try again for 40 seconds
@@ -365,9 +357,6 @@ def test_without_internet_timm_fails_at_once_and_what_would_work_is_named(monkey
 
 def test_missing_weights_are_named(monkeypatch):
     import torchvision
-
-    def unreachable(name, weights):
-        raise OSError("name resolution failed")
 
     monkeypatch.setattr(torchvision.models, "get_model", unreachable)
     with pytest.raises(UserError, match="torchvision:resnet18"):

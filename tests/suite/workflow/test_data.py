@@ -2,7 +2,7 @@
 
 import pytest
 import yaml
-from file_readers import encoded
+from file_readers import noise
 from small_study import small_study
 
 from tcnaps_suite.workflow.prepare import main
@@ -17,7 +17,7 @@ def study(root):
         split, k = ("train", "valid", "test")[number // 9], number // 3
         place = root / "photographs" / split / f"class-{k}"
         place.mkdir(parents=True, exist_ok=True)
-        (place / f"{number}.png").write_bytes(encoded(number))
+        (place / f"{number}.png").write_bytes(noise(number))
 
     def write(protocol=PROTOCOL, path="photographs", **others):
         content = small_study().model_dump(mode="json", exclude_none=True)
@@ -44,7 +44,7 @@ def test_data_is_prepared_and_its_digests_are_written(study, tmp_path, capsys):
 def test_changed_originals_change_the_digests(study, tmp_path):
     assert main([study()]) == 0
     before = (tmp_path / "results" / "tiny" / ".ready" / "blobs").read_text()
-    (tmp_path / "photographs" / "test" / "class-6" / "new.png").write_bytes(encoded(99))
+    (tmp_path / "photographs" / "test" / "class-6" / "new.png").write_bytes(noise(99))
     assert main([study()]) == 0
     assert (tmp_path / "results" / "tiny" / ".ready" / "blobs").read_text() != before
 
