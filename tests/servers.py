@@ -45,12 +45,6 @@ def find_chromium() -> str:
     return found
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class Server:
     """A process that answers at `url`, with a Jupyter of its own: no setting of the user's is read or written.
 
@@ -58,7 +52,9 @@ class Server:
     """
 
     def __init__(self, module: str, *options: str, folder: Path, scratch: Path, path: str = ""):
-        port = free_port()
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
         self.command = [sys.executable, "-m", module, *options, f"--port={port}", "--no-browser"]
         self.url, self.folder, self.scratch, self.path = f"http://127.0.0.1:{port}/", folder, scratch, path
 

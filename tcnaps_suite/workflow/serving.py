@@ -26,7 +26,7 @@ NOT_SERVED = "not-served"  # tag of cells that make sense only where cells can b
 POLICY = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; connect-src 'self' ws: wss: data: blob:"
 
 
-def copy_notebook(name: str, folder: Path, above: str = "", **parameters: str) -> Path:
+def copy_notebook(name: str, folder: Path, parameters: dict[str, str], above: str = "") -> Path:
     """Copies a notebook with parameters and some text above it, without the cells that are not served."""
     source = load_notebook_node(str(project_root() / "notebooks" / f"{name}.ipynb"))
     notebook = parameterize_notebook(source, parameters)
@@ -53,14 +53,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--backbone", default="", help="with --label: the network")
     given, options = parser.parse_known_args(arguments)
     try:
-        results, names = load_study(given.study).results_folder, {"study_file": given.study}
+        results, parameters = load_study(given.study).results_folder, {"study_file": given.study}
         if given.label is None:
             served = results / "served"
             for name in NOTEBOOKS:
-                copy_notebook(name, served, "[← All pages](../..)", **names)
+                copy_notebook(name, served, parameters, "[← All pages](../..)")
         else:
-            names |= {"folder": str(given.label.resolve()), "backbone": given.backbone}
-            served = copy_notebook(LABELLING, results / "served-labels", **names)
+            parameters |= {"folder": str(given.label.resolve()), "backbone": given.backbone}
+            served = copy_notebook(LABELLING, results / "served-labels", parameters)
     except UserError as error:
         parser.error(str(error))
     # Only this machine's names are answered, with a token, too. Otherwise another site could let its own name resolve

