@@ -81,11 +81,8 @@ differences rivals active: $(STAMP)
 watch: $(STAMP)
 	@exec $(RUN) -m tcnaps_suite.workflow.watch --logdir results --host localhost $(ARGS)
 
-report archive: $(STAMP)
-	@exec $(RUN) -m tcnaps_suite.workflow.$@ "$(STUDY)"
-
-reference: $(STAMP)
-	@exec $(RUN) -m tcnaps_suite.workflow.reference "$(STUDY)"
+report archive reference: $(STAMP)
+	@exec $(RUN) -m tcnaps_suite.workflow.command $@ "$(STUDY)"
 
 docs: $(VENV)/.docs
 	@exec $(RUN) docs/build.py "$(STUDY)"

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tcnaps.config import load_study
 from tcnaps.config.dependencies import dependencies
-from tcnaps_suite.workflow.jobs import checkpoint, evaluated, executed, images, inputs, key, rows, written
+from tcnaps_suite.workflow.jobs import checkpoint, evaluated, images, inputs, key, made, written
 from tcnaps_suite.workflow.notebooks import notebooks, shown
 
 STUDY = config.get("study", "configs/miniature.yaml")
@@ -65,7 +65,7 @@ def written_for(target):
 rule all:
     input:
         written_for("figures"),
-        [rows(replicate, training) for training in evaluated(study) for replicate in REPLICATES],
+        [made(replicate, f"rows/{training}.json") for training in evaluated(study) for replicate in REPLICATES],
 
 
 for target in ("rivals", "active", "differences"):
@@ -93,7 +93,7 @@ for replicate in [] if study.imported else REPLICATES if study.replicate_backbon
         params:
             key=key(PRETRAIN, study, [dependencies(replicate, "pretraining")], study.pretraining.datasets),
             given=given(replicate=replicate.replicate),
-        log: notebook=executed(replicate, "02-pretrain"),
+        log: notebook=made(replicate, "notebooks/02-pretrain.ipynb"),
         benchmark: times(f"pretrain{suffix(replicate)}")
         threads: max(PROCESSES, 2 if len(REPLICATES) == 1 else 1)  # several run side by side
         resources: **TRAINS,
@@ -111,7 +111,7 @@ for training, replicate in product([name for name in study.trainings if name not
             key=key(META_TRAIN, study, [dependencies(replicate, "meta_training", training)],
                     {*study.meta_training.datasets, *study.meta_training.validation_datasets}),
             given=given(training=training, replicate=replicate.replicate),
-        log: notebook=executed(replicate, f"03-meta-train-{training}"),
+        log: notebook=made(replicate, f"notebooks/03-meta-train-{training}.ipynb"),
         benchmark: times(f"meta_train_{training}{suffix(replicate)}")
         # Those with most to evaluate first, so that nothing has to wait for them at the end.
         priority: sum(training in evaluation.trainings for evaluation in study.evaluations.values())
@@ -133,7 +133,7 @@ for training, replicate in product(evaluated(study), REPLICATES):
                                       for name, evaluation in study.evaluations.items() if training in evaluation.trainings
                                       for dataset in evaluation.datasets], study.tested_on(training)),
             given=given(training=training, replicate=replicate.replicate),
-        log: notebook=executed(replicate, f"04-evaluate-{training}"),
+        log: notebook=made(replicate, f"notebooks/04-evaluate-{training}.ipynb"),
         benchmark: times(f"evaluate_{training}{suffix(replicate)}")
         threads: PROCESSES
         resources: **TRAINS,
@@ -151,7 +151,7 @@ for notebook, parameters in ((NOTEBOOKS[name], values) for name, values in SHOWN
         params:
             key=key(notebook, study, [dependencies(study, notebook.settings)], images(notebook, study), parameters),
             given=given(**parameters),
-        log: notebook=executed(study, notebook.name),
+        log: notebook=made(study, f"notebooks/{notebook.name}.ipynb"),
         benchmark: times(notebook.rule)
         resources: **(TRAINS if "device" in notebook.parameters else DRAWS),
         shell: RUN

@@ -34,6 +34,21 @@ def reference() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def rows():
+    """Rows of two trainings on three datasets."""
+    from synthetic_rows import synthetic_rows
+
+    return synthetic_rows()
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project's root, empty; it is the working folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take long begin first, so that no process ends long after the others."""
     slow = [item.get_closest_marker("slow") is not None for item in items]

@@ -13,11 +13,17 @@ from tcnaps.data.listing import ImageFile, read_file
 ROOT = "TCNAPS_TEST_READERS"  # the folder whose file "trap" says what happens, and at which image
 
 
-def encoded(seed: int, size: tuple[int, int] = (12, 10), format: str = "PNG", mode: str = "RGB") -> bytes:
-    pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8)
+def encoded(image: Image.Image | np.ndarray, format: str = "PNG", **options) -> bytes:
+    """An image or its pixels as a file's content."""
+    image = Image.fromarray(image) if isinstance(image, np.ndarray) else image
     stream = io.BytesIO()
-    Image.fromarray(pixels).convert(mode).save(stream, format)
+    image.save(stream, format, **options)
     return stream.getvalue()
+
+
+def noise(seed: int, size: tuple[int, int] = (12, 10), format: str = "PNG", mode: str = "RGB") -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), np.uint8)
+    return encoded(Image.fromarray(pixels).convert(mode), format)
 
 
 def set_trap(action: str, name: str) -> None:

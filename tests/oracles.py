@@ -37,14 +37,18 @@ def naive_statistics(features, weights, identity_weight=1.0, task_divisor="n", c
 
 
 def naive_logits(points, means, covariances, scale=1.0, log_determinant=False):
-    """Equation 5, or the mixture equation's exponent."""
-    logits = torch.zeros(len(points), len(means), dtype=points.dtype)
+    """Equation 5, or the mixture equation's exponent. The scale "auto" makes the median gap to the second class 2."""
+    squared = torch.zeros(len(points), len(means), dtype=points.dtype)
     for k, (mean, covariance) in enumerate(zip(means, covariances)):
         inverse = torch.linalg.inv(covariance)
         for i, z in enumerate(points):
-            logits[i, k] = -scale * (z - mean) @ inverse @ (z - mean)
-        if log_determinant:
-            logits[:, k] -= torch.linalg.slogdet(covariance).logabsdet / 2
+            squared[i, k] = (z - mean) @ inverse @ (z - mean)
+    if scale == "auto":
+        gaps = sorted(float(row.sort().values[1] - row.sort().values[0]) for row in squared)
+        scale = 2 / gaps[(len(gaps) - 1) // 2] if gaps else 1
+    logits = -scale * squared
+    if log_determinant:
+        logits -= torch.stack([torch.linalg.slogdet(covariance).logabsdet for covariance in covariances]) / 2
     return logits
 
 

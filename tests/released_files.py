@@ -5,12 +5,9 @@
 
 import json
 import zlib
-from pathlib import Path
 
 import numpy as np
 import torch
-
-MODELS = {"backbone": "pretrained_resnet18", "simple": "simple_cnaps_film", "transductive": "transductive_cnaps_film"}
 
 
 def released_shapes(kind):
@@ -74,32 +71,19 @@ def random_weights(kind, seed=0):
     return weights
 
 
-def write_file(path, weights, legacy=False, **beside):
-    """What torch.save makes of weights, in the format before PyTorch 1.6 if `legacy`.
-
-    Args:
-        beside: further entries of the dictionary that holds the weights under "state_dict"; without any, the weights
-            are the whole file.
-    """
-    content = {**beside, "state_dict": weights} if beside else weights
+def write_file(path, content, legacy=False):
+    """What torch.save makes of weights, in the format before PyTorch 1.6 if `legacy`."""
     torch.save(content, path, _use_new_zipfile_serialization=not legacy)
     return path
 
 
-def released_keys(reference, name):
-    """One object of keys.json, such as "simple_cnaps_film"."""
-    return json.loads((Path(reference) / "keys.json").read_text())[name]
+def write_released(path, model, reference):
+    """Writes a whole model, such as "transductive_cnaps_film" of keys.json, by the weight recipe (section 2)."""
+    entries = json.loads((reference / "keys.json").read_text())[model]["entries"]
+    return write_file(path, {name: _recipe_weight(name, tuple(entry["shape"])) for name, entry in entries.items()})
 
 
-def recipe_weights(keys_entry, regulariser_scale=0.25):
-    """State dict of one object of keys.json by the weight recipe (section 2)."""
-    return {
-        name: _recipe_weight(name, tuple(entry["shape"]), regulariser_scale)
-        for name, entry in keys_entry["entries"].items()
-    }
-
-
-def _recipe_weight(name, shape, regulariser_scale):
+def _recipe_weight(name, shape):
     if name.endswith("num_batches_tracked"):
         return torch.tensor(0)
     canonical = name
@@ -108,7 +92,7 @@ def _recipe_weight(name, shape, regulariser_scale):
     generator = np.random.Generator(np.random.PCG64(zlib.crc32(f"shared:{canonical}".encode())))
     n = generator.standard_normal(shape)
     if "regularizers" in name:
-        value = regulariser_scale * n
+        value = 0.25 * n
     elif name.endswith("running_mean"):
         value = 0.1 * n
     elif name.endswith("running_var"):
@@ -151,14 +135,3 @@ def _upsampled(grid, size):
     across, down = rest[None, :, None], rest[:, None, None]
     rows = grid[first] * (size - 1 - down) + grid[second] * down
     return (rows[:, first] * (size - 1 - across) + rows[:, second] * across) // (size - 1) ** 2
-
-
-def write_released(path, name, reference, regulariser_scale=0.25, legacy=False):
-    """Writes recipe weights as the release would: a backbone beside other things, whole models flat.
-
-    Args:
-        name: an object of keys.json, such as "pretrained_resnet18" or "transductive_cnaps_film".
-    """
-    weights = recipe_weights(released_keys(reference, name), regulariser_scale)
-    beside = {"epoch": 90, "arch": "resnet18", "best_acc1": torch.tensor(0.5)} if name == MODELS["backbone"] else {}
-    return write_file(path, weights, legacy, **beside)

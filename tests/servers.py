@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 from dataclasses import dataclass, field
@@ -31,11 +32,7 @@ class NotebookError(AssertionError):
 
 
 def find_chromium() -> str:
-    """The browser's program: TCNAPS_CHROMIUM, or what is on the path.
-
-    Raises:
-        FileNotFoundError: there is none; the message says how to get one.
-    """
+    """The browser's program: TCNAPS_CHROMIUM, or what is on the path."""
     named = os.environ.get("TCNAPS_CHROMIUM")
     names = [named] if named else ["chromium", "chromium-browser", "google-chrome"]
     found = next((path for path in map(shutil.which, names) if path), None)
@@ -48,29 +45,20 @@ def find_chromium() -> str:
     return found
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def with_parameters(source: Path, target: Path, parameters: dict) -> None:
-    """Copies a notebook with these values in place of those of its `parameters` cell."""
-    notebook = parameterize_notebook(load_notebook_node(str(source)), parameters)
-    nbformat.write(notebook, target)
-
-
-@dataclass
 class Server:
-    """A process that answers at `url`, with a Jupyter of its own: no setting of the user's is read or written."""
+    """A process that answers at `url`, with a Jupyter of its own: no setting of the user's is read or written.
 
-    command: list[str]
-    folder: Path
-    url: str
-    scratch: Path
-    process: subprocess.Popen | None = None
+    As a context manager it has answered at `path`; in the end its kernels are ended, too.
+    """
 
-    def start(self, path: str) -> None:
+    def __init__(self, module: str, *options: str, folder: Path, scratch: Path, path: str = ""):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.command = [sys.executable, "-m", module, *options, f"--port={port}", "--no-browser"]
+        self.url, self.folder, self.scratch, self.path = f"http://127.0.0.1:{port}/", folder, scratch, path
+
+    def __enter__(self) -> "Server":
         kinds = "JUPYTER_CONFIG", "JUPYTER_DATA", "JUPYTER_RUNTIME", "JUPYTERLAB_SETTINGS", "JUPYTERLAB_WORKSPACES"
         folders = {name: self.scratch / name.lower() for name in (*(f"{kind}_DIR" for kind in kinds), "IPYTHONDIR")}
         environment = os.environ | {name: str(folder) for name, folder in folders.items()}
@@ -89,17 +77,14 @@ class Server:
             self.process = subprocess.Popen(self.command, cwd=self.folder, env=environment, **options)
         deadline = time.monotonic() + PATIENCE / 1000
         while True:
-            with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.url}{path}", timeout=5):
-                return
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.url}{self.path}", timeout=5):
+                return self
             if self.process.poll() is not None or time.monotonic() > deadline:
-                self.stop()
+                self.__exit__()
                 raise RuntimeError(f"{' '.join(self.command)} does not answer:\n{log.read_text()[-3000:]}")
             time.sleep(0.2)
 
-    def stop(self) -> None:
-        """Ends the server and its kernels."""
-        if self.process is None:
-            return
+    def __exit__(self, *_: object) -> None:
         self.process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(20)
@@ -128,11 +113,6 @@ class Site:
         self.pages.append(page)
         return page
 
-    def prepare(self, name: str, parameters: dict) -> None:
-        """A fresh copy of the repository's notebook in the project's folder."""
-        source = REPOSITORY / "notebooks" / f"{name}.ipynb"
-        with_parameters(source, self.project / "notebooks" / f"{name}.ipynb", self.defaults | parameters)
-
     def screenshot(self, shown: Page | Locator, name: str) -> Path:
         """Keeps a picture, in the folder TCNAPS_SCREENSHOTS where that is set."""
         path = self.pictures / f"{name}.png"
@@ -153,12 +133,10 @@ class JupyterSite(Site):
     route: str = "lab/workspaces/test/tree/{path}?reset&token={token}"
 
     def open(self, name: str, width: int = 1280, height: int = 900, **parameters) -> Page:
-        """The notebook, run to its end.
-
-        Raises:
-            NotebookError: a cell failed.
-        """
-        self.prepare(name, parameters)
+        """A fresh copy of the notebook, run to its end; a NotebookError says that a cell failed."""
+        source = load_notebook_node(str(REPOSITORY / "notebooks" / f"{name}.ipynb"))
+        notebook = parameterize_notebook(source, self.defaults | parameters)
+        nbformat.write(notebook, self.project / "notebooks" / f"{name}.ipynb")
         page = self.new_page(width, height)
         page.goto(self.server.url + self.route.format(path=f"notebooks/{name}.ipynb", token=TOKEN))
         page.wait_for_function("() => window.jupyterapp?.shell.currentWidget?.sessionContext")
@@ -168,32 +146,20 @@ class JupyterSite(Site):
             await panel.context.ready;
             await panel.sessionContext.ready;
             await panel.sessionContext.session.kernel.info;
+            await jupyterapp.commands.execute('notebook:run-all-cells');
         }""")
-        self.run_all(page)
-        return page
-
-    def run_all(self, page: Page) -> None:
-        """Runs all cells, again if they have been run before.
-
-        Raises:
-            NotebookError: a cell failed.
-        """
-        page.evaluate("async () => { await jupyterapp.commands.execute('notebook:run-all-cells'); }")
         # Outputs arrive after the command has returned.
         page.wait_for_function("""() => {
             const cells = [...jupyterapp.shell.currentWidget.content.model.cells].filter(c => c.type === 'code');
             return cells.every(c => c.executionCount || !c.sharedModel.source.trim())
                 || cells.some(c => c.outputs.toJSON().some(o => o.output_type === 'error'));
         }""")
-        for output in self.outputs(page):
+        outputs = page.evaluate("""() => [...jupyterapp.shell.currentWidget.content.model.cells]
+            .filter(c => c.type === 'code').flatMap(c => c.outputs.toJSON())""")
+        for output in outputs:
             if output["output_type"] == "error":
                 raise NotebookError(re.sub(r"\x1b\[[\d;]*m", "", "\n".join(output["traceback"])))
-
-    @staticmethod
-    def outputs(page: Page) -> list[dict]:
-        """What all code cells have put out, in order, as in the notebook's file."""
-        return page.evaluate("""() => [...jupyterapp.shell.currentWidget.content.model.cells]
-            .filter(c => c.type === 'code').flatMap(c => c.outputs.toJSON())""")
+        return page
 
     def close(self) -> None:
         super().close()
@@ -207,23 +173,13 @@ class JupyterSite(Site):
 
 @dataclass
 class VoilaSite(Site):
-    """The read-only version, as `make serve` starts it."""
+    """The read-only version, as `make serve` starts it, or the page for labelling, as `make label` starts it."""
 
-    def open(self, name: str, width: int = 1280, height: int = 900) -> Page:
+    route: str = "voila/render/{name}.ipynb"
+
+    def open(self, name: str = "", width: int = 1280, height: int = 900) -> Page:
         """The notebook's page, once Voilà has executed the notebook."""
         page = self.new_page(width, height)
-        page.goto(f"{self.server.url}voila/render/{name}.ipynb")
+        page.goto(self.server.url + self.route.format(name=name))
         page.wait_for_selector(".jupyter-widgets")
-        return page
-
-
-@dataclass
-class LabelSite(Site):
-    """The page for labelling, as `make label` starts it."""
-
-    def open(self, name: str = "", width: int = 1280, height: int = 900, token: str = TOKEN) -> Page:
-        """The page, once Voilà has executed the notebook."""
-        page = self.new_page(width, height)
-        page.goto(f"{self.server.url}?token={token}")
-        page.wait_for_selector(".tcnaps-labels")
         return page

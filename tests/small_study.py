@@ -1,5 +1,8 @@
 """A study small enough to train in a test: a few classes of coloured blobs in place of the miniature's datasets."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 
 from tcnaps.config import Study
@@ -21,6 +24,14 @@ def blobs(dataset: str, split: str, n_classes: int = 8, n_images: int = 14) -> I
         np.arange(n_classes + 1) * n_images,
         digest=f"{dataset}-{split}",
     )
+
+
+def mapped_blobs(folder: Path, dataset: str, split: str, **shape: int) -> ImageSource:
+    """Blobs in a file, as prepared datasets are."""
+    source, path = blobs(dataset, split, **shape), folder / f"{dataset}-{split}.npy"
+    if not path.exists():
+        np.save(path, source.images)
+    return replace(source, images=np.load(path, mmap_mode="r"))
 
 
 def sized(*sizes: int, superclasses=None, spans=None) -> ImageSource:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from clusters import clusters
 from small_study import blobs, small_study
 
 from tcnaps.config import study as config
@@ -11,7 +12,7 @@ from tcnaps.method.head import Head
 from tcnaps.method.variants import VARIANTS
 from tcnaps.training import checkpoints
 from tcnaps_suite import episodes
-from tcnaps_suite.experiments import study_episodes
+from tcnaps_suite.experiments.study_episodes import ShownEpisode
 
 
 def write_networks(study):
@@ -37,22 +38,9 @@ def place(patch, root):
     return small_study(trainings=["support", "support_and_query", "support_log_determinant"])
 
 
-def planted(way=3, shot=2, n_query=12, d=8, variant="Transductive", spread=1.5, seed=6, names=None):
+def planted(shot=2, n_query=12, variant="Transductive", spread=1.5, names=("class-0", "class-1", "class-2")):
     """Features in clusters that overlap enough for labels to change."""
-    generator = torch.Generator().manual_seed(seed)
-    centres = 2.2 * torch.randn(way, d, generator=generator)
-    labels = [torch.arange(way).repeat_interleave(n) for n in (shot, n_query)]
-    support, query = (centres[own] + spread * torch.randn(len(own), d, generator=generator) for own in labels)
-    pixels = np.random.default_rng(0).integers(0, 255, (way * n_query, 8, 8, 3), dtype=np.uint8)
-    return study_episodes.ShownEpisode(
-        variant=VARIANTS[variant],
-        place=("5-way", "planted", 3),
-        class_names=names or tuple(f"class-{k}" for k in range(way)),
-        support_features=support,
-        support_labels=labels[0],
-        query_features=query,
-        query_labels=labels[1],
-        support_images=pixels[: way * shot],
-        query_images=pixels,
-        head=Head(),
-    )
+    sets = clusters([shot] * 3, [n_query] * 3, 8, 2.2, spread, seed=6, dtype=torch.float32)
+    pixels = np.random.default_rng(0).integers(0, 255, (3 * n_query, 8, 8, 3), dtype=np.uint8)
+    place = ("5-way", "planted", 3)
+    return ShownEpisode(VARIANTS[variant], place, names, *sets, pixels[: 3 * shot], pixels, Head())

@@ -45,3 +45,8 @@ def synthetic_rows(
                 facts |= {f"confidence_{t}": values for t, values in enumerate(confidences)}
                 frames.append(pd.DataFrame(facts))
     return pd.concat(frames, ignore_index=True)
+
+
+def predictions_of(episode):
+    """The labels after steps 0 to 6, (7, n_query), of an episode's rows."""
+    return episode[[f"prediction_{t}" for t in range(7)]].to_numpy().T

@@ -40,10 +40,8 @@ def test_the_python_of_the_pages_runs(page):
 
 
 def test_the_cells_of_the_tutorial_run_one_after_the_other():
-    cells, names = (
-        re.findall(r"```{code-cell} python\n(.*?)```", (ROOT / "docs/tutorial.md").read_text(), re.DOTALL),
-        {},
-    )
+    cells = re.findall(r"```{code-cell} python\n(.*?)```", (ROOT / "docs/tutorial.md").read_text(), re.DOTALL)
+    names = {}
     matplotlib.use("Agg")
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         for cell in cells:

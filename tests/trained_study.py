@@ -1,21 +1,11 @@
 """A small study whose two trainings are finished, once for all tests of evaluations."""
 
 import contextlib
-import dataclasses
 
-import numpy as np
 import pytest
-from small_study import blobs, small_study
+from small_study import mapped_blobs, small_study
 
 from tcnaps.config import study as config
-
-
-def mapped_blobs(root, name, split):
-    """Blobs in a file, as prepared datasets are."""
-    source, path = blobs(name, split), root / f"{name}-{split}.npy"
-    if not path.exists():
-        np.save(path, source.images)
-    return dataclasses.replace(source, images=np.load(path, mmap_mode="r"))
 
 
 @contextlib.contextmanager
@@ -43,11 +33,6 @@ def trained_root(tmp_path_factory):
         for training in study.trainings:
             meta_train(study, training)
     return root
-
-
-@pytest.fixture(scope="session")
-def in_root():
-    return placed
 
 
 @pytest.fixture

@@ -5,37 +5,26 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int
-from matplotlib.axes import Axes
 
 from tcnaps.episodes.sampling import Draw, episode_generator
 from tcnaps.figures import style
 
 
-def dirichlet_counts(
-    generator: np.random.Generator, way: int, n_query: int, concentration: float | int
-) -> Int[np.ndarray, "way"]:
-    """The number of query images of every class, in Dirichlet's proportions (Veilleux et al. 2021, with α = 2)."""
-    return generator.multinomial(n_query, generator.dirichlet(np.full(way, concentration)))
-
-
-def sparse_counts(generator: np.random.Generator, way: int, n_query: int, present: int) -> Int[np.ndarray, "way"]:
-    """The number of query images of every class: equal, up to one image, for `present` of the classes, 0 for others."""
-    counts = np.zeros(way, np.int64)
-    shares = np.diff(np.linspace(0, n_query, present + 1).astype(int))
-    counts[generator.choice(way, present, replace=False)] = shares
-    return counts
-
-
 def unbalanced(draw: Draw, seed: int, concentration: float | int | None = None, present: int | None = None) -> Draw:
-    """An episode of equal classes with unequal numbers of queries per class, in all as many as one class had."""
+    """An episode of equal classes with unequal numbers of queries per class, in all as many as one class had.
+
+    Numbers are in Dirichlet's proportions (Veilleux et al. 2021, with α = 2), or equal, up to one image, for some
+    classes that are `present` and 0 for the others.
+    """
     way = len(draw.classes)
     n_query = len(draw.query_images) // way
     generator = episode_generator(seed, draw.dataset, f"{draw.split}, unbalanced", draw.index)
     if concentration is not None:
-        counts = dirichlet_counts(generator, way, n_query, concentration)
+        counts = generator.multinomial(n_query, generator.dirichlet(np.full(way, concentration)))
     else:
-        counts = sparse_counts(generator, way, n_query, present or way)
+        counts, present = np.zeros(way, np.int64), present or way
+        shares = np.diff(np.linspace(0, n_query, present + 1).astype(int))
+        counts[generator.choice(way, present, replace=False)] = shares
     kept = np.concatenate([np.flatnonzero(draw.query_labels == k)[:count] for k, count in enumerate(counts)])
     return replace(draw, query_images=draw.query_images[kept], query_labels=draw.query_labels[kept])
 
@@ -50,11 +39,12 @@ def balance_panels(axes: style.Panels, averages: pd.DataFrame, names: Sequence[s
     for number, (ax, name) in enumerate(zip(axes, names), 1):
         for domain, cells in averages.groupby("domain", sort=False):
             if name != reference:
-                grey = cells[cells["classifier"] == reference], style.of_group(reference, domain), style.GREY
-                _line(ax, *grey, {"linewidth": 0.8, "linestyle": "--" if domain == "rendered" else "-"})
-            look = {"marker": "o", "markersize": 2.5, "linewidth": 1.2}
+                grey = 100 * cells.loc[cells["classifier"] == reference, "difference"].reset_index(drop=True)
+                look = {"color": style.GREY, "linewidth": 0.8, "linestyle": "--" if domain == "rendered" else "-"}
+                ax.plot(grey, label=style.of_group(reference, domain), **look)
             line = cells[cells["classifier"] == name].reset_index()
-            _line(ax, line, style.of_group("the panel's classifier", domain), style.DOMAIN_COLOURS[domain], look)
+            look = {"color": style.DOMAIN_COLOURS[domain], "marker": "o", "markersize": 2.5, "linewidth": 1.2}
+            ax.plot(100 * line["difference"], label=style.of_group("the panel's classifier", domain), **look)
             style.band(ax, line.index.to_series(), line["difference"], line["interval"], style.DOMAIN_COLOURS[domain])
         style.zero_line(ax)
         ax.set_title(name, loc="left")
@@ -73,7 +63,3 @@ def balance_panels(axes: style.Panels, averages: pd.DataFrame, names: Sequence[s
         ax.set_visible(False)
     axes[0].figure.supylabel(f"Difference from {base} (points)", fontsize=8)
     style.legend_below(axes[1:] if len(names) > 1 else axes)
-
-
-def _line(ax: Axes, cells: pd.DataFrame, label: str, colour: str, look: dict[str, str | float]) -> None:
-    ax.plot(range(len(cells)), 100 * cells["difference"], color=colour, label=label, **look)

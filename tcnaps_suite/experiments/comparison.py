@@ -74,11 +74,11 @@ def load_variants(study: Study, names: Sequence[str]) -> dict[str, LoadedVariant
     return models
 
 
-def difference_from(rows: pd.DataFrame, column: str, base: float | str, value: str = "accuracy") -> pd.DataFrame:
-    """Adds `difference`: the row's value minus that of the row with `base` in this column and all else equal."""
-    keys = [name for name in rows if name not in (column, value, "difference")]
-    bases = rows[rows[column] == base].set_index(keys)[value]
-    return rows.assign(difference=rows[value] - bases.reindex(pd.MultiIndex.from_frame(rows[keys])).to_numpy())
+def difference_from(rows: pd.DataFrame, column: str, base: float | str) -> pd.DataFrame:
+    """Adds `difference`: a row's accuracy minus that of the row with `base` in this column and all but time equal."""
+    keys = [name for name in rows if name not in (column, "accuracy", "difference", "seconds")]
+    bases = rows[rows[column] == base].set_index(keys)["accuracy"]
+    return rows.assign(difference=rows["accuracy"] - bases.reindex(pd.MultiIndex.from_frame(rows[keys])).to_numpy())
 
 
 def compare_classifiers(
@@ -97,6 +97,4 @@ def compare_classifiers(
             seconds = time.perf_counter() - start
             accuracy = (labels == episode.query_labels).double().mean().item()
             rows.append(episode.facts | {"classifier": name, "accuracy": accuracy, "seconds": seconds})
-    table = pd.DataFrame(rows)
-    seconds = table.pop("seconds")  # else rows that differ in it would not be compared
-    return difference_from(table, "classifier", baseline).assign(seconds=seconds)
+    return difference_from(pd.DataFrame(rows), "classifier", baseline)

@@ -20,14 +20,7 @@ from torch import Tensor
 from tcnaps.config import FixedProtocol, Study
 from tcnaps.data.image_source import ImageSource
 from tcnaps.episodes.loading import load_episode
-from tcnaps.method.class_statistics import (
-    ClassStatistics,
-    Distances,
-    class_distances,
-    divisor,
-    one_hot,
-    regularised_covariances,
-)
+from tcnaps.method.class_statistics import ClassStatistics, class_distances, divisor, one_hot, regularised_covariances
 from tcnaps.method.clustering import soft_k_means, stopped
 from tcnaps.method.episode import Episode
 from tcnaps.method.head import Head
@@ -79,7 +72,7 @@ def classify(
 ) -> Int[Tensor, "n_query"]:
     """The queries' classes by what is kept, among those that compete, refined with the stopping rule (Algorithm 1)."""
 
-    def distances_from(responsibilities: Float[Tensor, "n_query way"] | None) -> Distances:
+    def distances_from(responsibilities: Float[Tensor, "n_query way"] | None):
         if responsibilities is None:
             return class_distances(query, statistics_from(kept, head), head)
         sums = kept + class_sums(query, responsibilities)

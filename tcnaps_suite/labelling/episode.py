@@ -8,8 +8,7 @@ import torch
 from jaxtyping import UInt8
 
 from tcnaps.config import UserError
-from tcnaps.data.decoding import square, to_rgb
-from tcnaps.data.listing import open_regular
+from tcnaps.data.decoding import square
 from tcnaps.estimator.classifier import IDENTITY_SHARE
 from tcnaps.estimator.normalisation import normalised
 from tcnaps.method.clustering import total_variance
@@ -17,7 +16,7 @@ from tcnaps.method.head import Head
 from tcnaps.method.variants import VARIANTS
 from tcnaps_suite.experiments.study_episodes import ShownEpisode
 from tcnaps_suite.labelling.classify import Labels, true_labels
-from tcnaps_suite.labelling.embedding import check_size
+from tcnaps_suite.labelling.embedding import read_image
 from tcnaps_suite.labelling.folder import ImageFolder
 
 QUERIES = 60  # at most; evenly spread over the images without a label
@@ -61,7 +60,6 @@ def folder_episode(folder: ImageFolder, labels: Labels) -> ShownEpisode:
 def _pixels(file: Path) -> UInt8[np.ndarray, "height width 3"]:
     """A small square picture; grey where the file can't be read."""
     try:
-        with open_regular(file) as opened:
-            return square(to_rgb(opened.read(), check=check_size, side=SIDE), SIDE, "bilinear")
+        return square(read_image(file, SIDE), SIDE, "bilinear")
     except (UserError, OSError):
         return np.full((SIDE, SIDE, 3), 128, np.uint8)

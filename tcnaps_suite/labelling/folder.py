@@ -66,7 +66,8 @@ def find_images(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     for inner in subfolders(folder):
         label = None if inner.name.lower() in UNLABELLED else inner.name
         files = [Path(place, name).relative_to(folder) for place, _, names in walk(inner) for name in names]
-        left_out += [(file.as_posix(), _reason(file)) for file in files if not _is_image(file)]
+        for file in (file for file in files if not _is_image(file)):
+            left_out.append((file.as_posix(), NO_HEIC if file.suffix.lower() in (".heic", ".heif") else NO_IMAGE))
         files = [file.as_posix() for file in files if _is_image(file)]
         if not files:
             raise UserError(f"{inner} has no images: add some, or delete the folder.")
@@ -83,10 +84,6 @@ def find_images(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def _is_image(file: str | Path) -> bool:
     return Path(file).suffix.lower() in EXTENSIONS
-
-
-def _reason(file: Path) -> str:
-    return NO_HEIC if file.suffix.lower() in (".heic", ".heif") else NO_IMAGE
 
 
 def _given_features(file: Path, names: pd.Series) -> np.ndarray:

@@ -21,16 +21,9 @@ from tcnaps.data.image_source import ImageSource
 from tcnaps.data.listing import some
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps_suite.experiments.networks import DOWNLOADED, KINDS, PACKAGED
+from tcnaps_suite.labelling import corrections as by_hand
 from tcnaps_suite.labelling.classify import Labels, accuracy, expected, label_images
 from tcnaps_suite.labelling.contact_sheet import contact_sheet
-from tcnaps_suite.labelling.corrections import (
-    CORRECTIONS,
-    for_spreadsheets,
-    label_studio_tasks,
-    load_corrections,
-    read_corrections,
-    save_corrections,
-)
 from tcnaps_suite.labelling.folder import ImageFolder, open_folder
 from tcnaps_suite.labelling.sorting import planned, sort, undo
 
@@ -65,17 +58,17 @@ def label_folder(
     if not 0 <= abstain <= 1:
         raise UserError(f"--abstain {abstain:g}: a probability is between 0 and 1.")
     images = open_folder(folder, backbone, features, device)
-    known, gone = load_corrections(images)
-    added = {} if corrections is None else read_corrections(corrections, images)
+    known, gone = by_hand.load_corrections(images)
+    added = {} if corrections is None else by_hand.read_corrections(corrections, images)
     labels = label_images(images, known | added, abstain, class_prior)
     table, plan = labels.table, None if sort_into is None else planned(folder, labels.table, sort_into, move)
     if dry_run:
         sorting = "" if plan is None else f" and {'move' if move else 'copy'} {len(plan)} into {sort_into}"
         return f"Would label {len(table)} images{sorting}. No labels were written."
     if added:
-        save_corrections(images, added)
+        by_hand.save_corrections(images, added)
     if label_studio is not None:
-        write_text(label_studio, label_studio_tasks(images, labels))
+        write_text(label_studio, by_hand.label_studio_tasks(images, labels))
     sheet = contact_sheet(folder, labels)  # before its images are moved
     if plan is not None:
         sort(plan, sort_into, move)
@@ -96,7 +89,7 @@ def label_folder(
 def write_labels(folder: Path, table: pd.DataFrame) -> None:
     """Writes labels.csv. Another one becomes labels.1.csv, labels.2.csv, … so that nobody's work in it is lost."""
     file, names = folder / "labels.csv", table.columns.drop("probability")
-    text = table.assign(**{name: table[name].map(for_spreadsheets) for name in names}).to_csv(index=False)
+    text = table.assign(**{name: table[name].map(by_hand.for_spreadsheets) for name in names}).to_csv(index=False)
     if file.exists() and file.read_bytes() != text.encode():
         backups = (folder / f"labels.{number}.csv" for number in count(1))
         file.rename(next(backup for backup in backups if not backup.exists()))
@@ -110,8 +103,8 @@ def _summary(folder: ImageFolder, labels: Labels, gone: list[str], abstain: floa
     foreign = (table["none_of_these"] == "perhaps").sum()
     remarks = [
         (len(left_out), f"{len(left_out)} files can't be used; unreadable.csv says why: {some(left_out)}."),
-        (corrected, f"{corrected} of them are labelled by {CORRECTIONS}, and were further examples."),
-        (len(gone), f"{CORRECTIONS} names images that are not there any more: {some(gone)}."),
+        (corrected, f"{corrected} of them are labelled by {by_hand.CORRECTIONS}, and were further examples."),
+        (len(gone), f"{by_hand.CORRECTIONS} names images that are not there any more: {some(gone)}."),
         (True, expected(labels.trust)),
         (foreign, f"{foreign} look like none of the classes: see 'None of these?' in the contact sheet."),
         (doubtful, f"{doubtful} have no label: their probability is below {abstain:g}, or they belong to no class."),
@@ -155,9 +148,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--undo", type=Path, metavar="DIR", help="take back what --sort-into DIR did, and do nothing else")
     add("--dry-run", action="store_true", help="write no labels, say what would be done")
     add("--class-prior", metavar="P", help="auto (default), equal, estimated, or a share for every class: oak=3,elm=1")
-    add(
-        "--corrections", type=Path, metavar="FILE", help="a table (file, label) or Label Studio's JSON with annotations"
-    )
+    add("--corrections", type=Path, metavar="FILE", help="a table (file, label) or Label Studio's annotations (JSON)")
     add("--label-studio", type=Path, metavar="FILE", help="write all images with their labels as Label Studio's JSON")
     add("--device", default="cpu", help="such as cuda")
     return parser

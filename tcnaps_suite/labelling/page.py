@@ -11,16 +11,10 @@ import traitlets
 from ipywidgets import FileUpload
 
 from tcnaps.config.storage import write_text
+from tcnaps_suite.labelling import corrections
 from tcnaps_suite.labelling.classify import Labels, accuracy, expected, label_images
 from tcnaps_suite.labelling.contact_sheet import thumbnail
-from tcnaps_suite.labelling.corrections import (
-    CORRECTIONS,
-    label_studio_tasks,
-    load_corrections,
-    read_corrections,
-    save_corrections,
-)
-from tcnaps_suite.labelling.folder import NONE, ImageFolder, open_folder
+from tcnaps_suite.labelling.folder import NONE, ImageFolder
 from tcnaps_suite.labelling.label import write_labels
 from tcnaps_suite.widgets import widget_base as ui
 from tcnaps_suite.widgets.episode_table import counted
@@ -31,13 +25,6 @@ UNDO, NONE_KEY = "u", "n"
 FOREIGN, EMPTY, NEXT = "none of these?", "no label", "label these next"  # piles beside those of the classes
 TASKS = "label-studio.json"
 picture = lru_cache(4096)(thumbnail)
-
-
-def label_page(
-    folder: Path, backbone: str | None = None, abstain: float | int = 0, features: Path | None = None
-) -> "LabelPage":
-    """A widget to look through a folder's labels and to correct them. Arguments are those of `tcnaps label`."""
-    return LabelPage(open_folder(folder, backbone, features), abstain).loaded()
 
 
 def keys_of(classes: list[str]) -> dict[str, str]:
@@ -54,8 +41,8 @@ def piles_of(folder: ImageFolder, labels: Labels) -> dict[str, pd.DataFrame]:
     Each has the columns of `Labels.table` and `verdict`. A class's examples come first, with the `corrected` "example",
     then corrected images, then the least certain.
     """
-    table = labels.table.assign(verdict=labels.verdicts).sort_values("probability", kind="stable")
-    table = table.sort_values("corrected", ascending=False, kind="stable")
+    table = labels.table.assign(verdict=labels.verdicts)
+    table = table.sort_values(["corrected", "probability"], ascending=[False, True], kind="stable")
     foreign, piles = table["none_of_these"] != "", {}
     for name in folder.classes:
         examples = labels.examples[labels.examples["label"] == name].assign(corrected="example", verdict="")
@@ -77,7 +64,10 @@ class Gallery(anywidget.AnyWidget):
 
 
 class LabelPage(ui.StudyWidget):
-    """See `label_page`. `corrections` are those of corrections.csv: file → class or `NONE`."""
+    """Looks through a folder's labels and corrects them. `corrections` are corrections.csv's: file → class or `NONE`.
+
+    A new one shows nothing before `load`. Labels are left empty where the probability is below `abstain`.
+    """
 
     kind = "labels"
 
@@ -94,7 +84,7 @@ class LabelPage(ui.StudyWidget):
         self._arrange()
 
     def load(self) -> None:
-        self.corrections, _ = load_corrections(self.folder)
+        self.corrections, _ = corrections.load_corrections(self.folder)
         with self.loading("Labelling"):
             self.labels = label_images(self.folder, self.corrections, self.abstain)
         self._used, chosen = self.corrections, self.choice.pile
@@ -107,42 +97,41 @@ class LabelPage(ui.StudyWidget):
         if self.folder.truth is not None:
             about.append(f"{accuracy(self.labels)} The line below a picture is green where the best guess is right.")
         self._about.value = html.escape(" ".join(about))
+        self._saved.value = "Labelled again." if chosen else ""
         self._turn(0)
 
     def _arrange(self) -> None:
         choose = self.add(
-            pile=ui.menu("Show", 260, []),
-            order=ui.menu("", 170, ORDERS),
-            back=ui.button("", 40, "chevron-left"),
-            forward=ui.button("", 40, "chevron-right"),
+            pile=(ui.menu("Show", 260, []), lambda: self._turn(-self._number)),
+            order=(ui.menu("", 170, ORDERS), lambda: self._turn(-self._number)),
+            back=(ui.button("", 40, "chevron-left"), lambda: self._turn(-1)),
+            forward=(ui.button("", 40, "chevron-right"), lambda: self._turn(1)),
         )
         self._page = ui.text("tcnaps-page")
         hints = {name: key for key, name in reversed(self._keys.items())}
-        classes = {f"class-{k}": (name, hints.get(name, "")) for k, name in enumerate(self.folder.classes)}
-        classes |= {"none": (NONE, NONE_KEY), "undo": ("undo", UNDO)}
-        correct = self.add(**{control: _key(*text) for control, text in classes.items()})
+        names = {f"class-{k}": name for k, name in enumerate(self.folder.classes)} | {"none": NONE}
+        hints |= {NONE: NONE_KEY}
+        buttons = {name: ui.button(f"{hints.get(text, '')}  {text}".strip(), None) for name, text in names.items()}
+        correct = self.add(
+            **{name: (button, partial(self._choose, names[name])) for name, button in buttons.items()},
+            undo=(ui.button(f"{UNDO}  undo", None), self._undo),
+        )
+        upload = FileUpload(accept=".json,.csv", description="Read corrections", layout={"width": "170px"})
         act = self.add(
-            again=ui.button("Label again", 120, "refresh"),
-            table=ui.button("Write labels.csv", 150, "save"),
-            tasks=ui.button("Write for Label Studio", 180, "save"),
-            upload=FileUpload(accept=".json,.csv", description="Read corrections", layout={"width": "170px"}),
+            again=(ui.button("Label again", 120, "refresh"), self.load),
+            table=(ui.button("Write labels.csv", 150, "save"), self._write_table),
+            tasks=(ui.button("Write for Label Studio", 180, "save"), self._write_tasks),
+            upload=(upload, self._read),
         )
         self.controls["again"].button_style = "primary"
-        for control, (name, _) in classes.items():
-            self.on([control], self._undo if control == "undo" else partial(self._choose, name))
-        self.on(["pile", "order"], lambda: self._turn(-self._number))
-        self.on(["back"], lambda: self._turn(-1))
-        self.on(["forward"], lambda: self._turn(1))
-        self.on(["again"], self._again)
-        self.on(["table"], self._write_table)
-        self.on(["tasks"], self._write_tasks)
-        self.on(["upload"], self._read)
         above = self._about, ui.row(*choose.children, self._page), correct, self.notice
         self.arrange(*above, self.gallery, ui.row(*act.children, self.busy), self._status, self._saved)
 
+    @property
+    def is_shown(self) -> bool:
+        return self.labels is not None
+
     def _turn(self, pages: int) -> None:
-        if not self._piles:
-            return
         pile = self._piles[self.choice.pile]
         if self.choice.order == ORDERS[1]:
             by_hand = pile["corrected"] != ""
@@ -178,7 +167,7 @@ class LabelPage(ui.StudyWidget):
         self.gallery.marks = [text(file) for file in self._files]
         waiting = sum(text(file) != "" for file in self.corrections.keys() | self._used.keys())
         used = f", {waiting} not used yet: label again" if waiting else ""
-        self._status.value = f"{counted(len(self.corrections), 'correction')} in {CORRECTIONS}{used}."
+        self._status.value = f"{counted(len(self.corrections), 'correction')} in {corrections.CORRECTIONS}{used}."
 
     def _press(self, message: dict) -> None:
         with self.guarded():
@@ -205,13 +194,9 @@ class LabelPage(ui.StudyWidget):
             self.gallery.selected = next((k for k, file in enumerate(self._files) if file in changes), 0)
 
     def _save(self, changes: dict[str, str | None]) -> None:
-        save_corrections(self.folder, changes)
-        self.corrections, _ = load_corrections(self.folder)
+        corrections.save_corrections(self.folder, changes)
+        self.corrections, _ = corrections.load_corrections(self.folder)
         self._mark()
-
-    def _again(self) -> None:
-        self.load()
-        self._saved.value = "Labelled again."
 
     def _write_table(self) -> None:
         self._use_corrections()
@@ -220,7 +205,7 @@ class LabelPage(ui.StudyWidget):
 
     def _write_tasks(self) -> None:
         self._use_corrections()
-        write_text(self.folder.path / TASKS, label_studio_tasks(self.folder, self.labels))
+        write_text(self.folder.path / TASKS, corrections.label_studio_tasks(self.folder, self.labels))
         self._saved.value = f"Wrote {html.escape(str(self.folder.path / TASKS))}, to be imported into Label Studio."
 
     def _use_corrections(self) -> None:
@@ -234,12 +219,6 @@ class LabelPage(ui.StudyWidget):
             with tempfile.TemporaryDirectory() as temporary:
                 file = Path(temporary, Path(upload["name"]).name)
                 file.write_bytes(upload["content"])
-                found = read_corrections(file, self.folder)
+                found = corrections.read_corrections(file, self.folder)
             self._correct(found)
             self._saved.value = f"Read {counted(len(found), 'correction')}."
-
-
-def _key(name: str, key: str) -> ui.Button:
-    made = ui.button(f"{key}  {name}".strip(), 0)
-    made.layout.width, made.layout.max_width = "auto", "240px"
-    return made

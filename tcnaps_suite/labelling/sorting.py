@@ -18,9 +18,7 @@ def planned(folder: Path, labels: pd.DataFrame, target: Path, move: bool = False
     """`source` and `to` of every image with a label: target/<label>/<path below unlabelled/>."""
     inside, outside = folder.resolve(), target.resolve()
     if inside in (outside, *outside.parents):
-        raise UserError(
-            f"--sort-into {target} lies in {folder}, where its images would become examples: choose another."
-        )
+        raise UserError(f"--sort-into {target} lies in {folder}: its images would become examples. Choose another.")
     chosen = labels[labels["label"] != ""]
     sources = [inside / file for file in chosen["file"]]
     places = [outside / label / file.partition("/")[2] for file, label in zip(chosen["file"], chosen["label"])]

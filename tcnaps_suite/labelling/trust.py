@@ -95,7 +95,6 @@ def _interval(right: Bool[np.ndarray, "n"]) -> tuple[float, float]:
 
 def _limit(scores: Float[np.ndarray, "n"], share: float, largest: float) -> float:
     """The score that this share of new images stays below: conformal, interpolated between neighbouring ranks."""
-    rank = share * (len(scores) + 1)
-    if rank > len(scores):
+    if share * (len(scores) + 1) > len(scores):
         return largest
-    return float(np.interp(rank, np.arange(1, len(scores) + 1), np.sort(scores)))
+    return float(np.quantile(scores, share, method="weibull"))

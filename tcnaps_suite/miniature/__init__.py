@@ -13,9 +13,7 @@ from tcnaps.data.preparing import Preparation
 from tcnaps_suite.miniature import digits, glyphs, photographs, sketches, textures
 from tcnaps_suite.miniature.plan import ClassPlan, Recipe
 
-RECIPES: dict[str, Recipe] = {
-    module.RECIPE.name: module.RECIPE for module in (glyphs, textures, sketches, digits, photographs)
-}
+RECIPES = {module.RECIPE.name: module.RECIPE for module in (glyphs, textures, sketches, digits, photographs)}
 
 # The pixels depend on these libraries' fonts, photographs, scans, random streams and rasterisers.
 _LIBRARIES = ("matplotlib", "numpy", "pillow", "scikit-learn", "scipy")

@@ -38,14 +38,9 @@ def sized(dataset: str, name: str, split: str, parameters: Any) -> ClassPlan:
     return ClassPlan(dataset, name, int(log_uniform(generator(dataset, name, "size"), low, high + 1)), parameters)
 
 
-def procedural(dataset: str) -> Callable[[str], list[ClassPlan]]:
-    """The `plan` of a dataset whose classes are numbered and drawn at random, seeded by their names."""
-
-    def plan(split: str) -> list[ClassPlan]:
-        splits = list(PROCEDURAL_CLASSES)
-        first = sum(PROCEDURAL_CLASSES[s] for s in splits[: splits.index(split)])
-        singular = dataset.removesuffix("es" if dataset == "sketches" else "s")
-        numbers = range(first, first + PROCEDURAL_CLASSES[split])
-        return [sized(dataset, f"{singular}-{number:03d}", split, number) for number in numbers]
-
-    return plan
+def procedural(dataset: str, singular: str, split: str) -> list[ClassPlan]:
+    """The plan of a dataset whose classes are numbered and drawn at random, seeded by their names."""
+    splits = list(PROCEDURAL_CLASSES)
+    first = sum(PROCEDURAL_CLASSES[s] for s in splits[: splits.index(split)])
+    numbers = range(first, first + PROCEDURAL_CLASSES[split])
+    return [sized(dataset, f"{singular}-{number:03d}", split, number) for number in numbers]

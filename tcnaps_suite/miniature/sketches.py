@@ -1,5 +1,7 @@
 """sketches: drawings like QuickDraw's. A class is a programme of strokes, each image drawn by an unsteady hand."""
 
+from functools import partial
+
 import numpy as np
 from PIL import Image, ImageDraw
 
@@ -76,11 +78,8 @@ def _programme(rng: np.random.Generator) -> list[dict]:
 
 def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     rng = painting.generator("sketches", plan.name)
-    n, size, programme = (
-        plan.n_images,
-        _SUPERSAMPLING * image_size,
-        _programme(painting.generator("sketches", plan.name)),
-    )
+    n, size = plan.n_images, _SUPERSAMPLING * image_size
+    programme = _programme(painting.generator("sketches", plan.name))
     matrices = 0.7 * painting.affine(rng, n, angle=0.25, log_scale=0.20, stretch=0.30, shear=0.15)
     shifts = rng.uniform(-0.12, 0.12, (n, 2))
     masks = np.empty((n, image_size, image_size), np.float32)
@@ -111,4 +110,4 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     return painting.camera(rng, scene, exposure=0.1, contrast=0.1, cast=0.03, softness=0.6, noise=0.05)
 
 
-RECIPE = Recipe("sketches", ("train", "valid", "test"), procedural("sketches"), _render)
+RECIPE = Recipe("sketches", ("train", "valid", "test"), partial(procedural, "sketches", "sketch"), _render)

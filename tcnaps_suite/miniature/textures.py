@@ -5,6 +5,7 @@ across the texture's axis, and each image's angle and zoom to a field (n, size, 
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -176,4 +177,4 @@ def _render(plan: ClassPlan, image_size: int) -> np.ndarray:
     return painting.camera(rng, scene, exposure=0.25, contrast=0.25, cast=0.08, softness=0.8, noise=0.08)
 
 
-RECIPE = Recipe("textures", ("train", "valid", "test"), procedural("textures"), _render)
+RECIPE = Recipe("textures", ("train", "valid", "test"), partial(procedural, "textures", "texture"), _render)

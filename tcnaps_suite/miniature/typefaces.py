@@ -9,6 +9,7 @@ from matplotlib.ft2font import FT2Font
 from PIL import Image, ImageFont
 from scipy.ndimage import gaussian_filter
 
+_FONTS = Path(matplotlib.get_data_path(), "fonts", "ttf")
 MINIMUM_FACES = 4  # a character in fewer faces varies too little
 FORM = 24  # side of a character's form in pixels
 _EM = 80  # size in pixels at which characters are drawn before they are warped
@@ -24,14 +25,9 @@ FACES = tuple(f"{family}{style}.ttf" for family, styles in _FAMILIES.items() for
 _ASCII_FACES = ("cmr10.ttf", "cmb10.ttf", "cmss10.ttf", "cmti10.ttf", "cmtt10.ttf")
 
 
-def font_folder() -> Path:
-    """Where matplotlib keeps its TrueType fonts."""
-    return Path(matplotlib.get_data_path()) / "fonts" / "ttf"
-
-
 @cache
 def _font(face: str) -> ImageFont.FreeTypeFont:
-    return ImageFont.truetype(str(font_folder() / face), _EM, layout_engine=ImageFont.Layout.BASIC)
+    return ImageFont.truetype(str(_FONTS / face), _EM, layout_engine=ImageFont.Layout.BASIC)
 
 
 @lru_cache(maxsize=4096)
@@ -63,7 +59,7 @@ def faces_of() -> dict[str, tuple[str, ...]]:
     """The faces that have each character, for characters in at least MINIMUM_FACES faces."""
     faces: dict[str, list[str]] = {}
     for face in FACES:
-        for code in FT2Font(str(font_folder() / face)).get_charmap():
+        for code in FT2Font(str(_FONTS / face)).get_charmap():
             faces.setdefault(chr(code), []).append(face)
     for character in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz":
         faces[character].extend(_ASCII_FACES)

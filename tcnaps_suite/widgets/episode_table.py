@@ -70,11 +70,6 @@ def most_improved(study: Study, variant: str, evaluation: str, dataset: str) -> 
     return int(pd.Series(right[:, -1] - right[:, 0]).groupby(rows["episode"]).mean().idxmax())
 
 
-def class_names(rows: pd.DataFrame) -> list[str]:
-    """The names of an episode's classes, by label."""
-    return list(rows.drop_duplicates("label").sort_values("label")["class_name"])
-
-
 def steps_of(rows: pd.DataFrame) -> pd.DataFrame:
     """One row per refinement step: `step`, `accuracy` and `mean_confidence` in [0, 1], `changed` (labels)."""
     predictions, confidences = (recorded_predictions(rows, what) for what in ("prediction", "confidence"))

@@ -53,11 +53,10 @@ class Explorer(ui.StudyWidget):
         self.images: ShownImages | None = None
         self.problem: Exception | None = None
         self._arrange()
-        self.on(["limits"], self.load)
-        self.on(["sort", "dataset"], self._filter)
-        self.on(["episodes"], self._choose)
-        self.on(["variant"], self._to_stop)
-        self.on(["step"], self._draw)
+
+    @property
+    def is_shown(self) -> bool:
+        return not self.table.empty
 
     def load(self) -> None:
         if self._rows is None:
@@ -72,23 +71,21 @@ class Explorer(ui.StudyWidget):
         rule = self.study.refinement
         limits = min(rule.limits), rule.maximum_steps  # a minimum above the maximum acts as the maximum
         filters = self.add(
-            limits=ui.slider("Stopping rule: minimum, maximum", 460, 0, rule.recorded_steps, limits),
-            dataset=ui.menu("Dataset", 260, explorer_data.dataset_filters(self.study, self.evaluation)),
-            sort=ui.menu("Sort", 300, explorer_data.SORTS),
+            limits=(ui.slider("Stopping rule: minimum, maximum", 460, 0, rule.recorded_steps, limits), self.load),
+            dataset=(ui.menu("Dataset", 260, explorer_data.dataset_filters(self.study, self.evaluation)), self._filter),
+            sort=(ui.menu("Sort", 300, explorer_data.SORTS), self._filter),
         )
-        episodes = self.add(episodes=ui.styled(ipywidgets.Select(options=(), rows=9), "", None))
+        episodes = self.add(episodes=(ui.styled(ipywidgets.Select(options=(), rows=9), "", None), self._choose))
         predictions = self.add(
-            variant=ui.menu("Predictions of", 215, self.variants),
-            step=ui.slider("Refinement step", 305, 0, rule.recorded_steps, 0),
+            variant=(ui.menu("Predictions of", 215, self.variants), self._to_stop),
+            step=(ui.slider("Refinement step", 305, 0, rule.recorded_steps, 0), self._draw),
         )
         self._count, self._status = (ui.text(f"tcnaps-{name}") for name in ("count", "status"))
-        self._picture = ui.picture(900)
+        self._picture = ui.text("tcnaps-picture", "100%")
         self._details = VBox((self._status, predictions, self._picture), layout={"display": "none"})
         self.arrange(filters, self.notice, self.busy, self._count, episodes, self._details)
 
     def _filter(self) -> None:
-        if self.table.empty:
-            return
         choice, control = self.choice, self.controls["episodes"]
         self.listed = explorer_data.chosen(self.table, choice.dataset, choice.sort)
         options = explorer_data.lines(self.listed.head(MOST_LISTED), *self.variants)
@@ -136,7 +133,7 @@ class Explorer(ui.StudyWidget):
     def figure(self) -> Figure:
         """The episode's images with the predictions that are shown: frames have the colours of predicted classes."""
         rows, images = self.predictions[self.choice.variant], self.images
-        names = [shortened(name) for name in episode_table.class_names(rows)]
+        names = [shortened(name) for name in images.class_names]
         support = {name: images.support_images[images.support_labels == k] for k, name in enumerate(names)}
         queries = episode_table.at_step(rows, self.choice.step)
         labels = queries["prediction"].to_numpy(), queries["label"].to_numpy()

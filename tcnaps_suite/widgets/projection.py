@@ -68,11 +68,6 @@ def discriminative_plane(
     factor = torch.linalg.cholesky(within)
     whitened = torch.linalg.solve_triangular(factor, between.T, upper=False)
     directions = torch.linalg.svd(whitened, full_matrices=False).U[:, :2]
-    directions = torch.linalg.solve_triangular(factor.T, directions, upper=True)
-    return _oriented(torch.linalg.qr(directions).Q)
-
-
-def _oriented(plane: Tensor) -> Tensor:
-    """The same directions, pointing where their largest component is positive: decompositions leave the sign open."""
+    plane = torch.linalg.qr(torch.linalg.solve_triangular(factor.T, directions, upper=True)).Q
     largest = plane.gather(0, plane.abs().argmax(0, keepdim=True))
-    return plane * torch.where(largest < 0, -1.0, 1.0).to(plane.dtype)
+    return plane * largest.sign()  # decompositions leave the sign open

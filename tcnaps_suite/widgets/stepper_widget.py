@@ -2,7 +2,6 @@
 
 import html
 import math
-from collections.abc import Callable
 
 from ipywidgets import BoundedIntText, FloatLogSlider, Layout, Play, VBox, jslink
 from matplotlib.figure import Figure
@@ -50,7 +49,7 @@ def stepper(
         episode = 0 if given else most_improved(study, variant, evaluation, dataset)
     if not 0 <= episode <= HIGHEST_EPISODE:
         raise UserError(f"There is no episode {episode}: episodes are counted from 0 to {HIGHEST_EPISODE}.")
-    return Stepper(study, variant, evaluation, dataset, episode, given).loaded()
+    return Stepper(study, (variant, evaluation, dataset, episode), given).loaded()
 
 
 class Stepper(ui.StudyWidget):
@@ -58,24 +57,16 @@ class Stepper(ui.StudyWidget):
 
     kind = "stepper"
 
-    def __init__(
-        self, study: Study, variant: str, evaluation: str, dataset: str, episode: int, given: ShownEpisode | None = None
-    ):
+    def __init__(self, study: Study, chosen: tuple[str, str, str, int], given: ShownEpisode | None = None):
         super().__init__(study)
         self._given = given
         self.features: ShownEpisode | None = None
         self.trajectory: stepper_data.Trajectory | None = None
-        self._arrange(variant, evaluation, dataset, episode)
-        self.on(EPISODE, self.load)
-        self.on(["head"], self._change_head)
-        self.on(["identity_weight", "scale"], self._recompute)
-        self.on(["step", "minimum", "maximum", "query"], self._draw)
-        self.on(["which"], self._list)
-        self.on(["first"], lambda: self._go_to(lambda: 0))
-        self.on(["back"], lambda: self._go_to(lambda: self.choice.step - 1))
-        self.on(["forward"], lambda: self._go_to(lambda: self.choice.step + 1))
-        self.on(["converge"], lambda: self._go_to(lambda: last_step(self.trajectory.view.responsibilities)))
-        self.on(["answer"], lambda: self._go_to(self._answer_step))
+        self._arrange(*chosen)
+
+    @property
+    def is_shown(self) -> bool:
+        return self.trajectory is not None
 
     def shown(self) -> tuple[ShownEpisode, stepper_data.Trajectory]:
         """The episode and its refinement as they are shown; raises the error that the widget shows instead."""
@@ -114,10 +105,10 @@ class Stepper(ui.StudyWidget):
         last, weight = rule.recorded_steps, math.log10(study.clustering.identity_weight)
         tested = {name for tests in study.evaluations.values() for name in tests.datasets}
         episodes = self.add(
-            variant=ui.menu("Variant", 205, variants_of(study.trainings), variant),
-            evaluation=ui.menu("Evaluation", 245, list(study.evaluations), evaluation),
-            dataset=ui.menu("Dataset", 185, [name for name in study.datasets if name in tested], dataset),
-            episode=ui.styled(BoundedIntText(episode, 0, HIGHEST_EPISODE), "Episode", 130),
+            variant=(ui.menu("Variant", 205, variants_of(study.trainings), variant), self.load),
+            evaluation=(ui.menu("Evaluation", 245, list(study.evaluations), evaluation), self.load),
+            dataset=(ui.menu("Dataset", 185, [name for name in study.datasets if name in tested], dataset), self.load),
+            episode=(ui.styled(BoundedIntText(episode, 0, HIGHEST_EPISODE), "Episode", 130), self.load),
         )
         if self._given:
             episodes.layout.display = "none"
@@ -125,20 +116,23 @@ class Stepper(ui.StudyWidget):
         weights = FloatLogSlider(step=0.1, min=min(-2.0, weight - 1), max=max(2.0, weight + 1), **look)
         scales = FloatLogSlider(base=2, min=-8, max=4, step=0.5, **look)
         head = self.add(
-            head=ui.menu("Head", 190, list(stepper_data.HEADS)),
-            identity_weight=ui.styled(weights, "identity_weight", 300),
-            scale=ui.styled(scales, "scale", 230),
+            head=(ui.menu("Head", 190, list(stepper_data.HEADS)), self._change_head),
+            identity_weight=(ui.styled(weights, "identity_weight", 300), self._recompute),
+            scale=(ui.styled(scales, "scale", 230), self._recompute),
         )
         limits = self.add(
-            minimum=ui.slider("Minimum", 230, 0, last, rule.minimum_steps),
-            maximum=ui.slider("Maximum", 230, 0, last, rule.maximum_steps),
+            minimum=(ui.slider("Minimum", 230, 0, last, rule.minimum_steps), self._draw),
+            maximum=(ui.slider("Maximum", 230, 0, last, rule.maximum_steps), self._draw),
         )
         steps = self._step_controls(last)
-        queries = self.add(which=ui.menu("Queries", 260, QUERIES), query=ui.menu("Mark query", 180, [("none", None)]))
+        queries = self.add(
+            which=(ui.menu("Queries", 260, QUERIES), self._list),
+            query=(ui.menu("Mark query", 180, [("none", None)]), self._draw),
+        )
         self._status, self._about, self._verdict, self._legend = (
             ui.text(f"tcnaps-{name}") for name in ("status", "about", "verdict", "legend")
         )
-        self._picture, self._table = ui.picture(1100), ui.text("tcnaps-queries", "100%")
+        self._picture, self._table = (ui.text(f"tcnaps-{name}", "100%") for name in ("picture", "queries"))
         shown = self._picture, self._legend, self._verdict, queries, self._table
         self._body = VBox(shown, layout=Layout(display="none", overflow="visible"))
         above = episodes, head, ui.row(*limits.children, self.busy), self.notice, self._about, steps
@@ -146,31 +140,32 @@ class Stepper(ui.StudyWidget):
 
     def _step_controls(self, last):
         buttons = self.add(
-            first=ui.button("First", 72, "step-backward"),
-            back=ui.button("Back", 72, "chevron-left"),
-            forward=ui.button("Step", 72, "chevron-right"),
-            converge=ui.button("To convergence", 140, "fast-forward"),
-            answer=ui.button("To the answer", 130, "flag-checkered"),
+            first=(ui.button("First", 72, "step-backward"), lambda: self._go_to(0)),
+            back=(ui.button("Back", 72, "chevron-left"), lambda: self._go_to(self.choice.step - 1)),
+            forward=(ui.button("Step", 72, "chevron-right"), lambda: self._go_to(self.choice.step + 1)),
+            converge=(ui.button("To convergence", 140, "fast-forward"), lambda: self._go_to(self._last_step())),
+            answer=(ui.button("To the answer", 130, "flag-checkered"), lambda: self._go_to(self._answer_step())),
         )
-        slider = self.add(step=ui.slider("Step", 225, 0, last, 0, live=True))
+        slider = self.add(step=(ui.slider("Step", 225, 0, last, 0, live=True), self._draw))
         play = Play(max=last, interval=PLAYING, show_repeat=False, tooltip="Play or pause; stop")
         play.layout.width = "auto"
         jslink((self.controls["step"], "value"), (play, "value"))
         return ui.row(*buttons.children, play.add_class("tcnaps-play"), *slider.children)
 
-    def _go_to(self, target: Callable[[], int]) -> None:
-        if self.trajectory is not None:
-            slider = self.controls["step"]
-            slider.value = min(max(target(), 0), slider.max)
+    def _go_to(self, step: int) -> None:
+        slider = self.controls["step"]
+        slider.value = min(max(step, 0), slider.max)
+
+    def _last_step(self) -> int:
+        return last_step(self.trajectory.view.responsibilities)
 
     def _answer_step(self) -> int:
         choice = self.choice
         return stepper_data.answer_step(self.features, self.trajectory, choice.minimum, choice.maximum)
 
     def _change_head(self):
-        if self.features is not None:
-            self._set_scale()
-            self._recompute()
+        self._set_scale()
+        self._recompute()
 
     def _set_scale(self):
         """Shows the scale of the chosen head. A scale that is found without labels can't be moved."""
@@ -182,8 +177,6 @@ class Stepper(ui.StudyWidget):
             self.put(scale=float(scale))
 
     def _recompute(self):
-        if self.features is None:
-            return
         choice = self.choice
         scale = None if self.controls["scale"].disabled else choice.scale
         head = stepper_data.with_head(self.features.head, choice.head, choice.identity_weight, scale)
@@ -192,22 +185,16 @@ class Stepper(ui.StudyWidget):
         self._draw()
 
     def _draw(self):
-        if self.trajectory is None:
-            return
         choice = self.choice
         status = stepper_data.status(self.trajectory, choice.step)
         self._picture.value = on_page(self.figure(), f"The episode's images and classes in a plane. {status}")
-        self._status.value = (  # after the picture that it describes
-            '<div role="status" aria-live="polite" style="font-size:115%;font-weight:bold;line-height:1.5">'
-            f"{html.escape(status)}</div>"
-        )
+        # After the picture that it describes.
+        self._status.value = f'<div role="status" aria-live="polite">{html.escape(status)}</div>'
         verdict = stepper_data.verdict(self.trajectory, choice.minimum, choice.maximum)[1]
         self._verdict.value = html.escape(verdict)
         self._list()
 
     def _list(self):
-        if self.trajectory is None:
-            return
         choice, (rows, view, _) = self.choice, self.trajectory
         queries = at_step(rows, choice.step)
         shown = self.features, view, choice.step, queries, choice.which, choice.query

@@ -5,6 +5,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -22,9 +23,6 @@ from tcnaps.config.errors import MAKE
 _REACTING = threading.RLock()
 
 
-# ---- controls
-
-
 def styled(control: ipywidgets.Widget, description: str, width: int | None):
     """The control with its whole description and a width in pixels (None: all there is)."""
     control.description = description
@@ -40,8 +38,9 @@ def menu(description: str, width: int | None, options: Sequence, value: Any = No
     return styled(control, description, width)
 
 
-def button(description: str, width: int, icon: str = "") -> Button:
-    return Button(description=description, icon=icon, layout=Layout(width=f"{width}px"))
+def button(description: str, width: int | None, icon: str = "") -> Button:
+    """A button of a width in pixels (None: that of its text)."""
+    return Button(description=description, icon=icon, layout=Layout(width=f"{width}px" if width else "auto"))
 
 
 def slider(
@@ -62,20 +61,11 @@ def text(css_class: str, width: str = "auto") -> HTML:
     return HTML(layout=Layout(overflow="visible", width=width)).add_class(css_class)
 
 
-def picture(width: int) -> HTML:
-    place = text("tcnaps-picture", "100%")
-    place.layout.max_width = f"{width}px"
-    return place
-
-
-def table(cells: pd.DataFrame, height: int, css_class: str = "") -> str:
+def table(cells: pd.DataFrame, height: int) -> str:
     """A frame whose cells and columns are HTML, as a table that scrolls where it is higher than `height` pixels."""
     with pd.option_context("display.max_colwidth", None):
-        body = cells.to_html(index=False, escape=False, border=0, justify="unset", classes=f"xtable {css_class}")
+        body = cells.to_html(index=False, escape=False, border=0, justify="unset", classes="xtable")
     return f'<div class="xscroll" tabindex="0" style="max-height:{height}px">{body}</div>'
-
-
-# ---- widgets
 
 
 class _Page(anywidget.AnyWidget):
@@ -94,11 +84,8 @@ def error_box(error: BaseException) -> str:
     elif not isinstance(error, (ValueError, OSError)):
         trace = html.escape("".join(traceback.format_exception(error)))
         details = f"<details><summary>Details, to be reported</summary><pre>{trace}</pre></details>"
-    return (
-        '<div role="alert" style="border-left:4px solid #D55E00;background:#FFF4EC;color:#000;padding:6px 10px;'
-        f'overflow-wrap:anywhere"><b>✕ {html.escape(type(error).__name__)}:</b> '
-        f"{html.escape(message).replace(chr(10), '<br>')}{details}</div>"
-    )
+    shown = html.escape(message).replace("\n", "<br>")
+    return f'<div role="alert"><b>✕ {html.escape(type(error).__name__)}:</b> {shown}{details}</div>'
 
 
 class StudyWidget(VBox):
@@ -119,12 +106,28 @@ class StudyWidget(VBox):
         self._show_error(None)
         self.add_class("tcnaps-widget").add_class(f"tcnaps-{self.kind}")
 
-    def add(self, **controls: ipywidgets.Widget) -> HBox:
-        """Adds controls by name; returns them side by side."""
-        for name, control in controls.items():
-            control.add_class(f"tcnaps-{name.replace('_', '-')}")
-        self.controls |= controls
-        return row(*controls.values())
+    def add(self, **controls: tuple[ipywidgets.Widget, Callable[[], object]]) -> HBox:
+        """Adds controls by name, with the reaction when the user changes or presses it; returns them side by side.
+
+        Errors of reactions are shown. While nothing else is shown, only `load` reacts.
+        """
+        for name, (control, reaction) in controls.items():
+            self.controls[name] = control.add_class(f"tcnaps-{name.replace('_', '-')}")
+            callback = partial(self._react, reaction)
+            control.on_click(callback) if isinstance(control, Button) else control.observe(callback, "value")
+        return row(*(control for control, _ in controls.values()))
+
+    def _react(self, reaction: Callable[[], object], change: object) -> None:
+        with _REACTING:
+            if not self._quiet:
+                with self.guarded():
+                    if self.is_shown or reaction == self.load:
+                        reaction()
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether there is anything that reactions can change."""
+        return True
 
     def arrange(self, *children: ipywidgets.Widget) -> None:
         self.children = [*children, _Page()]
@@ -132,18 +135,6 @@ class StudyWidget(VBox):
     @property
     def choice(self) -> SimpleNamespace:
         return SimpleNamespace(**{name: c.value for name, c in self.controls.items() if c.has_trait("value")})
-
-    def on(self, names: Sequence[str], reaction: Callable[[], object]) -> None:
-        """Calls the reaction whenever the user changes or presses one of the controls. Its errors are shown."""
-
-        def callback(_) -> None:
-            with _REACTING:
-                if not self._quiet:
-                    with self.guarded():
-                        reaction()
-
-        for control in (self.controls[name] for name in names):
-            control.on_click(callback) if isinstance(control, Button) else control.observe(callback, "value")
 
     @contextmanager
     def guarded(self) -> Iterator[None]:

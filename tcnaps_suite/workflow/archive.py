@@ -6,7 +6,6 @@ It holds the weights, a card (README.md), the settings, tables, figures, the rep
 import hashlib
 import json
 import zipfile
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -16,13 +15,11 @@ from tcnaps.config.storage import replacing
 from tcnaps.config.study import study_file
 from tcnaps.training.archives import STUDY_FILE
 from tcnaps.training.checkpoints import backbone_file, checkpoint_folder
-from tcnaps_suite.workflow import command
 from tcnaps_suite.workflow.pages import render
 from tcnaps_suite.workflow.reference import provenance, run_files
 from tcnaps_suite.workflow.report import write_report
 
 TRAININGS = ("support", "support_and_query")  # Simple and Transductive CNAPS
-ALONGSIDE = ("LICENSE", "CITATION.cff")
 
 
 def write_archive(path: str) -> Path:
@@ -34,7 +31,7 @@ def write_archive(path: str) -> Path:
     if len(weights) < 2 or not tables:
         raise UserError(f"Study '{study.name}' has no finished run: `make figures STUDY={path}` makes it.")
     root, settings = project_root(), study_file(path)
-    files = [*weights, *tables, *figures, write_report(path), *(root / name for name in ALONGSIDE)]
+    files = [*weights, *tables, *figures, write_report(path), root / "LICENSE", root / "CITATION.cff"]
     contents = {file.relative_to(root).as_posix(): file.read_bytes() for file in files if file.is_file()}
     contents[STUDY_FILE] = settings.read_bytes()
     contents["provenance.json"] = (json.dumps(provenance(study), indent=1) + "\n").encode()
@@ -50,8 +47,8 @@ def write_archive(path: str) -> Path:
 
 def _card(study: Study, weights: list[Path]) -> str:
     headline, data = study.results_folder / "headline.json", study.results_folder / "data.csv"
-    tables = {name: study.results_folder / f"{name}.csv" for name in ("accuracy", "fixed-way-and-shot")}
-    accuracies = pd.concat([pd.read_csv(file) for file in tables.values() if file.is_file()] or [pd.DataFrame()])
+    tables = [study.results_folder / f"{name}.csv" for name in ("accuracy", "fixed-way-and-shot")]
+    accuracies = pd.concat([pd.read_csv(file) for file in tables if file.is_file()] or [pd.DataFrame()])
     return render(
         "card.md",
         study=study,
@@ -61,9 +58,3 @@ def _card(study: Study, weights: list[Path]) -> str:
         accuracies=accuracies,
         provenance=provenance(study),
     )
-
-
-main = partial(command.run, __doc__.splitlines()[0], write_archive)
-
-if __name__ == "__main__":
-    main()

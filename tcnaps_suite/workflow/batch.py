@@ -5,6 +5,7 @@ python -m tcnaps_suite.workflow.batch notebook notebooks/03-meta-train.ipynb exe
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -64,18 +65,13 @@ def run_notebook(notebook: str | Path, output: str | Path, parameters: dict, pro
 
 def _value(text: str, default: object) -> object:
     """A parameter from the command line: JSON, or bare text."""
-    if isinstance(default, str):
-        return text
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
+    with contextlib.suppress(json.JSONDecodeError):
+        return text if isinstance(default, str) else json.loads(text)
+    return text
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m tcnaps_suite.workflow.batch", description="Runs notebooks and studies."
-    )
+    parser = argparse.ArgumentParser("python -m tcnaps_suite.workflow.batch", description="Runs notebooks and studies.")
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("notebook", help="execute a copy of one notebook")
     one.add_argument("notebook")
@@ -100,32 +96,29 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
-def _run(options: argparse.Namespace) -> int:
-    if options.command == "study":
-        from tcnaps_suite.workflow.run import run_study  # with pandas, which a notebook loads in its own process
-
-        stop_on_signals()
-        return run_study(options)
-    defaults = parameters_of(Path(options.notebook))
-    texts = dict([pair for pair in options.optional if pair[0] in defaults] + options.parameters)
-    values = {name: _value(text, defaults.get(name)) for name, text in texts.items()}
-    run_notebook(options.notebook, options.output, values, not options.quiet and sys.stderr.isatty())
-    return 0
-
-
 def main(arguments: list[str] | None = None) -> int:
     """The command line; see the top of this file. Status 1: something failed; 2: a wrong argument or setting."""
     options = _options(sys.argv[1:] if arguments is None else arguments)
     if options.parent:
         end_with(options.parent)
     try:
-        return _run(options)
+        if options.command == "study":
+            from tcnaps_suite.workflow.run import run_study  # with pandas, which a notebook loads in its own process
+
+            stop_on_signals()
+            return run_study(options)
+        defaults = parameters_of(Path(options.notebook))
+        texts = dict([pair for pair in options.optional if pair[0] in defaults] + options.parameters)
+        values = {name: _value(text, defaults.get(name)) for name, text in texts.items()}
+        run_notebook(options.notebook, options.output, values, not options.quiet and sys.stderr.isatty())
+        return 0
     except (UserError, NotebookFailed) as error:
         print(error, file=sys.stderr)
         return 1 if isinstance(error, NotebookFailed) else 2
     except KeyboardInterrupt as stopped:
-        print(f"\nStopped by {str(stopped) or 'SIGINT'}. {KEPT}", file=sys.stderr)
-        return 128 + getattr(stopped, "number", signal.SIGINT)
+        number = stopped.args[0] if stopped.args else signal.SIGINT
+        print(f"\nStopped by {number.name}. {KEPT}", file=sys.stderr)
+        return 128 + number
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """The files of a study's jobs, as paths from the project's root, and the digest that decides whether a job is stale."""
 
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 
 from tcnaps.config import Study, project_root
 from tcnaps.config.dependencies import TRAINING_CODE
@@ -14,25 +13,20 @@ FIGURES_CODE = (*TRAINING_CODE, "tcnaps/evaluation", "tcnaps/figures")
 
 def written(notebook: Notebook, study: Study, training: str = "") -> list[str]:
     """The figures, as PNG and PDF, and the tables that a notebook writes."""
-    figures = [
-        f"{_below('figures', study)}/{figure}.{kind}" for figure in notebook.writes.figures for kind in ("png", "pdf")
-    ]
-    tables = [f"{_below('results', study)}/{table}" for table in notebook.writes.tables]
-    return [file.format(training=training) for file in [*figures, *tables]]
+    figures = [f"{figure}.{kind}" for figure in notebook.writes.figures for kind in ("png", "pdf")]
+    files = [*(made(study, figure, "figures") for figure in figures), *(made(study, t) for t in notebook.writes.tables)]
+    return [file.format(training=training) for file in files]
 
 
-def executed(study: Study, name: str) -> str:
-    return f"{_below('results', study)}/notebooks/{name}.ipynb"
+def made(study: Study, name: str, kind: str = "results") -> str:
+    """A file of a replicate below results/ or figures/."""
+    return f"{getattr(study, f'{kind}_folder').relative_to(project_root())}/{name}"
 
 
 def checkpoint(study: Study, name: str) -> str:
     """The weights of a training, or of the "backbone", which replicates may share."""
     shared = name == "backbone" and not study.replicate_backbone
-    return f"{_below('results', study.of_replicate(0) if shared else study)}/checkpoints/{name}.safetensors"
-
-
-def rows(study: Study, training: str) -> str:
-    return f"{_below('results', study)}/rows/{training}.json"
+    return made(study.of_replicate(0) if shared else study, f"checkpoints/{name}.safetensors")
 
 
 def evaluated(study: Study) -> list[str]:
@@ -48,7 +42,7 @@ def inputs(notebook: Notebook, study: Study) -> list[str]:
     of_rows = [training for training in evaluated(study) if trainings == "all" or training in trainings]
     return [
         *(checkpoint(study, name) for name in (["backbone", *networks] if checkpoints else [])),
-        *(rows(replicate, training) for training in of_rows for replicate in replicates),
+        *(made(replicate, f"rows/{training}.json") for training in of_rows for replicate in replicates),
     ]
 
 
@@ -58,7 +52,7 @@ def images(notebook: Notebook, study: Study) -> list[str]:
 
 
 def key(
-    notebook: Notebook, study: Study, jobs: Iterable[dict], datasets: Iterable[str], parameters: Mapping | None = None
+    notebook: Notebook, study: Study, jobs: Sequence[dict], datasets: Iterable[str], parameters: Mapping | None = None
 ) -> str:
     """A digest of what a job depends on besides its inputs; where it changes, the job is stale.
 
@@ -70,12 +64,6 @@ def key(
     named = [name for value in (parameters or {}).values() for name in ([value] if isinstance(value, str) else value)]
     read = {"protocol", "datasets", "episodes"}
     evaluations = {name: study.evaluations[name].model_dump(mode="json", include=read) for name in named}
-    jobs = list(jobs)
     figures_only = not any("code" in job for job in jobs)
     code = [notebook_code(notebook.path), code_digest(*FIGURES_CODE) if figures_only else ""]
     return digest_of([code, jobs, [digests, evaluations]])
-
-
-def _below(kind: str, study: Study) -> Path:
-    """The folder of a replicate below results/ or figures/."""
-    return getattr(study, f"{kind}_folder").relative_to(project_root())

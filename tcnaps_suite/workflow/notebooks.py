@@ -1,21 +1,6 @@
 """What the notebooks declare about themselves, in their metadata under `tcnaps`: the one place that says what they do.
 
-    "tcnaps": {
-      "target": "figures",                              the target of `make` that runs it; null: none, it is interactive
-      "per": "study",                                   or "replicate" or "training": how often it runs
-      "settings": "figures",                            the sections of a study that it reads, a name of
-                                                        `tcnaps.config.dependencies.JOBS`
-      "reads": {
-        "rows": ["support", "support_and_query"],       trainings whose rows of evaluations it reads, or "all"
-        "checkpoints": "all",                           or names of trainings; the backbone comes with them
-        "images": "tested"                              of the datasets that are tested on, or "all", or null
-      },
-      "shown": [{"trainings": ["support"], "kinds": ["fixed"], "parameter": "evaluation"}],
-      "writes": {"figures": ["accuracy"], "tables": ["accuracy.csv"]}
-    }
-
-`shown` lists the evaluations that a study must have, or the notebook has nothing to show; see `Need`. Trainings in
-`reads` that a study does not have are left out.
+The keys are the fields of `Notebook`, from `target` on. CONTRIBUTING.md has an example.
 """
 
 import ast
@@ -31,9 +16,6 @@ from tcnaps.config import Study, UserError, project_root
 from tcnaps.config.dependencies import JOBS
 from tcnaps.config.errors import nearest
 from tcnaps.config.fingerprint import HOME, bare_code, code_digest, module_code, parse
-
-EXPERIMENTS = "tcnaps_suite/experiments"
-Target = Literal["figures", "rivals", "active", "differences"]
 
 
 class _Section(BaseModel):
@@ -59,9 +41,11 @@ class Need(_Section):
 
 
 class Reads(_Section):
-    rows: tuple[str, ...] | Literal["all"] = ()
-    checkpoints: tuple[str, ...] | Literal["all"] = ()
-    images: Literal["tested", "all"] | None = None
+    """Trainings that a study does not have are left out."""
+
+    rows: tuple[str, ...] | Literal["all"] = ()  # of evaluations, by the trainings' names
+    checkpoints: tuple[str, ...] | Literal["all"] = ()  # of trainings, by their names; the backbone comes with them
+    images: Literal["tested", "all"] | None = None  # of the datasets that are tested on, or of all
 
 
 class Writes(_Section):
@@ -70,17 +54,19 @@ class Writes(_Section):
 
 
 class Notebook(_Section):
-    """A notebook, its parameters' default values, and what its metadata declares; the top of this file explains it."""
+    """A notebook, its parameters' default values, and what its metadata declares."""
 
     path: Path
     title: str
     parameters: dict[str, object]
-    target: Target | None
-    per: Literal["study", "replicate", "training"] = "study"
-    settings: str | None = None
+    target: (
+        Literal["figures", "rivals", "active", "differences"] | None
+    )  # the target of `make` that runs it; None: it is interactive
+    per: Literal["study", "replicate", "training"] = "study"  # how often it runs
+    settings: str | None = None  # the sections of a study that it reads, a name of `tcnaps.config.dependencies.JOBS`
     reads: Reads = Reads()
-    shown: tuple[Need, ...] = ()
-    writes: Writes = Writes()
+    shown: tuple[Need, ...] = ()  # evaluations that a study must have, or the notebook has nothing to show
+    writes: Writes = Writes()  # names below figures/<study>, without an ending, and below results/<study>
 
     @property
     def name(self) -> str:
@@ -150,14 +136,13 @@ def _imported_experiments(code: str) -> set[str]:
     lists = re.findall(r"from tcnaps_suite\.experiments import (.+)", code)
     names = {part.split()[0] for imported in lists for part in imported.split(",")}
     names |= set(re.findall(r"tcnaps_suite\.experiments\.(\w+)", code))
-    return {f"{EXPERIMENTS}/{name}.py" for name in names}
+    return {f"tcnaps_suite/experiments/{name}.py" for name in names}
 
 
 def _notebook(path: Path) -> Notebook:
     parameters = parameters_of(path)
     content = json.loads(path.read_text(encoding="utf-8"))
-    headings = [line for line in "".join(content["cells"][0]["source"]).splitlines() if line.startswith("# ")]
-    title = headings[0].removeprefix("# ") if headings else path.stem
+    title = "".join(content["cells"][0]["source"]).partition("\n")[0].removeprefix("# ")
     if "tcnaps" not in content["metadata"]:
         raise UserError(f"{path}: the metadata has no key 'tcnaps', which says what the notebook reads and writes.")
     declared = content["metadata"]["tcnaps"] | {"path": path, "title": title, "parameters": parameters}
@@ -168,8 +153,8 @@ def _notebook(path: Path) -> Notebook:
         key = ".".join(map(str, ("tcnaps", *first["loc"])))
         raise UserError(f"{path}: metadata, {key}: {first['msg']}") from None
     if notebook.target and notebook.settings not in JOBS:
-        problem = f"settings: '{notebook.settings}'{nearest(notebook.settings, JOBS)}"
-        raise UserError(f"{path}: metadata, tcnaps.{problem}")
+        problem = f"'{notebook.settings}'{nearest(notebook.settings, JOBS)}"
+        raise UserError(f"{path}: metadata, tcnaps.settings: {problem}")
     for parameter in (need.parameter for need in notebook.shown if need.parameter):
         if parameter not in parameters:
             problem = f"shown: no parameter '{parameter}'{nearest(parameter, parameters)}"

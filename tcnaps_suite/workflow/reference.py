@@ -8,18 +8,15 @@ import json
 import os
 import platform
 import shutil
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from tcnaps.config import Study, UserError, load_study, project_root
+from tcnaps.config import Study, UserError, project_root
 from tcnaps.config.fingerprint import code_version
 from tcnaps.config.storage import file_digest, write_text
-from tcnaps_suite.workflow import command
 
 # The tables that are compared: what names one of their rows. Each has the columns `difference` and `interval`.
 CONTRASTS = {
@@ -35,9 +32,10 @@ CHECKED = ("results/reference", "results/demonstration", "results/published")
 SHOWN = 5  # contrasts that differ, by name
 
 
-def file_of(study: Study, kind: Literal["results", "figures"], name: str) -> Path | None:
-    """A file of a study: the run's where it is there, else the reference's, else None."""
-    files = getattr(study, f"{kind}_folder") / name, _reference(study, kind) / name
+def file_of(path: str) -> Path | None:
+    """A run's file by its path from the project's root, else the reference's, else None."""
+    kind, _, rest = path.partition("/")
+    files = project_root() / path, project_root() / kind / "reference" / rest
     return next((file for file in files if file.is_file()), None)
 
 
@@ -129,9 +127,3 @@ def _processor() -> str:
     except OSError:
         return platform.processor()
     return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.processor())
-
-
-main = partial(command.run, __doc__.splitlines()[0], lambda path: keep(load_study(path)))
-
-if __name__ == "__main__":
-    main()

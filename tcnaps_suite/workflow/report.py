@@ -1,9 +1,9 @@
 """Writes a study's report: its figures, tables and answers in one HTML file, to be mailed."""
 
+import contextlib
 import json
 import platform
 from datetime import datetime
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,12 +13,12 @@ import pandas as pd
 from tcnaps.config import Study, UserError, load_study, project_root
 from tcnaps.config.storage import write_text
 from tcnaps.config.study import study_file
-from tcnaps_suite.workflow import command
+from tcnaps_suite.workflow.jobs import written
 from tcnaps_suite.workflow.notebooks import Notebook, notebooks
 from tcnaps_suite.workflow.pages import markdown, render, table
 from tcnaps_suite.workflow.reference import file_of
 
-READABLE = (".csv", ".md", "headline.json")  # among what notebooks write, besides figures
+READABLE = (".png", ".csv", ".md", "headline.json")  # among what notebooks write
 LONGEST_TABLE = 200  # rows
 
 
@@ -29,7 +29,7 @@ def write_report(path: str) -> Path:
     chapters = [chapter for chapter in chapters if chapter["figures"] or chapter["tables"]]
     if not chapters:
         raise UserError(f"Study '{study.name}' has no results yet: `make figures STUDY={path}` makes them.")
-    headline = _content(file) if (file := file_of(study, "results", "headline.json")) else ""
+    headline = _content(file) if (file := file_of(f"results/{study.name}/headline.json")) else ""
     settings = study_file(path).read_text(encoding="utf-8")
     facts = study.origin | {
         "Report": f"{datetime.now():%Y-%m-%d %H:%M}",
@@ -45,24 +45,18 @@ def write_report(path: str) -> Path:
 
 def _chapter(study: Study, notebook: Notebook) -> dict:
     captions = _captions(notebook)
-    drawn, written = _names(study, notebook, notebook.writes.figures), _names(study, notebook, notebook.writes.tables)
-    figures = {name: file_of(study, "figures", f"{name}.png") for name in drawn}
-    tables = {name: file_of(study, "results", name) for name in written if name.endswith(READABLE)}
+    replicates = range(1 if notebook.per == "study" else len(study.seeds))
+    trainings = study.trainings if notebook.per == "training" else [""]
+    runs = [(study.of_replicate(number), training) for number in replicates for training in trainings]
+    names = [name for run in runs for name in written(notebook, *run) if name.endswith(READABLE)]
+    files = [file for file in map(file_of, names) if file]
     return {
         "notebook": notebook,
-        "figures": [(file, captions.get(name, "")) for name, file in figures.items() if file],
-        "tables": [(file, _content(file)) for file in tables.values() if file],
-        "missing": [name for name, file in (figures | tables).items() if file is None],
+        "figures": [(file, captions.get(file.stem, "")) for file in files if file.suffix == ".png"],
+        "tables": [(file, _content(file)) for file in files if file.suffix != ".png"],
+        "missing": [name for name in names if not file_of(name)],
         "answers": _answers(study, notebook),
     }
-
-
-def _names(study: Study, notebook: Notebook, names: tuple[str, ...]) -> list[str]:
-    """The names of a notebook's files, with those of every training and replicate that it runs for."""
-    trainings = study.trainings if notebook.per == "training" else [""]
-    replicates = 1 if notebook.per == "study" else len(study.seeds)
-    folders = ["", *(f"replicate-{number}/" for number in range(1, replicates))]
-    return [folder + name.replace("{training}", own) for folder in folders for own in trainings for name in names]
 
 
 def _captions(notebook: Notebook) -> dict[str, str]:
@@ -93,15 +87,7 @@ def _answers(study: Study, notebook: Notebook) -> list[str]:
     """What the last cell of each executed copy printed."""
     answers = []
     for file in sorted(study.results_folder.glob(f"notebooks/{notebook.name}*.ipynb")):
-        try:
+        with contextlib.suppress(ValueError, LookupError):  # a damaged copy; `make figures` makes it again
             last = nbformat.read(file, as_version=4).cells[-1]
-        except (ValueError, LookupError):  # a damaged copy; `make figures` makes it again
-            continue
-        answers.append("".join(output.get("text", "") for output in last.get("outputs", [])))
+            answers.append("".join(output.get("text", "") for output in last.get("outputs", [])))
     return [answer for answer in answers if answer]
-
-
-main = partial(command.run, __doc__.splitlines()[0], write_report)
-
-if __name__ == "__main__":
-    main()

@@ -18,13 +18,12 @@ from tcnaps.evaluation.result_files import incomplete_evaluations
 from tcnaps_suite.workflow.notebooks import notebooks
 from tcnaps_suite.workflow.prepare import prepare
 from tcnaps_suite.workflow.reference import compared
-from tcnaps_suite.workflow.stopping import run_engine
+from tcnaps_suite.workflow.stopping import run_snakemake
 
 # Snakemake's own lock outlives a killed run and must be removed by hand; the system frees ours. The trigger `code`
 # would delete trainings when a command is worded differently; what runs is in each job's key.
 OPTIONS = "--nolock --rerun-incomplete --rerun-triggers mtime params input --keep-going --scheduler greedy".split()
 OPTIONS += "--logger bar".split()
-PLUGINS = Path(__file__).parent / "plugins"
 LOCK_PATIENCE = 5.0  # seconds that a second run waits for one that is ending
 
 
@@ -51,16 +50,14 @@ def run_study(given: Namespace) -> int:
         _check_device(given.device)
         cores = cores or os.cpu_count()
         if not 1 <= given.processes <= cores:
-            raise UserError(
-                f"processes is {given.processes}; it must be from 1 to {cores}, the number of cores (CORES)."
-            )
+            raise UserError(f"processes is {given.processes}; it must be 1 to {cores}, the number of cores (CORES).")
     if cores or given.dry_run:
         options += ["--cores", str(cores or os.cpu_count())]
     values = {"study": name, "device": given.device, "processes": given.processes}
     options += ["--config", *(f"{key}={value}" for key, value in values.items())]
     options += ["--logger-bar-times", f"results/{study.name}/times", "--logger-bar-cores", str(cores)]
     if given.dry_run:
-        status = _snakemake([*options, "--dry-run"])
+        status = run_snakemake([*options, "--dry-run"])
         print(*incomplete_evaluations(study).values(), "Data:", sep="\n", flush=True)
         prepare(study, only_list=True)
         return status
@@ -85,7 +82,7 @@ def _make(study: Study, options: Sequence[str]) -> int:
             print(problem, file=sys.stderr)
             manifest.unlink()  # so that Snakemake evaluates again, which keeps the files that are whole
         _without_future(results, Path("figures", study.name))
-        status = _snakemake(options)
+        status = run_snakemake(options)
     if status:
         print("\nNot everything could be made; the errors stand above. Running again continues from here.", flush=True)
         return status
@@ -108,11 +105,6 @@ def _without_future(results: Path, figures: Path) -> None:
             os.utime(file, ns=(now, now))
         for manifest in results.glob("**/rows/*.json"):
             manifest.unlink()
-
-
-def _snakemake(options: Sequence[str]) -> int:
-    path = os.pathsep.join(filter(None, [str(PLUGINS), os.environ.get("PYTHONPATH")]))
-    return run_engine(["snakemake", *options], os.environ | {"PYTHONPATH": path})
 
 
 def _check_device(device: str) -> None:

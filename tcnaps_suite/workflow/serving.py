@@ -5,7 +5,6 @@ address has. voila.json holds Voilà's other settings.
 """
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 import nbformat
@@ -16,7 +15,7 @@ from tornado.web import HTTPError
 from traitlets.config import Config
 from voila.app import Voila
 
-from tcnaps.config import Study, UserError, load_study, project_root
+from tcnaps.config import UserError, load_study, project_root
 from tcnaps_suite.workflow.watch import LOCAL_NAMES
 
 NOTEBOOKS = ("12-stepper", "13-explorer")
@@ -27,26 +26,12 @@ NOT_SERVED = "not-served"  # tag of cells that make sense only where cells can b
 POLICY = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; connect-src 'self' ws: wss: data: blob:"
 
 
-def copy_notebooks(study: Study, path: str) -> Path:
-    """Copies `NOTEBOOKS` with `path`, the study's file, as their parameter; returns the copies' folder."""
-    folder, back = study.results_folder / "served", nbformat.v4.new_markdown_cell("[← All pages](../..)")
-    for name in NOTEBOOKS:
-        _copy(name, {"study_file": path}, folder, [back])
-    return folder
-
-
-def copy_labelling(study: Study, path: str, images: Path, backbone: str) -> Path:
-    """Copies the notebook that labels the images of a folder; returns the copy's file."""
-    parameters = {"study_file": path, "folder": str(images.resolve()), "backbone": backbone}
-    return _copy(LABELLING, parameters, study.results_folder / "served-labels")
-
-
-def _copy(name: str, parameters: dict[str, str], folder: Path, above: Sequence[nbformat.NotebookNode] = ()) -> Path:
-    """Copies a notebook with parameters, without the cells that are not served."""
+def copy_notebook(name: str, folder: Path, parameters: dict[str, str], above: str = "") -> Path:
+    """Copies a notebook with parameters and some text above it, without the cells that are not served."""
     source = load_notebook_node(str(project_root() / "notebooks" / f"{name}.ipynb"))
     notebook = parameterize_notebook(source, parameters)
     served = [cell for cell in notebook.cells if NOT_SERVED not in cell.metadata.get("tags", [])]
-    notebook.cells = [*above, *served]
+    notebook.cells = [nbformat.v4.new_markdown_cell(above), *served]
     folder.mkdir(parents=True, exist_ok=True)
     nbformat.write(notebook, folder / f"{name}.ipynb")
     return folder / f"{name}.ipynb"
@@ -68,11 +53,14 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--backbone", default="", help="with --label: the network")
     given, options = parser.parse_known_args(arguments)
     try:
-        study = load_study(given.study)
+        results, parameters = load_study(given.study).results_folder, {"study_file": given.study}
         if given.label is None:
-            served = copy_notebooks(study, given.study)
+            served = results / "served"
+            for name in NOTEBOOKS:
+                copy_notebook(name, served, parameters, "[← All pages](../..)")
         else:
-            served = copy_labelling(study, given.study, given.label, given.backbone)
+            parameters |= {"folder": str(given.label.resolve()), "backbone": given.backbone}
+            served = copy_notebook(LABELLING, results / "served-labels", parameters)
     except UserError as error:
         parser.error(str(error))
     # Only this machine's names are answered, with a token, too. Otherwise another site could let its own name resolve

@@ -11,24 +11,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 
 import psutil
 
+PLUGINS = Path(__file__).parent / "plugins"  # of Snakemake
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 PATIENCE = 4.0  # seconds for processes to end by themselves
 
 
-class Stopped(KeyboardInterrupt):
-    """This process was told to stop by a signal, whose number is `number`."""
-
-    def __init__(self, number: int):
-        super().__init__(signal.Signals(number).name)
-        self.number = number
-
-
 def stop_on_signals() -> None:
-    """Turns each of `SIGNALS` into the exception `Stopped`.
+    """Turns each of `SIGNALS` into a KeyboardInterrupt whose argument is the signal.
 
     A shell sets SIGINT to be ignored by what it starts in the background; here it is not. `nohup` is respected.
     """
@@ -36,17 +30,18 @@ def stop_on_signals() -> None:
     def stop(number: int, frame: object) -> None:
         for other in SIGNALS:
             signal.signal(other, signal.SIG_IGN)  # while children are ended
-        raise Stopped(number)
+        raise KeyboardInterrupt(signal.Signals(number))
 
     for number in SIGNALS:
         if not (number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN):
             signal.signal(number, stop)
 
 
-def run_engine(command: Sequence[str], environment: Mapping[str, str]) -> int:
+def run_snakemake(options: Sequence[str]) -> int:
     """Runs Snakemake in a session of its own and ends it, and all its jobs, when this process is stopped."""
-    wrapped = [sys.executable, "-m", __spec__.name, str(os.getpid()), *command]
-    process = subprocess.Popen(wrapped, env=environment, start_new_session=True)
+    path = os.pathsep.join(filter(None, [str(PLUGINS), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-m", __spec__.name, str(os.getpid()), "snakemake", *options]
+    process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, start_new_session=True)
     try:
         return process.wait()
     except BaseException:

@@ -1,7 +1,6 @@
-import copy
-
 import pytest
 import yaml
+from nested import changed
 
 from tcnaps.config import ConfigError, load_study, project_root, settings
 
@@ -22,20 +21,6 @@ STUDY = {
         }
     },
 }
-
-
-def changed(path, value):
-    """The study above with one value set, by its path."""
-    content = copy.deepcopy(STUDY)
-    *sections, key = path
-    section = content
-    for name in sections:
-        section = section.setdefault(name, {})
-    if value is None:
-        del section[key]
-    else:
-        section[key] = value
-    return content
 
 
 @pytest.fixture
@@ -107,7 +92,7 @@ WRONG = [
 @pytest.mark.parametrize(("path", "value", "message"), WRONG, ids=[f"{'.'.join(w[0])}={w[1]}" for w in WRONG])
 def test_what_cannot_be_meant_is_named(load, path, value, message):
     with pytest.raises(ConfigError, match=message) as error:
-        load(changed(path, value))
+        load(changed(STUDY, path, value))
     assert "study.yaml" in str(error.value) and "pydantic" not in str(error.value)
 
 
@@ -144,7 +129,7 @@ def test_a_scale_that_is_learned_starts_from_a_number(load):
 def test_a_notebook_shows_the_message_alone(tmp_path, monkeypatch, capsys):
     from IPython.core.interactiveshell import InteractiveShell
 
-    (tmp_path / "study.yaml").write_text(yaml.safe_dump(changed(("sed",), 1)))
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(STUDY | {"sed": 1}))
     monkeypatch.chdir(tmp_path)
     shell = InteractiveShell()
     shell.run_cell("from tcnaps.config import load_study\nload_study('study.yaml')")

@@ -1,10 +1,10 @@
 """Whatever an image is encoded in, its pixels are the ones that its encoder meant; what can't be decoded says why."""
 
-import io
 import struct
 
 import numpy as np
 import pytest
+from file_readers import encoded
 from hypothesis import given, strategies as st
 from PIL import Image
 
@@ -16,17 +16,10 @@ NO_SIMPLEJPEG = decoding.simplejpeg is None
 needs_simplejpeg = pytest.mark.skipif(NO_SIMPLEJPEG, reason="no simplejpeg: pip install 'tcnaps[records]'")
 
 
-def photo(height=33, width=40, seed=0):
+def photo(height=33, width=40):
     """A smooth coloured picture, uint8 (height, width, 3)."""
-    coarse = np.random.default_rng(seed).integers(0, 256, (4, 5, 3)).astype(np.uint8)
+    coarse = np.random.default_rng(0).integers(0, 256, (4, 5, 3)).astype(np.uint8)
     return np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC))
-
-
-def encoded(pixels, file_format, **options):
-    image = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)
-    stream = io.BytesIO()
-    image.save(stream, file_format, **options)
-    return stream.getvalue()
 
 
 def exif(orientation):

@@ -10,7 +10,7 @@ from pathlib import Path
 import file_readers
 import numpy as np
 import pytest
-from file_readers import encoded
+from file_readers import noise
 from joblib.externals.loky import get_reusable_executor
 from small_study import small_study
 
@@ -45,7 +45,7 @@ def images(tmp_path) -> Path:
         for k, name in enumerate(classes):
             (root / split / name).mkdir(parents=True)
             for number in range(7 + k):
-                (root / split / name / f"{name}{number}.png").write_bytes(encoded(seed := seed + 1))
+                (root / split / name / f"{name}{number}.png").write_bytes(noise(seed := seed + 1))
     return root
 
 
@@ -106,7 +106,7 @@ def damaged(images) -> Path:
     folder = images / "train" / "b"
     (folder / "empty.png").write_bytes(b"")
     (folder / "text.png").write_bytes(b"no image")
-    (folder / "cut.png").write_bytes(encoded(99)[:-100])
+    (folder / "cut.png").write_bytes(noise(99)[:-100])
     (images / "test" / "d" / "lost.png").symlink_to("nowhere")
     os.mkfifo(images / "train" / "a" / "pipe.png")
     (images / "test" / "d" / "zero.png").symlink_to("/dev/zero")
@@ -162,14 +162,14 @@ def test_changed_files_are_prepared_anew(images, tmp_path):
     (images / "train" / "a" / "a0.png").rename(images / "train" / "a" / "z.png")
     assert_same(prepare(tmp_path / "data", images), expected(images))
     (images / "test" / "f").mkdir()
-    (images / "test" / "f" / "new.png").write_bytes(encoded(999))
+    (images / "test" / "f" / "new.png").write_bytes(noise(999))
     assert_same(prepare(tmp_path / "data", images), expected(images))
 
 
 def test_changes_while_it_is_prepared_are_noticed_afterwards(images, tmp_path):
     def listing():
         found = made.listing()
-        (images / "train" / "a" / "late.png").write_bytes(encoded(999))
+        (images / "train" / "a" / "late.png").write_bytes(noise(999))
         return found
 
     made = made_of(images)

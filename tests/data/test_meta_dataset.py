@@ -1,7 +1,6 @@
 """Datasets of records: every image is found once, in its class, and whatever is wrong with the files is named."""
 
 import hashlib
-import io
 import json
 import pickle
 
@@ -11,6 +10,7 @@ from PIL import Image
 
 pytest.importorskip("google_crc32c", reason="google-crc32c is not installed: pip install 'tcnaps[records]'")
 
+from file_readers import encoded  # noqa: E402
 from record_files import content, image_example, record, write_uniform  # noqa: E402
 
 from tcnaps.config import settings  # noqa: E402
@@ -89,11 +89,9 @@ def test_the_official_writer_s_images_through_the_whole_chain(reference, tmp_pat
 
 def test_a_mislabelled_record_is_left_out_and_reported(tmp_path):
     write_uniform(tmp_path)
-    stream = io.BytesIO()
-    Image.new("L", (8, 8), 30).save(stream, "PNG")
     for label in range(5):
         labels = [2 if (label, k) == (3, 4) else label for k in range(3 + label)]
-        records = (record(image_example(stream.getvalue(), said)) for said in labels)
+        records = (record(image_example(encoded(Image.new("L", (8, 8), 30)), said)) for said in labels)
         (tmp_path / f"{label}.tfrecords").write_bytes(b"".join(records))
     splits, _ = ensure_prepared(preparation("tiny", section(tmp_path), 8), tmp_path / "prepared")
     assert splits["test"].class_sizes.tolist() == [5, 5, 7] and (splits["test"].images == 30).all()

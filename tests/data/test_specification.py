@@ -1,9 +1,9 @@
 """Meta-Dataset's specifications: what is read of the three kinds, and that what contradicts itself is refused."""
 
-import copy
 import json
 
 import pytest
+from nested import changed
 from record_files import BILEVEL, HIERARCHICAL, UNIFORM
 
 from tcnaps.data.image_source import DatasetError
@@ -47,20 +47,6 @@ def test_spans_of_every_inner_node_by_name(tmp_path):
 # What is refused
 
 
-def changed(content: dict, path: str, value: object = None) -> dict:
-    """A copy with the key at `path` set to a value, or taken out where there is none."""
-    result = copy.deepcopy(content)
-    *way, last = path.split("/")
-    place = result
-    for key in way:
-        place = place[int(key) if isinstance(place, list) else key]
-    if value is None:
-        del place[last]
-    else:
-        place[last] = value
-    return result
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -68,18 +54,18 @@ def changed(content: dict, path: str, value: object = None) -> dict:
         [1],
         '{"name": ' + "[" * 100_000,  # deeper than Python's stack
         {},
-        changed(UNIFORM, "__class__", "Other"),
-        changed(UNIFORM, "classes_per_split/VALID"),
-        changed(UNIFORM, "classes_per_split/TEST", 10**9),
-        changed(UNIFORM, "images_per_class/2"),
-        changed(UNIFORM, "images_per_class/1", 6.5),
-        changed(BILEVEL, "images_per_class/1", -1),
-        changed(UNIFORM, "class_names/2", "kind 0"),
-        changed(BILEVEL, "classes_per_superclass/2", 10**9),
-        changed(HIERARCHICAL, "split_subgraphs/TRAIN", 3),
-        changed(HIERARCHICAL, "class_names/4", "m1"),
-        changed(HIERARCHICAL, "split_subgraphs/TRAIN/0/children_ids", ["x", "w"]),
-        changed(HIERARCHICAL, "split_subgraphs/TRAIN/3/children_ids", ["y", "m1"]),  # a cycle
+        changed(UNIFORM, ("__class__",), "Other"),
+        changed(UNIFORM, ("classes_per_split", "VALID")),
+        changed(UNIFORM, ("classes_per_split", "TEST"), 10**9),
+        changed(UNIFORM, ("images_per_class", "2")),
+        changed(UNIFORM, ("images_per_class", "1"), 6.5),
+        changed(BILEVEL, ("images_per_class", "1"), -1),
+        changed(UNIFORM, ("class_names", "2"), "kind 0"),
+        changed(BILEVEL, ("classes_per_superclass", "2"), 10**9),
+        changed(HIERARCHICAL, ("split_subgraphs", "TRAIN"), 3),
+        changed(HIERARCHICAL, ("class_names", "4"), "m1"),
+        changed(HIERARCHICAL, ("split_subgraphs", "TRAIN", 0, "children_ids"), ["x", "w"]),
+        changed(HIERARCHICAL, ("split_subgraphs", "TRAIN", 3, "children_ids"), ["y", "m1"]),  # a cycle
     ],
     ids=range(16),
 )

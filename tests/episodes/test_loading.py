@@ -6,19 +6,12 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
-from small_study import blobs, small_study
+from small_study import mapped_blobs, small_study
 
 from tcnaps.episodes.loading import load_episode, read_images
 from tcnaps.episodes.sampling import draw_episode
 
 PROTOCOL = small_study().evaluations["variable"].protocol
-
-
-def mapped(folder, name, **shape):
-    """Blobs in a file, as prepared datasets are."""
-    source = blobs(name, "test", **shape)
-    np.save(folder / f"{name}.npy", source.images)
-    return dataclasses.replace(source, images=np.load(folder / f"{name}.npy", mmap_mode="r"))
 
 
 def bytes_of(images):
@@ -28,7 +21,7 @@ def bytes_of(images):
 
 @pytest.mark.parametrize("index", range(4))
 def test_an_episode_holds_the_images_and_labels_of_its_draw(tmp_path, index):
-    source, before = mapped(tmp_path, "blobs"), torch.get_rng_state()
+    source, before = mapped_blobs(tmp_path, "blobs", "test"), torch.get_rng_state()
     draw = draw_episode(source, PROTOCOL, 0, index)
     episode = load_episode(source, draw)
     assert torch.equal(torch.get_rng_state(), before)
@@ -45,7 +38,7 @@ def test_an_episode_holds_the_images_and_labels_of_its_draw(tmp_path, index):
 def several(tmp_path_factory):
     """Three sources of different length."""
     folder = tmp_path_factory.mktemp("several")
-    return [mapped(folder, f"source-{n}", n_classes=2, n_images=n) for n in (1, 3, 20)]
+    return [mapped_blobs(folder, f"source-{n}", "test", n_classes=2, n_images=n) for n in (1, 3, 20)]
 
 
 @given(st.lists(st.integers(0, 47), min_size=1).map(np.array))
@@ -55,7 +48,7 @@ def test_a_batch_holds_the_images_of_its_numbers_in_their_order(several, numbers
 
 
 def test_images_in_memory_and_parts_of_mapped_ones_are_read_too(tmp_path):
-    source = mapped(tmp_path, "blobs")
+    source = mapped_blobs(tmp_path, "blobs", "test")
     for images in (np.array(source.images), source.images[7:], source.images[::-1], np.asfortranarray(source.images)):
         ours = read_images([dataclasses.replace(source, images=images)], np.array([5, 0]))
         np.testing.assert_array_equal(bytes_of(ours), images[[5, 0]])

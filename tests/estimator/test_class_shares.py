@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from clusters import clusters
 from sklearn.datasets import load_digits
 
 from tcnaps import TransductiveMahalanobisClassifier
@@ -13,13 +14,9 @@ from tcnaps.method.head import Head
 HEAD = Head(scale="auto", identity_weight=30.0)
 
 
-def episode(counts, seed=0, d=40, shot=1, noise=1.2):
-    """Support set, labels, query images and their classes, with these numbers of query images in each class."""
-    rng = np.random.default_rng(seed)
-    means, truth = 1.2 * rng.standard_normal((len(counts), d)), np.repeat(np.arange(len(counts)), counts)
-    labels = np.repeat(np.arange(len(counts)), shot)
-    support, query = (means[k] + noise * rng.standard_normal((len(k), d)) for k in (labels, truth))
-    return torch.from_numpy(support), torch.from_numpy(labels), torch.from_numpy(query), torch.from_numpy(truth)
+def episode(counts, seed=0):
+    """One support image of each class, and these numbers of query images."""
+    return clusters([1] * len(counts), counts, 40, 1.2, 1.2, seed)
 
 
 def test_evenness_is_the_share_of_the_largest_entropy():

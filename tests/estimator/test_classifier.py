@@ -1,8 +1,5 @@
 """The estimator against a plain loop, against `tcnaps.method.clustering`, and against scikit-learn's own checks."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -33,9 +30,9 @@ def test_scikit_learn_accepts_it(estimator, check):
     check(estimator)
 
 
-def planted(way=4, d=6, n=60, noise=0.6, seed=0, shots=2):
+def planted(way=4, d=6, n=60, noise=0.6, shots=2):
     """Rows around distant means, their classes, and the labels of which all but `shots` per class are missing."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     truth = np.arange(n) % way
     X = 2 * rng.standard_normal((way, d))[truth] + noise * rng.standard_normal((n, d))
     y = np.where(np.arange(n) < shots * way, truth, -1)
@@ -43,66 +40,24 @@ def planted(way=4, d=6, n=60, noise=0.6, seed=0, shots=2):
     return X[order], truth[order], y[order]
 
 
-def naively(X, y, steps, scale, identity_weight, log_determinant=False, prior=None):
-    """Algorithm 1 image by image and class by class; responsibilities of the rows without a label, and the scale."""
-    X, classes = torch.from_numpy(X), np.unique(y[y != -1])
-    members, one_hot = X[y != -1], torch.from_numpy(y[y != -1, None] == classes).double()
-    points, weights = X[y == -1], one_hot
-    for _ in range(steps + 1):
-        means, covariances = naive_statistics(members, weights, identity_weight=identity_weight)
-        squared = torch.tensor(
-            [[float((z - m) @ torch.linalg.inv(q) @ (z - m)) for m, q in zip(means, covariances)] for z in points]
-        ).double()
-        gaps = sorted(float(row.sort().values[1] - row.sort().values[0]) for row in squared)
-        used = 2 / gaps[(len(gaps) - 1) // 2] if scale == "auto" else scale
-        logits = -used * squared
-        if log_determinant:
-            logits -= torch.stack([torch.linalg.slogdet(q).logabsdet for q in covariances]) / 2
-        if prior == "estimated":
-            refining = (
-                weights[len(one_hot) :]
-                if len(weights) > len(one_hot)
-                else torch.full((1, len(classes)), 1 / len(classes))
-            )
-            logits += (0.5 / len(classes) + 0.5 * refining.mean(0)).log()
-        elif prior is not None:
-            logits += torch.tensor(prior).log()
-        responsibilities = logits.exp() / logits.exp().sum(1, keepdim=True)
-        members, weights = torch.cat([X[y != -1], points]), torch.cat([one_hot, responsibilities])
-    return responsibilities.numpy(), used
-
-
-@pytest.mark.parametrize("steps", [0, 2])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("limits", [(0, 0), (2, 10)])
 @pytest.mark.parametrize(
     "options",
     [
-        {"scale": "auto", "identity_weight": 0.5},
-        {"scale": 0.5, "identity_weight": 2.0, "log_determinant": True},
-        {"scale": "auto", "identity_weight": 1.0, "class_prior": [0.4, 0.3, 0.2, 0.1]},
-        {"scale": 0.2, "identity_weight": 1.0, "class_prior": "estimated"},
+        {"scale": 1.0, "identity_weight": 2.0},
+        {"scale": 0.5, "identity_weight": 1.0, "log_determinant": True},
+        {"scale": "auto", "identity_weight": 1.0, "class_prior": (0.3, 0.3, 0.2, 0.1, 0.1)},
+        {"scale": "auto", "identity_weight": 0.5, "class_prior": "estimated"},
     ],
 )
-def test_it_is_algorithm_1(options, steps):
-    X, _, y = planted(noise=2.0)
-    limits = {"minimum_steps": steps, "maximum_steps": steps}
-    fitted = TransductiveMahalanobisClassifier(**AS_GIVEN | limits | options).fit(X, y)
-    named = {name: value for name, value in options.items() if name != "class_prior"}
-    expected, scale = naively(X, y, steps, prior=options.get("class_prior"), **named)
-    np.testing.assert_allclose(fitted.label_distributions_[y == -1], expected, rtol=1e-4, atol=1e-6)
-    assert (fitted.n_iter_, fitted.scale_) == (steps, pytest.approx(scale, rel=1e-5))
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(
-    "scale, log_determinant, prior", [(1.0, False, None), (0.5, True, None), ("auto", False, "estimated")]
-)
-def test_it_stops_where_the_method_stops_with_the_same_probabilities(scale, log_determinant, prior, dtype):
+def test_it_stops_where_the_method_stops_with_the_same_probabilities(options, limits, dtype):
     X, _, y = planted(way=5, d=40, n=100, noise=2.5)
     X, labelled = X.astype(dtype), y != -1
-    fitted = TransductiveMahalanobisClassifier(scale, log_determinant, 1.0, 2, 10, prior, False).fit(X, y)
-    head = Head(scale=scale, log_determinant=log_determinant, class_prior=prior)
-    step = cluster(X[labelled], y[labelled], X[~labelled], head=head, maximum=10)
-    assert fitted.n_iter_ == step.number
+    steps = dict(zip(("minimum_steps", "maximum_steps"), limits))
+    fitted = TransductiveMahalanobisClassifier(**AS_GIVEN | steps | options).fit(X, y)
+    step = cluster(X[labelled], y[labelled], X[~labelled], None, Head(**options), *limits)
+    assert (fitted.n_iter_, fitted.scale_) == (step.number, pytest.approx(float(step.scale), rel=1e-5))
     probabilities = fitted.label_distributions_
     np.testing.assert_allclose(
         probabilities[~labelled], step.responsibilities, atol=1e-5 if dtype == np.float32 else 1e-9
@@ -230,12 +185,6 @@ def test_neither_a_column_in_other_units_nor_an_outlying_row_matters():
     assert (TransductiveMahalanobisClassifier(normalise=False).fit_predict(column, y) == truth).mean() < 0.5
 
 
-def test_a_singular_covariance_is_named():
-    X, _, y = planted(way=2, d=300, n=20)
-    with pytest.raises(ValueError, match="identity_weight"):
-        TransductiveMahalanobisClassifier(identity_weight=5e-324).fit(X, y)
-
-
 def test_predict_needs_fit_and_the_same_width():
     with pytest.raises(NotFittedError):
         TransductiveMahalanobisClassifier().predict(X)
@@ -283,10 +232,5 @@ def test_a_pipeline_in_a_grid_search(strings):
 
 def test_the_package_shows_its_public_names():
     assert {"LabelledKFold", "TransductiveMahalanobisClassifier", "__version__"} <= set(dir(tcnaps))
-
-
-def test_import_of_the_package_alone_is_cheap():
-    script = "import sys, tcnaps; sys.exit('torch' in sys.modules or 'sklearn' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         tcnaps.Nothing  # noqa: B018

@@ -48,11 +48,8 @@ def rows():
         evaluation_rows = evaluation_rows.assign(shot=shot) if shot else evaluation_rows
         for replicate in range(3):
             for training, training_rows in evaluation_rows.groupby("training", sort=False):
-                parts.append(
-                    better(training_rows, share.get(training, 0.05), [replicate, len(parts)]).assign(
-                        replicate=replicate
-                    )
-                )
+                improved = better(training_rows, share.get(training, 0.05), [replicate, len(parts)])
+                parts.append(improved.assign(replicate=replicate))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -69,9 +66,8 @@ def cell(table, claim, contrast, setting="variable", domain="all"):
 
 def test_a_planted_gain_holds_and_a_planted_loss_fails(rows, table):
     row = cell(table, "C1", "Transductive minus Simple")
-    episodes = episode_accuracies(
-        variant_predictions(rows[rows["evaluation"] == "variable"], ["Transductive", "Simple"], 2, 4)
-    )
+    variable = rows[rows["evaluation"] == "variable"]
+    episodes = episode_accuracies(variant_predictions(variable, ["Transductive", "Simple"], 2, 4))
     a, b = (episodes[episodes["variant"] == name] for name in ("Transductive", "Simple"))
     pairs = with_classes(paired_episodes(a, b), rows)
     mean = other_classes(pairs, "difference").set_index("dataset").loc["all"]

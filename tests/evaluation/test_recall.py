@@ -2,15 +2,10 @@
 
 import pytest
 from scipy import stats
-from synthetic_rows import DATASETS, synthetic_rows
+from synthetic_rows import DATASETS
 
 from tcnaps.evaluation import recall
 from tcnaps.evaluation.stopped_rows import variant_predictions
-
-
-@pytest.fixture(scope="module")
-def rows():
-    return synthetic_rows()
 
 
 @pytest.fixture(scope="module")
@@ -33,16 +28,11 @@ def test_recall_by_shot_is_a_naive_cluster_robust_mean(recalls, monkeypatch):
     table = recall.recall_by_shot(recalls)
     for row in table.itertuples():
         domains = ("in", "out") if row.domain == "all" else (row.domain,)
-        classes = recalls[
-            (recalls["variant"] == row.variant)
-            & recalls["domain"].isin(domains)
-            & recalls["shot"].between(row.shot_low, row.shot_high)
-        ]
-        residuals = {}
+        classes = recalls[(recalls["variant"] == row.variant) & recalls["domain"].isin(domains)]
+        classes = classes[classes["shot"].between(row.shot_low, row.shot_high)]
+        residuals = {key: 0 for key in zip(classes["dataset"], classes["episode"])}
         for r in classes.itertuples():
-            residuals[r.dataset, r.episode] = (
-                residuals.get((r.dataset, r.episode), 0) + r.recall - classes["recall"].mean()
-            )
+            residuals[r.dataset, r.episode] += r.recall - classes["recall"].mean()
         n, g = len(classes), len(residuals)
         variance = g / (g - 1) * sum(total**2 for total in residuals.values()) / n**2
         assert row.recall == pytest.approx(classes["recall"].mean())

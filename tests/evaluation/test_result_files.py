@@ -7,7 +7,6 @@ import pytest
 from small_study import small_study
 from synthetic_rows import synthetic_rows
 
-from tcnaps.config import study as config
 from tcnaps.evaluation.result_files import (
     RowsError,
     asked_of,
@@ -33,9 +32,8 @@ def rows_of(training, dataset, **changes):
 
 
 @pytest.fixture
-def study(tmp_path, monkeypatch):
+def study(root):
     """A study whose evaluation `variable` has been run: two trainings, two datasets, two episodes."""
-    monkeypatch.setattr(config, "project_root", lambda: tmp_path)
     study = small_study()
     for training in TRAININGS:
         files = [rows_file(study, training, "variable", dataset) for dataset in ("blobs", "others")]
@@ -123,8 +121,7 @@ def test_trainings_that_serve_variants():
         needed_trainings(["MAML"])
 
 
-def test_query_counts_are_read_on_the_datasets_and_episodes_that_all_have(tmp_path, monkeypatch):
-    monkeypatch.setattr(config, "project_root", lambda: tmp_path)
+def test_query_counts_are_read_on_the_datasets_and_episodes_that_all_have(root):
     training, fixed = "support_and_query", {"kind": "fixed", "way": 5, "shot": 1}
     evaluations = {
         f"{n}-queries": {"protocol": fixed | {"queries_per_class": n}, "datasets": names, "episodes": episodes}

@@ -1,14 +1,11 @@
 """Statistics against naive loops over the rows and planted answers."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
 from oracles import naive_stopping_step
 from scipy import stats
-from synthetic_rows import DATASETS, synthetic_rows
+from synthetic_rows import DATASETS, predictions_of, synthetic_rows
 
 from tcnaps.evaluation import statistics as tcnaps_statistics
 from tcnaps.evaluation.ranks import average_ranks, best
@@ -17,17 +14,8 @@ from tcnaps.evaluation.stopped_rows import variant_predictions
 
 
 @pytest.fixture(scope="module")
-def rows():
-    return synthetic_rows(n_episodes=12)
-
-
-@pytest.fixture(scope="module")
 def episodes(rows):
     return episode_accuracies(variant_predictions(rows, ["Simple", "FEOT", "COT", "Transductive"], 2, 4))
-
-
-def predictions_of(episode, n_steps=6):
-    return episode[[f"prediction_{t}" for t in range(n_steps + 1)]].to_numpy().T
 
 
 def test_episode_accuracies_recompute_from_the_rows(rows, episodes):
@@ -177,12 +165,6 @@ def test_pairs_need_the_same_episodes(episodes):
         paired_episodes(episodes, b)
 
 
-def test_statistics_and_figures_start_without_torch():
-    modules = "tcnaps.evaluation.recall, tcnaps.evaluation.claims, tcnaps.figures.tables, tcnaps.figures.results"
-    code = f"import {modules}, tcnaps.figures.forests, sys; sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_real_and_rendered_images_are_never_averaged_together(episodes):
     kinds = {"letters": "rendered", "textures": "rendered", "digits": "real"}
     both = episodes.assign(images=episodes["dataset"].map(kinds))
@@ -191,8 +173,7 @@ def test_real_and_rendered_images_are_never_averaged_together(episodes):
     alone = domain_averages(both[both["images"] == "rendered"]).set_index(["variant", "domain"])
     for variant in averages.index.unique("variant"):
         ours, theirs = averages.loc[variant, "rendered"], alone.loc[variant, "all"]
-        assert (ours["accuracy"], ours["interval"], ours["n_datasets"]) == pytest.approx(
-            (*theirs[["accuracy", "interval"]], 2)
-        )
+        assert ours["n_datasets"] == 2
+        assert (ours["accuracy"], ours["interval"]) == pytest.approx((theirs["accuracy"], theirs["interval"]))
     assert list(overall(averages.reset_index())["domain"].unique()) == ["real", "rendered"]
     assert list(overall(domain_averages(episodes))["domain"].unique()) == ["all"]

@@ -6,20 +6,11 @@ import pytest
 from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 from oracles import naive_stopping_step
-from synthetic_rows import synthetic_rows
+from synthetic_rows import predictions_of
 
 from tcnaps.evaluation.stopped_rows import episode_trajectories, stopped, stopping_step, variant_predictions
 
 KEYS = ["training", "dataset", "episode"]
-
-
-@pytest.fixture(scope="module")
-def rows():
-    return synthetic_rows()
-
-
-def predictions_of(episode, n_steps=6):
-    return episode[[f"prediction_{t}" for t in range(n_steps + 1)]].to_numpy().T
 
 
 @pytest.mark.parametrize("limits", [(0, 0), (0, 6), (2, 4), (5, 2)])
@@ -58,11 +49,6 @@ def test_trajectories_are_naive_counts(rows):
         assert row["n_query"] == len(episode) and row["way"] == episode["way"].iloc[0]
 
 
-def test_limits_beyond_the_record_are_refused(rows):
-    with pytest.raises(ValueError, match="refinement.recorded_steps"):
-        stopped(rows, 2, 7)
-
-
 @pytest.mark.parametrize("column", ["query", "prediction_3"])
 def test_a_missing_column_is_named(rows, column):
     with pytest.raises(KeyError, match=column):
@@ -94,19 +80,7 @@ def test_stopping_step_is_the_released_loop(labels, minimum, maximum):
 
 def test_stopping_step_planted():
     labels = np.array([[0, 0], [0, 1], [0, 1], [1, 1], [1, 1], [1, 1]])  # changes at steps 1 and 3
-    answers = {
-        (0, 0): 0,
-        (3, 0): 0,
-        (0, 1): 1,
-        (0, 5): 2,
-        (1, 5): 2,
-        (2, 4): 2,
-        (3, 5): 4,
-        (3, 3): 3,
-        (5, 5): 5,
-        (9, 5): 5,
-        (4, 2): 2,
-    }
+    answers = {(3, 0): 0, (0, 1): 1, (1, 5): 2, (3, 5): 4, (3, 3): 3, (9, 5): 5, (4, 2): 2}
     assert {limits: stopping_step(labels, *limits) for limits in answers} == answers
 
 

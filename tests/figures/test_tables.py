@@ -12,10 +12,8 @@ from tcnaps.figures.tables import accuracy_table, cell, html, published_table
 
 
 @pytest.fixture(scope="module")
-def episodes():
-    from synthetic_rows import synthetic_rows
-
-    return episode_accuracies(variant_predictions(synthetic_rows(), ["Simple", "Transductive"], 2, 4))
+def episodes(rows):
+    return episode_accuracies(variant_predictions(rows, ["Simple", "Transductive"], 2, 4))
 
 
 @pytest.fixture

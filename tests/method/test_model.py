@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from untrained import untrained
 from waiting import Operations
 
-from tcnaps.method.backbone import Backbone
 from tcnaps.method.episode import Episode, scale_pixels
 from tcnaps.method.head import Head
-from tcnaps.method.model import ModelSettings, TransductiveCNAPS
+from tcnaps.method.model import ModelSettings
 from tcnaps.method.variants import TRAININGS, VARIANTS
 
 
@@ -29,8 +29,7 @@ def episode():
 
 @pytest.fixture(scope="module", params=["support", "support_and_query_log_determinant"])
 def model(request):
-    torch.manual_seed(0)
-    return TransductiveCNAPS(request.param, Backbone()).eval()
+    return untrained(request.param)
 
 
 def test_logits_after_every_step_and_query_labels_unseen(model, episode):
@@ -53,8 +52,7 @@ def test_chunks_bound_memory_and_change_nothing(model, episode):
 
 
 def test_chunks_bound_memory_and_change_no_gradient(episode):
-    torch.manual_seed(0)
-    model = TransductiveCNAPS("support_and_query", Backbone()).train().double()
+    model = untrained("support_and_query").train().double()
     doubled = replace(
         episode, support_images=episode.support_images.double(), query_images=episode.query_images.double()
     )
@@ -69,17 +67,12 @@ def test_chunks_bound_memory_and_change_no_gradient(episode):
     assert computed[0] == n_images and max(computed[1:]) == 5
     assert sum(computed[1:]) == 2 * n_images - 5, "every part but the first once more on the way back"
     assert len(gradients[0]) == len(gradients[1]) > 0
-    for whole, parts in zip(*gradients):
-        torch.testing.assert_close(parts, whole, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-12)
 
 
 def test_bfloat16_convolutions_and_float64_clustering(episode):
-    torch.manual_seed(0)
-    backbone = Backbone()
-    plain = TransductiveCNAPS("support", backbone).eval()
-    settings = ModelSettings(precision=torch.bfloat16, clustering_dtype=torch.float64)
-    mixed = TransductiveCNAPS("support", backbone, settings).eval()
-    mixed.load_state_dict(plain.state_dict())
+    plain = untrained("support")
+    mixed = untrained("support", precision=torch.bfloat16, clustering_dtype=torch.float64)
     with torch.no_grad():
         exact, rounded = plain.features(episode)[0], mixed.features(episode)[0]
         assert mixed(episode, steps=1).dtype == torch.float64
@@ -99,14 +92,8 @@ def test_only_the_adaptation_learns_and_the_backbone_stays_in_evaluation_mode(mo
 
 
 def test_unlabelled_images_refine_when_the_head_wants_them(episode):
-    torch.manual_seed(0)
-    model = TransductiveCNAPS("support", Backbone(), ModelSettings(head=Head(unlabelled="both"))).eval()
-    extended = Episode(
-        episode.support_images,
-        episode.support_labels,
-        episode.query_images,
-        unlabelled_images=episode.query_images.flip(3),
-    )
+    model = untrained("support", head=Head(unlabelled="both"))
+    extended = replace(episode, unlabelled_images=episode.query_images.flip(3))
     with torch.no_grad():
         with_extra, without = model(extended, steps=2), model(episode, steps=2)
     torch.testing.assert_close(with_extra[0], without[0], rtol=1e-4, atol=1e-4)
@@ -125,17 +112,12 @@ def test_variants_and_trainings_are_the_papers_table():
         assert variant.refinement_at_test == (name not in ("Simple", "FEOT", "GMM", "FEOT GMM"))
         assert training.head.scale == (0.5 if "GMM" in name else 1.0)
     with pytest.raises(ValueError, match="no training 'protonet'"):
-        TransductiveCNAPS("protonet", Backbone())
+        untrained("protonet")
 
 
 def test_pixels_are_scaled_to_minus_1_and_1():
     pixels = scale_pixels(torch.tensor([0, 255, 51], dtype=torch.uint8).view(1, 1, 1, 3))
     torch.testing.assert_close(pixels.flatten(), torch.tensor([-1.0, 1.0, -0.6]))
-
-
-def changed(episode, **changes):
-    names = ("support_images", "support_labels", "query_images", "query_labels", "unlabelled_images")
-    return Episode(**{name: getattr(episode, name) for name in names} | changes)
 
 
 def test_an_episode_is_checked_once_and_clearly(episode):
@@ -161,11 +143,11 @@ def test_an_episode_is_checked_once_and_clearly(episode):
         (small, "16 × 32"),
     ]:
         with pytest.raises(ValueError, match=message):
-            changed(episode, **changes)
+            replace(episode, **changes)
 
 
 def test_an_episode_that_was_moved_is_the_same(episode):
-    episode = changed(episode, unlabelled_images=episode.query_images[:2])
+    episode = replace(episode, unlabelled_images=episode.query_images[:2])
     moved = episode.to("cpu")
     assert moved.way == episode.way and torch.equal(moved.shots, episode.shots)
     for name in ("support_images", "support_labels", "query_images", "query_labels", "unlabelled_images"):
@@ -173,14 +155,14 @@ def test_an_episode_that_was_moved_is_the_same(episode):
 
 
 def test_features_are_found_without_waiting_for_the_device(episode):
-    model = TransductiveCNAPS("support_and_query", Backbone()).eval()
+    model = untrained("support_and_query")
     with torch.no_grad(), Operations() as operations:
         model.features(episode)
     assert not operations.waiting
 
 
 def test_labels_of_any_width_and_images_in_float64_will_do(model, episode):
-    other = changed(
+    other = replace(
         episode, support_labels=episode.support_labels.int().numpy(), support_images=episode.support_images.double()
     )
     assert other.support_labels.dtype == torch.int64 and other.way == 4

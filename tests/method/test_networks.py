@@ -90,20 +90,12 @@ def test_mean_of_class_means_by_hand():
     torch.testing.assert_close(mean_of_class_means(encoded, torch.tensor([0, 0, 1])), torch.tensor([5.5, 11.0]))
 
 
-def test_support_only_embedding_is_the_plain_mean_and_ignores_the_queries():
+def test_an_embedding_is_the_plain_mean_of_the_support_set_or_uses_both_sets_in_any_order():
     torch.manual_seed(0)
-    encoder = TaskEncoder("support_only").eval()
-    support, query = torch.randn(5, 3, 32, 32), torch.randn(4, 3, 32, 32)
-    labels = torch.tensor([0, 0, 0, 1, 1])
-    embedding = encoder(support, labels, query)
-    torch.testing.assert_close(embedding, encoder.set_encoder(support).mean(0))
-    assert torch.equal(embedding, encoder(support, labels, 2 * query))
-
-
-def test_transductive_embedding_uses_both_sets_in_any_order():
-    torch.manual_seed(0)
-    encoder = TaskEncoder("transductive").eval()
+    plain, encoder = (TaskEncoder(kind).eval() for kind in ("support_only", "transductive"))
     support, query, labels = torch.randn(5, 3, 32, 32), torch.randn(4, 3, 32, 32), torch.tensor([0, 0, 0, 1, 1])
+    torch.testing.assert_close(plain(support, labels, query), plain.set_encoder(support).mean(0))
+    assert torch.equal(plain(support, labels, query), plain(support, labels, 2 * query))
     embedding = encoder(support, labels, query)
     assert embedding.shape == (64,)
     assert not torch.allclose(embedding, encoder(support, labels, query.flip(2)), atol=1e-4)

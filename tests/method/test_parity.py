@@ -11,7 +11,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from released_files import MODELS, recipe_images, write_released
+from released_files import recipe_images, write_released
 from small_study import small_study
 from torch.nn import functional as F
 
@@ -51,7 +51,7 @@ def models(reference, tmp_path_factory):
         patch.setattr(config, "project_root", lambda: root)
         study = released_study()
         for name in ("simple", "transductive"):
-            file = write_released(root / f"best_{name}_cnaps.pt", MODELS[name], reference)
+            file = write_released(root / f"best_{name}_cnaps.pt", f"{name}_cnaps_film", reference)
             import_into_study(file, study)
             file.unlink()
         return {

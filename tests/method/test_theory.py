@@ -10,7 +10,9 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
+from clusters import clusters
 from hypothesis import example, given, settings, strategies as st
+from oracles import naive_logits, naive_statistics
 from scipy.special import softmax
 from sklearn.mixture import GaussianMixture
 
@@ -43,11 +45,7 @@ def orthogonal(d, seed):
 
 def make_episode(shots, queries, d, seed=0):
     """Support features, labels and query features of overlapping classes with unequal variances."""
-    labels, truth = (torch.arange(len(shots)).repeat_interleave(torch.tensor(n)) for n in (shots, queries))
-    classes = torch.cat([labels, truth])
-    features = 2 / d**0.5 * normal(len(shots), d, seed=seed)[classes]
-    features += normal(len(classes), d, seed=seed + 1) * torch.logspace(0.3, -0.5, d, dtype=torch.float64)
-    return features[: len(labels)], labels, features[len(labels) :]
+    return clusters(shots, [queries] * len(shots), d, 2 / d**0.5, torch.logspace(0.3, -0.5, d), seed)[:3]
 
 
 def on_many_episodes(test):
@@ -68,29 +66,12 @@ def assert_equal_logits(ours, theirs, tolerance=1e-9):
 
 
 # What it reduces to
-def naive_simple_cnaps(support, labels, points):
-    """Equations 1-5, image by image."""
-
-    def mean_and_covariance(images):
-        mean = sum(images) / len(images)
-        return mean, sum(np.outer(z - mean, z - mean) for z in images) / len(images)
-
-    task, logits = mean_and_covariance(support)[1], []
-    for k in range(labels.max() + 1):
-        images = support[labels == k]
-        mu, sigma = mean_and_covariance(images)
-        shrinkage = len(images) / (len(images) + 1)
-        inverse = np.linalg.inv(shrinkage * sigma + (1 - shrinkage) * task + np.eye(len(mu)))
-        logits.append([-(z - mu) @ inverse @ (z - mu) for z in points])
-    return np.array(logits).T
-
-
 @every_episode
 @pytest.mark.parametrize("gradients", [False, True])
 def test_without_unlabelled_images_it_is_simple_cnaps_for_ever(sizes, gradients):
     """The paper after equation 12: the updates "reduce to them exactly in the case of an empty query set"."""
     support, labels, points = make_episode(*sizes)
-    simple = naive_simple_cnaps(support.numpy(), labels.numpy(), points.numpy())
+    simple = naive_logits(points, *naive_statistics(support, one_hot(labels, len(sizes[0]), support)))
     support.requires_grad_(gradients)
     no_extra = first_steps(support, labels, points, Head(unlabelled="extra"), 4)
     no_query = first_steps(support, labels, points[:0], Head(), 4, extra=points)

@@ -14,7 +14,6 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from small_study import small_study
 
-from tcnaps.config import study as config
 from tcnaps.config.storage import StorageError, file_digest
 from tcnaps.evaluation.result_files import write_rows
 from tcnaps.method.backbone import Backbone
@@ -32,10 +31,9 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(root):
     """Checkpoints of a backbone and of a training."""
-    monkeypatch.setattr(config, "project_root", lambda: tmp_path)
-    folder = tmp_path / "results/small/checkpoints"
+    folder = root / "results/small/checkpoints"
     save(folder / "backbone.safetensors", Backbone().state_dict(), {"study": "small"})
     header = {"training": "simple", "backbone": file_digest(folder / "backbone.safetensors")}  # its former name
     save(folder / "support.safetensors", new_model(small_study(), "support").adaptation_state(), header)

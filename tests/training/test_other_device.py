@@ -3,12 +3,12 @@
 import pytest
 import torch
 from other_device import DEVICE, Elsewhere, other_device
-from small_study import small_study
-from trained_study import mapped_blobs
+from trained_study import placed
 
-from tcnaps.config import study as config
-from tcnaps.evaluation import evaluate as evaluation
-from tcnaps.training import checkpoints, meta_training, pretraining
+from tcnaps.evaluation.evaluate import evaluate
+from tcnaps.training import checkpoints
+from tcnaps.training.meta_training import meta_train
+from tcnaps.training.pretraining import pretrain
 
 
 def test_a_tensor_left_behind_is_found():
@@ -19,17 +19,12 @@ def test_a_tensor_left_behind_is_found():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("training", ["support_and_query"])
-def test_another_device_trains_and_predicts_the_same(trained_root, tmp_path, monkeypatch, training):
-    for module in (meta_training, pretraining, evaluation):
-        monkeypatch.setattr(module, "open_split", lambda study, name, split: mapped_blobs(tmp_path, name, split))
-    monkeypatch.setattr(config, "project_root", lambda: tmp_path)
-    study = small_study()
-    with other_device():
-        pretraining.pretrain(study, device=DEVICE)
-        meta_training.meta_train(study, training, device=DEVICE)
-        evaluation.evaluate(study, training, device=DEVICE)
-    for name in ("backbone", training):
+def test_another_device_trains_and_predicts_the_same(trained_root, tmp_path):
+    with placed(tmp_path) as study, other_device():
+        pretrain(study, device=DEVICE)
+        meta_train(study, "support_and_query", device=DEVICE)
+        evaluate(study, "support_and_query", device=DEVICE)
+    for name in ("backbone", "support_and_query"):
         file = f"results/small/checkpoints/{name}.safetensors"
         here, there = (checkpoints.load(root / file, "")[0] for root in (trained_root, tmp_path))
         for key, value in here.items():

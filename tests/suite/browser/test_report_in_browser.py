@@ -1,6 +1,5 @@
 """The report in a real browser: headings sort their tables, and it fits a phone."""
 
-import json
 import shutil
 
 import pandas as pd
@@ -24,17 +23,14 @@ TABLE = pd.DataFrame(
 
 
 @pytest.fixture
-def page(browser, tmp_path, monkeypatch):
+def page(browser, root):
     """A report of one table, opened as a file on a phone."""
-    (tmp_path / "configs").mkdir()
-    for name in ("Snakefile", STUDY_FILE):
-        shutil.copy(REPOSITORY / name, tmp_path / name)
+    (root / "configs").mkdir()
+    shutil.copy(REPOSITORY / STUDY_FILE, root / STUDY_FILE)
     parameters = cell('study_file = "configs/miniature.yaml"', "parameters")
-    path = write_notebook(tmp_path / "notebooks" / "05-gain.ipynb", cell("# Who gains?", kind="markdown"), parameters)
-    content = json.loads(path.read_text())
-    content["metadata"]["tcnaps"] = {"target": None, "writes": {"tables": ["gains.csv"]}}
-    path.write_text(json.dumps(content))
-    monkeypatch.chdir(tmp_path)
+    declared = {"target": None, "writes": {"tables": ["gains.csv"]}}
+    cells = cell("# Who gains?", kind="markdown"), parameters
+    write_notebook(root / "notebooks" / "05-gain.ipynb", *cells, tcnaps=declared)
     results = load_study(STUDY_FILE).results_folder
     results.mkdir(parents=True)
     TABLE.to_csv(results / "gains.csv", index=False)

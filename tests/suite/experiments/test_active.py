@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 import torch
 from small_study import blobs, small_study
+from untrained import untrained
 
 from tcnaps.config import FixedProtocol
-from tcnaps.method.backbone import Backbone
 from tcnaps.method.clustering import cluster
 from tcnaps.method.episode import Episode
 from tcnaps.method.head import Head
-from tcnaps.method.model import TransductiveCNAPS
 from tcnaps_suite.experiments.active import (
     Task,
     active_learning,
@@ -100,11 +99,8 @@ def test_pool_and_held_out_images_are_drawn_from_every_class_and_shared_out():
 
 @pytest.fixture(scope="module")
 def variants():
-    torch.manual_seed(0)
-    backbone = Backbone()
-    names = {"Simple": ("support", (0, 0)), "Transductive": ("support_and_query", (1, 2))}
-    models = {name: TransductiveCNAPS(training, backbone).eval() for name, (training, _) in names.items()}
-    return {name: LoadedVariant(models[name], limits) for name, (_, limits) in names.items()}
+    simple, transductive = untrained("support"), untrained("support_and_query")
+    return {"Simple": LoadedVariant(simple, (0, 0)), "Transductive": LoadedVariant(transductive, (1, 2))}
 
 
 def test_curves_begin_at_the_same_accuracy_and_are_paired(variants):

@@ -1,21 +1,16 @@
 """What meta-training adds, from planted rows before and after."""
 
 import pytest
-from synthetic_rows import DATASETS, synthetic_rows
+from synthetic_rows import DATASETS
 
 from tcnaps_suite.experiments.before_and_after import gain_of_training
 
 
-@pytest.fixture(scope="module")
-def trained():
-    return synthetic_rows()
-
-
-def test_the_gain_is_paired_per_dataset_and_variant(trained):
-    wrong = trained[trained["episode"] < 7].assign(evaluation="start", **{f"prediction_{t}": -1 for t in range(7)})
-    gains, averages = gain_of_training(wrong, trained, ["Simple", "Transductive"], (2, 4))
+def test_the_gain_is_paired_per_dataset_and_variant(rows):
+    wrong = rows[rows["episode"] < 7].assign(evaluation="start", **{f"prediction_{t}": -1 for t in range(7)})
+    gains, averages = gain_of_training(wrong, rows, ["Simple", "Transductive"], (2, 4))
     assert list(gains["dataset"]) == [*DATASETS, *DATASETS]
-    digits = trained[(trained["training"] == "support") & (trained["dataset"] == "digits") & (trained["episode"] < 7)]
+    digits = rows[(rows["training"] == "support") & (rows["dataset"] == "digits") & (rows["episode"] < 7)]
     accuracy = (digits["prediction_0"] == digits["label"]).groupby(digits["episode"]).mean()
     row = gains.set_index(["variant", "dataset"]).loc[("Simple", "digits")]
     assert row["difference"] == pytest.approx(accuracy.mean()) and row["n_episodes"] == 7

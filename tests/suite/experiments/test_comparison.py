@@ -1,26 +1,19 @@
 """The comparison of heads and classifiers on the same features."""
 
-import torch
 from small_study import blobs, small_study
+from untrained import untrained
 
 from tcnaps.config import FixedProtocol
-from tcnaps.method.backbone import Backbone
 from tcnaps.method.head import Head
-from tcnaps.method.model import TransductiveCNAPS
 from tcnaps_suite.experiments.comparison import compare_classifiers, episode_features
 from tcnaps_suite.experiments.rivals import head_classifier, prototypes
 
 PROTOCOL = FixedProtocol(way=3, shot=1, queries_per_class=3)
 
 
-def features(n=2):
-    torch.manual_seed(0)
-    model = TransductiveCNAPS("support", Backbone()).eval()
-    return list(episode_features(small_study(), [blobs("blobs", "test"), blobs("others", "test")], PROTOCOL, n, model))
-
-
 def test_classifiers_are_compared_with_one_of_them_in_every_episode():
-    episodes = features()
+    sources = [blobs(name, "test") for name in ("blobs", "others")]
+    episodes = list(episode_features(small_study(), sources, PROTOCOL, 2, untrained("support")))
     answers = iter([episode.query_labels for episode in episodes])
     classifiers = {
         "Simple": head_classifier(Head(), 0, 0),

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 import torch
+from clusters import clusters
 from small_study import blobs, small_study
+from untrained import untrained
 
 from tcnaps.config import FixedProtocol
 from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import draw_episode
-from tcnaps.method.backbone import Backbone
 from tcnaps.method.class_statistics import class_distances, class_statistics, logits_of, one_hot, scale_of
 from tcnaps.method.clustering import cluster, trajectory
 from tcnaps.method.head import Head
-from tcnaps.method.model import TransductiveCNAPS
 from tcnaps_suite.experiments.comparison import LoadedVariant
 from tcnaps_suite.experiments.continual import (
     ALL_KEPT,
@@ -35,14 +35,8 @@ HEADS = [
 PROTOCOL = FixedProtocol(way=4, shot=2, queries_per_class=3)
 
 
-def features(shots=(3, 2, 4, 2), queries=6, d=7, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    centres = 20 + 2 * torch.randn(len(shots), d, generator=generator, dtype=torch.float64)
-    labels = torch.arange(len(shots)).repeat_interleave(torch.tensor(shots))
-    truth = torch.arange(len(shots)).repeat_interleave(queries)
-    noise = torch.randn(len(labels) + len(truth), d, generator=generator, dtype=torch.float64)
-    points = centres[torch.cat([labels, truth])] + 1.5 * noise
-    return points[: len(labels)], labels, points[len(labels) :], truth
+def features(shots=(3, 2, 4, 2), d=7, seed=0):
+    return clusters(shots, [6] * len(shots), d, 2, 1.5, seed, offset=20)
 
 
 def accumulated(support, labels, way, batches):
@@ -97,9 +91,7 @@ def test_one_image_has_no_variance():
 
 @pytest.fixture(scope="module")
 def variants():
-    torch.manual_seed(0)
-    backbone = Backbone()
-    models = [TransductiveCNAPS(training, backbone).eval() for training in ("support", "support_and_query")]
+    models = untrained("support"), untrained("support_and_query")
     for model in models:  # an untrained generator hardly adapts: FiLM would be the same for all arrivals
         for parameter in model.film_generator.parameters():
             torch.nn.init.normal_(parameter, std=0.15)

@@ -5,6 +5,7 @@ import shutil
 import pytest
 import torch
 from small_study import small_study
+from trained_study import placed
 
 from tcnaps.config import UserError
 from tcnaps.evaluation.evaluate import evaluate
@@ -20,11 +21,11 @@ RATE = 0.05
 
 
 @pytest.fixture(scope="module")
-def study(in_root, trained_root, tmp_path_factory):
+def study(trained_root, tmp_path_factory):
     """The small study with a training whose head learns, all evaluated."""
     root = tmp_path_factory.mktemp("root")
     shutil.copytree(trained_root / "results", root / "results")
-    with in_root(root):
+    with placed(root):
         content = small_study().model_dump(mode="json", exclude_none=True)
         trainings = ["support_and_query", LEARNED]
         variable = content["evaluations"]["variable"] | {"trainings": trainings}

@@ -6,7 +6,6 @@ import pandas as pd
 import pytest
 from small_study import small_study
 
-from tcnaps.config import study as config
 from tcnaps.evaluation.statistics import EPISODE, accuracy_summary
 from tcnaps_suite.experiments.main_result import main_result, write_main_result
 
@@ -20,8 +19,7 @@ def gain_of(datasets):
     return pd.DataFrame(rows, columns=["replicate", *EPISODE, "difference", "classes"])
 
 
-def test_the_main_result_is_the_paired_gain(tmp_path, monkeypatch):
-    monkeypatch.setattr(config, "project_root", lambda: tmp_path)
+def test_the_main_result_is_the_paired_gain(root):
     pairs = gain_of(["blobs"])
     result = main_result(pairs, "A minus B")
     (gain,), row = result["gains"], accuracy_summary(pairs, ["evaluation"], "difference").iloc[0]

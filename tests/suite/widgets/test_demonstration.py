@@ -19,13 +19,11 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def study(tmp_path, monkeypatch):
+def study(root):
     """What is opened in a project's root with the demonstration and no results."""
-    (tmp_path / "Snakefile").touch()
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "demonstration").symlink_to(ROOT / "results" / "demonstration")
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(small_study().model_dump(mode="json")))
-    monkeypatch.chdir(tmp_path)
+    (root / "results").mkdir()
+    (root / "results" / "demonstration").symlink_to(ROOT / "results" / "demonstration")
+    (root / "mine.yaml").write_text(yaml.safe_dump(small_study().model_dump(mode="json")))
     return open_study("mine.yaml")
 
 

@@ -10,7 +10,6 @@ from driving import set_to, words
 from small_study import blobs, small_study
 
 from tcnaps.config import UserError
-from tcnaps.data.image_source import DatasetError
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation.result_files import load_rows, needed_trainings, rows_file, write_rows
 from tcnaps_suite import episodes
@@ -19,10 +18,8 @@ from tcnaps_suite.widgets.explorer_widget import explorer
 
 
 @pytest.fixture
-def study(tmp_path, monkeypatch):
+def study(root, monkeypatch):
     """An evaluated study whose rows are files and whose images are blobs."""
-    (tmp_path / "Snakefile").touch()
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(episodes, "open_split", lambda study, name, split: blobs(name, split))
     small = small_study()
     made = {name: evaluation.model_copy(update={"episodes": 6}) for name, evaluation in small.evaluations.items()}
@@ -126,15 +123,6 @@ def test_rows_of_other_images_show_their_numbers_and_say_why_there_are_no_images
     assert "can't be shown" in words(widget._picture) and "queries right" in widget._status.value
     set_to(widget, episodes=("blobs", 1))
     check_all(widget)
-
-
-def test_missing_images_are_an_error_that_the_widget_shows(study, monkeypatch):
-    def missing(*_):
-        raise DatasetError("blobs is not prepared: run `make figures`")
-
-    monkeypatch.setattr(episodes, "open_split", missing)
-    widget = explorer(study)
-    assert isinstance(widget.error, DatasetError) and "blobs is not prepared" in words(widget._picture)
 
 
 def test_wrong_names_are_refused(study):

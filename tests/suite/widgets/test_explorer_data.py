@@ -5,18 +5,13 @@ import pandas as pd
 import pytest
 from blob_rows import blob_rows
 from small_study import blobs, small_study
-from synthetic_rows import synthetic_rows
+from synthetic_rows import predictions_of
 
 from tcnaps.config import UserError
 from tcnaps.evaluation.result_files import rows_file, write_rows
 from tcnaps.evaluation.stopped_rows import stopping_step
 from tcnaps_suite import episodes
 from tcnaps_suite.widgets import episode_table, explorer_data
-
-
-@pytest.fixture(scope="module")
-def rows():
-    return synthetic_rows()
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +22,7 @@ def table(rows):
 def by_hand(rows, training, dataset, episode, limits):
     """Accuracy and stopping step of one episode, in plain loops."""
     own = rows[(rows["training"] == training) & (rows["dataset"] == dataset) & (rows["episode"] == episode)]
-    labels = own[[f"prediction_{t}" for t in range(7)]].to_numpy().T
+    labels = predictions_of(own)
     step = stopping_step(labels, *limits)
     right = sum(int(p == k) for p, k in zip(labels[step], own["label"]))
     return right / len(own), step, own
@@ -70,10 +65,8 @@ def test_orders(table):
 
 def test_the_table_in_words_and_lines(table):
     gains = 100 * table["gain"]
-    mean, low, high = (
-        f"{gain:+.1f}".replace("-", "−")
-        for gain in (gains.groupby(table["dataset"]).mean().mean(), gains.min(), gains.max())
-    )
+    numbers = gains.groupby(table["dataset"]).mean().mean(), gains.min(), gains.max()
+    mean, low, high = (f"{gain:+.1f}".replace("-", "−") for gain in numbers)
     words = explorer_data.in_words(table, "Transductive", "Simple")
     assert words.startswith("36 episodes of 3 datasets") and f"{mean}±" in words
     assert words.endswith(f"from {low} to {high}.")

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import stepper_study
 import torch
 
 from tcnaps.method.class_statistics import class_statistics, one_hot
@@ -43,17 +44,6 @@ def test_a_view_repeats_what_the_clustering_does():
     assert (np.linalg.eigvalsh(view.covariances) >= 1 - 1e-9).all()  # identity_weight is 1
 
 
-def overlapping(shot=2, n_query=12, d=8):
-    """Support features, labels and query features of three clusters that overlap."""
-    generator = torch.Generator().manual_seed(6)
-    centres = 2.2 * torch.randn(3, d, generator=generator, dtype=torch.float64)
-    labels = [torch.arange(3).repeat_interleave(n) for n in (shot, n_query)]
-    support, query = (
-        centres[own] + 1.5 * torch.randn(len(own), d, generator=generator, dtype=torch.float64) for own in labels
-    )
-    return support, labels[0], query
-
-
 @pytest.mark.parametrize(
     "head",
     [
@@ -66,7 +56,8 @@ def overlapping(shot=2, n_query=12, d=8):
 )
 @pytest.mark.parametrize("shot", [1, 3])
 def test_drawn_statistics_are_projections_of_those_in_all_dimensions(head, shot):
-    support, labels, query = overlapping(shot)
+    episode = stepper_study.planted(shot=shot)
+    support, labels, query = episode.support_features.double(), episode.support_labels, episode.query_features.double()
     features = torch.cat([support, query])
     responsibilities = trajectory(support, labels, query, head=head, steps=3).softmax(2)
     view = view_in_plane(support, labels, query, responsibilities, head)

@@ -77,16 +77,6 @@ def test_every_head_shows_what_the_clustering_does_with_its_settings(name):
         stepper_data.with_head(Head(), name, 0)
 
 
-def test_the_plane_is_an_orthonormal_projection_of_the_features():
-    features = planted()
-    found = stepper_data.run(features, steps=2)
-    features = torch.cat([features.support_features, features.query_features])
-    centred = (features - features.mean(0)).numpy()
-    directions, *_ = np.linalg.lstsq(centred, found.view.points, rcond=None)
-    np.testing.assert_allclose(centred @ directions, found.view.points, atol=1e-4)
-    np.testing.assert_allclose(directions.T @ directions, np.eye(2), atol=1e-4)
-
-
 def test_a_step_says_what_it_did_to_every_query_and_the_steps_count_it(found):
     truth, seen = planted().query_labels.tolist(), set()
     for step in range(7):

@@ -11,13 +11,14 @@ import pytest
 import torch
 import yaml
 from small_study import small_study
+from untrained import episode_of_noise
 
 import tcnaps
 from tcnaps.config import UserError, load_study
-from tcnaps.method.episode import Episode
 from tcnaps.training.checkpoints import CheckpointError, load_model
 from tcnaps_suite.experiments.networks import open_network
-from tcnaps_suite.workflow.archive import main, write_archive
+from tcnaps_suite.workflow.archive import write_archive
+from tcnaps_suite.workflow.command import main
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -28,7 +29,6 @@ def project(trained_root, tmp_path, monkeypatch):
     root = tmp_path / "project"
     shutil.copytree(REPOSITORY / "notebooks", root / "notebooks")
     shutil.copy(REPOSITORY / "CITATION.cff", root)
-    (root / "Snakefile").touch()
     (root / "small.yaml").write_text(yaml.safe_dump(small_study().model_dump(mode="json")))
     shutil.copytree(trained_root / "results/small/checkpoints", root / "results/small/checkpoints")
     row = {"variant": "Simple", "evaluation": "5-way-1-shot", "dataset": "blobs", "accuracy": 0.5, "interval": 0.04}
@@ -48,21 +48,15 @@ def archive(project, tmp_path, monkeypatch):
     return file
 
 
-def episode():
-    generator = torch.Generator().manual_seed(0)
-    support, query = (torch.rand(n, 3, 32, 32, generator=generator) * 2 - 1 for n in (6, 4))
-    return Episode(support, torch.arange(6) % 3, query)
-
-
 @pytest.mark.parametrize("training", ["support", "support_and_query"])
 def test_an_archive_or_its_folder_loads_as_the_same_network(project, archive, monkeypatch, training):
     with zipfile.ZipFile(archive) as file:
         file.extractall(archive.parent / "unpacked")
     monkeypatch.chdir(project)
-    wanted = load_model(load_study("small.yaml"), training)(episode())
+    wanted = load_model(load_study("small.yaml"), training)(episode_of_noise())
     monkeypatch.chdir(archive.parent)
     for source in (archive, str(archive), archive.parent / "unpacked"):
-        assert torch.equal(tcnaps.load(source, training)(episode()), wanted)
+        assert torch.equal(tcnaps.load(source, training)(episode_of_noise()), wanted)
 
 
 def test_an_archive_can_be_checked_and_read_by_people(archive):
@@ -100,5 +94,5 @@ def test_what_is_no_archive_or_damaged_is_named(archive, tmp_path):
 def test_a_study_that_has_not_run_is_refused(project, capsys):
     shutil.rmtree(project / "results")
     with pytest.raises(SystemExit):
-        main(["small.yaml"])
+        main(["archive", "small.yaml"])
     assert "make figures" in capsys.readouterr().err

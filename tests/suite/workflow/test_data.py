@@ -2,7 +2,7 @@
 
 import pytest
 import yaml
-from file_readers import encoded
+from file_readers import noise
 from small_study import small_study
 
 from tcnaps_suite.workflow.prepare import main
@@ -11,15 +11,13 @@ PROTOCOL = {"kind": "fixed", "way": 2, "shot": 1, "queries_per_class": 2}
 
 
 @pytest.fixture
-def study(tmp_path, monkeypatch):
+def study(root):
     """Writes a study of photographs, 3 classes of 3 images per split, and returns its path."""
-    (tmp_path / "Snakefile").touch()
-    monkeypatch.chdir(tmp_path)
     for number in range(27):
         split, k = ("train", "valid", "test")[number // 9], number // 3
-        place = tmp_path / "photographs" / split / f"class-{k}"
+        place = root / "photographs" / split / f"class-{k}"
         place.mkdir(parents=True, exist_ok=True)
-        (place / f"{number}.png").write_bytes(encoded(number))
+        (place / f"{number}.png").write_bytes(noise(number))
 
     def write(protocol=PROTOCOL, path="photographs", **others):
         content = small_study().model_dump(mode="json", exclude_none=True)
@@ -27,7 +25,7 @@ def study(tmp_path, monkeypatch):
         content |= {"datasets": {**others, "blobs": section}, "trainings": ["support"], "name": "tiny"}
         content["meta_training"] |= {"protocol": protocol}
         evaluation = {"protocol": protocol, "datasets": ["blobs"], "trainings": ["support"]}
-        (tmp_path / "study.yaml").write_text(yaml.safe_dump(content | {"evaluations": {"main": evaluation}}))
+        (root / "study.yaml").write_text(yaml.safe_dump(content | {"evaluations": {"main": evaluation}}))
         return "study.yaml"
 
     return write
@@ -46,7 +44,7 @@ def test_data_is_prepared_and_its_digests_are_written(study, tmp_path, capsys):
 def test_changed_originals_change_the_digests(study, tmp_path):
     assert main([study()]) == 0
     before = (tmp_path / "results" / "tiny" / ".ready" / "blobs").read_text()
-    (tmp_path / "photographs" / "test" / "class-6" / "new.png").write_bytes(encoded(99))
+    (tmp_path / "photographs" / "test" / "class-6" / "new.png").write_bytes(noise(99))
     assert main([study()]) == 0
     assert (tmp_path / "results" / "tiny" / ".ready" / "blobs").read_text() != before
 

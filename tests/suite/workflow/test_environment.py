@@ -2,10 +2,12 @@
 
 import ast
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).parents[3]
@@ -61,3 +63,16 @@ def test_the_library_alone_imports_only_what_the_slim_install_brings():
                 names = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
                 foreign += [(path.name, name) for name in names if name.split(".")[0] not in known]
     assert not foreign
+
+
+@pytest.mark.parametrize(
+    ("modules", "heavy"),
+    [
+        ("tcnaps", {"torch", "sklearn"}),
+        ("tcnaps.evaluation.recall, tcnaps.evaluation.claims, tcnaps_suite.widgets.explorer_widget", {"torch"}),
+        ("tcnaps.figures.tables, tcnaps.figures.results, tcnaps.figures.forests", {"torch"}),
+    ],
+)
+def test_looking_at_results_loads_no_torch(modules, heavy):
+    code = f"import {modules}, sys; sys.exit(not {heavy}.isdisjoint(sys.modules))"
+    subprocess.run([sys.executable, "-c", code], check=True)

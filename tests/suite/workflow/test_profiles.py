@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tcnaps_suite.workflow.batch import main
-from tcnaps_suite.workflow.run import PLUGINS
+from tcnaps_suite.workflow.stopping import PLUGINS
 
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.slow

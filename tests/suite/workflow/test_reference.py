@@ -16,24 +16,18 @@ GAIN = pd.DataFrame({"evaluation": "5-way-1-shot", "dataset": ["a", "b"], "diffe
 
 
 @pytest.fixture
-def study(tmp_path, monkeypatch):
-    (tmp_path / "Snakefile").touch()
-    monkeypatch.chdir(tmp_path)
-    study = small_study()
+def study(root):
     for folder in ("results/small", "results/reference/small", "figures/reference/small"):
-        (tmp_path / folder).mkdir(parents=True)
+        (root / folder).mkdir(parents=True)
     GAIN.to_csv("results/reference/small/gain-at-1-shot.csv", index=False)
-    return study
+    return small_study()
 
 
-def test_the_runs_file_goes_before_the_references(study, tmp_path):
-    name = "gain-at-1-shot.csv"
-    assert file_of(study, "results", name) == tmp_path / "results/reference/small" / name
-    (tmp_path / "results/small" / name).touch()
-    assert file_of(study, "results", name) == tmp_path / "results/small" / name
-    assert file_of(study, "results", "claims.md") is None and file_of(study, "figures", "gain.png") is None
-    (tmp_path / "figures/reference/small/gain.png").touch()
-    assert file_of(study, "figures", "gain.png") == tmp_path / "figures/reference/small/gain.png"
+def test_the_runs_file_goes_before_the_references(study, root):
+    name, reference = "results/small/gain-at-1-shot.csv", root / "results/reference/small/gain-at-1-shot.csv"
+    assert file_of(name) == reference and file_of("figures/small/gain.png") is None
+    (root / name).touch()
+    assert file_of(name) == root / name
 
 
 def test_contrasts_agree_within_both_intervals(study):

@@ -12,7 +12,7 @@ from notebook_files import cell, write_notebook
 from PIL import Image
 
 from tcnaps.config import load_study
-from tcnaps_suite.workflow import pages, report
+from tcnaps_suite.workflow import command, pages, report
 
 REPOSITORY = Path(__file__).parents[3]
 STUDY_FILE = "configs/miniature.yaml"
@@ -20,21 +20,18 @@ WRITES = {"figures": ["gain"], "tables": ["gains.csv", "claims.md", "headline.js
 
 
 @pytest.fixture
-def study(tmp_path, monkeypatch):
+def study(root):
     """The miniature in a project of one notebook; nothing has been made yet."""
-    (tmp_path / "Snakefile").touch()
-    (tmp_path / "configs").mkdir()
-    shutil.copy(REPOSITORY / STUDY_FILE, tmp_path / STUDY_FILE)
-    words = [
-        cell(text, kind="markdown") for text in ("# Who gains & why?\n\nAll.", "## Paired\n\nThe *gain* $\\beta$.")
+    (root / "configs").mkdir()
+    shutil.copy(REPOSITORY / STUDY_FILE, root / STUDY_FILE)
+    cells = [
+        cell("# Who gains & why?\n\nAll.", kind="markdown"),
+        cell('study_file = "configs/miniature.yaml"', "parameters"),
+        cell("## Paired\n\nThe *gain* $\\beta$.", kind="markdown"),
+        cell('with style.figure(study.figures_folder / "gain", study.origin) as (_, ax):'),
     ]
-    parameters = cell('study_file = "configs/miniature.yaml"', "parameters")
-    drawing = cell('with style.figure(study.figures_folder / "gain", study.origin) as (_, ax):')
-    path = write_notebook(tmp_path / "notebooks" / "05-gain.ipynb", words[0], parameters, words[1], drawing)
-    content = json.loads(path.read_text())
-    content["metadata"]["tcnaps"] = {"target": "figures", "settings": "figures", "writes": WRITES}
-    path.write_text(json.dumps(content))
-    monkeypatch.chdir(tmp_path)
+    declared = {"target": "figures", "settings": "figures", "writes": WRITES}
+    write_notebook(root / "notebooks" / "05-gain.ipynb", *cells, tcnaps=declared)
     return load_study(STUDY_FILE)
 
 
@@ -79,10 +76,9 @@ def test_a_report_holds_everything_in_one_file(made):
 
 
 def test_the_last_cell_of_an_executed_copy_is_the_answer(made):
-    executed = write_notebook(made.results_folder / "notebooks" / "05-gain.ipynb", cell("print(1)"))
-    content = json.loads(executed.read_text())
-    content["cells"][-1]["outputs"] = [{"output_type": "stream", "name": "stdout", "text": ["It gains ", "7 points."]}]
-    executed.write_text(json.dumps(content))
+    outputs = [{"output_type": "stream", "name": "stdout", "text": ["It gains ", "7 points."]}]
+    executed = made.results_folder / "notebooks" / "05-gain.ipynb"
+    write_notebook(executed, cell("print(1)") | {"outputs": outputs})
     (executed.parent / "05-gain-damaged.ipynb").write_text(executed.read_text()[:-20])
     assert "<pre>It gains 7 points.</pre>" in report.write_report(STUDY_FILE).read_text()
 
@@ -97,7 +93,8 @@ def test_a_missing_or_damaged_file_is_named(made, name, content):
         file.write_bytes(content)
     text = report.write_report(STUDY_FILE).read_text()
     if (name, content) != ("claims.md", b""):  # an empty text is no damaged one
-        assert f"Missing: {name}" in text or f"results/miniature/{name} can&#39;t be read" in text
+        named = f"results/miniature/{name}"
+        assert f"Missing: {named}" in text or f"{named} can&#39;t be read" in text
 
 
 def test_the_references_file_stands_in_for_one_that_a_run_lacks(made):
@@ -110,7 +107,7 @@ def test_the_references_file_stands_in_for_one_that_a_run_lacks(made):
 @pytest.mark.parametrize("arguments", [[STUDY_FILE], [], ["configs/none.yaml"]])
 def test_without_results_or_with_wrong_arguments_nothing_is_written(study, capsys, arguments):
     with pytest.raises(SystemExit) as refusal:
-        report.main(arguments)
+        command.main(["report", *arguments])
     assert refusal.value.code == 2 and capsys.readouterr().err
     assert not study.results_folder.exists()
 

@@ -2,13 +2,10 @@
 
 import contextlib
 
-import numpy as np
 import pytest
-from hypothesis import given, strategies as st
 from small_study import blobs, sized, small_study
 
 from tcnaps.config import FixedProtocol, UserError, VariableProtocol
-from tcnaps.episodes.sampling import describe_episode
 from tcnaps_suite.workflow import requirements
 from tcnaps_suite.workflow.requirements import check_protocol, needs_of, open_usable, unmet_needs
 
@@ -78,23 +75,6 @@ def test_too_many_episodes_without_replacement_are_known_before_the_run():
 def test_protocols_that_a_split_can_and_cannot_serve(sizes, hierarchy, protocol, message):
     with pytest.raises(ValueError, match=message) if message else contextlib.nullcontext():
         check_protocol(sized(*sizes, **hierarchy), protocol)
-
-
-@given(st.data())
-def test_no_episode_fails_where_the_check_passes(data):
-    sizes = data.draw(st.lists(st.integers(1, 8), min_size=1, max_size=8))
-    groups = data.draw(st.none() | st.lists(st.sampled_from("ab"), min_size=len(sizes), max_size=len(sizes)))
-    way, number = data.draw(st.integers(2, 4)), data.draw(st.integers(1, 3))
-    fixed = FixedProtocol(way=way, shot=number, queries_per_class=2)
-    variable = VariableProtocol(minimum_way=way, maximum_way=5, maximum_support_size=10, queries_per_class=number)
-    protocol = data.draw(st.sampled_from([fixed, variable]))
-    split = sized(*sizes, superclasses=None if groups is None else tuple(groups))
-    try:
-        check_protocol(split, protocol)
-    except ValueError:
-        return
-    for seed in range(20):
-        describe_episode(np.random.default_rng(seed), split, protocol)
 
 
 def test_datasets_that_will_not_do_are_left_out_aloud(monkeypatch):

@@ -21,7 +21,7 @@ import yaml
 from blob_project import picture_study, write_pictures
 from notebook_files import cell, write_notebook
 
-from tcnaps_suite.workflow import reference
+from tcnaps_suite.workflow import command
 from tcnaps_suite.workflow.stopping import SIGNALS
 
 ROOT = Path(__file__).parents[3]
@@ -196,7 +196,7 @@ def test_a_changed_value_makes_stale_what_reads_it(project, section, values, exp
 
 def test_a_finished_run_becomes_the_reference(project, monkeypatch):
     monkeypatch.chdir(project)
-    reference.main(["configs/small.yaml"])
+    command.main(["reference", "configs/small.yaml"])
     kept = project / "results/reference/small"
     provenance = json.loads((kept / "provenance.json").read_text())
     assert provenance["seeds of the trainings"] == [0] and "torch" in provenance["versions"]
@@ -263,9 +263,9 @@ def test_a_run_that_is_killed_outright_leaves_nothing_running(waiting):
 
 def test_ctrl_c_works_where_the_shell_had_it_ignored():
     code = (
-        "import os, signal, time\nfrom tcnaps_suite.workflow.stopping import Stopped, stop_on_signals\n"
+        "import os, signal, time\nfrom tcnaps_suite.workflow.stopping import stop_on_signals\n"
         "stop_on_signals()\ntry:\n  os.kill(os.getpid(), signal.SIGINT)\n  time.sleep(5)\n"
-        "except Stopped as stopped:\n  print(stopped)"
+        "except KeyboardInterrupt as stopped:\n  print(stopped.args[0].name)"
     )
     shell = f"trap '' INT; exec {sys.executable} -c \"$0\""
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
