@@ -47,6 +47,11 @@ def test_split_folders(tree):
     assert image == ImageFile(str(root / "val/cow/1.gif")) and read_file(image) == b"x"
 
 
+def test_a_class_called_train_beside_others_is_a_class(tree):
+    root = tree("train/1.jpg", "tractor/1.jpg", "truck/1.jpg")
+    assert set(listed(root, fractions=(0.0, 0.0, 1.0))["test"]) == {"tractor", "train", "truck"}
+
+
 @pytest.mark.parametrize("layout", ["{}/{}.jpg", "train/{}/{}.jpg"])
 def test_a_split_file(tree, tmp_path, layout):
     root = tree(*(layout.format(name, k) for name in ("cat", "dog", "emu", "fox") for k in range(2)))

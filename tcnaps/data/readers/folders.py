@@ -46,7 +46,7 @@ def list_folder(
     listed = None if splits is None else read_list(splits)
     if listed and listed.files:
         return listing_of(_listed_images(listed, path, splits), splits)
-    found, notes = scan(path, grouped)
+    found, notes = scan(path, grouped, divided=listed is not None or fractions is not None)
     groups = {label: label.partition("/")[0] for label, _ in found}
     if listed:
         if missing := listed.classes.keys() - groups.keys() - set(groups.values()):
@@ -68,11 +68,14 @@ def list_folder(
     return listing_of(found, path, groups if grouped else {}, notes)
 
 
-def scan(path: Path, grouped: bool = False) -> tuple[Found, tuple[str, ...]]:
-    """Finds the images at any depth below class folders, and a note on other files. `grouped`: as for `list_folder`."""
+def scan(path: Path, grouped: bool = False, divided: bool = False) -> tuple[Found, tuple[str, ...]]:
+    """Finds the images at any depth below class folders, and a note on other files.
+
+    `grouped`: as for `list_folder`. `divided`: classes are divided among the splits later.
+    """
     found: Found = {}
     others: list[str] = []
-    for split, folder in _split_folders(path).items():
+    for split, folder in _split_folders(path, divided).items():
         for group in subfolders(folder) if grouped else [folder]:
             if not subfolders(group):
                 remedy = "Put one folder per class into it, or delete it" + ", or remove the key superclasses" * grouped
@@ -135,10 +138,15 @@ def subfolders(folder: Path) -> list[Path]:
     return [folder / name for name in next(walk(folder))[1]]
 
 
-def _split_folders(path: Path) -> dict[str, Path]:
-    """The folders that are named after splits; if there are none, the folder itself with the split ""."""
+def _split_folders(path: Path, divided: bool) -> dict[str, Path]:
+    """The folders that are named after splits; if there are none, the folder itself with the split "".
+
+    Where classes are divided later, "train" beside other folders is a class (QuickDraw and CIFAR-100 have one).
+    """
     folders = subfolders(path)
     by_split = {split: folder for folder in folders if (split := split_of(folder.name))}
+    if divided and not all(split_of(folder.name) for folder in folders):
+        return {"": path}
     if by_split and len(by_split) < len(folders):
         named = some(folder.name for folder in folders)
         raise DatasetError(f"{path} has folders of splits and others beside them, or two of one split: {named}.")
