@@ -59,9 +59,8 @@ class Notebook(_Section):
     path: Path
     title: str
     parameters: dict[str, object]
-    target: (
-        Literal["figures", "rivals", "active", "differences"] | None
-    )  # the target of `make` that runs it; None: it is interactive
+    # The target of `make` that runs it; None: it is interactive.
+    target: Literal["figures", "rivals", "active", "differences"] | None
     per: Literal["study", "replicate", "training"] = "study"  # how often it runs
     settings: str | None = None  # the sections of a study that it reads, a name of `tcnaps.config.dependencies.JOBS`
     reads: Reads = Reads()
