@@ -16,6 +16,7 @@ from data_rows import write_jpegs
 from drawing import PARTS
 from measuring import ratio
 from rows import EPISODES, PRECISIONS, contents, episode, our_model, plain_model
+from torch.nn import functional as F
 
 from tcnaps.config.settings import FixedProtocol, Folder
 from tcnaps.data import preparation
@@ -49,9 +50,10 @@ def measure_device(
             for precision in PRECISIONS
             for part, call in parts(our_model(precision).to(device), task).items()
         }
+        calls |= {("training step", precision): step(device, task, precision) for precision in PRECISIONS}
         calls["whole", "direct"] = direct(device, task)
         timed = in_turns(calls, repetitions, device)
-        for part in (*PARTS, "whole"):
+        for part in (*PARTS, "whole", "training step"):
             measured = {precision: row for (timed_part, precision), row in timed.items() if timed_part == part}
             for precision, row in measured.items():
                 if part in operations:
@@ -84,6 +86,17 @@ def parts(model: TransductiveCNAPS, task: Episode) -> dict[str, Callable[[], obj
     return {part: torch.no_grad()(call) for part, call in calls.items()}
 
 
+def step(device: torch.device, task: Episode, precision: str) -> Callable[[], object]:
+    """The forward and backward pass of one episode of meta-training, through ten refinement steps."""
+    model = our_model(precision).to(device).train()
+
+    def call() -> None:
+        model.zero_grad()
+        F.cross_entropy(model(task, steps=STEPS)[-1], task.query_labels).backward()
+
+    return call
+
+
 def direct(device: torch.device, task: Episode) -> Callable[[], object]:
     """The labels of the queries by the direct implementation."""
     model, images = plain_model().to(device), contents(task)
@@ -110,10 +123,13 @@ def in_turns(calls: dict[tuple, Callable[[], object]], repetitions: int, device:
 
 
 def matrix_limit(device: torch.device, dtype: torch.dtype) -> float:
-    """Operations per second of one large matrix product."""
+    """Operations per second of one large matrix product, in TF32 where convolutions use that."""
     n = 8192 if device.type == "cuda" else 1024
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32
     a, b = (torch.randn(n, n, device=device).to(dtype) for _ in range(2))
-    return 2 * n**3 / min(_seconds(lambda: a @ b, device) for _ in range(10))
+    limit = 2 * n**3 / min(_seconds(lambda: a @ b, device) for _ in range(10))
+    torch.backends.cuda.matmul.allow_tf32 = False
+    return limit
 
 
 def loading_row(device: torch.device, size: int, repetitions: int, setting: tuple[int, int, int]) -> dict:

@@ -49,11 +49,11 @@ def picture_study(**changes) -> Study:
     return small_study(**content, **changes)
 
 
-def meta_training_step(study: Study) -> tuple[dict, list[torch.Tensor]]:
+def meta_training_step(study: Study, device: str = "cpu") -> tuple[dict, list[torch.Tensor]]:
     """The first step's row and gradients."""
     sources = [open_split(study, "blobs", "train")]
-    model = checkpoints.new_model(study, "support_and_query").train()
-    episodes = (load_episode(*task) for task in meta_training.training_tasks(sources, study))
+    model = checkpoints.new_model(study, "support_and_query").train().to(device)
+    episodes = (load_episode(*task, device) for task in meta_training.training_tasks(sources, study))
     optimiser = meta_training.new_optimiser(model, study)
     row = next(meta_training.meta_training_steps(model, study, episodes, optimiser))
     return row, [parameter.grad for parameter in model.parameters() if parameter.requires_grad]
@@ -64,9 +64,10 @@ def new_classifier(study: Study) -> tuple[pretraining.Classifier, pretraining.Im
     return pretraining.new_classifier(study, images.n_classes), images
 
 
-def pretraining_step(study: Study) -> tuple[dict, list[torch.Tensor], list[torch.Tensor]]:
+def pretraining_step(study: Study, device: str = "cpu") -> tuple[dict, list[torch.Tensor], list[torch.Tensor]]:
     """The first step's row, gradients and running averages."""
     network, images = new_classifier(study)
+    network.to(device)
     optimiser = torch.optim.SGD(network.parameters(), 0.01)
     row = next(pretraining.pretraining_steps(network, study, images, optimiser))
     return row, [parameter.grad for parameter in network.parameters()], list(network.buffers())

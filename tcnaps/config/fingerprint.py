@@ -53,10 +53,19 @@ def module_code(path: Path) -> str:
 
 
 def bare_code(source: str, path: str | Path) -> str:
-    """Source code without comments and docstrings, in one layout."""
-    return ast.unparse(_WithoutDocstrings().visit(parse(source, path)))
+    """The syntax tree of source code, without comments and docstrings, as text that is the same in every Python."""
+    return _text_of(parse(source, path))
 
 
-class _WithoutDocstrings(ast.NodeTransformer):
-    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
-        return None if isinstance(node.value, ast.Constant) else node
+def _text_of(node: object) -> str:
+    if isinstance(node, list):
+        return f"[{', '.join(_text_of(part) for part in node if not _explains(part))}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    # Fields without a value are left out: each Python has some that others lack.
+    fields = [f"{name}={_text_of(value)}" for name, value in ast.iter_fields(node) if value not in (None, [])]
+    return f"{type(node).__name__}({', '.join(fields)})"
+
+
+def _explains(node: object) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

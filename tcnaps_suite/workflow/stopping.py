@@ -12,11 +12,12 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
 
-PLUGINS = Path(__file__).parent / "plugins"  # of Snakemake
+PLUGINS = Path(__file__).parent / "plugins"  # of Snakemake; those in cluster/ need one that may not be installed
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 PATIENCE = 4.0  # seconds for processes to end by themselves
 
@@ -39,7 +40,7 @@ def stop_on_signals() -> None:
 
 def run_snakemake(options: Sequence[str]) -> int:
     """Runs Snakemake in a session of its own and ends it, and all its jobs, when this process is stopped."""
-    path = os.pathsep.join(filter(None, [str(PLUGINS), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(filter(None, [*plugins(), os.environ.get("PYTHONPATH")]))
     command = [sys.executable, "-m", __spec__.name, str(os.getpid()), "snakemake", *options]
     process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, start_new_session=True)
     try:
@@ -47,6 +48,12 @@ def run_snakemake(options: Sequence[str]) -> int:
     except BaseException:
         end(process.pid)
         raise
+
+
+def plugins() -> list[str]:
+    """Where Snakemake finds this project's plugins. It imports all that it finds, and fails where one can't be."""
+    cluster = find_spec("snakemake_executor_plugin_kubernetes") is not None
+    return [str(PLUGINS), *([str(PLUGINS / "cluster")] if cluster else [])]
 
 
 def end(engine: int) -> None:

@@ -45,6 +45,18 @@ def test_explanations_and_layout_are_not_code(project):
     assert code_digest("tcnaps") != before
 
 
+def test_every_python_reads_the_same_in_code():
+    """Python 3.12 quotes otherwise in f-strings than 3.11 and 3.13, and trees have other empty fields."""
+    text = fingerprint.bare_code("""def f(x): return f'{x["a"]!r:>{3}} is'""", "here")
+    x = "Name(id='x', ctx=Load())"
+    value = f"Subscript(value={x}, slice=Constant(value='a'), ctx=Load())"
+    width = "JoinedStr(values=[Constant(value='>'), FormattedValue(value=Constant(value=3), conversion=-1)])"
+    shown = f"FormattedValue(value={value}, conversion=114, format_spec={width})"
+    returned = f"Return(value=JoinedStr(values=[{shown}, Constant(value=' is')]))"
+    arguments = "arguments(args=[arg(arg='x')])"
+    assert text == f"Module(body=[FunctionDef(name='f', args={arguments}, body=[{returned}])])"
+
+
 def test_a_folder_is_all_of_its_modules_and_a_module_is_itself_alone(project):
     folder, module = code_digest("tcnaps"), code_digest("tcnaps/first.py")
     edit(project / "tcnaps" / "below" / "second.py", "+ 1", "+ 2")

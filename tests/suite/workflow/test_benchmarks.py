@@ -44,7 +44,8 @@ def test_an_episode_on_a_device_part_by_part(modules, monkeypatch):
     _, device_rows = modules
     monkeypatch.setattr(device_rows, "matrix_limit", lambda device, dtype: 1e9)
     *rows, loading = device_rows.measure_device(torch.device("cpu"), 32, 1, {"2-way 1-shot": (2, 1, 2)})
-    assert [row["name"].split(": ")[-1] for row in rows] == ["task encoder", "backbone", "clustering", "whole"]
+    parts = ["task encoder", "backbone", "clustering", "whole", "training step"]
+    assert [row["name"].split(": ")[-1] for row in rows] == parts
     assert loading["name"].endswith("loading 6 images")
     for row in rows:
         assert row["group"] == "device" and all(one["seconds"] > 0 for one in row["measured"].values())

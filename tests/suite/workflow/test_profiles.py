@@ -1,6 +1,7 @@
 """Dry runs with the profiles of clusters: what each job would ask Slurm and Kubernetes for. No cluster is at hand."""
 
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -9,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tcnaps_suite.workflow import stopping
 from tcnaps_suite.workflow.batch import main
-from tcnaps_suite.workflow.stopping import PLUGINS
 
 ROOT = Path(__file__).parents[3]
 pytestmark = pytest.mark.slow
@@ -21,7 +22,7 @@ def planned(profile):
     command = [sys.executable, "-m", "snakemake", "--dry-run", "--forceall", "--printshellcmds", "--nolock"]
     command += ["--workflow-profile", f"profiles/{profile}"]
     command += ["--config", "study=configs/miniature.yaml", "device=cuda", "processes=2"]
-    path = os.pathsep.join([str(PLUGINS), str(ROOT)])
+    path = os.pathsep.join([*stopping.plugins(), str(ROOT)])
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     blocks = re.findall(r"^rule (\w+):\n((?:    .*\n)+\n?.*)", done.stderr + done.stdout, flags=re.MULTILINE)
@@ -49,7 +50,7 @@ def test_jobs_of_kubernetes_run_in_the_project_on_the_shared_volume():
 
 
 def test_the_executor_for_kubernetes_is_told_that_files_are_shared():
-    from tcnaps_suite.workflow.plugins.snakemake_executor_plugin_kubernetes_shared import common_settings
+    from tcnaps_suite.workflow.plugins.cluster.snakemake_executor_plugin_kubernetes_shared import common_settings
 
     assert not common_settings.implies_no_shared_fs
 
@@ -58,3 +59,10 @@ def test_an_unknown_profile_is_an_error(capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     assert main(["study", "configs/miniature.yaml", "--dry-run", "--profile", "slrum"]) == 2
     assert "did you mean 'slurm'?" in capsys.readouterr().err
+
+
+def test_without_the_plugin_of_kubernetes_snakemake_finds_none_that_needs_it(monkeypatch):
+    monkeypatch.setattr(stopping, "find_spec", lambda name: None)
+    found = [module.name for module in pkgutil.iter_modules(stopping.plugins())]
+    assert "snakemake_logger_plugin_bar" in found
+    assert not [name for name in found if name.startswith("snakemake_executor")]  # it would be imported, and fail

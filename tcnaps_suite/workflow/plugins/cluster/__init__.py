@@ -1,0 +1,1 @@
+"""Plugins for clusters, which need other plugins."""
