@@ -47,6 +47,16 @@ def soft(way: int, shot: int) -> tuple:
     return draw(shot), torch.arange(way).repeat_interleave(shot), draw(QUERIES)
 
 
+def few_labels(n: int, way: int = 10, labelled: int = 5, d: int = 64) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of Gaussian classes that overlap, labels (−1 where there is none), and the classes themselves."""
+    generator = np.random.default_rng(n)
+    truth = np.arange(n) % way
+    deviations = np.geomspace(2, 0.3, d)
+    centres = 0.45 * deviations * generator.standard_normal((way, d))
+    x = (centres[truth] + deviations * generator.standard_normal((n, d))).astype(np.float32)
+    return x, np.where(np.arange(n) < way * labelled, truth, -1), truth
+
+
 @torch.no_grad()
 def meta_trained(way: int, shot: int) -> tuple:
     """Features of characters that the built-in study's model has not seen in training."""

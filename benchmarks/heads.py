@@ -1,11 +1,14 @@
 """Every head on features from files: across shots, numbers of classes, unequal classes and wrong labels.
 
     python benchmarks/heads.py birds.npz textures.npz --out results/bench
+    python benchmarks/heads.py birds/ --backbone torchvision:resnet18 --out results/bench
 
-A file holds `features` (n, d) and `labels` (n,); its name is the dataset's. A head is a function of `rivals`.
+A file holds `features` (n, d) and `labels` (n,); a folder has one of images for each class. Its name is the dataset's.
+A head is a function of `rivals`.
 """
 
 import argparse
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -17,13 +20,16 @@ from tqdm.auto import tqdm
 
 from tcnaps.config import FixedProtocol, UserError
 from tcnaps.data.image_source import ImageSource
+from tcnaps.data.readers.folders import subfolders
 from tcnaps.episodes.sampling import Draw, draw_episode, episode_generator
 from tcnaps.evaluation.csv_tables import write_csv
 from tcnaps.evaluation.intervals import other_classes
 from tcnaps.figures import style
 from tcnaps_suite.experiments.balance import unbalanced
 from tcnaps_suite.experiments.comparison import EpisodeFeatures, compare_classifiers
+from tcnaps_suite.experiments.networks import KINDS, default_network, open_network
 from tcnaps_suite.experiments.rivals import Classifier, of_estimator, rivals
+from tcnaps_suite.labelling.embedding import embed
 
 QUERIES = 50  # of an episode with five classes, as far as there are so many images
 BASE = "Step 0"
@@ -70,6 +76,22 @@ def features_from(file: Path) -> ImageSource:
     except Exception as error:  # damage shows in many ways
         raise UserError(f"{file} must be an .npz with 'features' (n, d) and 'labels' (n,): {error}") from error
     return ImageSource(file.stem, "test", features[order], tuple(map(str, names)), np.cumsum([0, *sizes]))
+
+
+def features_of_folder(folder: Path, backbone: str) -> ImageSource:
+    """The features of a folder of classes under a network. Images that can't be read are left out, and named."""
+    classes = subfolders(folder)
+    files = [(k, file) for k, place in enumerate(classes) for file in sorted(place.rglob("*")) if file.is_file()]
+    if len(classes) < 2:
+        raise UserError(f"{folder} needs a folder for each of at least two classes.")
+    codes, paths = np.array([k for k, _ in files]), [file for _, file in files]
+    features, unreadable = embed(paths, codes, open_network(backbone))
+    for number, reason in unreadable.items():
+        print(f"{paths[number]} is left out: {reason}", file=sys.stderr)
+    readable = np.isfinite(features).all(1)
+    sizes = np.bincount(codes[readable], minlength=len(classes))
+    names = tuple(place.name for place in classes)
+    return ImageSource(folder.name, "test", features[readable], names, np.cumsum([0, *sizes]))
 
 
 def episodes_of(source: ImageSource, setting: Setting, episodes: int) -> Iterator[Draw]:
@@ -146,7 +168,8 @@ def draw(table: pd.DataFrame, path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", type=Path, nargs="+", help="an .npz for each dataset")
+    parser.add_argument("files", type=Path, nargs="+", help="an .npz or a folder for each dataset")
+    parser.add_argument("--backbone", help=f"of folders: {KINDS}; default: {default_network()}")
     parser.add_argument("--out", type=Path, required=True, help="the folder for the tables and the figure")
     parser.add_argument("--episodes", type=int, default=60, help="of each setting and dataset")
     parser.add_argument(
@@ -160,7 +183,8 @@ def main() -> None:
         if name not in allowed:
             parser.error(f"there is no '{name}'; there are: {', '.join(allowed)}")
     try:
-        sources = [features_from(file) for file in options.files]
+        backbone = options.backbone or default_network()
+        sources = [features_of_folder(at, backbone) if at.is_dir() else features_from(at) for at in options.files]
     except UserError as error:
         parser.error(str(error))
     settings = {name: SETTINGS[name] for name in options.settings}

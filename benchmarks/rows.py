@@ -3,13 +3,19 @@
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import direct
 import direct_model
 import features
+import numpy as np
 import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.mixture import GaussianMixture
+from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 from torch.nn import functional as F
 
+from tcnaps.estimator import TransductiveMahalanobisClassifier
 from tcnaps.evaluation.stopped_rows import stopping_step
 from tcnaps.method.backbone import Backbone
 from tcnaps.method.clustering import cluster
@@ -236,8 +242,9 @@ def variant_rows(size: int) -> Iterator[Row]:
     )
 
 
-def clustering_rows(size: int) -> Iterator[Row]:
+def clustering_rows(size: int, other: str = "direct") -> Iterator[Row]:
     """The clustering alone, on synthetic features and, once the built-in study is trained, on those of its model."""
+    logits = {"direct": direct.logits, "Cholesky": direct.cholesky_logits}[other]
     kinds = {"": features.apart, ", diffuse": features.diffuse, ", soft": features.soft}
     if features.trained():
         kinds[", meta-trained"] = features.meta_trained
@@ -255,21 +262,53 @@ def clustering_rows(size: int) -> Iterator[Row]:
 
                 return call
 
-            def other(draw=draw, setting=setting):
+            def theirs(draw=draw, setting=setting):
                 data = draw(*setting)
 
                 def call():
-                    logits, steps = direct.cluster(*data, MINIMUM, MAXIMUM)
-                    return logits.argmax(1), steps
+                    last, steps = direct.cluster(*data, MINIMUM, MAXIMUM, logits)
+                    return last.argmax(1), steps
 
                 return call
 
             inner = 20 if setting[0] == 5 else 5
-            yield Row(name + kind, {"float32": ours, "direct": other}, labels_and_steps, inner)
+            yield Row(name + kind, {"float32": ours, other: theirs}, labels_and_steps, inner)
+
+
+def estimator_rows(size: int) -> Iterator[Row]:
+    """The estimator beside scikit-learn's: five labels of each of ten classes, and many rows without one."""
+    models = {
+        "estimator": TransductiveMahalanobisClassifier,
+        "label spreading": lambda: LabelSpreading(kernel="knn"),
+        "mixture": lambda: GaussianMixture(10, max_iter=20),
+        "self-training": lambda: SelfTrainingClassifier(LogisticRegression(max_iter=1000)),
+    }
+    for n in (2_000, 20_000, 100_000):
+
+        def fitted(name, n=n):
+            x, y, truth = features.few_labels(n)
+
+            def call():
+                model = models[name]()
+                if name == "mixture":  # from the classes' labelled means
+                    model.means_init = np.stack([x[y == k].mean(0) for k in range(10)])
+                    return torch.tensor((model.fit(x).predict(x) == truth).mean())
+                return torch.tensor((model.fit(x, y).predict(x) == truth).mean())
+
+            return call
+
+        calls = {name: (lambda name=name, fitted=fitted: fitted(name)) for name in models}
+        yield Row(f"{n:,} rows", calls, accuracies, apart=n > 20_000)
+
+
+def accuracies(ours: torch.Tensor, other: torch.Tensor) -> dict[str, float]:
+    return {"accuracy": ours.item(), "self-training's": other.item()}
 
 
 GROUPS = {
     "clustering": clustering_rows,
+    "cholesky": partial(clustering_rows, other="Cholesky"),
+    "estimator": estimator_rows,
     "parts": part_rows,
     "test": episode_rows,
     "training": training_rows,

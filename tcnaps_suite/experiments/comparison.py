@@ -67,11 +67,9 @@ class LoadedVariant(NamedTuple):
 
 def load_variants(study: Study, names: Sequence[str]) -> dict[str, LoadedVariant]:
     """The trained models of some of `VARIANTS`. Errors are those of `load_model`."""
-    models = {}
-    for name in names:
-        limits = study.refinement.limits if VARIANTS[name].refinement_at_test else (0, 0)
-        models[name] = LoadedVariant(load_model(study, VARIANTS[name].training), limits)
-    return models
+    limits = {True: study.refinement.limits, False: (0, 0)}
+    rows = {name: VARIANTS[name] for name in names}
+    return {n: LoadedVariant(load_model(study, v.training), limits[v.refinement_at_test]) for n, v in rows.items()}
 
 
 def difference_from(rows: pd.DataFrame, column: str, base: float | str) -> pd.DataFrame:

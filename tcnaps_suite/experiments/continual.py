@@ -139,9 +139,5 @@ def continual_learning(
 def _classes(episode: Episode, start: int, stop: int) -> Episode:
     """The part of an episode that consists of some consecutive classes, numbered from 0."""
     support, query = ((labels >= start) & (labels < stop) for labels in (episode.support_labels, episode.query_labels))
-    return Episode(
-        support_images=episode.support_images[support],
-        support_labels=episode.support_labels[support] - start,
-        query_images=episode.query_images[query],
-        query_labels=episode.query_labels[query] - start,
-    )
+    images, labels = episode.support_images[support], episode.support_labels[support] - start
+    return Episode(images, labels, episode.query_images[query], episode.query_labels[query] - start)

@@ -52,8 +52,7 @@ def run_snakemake(options: Sequence[str]) -> int:
 
 def plugins() -> list[str]:
     """Where Snakemake finds this project's plugins. It imports all that it finds, and fails where one can't be."""
-    cluster = find_spec("snakemake_executor_plugin_kubernetes") is not None
-    return [str(PLUGINS), *([str(PLUGINS / "cluster")] if cluster else [])]
+    return [str(PLUGINS), *[str(PLUGINS / "cluster")] * bool(find_spec("snakemake_executor_plugin_kubernetes"))]
 
 
 def end(engine: int) -> None:

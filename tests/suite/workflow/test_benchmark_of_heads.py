@@ -6,7 +6,11 @@ import heads
 import numpy as np
 import pandas as pd
 import pytest
-from heads import BASE, SETTINGS, Setting, episodes_of, features_from, mislabelled
+import torch
+from heads import BASE, SETTINGS, Setting, episodes_of, features_from, features_of_folder, mislabelled
+from PIL import Image
+
+from tcnaps_suite.experiments.networks import Network
 
 
 @pytest.fixture
@@ -39,6 +43,20 @@ def test_it_writes_a_table_of_all_settings_and_heads_and_a_figure(file, tmp_path
     assert len(pd.read_csv(tmp_path / "out/heads-episodes.csv")) == 3 * 3 * 6
     assert (tmp_path / "out/heads.png").exists()
     assert "Prototypes" in capsys.readouterr().out
+
+
+def test_a_folder_of_classes_takes_a_backbone(tmp_path, monkeypatch, capsys):
+    for name, value in (("dark", 40), ("light", 200)):
+        (tmp_path / "shades" / name).mkdir(parents=True)
+        for number in range(3):
+            Image.new("RGB", (8, 8), (value + number,) * 3).save(tmp_path / "shades" / name / f"{number}.png")
+    (tmp_path / "shades/dark/broken.png").write_text("no image")
+    network = Network(lambda image: torch.tensor(np.asarray(image)).float(), lambda batch: batch.mean((1, 2)))
+    monkeypatch.setattr(heads, "open_network", lambda name: network)
+    source = features_of_folder(tmp_path / "shades", "of a test")
+    assert source.class_names == ("dark", "light") and source.class_sizes.tolist() == [3, 3]
+    np.testing.assert_allclose(source.images[:, 0], [40, 41, 42, 200, 201, 202])
+    assert "broken.png is left out" in capsys.readouterr().err
 
 
 def test_a_share_of_the_support_labels_is_wrong(file):

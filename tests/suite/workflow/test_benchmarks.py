@@ -40,6 +40,15 @@ def test_the_direct_model_is_the_same_model(modules):
         assert torch.equal(ours.classify(task, 2, 4).labels, labels)
 
 
+def test_rows_beside_an_expert_s_clustering_and_scikit_learn_s_models(modules):
+    rows, _ = modules
+    first = next(rows.GROUPS["cholesky"](32))
+    assert rows.labels_and_steps(*(build()() for build in first.calls.values())) == {"same labels": 1, "same steps": 1}
+    few = next(rows.GROUPS["estimator"](32))
+    right = {name: build()().item() for name, build in few.calls.items()}
+    assert min(right.values()) > 0.3 and list(right)[-1] == "self-training"  # of ten classes
+
+
 def test_an_episode_on_a_device_part_by_part(modules, monkeypatch):
     _, device_rows = modules
     monkeypatch.setattr(device_rows, "matrix_limit", lambda device, dtype: 1e9)
