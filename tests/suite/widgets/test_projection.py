@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import stepper_study
 import torch
+from clusters import clusters
 
 from tcnaps.method.class_statistics import class_statistics, one_hot
 from tcnaps.method.clustering import trajectory
@@ -13,29 +14,21 @@ from tcnaps.method.head import Head
 from tcnaps_suite.widgets.projection import discriminative_plane, view_in_plane
 
 
-def planted(d=10):
-    """Three classes that differ in the first two of d dimensions only; the others are noisier."""
-    generator = torch.Generator().manual_seed(0)
-    centres = torch.zeros(3, d, dtype=torch.float64)
-    centres[1, 0], centres[2, 1] = 8, 8
-    spread = torch.full((d,), 3.0, dtype=torch.float64)
-    spread[:2] = 0.7
-
-    def draw(n):
-        return torch.cat([c + spread * torch.randn(n, d, generator=generator, dtype=torch.float64) for c in centres])
-
-    return draw(4), torch.arange(3).repeat_interleave(4), draw(30)
+def planted():
+    """Three classes that differ in the first two of ten dimensions only; the others are noisier."""
+    first = torch.arange(10) < 2
+    return clusters([4] * 3, [30] * 3, 10, 8.0 * first, torch.where(first, 0.7, 3.0))
 
 
 def test_the_plane_is_orthonormal_and_shows_what_tells_classes_apart():
-    support, labels, query = planted()
-    plane = discriminative_plane(query, one_hot(torch.arange(3).repeat_interleave(30), 3, query))
+    *_, query, truth = planted()
+    plane = discriminative_plane(query, one_hot(truth, 3, query))
     torch.testing.assert_close(plane.T @ plane, torch.eye(2, dtype=torch.float64))
     assert plane[:2].square().sum() > 1.7  # of 2: the two planted directions
 
 
 def test_a_view_repeats_what_the_clustering_does():
-    support, labels, query = planted()
+    support, labels, query, _ = planted()
     logits = trajectory(support, labels, query, steps=3)
     view = view_in_plane(support, labels, query, logits.softmax(2))
     np.testing.assert_allclose(view.responsibilities[:, 12:], logits.softmax(2), atol=1e-9)
