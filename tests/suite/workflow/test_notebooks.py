@@ -104,14 +104,13 @@ def run(name):
     return "".join("".join(output["text"]) for output in outputs)
 
 
-def files(name, training=""):
-    """The figures and tables that a notebook declares."""
-    notebook = notebooks(Path("notebooks"))[name]
-    drawn = [f"figures/tiny/{figure}.{kind}" for figure in notebook.writes.figures for kind in ("png", "pdf")]
-    return [
-        Path(file.format(training=training))
-        for file in [*drawn, *(f"results/tiny/{t}" for t in notebook.writes.tables)]
-    ]
+def missing(name):
+    """The figures and tables that a notebook declares, but has not made."""
+    writes = notebooks(Path("notebooks"))[name].writes
+    drawn = [f"figures/tiny/{figure}.{kind}" for figure in writes.figures for kind in ("png", "pdf")]
+    declared = [*drawn, *(f"results/tiny/{table}" for table in writes.tables)]
+    files = {file.format(training="support_and_query") for file in declared}
+    return {file for file in files if not Path(file).exists()}
 
 
 def without_origin(folder):
@@ -156,8 +155,7 @@ ANSWERS = {
 def test_a_notebook_runs_and_answers_with_a_number(project, name):
     answer = run(name)
     assert re.search(ANSWERS.get(name, r"\d ?±|95% interval"), answer), answer
-    missing = {str(file) for file in files(name, "support_and_query") if not file.exists()}
-    assert missing == NOT_DRAWN.get(name, set())
+    assert missing(name) == NOT_DRAWN.get(name, set())
     assert not without_origin("figures")
 
 

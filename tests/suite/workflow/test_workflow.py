@@ -70,11 +70,6 @@ def write_study(root, content=SMALL, name="small"):
     (root / "configs" / f"{name}.yaml").write_text(yaml.safe_dump(content))
 
 
-def add_experiment(root):
-    (root / "tcnaps_suite" / "experiments" / "counting.py").write_text(EXPERIMENT)
-    write_notebook(root / "notebooks" / "27-counting.ipynb", *CELLS, tcnaps=DECLARATION)
-
-
 def start(root, *options, study="small", **more):
     command = [sys.executable, "-m", "tcnaps_suite.workflow.batch", "study", "--cores", "2", f"configs/{study}.yaml"]
     environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
@@ -124,7 +119,8 @@ def checkout(tmp_path_factory):
 def story(checkout):
     """A run that failed in one notebook, and the next one, which went through."""
     root = checkout
-    add_experiment(root)
+    (root / "tcnaps_suite" / "experiments" / "counting.py").write_text(EXPERIMENT)
+    write_notebook(root / "notebooks" / "27-counting.ipynb", *CELLS, tcnaps=DECLARATION)
     git(root, "init", "-q")
     git(root, "add", "-A")
     git(root, "commit", "-qm", "all")
