@@ -4,6 +4,7 @@ import pytest
 import torch
 from blob_project import meta_training_step, picture_study, pretraining_step, write_pictures
 from clusters import clusters
+from torch import distributed
 from torch.nn import functional as F
 from trained_study import placed
 
@@ -13,7 +14,6 @@ from tcnaps.evaluation.evaluate import evaluate
 from tcnaps.evaluation.result_files import load_rows
 from tcnaps.method import fast
 from tcnaps.method.clustering import trajectory
-from tcnaps.method.episode import Episode
 from tcnaps.method.fast import strategies
 from tcnaps.method.head import Head
 from tcnaps.training import checkpoints, meta_training
@@ -70,7 +70,7 @@ def test_adapted_features_are_those_of_a_cpu(study):
     features = []
     for device in ("cpu", "cuda"):
         model, episode = checkpoints.load_model(study, "support_and_query", device), load_episode(source, draw, device)
-        assert isinstance(episode, Episode) and episode.query_images.device.type == device
+        assert episode.query_images.device.type == device
         with torch.no_grad():
             support, _, queries = model.features(episode)[:3]
             features.append([support.cpu(), queries.cpu()])
@@ -119,8 +119,6 @@ def test_a_group_of_processes_talks_through_nccl(tmp_path, monkeypatch):
 
 
 def _train_and_evaluate(study, device):
-    from torch import distributed
-
     assert "nccl" in distributed.get_backend_config()
     pretrain(study, device)
     meta_train(study, "support_and_query", device)
