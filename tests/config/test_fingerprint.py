@@ -53,8 +53,7 @@ def test_every_python_reads_the_same_in_code():
     width = "JoinedStr(values=[Constant(value='>'), FormattedValue(value=Constant(value=3), conversion=-1)])"
     shown = f"FormattedValue(value={value}, conversion=114, format_spec={width})"
     returned = f"Return(value=JoinedStr(values=[{shown}, Constant(value=' is')]))"
-    arguments = "arguments(args=[arg(arg='x')])"
-    assert text == f"Module(body=[FunctionDef(name='f', args={arguments}, body=[{returned}])])"
+    assert text == f"Module(body=[FunctionDef(name='f', args=arguments(args=[arg(arg='x')]), body=[{returned}])])"
 
 
 def test_a_folder_is_all_of_its_modules_and_a_module_is_itself_alone(project):
