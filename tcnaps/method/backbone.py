@@ -32,9 +32,7 @@ class ConvNorm(nn.Module):
 
     def forward(self, x: Float[Tensor, "n c h w"], film: Modulation | None = None) -> Float[Tensor, "n k h2 w2"]:
         x = self.norm(self.conv(x))
-        if film is None:
-            return x
-        return x * film.gamma[:, None, None] + film.beta[:, None, None]
+        return x if film is None else x * film.gamma[:, None, None] + film.beta[:, None, None]
 
 
 class Block(nn.Module):

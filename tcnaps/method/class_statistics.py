@@ -118,15 +118,10 @@ def class_distances(features: Float[Tensor, "n d"], statistics: ClassStatistics,
     return torch.stack(distances, dim=1), 2 * factors.diagonal(dim1=1, dim2=2).log().sum(1)
 
 
-def squared_euclidean(
-    points: Float[Tensor, "n r"], means: Float[Tensor, "way r"], precisions: Float[Tensor, "way r"] | None = None
-) -> Float[Tensor, "n way"]:
-    """|z_i − μ_k|² by matrix products; with `precisions` of each class's axes, Σ_a (z_ia − μ_ka)² p_ka."""
-    if precisions is None:
-        squares, weighted = points.square().sum(1, keepdim=True), means
-    else:
-        squares, weighted = points.square() @ precisions.T, means * precisions
-    return (squares - 2 * points @ weighted.T + (weighted * means).sum(1)).clamp_min(0)
+def squared_euclidean(points: Float[Tensor, "n r"], means: Float[Tensor, "way r"]) -> Float[Tensor, "n way"]:
+    """|z_i − μ_k|² by matrix products."""
+    squares = points.square().sum(1, keepdim=True)
+    return (squares - 2 * points @ means.T + (means * means).sum(1)).clamp_min(0)
 
 
 def cholesky(matrices: Float[Tensor, "*batch r r"]) -> Float[Tensor, "*batch r r"]:

@@ -174,8 +174,7 @@ def _warn_of_low_variance(spread: float, head: Head) -> None:
     if head.metric == "mahalanobis" and spread < head.identity_weight:
         warnings.warn(
             f"The features' total variance, {spread:.3g}, is below identity_weight, {head.identity_weight:g}: "
-            "every class is nearly as probable as any other, and refinement does little. Set identity_weight to about "
-            "a tenth of that variance, or scale the features up.",
+            "refinement does little. Set identity_weight to about a tenth of that variance, or scale the features up.",
             LowVarianceWarning,
             stacklevel=4,
         )

@@ -54,11 +54,9 @@ class Episode:
 
     def to(self, device: torch.device | str) -> "Episode":
         """The same episode on another device."""
-        moved = {
-            name: None if (value := getattr(self, name)) is None else value.to(device, non_blocking=True)
-            for name in ("support_images", "support_labels", "query_images", "query_labels", "unlabelled_images")
-        }
-        return Episode(**moved, draw=self.draw)
+        names = ("support_images", "support_labels", "query_images", "query_labels", "unlabelled_images")
+        there = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return Episode(**{name: value.to(device, non_blocking=True) for name, value in there.items()}, draw=self.draw)
 
 
 def scale_pixels(

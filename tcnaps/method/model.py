@@ -12,14 +12,11 @@ from torch.utils.checkpoint import checkpoint
 from tcnaps.method.backbone import STAGE_CHANNELS, Backbone, Modulation
 from tcnaps.method.clustering import Step, cluster, trajectory
 from tcnaps.method.episode import Episode, to_pixel_range
-from tcnaps.method.fast import Arithmetic
+from tcnaps.method.fast import Arithmetic, images_at_once
 from tcnaps.method.film import FilmGenerator
 from tcnaps.method.head import Head
 from tcnaps.method.task_encoder import TaskEncoder
 from tcnaps.method.variants import ALL_TRAININGS
-
-# Of the first layer's output, on a CPU: the memory that one part of the images frees serves the next.
-BYTES_AT_ONCE = 2**25
 
 
 @dataclass(frozen=True)
@@ -80,9 +77,8 @@ class TransductiveCNAPS(nn.Module):
 
     def features(self, episode: Episode) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Adapted features of the support images, their labels, and features of the query and unlabelled images."""
-        sets = [episode.support_images, episode.query_images]
-        if episode.unlabelled_images is not None:
-            sets.append(episode.unlabelled_images)
+        every = episode.support_images, episode.query_images, episode.unlabelled_images
+        sets = [images for images in every if images is not None]
         features = self.extract(torch.cat(sets), self.adapt(episode)).to(self.settings.clustering_dtype)
         support, query, *unlabelled = features.split([len(images) for images in sets])
         return support, episode.support_labels, query, unlabelled[0] if unlabelled else None
@@ -109,10 +105,10 @@ class TransductiveCNAPS(nn.Module):
     def extract(self, images: Float[Tensor, "n 3 height width"], film: list[Modulation]) -> Float[Tensor, "n 512"]:
         """Features of images under the modulations that `adapt` returned."""
         images = self._input(images)
-        n_parts = math.ceil(len(images) / self._at_once(images))
+        at_once = images_at_once(images, self.settings.images_at_once, STAGE_CHANNELS[0], self.settings.precision)
         features, done = [], 0
         with torch.autocast(images.device.type, torch.bfloat16, enabled=self.settings.precision == torch.bfloat16):
-            for part in images.tensor_split(n_parts):
+            for part in images.tensor_split(math.ceil(len(images) / at_once)):
                 done += len(part)
                 run = self.backbone
                 if torch.is_grad_enabled() and done > self.settings.images_at_once:
@@ -123,10 +119,3 @@ class TransductiveCNAPS(nn.Module):
     def _input(self, images: Float[Tensor, "n 3 height width"]) -> Float[Tensor, "n 3 height width"]:
         """Images in the range and the number format of the weights."""
         return to_pixel_range(images.to(self.backbone.stem.conv.weight.dtype), self.settings.pixel_range)
-
-    def _at_once(self, images: Float[Tensor, "n 3 height width"]) -> int:
-        if images.device.type != "cpu":
-            return self.settings.images_at_once
-        first_output = STAGE_CHANNELS[0] * images[0, 0].numel() // 4  # numbers per image
-        n_bytes = BYTES_AT_ONCE // (2 if torch.is_grad_enabled() else 1)
-        return max(1, min(self.settings.images_at_once, n_bytes // (first_output * self.settings.precision.itemsize)))

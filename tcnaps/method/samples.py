@@ -49,20 +49,6 @@ def member_weights(
     return torch.cat([one_hot, threshold(responsibilities, negligible, 0)])
 
 
-def in_members_axes(samples: Samples, head: Head) -> Samples:
-    """The samples in orthonormal axes of which the first span the support set, the next the refining images.
-
-    No digits are lost then where identity_weight is tiny: what lies outside the span of the images in Q_k has a block
-    of Q_k for itself, identity_weight · I. With the class divisor n − 1, the features' own axes matter, so digits are
-    lost: the gaps between logits are off by about 0.002 at a total variance of 5e7 identity_weight, and by 0.15 at 5e8.
-    """
-    if head.class_covariance_divisor == "n-1":
-        return samples
-    centre = samples.support.detach().mean(0)
-    basis = torch.linalg.qr((samples.members.detach() - centre).T, mode="complete").Q  # (d, d)
-    return replace(samples, features=(samples.features - centre) @ basis)
-
-
 class Plain:
     """Squared distances by the equations, with every Q_k as a matrix. Serves every head; differentiable."""
 

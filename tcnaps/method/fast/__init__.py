@@ -6,18 +6,20 @@ for speed alone. A study's `arithmetic: plain` turns it off for one study, TCNAP
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from tcnaps.method.class_statistics import Distances
-from tcnaps.method.fast.folded_backbone import features as fast_features
+from tcnaps.method.fast.folded_backbone import features as fast_features, images_at_once
 from tcnaps.method.fast.fused_set_encoder import layers as fast_encoding
 from tcnaps.method.fast.strategies import strategy_for
 from tcnaps.method.head import Head
-from tcnaps.method.samples import Plain, Samples, in_members_axes
+from tcnaps.method.samples import Plain, Samples
 
-__all__ = ["Arithmetic", "distances_for", "fast_encoding", "fast_features", "is_fast"]
+__all__ = ["Arithmetic", "distances_for", "fast_encoding", "fast_features", "images_at_once", "is_fast"]
 
 Arithmetic = Literal["fast", "plain"]
 
@@ -34,3 +36,17 @@ def distances_for(samples: Samples, head: Head) -> Callable[[Tensor | None], Dis
     if is_fast(head.arithmetic):
         return strategy_for(samples, head)
     return Plain(in_members_axes(samples, head), head)
+
+
+def in_members_axes(samples: Samples, head: Head) -> Samples:
+    """The samples in orthonormal axes of which the first span the support set, the next the refining images.
+
+    No digits are lost then where identity_weight is tiny: what lies outside the span of the images in Q_k has a block
+    of Q_k for itself, identity_weight · I. With the class divisor n − 1, the features' own axes matter, so digits are
+    lost: the gaps between logits are off by about 0.002 at a total variance of 5e7 identity_weight, and by 0.15 at 5e8.
+    """
+    if head.class_covariance_divisor == "n-1":
+        return samples
+    centre = samples.support.detach().mean(0)
+    basis = torch.linalg.qr((samples.members.detach() - centre).T, mode="complete").Q  # (d, d)
+    return replace(samples, features=(samples.features - centre) @ basis)

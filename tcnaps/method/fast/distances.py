@@ -53,7 +53,7 @@ def squared_distances(
     if left_out == 0:
         return distances, log_determinants
     z, mu, d = (part[:, :left_out] for part in (points, means, diagonals))
-    return distances + squared_euclidean(z, mu, 1 / d), log_determinants + d.log().sum(1)
+    return distances + _along_axes(z, mu, 1 / d), log_determinants + d.log().sum(1)
 
 
 def axes_to_leave_out(
@@ -101,8 +101,14 @@ def _by_images(points, means, diagonals, members, weights, sizes, count) -> tupl
     solved = (x_precise.flatten(0, 1) @ points.T).view(len(means), count, len(points))
     solved -= x_precise @ means[..., None]
     torch.linalg.solve_triangular(factors, solved, upper=False, out=solved)
-    distances = squared_euclidean(points, means, precisions) - solved.square_().sum(1).T
+    distances = _along_axes(points, means, precisions) - solved.square_().sum(1).T
     return distances, diagonals.log().sum(1) + 2 * factors.diagonal(dim1=1, dim2=2).log().sum(1)
+
+
+def _along_axes(points: Tensor, means: Tensor, precisions: Tensor) -> Tensor:
+    """Σ_a (z_ia − μ_ka)² p_ka by matrix products, (n, way)."""
+    weighted = means * precisions
+    return (points.square() @ precisions.T - 2 * points @ weighted.T + (weighted * means).sum(1)).clamp_min(0)
 
 
 def _by_axes(points, means, diagonals, members, weights, shots) -> tuple[Tensor, Tensor]:

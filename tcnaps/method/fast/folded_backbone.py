@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from tcnaps.method.fast.fused_film_conv import modulated_conv
 
 Film = tuple[Tensor, Tensor] | None  # gamma and beta of every channel
+BYTES_AT_ONCE = 2**25  # of the first layer's output, on a CPU: the memory that one part frees serves the next
 
 
 def features(
@@ -22,6 +23,15 @@ def features(
         shortcut = x if isinstance(block.shortcut, nn.Identity) else _folded_conv(block.shortcut, x, None)
         x = _rectified(block.second, y, film[2 * i + 1], shortcut)
     return x.mean((2, 3)).to(images.dtype)
+
+
+def images_at_once(images: Float[Tensor, "n 3 height width"], most: int, channels: int, precision: torch.dtype) -> int:
+    """How many images should go through the backbone together; `channels` are those of its first layer."""
+    if images.device.type != "cpu":
+        return most
+    first_output = channels * images[0, 0].numel() // 4  # numbers per image
+    n_bytes = BYTES_AT_ONCE // (2 if torch.is_grad_enabled() else 1)
+    return max(1, min(most, n_bytes // (first_output * precision.itemsize)))
 
 
 def _rectified(layer: nn.Module, x: Tensor, film: Film, shortcut: Tensor | None = None) -> Tensor:
