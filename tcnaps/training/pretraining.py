@@ -71,9 +71,10 @@ def pretrain(
 ) -> pd.DataFrame:
     """Trains the study's backbone, saves it and returns the log: one row per epoch, with accuracies in [0, 1].
 
-    An interrupted call goes on from its last saved state, written every `save_every` batches, and ends with the very
-    same weights. A checkpoint of the same code and settings is kept. Several `processes` share every batch. The weights
-    depend on their number, because batch-norm sees fewer images at once (`pretraining_steps`).
+    An interrupted call goes on from its last saved state and ends with the very same weights. The state is written
+    every `save_every` batches, or less often where that would take more than a twentieth of the time. A checkpoint of
+    the same code and settings is kept. Several `processes` share every batch. The weights depend on their number,
+    because batch-norm sees fewer images at once (`pretraining_steps`).
     """
     refuse_imported(study, "backbone")
     settings, path = study.pretraining, backbone_file(study)

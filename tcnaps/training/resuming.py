@@ -17,6 +17,8 @@ from tcnaps.training.checkpoints import STATE, read_tensors
 from tcnaps.training.processes import gather, rank
 from tcnaps.training.watching import Diverged, curves
 
+SAVING = 0.05  # share of the time that saving may take
+
 
 @dataclass
 class Resumable:
@@ -91,7 +93,8 @@ def run_steps(
     speed = "images_per_second" if section == "pretraining" else "episodes_per_second"
     bar = tqdm(total=n_steps, initial=saved, desc=f"{section} {name}", unit="step", disable=rank() > 0)
     with bar, curves(state.checkpoint, saved + 1) as write:
-        began = time.monotonic()
+        began = saved_at = time.monotonic()
+        cost = 0.0  # seconds of the last save
         for row in steps(saved):
             progress["steps"] += 1
             row = end_of_step(row)
@@ -102,6 +105,7 @@ def run_steps(
             bar.set_postfix(loss=f"{row['loss']:.3f}", refresh=False)
             if not math.isfinite(row["loss"]):
                 raise Diverged(section, name, f"step {progress['steps']}", row["loss"])
-            if progress["steps"] - saved >= save_every:
-                saved = progress["steps"]
+            if progress["steps"] - saved >= save_every and ended - saved_at >= cost / SAVING:
+                saved, saved_at = progress["steps"], ended
                 state.save()
+                cost = time.monotonic() - ended
