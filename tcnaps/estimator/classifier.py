@@ -23,7 +23,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from tcnaps.estimator.class_shares import cluster_by_shares
+from tcnaps.estimator.class_shares import MANY_LABELS, cluster_by_shares, right_of_left_out
 from tcnaps.estimator.normalisation import normalised
 from tcnaps.method.class_statistics import (
     ClassStatistics,
@@ -40,7 +40,7 @@ from tcnaps.method.head import Head
 from tcnaps.method.samples import member_weights
 from tcnaps.method.stopping import check_limits
 
-IDENTITY_SHARE = 0.3  # of the features' total variance, at most: identity_weight under `auto`
+IDENTITY_SHARE = 0.3  # of the features' total variance, at one label per class: identity_weight under `auto`
 
 
 class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
@@ -58,7 +58,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         scale: factor on the squared distances inside the softmax; "auto" chooses it at every step, without labels.
         log_determinant: adds −½ log|Q_k| to the logits, as in a Gaussian mixture.
         identity_weight: weight of the identity in every class covariance, in squared units of X after `normalise`; 1 in
-            the paper. "auto" is a share of the total variance: 1 / √(rows per class), at most 0.3.
+            the paper. "auto" is a share of the total variance: 0.3 / (labelled rows per class)^¾, or 1 / √(rows per
+            class) where that is less or, from ten labels per class on, where it does better on labels left out.
         minimum_steps: first refinement step after which unchanged labels end the refinement.
         maximum_steps: last refinement step in any case; 0 means no refinement.
         class_prior: probability of each class, in the order of `classes_`; None is the paper's, where all are equal.
@@ -124,7 +125,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         spread = total_variance(features)
         self.identity_weight_ = self.identity_weight
         if self.identity_weight == "auto":
-            share = min(IDENTITY_SHARE, (len(self.classes_) / len(X)) ** 0.5)
+            share = self._identity_share(features[labelled], codes, len(X), spread)
             self.identity_weight_ = share * spread or 1.0  # where all rows are the same, any will do
         head = self._head()
         features = in_working_precision(features, spread, head)
@@ -186,6 +187,18 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         codes = encoder.fit_transform(labels)
         self.classes_ = encoder.classes_
         return codes
+
+    def _identity_share(self, support: Tensor, codes: Tensor, n_rows: int, spread: float) -> float:
+        """The share of the total variance that `auto` makes the identity's weight."""
+        way = len(self.classes_)
+        by_labels, by_rows = IDENTITY_SHARE * (way / len(codes)) ** 0.75, min(IDENTITY_SHARE, (way / n_rows) ** 0.5)
+        if 0 < spread and by_labels < by_rows and codes.bincount().min() >= MANY_LABELS:
+            right = {}
+            for share in (by_labels, by_rows):
+                self.identity_weight_ = share * spread
+                right[share] = right_of_left_out(support, codes, self._head())
+            return max(right, key=right.get)
+        return min(by_labels, by_rows)
 
     def _head(self) -> Head:
         prior = None if self.class_prior == "auto" else self.class_prior
