@@ -84,12 +84,12 @@ def test_with_many_labels_it_refines_only_where_left_out_labels_gain():
 
 def test_the_identity_counts_less_the_more_labels_there_are_unless_labels_left_out_speak_for_it():
     truth, shares = np.arange(10).repeat(100), {}
-    for kind, noise in (("round", 1.0), ("stretched", torch.logspace(0.7, -0.7, 64))):
-        rows = clusters([0] * 10, [100] * 10, 64, 0.3, noise)[2].numpy()
+    for kind, separation in (("near", 0.3), ("apart", 3.0)):
+        rows = clusters([0] * 10, [100] * 10, 64, separation)[2].numpy()  # the same variance everywhere
         for shot in (1, 5, 20):
             labels = np.where(np.arange(1000) % 100 < shot, truth, -1)
             model = TransductiveMahalanobisClassifier(normalise=False).fit(rows, labels)
             shares[kind, shot] = model.identity_weight_ / np.var(rows, axis=0).sum()
-    assert shares["round", 1] == pytest.approx(0.1) and shares["stretched", 1] == pytest.approx(0.1)  # by the rows
-    assert [shares[kind, 5] for kind in ("round", "stretched")] == pytest.approx([0.3 / 5**0.75] * 2)
-    assert shares["stretched", 20] == pytest.approx(0.3 / 20**0.75) and shares["round", 20] == pytest.approx(0.1)
+    assert shares["near", 1] == pytest.approx(0.1) and shares["apart", 1] == pytest.approx(0.1)  # by the rows
+    assert [shares[kind, 5] for kind in ("near", "apart")] == pytest.approx([0.3 / 5**0.75] * 2)
+    assert shares["apart", 20] == pytest.approx(0.3 / 20**0.75) and shares["near", 20] == pytest.approx(0.1)
