@@ -67,8 +67,7 @@ class LoadedVariant(NamedTuple):
 
 def load_variants(study: Study, names: Sequence[str]) -> dict[str, LoadedVariant]:
     """The trained models of some of `VARIANTS`. Errors are those of `load_model`."""
-    limits = {True: study.refinement.limits, False: (0, 0)}
-    rows = {name: VARIANTS[name] for name in names}
+    limits, rows = {True: study.refinement.limits, False: (0, 0)}, {name: VARIANTS[name] for name in names}
     return {n: LoadedVariant(load_model(study, v.training), limits[v.refinement_at_test]) for n, v in rows.items()}
 
 
