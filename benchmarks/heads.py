@@ -147,7 +147,8 @@ def draw(table: pd.DataFrame, path: Path) -> None:
     n_rows = -(-len(settings) // n_columns)
     size = {"columns": n_columns, "rows": n_rows, "height": 0.5 + n_rows * (0.5 + 0.15 * len(names))}
     with style.figure(path, **size, sharex=True, sharey=True) as (_, axes):
-        for ax, setting in zip(axes, settings):
+        for number, (ax, setting) in enumerate(zip(axes, settings), 1):
+            ax.tick_params(labelbottom=number + n_columns > len(settings))  # the lowest of its column
             cells = means[means["setting"] == setting]
             widths = 100 * cells["class_interval"].fillna(cells["interval"])
             for own in (True, False):

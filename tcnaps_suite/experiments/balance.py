@@ -62,4 +62,4 @@ def balance_panels(axes: style.Panels, averages: pd.DataFrame, names: Sequence[s
     for ax in axes[len(names) :]:
         ax.set_visible(False)
     axes[0].figure.supylabel(f"Difference from {base} (points)", fontsize=8)
-    style.legend_below(axes[1:] if len(names) > 1 else axes)
+    style.legend_below(axes[1:] if len(names) > 1 else axes, 2)
