@@ -38,9 +38,8 @@ def logits(points: Tensor, means: Tensor, covariances: Tensor) -> Tensor:
 def cholesky_logits(points: Tensor, means: Tensor, covariances: Tensor) -> Tensor:
     """The same from triangular factors instead of inverses, of all classes at once: what an expert would write."""
     differences = (points - means[:, None]).mT  # way × d × n
-    return (
-        -torch.linalg.solve_triangular(torch.linalg.cholesky(covariances), differences, upper=False).square().sum(1).T
-    )
+    factors = torch.linalg.cholesky(covariances)
+    return -torch.linalg.solve_triangular(factors, differences, upper=False).square().sum(1).T
 
 
 def cluster(

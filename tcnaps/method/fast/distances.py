@@ -16,9 +16,9 @@ from torch import Tensor
 from tcnaps.method.class_statistics import singular, squared_euclidean
 
 TOLERANCE = {torch.float32: 3e-5, torch.float64: 1e-12}  # of axes left out: the largest that costs no accuracy
-COLUMNS = {"cpu": 256}  # of a matrix product: enough for its best speed
-IN_CACHE = {"cpu": 2**20}  # numbers that are worked on at a time: a processor's cache holds them
-ON_A_DEVICE = 2**28  # either, elsewhere: a GPU waits for calls rather than for memory
+COLUMNS = 256  # of a matrix product on a CPU: enough for its best speed
+IN_CACHE = 2**20  # numbers that a CPU works on at a time: its cache holds them
+ON_A_DEVICE = 2**28  # numbers that a GPU works on at a time: it waits for calls rather than for memory
 
 
 def squared_distances(
@@ -113,7 +113,7 @@ def _along_axes(points: Tensor, means: Tensor, precisions: Tensor) -> Tensor:
 
 def _by_axes(points, means, diagonals, members, weights, shots) -> tuple[Tensor, Tensor]:
     """From every Q_k as a matrix, of some classes at a time, one thread for each."""
-    points, at_once = points.T.contiguous().T, max(1, _numbers(IN_CACHE, means) // max(1, means.shape[1] ** 2))
+    points, at_once = points.T.contiguous().T, _at_once(means, IN_CACHE, means.shape[1] ** 2)
 
     def of_some(k: slice) -> tuple[Tensor, Tensor]:
         covariances = class_scatters(members, means[k], weights[:, k], shots)
@@ -126,8 +126,9 @@ def _by_axes(points, means, diagonals, members, weights, shots) -> tuple[Tensor,
     return torch.cat(distances, dim=1), torch.cat(log_determinants)
 
 
-def _numbers(limits: dict[str, int], tensor: Tensor) -> int:
-    return limits.get(tensor.device.type, ON_A_DEVICE)
+def _at_once(tensor: Tensor, on_cpu: int, each: int) -> int:
+    """How many things, `each` of so many numbers, to work on together where the tensor lies."""
+    return max(1, (on_cpu if tensor.device.type == "cpu" else ON_A_DEVICE) // max(1, each))
 
 
 @cache
@@ -149,7 +150,7 @@ def class_scatters(
     |μ_k|² is at most N (n_k + 1) / n_k.
     """
     (way, r), n_support = means.shape, sum(shots)
-    scatters, step = means.new_empty(way, r, r), -(-_numbers(COLUMNS, means) // way)
+    scatters, step = means.new_empty(way, r, r), -(-_at_once(means, COLUMNS * len(members), len(members)) // way)
     soft, others = weights[n_support:, :, None], members[n_support:, None]
     for start in range(0, r, step):
         rows = slice(start, start + step)
@@ -164,7 +165,7 @@ def class_scatters(
 def _dense_squared_distances(points: Tensor, means: Tensor, covariances: Tensor) -> tuple[Tensor, Tensor]:
     """From one Cholesky factor per class; overwrites the covariances, of which it reads the upper triangles."""
     factors, columns = cholesky_in_place(covariances), points.T.contiguous()
-    distances, at_once = [], max(1, _numbers(IN_CACHE, points) // 8 // max(1, points.numel()))
+    distances, at_once = [], _at_once(points, IN_CACHE, 8 * points.numel())
     for some_factors, some_means in zip(factors.split(at_once), means.split(at_once)):
         differences = columns - some_means[:, :, None]
         solved = torch.linalg.solve_triangular(some_factors, differences, upper=False, out=differences)
