@@ -131,9 +131,9 @@ def parameters_of(path: Path) -> dict[str, object]:
 
 
 def _imported_experiments(code: str) -> set[str]:
-    """Files of the modules of `tcnaps_suite.experiments` that some bare code imports."""
-    lists = re.findall(r"from tcnaps_suite\.experiments import (.+)", code)
-    names = {part.split()[0] for imported in lists for part in imported.split(",")}
+    """Files of the modules of `tcnaps_suite.experiments` that some `bare_code` imports."""
+    lists = re.findall(r"module='tcnaps_suite\.experiments', names=\[(.+?)\]", code)
+    names = {name for imported in lists for name in re.findall(r"\bname='(\w+)'", imported)}
     names |= set(re.findall(r"tcnaps_suite\.experiments\.(\w+)", code))
     return {f"tcnaps_suite/experiments/{name}.py" for name in names}
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from tcnaps.training import resuming
 from tcnaps.training.resuming import Resumable, run_steps
 from tcnaps.training.watching import CURVES, Diverged, accuracy_and_confidence
 
@@ -73,7 +74,8 @@ def trained(path, losses, spoiled=None):
         ([5.0] * 3 + [float("nan")], 2, None),
     ],
 )
-def test_the_state_that_is_kept_has_finite_weights(path, losses, spoiled, kept):
+def test_the_state_that_is_kept_has_finite_weights(path, losses, spoiled, kept, monkeypatch):
+    monkeypatch.setattr(resuming, "SAVING", 1000)  # here steps take less time than to save
     for _ in range(2):  # started again with unchanged settings, it ends at the same step
         with pytest.raises((Diverged, KeyboardInterrupt)):
             trained(path, losses, spoiled)
