@@ -36,7 +36,7 @@ def curves(
             look |= {"marker": "o" if len(ticks) < 8 else "", "markersize": 3}
             ax.plot(line[x], 100 * line[value], label=legend, **look)
         first = panel[panel[lines] == panel[lines].iloc[0]].iloc[-1]
-        offset = 9 if first[value] < 0.85 else -13  # a line near the top has its note below it
+        offset = 13 if first[value] < 0.85 else -13  # a line near the top has its note below it
         place = {"textcoords": "offset points", "xytext": (0, offset), "ha": "right", "fontsize": 7}
         ax.annotate(note, (first[x], 100 * first[value]), **place)
         if ax.get_subplotspec().is_first_row():
