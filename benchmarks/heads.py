@@ -57,6 +57,7 @@ def heads() -> dict[str, Classifier]:
         BASE: of_estimator(maximum_steps=0),
         "Estimator": of_estimator(),
         "Estimator, no prior": of_estimator(class_prior=None),
+        "Estimator, equal classes": of_estimator(class_prior="balancing"),
     } | rivals()
 
 

@@ -111,23 +111,28 @@ AnyDataset = Miniature | Records | Folder
 Dataset = Annotated[AnyDataset, Field(discriminator="source")]
 
 
-class FixedProtocol(Section):
+class _ProtocolSection(Section):
+    queries_per_class: PositiveInt = 10
+    # The Dirichlet distribution's α: classes share the queries in random proportions, and the largest has
+    # `queries_per_class`. Default: equal numbers.
+    query_concentration: PositiveFloat | None = None
+
+
+class FixedProtocol(_ProtocolSection):
     """Fixed way and shot, as for mini- and tiered-ImageNet (appendix A.2)."""
 
     kind: Literal["fixed"] = "fixed"
     way: Way
     shot: PositiveInt
-    queries_per_class: PositiveInt = 10
     replacement: bool = True  # False: no image is in two episodes of a split (Lafargue et al. 2024, arXiv 2409.02850)
 
 
-class VariableProtocol(Section):
+class VariableProtocol(_ProtocolSection):
     """Variable way and shot (Triantafillou et al. 2020, section 3.2). Defaults are Meta-Dataset's."""
 
     kind: Literal["variable"] = "variable"
     minimum_way: Way = 5
     maximum_way: Way = 50
-    queries_per_class: PositiveInt = 10
     maximum_support_size: PositiveInt = 500
     maximum_support_per_class: PositiveInt = 100
     maximum_span: PositiveInt = 392  # nodes of ImageNet's hierarchy with more classes below them are not drawn

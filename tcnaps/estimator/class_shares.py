@@ -25,7 +25,7 @@ MANY_LABELS = 10  # support images of every class from which on it is tried whet
 FOLDS = 5
 
 PROBE = {"class_prior": "estimated", "uniform_weight": 0.5}
-EQUAL = {"class_prior": "balancing", "uniform_weight": 0.1}
+EQUAL = {"class_prior": "estimated", "prior_weight": -1.0, "uniform_weight": 0.1}
 NEARLY_EQUAL = {"class_prior": None}
 UNEQUAL = {"class_prior": "estimated", "uniform_weight": 0.3}
 MISSING = {"class_prior": "estimated", "uniform_weight": 0.03, "update": "none"}

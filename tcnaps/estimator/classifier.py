@@ -6,7 +6,7 @@ around them, and new rows can be classified afterwards.
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral, Real
 
@@ -23,7 +23,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from tcnaps.estimator.class_shares import MANY_LABELS, cluster_by_shares, right_of_left_out
+from tcnaps.estimator.class_shares import EQUAL, MANY_LABELS, cluster_by_shares, right_of_left_out
 from tcnaps.estimator.normalisation import normalised
 from tcnaps.method.class_statistics import (
     ClassStatistics,
@@ -63,7 +63,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         minimum_steps: first refinement step after which unchanged labels end the refinement.
         maximum_steps: last refinement step in any case; 0 means no refinement.
         class_prior: probability of each class, in the order of `classes_`; None is the paper's, where all are equal.
-            "estimated" sets it at every step; "auto" refines in the way that suits the classes' estimated shares
+            "estimated" sets it at every step; "balancing" pushes towards equally frequent classes, for rows where they
+            are known to be so; "auto" refines in the way that suits the classes' estimated shares
             (`tcnaps.estimator.class_shares`).
         normalise: scales down outlying rows and columns in other units, centres rows and brings them to length 1
             (`tcnaps.estimator.normalisation`). Switch it off for features that were meta-trained for this classifier.
@@ -88,7 +89,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         "identity_weight": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
         "minimum_steps": [Interval(Integral, 0, None, closed="left")],
         "maximum_steps": [Interval(Integral, 0, None, closed="left")],
-        "class_prior": ["array-like", StrOptions({"auto", "estimated"}), None],
+        "class_prior": ["array-like", StrOptions({"auto", "estimated", "balancing"}), None],
         "normalise": ["boolean"],
     }
 
@@ -130,7 +131,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         head = self._head()
         features = in_working_precision(features, spread, head)
         support, points = features[labelled], features[~labelled]
-        refine = cluster_by_shares if self.class_prior == "auto" else _cluster
+        refine = cluster_by_shares if self._prior_is("auto") else _cluster
         step, head = refine(support, codes, points, head, self.minimum_steps, maximum)
         self.n_iter_, self.scale_ = step.number, float(step.scale)
         self.class_prior_ = step.log_prior.softmax(0).numpy()
@@ -201,16 +202,22 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         return min(by_labels, by_rows)
 
     def _head(self) -> Head:
-        prior = None if self.class_prior == "auto" else self.class_prior
-        if prior is not None and not isinstance(prior, str):
+        prior = self.class_prior
+        if isinstance(prior, str):
+            prior = "estimated" if prior == "estimated" else None
+        elif prior is not None:
             prior = check_array(prior, ensure_2d=False, input_name="class_prior", dtype=np.float64)
             prior = tuple(prior.ravel().tolist())
-        return Head(
+        head = Head(
             scale=self.scale,
             log_determinant=self.log_determinant,
             identity_weight=self.identity_weight_,
             class_prior=prior,
         )
+        return replace(head, **EQUAL) if self._prior_is("balancing") else head
+
+    def _prior_is(self, name: str) -> bool:
+        return isinstance(self.class_prior, str) and self.class_prior == name
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import one_hot as int_one_hot
 
-from tcnaps.method.head import Head
+from tcnaps.method.head import Head, at_step
 
 MEDIAN_GAP = 2.0  # between an image's two smallest squared distances, after scaling; see `scale_of`
 
@@ -148,14 +148,14 @@ def logits_of(
     return logits - log_determinants / 2 if head.log_determinant else logits
 
 
-def scale_of(distances: Float[Tensor, "n way"], head: Head) -> float | int | Float[Tensor, ""]:
+def scale_of(distances: Float[Tensor, "n way"], head: Head, step: int = 0) -> float | int | Float[Tensor, ""]:
     """The factor on squared distances: the head's number, or the one that `auto` chooses; 1 where there is no gap.
 
     `auto` makes the median gap between an image's two nearest classes 2, so that half of the images have odds above e²
     for the nearest class. Where most images lie on a border between classes, the mean gap takes the median's place.
     """
     if head.scale != "auto":
-        return head.scale
+        return at_step(head.scale, step)
     if len(distances) == 0 or distances.shape[1] == 1:
         return 1.0
     nearest, second = distances.topk(2, dim=1, largest=False).values.T
@@ -167,21 +167,22 @@ def scale_of(distances: Float[Tensor, "n way"], head: Head) -> float | int | Flo
 
 
 def log_prior(
-    head: Head, logits: Float[Tensor, "n way"], responsibilities: Float[Tensor, "n_refining way"] | None = None
+    head: Head,
+    logits: Float[Tensor, "n way"],
+    responsibilities: Float[Tensor, "n_refining way"] | None = None,
+    step: int = 0,
 ) -> Float[Tensor, "way"]:
-    """log π_k of the mixture equation; 0 where the head has no class prior.
+    """`prior_weight` · log π_k of the mixture equation; 0 where the head has no class prior.
 
     An estimated prior is π_k = w / way + (1 − w) · (mean over i of r_ik), with w = `uniform_weight` and r the refining
     images' responsibilities. Support images do not count, since somebody chose their numbers. At step 0, π is uniform.
-    A balancing prior is −log π_k.
     """
-    prior, way = head.class_prior, logits.shape[1]
+    prior, way, weight = head.class_prior, logits.shape[1], at_step(head.prior_weight, step)
     if prior is None:
         return logits.new_zeros(way)
     if isinstance(prior, tuple):
         if len(prior) != way:
             raise ValueError(f"class_prior has {len(prior)} probabilities for {way} classes; it needs one for each")
-        return logits.new_tensor(prior).log()
+        return weight * logits.new_tensor(prior).log()
     shares = logits.new_full((way,), 1 / way) if responsibilities is None else responsibilities.mean(0)
-    log_shares = (head.uniform_weight / way + (1 - head.uniform_weight) * shares).log()
-    return -log_shares if prior == "balancing" else log_shares
+    return weight * (head.uniform_weight / way + (1 - head.uniform_weight) * shares).log()

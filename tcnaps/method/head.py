@@ -14,7 +14,7 @@ class Head:
         log_determinant: adds −½ log|Q_k| to the logits (the paper's mixture equation).
         scale: factor on the squared distance inside the softmax: 1 in equation 5, ½ in the mixture equation. `auto`
             chooses it at every step, without labels (`class_statistics.scale_of`), for features that nobody
-            meta-trained.
+            meta-trained. Several numbers are those of steps 0, 1, …; the last serves all further steps.
         update: `means` leaves the covariances as the support set gave them (Bregman soft clustering); `none` the means,
             too, so that only an estimated class prior changes.
         unlabelled: whose responsibilities refine the classes: the query images', the extra images', or both.
@@ -22,21 +22,23 @@ class Head:
         task_covariance_divisor: Σ is the scatter divided by n (the paper) or n − 1 (the released code).
         class_covariance_divisor: likewise for Σ_k by the support set alone; n_k − 1 is the released Simple CNAPS.
         class_prior: π of the mixture equation: None for equal classes (the paper), one number per class, or `estimated`
-            at each step (`class_statistics.log_prior`), for classes that may differ much in size. `balancing` is its
-            inverse, which pushes towards equally many refining images of each class.
+            at each step (`class_statistics.log_prior`), for classes that may differ much in size.
+        prior_weight: factor on log π_k, one or several as in `scale`: 1 in the mixture equation; 0 ignores the prior,
+            and −1 pushes towards equally many refining images of each class.
         uniform_weight: of equal classes in an estimated prior; ½ was chosen on training classes (docs/comparisons.md).
         arithmetic: `plain` computes by the equations as they stand; `fast` gives the same numbers but for rounding.
     """
 
     metric: Literal["mahalanobis", "euclidean"] = "mahalanobis"
     log_determinant: bool = False
-    scale: Any = 1.0  # a number, "auto", or a tensor of one number while it is learned
+    scale: Any = 1.0  # "auto", a number or a tuple of several; a tensor while it is learned
     update: Literal["means and covariances", "means", "none"] = "means and covariances"
     unlabelled: Literal["query", "extra", "both"] = "query"
     identity_weight: float | int = 1.0
     task_covariance_divisor: Literal["n", "n-1"] = "n"
     class_covariance_divisor: Literal["n", "n-1"] = "n"
-    class_prior: tuple[float | int, ...] | Literal["estimated", "balancing"] | None = None
+    class_prior: tuple[float | int, ...] | Literal["estimated"] | None = None
+    prior_weight: Any = 1.0  # a number or a tuple of several; a tensor while it is learned
     uniform_weight: float | int = 0.5
     arithmetic: Literal["fast", "plain"] = "fast"
 
@@ -47,12 +49,22 @@ class Head:
                 raise ValueError(f"{setting.name} is {value!r}; it must be one of {', '.join(map(repr, allowed))}")
         if not 0 < self.identity_weight < math.inf:
             raise ValueError(f"identity_weight is {self.identity_weight}; it must be above 0 and finite")
-        if self.scale != "auto" and (isinstance(self.scale, str) or not 0 < self.scale < math.inf):
-            raise ValueError(f"scale is {self.scale!r}; it must be above 0 and finite, or 'auto'")
+        for scale in self.scale if _are_several(self.scale) else (self.scale,):
+            if scale != "auto" and (isinstance(scale, str) or not 0 < scale < math.inf):
+                raise ValueError(f"scale is {scale!r}; it must be above 0 and finite, or 'auto'")
         if not 0 < self.uniform_weight <= 1:
             raise ValueError(f"uniform_weight is {self.uniform_weight}; it must be above 0 and at most 1")
         prior = self.class_prior
         given = isinstance(prior, tuple) and min(prior, default=0) > 0 and math.isclose(sum(prior), 1, rel_tol=1e-5)
-        if prior not in (None, "estimated", "balancing") and not given:
-            wanted = "a tuple of numbers above 0 that sum to 1, 'estimated' or 'balancing'"
+        if prior not in (None, "estimated") and not given:
+            wanted = "a tuple of numbers above 0 that sum to 1, or 'estimated'"
             raise ValueError(f"class_prior is {prior!r}; it must be {wanted}")
+
+
+def at_step(setting: Any, step: int) -> Any:
+    """The setting of a refinement step, where there is one number for all steps or several for the first of them."""
+    return setting[min(step, len(setting) - 1)] if _are_several(setting) else setting
+
+
+def _are_several(setting: Any) -> bool:
+    return isinstance(setting, tuple) or getattr(setting, "ndim", 0) == 1

@@ -52,7 +52,8 @@ class TransductiveCNAPS(nn.Module):
         self.first_head = replace(settings.head or row.head, arithmetic=settings.arithmetic)
         if "scale" in row.learned and self.first_head.scale == "auto":
             raise ValueError(f"'{training}' learns its scale, which must start from a number, not from 'auto'")
-        self.exponents = nn.ParameterDict({name: torch.zeros(()) for name in row.learned})
+        sizes = (row.learned_steps,) if row.learned_steps else ()
+        self.head_numbers = nn.ParameterDict({name: torch.zeros(sizes) for name in row.learned})
         self.backbone = backbone.requires_grad_(False).eval()
         self.backbone.arithmetic = settings.arithmetic
         self.task_encoder = TaskEncoder(row.task_embedding, settings.lstm_layers)
@@ -62,10 +63,13 @@ class TransductiveCNAPS(nn.Module):
 
     @property
     def head(self) -> Head:
-        """How features become logits. Each learned number is its start times exp(exponent), so it stays above 0."""
-        with_gradients = self.training and torch.is_grad_enabled()  # else plain numbers, for fast arithmetic
-        learned = {name: getattr(self.first_head, name) * x.exp() for name, x in self.exponents.items()}
-        return replace(self.first_head, **{name: x if with_gradients else x.item() for name, x in learned.items()})
+        """How features become logits. A learned scale is its start times exp(x), so it stays above 0."""
+        learned = {
+            name: self.first_head.scale * x.exp() if name == "scale" else x for name, x in self.head_numbers.items()
+        }
+        if not (self.training and torch.is_grad_enabled()):  # plain numbers, for fast arithmetic
+            learned = {name: tuple(x.tolist()) if x.ndim else x.item() for name, x in learned.items()}
+        return replace(self.first_head, **learned)
 
     def forward(self, episode: Episode, steps: int = 10) -> Float[Tensor, "{steps}+1 n_query way"]:
         """Logits of the query images after steps 0, 1, ..., `steps`; row 0 is Simple CNAPS' way of classifying."""

@@ -19,12 +19,14 @@ class Training:
     refinement_in_training: bool = False  # whether the loss is taken after the refinement loop (the "+" variants)
     half_scale: bool = False  # −½ d² without the log-determinant: the control between −d² and the mixture
     learned: tuple[str, ...] = ()  # numbers of the head that are learned with the networks
+    learned_steps: int = 0  # how many steps have numbers of their own; 0: all have the same
 
     @property
     def head(self) -> Head:
         """The training's head with the paper's settings; what is learned starts from it."""
         scale = 0.5 if self.log_determinant or self.half_scale else 1.0
-        return Head(log_determinant=self.log_determinant, scale=scale)
+        prior = {"class_prior": "estimated", "prior_weight": 0.0} if "prior_weight" in self.learned else {}
+        return Head(log_determinant=self.log_determinant, scale=scale, **prior)
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ FURTHER_TRAININGS = _by_name(
     Training("support_half_scale", "support_only", half_scale=True),
     Training("support_and_query_half_scale", "transductive", half_scale=True),
     Training("support_and_query_learned_scale", "transductive", learned=("scale",)),
+    Training("support_and_query_learned_steps", "transductive", False, True, False, ("scale", "prior_weight"), 5),
 )
 
 FURTHER_VARIANTS = _by_name(
@@ -80,6 +83,7 @@ FURTHER_VARIANTS = _by_name(
     Variant("Transductive ½", "support_and_query_half_scale", True),
     Variant("Calibrated Transductive", "support_and_query", True, "auto"),
     Variant("Learned Scale", "support_and_query_learned_scale", True),
+    Variant("Learned Steps", "support_and_query_learned_steps", True),
 )
 
 ALL_TRAININGS, ALL_VARIANTS = TRAININGS | FURTHER_TRAININGS, VARIANTS | FURTHER_VARIANTS

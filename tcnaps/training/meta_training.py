@@ -109,7 +109,11 @@ def meta_train(
         progress["log"].append(row)
         return row
 
-    parts = {"task_encoder": model.task_encoder, "film_generator": model.film_generator, "exponents": model.exponents}
+    parts = {
+        "task_encoder": model.task_encoder,
+        "film_generator": model.film_generator,
+        "head_numbers": model.head_numbers,
+    }
     state = Resumable(path, key, parts | {"optimiser": optimiser}, progress)
     with state, warnings.catch_warnings(action="ignore", category=LowVarianceWarning):
         if not progress["log"]:  # for comparison only: these weights are almost the unadapted backbone, and never kept
@@ -128,7 +132,7 @@ def new_optimiser(model: TransductiveCNAPS, study: Study) -> torch.optim.Optimiz
     settings = study.meta_training
     networks = [*model.task_encoder.parameters(), *model.film_generator.parameters()]
     groups: list[dict] = [{"params": networks, "initial_lr": settings.learning_rate}]
-    if head_numbers := list(model.exponents.values()):
+    if head_numbers := list(model.head_numbers.values()):
         rate = settings.head_learning_rate or settings.learning_rate
         groups.append({"params": head_numbers, "initial_lr": rate})
     return torch.optim.Adam(groups, settings.learning_rate)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
 from tcnaps.config import Study
@@ -43,11 +44,16 @@ def head_accuracies(study: Study, evaluation: str, variants: Sequence[str], scal
 
 
 def learned_numbers(study: Study) -> pd.DataFrame:
-    """The meta-learned numbers of the study's heads, by their names in `Head`: where they start, and as learned."""
+    """The meta-learned numbers of the study's heads, by their names in `Head`: where they start, and as learned.
+
+    A number that is the same at all steps has `step` 0 alone.
+    """
     rows = []
     for training in study.trainings:
         if names := ALL_TRAININGS[training].learned:
             model = load_model(study, training)
             start, end = model.first_head, model.head
-            rows += [(training, study.replicate, name, getattr(start, name), getattr(end, name)) for name in names]
-    return pd.DataFrame(rows, columns=["training", "replicate", "number", "start", "learned"])
+            for name in names:
+                learned = np.atleast_1d(getattr(end, name))
+                rows += [(training, study.replicate, name, k, getattr(start, name), x) for k, x in enumerate(learned)]
+    return pd.DataFrame(rows, columns=["training", "replicate", "number", "step", "start", "learned"])

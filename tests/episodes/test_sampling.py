@@ -40,6 +40,22 @@ def test_more_queries_leave_the_support_set_and_the_first_queries():
     assert np.array_equal(few.query_images.reshape(5, 4), many.query_images.reshape(5, 20)[:, :4])
 
 
+@pytest.mark.parametrize("kind", [FIXED, VariableProtocol()])
+def test_a_concentration_leaves_the_largest_class_its_queries_and_takes_them_from_others(kind):
+    source = sized(30, 12, 50, 9, 80, 21, 40)
+    equal, flat, uneven = (kind.model_copy(update={"query_concentration": a}) for a in (None, 1e6, 1.0))
+    smallest = []
+    for index in range(30):
+        draw, same, thinned = (draw_episode(source, protocol, 0, index) for protocol in (equal, flat, uneven))
+        assert np.array_equal(draw.support_images, thinned.support_images)
+        assert np.isin(thinned.query_images, draw.query_images).all()
+        counts = np.bincount(thinned.query_labels, minlength=len(draw.classes))
+        assert counts.max() == np.bincount(draw.query_labels).max() and counts.min() >= 1
+        assert np.array_equal(same.query_images, draw.query_images)
+        smallest.append(counts.min() / counts.max())
+    assert np.mean(smallest) < 0.5
+
+
 def test_without_replacement_no_image_is_in_two_episodes():
     source = sized(30, 12, 50, 9, 80, 21, 40)
     protocol = FixedProtocol(way=3, shot=2, queries_per_class=4, replacement=False)

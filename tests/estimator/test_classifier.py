@@ -14,6 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import tcnaps
 from tcnaps import LabelledKFold, TransductiveMahalanobisClassifier
+from tcnaps.estimator.class_shares import EQUAL
 from tcnaps.method.clustering import cluster
 from tcnaps.method.fast import strategies
 from tcnaps.method.head import Head
@@ -48,7 +49,9 @@ def planted(way=4, d=6, n=60, noise=0.6, shots=2):
         {"scale": 1.0, "identity_weight": 2.0},
         {"scale": 0.5, "identity_weight": 1.0, "log_determinant": True},
         {"scale": "auto", "identity_weight": 1.0, "class_prior": (0.3, 0.3, 0.2, 0.1, 0.1)},
+        {"scale": "auto", "identity_weight": 1.0, "class_prior": np.full(5, 0.2)},
         {"scale": "auto", "identity_weight": 0.5, "class_prior": "estimated"},
+        {"scale": "auto", "identity_weight": 0.5, "class_prior": "balancing"},
     ],
 )
 def test_it_stops_where_the_method_stops_with_the_same_probabilities(options, limits, dtype):
@@ -56,7 +59,10 @@ def test_it_stops_where_the_method_stops_with_the_same_probabilities(options, li
     X, labelled = X.astype(dtype), y != -1
     steps = dict(zip(("minimum_steps", "maximum_steps"), limits))
     fitted = TransductiveMahalanobisClassifier(**AS_GIVEN | steps | options).fit(X, y)
-    step = cluster(X[labelled], y[labelled], X[~labelled], None, Head(**options), *limits)
+    prior = options.get("class_prior")
+    for_head = {"class_prior": tuple(prior)} if isinstance(prior, np.ndarray) else {}
+    head = Head(**options | (EQUAL if isinstance(prior, str) and prior == "balancing" else for_head))
+    step = cluster(X[labelled], y[labelled], X[~labelled], None, head, *limits)
     assert (fitted.n_iter_, fitted.scale_) == (step.number, pytest.approx(float(step.scale), rel=1e-5))
     probabilities = fitted.label_distributions_
     np.testing.assert_allclose(

@@ -2,8 +2,9 @@
 
 import shutil
 
+import numpy as np
+import pandas as pd
 import pytest
-import torch
 from small_study import small_study
 from trained_study import placed
 
@@ -17,6 +18,7 @@ from tcnaps.training.meta_training import meta_train
 from tcnaps_suite.experiments.heads import head_accuracies, learned_numbers
 
 LEARNED = "support_and_query_learned_scale"
+STEPS = "support_and_query_learned_steps"
 RATE = 0.05
 
 
@@ -27,14 +29,15 @@ def study(trained_root, tmp_path_factory):
     shutil.copytree(trained_root / "results", root / "results")
     with placed(root):
         content = small_study().model_dump(mode="json", exclude_none=True)
-        trainings = ["support_and_query", LEARNED]
+        trainings = ["support_and_query", LEARNED, STEPS]
         variable = content["evaluations"]["variable"] | {"trainings": trainings}
         study = small_study(
             meta_training=content["meta_training"] | {"head_learning_rate": RATE},
             trainings=trainings,
             evaluations={"variable": variable},
         )
-        meta_train(study, LEARNED)
+        for training in (LEARNED, STEPS):
+            meta_train(study, training)
         for training in trainings:
             evaluate(study, training)
         yield study
@@ -43,14 +46,17 @@ def study(trained_root, tmp_path_factory):
 @pytest.mark.slow
 def test_learned_numbers_come_back_with_the_model_and_move_at_their_own_rate(study):
     table = learned_numbers(study).set_index(["training", "number"])
-    assert list(table.index) == [(LEARNED, "scale")]
-    assert (table["start"] == 1).all() and (table["learned"] > 0).all()
-    moved = (table["learned"] / table["start"]).map(lambda ratio: abs(torch.tensor(ratio).log().item()))
-    assert (moved > 1e-3).all(), "four steps of at most about RATE each"
-    assert (moved < 4.1 * RATE).all()
+    of_steps = [(STEPS, "scale")] * 5 + [(STEPS, "prior_weight")] * 5
+    assert list(table.index) == [(LEARNED, "scale"), *of_steps]
+    scales, weights = (table.xs(name, level="number") for name in ("scale", "prior_weight"))
+    assert (scales["start"] == 1).all() and (weights["start"] == 0).all()
+    moved = pd.concat([np.log(scales["learned"]).abs(), weights["learned"].abs()])
+    assert (moved < 4.1 * RATE).all(), "four steps of at most about RATE each"
+    assert (moved > 1e-3).groupby(level=0).any().all()
+    assert abs(weights["learned"].iloc[0]) < 1e-6, "at step 0 the classes are equal"
     stored, _ = load(checkpoint_folder(study) / f"{LEARNED}.safetensors", "")
     head = load_model(study, LEARNED).head
-    assert head.scale == pytest.approx(stored["exponents.scale"].exp().item())
+    assert head.scale == pytest.approx(stored["head_numbers.scale"].exp().item())
 
 
 @pytest.mark.slow
