@@ -277,8 +277,12 @@ def clustering_rows(size: int, other: str = "direct") -> Iterator[Row]:
 
 def estimator_rows(size: int) -> Iterator[Row]:
     """The estimator beside scikit-learn's: five labels of each of ten classes, and many rows without one."""
+    as_mixture = {"scale": 0.5, "log_determinant": True, "identity_weight": 0.1, "class_prior": None}
     models = {
         "estimator": TransductiveMahalanobisClassifier,
+        "estimator, as a mixture": lambda: TransductiveMahalanobisClassifier(
+            **as_mixture, normalise=False, maximum_steps=30
+        ),
         "label spreading": lambda: LabelSpreading(kernel="knn"),
         "mixture": lambda: GaussianMixture(10, max_iter=20),
         "self-training": lambda: SelfTrainingClassifier(LogisticRegression(max_iter=1000)),
