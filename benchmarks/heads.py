@@ -44,7 +44,7 @@ class Setting(NamedTuple):
     wrong: float = 0.0
 
 
-SETTINGS = {f"{way}-way {shot}-shot": Setting(way, shot) for way in (5, 20) for shot in (1, 5)}
+SETTINGS = {f"{way}-way {shot}-shot": Setting(way, shot) for way in (5, 20) for shot in (1, 5, 20)}
 for number in (1, 5):
     SETTINGS |= {f"{number}-shot, α = {a}": Setting(5, number, {"concentration": a}) for a in (2, 1)}
     SETTINGS |= {f"{number}-shot, {k} of 5 classes": Setting(5, number, {"present": k}) for k in (3, 2, 1)}
