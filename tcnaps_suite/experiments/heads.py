@@ -44,10 +44,7 @@ def head_accuracies(study: Study, evaluation: str, variants: Sequence[str], scal
 
 
 def learned_numbers(study: Study) -> pd.DataFrame:
-    """The meta-learned numbers of the study's heads, by their names in `Head`: where they start, and as learned.
-
-    A number that is the same at all steps has `step` 0 alone.
-    """
+    """The meta-learned numbers of the study's heads, by name and step: where they start, and as learned."""
     rows = []
     for training in study.trainings:
         if names := ALL_TRAININGS[training].learned:
