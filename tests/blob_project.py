@@ -11,7 +11,6 @@ from small_study import blobs, small_study
 
 from tcnaps.config import Study
 from tcnaps.data import open_split
-from tcnaps.episodes.loading import load_episode
 from tcnaps.evaluation.evaluate import evaluate
 from tcnaps.training import checkpoints, meta_training, pretraining
 from tcnaps.training.processes import gather, rank, share
@@ -53,7 +52,7 @@ def meta_training_step(study: Study, device: str = "cpu") -> tuple[dict, list[to
     """The first step's row and gradients."""
     sources = [open_split(study, "blobs", "train")]
     model = checkpoints.new_model(study, "support_and_query").train().to(device)
-    episodes = (load_episode(*task, device) for task in meta_training.training_tasks(sources, study))
+    episodes = meta_training.training_episodes(sources, study, device)
     optimiser = meta_training.new_optimiser(model, study)
     row = next(meta_training.meta_training_steps(model, study, episodes, optimiser))
     return row, [parameter.grad for parameter in model.parameters() if parameter.requires_grad]

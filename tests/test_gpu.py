@@ -17,9 +17,9 @@ from tcnaps.method.clustering import trajectory
 from tcnaps.method.fast import strategies
 from tcnaps.method.head import Head
 from tcnaps.training import checkpoints, meta_training
-from tcnaps.training.launching import run_together
 from tcnaps.training.meta_training import meta_train
 from tcnaps.training.pretraining import pretrain
+from tcnaps.training.processes import run_together
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 SETTINGS = {"of the paper": {}, "mixture": {"log_determinant": True, "scale": 0.5, "class_prior": "estimated"}}

@@ -1,7 +1,4 @@
-"""What each kind of job of a study depends on: the one authority on what is stale.
-
-`make` and a notebook run by hand agree, for both use these. Code that reads YAML or fetches pixels does not count.
-"""
+"""What each kind of job depends on: the one authority on what is stale. Code that reads files does not count."""
 
 from tcnaps.config.fingerprint import code_digest
 from tcnaps.config.storage import digest_of
@@ -29,10 +26,9 @@ CODE = {
 
 
 def dependencies(study: Study, job: str, training: str = "", evaluation: str = "", dataset: str = "") -> dict:
-    """Everything but images and other jobs' results that decides what a job computes, ready for JSON.
+    """Everything but images and other jobs' results that decides what a job of `JOBS` computes, ready for JSON.
 
-    Args:
-        job: a name of `JOBS`. Meta-trainings and evaluations have a training, evaluations a name and a dataset, too.
+    Meta-trainings and evaluations have a training, evaluations a name and a dataset, too.
     """
     values = study.model_dump(mode="json")
     content = {"job": job, **{name: values[name] for name in JOBS[job]}}

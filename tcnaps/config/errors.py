@@ -10,10 +10,7 @@ MAKE = (
 
 
 class UserError(ValueError):
-    """Something outside the code is wrong: a file, a key, a parameter. The message says what, and how to mend it.
-
-    Notebooks show the message without a traceback. Where results are missing they add how long computing them takes.
-    """
+    """A file, a key or a parameter is wrong. Notebooks show the message, which says what to do, without a traceback."""
 
     def _render_traceback_(self) -> list[str]:
         missing = "`make figures`" in str(self) and MAKE not in str(self)

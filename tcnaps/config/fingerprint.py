@@ -13,14 +13,9 @@ HOME = Path(__file__).parents[2]
 
 
 def code_digest(*places: str) -> str:
-    """A digest of the Python code in modules and folders of modules, named by their paths from the project's root.
-
-    Comments, docstrings and layout do not count: explaining a function makes nothing stale.
-    """
-    files: set[Path] = set()
-    for place in places:
-        path = HOME / place
-        files.update(path.rglob("*.py") if path.is_dir() else [path])
+    """A digest of the code in modules and folders, by their paths from the project's root, without its explanations."""
+    paths = [HOME / place for place in places]
+    files = {file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])}
     return digest_of([[file.relative_to(HOME).as_posix(), module_code(file)] for file in sorted(files)])[:16]
 
 
@@ -48,7 +43,6 @@ def parse(source: str, path: str | Path) -> ast.Module:
 
 @cache
 def module_code(path: Path) -> str:
-    """The code of a module."""
     return bare_code(path.read_text(encoding="utf-8"), path)
 
 
@@ -59,13 +53,10 @@ def bare_code(source: str, path: str | Path) -> str:
 
 def _text_of(node: object) -> str:
     if isinstance(node, list):
-        return f"[{', '.join(_text_of(part) for part in node if not _explains(part))}]"
+        code = [part for part in node if not (isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant))]
+        return f"[{', '.join(map(_text_of, code))}]"
     if not isinstance(node, ast.AST):
         return repr(node)
     # Fields without a value are left out: each Python has some that others lack.
     fields = [f"{name}={_text_of(value)}" for name, value in ast.iter_fields(node) if value not in (None, [])]
     return f"{type(node).__name__}({', '.join(fields)})"
-
-
-def _explains(node: object) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

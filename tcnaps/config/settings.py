@@ -12,29 +12,24 @@ from pydantic_core import PydanticCustomError
 from tcnaps.config.errors import nearest
 
 PROCESSOR = Path("/proc/cpuinfo")  # Linux alone has it
-# Keys and values that went, by dotted key or "key: value", and what to do instead.
-REMOVED_KEYS = {
-    "deterministic": "one machine with the same number of threads repeats its numbers to the last bit anyway",
-    "meta_training.support_gradients": "images_at_once bounds the memory; all support images have gradients",
-    "task_encoder.statistics": "batch-norms of the set encoder always use the images at hand",
-    "statistics": "intervals are Student's t, ranks are those of the paper's tables",
-    "datasets.*.unreadable": "unreadable images are always left out, and listed in unreadable.csv",
-    "datasets.*.class_lists": "use the source 'folder' with this list as 'splits'; docs/data.md",
+# What went, as "key: value" with wildcards, and what to do instead.
+REMOVED = {
+    "deterministic: *": "one machine with the same number of threads repeats its numbers to the last bit anyway",
+    "meta_training.support_gradients: *": "images_at_once bounds the memory; all support images have gradients",
+    "task_encoder.statistics: *": "batch-norms of the set encoder always use the images at hand",
+    "statistics: *": "intervals are Student's t, ranks are those of the paper's tables",
+    "datasets.*.unreadable: *": "unreadable images are always left out, and listed in unreadable.csv",
+    "datasets.*.class_lists: *": "use the source 'folder' with this list as 'splits'; docs/data.md",
     "datasets.*: feti": "use the source 'folder' with a list as 'splits'; docs/data.md has the lines that write it",
     "datasets.*: *-imagenet": "use the source 'folder'; docs/data.md shows how",
     "datasets.*: torchvision": "use the source 'folder'; docs/data.md has the lines that write the images",
 }
 
 
-def computes_in_bfloat16() -> bool:
-    """Whether this processor has instructions for bfloat16. Without them a step takes a hundred times as long."""
-    flags = PROCESSOR.read_text().split() if PROCESSOR.exists() else ()
-    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags)
-
-
 def _resolved(precision: str) -> str:
-    """Replaces "auto" by the faster precision on this machine, so that results name the one they were made in."""
-    faster = "bfloat16" if computes_in_bfloat16() else "float32"
+    """Replaces "auto" by the faster precision here: bfloat16 needs a processor with instructions for it."""
+    flags = PROCESSOR.read_text().split() if PROCESSOR.exists() else ()
+    faster = "float32" if {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags) else "bfloat16"
     return faster if precision == "auto" else precision
 
 
@@ -67,10 +62,7 @@ def explained(error: ValidationError) -> list[str]:
         context = problem.get("ctx", {})
         key = ".".join(map(str, [*problem["loc"], *([context["key"]] if "key" in context else [])]))
         message, value = problem["msg"].removeprefix("Value error, "), context.get("tag", problem["input"])
-        removed = [
-            REMOVED_KEYS[name] for name in REMOVED_KEYS if fnmatch(key, name) or fnmatch(f"{key}: {value}", name)
-        ]
-        if removed:
+        if removed := [advice for went, advice in REMOVED.items() if fnmatch(f"{key}: {value}", went)]:
             message = f"no longer exists: {removed[0]}"
         elif problem["type"] not in ("unknown_key", "missing", "value_error"):
             message += f" (got {reprlib.repr(problem['input'])})"
@@ -200,11 +192,8 @@ class Pretraining(Section):
 
     def size_in_epoch(self, epoch: int, image_size: int) -> int:
         """Side in pixels of the training images in an epoch, counted from 0; without `image_sizes`, `image_size`."""
-        for size, epochs in sorted(self.image_sizes.items()):
-            if epoch < epochs:
-                return size
-            epoch -= epochs
-        return image_size
+        sizes = [size for size, epochs in sorted(self.image_sizes.items()) for _ in range(epochs)]
+        return sizes[epoch] if sizes else image_size
 
 
 class MetaTraining(Section):
@@ -254,9 +243,8 @@ class Refinement(Section):
     @model_validator(mode="after")
     def _recorded(self) -> "Refinement":
         if self.maximum_steps > self.recorded_steps:
-            raise ValueError(
-                f"maximum_steps {self.maximum_steps} exceeds recorded_steps {self.recorded_steps}; raise it"
-            )
+            steps = f"maximum_steps {self.maximum_steps} exceeds recorded_steps {self.recorded_steps}"
+            raise ValueError(f"{steps}; raise it")
         return self
 
     @property

@@ -18,8 +18,7 @@ class StorageError(OSError, UserError):
 def replacing(path: str | Path) -> Iterator[Path]:
     """Yields a temporary file to write. It takes the place of `path` when the block ends without an error.
 
-    The content is on the disk before the file is renamed. A StorageError says why it can't be written. What a killed
-    process leaves is overwritten by the next one that writes the file.
+    The content is on the disk before the file is renamed. What a killed process leaves is overwritten by the next one.
     """
     path = Path(path)
     temporary = partial_file(path)

@@ -12,7 +12,6 @@ from pydantic import Field, PositiveInt, ValidationError, model_validator
 from tcnaps.config import settings
 from tcnaps.config.errors import ConfigError, nearest
 from tcnaps.config.fingerprint import code_version
-from tcnaps.config.presets import with_preset
 from tcnaps.config.settings import Evaluation, Name, Section, explained
 from tcnaps.config.storage import digest_of
 from tcnaps.method.variants import ALL_TRAININGS, TRAININGS
@@ -20,15 +19,34 @@ from tcnaps.method.variants import ALL_TRAININGS, TRAININGS
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Published = Literal["backbone", "support", "support_and_query"]  # networks whose weights the authors published
 
+# The settings' defaults are the paper's, so presets hold only what differs from them. Some values depend on the
+# protocol: Meta-Dataset's episodes have variable way and shot, those of mini- and tiered-ImageNet fixed way and shot.
+PRESETS: dict[str, dict[str, dict]] = {
+    "paper": {"fixed": {"meta_training": {"validate_every": 2_000}, "refinement": {"maximum_steps": 10}}},
+    "released": {
+        "both": {
+            "clustering": {"task_covariance_divisor": "n-1", "simple_class_covariance_divisor": "n-1"},
+            "task_encoder": {"lstm_layers": 2},
+            "meta_training": {"query_loss": "sum", "film_penalty": 1e-3, "keep_best_by": "half of the datasets"},
+            "arithmetic": "plain",
+        },
+        "variable": {
+            "meta_training": {
+                "protocol": {"maximum_way": 40, "maximum_support_size": 400},
+                "validation_protocol": {"kind": "variable"},
+            },
+            "decoding": {"jpeg_dct": "fast", "resampling": "aligned corners"},
+        },
+        "fixed": {"meta_training": {"validate_every": 1_000}, "pixel_range": [0, 1]},
+    },
+}
+
 
 class Study(Section):
-    """Everything a study needs: datasets, trainings, evaluations. Each study is one YAML file.
-
-    `preset` sets every switch of docs/fidelity.md that the YAML does not name.
-    """
+    """Everything a study needs: datasets, trainings, evaluations. Each study is one YAML file."""
 
     name: Name
-    preset: Literal["paper", "released"] = "paper"
+    preset: Literal["paper", "released"] = "paper"  # sets every switch of docs/fidelity.md that the YAML does not name
     seed: Seed = 0  # seeds the test episodes, and the trainings unless `replicates` lists seeds
     replicates: PositiveInt | Annotated[tuple[Seed, ...], Field(min_length=1)] = 1  # a number of trainings, or seeds
     replicate_backbone: bool = True  # every replicate pretrains its own backbone
@@ -55,7 +73,15 @@ class Study(Section):
     @model_validator(mode="before")
     @classmethod
     def _with_preset(cls, content: object) -> object:
-        return with_preset(content) if isinstance(content, dict) else content
+        """What the study sets itself overrides its preset."""
+        if not isinstance(content, dict):
+            return content
+        preset = PRESETS.get(str(content.get("preset", "paper")), {})  # validation refuses an unknown name
+        try:
+            kind = str(content["meta_training"]["protocol"]["kind"])
+        except (KeyError, TypeError, IndexError):  # validation says what is missing
+            kind = ""
+        return merged(merged(preset.get("both", {}), preset.get(kind, {})), content)
 
     @model_validator(mode="after")
     def _consistent(self) -> "Study":
@@ -150,24 +176,19 @@ class Study(Section):
         }
 
 
-def project_root(start: Path | None = None) -> Path:
-    """The nearest folder at or above `start` (the working folder) that holds the Snakefile; else `start`."""
-    start = (start or Path.cwd()).resolve()
-    return next((folder for folder in (start, *start.parents) if (folder / "Snakefile").exists()), start)
+def project_root() -> Path:
+    """The nearest folder at or above the working folder that holds the Snakefile; else the working folder."""
+    here = Path.cwd()
+    return next((folder for folder in (here, *here.parents) if (folder / "Snakefile").exists()), here)
 
 
 def load_study(path: str | Path, replicate: int = 0) -> Study:
-    """Reads and checks a study's YAML; a ConfigError says what is wrong with it.
-
-    `path` is relative to the working folder or to the project's root. Replicates are counted from 0.
-    """
+    """Reads and checks the YAML of `study_file`; a ConfigError says what is wrong. Replicates are counted from 0."""
     file = study_file(path)
     try:
         content = yaml.load(file.read_text(encoding="utf-8"), Loader=_Loader)
     except Exception as error:  # of many kinds, for PyYAML passes on Python's own
         raise ConfigError(f"{file} is not valid YAML in UTF-8: {error}") from None
-    if not isinstance(content, dict):
-        raise ConfigError(f"{file} must hold the keys of a study ({', '.join(Study.model_fields)}).")
     try:
         study = Study.model_validate(content, strict=False)
     except ValidationError as error:
@@ -184,20 +205,22 @@ def study_file(path: str | Path) -> Path:
     raise ConfigError(f"No study at {str(path)[:300]}. Studies there are: {', '.join(known) or 'none'}.")
 
 
-class _Loader(yaml.CSafeLoader):  # five times as fast as the one in Python
-    """Refuses YAML with a duplicate key, or with half a character (an escape such as "\\ud800")."""
+def merged(below: dict, above: dict) -> dict:
+    """Two nested dictionaries merged, section by section; values of `above` win."""
+    both = {**below, **above}
+    for key in below.keys() & above.keys():
+        if isinstance(below[key], dict) and isinstance(above[key], dict):
+            both[key] = merged(below[key], above[key])
+    return both
 
-    def construct_scalar(self, node: yaml.Node) -> str:
-        text = super().construct_scalar(node)
-        if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise yaml.constructor.ConstructorError(None, None, f"{ascii(text)} can't be written", node.start_mark)
-        return text
+
+class _Loader(yaml.CSafeLoader):  # five times as fast as the one in Python
+    """Refuses YAML with a duplicate key."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         counts = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
-        for name, count in counts.items():
-            if count > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"'{name}' is there twice", node.start_mark)
+        if twice := [name for name, count in counts.items() if count > 1]:
+            raise yaml.constructor.ConstructorError(None, None, f"'{twice[0]}' is there twice", node.start_mark)
         return super().construct_mapping(node, deep)
 
 

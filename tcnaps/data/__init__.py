@@ -29,23 +29,13 @@ def preparation(
     source = READERS[dataset.source](name, dataset)
     keys = dataset.model_dump(mode="json", exclude={"domain"})
     recipe = {"version": VERSION, "decoding": decoding.model_dump(), **keys, "path": os.path.normpath(dataset.path)}
-    work = partial(
-        decode_images,
-        read=source.read,
-        orient=source.orient,
-        size=image_size,
-        resampling=dataset.resampling or decoding.resampling,
-        fast=decoding.jpeg_dct == "fast",
-    )
+    options = {"resampling": dataset.resampling or decoding.resampling, "fast": decoding.jpeg_dct == "fast"}
+    work = partial(decode_images, read=source.read, orient=source.orient, size=image_size, **options)
     return Preparation(name, image_size, recipe, source.listing, work, needs=source.needs, help=source.help)
 
 
 def open_splits(study: config.Study, name: str, checked: Collection[str] = SPLITS) -> dict[str, ImageSource]:
-    """Opens the splits of one of a study's datasets. It is prepared on first use, or when files are stale or damaged.
-
-    The images of splits in `checked` are compared with their SHA-256. A DatasetError names what is missing and how to
-    get it.
-    """
+    """Opens the splits of one of a study's datasets; see `ensure_prepared`. Those of `checked` are compared."""
     made = preparation(name, study.datasets[name], study.image_size, study.decoding)
     return ensure_prepared(made, config.project_root() / study.data_folder, checked).splits
 

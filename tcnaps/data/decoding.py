@@ -22,12 +22,10 @@ try:
 except ImportError:  # optional: needed for the fast DCT alone
     simplejpeg = None
 
-try:
-    from pillow_heif import register_heif_opener  # optional: photographs of telephones
+with contextlib.suppress(ImportError):  # optional: photographs of telephones
+    from pillow_heif import register_heif_opener
 
     register_heif_opener()
-except ImportError:
-    pass
 
 Image.init()
 # Formats that this Pillow reads, without those that have weak signatures (any bytes may look like TGA) or run programs.
@@ -48,21 +46,16 @@ def decode_images(
 
 
 def square(image: Image.Image, size: int, resampling: Resampling) -> UInt8[np.ndarray, "{size} {size} 3"]:
-    """Resizes an RGB image to a square of bytes.
-
-    "bilinear" and "lanczos" are Pillow's, which average over all pixels when they shrink an image. "aligned corners" is
-    TensorFlow's, as in Meta-Dataset, rounded to bytes: see `resize_aligned`.
-    """
+    """Resizes an RGB image to a square of bytes: as Pillow, which averages when it shrinks, or as `resize_aligned`."""
     if resampling == "aligned corners":
         return np.rint(resize_aligned(np.asarray(image), size)).astype(np.uint8)
     return np.array(image.resize((size, size), Image.Resampling[resampling.upper()]))
 
 
 def resize_aligned(pixels: UInt8[np.ndarray, "height width 3"], size: int) -> Float32[np.ndarray, "{size} {size} 3"]:
-    """Bilinear resizing that maps corner pixels onto corner pixels: TensorFlow's with `align_corners=True`.
+    """Bilinear resizing to grey levels from 0 to 255, not rounded: TensorFlow's with `align_corners=True`.
 
-    Output pixel i lies at position i * (n - 1) / (size - 1) of n pixels, so shrinking an image by more than two skips
-    pixels. Grey levels from 0 to 255, not rounded.
+    Output pixel i lies at position i * (n - 1) / (size - 1) of n pixels, so shrinking by more than two skips pixels.
     """
     above, below, down = _between(pixels.shape[0], size)
     left, right, across = _between(pixels.shape[1], size)
@@ -88,15 +81,14 @@ def to_rgb(
 ) -> Image.Image:
     """Decodes the content of an image file to RGB; a DatasetError says what is wrong with it.
 
-    Args:
-        fast: decode JPEGs with the fast inverse cosine transform: TensorFlow's pixels exactly. It needs simplejpeg.
-        orient: apply the EXIF orientation. TensorFlow does not. (TIFFs are turned upright in any case.)
-        check: is given the image before its pixels are decoded, and raises a DatasetError if they shouldn't be.
-        side: JPEGs may be decoded at a fraction of their size, in which no side is shorter than this.
+    `fast` decodes JPEGs with the fast inverse cosine transform: TensorFlow's pixels exactly. `orient` applies the EXIF
+    orientation, which TensorFlow does not. (TIFFs are turned upright in any case.) `check` is given the image before it
+    is decoded. JPEGs may be decoded at a fraction of their size, in which no side is shorter than `side`.
     """
     if fast and simplejpeg is None:
-        needed = "Decoding JPEGs with the fast DCT needs the package simplejpeg: pip install 'tcnaps[records]'"
-        raise ImportError(f"{needed}; or use the accurate DCT.")
+        raise ImportError(
+            "The fast DCT needs the package simplejpeg: pip install 'tcnaps[records]'; or use the accurate."
+        )
     try:
         with warnings.catch_warnings(action="ignore"):  # of corrupt EXIF data, for instance
             image = Image.open(io.BytesIO(encoded), formats=FORMATS)

@@ -1,7 +1,4 @@
-"""The images of a dataset before they are made: what every reader of files returns, and helpers of the readers.
-
-A reader is a function `open(dataset_name, dataset) -> Source`. It finds files and says how one image is read.
-"""
+"""The images of a dataset before they are made: what every reader of files returns, and helpers of the readers."""
 
 import errno
 import os
@@ -49,7 +46,7 @@ def read_file(image: ImageFile) -> bytes:
 
 
 class Source(NamedTuple):
-    """The files that a dataset is made from."""
+    """The files that a dataset is made from: what a reader returns."""
 
     listing: Callable[[], Listing]  # looks through the files; called only when the dataset has to be made
     needs: tuple[Path, ...]  # files and folders that must exist; changes of them make the prepared dataset stale
@@ -83,10 +80,7 @@ def some(names: Iterable[str]) -> str:
 
 
 def walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Like `os.walk`, but follows links, enters no folder twice, and has the same order on every machine.
-
-    Hidden files and leftovers of file managers are left out.
-    """
+    """Like `os.walk`, but follows links, enters no folder twice, leaves out hidden files, and has a natural order."""
 
     def fail(error: OSError) -> None:
         raise DatasetError(f"{error.filename} can't be looked through ({error.strerror}). Check its permissions.")

@@ -1,13 +1,11 @@
 """Prepared datasets on disk: one memory-mapped uint8 array per split, and an index that says what they hold.
 
-    <folder>/<dataset>-<image size>-<recipe>/train.npy    uint8 (n, size, size, 3), images of a class together
-                                            /valid.npy
-                                            /test.npy
-                                            /index.json   classes, sizes, SHA-256 of each array, and the recipe
+    <folder>/<dataset>-<image size>-<recipe>/<split>.npy      uint8 (n, size, size, 3), images of a class together
+                                            /index.json       classes, sizes, SHA-256 of each array, and the recipe
                                             /unreadable.csv   images that were left out, if any, and why
 
-An array gets its name when it is finished, and then enters the index. After an interruption, preparing goes on with
-the first split that is not finished. An array that lost its SHA-256 is named and made again.
+An array that is finished gets its name and enters the index. After an interruption, preparing goes on with the first
+split that is not finished. An array that lost its SHA-256 is named and made again.
 """
 
 import contextlib
@@ -40,7 +38,7 @@ Pixels = tuple[np.ndarray, dict[int, str]]  # uint8 (n, size, size, 3), and numb
 
 
 class MissingFiles(DatasetError):
-    """Files that a dataset is made from are missing; the message says how to get them."""
+    """Files that a dataset is made from are missing."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +62,8 @@ class Preparation:
     def stamp(self) -> str:
         """A cheap digest that changes when files of the source are added, taken away or renamed.
 
-        It covers size and time of change of each file in `needs`, and the time of change of each folder there and
-        below. Names are relative, so a dataset may be moved. Without its files, what is prepared counts as fresh.
+        It covers size and time of change of the files in `needs`, and the time of change of each folder there and
+        below. Names are relative, so a dataset may be moved.
         """
         if missing := [str(path) for path in self.needs if not os.path.exists(path)]:  # False for over-long paths, too
             raise MissingFiles(f"Dataset '{self.dataset}': there is no {', '.join(missing)}. {self.help}")
@@ -78,17 +76,14 @@ class Preparation:
 
 
 class Prepared(NamedTuple):
-    """The splits of a dataset, and notes on what was left out of it."""
-
     splits: dict[str, ImageSource]
-    notes: list[str]
+    notes: list[str]  # on what was left out
 
 
 def ensure_prepared(preparation: Preparation, folder: str | Path, splits: Collection[str] = SPLITS) -> Prepared:
-    """Opens a dataset, after preparing it if its files are missing, stale or damaged.
+    """Opens a dataset, after preparing it if its files are missing, stale or damaged; a DatasetError says why it can't.
 
-    Of several processes one prepares, and the others wait. The arrays of `splits` are compared with their SHA-256, at
-    about a second per gigabyte. A DatasetError says why it can't be made.
+    Of several processes one prepares. The arrays of `splits` are compared with their SHA-256: a second per gigabyte.
     """
     place, prepared = preparation.place(folder), opened(preparation, folder, splits)
     if prepared is not None:
@@ -100,9 +95,8 @@ def ensure_prepared(preparation: Preparation, folder: str | Path, splits: Collec
             return opened(preparation, folder, splits) or _make(preparation, place)
     except OSError as error:
         problem = f"Dataset '{preparation.dataset}' can't be prepared in {place}: {error}"
-        raise DatasetError(
-            f"{problem}. Repair the path, make room, or set another data_folder in the study."
-        ) from error
+        remedy = "Repair the path, make room, or set another data_folder in the study"
+        raise DatasetError(f"{problem}. {remedy}.") from error
 
 
 def opened(preparation: Preparation, folder: str | Path, splits: Collection[str] = ()) -> Prepared | None:
@@ -111,7 +105,7 @@ def opened(preparation: Preparation, folder: str | Path, splits: Collection[str]
     if not (place / INDEX).exists():
         return None
     try:
-        index = _read_index(place)
+        index = json.loads((place / INDEX).read_text(encoding="utf-8"))
         if not index["complete"]:
             return None
         for split in index["splits"].keys() & splits:
@@ -125,10 +119,6 @@ def opened(preparation: Preparation, folder: str | Path, splits: Collection[str]
     except DAMAGED_INDEX as error:
         warnings.warn(f"{place} is damaged ({error!r}).", stacklevel=3)
         return None
-
-
-def _read_index(place: Path) -> dict:
-    return json.loads((place / INDEX).read_text(encoding="utf-8"))
 
 
 def _is_whole(place: Path, split: str, index: Mapping) -> bool:
@@ -169,7 +159,7 @@ def _make(preparation: Preparation, place: Path) -> Prepared:
         raise DatasetError(f"Dataset '{preparation.dataset}' has no images in a split {', '.join(SPLITS)}. Add some.")
     finished = {}
     with contextlib.suppress(*DAMAGED_INDEX):
-        index = _read_index(place)
+        index = json.loads((place / INDEX).read_text(encoding="utf-8"))
         if index["stamp"] == stamp:
             finished = {split: index["splits"][split] for split in index["splits"] if _is_whole(place, split, index)}
     index = {"dataset": preparation.dataset, "image_size": preparation.image_size, "recipe": dict(preparation.recipe)}
@@ -227,8 +217,7 @@ def _make_split(preparation: Preparation, listing: Listing, split: str, place: P
 
 def _write_header(file: BinaryIO, n_images: int, size: int) -> None:
     """Writes the header of a .npy file. Its length does not depend on the number of images."""
-    header = {"descr": "|u1", "fortran_order": False, "shape": (n_images, size, size, 3)}
-    npy.write_array_header_1_0(file, header)
+    npy.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": (n_images, size, size, 3)})
 
 
 def _pixels(work: Callable[[Sequence], Pixels], chunks: Sequence[Sequence], n_images: int) -> Iterator[Pixels]:
@@ -237,12 +226,10 @@ def _pixels(work: Callable[[Sequence], Pixels], chunks: Sequence[Sequence], n_im
 
     n_jobs = max(1, min(joblib.cpu_count(), n_images // IMAGES_PER_PROCESS))
     options = {"batch_size": 1, "max_nbytes": None, "idle_worker_timeout": IDLE_SECONDS}
+    parallel = joblib.Parallel(n_jobs, return_as="generator", **options)
     try:
-        yield from joblib.Parallel(n_jobs, return_as="generator", **options)(
-            joblib.delayed(work)(images) for images in chunks
-        )
+        yield from parallel(joblib.delayed(work)(images) for images in chunks)
     except (BrokenProcessPool, MemoryError) as error:
-        raise DatasetError(
-            "A process that makes images was killed or ran out of memory. Set LOKY_MAX_CPU_COUNT=1 for fewer of them, "
-            f"or look for a huge image; finished splits are kept. ({error})"
-        ) from error
+        problem = f"A process that makes images was killed or ran out of memory ({error}); finished splits are kept"
+        remedy = "Set LOKY_MAX_CPU_COUNT=1 for fewer of them, or look for huge images"
+        raise DatasetError(f"{problem}. {remedy}.") from error

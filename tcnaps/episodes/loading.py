@@ -17,11 +17,7 @@ def load_episode(source: ImageSource, draw: Draw, device: torch.device | str = "
     images = read_images([source], np.concatenate([draw.support_images, draw.query_images]), device)
     support, query = images.split([len(draw.support_images), len(draw.query_images)])
     return Episode(
-        support_images=support,
-        support_labels=torch.from_numpy(draw.support_labels),
-        query_images=query,
-        query_labels=torch.from_numpy(draw.query_labels),
-        draw=draw,
+        support, torch.from_numpy(draw.support_labels), query, torch.from_numpy(draw.query_labels), draw=draw
     )
 
 
@@ -34,11 +30,10 @@ def read_images(
     pixels = np.empty((len(numbers), *sources[0].images.shape[1:]), np.uint8)
     for k in np.unique(owners):
         pixels[owners == k] = sources[k].images[numbers[owners == k] - starts[k]]
-    device = torch.device(device)
-    if device.type == "cpu":
+    kind, on_host = torch.device(device).type, torch.from_numpy(pixels)
+    if kind == "cpu":
         return scale_pixels(pixels)
+    if kind == "cuda":  # from pinned memory this process need not wait for the copy
+        on_host = on_host.pin_memory()
     # Bytes are copied to the device and scaled there: they take a quarter of the room of floats.
-    on_host = torch.from_numpy(pixels)
-    if device.type == "cuda":  # from pinned memory this process need not wait for the copy
-        return scale_pixels(on_host.pin_memory().to(device, non_blocking=True))
-    return scale_pixels(on_host.to(device))
+    return scale_pixels(on_host.to(device, non_blocking=kind == "cuda"))

@@ -9,13 +9,15 @@ import zlib
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int
 
-from tcnaps.config import FixedProtocol, VariableProtocol
+from tcnaps.config.settings import AnyProtocol, FixedProtocol, VariableProtocol
 from tcnaps.data.image_source import ImageSource
 
+PerClass = Int[np.ndarray, "way"]  # a number for every class of an episode
 LOG_WEIGHTS = (math.log(0.5), math.log(2))  # of classes among which support images are shared out
 
 
@@ -26,20 +28,19 @@ class Draw:
     dataset: str
     split: str
     index: int
-    classes: Int[np.ndarray, "way"]
+    classes: PerClass
     support_images: Int[np.ndarray, "n_support"]
     support_labels: Int[np.ndarray, "n_support"]
     query_images: Int[np.ndarray, "n_query"]
     query_labels: Int[np.ndarray, "n_query"]
 
 
-@dataclass(frozen=True)
-class Description:
+class Description(NamedTuple):
     """The composition of an episode before its images are chosen; `n_query` queries per class."""
 
-    classes: Int[np.ndarray, "way"]
+    classes: PerClass
     n_query: int
-    shots: Int[np.ndarray, "way"]
+    shots: PerClass
 
 
 def episode_generator(seed: int, dataset: str, split: str, index: int) -> np.random.Generator:
@@ -47,23 +48,22 @@ def episode_generator(seed: int, dataset: str, split: str, index: int) -> np.ran
     return np.random.default_rng([seed, zlib.crc32(dataset.encode()), zlib.crc32(split.encode()), index])
 
 
-def draw_episode(source: ImageSource, protocol: FixedProtocol | VariableProtocol, seed: int, index: int) -> Draw:
+def draw_episode(source: ImageSource, protocol: AnyProtocol, seed: int, index: int) -> Draw:
     """Chooses the classes and images of episode `index`; a ValueError says what the split lacks for the protocol.
 
     Under the fixed protocol, raising `queries_per_class` keeps the support set and the first queries.
     """
     generator = episode_generator(seed, source.dataset, source.split, index)
     try:
-        episode = describe_episode(generator, source, protocol)
+        classes, n_query, shots = describe_episode(generator, source, protocol)
         # All images of each class, shuffled: the first are the support set, the next are the queries.
         if isinstance(protocol, FixedProtocol) and not protocol.replacement:
-            episode, orders = _disjoint_episode(source, protocol, seed, index)
+            classes, orders = _disjoint_episode(source, protocol, seed, index)
         else:
-            orders = [generator.permutation(source.class_sizes[k]) for k in episode.classes]
+            orders = [generator.permutation(source.class_sizes[k]) for k in classes]
     except ValueError as error:
         raise ValueError(f"dataset '{source.dataset}', split '{source.split}': {error}") from error
-    classes, shots = episode.classes, episode.shots
-    n_query = query_counts(generator, len(classes), episode.n_query, protocol.query_concentration)
+    n_query = query_counts(generator, len(classes), n_query, protocol.query_concentration)
     orders = [source.class_starts[k] + order for k, order in zip(classes, orders)]
     support = np.concatenate([order[:shot] for order, shot in zip(orders, shots)])
     query = np.concatenate([order[shot : shot + n] for order, shot, n in zip(orders, shots, n_query)])
@@ -78,16 +78,13 @@ def query_counts(
     if concentration is None:
         return np.full(way, n_query)
     shares = generator.dirichlet(np.full(way, concentration))
-    return np.ceil(n_query * shares / shares.max()).clip(1).astype(int)
+    return np.ceil(n_query * (shares / shares.max())).clip(1).astype(int)
 
 
-def describe_episode(
-    generator: np.random.Generator, source: ImageSource, protocol: FixedProtocol | VariableProtocol
-) -> Description:
+def describe_episode(generator: np.random.Generator, source: ImageSource, protocol: AnyProtocol) -> Description:
     """Chooses the classes of an episode and the number of images of each; errors are those of `draw_episode`.
 
-    The fixed protocol draws its classes from the whole split and ignores any hierarchy, for a superclass or a node may
-    have fewer classes than the way.
+    The fixed protocol ignores any hierarchy, for a superclass or a node may have fewer classes than the way.
     """
     if isinstance(protocol, FixedProtocol):
         way, shot, n_query = protocol.way, protocol.shot, protocol.queries_per_class
@@ -97,10 +94,7 @@ def describe_episode(
         needed = f"{shot} support + {n_query} query images; lower shot or queries_per_class"
         _check_sizes(source, classes, shot + n_query, needed)
         return Description(classes, n_query, np.full(way, shot))
-    ways = protocol.minimum_way, protocol.maximum_way
-    classes = sample_classes(
-        generator, source.n_classes, source.superclasses, *ways, source.spans, protocol.maximum_span
-    )
+    classes = sample_classes(generator, source, protocol)
     _check_sizes(source, classes, 2, "1 support + 1 query image; leave it out of the dataset")
     sizes = source.class_sizes[classes]
     n_query = int(min(protocol.queries_per_class, sizes.min() // 2))
@@ -113,10 +107,8 @@ def describe_episode(
     return Description(classes, n_query, shots)
 
 
-def _disjoint_episode(
-    source: ImageSource, protocol: FixedProtocol, seed: int, index: int
-) -> tuple[Description, list[np.ndarray]]:
-    """Episode `index` without replacement, and the images of its classes: no other episode has any of them."""
+def _disjoint_episode(source: ImageSource, protocol: FixedProtocol, seed: int, index: int) -> tuple:
+    """The classes of episode `index` without replacement, and images of each that no other episode has."""
     size, place = protocol.shot + protocol.queries_per_class, (seed, source.dataset, source.split)
     schedule = disjoint_schedule(*place, tuple(source.class_sizes.tolist()), protocol.way, size)
     if index >= len(schedule):
@@ -125,14 +117,13 @@ def _disjoint_episode(
     classes, used = schedule[index]
     generators = [episode_generator(seed, source.dataset, f"{source.split}, class {k}", 0) for k in classes]
     orders = [generator.permutation(source.class_sizes[k]) for generator, k in zip(generators, classes)]
-    orders = [order[start : start + size] for order, start in zip(orders, used)]
-    return Description(classes, protocol.queries_per_class, np.full(protocol.way, protocol.shot)), orders
+    return classes, [order[start : start + size] for order, start in zip(orders, used)]
 
 
 @lru_cache(maxsize=64)
 def disjoint_schedule(
     seed: int, dataset: str, split: str, class_sizes: tuple[int, ...], way: int, size: int
-) -> list[tuple[Int[np.ndarray, "way"], Int[np.ndarray, "way"]]]:
+) -> list[tuple[PerClass, PerClass]]:
     """All episodes without replacement: each one's classes, and how many images of them earlier episodes have used.
 
     An episode draws its classes uniformly among those with `size` unused images left, and takes that many of each.
@@ -146,32 +137,24 @@ def disjoint_schedule(
     return episodes
 
 
-def sample_classes(
-    generator: np.random.Generator,
-    n_classes: int,
-    superclasses: tuple[str, ...] | None,
-    minimum_way: int,
-    maximum_way: int,
-    spans: tuple[np.ndarray, ...] | None = None,
-    maximum_span: int = 392,
-) -> Int[np.ndarray, "way"]:
+def sample_classes(generator: np.random.Generator, source: ImageSource, protocol: VariableProtocol) -> PerClass:
     """Class numbers of an episode, without replacement.
 
     * Without a hierarchy: the way is uniform in {minimum_way, ..., min(maximum_way, n_classes)}; so are the classes.
-    * With superclasses, one name per class: the same within one superclass, drawn uniformly among those with at least
-      `minimum_way` classes.
+    * With superclasses: the same within one that is drawn uniformly among those with at least `minimum_way` classes.
     * With spans (ImageNet's WordNet): the classes of `sample_span`, or `maximum_way` of them if there are more.
     """
-    if spans is not None:
-        span = sample_span(generator, spans, minimum_way, maximum_span)
+    minimum_way, maximum_way = protocol.minimum_way, protocol.maximum_way
+    if source.spans is not None:
+        span = sample_span(generator, source.spans, minimum_way, protocol.maximum_span)
         return span if len(span) <= maximum_way else generator.choice(span, maximum_way, replace=False)
-    pool = np.arange(n_classes)
-    if superclasses is not None:
-        eligible = sorted(name for name, count in Counter(superclasses).items() if count >= minimum_way)
+    pool = np.arange(source.n_classes)
+    if source.superclasses is not None:
+        eligible = sorted(name for name, count in Counter(source.superclasses).items() if count >= minimum_way)
         if not eligible:
             raise ValueError(f"no superclass has the {minimum_way} classes that an episode needs; lower minimum_way")
         chosen = eligible[generator.integers(len(eligible))]
-        pool = np.flatnonzero([name == chosen for name in superclasses])
+        pool = np.flatnonzero([name == chosen for name in source.superclasses])
     if len(pool) < minimum_way:
         raise ValueError(f"{len(pool)} classes are fewer than minimum_way {minimum_way}; lower it")
     way = generator.integers(minimum_way, min(maximum_way, len(pool)) + 1)
@@ -181,10 +164,7 @@ def sample_classes(
 def sample_span(
     generator: np.random.Generator, spans: tuple[np.ndarray, ...], minimum_way: int, maximum_span: int
 ) -> Int[np.ndarray, "span"]:
-    """The classes below one node, drawn uniformly among nodes with `minimum_way` to `maximum_span` classes.
-
-    Nodes with the same classes below them count separately.
-    """
+    """The classes below one node, drawn uniformly among nodes with `minimum_way` to `maximum_span` classes."""
     eligible = [span for span in spans if minimum_way <= len(span) <= maximum_span]
     if not eligible:
         wanted = f"{minimum_way} to {maximum_span} classes"
@@ -193,20 +173,16 @@ def sample_span(
 
 
 def sample_support_size(
-    generator: np.random.Generator, remaining: Int[np.ndarray, "way"], maximum: int, maximum_per_class: int
+    generator: np.random.Generator, remaining: PerClass, maximum: int, maximum_per_class: int
 ) -> int:
     """Size of the support set: min(maximum, Σ_k ⌈u · min(maximum_per_class, remaining_k)⌉), with u in (0, 1]."""
-    u = 1 - generator.random()
-    contributions = np.ceil(u * np.minimum(remaining, maximum_per_class))
+    contributions = np.ceil((1 - generator.random()) * np.minimum(remaining, maximum_per_class))
     return int(min(maximum, contributions.sum()))
 
 
 def sample_shots(
-    generator: np.random.Generator,
-    class_sizes: Int[np.ndarray, "way"],
-    remaining: Int[np.ndarray, "way"],
-    support_size: int,
-) -> Int[np.ndarray, "way"]:
+    generator: np.random.Generator, class_sizes: PerClass, remaining: PerClass, support_size: int
+) -> PerClass:
     """Support images per class: one, plus a share of the rest in proportion to class_size · exp(a_k).
 
     a_k is uniform in `LOG_WEIGHTS`. Shares are rounded down and no class gives more images than it has left, so the
@@ -219,12 +195,12 @@ def sample_shots(
 
 
 def sample_uniform_shots(
-    generator: np.random.Generator, remaining: Int[np.ndarray, "way"], maximum_support_size: int, maximum_per_class: int
-) -> Int[np.ndarray, "way"]:
+    generator: np.random.Generator, remaining: PerClass, maximum_support_size: int, maximum_per_class: int
+) -> PerClass:
     """Support images per class, uniform in {1, ..., min(maximum_per_class, remaining_k)}, as in section 4.1.
 
-    If they sum to more than `maximum_support_size`, every class keeps one image, and the rest of that size is drawn
-    uniformly, without replacement, from all other images. So shots shrink in proportion, on average.
+    If they sum to more than `maximum_support_size`, every class keeps one image, and the rest is drawn uniformly from
+    all other images. So shots shrink in proportion, on average.
     """
     shots = generator.integers(1, np.minimum(remaining, maximum_per_class), endpoint=True)
     if shots.sum() <= maximum_support_size:
@@ -232,7 +208,7 @@ def sample_uniform_shots(
     return 1 + generator.multivariate_hypergeometric(shots - 1, maximum_support_size - len(shots))
 
 
-def _check_sizes(source: ImageSource, classes: Int[np.ndarray, "way"], needed: int, description: str) -> None:
+def _check_sizes(source: ImageSource, classes: PerClass, needed: int, description: str) -> None:
     """Raises ValueError if a class has fewer images than an episode needs."""
     for k in classes[source.class_sizes[classes] < needed]:
         images = "1 image" if source.class_sizes[k] == 1 else f"{source.class_sizes[k]} images"

@@ -24,8 +24,7 @@ from tcnaps.method.clustering import LowVarianceWarning, trajectory
 from tcnaps.method.episode import Episode
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, load_model, new_model
-from tcnaps.training.launching import run_together
-from tcnaps.training.processes import gather, rank, share
+from tcnaps.training.processes import gather, rank, run_together, share
 
 
 def evaluate(study: Study, training: str, device: torch.device | str = "cpu", processes: int = 1) -> Path:

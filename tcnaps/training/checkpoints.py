@@ -12,10 +12,9 @@ from safetensors import safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from tcnaps.config import Study
-from tcnaps.config.errors import UserError
+from tcnaps.config import Study, UserError
 from tcnaps.config.settings import Clustering
-from tcnaps.config.storage import file_digest, replacing
+from tcnaps.config.storage import file_digest, partial_file, replacing
 from tcnaps.method.backbone import Backbone
 from tcnaps.method.head import Head
 from tcnaps.method.model import ModelSettings, TransductiveCNAPS
@@ -76,33 +75,23 @@ def read_tensors(path: Path) -> object:
 
 def unusable(weights: dict[str, Tensor]) -> list[str]:
     """A sentence for each weight that no network can use: values that are not finite, or negative variances."""
-    problems = []
-    for name, value in weights.items():
-        if not value.isfinite().all():
-            problems.append(f"{name} has values that are not finite")
-        if name.endswith("running_var") and (value < 0).any():
-            problems.append(f"{name} has negative variances")
-    return problems
+    broken = [name for name, value in weights.items() if not value.isfinite().all()]
+    negative = [name for name, value in weights.items() if name.endswith("running_var") and (value < 0).any()]
+    problems = [f"{name} has values that are not finite" for name in broken]
+    return problems + [f"{name} has negative variances" for name in negative]
 
 
 def finished_log(path: Path, key: str) -> list[dict] | None:
-    """The log of the training with this key, if it wrote the checkpoint."""
+    """The log of the training with this key, if it wrote the checkpoint. Its state, needed no more, is removed."""
     try:
         settings = load(path, "")[1]
     except CheckpointError:
         return None
-    if settings.get("key") != key or "log" not in settings:
+    if settings.get("key") != key:
         return None
-    path.with_suffix(STATE).unlink(missing_ok=True)  # the training was killed between its last two acts
+    for file in (path.with_suffix(STATE), partial_file(path.with_suffix(STATE))):
+        file.unlink(missing_ok=True)
     return settings["log"]
-
-
-def load_backbone(study: Study) -> Backbone:
-    """The study's pretrained backbone, in evaluation mode; errors are those of `load_model`."""
-    path, remedy = backbone_file(study), "Run notebooks/02-pretrain.ipynb for this study, or `make figures`."
-    backbone = Backbone()
-    _fill(backbone, load(path, remedy)[0], path, remedy)
-    return backbone.eval()
 
 
 def load_model(study: Study, training: str, device: torch.device | str = "cpu") -> TransductiveCNAPS:
@@ -121,10 +110,13 @@ def load_model(study: Study, training: str, device: torch.device | str = "cpu") 
 
 
 def new_model(study: Study, training: str) -> TransductiveCNAPS:
-    """The study's backbone with a task encoder and a FiLM generator that are untrained, from the replicate's seed."""
+    """The study's backbone with an untrained task encoder and FiLM generator; errors are those of `load_model`."""
+    path, remedy = backbone_file(study), "Run notebooks/02-pretrain.ipynb for this study, or `make figures`."
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(study.training_seed)
-        return TransductiveCNAPS(training, load_backbone(study), model_settings(study, training))
+        backbone = Backbone().eval()
+        _fill(backbone, load(path, remedy)[0], path, remedy)
+        return TransductiveCNAPS(training, backbone, model_settings(study, training))
 
 
 def head_of(training: str, clustering: Clustering = Clustering()) -> Head:

@@ -3,7 +3,6 @@
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 
 import numpy as np
 import pandas as pd
@@ -17,46 +16,35 @@ from tcnaps.config import Study
 from tcnaps.config.dependencies import job_key
 from tcnaps.config.settings import MetaTraining
 from tcnaps.config.storage import file_digest
-from tcnaps.data import open_split
-from tcnaps.data.image_source import ImageSource
+from tcnaps.data import ImageSource, open_split
 from tcnaps.episodes.loading import load_episode
-from tcnaps.episodes.sampling import Draw, draw_episode
+from tcnaps.episodes.sampling import draw_episode
 from tcnaps.method.clustering import LowVarianceWarning, cluster, trajectory
 from tcnaps.method.episode import Episode
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.method.variants import ALL_TRAININGS
 from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, finished_log, new_model, refuse_imported, save
-from tcnaps.training.launching import run_together
-from tcnaps.training.processes import add_up_gradients, gather, rank, share
-from tcnaps.training.resuming import Resumable, run_steps
-from tcnaps.training.watching import Diverged, accuracy_and_confidence
+from tcnaps.training.processes import add_up_gradients, gather, rank, run_together, share
+from tcnaps.training.resuming import Resumable, accuracy_and_confidence, run_steps
 
 
 def meta_training_steps(
-    model: TransductiveCNAPS, study: Study, episodes: Iterable[Episode], optimiser: torch.optim.Optimizer
+    model: TransductiveCNAPS, study: Study, steps: Iterable[Iterable[Episode]], optimiser: torch.optim.Optimizer
 ) -> Iterator[dict]:
-    """Meta-training itself: one optimiser step for every `episodes_per_step` episodes of `training_tasks`.
+    """Meta-training itself: one optimiser step for the episodes of each of `steps` (`training_episodes`).
 
     A step's loss is the mean over its episodes, plus the undivided penalty on the FiLM regularisers for every episode.
-    A row says how many episodes there have been, the loss per query, train_accuracy and confidence in [0, 1]. A loss
-    that is not finite raises Diverged.
+    A row says how many episodes there have been, the loss per query, train_accuracy and confidence in [0, 1].
     """
-    settings, episodes = study.meta_training, iter(episodes)
-    n_episodes = len(list(share(range(settings.episodes_per_step))))  # of each step, in this process
-    while True:
+    settings = study.meta_training
+    for episodes in steps:
         rows = []
         optimiser.zero_grad(set_to_none=True)
-        for episode in islice(episodes, n_episodes):
+        for episode in episodes:
             loss, accuracy, confidence = episode_loss(model, episode, study)
-            if not loss.isfinite():
-                index = episode.draw.index
-                where = f"step {index // settings.episodes_per_step + 1}, episode {index} ({episode.draw.dataset})"
-                raise Diverged("meta_training", model.training_name, where, loss.item())
             (loss / settings.episodes_per_step + settings.film_penalty * model.film_generator.penalty()).backward()
             per_query = loss.item() / (len(episode.query_labels) if settings.query_loss == "sum" else 1)
             rows.append((episode.draw.index + 1, per_query, accuracy, confidence))
-        if not rows:
-            return
         rows = gather(rows)
         add_up_gradients(model)
         set_learning_rates(optimiser, settings, rows[0][0] - 1)
@@ -71,11 +59,8 @@ def meta_train(
     """Runs one training, saves the checkpoint with the best validation and returns the log.
 
     All trainings see the same episodes. Several `processes` share those of every step and validation; gradients are the
-    same except for rounding. Interruptions and errors are as in `pretraining.pretrain`.
-
-    Returns:
-        The rows of `meta_training_steps`; after validations they have the columns of `summarise_validation` as well. A
-        first row, of episode 0, has only those: the model before any training.
+    same except for rounding. Interruptions and errors are as in `pretraining.pretrain`. The log has the rows of
+    `meta_training_steps`, after validations with the columns of `summarise_validation`, which alone a first row has.
     """
     refuse_imported(study, training)
     settings, path = study.meta_training, checkpoint_folder(study) / f"{training}.safetensors"
@@ -95,17 +80,15 @@ def meta_train(
     progress: dict = {"log": [], "best": {}, "best_weights": {}}
 
     def steps(first: int) -> Iterator[dict]:
-        episodes = (load_episode(*task, device) for task in training_tasks(sources, study, first))
-        return meta_training_steps(model, study, episodes, optimiser)
+        return meta_training_steps(model, study, training_episodes(sources, study, device, first), optimiser)
 
     def end_of_step(row: dict) -> dict:
         if progress["steps"] % validate_every == 0 or progress["steps"] == n_steps:
-            accuracies = validate(model, validation, study)
-            row |= summarise_validation(accuracies)
-            means = {name: float(values.mean()) for name, values in accuracies.items()}
-            if is_better(means, progress["best"], settings.keep_best_by):
+            summary = summarise_validation(validate(model, validation, study))
+            row |= summary
+            if is_better(summary, progress["best"], settings.keep_best_by):
                 weights = {name: value.detach().clone() for name, value in model.adaptation_state().items()}
-                progress.update(best=means, best_weights=weights)
+                progress.update(best=summary, best_weights=weights)
         progress["log"].append(row)
         return row
 
@@ -115,27 +98,25 @@ def meta_train(
         "head_numbers": model.head_numbers,
     }
     state = Resumable(path, key, parts | {"optimiser": optimiser}, progress)
-    with state, warnings.catch_warnings(action="ignore", category=LowVarianceWarning):
+    with warnings.catch_warnings(action="ignore", category=LowVarianceWarning):
         if not progress["log"]:  # for comparison only: these weights are almost the unadapted backbone, and never kept
             progress["log"].append({"episode": 0, **summarise_validation(validate(model, validation, study))})
-        run_steps(state, save_every, steps, end_of_step, "meta_training", n_steps, settings.episodes_per_step)
-        header = {"study": study.name, "training": training, "seed": study.training_seed, "backbone": backbone}
-        header |= {"meta_training": settings.model_dump(), "key": key, "log": progress["log"]}
-        header["valid_accuracy"] = float(np.mean(list(progress["best"].values())))
-        if rank() == 0:
-            save(path, progress["best_weights"], header)
-    return pd.DataFrame(progress["log"])
+        run_steps(state, save_every, steps, end_of_step, "meta_training", n_steps)
+    header = {"study": study.name, "training": training, "seed": study.training_seed, "backbone": backbone}
+    header |= {"meta_training": settings.model_dump(), "key": key, "log": progress["log"]}
+    header["valid_accuracy"] = progress["best"]["valid_accuracy"]
+    if rank() == 0:
+        save(path, progress["best_weights"], header)
+    return pd.DataFrame(finished_log(path, key))
 
 
 def new_optimiser(model: TransductiveCNAPS, study: Study) -> torch.optim.Optimizer:
     """Adam for everything that is learned: the networks and, in some trainings, numbers of the head."""
     settings = study.meta_training
     networks = [*model.task_encoder.parameters(), *model.film_generator.parameters()]
-    groups: list[dict] = [{"params": networks, "initial_lr": settings.learning_rate}]
-    if head_numbers := list(model.head_numbers.values()):
-        rate = settings.head_learning_rate or settings.learning_rate
-        groups.append({"params": head_numbers, "initial_lr": rate})
-    return torch.optim.Adam(groups, settings.learning_rate)
+    rate, rate_of_head = settings.learning_rate, settings.head_learning_rate or settings.learning_rate
+    head = {"params": list(model.head_numbers.values()), "initial_lr": rate_of_head}
+    return torch.optim.Adam([{"params": networks, "initial_lr": rate}, head], rate)
 
 
 def set_learning_rates(optimiser: torch.optim.Optimizer, settings: MetaTraining, episodes: int) -> None:
@@ -146,14 +127,18 @@ def set_learning_rates(optimiser: torch.optim.Optimizer, settings: MetaTraining,
         group["lr"] = share * group["initial_lr"]
 
 
-def training_tasks(sources: Sequence[ImageSource], study: Study, first: int = 0) -> Iterator[tuple[ImageSource, Draw]]:
-    """The draws of this process's training episodes from step `first` on, each of a dataset drawn uniformly."""
-    settings = study.meta_training
-    for step in range(first, math.ceil(settings.episodes / settings.episodes_per_step)):
-        start = step * settings.episodes_per_step
-        for index in share(range(start, start + settings.episodes_per_step)):
-            source = sources[np.random.default_rng([study.training_seed, 2, index]).integers(len(sources))]
-            yield source, draw_episode(source, settings.protocol, study.training_seed, index)
+def training_episodes(
+    sources: Sequence[ImageSource], study: Study, device: torch.device | str = "cpu", first: int = 0
+) -> Iterator[Iterator[Episode]]:
+    """This process's episodes of every step from `first` on, each of a dataset drawn uniformly."""
+    settings, seed = study.meta_training, study.training_seed
+
+    def load(index: int) -> Episode:
+        source = sources[np.random.default_rng([seed, 2, index]).integers(len(sources))]
+        return load_episode(source, draw_episode(source, settings.protocol, seed, index), device)
+
+    for start in range(first * settings.episodes_per_step, settings.episodes, settings.episodes_per_step):
+        yield map(load, share(range(start, start + settings.episodes_per_step)))
 
 
 def episode_loss(model: TransductiveCNAPS, episode: Episode, study: Study) -> tuple[Float[Tensor, ""], float, float]:
@@ -203,7 +188,8 @@ def summarise_validation(accuracies: dict[str, Float[np.ndarray, "n_episodes"]])
 
 
 def is_better(new: dict[str, float], best: dict[str, float], rule: str) -> bool:
-    """Whether accuracies by dataset are better than the best so far (empty: none yet), by `keep_best_by` of a study."""
+    """Whether a summary beats the best so far (empty: none yet), by `keep_best_by` of a study."""
     if rule == "mean accuracy" or not best:
-        return not best or float(np.mean(list(new.values()))) > float(np.mean(list(best.values())))
-    return sum(new[name] > best[name] for name in new) >= math.ceil(len(new) / 2)
+        return not best or new["valid_accuracy"] > best["valid_accuracy"]
+    better = [new[name] > best[name] for name in new if name.startswith("valid_accuracy_")]
+    return sum(better) >= len(better) / 2

@@ -14,16 +14,13 @@ from torch.optim import SGD, Optimizer
 from tcnaps.config import Study
 from tcnaps.config.dependencies import job_key
 from tcnaps.config.settings import Pretraining
-from tcnaps.data import open_split
-from tcnaps.data.image_source import ImageSource
+from tcnaps.data import ImageSource, open_split
 from tcnaps.episodes.loading import read_images
 from tcnaps.method.backbone import FEATURES, Backbone
 from tcnaps.method.episode import to_pixel_range
 from tcnaps.training.checkpoints import backbone_file, finished_log, refuse_imported, save
-from tcnaps.training.launching import run_together
-from tcnaps.training.processes import add_up_gradients, average_buffers, gather, rank, share, size
-from tcnaps.training.resuming import Resumable, run_steps
-from tcnaps.training.watching import accuracy_and_confidence
+from tcnaps.training.processes import add_up_gradients, average_buffers, gather, rank, run_together, share, size
+from tcnaps.training.resuming import Resumable, accuracy_and_confidence, run_steps
 
 SHIFT = 1 / 8  # random crops move an image by up to this share of its size
 RISE = 0.25  # share of a one-cycle training in which the learning rate rises
@@ -35,15 +32,14 @@ def pretraining_steps(
 ) -> Iterator[dict]:
     """Pretraining itself: one optimiser step and row for every batch of every epoch, starting with batch `first`.
 
-    Several processes share each batch. As in PyTorch's DistributedDataParallel, each normalises (batch-norm) its part
-    with the statistics of that part; after every step the running averages are averaged over the processes.
+    Several processes share each batch. As in PyTorch's DistributedDataParallel, each normalises its part by itself;
+    after every step the running averages are averaged over the processes.
     """
     settings, n_batches = study.pretraining, images.n_batches(study.pretraining.batch_size)
     device = next(network.parameters()).device
     part = slice(rank(), None, size())  # this process's images of a batch
-    for step, numbers in enumerate(batch_numbers(images, study, first), first):
+    for epoch, batch, numbers in batch_numbers(images, study, first):
         pixels, labels = images.batch(numbers, device)
-        epoch, batch = divmod(step, n_batches)
         pixels = shrink(pixels, settings.size_in_epoch(epoch, study.image_size))
         pixels = augment(pixels, settings, np.random.default_rng([study.backbone_seed, epoch, batch]))
         rate = learning_rate(settings, epoch, batch, n_batches)
@@ -73,8 +69,7 @@ def pretrain(
 
     An interrupted call goes on from its last saved state and ends with the very same weights. The state is written
     every `save_every` batches, or less often where that would take more than a twentieth of the time. A checkpoint of
-    the same code and settings is kept. Several `processes` share every batch. The weights depend on their number,
-    because batch-norm sees fewer images at once (`pretraining_steps`).
+    the same code and settings is kept. The weights depend on the number of `processes` (`pretraining_steps`).
     """
     refuse_imported(study, "backbone")
     settings, path = study.pretraining, backbone_file(study)
@@ -104,24 +99,23 @@ def pretrain(
     def steps(first: int) -> Iterator[dict]:
         return pretraining_steps(network, study, images, optimiser, first)
 
-    with Resumable(path, key, {"network": network, "optimiser": optimiser}, progress) as state:
-        n_steps = settings.epochs * n_batches
-        run_steps(state, save_every, steps, end_of_step, "pretraining", n_steps, settings.batch_size)
-        header = {name: getattr(study, name) for name in ("image_size", "precision", "pixel_range")}
-        header |= {"seed": study.backbone_seed, "study": study.name, "pretraining": settings.model_dump()}
-        if rank() == 0:
-            save(path, network.backbone.state_dict(), header | {"key": key, "log": progress["log"]})
-    return pd.DataFrame(progress["log"])
+    state = Resumable(path, key, {"network": network, "optimiser": optimiser}, progress)
+    run_steps(state, save_every, steps, end_of_step, "pretraining", settings.epochs * n_batches)
+    header = {name: getattr(study, name) for name in ("image_size", "precision", "pixel_range")}
+    header |= {"seed": study.backbone_seed, "study": study.name, "pretraining": settings.model_dump()}
+    if rank() == 0:
+        save(path, network.backbone.state_dict(), header | {"key": key, "log": progress["log"]})
+    return pd.DataFrame(finished_log(path, key))
 
 
-def batch_numbers(images: "ImageTable", study: Study, first: int = 0) -> Iterator[Int[np.ndarray, "_"]]:
-    """The image numbers of each batch, starting with batch `first`. Every epoch has its own order."""
+def batch_numbers(images: "ImageTable", study: Study, first: int) -> Iterator[tuple[int, int, Int[np.ndarray, "_"]]]:
+    """Epoch, batch and image numbers of each batch, starting with batch `first`. Every epoch has its own order."""
     size, n_batches = study.pretraining.batch_size, images.n_batches(study.pretraining.batch_size)
     for step in range(first, study.pretraining.epochs * n_batches):
         epoch, batch = divmod(step, n_batches)
         if batch == 0 or step == first:
             order = np.random.default_rng([study.backbone_seed, epoch]).permutation(images.train)
-        yield order[batch * size : (batch + 1) * size]
+        yield epoch, batch, order[batch * size : (batch + 1) * size]
 
 
 def learning_rate(settings: Pretraining, epoch: int, batch: int, n_batches: int) -> float:
@@ -156,10 +150,7 @@ class Classifier(nn.Module):
 
 
 class ImageTable:
-    """The images of several sources under one numbering, with their labels; some of each class are held out.
-
-    `labels` are classes counted through all sources; `train` and `valid` are numbers of images.
-    """
+    """The images of several sources under one numbering, and their classes, as `labels`; `valid` ones are held out."""
 
     def __init__(self, sources: list[ImageSource], valid_fraction: float, seed: int):
         sizes = np.concatenate([source.class_sizes for source in sources])
@@ -220,13 +211,10 @@ def augment(
 def held_out_accuracy(network: Classifier, images: ImageTable) -> dict[str, float]:
     """valid_accuracy, the share of the n_valid held-out images put in their class; NaN if none are held out."""
     n_valid = len(images.valid)
-    if n_valid == 0:
-        return {"valid_accuracy": math.nan, "n_valid": 0}
-    batches = share(np.array_split(images.valid, range(EVALUATION_BATCH, n_valid, EVALUATION_BATCH)))
     network.eval()
     correct = []
-    for numbers in batches:
-        pixels, labels = images.batch(numbers, next(network.parameters()).device)
+    for start in share(range(0, n_valid, EVALUATION_BATCH)):
+        pixels, labels = images.batch(images.valid[start : start + EVALUATION_BATCH], next(network.parameters()).device)
         correct.append((network(pixels).argmax(1) == labels).sum().item())
     network.train()
-    return {"valid_accuracy": sum(gather(correct)) / n_valid, "n_valid": n_valid}
+    return {"valid_accuracy": sum(gather(correct)) / n_valid if n_valid else math.nan, "n_valid": n_valid}

@@ -6,7 +6,7 @@ python -m tcnaps.training.released --study STUDY.yaml      all that the study na
 import argparse
 import re
 import sys
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
 
 import torch
@@ -29,13 +29,11 @@ RELEASED_NAMES = (
     (r"(stem|first)\.norm", "bn1"),
     (r"second\.conv", "conv2"),
     (r"second\.norm", "bn2"),
-    (r"shortcut\.conv", "downsample.0"),
-    (r"shortcut\.norm", "downsample.1"),
+    (r"shortcut\.(conv|norm)", lambda m: f"downsample.{('conv', 'norm').index(m[1])}"),
     (r"blocks\.(\d)", lambda m: f"layer{int(m[1]) // 2 + 1}.{int(m[1]) % 2}"),
     (r"^task_encoder\.lstm", "set_encoder.sequential_encoder"),
     (r"^task_encoder\.set_encoder", "set_encoder.pre_pooling_fn"),
-    (r"convs\.(\d)", lambda m: f"layer{int(m[1]) + 1}.0"),
-    (r"norms\.(\d)", lambda m: f"layer{int(m[1]) + 1}.1"),
+    (r"(conv|norm)s\.(\d)", lambda m: f"layer{int(m[2]) + 1}.{('conv', 'norm').index(m[1])}"),
     (r"(gamma|beta)s\.(\d)\.layers", lambda m: f"{m[1]}{int(m[2]) % 2 + 1}_processors.{int(m[2]) // 2}"),
     (r"(gamma|beta)s\.(\d)\.regulariser", lambda m: f"{m[1]}{int(m[2]) % 2 + 1}_regularizers.{int(m[2]) // 2}"),
     (r"(processors\.\d)\.(\d)", lambda m: f"{m[1]}.{2 * int(m[2])}.linear"),
@@ -45,10 +43,7 @@ RELEASED_NAMES = (
 
 
 def import_checkpoint(path: Path) -> tuple[str, dict[str, Tensor]]:
-    """What a file of the authors holds, "backbone" or a training, and its weights as `TransductiveCNAPS` names them.
-
-    Nothing in the file is run. A CheckpointError names the file and the weights at fault.
-    """
+    """What a file of the authors holds, "backbone" or a training, and its weights as `TransductiveCNAPS` names them."""
     released = _released_weights(path)
     name = "backbone"
     if any(each.startswith(("set_encoder.", "feature_")) for each in released):  # a whole model
@@ -61,13 +56,11 @@ def import_checkpoint(path: Path) -> tuple[str, dict[str, Tensor]]:
     problems += [f"{each} is unknown" for each in released.keys() - entries.keys()]
     for each in entries.keys() & released.keys():
         shape, expected = getattr(released[each], "shape", "no tensor"), entries[each][1].shape
-        right = shape == expected
-        problems += unusable({each: released[each]}) if right else [f"{each} is {shape}, not {expected}"]
+        fits = shape == expected
+        problems += unusable({each: released[each]}) if fits else [f"{each} is {shape}, not {expected}"]
     if problems:
-        raise CheckpointError(
-            f"{path} does not hold the authors' weights of '{name}': {len(problems)} are wrong, such as: "
-            f"{'; '.join(sorted(problems)[:5])}. Download it again, or name another file."
-        )
+        wrong = f"{len(problems)} are wrong, such as: {'; '.join(sorted(problems)[:5])}"
+        raise CheckpointError(f"{path} doesn't hold the authors' weights of '{name}': {wrong}. Download it again.")
     # Copies: in files saved on a CPU the regularisers of a block share their memory.
     return name, {ours: released[each].detach().to(like.dtype, copy=True) for each, (ours, like) in entries.items()}
 
@@ -80,9 +73,7 @@ def layout(name: str) -> dict[str, tuple[str, Tensor]]:
         weights = TransductiveCNAPS(training, Backbone(), ModelSettings(lstm_layers=LSTM_LAYERS)).state_dict()
     entries = {}
     for ours, value in weights.items():
-        theirs = ours
-        for part, released in RELEASED_NAMES:
-            theirs = re.sub(part, released, theirs)
+        theirs = reduce(lambda text, names: re.sub(*names, text), RELEASED_NAMES, ours)
         if name != "backbone":
             entries[theirs] = ours, value
         elif ours.startswith(BACKBONE):
@@ -101,17 +92,16 @@ def _released_weights(path: Path) -> dict[str, object]:
         return {name.removeprefix("module."): value for name, value in content.items()}
     except Exception as error:  # a damaged file raises many kinds
         reason = str(error).partition("\n\n")[2] or error  # PyTorch's begins with advice to run the file all the same
-        raise CheckpointError(
-            f"{path} can't be read as weights, and nothing in it was run. It begins with {path.read_bytes()[:20]!r}. "
-            f"It may be a web page or a Git LFS pointer in place of the file: download it again. ({reason})"
-        ) from error
+        hint = (
+            f"It begins with {path.read_bytes()[:20]!r}: it may be a web page or a Git LFS pointer. Download it again"
+        )
+        raise CheckpointError(f"{path} can't be read as weights ({reason}); nothing in it was run. {hint}.") from error
 
 
 def import_into_study(file: str | Path, study: Study) -> list[Path]:
     """Makes one of the authors' files a study's backbone and, if it holds a whole model, a training's weights.
 
-    Returns the files written. Those that hold these weights already are kept, so what was trained on them stays valid.
-    A CheckpointError names a file that is not the authors', or not made for the study, or weights that would be lost.
+    Returns the files written. Those that hold these weights already are kept; other weights are not replaced but named.
     """
     name, weights = import_checkpoint(Path(file))
     if name == "support_and_query" and study.task_encoder.lstm_layers != LSTM_LAYERS:

@@ -1,31 +1,38 @@
-"""The loop of a training, and the training's state on disk, from which an interrupted one goes on."""
+"""The loop of a training, its state on disk, from which an interrupted one goes on, and its curves in TensorBoard."""
 
 import io
 import math
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from tcnaps.config.storage import partial_file, replacing
-from tcnaps.training.checkpoints import STATE, read_tensors
+from tcnaps.config import UserError
+from tcnaps.config.storage import replacing
+from tcnaps.training.checkpoints import STATE, read_tensors, unusable
 from tcnaps.training.processes import gather, rank
-from tcnaps.training.watching import Diverged, curves
 
 SAVING = 0.05  # share of the time that saving may take
+CURVES = ("loss", "train_accuracy", "confidence", "learning_rate", "valid_accuracy")
+
+
+class Diverged(UserError, FloatingPointError):
+    """A training's loss is not finite; the message says where, and what to do."""
 
 
 @dataclass
 class Resumable:
-    """What a training needs to go on after an interruption, in one file beside its checkpoint.
+    """What a training needs to go on after an interruption, in one file beside its checkpoint until that is written.
 
-    Entering its `with` block restores what an earlier attempt saved under the same key. Leaving it without an error
-    removes the file. It holds no random generators: what a training draws is a function of the seed and of the step.
+    It begins as what an earlier attempt saved under the same key. It holds no random generators: what a training draws
+    is a function of the seed and of the step.
     """
 
     checkpoint: Path
@@ -35,8 +42,6 @@ class Resumable:
 
     def __post_init__(self) -> None:
         self.path = self.checkpoint.with_suffix(STATE)
-
-    def __enter__(self) -> "Resumable":
         key, progress, parts = None, {}, {}
         try:
             if self.path.is_file():
@@ -49,19 +54,12 @@ class Resumable:
             self.progress.update(progress)
             for name, part in self.parts.items():
                 part.load_state_dict(parts[name])
-        return self
-
-    def __exit__(self, kind: type | None, *_) -> None:
-        if kind is None and rank() == 0:
-            for file in (self.path, partial_file(self.path)):
-                file.unlink(missing_ok=True)
 
     def save(self) -> None:
         """Writes the present state, unless a weight is not finite; a StorageError if the file can't be written."""
         parts = {name: part.state_dict() for name, part in self.parts.items()}
-        networks = [part for part in self.parts.values() if isinstance(part, nn.Module)]
-        finite = all(weight.isfinite().all() for network in networks for weight in network.state_dict().values())
-        if rank() == 0 and finite:
+        broken = [name for name, part in self.parts.items() if isinstance(part, nn.Module) and unusable(parts[name])]
+        if rank() == 0 and not broken:
             torch.save({"key": self.key, "progress": self.progress, "parts": parts}, stream := io.BytesIO())
             with replacing(self.path) as temporary:
                 temporary.write_bytes(stream.getvalue())
@@ -74,38 +72,51 @@ def run_steps(
     end_of_step: Callable[[dict], dict],
     section: str,
     n_steps: int,
-    per_step: int,
 ) -> None:
     """The loop of every training: take a step, validate if it is time to, write the step down, save if it is time to.
 
-    Args:
-        steps: given how many steps are done, takes one optimiser step for each row that it yields.
-        end_of_step: what follows a step; it returns the row, perhaps with more columns.
-        section: of the study, "pretraining" or "meta_training".
-        n_steps: of the whole training.
-        per_step: images or episodes.
-
-    Raises:
-        Diverged: the loss of a step is not finite.
+    Given how many steps of all `n_steps` are done, `steps` takes one optimiser step for each row that it yields.
+    `end_of_step` returns the row, perhaps with more columns. A loss that is not finite raises Diverged.
     """
     progress, name = state.progress, state.checkpoint.stem
     saved = progress.setdefault("steps", 0)  # the step after which the state was last saved
-    speed = "images_per_second" if section == "pretraining" else "episodes_per_second"
     bar = tqdm(total=n_steps, initial=saved, desc=f"{section} {name}", unit="step", disable=rank() > 0)
-    with bar, curves(state.checkpoint, saved + 1) as write:
-        began = saved_at = time.monotonic()
-        cost = 0.0  # seconds of the last save
+    with bar, curves(state.checkpoint, saved + 1) as events:
+        saved_at, cost = time.monotonic(), 0.0  # seconds of the last save
         for row in steps(saved):
             progress["steps"] += 1
+            if not math.isfinite(row["loss"]):
+                where = f"step {progress['steps']}: the loss is {row['loss']}"
+                raise Diverged(f"{section} of {name} diverged at {where}. Lower {section}.learning_rate in the YAML.")
             row = end_of_step(row)
-            ended = time.monotonic()
-            write(row | {speed: per_step / max(ended - began, 1e-9)}, progress["steps"])
-            began = ended
+            for curve in CURVES if events else ():
+                if math.isfinite(row.get(curve, math.nan)):  # TensorBoard shows no others
+                    events.add_scalar(curve, row[curve], progress["steps"])
             bar.update()
             bar.set_postfix(loss=f"{row['loss']:.3f}", refresh=False)
-            if not math.isfinite(row["loss"]):
-                raise Diverged(section, name, f"step {progress['steps']}", row["loss"])
-            if progress["steps"] - saved >= save_every and ended - saved_at >= cost / SAVING:
-                saved, saved_at = progress["steps"], ended
+            began = time.monotonic()
+            if progress["steps"] - saved >= save_every and began - saved_at >= cost / SAVING:
+                saved, saved_at = progress["steps"], began
                 state.save()
-                cost = time.monotonic() - ended
+                cost = time.monotonic() - began
+
+
+def curves(checkpoint: Path, first: int) -> AbstractContextManager:
+    """What writes steps, from `first` on, to TensorBoard's files; an earlier attempt's from there on are replaced.
+
+    Of several processes, the first writes. Without the package tensorboard nothing is written: the block gets None.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return nullcontext()
+    if rank() > 0:
+        return nullcontext()
+    return SummaryWriter(str(checkpoint.parents[1] / "watch" / checkpoint.stem), purge_step=first, flush_secs=10)
+
+
+@torch.no_grad()
+def accuracy_and_confidence(logits: Float[Tensor, "n way"], labels: Int[Tensor, "n"]) -> tuple[float, float]:
+    """The share of images labelled correctly, and the mean probability of the predicted labels: equal if calibrated."""
+    probabilities, predictions = logits.softmax(1).max(1)
+    return (predictions == labels).double().mean().item(), probabilities.double().mean().item()

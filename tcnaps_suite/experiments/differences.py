@@ -13,7 +13,7 @@ import torch
 from tqdm.auto import tqdm
 
 from tcnaps.config import Study
-from tcnaps.config.presets import merged
+from tcnaps.config.study import merged
 from tcnaps.data import open_split
 from tcnaps.evaluation.evaluate import evaluate_dataset
 from tcnaps.evaluation.result_files import needed_trainings

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from small_study import small_study
 
-from tcnaps.config.presets import PRESETS
+from tcnaps.config.study import PRESETS
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "fidelity.md"
 

@@ -57,7 +57,6 @@ WRONG = [
     (("statistics",), {"ranks": "plain"}, "statistics: no longer exists: intervals are Student's t"),
     (("meta_training", "support_gradients"), 40, "meta_training.support_gradients: no longer .*images_at_once"),
     (("datasets", "a"), FOLDER | {"source": "mini-imagenet"}, "datasets.a: no longer .*'folder'"),
-    (("datasets", "a"), FOLDER | {"source": "torchvision", "name": "MNIST"}, "a: no longer .*'folder'; docs/data.md"),
     (("datasets", "a"), FOLDER | {"unreadable": "refuse"}, "datasets.a.folder.unreadable: no longer"),
     # missing keys
     (("name",), None, "name"),

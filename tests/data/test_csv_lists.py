@@ -6,7 +6,7 @@ import pytest
 
 from tcnaps.data.image_source import DatasetError
 from tcnaps.data.listing import natural_key
-from tcnaps.data.readers.csv_lists import read_list
+from tcnaps.data.readers.folders import read_list
 
 ANIMALS = {"train": ["cat", "dog"], "valid": ["cow"], "test": ["emu", "fox"]}
 LINES = [(name, split) for split, names in ANIMALS.items() for name in names]
@@ -19,7 +19,7 @@ def write(folder, files):
 
 
 def splits_of(path):
-    classes = read_list(path).classes
+    classes = {label: split for label, split, _ in read_list(path)}
     return {split: [label for label in classes if classes[label] == split] for split in ANIMALS}
 
 
@@ -62,7 +62,6 @@ def test_a_list_without_a_header_is_of_imagenet_s_classes(tmp_path):
         ("a.csv", "cat,train\ncow,test\n"),
         ("a.csv", b"class,split\nk\xf6nig,train\n"),
         ("a.json", '["cat"]'),
-        ("a.json", '{"train": ["cat"], "test": ["cow"], "train": ["dog"]}'),
     ],
 )
 def test_a_list_that_cannot_be_used_is_named(tmp_path, name, content):

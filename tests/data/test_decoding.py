@@ -157,7 +157,7 @@ def test_the_fast_transform_without_simplejpeg_is_refused(monkeypatch):
 def official(reference):
     """Each toy image that was decoded officially: its JPEG, its decoded pixels and its resized ones by size."""
     pytest.importorskip("google_crc32c", reason="google-crc32c is not installed: pip install 'tcnaps[records]'")
-    from tcnaps.data.readers.records import read_index, record_at
+    from tcnaps.data.readers.meta_dataset import read_index, record_at
 
     arrays = np.load(reference / "toy_decoded.npz")
     images = []

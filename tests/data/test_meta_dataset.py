@@ -3,6 +3,7 @@
 import hashlib
 import json
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -120,6 +121,6 @@ def test_damaged_and_missing_files_are_named(folder, content):
 
 
 def test_a_missing_checksum_library_is_named(folder, monkeypatch):
-    monkeypatch.setattr("tcnaps.data.readers.records.google_crc32c", None)
+    monkeypatch.setitem(sys.modules, "google_crc32c", None)
     with pytest.raises(DatasetError, match="google-crc32c"):
         listing_of(folder)

@@ -21,7 +21,7 @@ from record_files import (  # noqa: E402
 )
 
 from tcnaps.data import DatasetError  # noqa: E402
-from tcnaps.data.readers.records import masked_crc, parse_example, read_index, record_at  # noqa: E402
+from tcnaps.data.readers.meta_dataset import masked_crc, parse_example, read_index, record_at  # noqa: E402
 
 IMAGES = [(b"first image", 3), (b"", 3), (b"\x00\xffthird" * 40, 3)]
 

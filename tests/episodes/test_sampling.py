@@ -77,28 +77,29 @@ def test_without_replacement_no_image_is_in_two_episodes():
 
 def test_way_is_uniform_up_to_the_classes_there_are():
     generator = np.random.default_rng(0)
-    ways = [len(sample_classes(generator, 12, None, 5, 50)) for _ in range(4000)]
+    ways = [len(sample_classes(generator, sized(*[9] * 12), VariableProtocol())) for _ in range(4000)]
     counts = np.bincount(ways, minlength=13)[5:]
     assert len(counts) == 8 and counts.min() > 400 and set(ways) == set(range(5, 13))
-    assert len(sample_classes(generator, 100, None, 5, 5)) == 5
+    assert len(sample_classes(generator, sized(*[9] * 100), VariableProtocol(maximum_way=5))) == 5
 
 
 def test_classes_of_one_superclass():
-    generator = np.random.default_rng(0)
+    generator, source = np.random.default_rng(0), sized(*[9] * 19, superclasses=SCRIPTS)
     seen = set()
     for _ in range(200):
-        classes = sample_classes(generator, 19, SCRIPTS, 5, 50)
+        classes = sample_classes(generator, source, VariableProtocol())
         names = {SCRIPTS[k] for k in classes}
         assert len(names) == 1 and len(np.unique(classes)) == len(classes) >= 5
         seen |= names
     assert seen == {"Greek", "Latin"}  # Runic has too few characters
     with pytest.raises(ValueError, match="no superclass has the 10 classes"):
-        sample_classes(generator, 19, SCRIPTS, 10, 50)
+        sample_classes(generator, source, VariableProtocol(minimum_way=10))
 
 
 def test_classes_below_one_node_of_a_hierarchy():
     generator, spans = np.random.default_rng(0), tuple(map(np.arange, (2, 5, 5, 8, 20, 30)))
-    drawn = [sample_classes(generator, 30, None, 5, 10, spans, maximum_span=20) for _ in range(4000)]
+    source, protocol = sized(*[9] * 30, spans=spans), VariableProtocol(maximum_way=10, maximum_span=20)
+    drawn = [sample_classes(generator, source, protocol) for _ in range(4000)]
     assert all(len(np.unique(classes)) == len(classes) for classes in drawn)
     # 2 is too few and 30 too many; both nodes of 5 count; 10 of the 20 are drawn, and of the others all.
     assert stats.chisquare([sum(len(c) == way for c in drawn) for way in (5, 8, 10)], [2000, 1000, 1000]).pvalue > 0.01

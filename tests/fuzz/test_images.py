@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from tcnaps.data import DatasetError
 from tcnaps.data.decoding import square, to_rgb
-from tcnaps.data.readers.csv_lists import read_list
+from tcnaps.data.readers.folders import read_list
 
 pytestmark = pytest.mark.fuzz
 FORMATS = {"PNG": "RGB", "JPEG": "RGB", "GIF": "P", "BMP": "RGB", "TIFF": "RGB", "WEBP": "RGB", "PPM": "RGB"}
@@ -39,5 +39,5 @@ TEXTS = st.text(st.sampled_from('abcn0123456789,;"\n\r\t {}[]:'), max_size=60).m
 def test_lists_are_refused_by_name_or_every_class_has_a_split(data, name, tmp_path_factory):
     file = tmp_path_factory.getbasetemp() / f"{os.getpid()}-{name}"
     file.write_bytes(data.draw(damaged(JSON if name.endswith("json") else LIST) | TEXTS))
-    if listed := accepted(lambda: read_list(file).classes, DatasetError, str(file)):
-        assert "" not in listed and set(listed.values()) <= {"train", "valid", "test"}
+    if listed := accepted(lambda: read_list(file), DatasetError, str(file)):
+        assert all(label and split in ("train", "valid", "test") for label, split, _ in listed)

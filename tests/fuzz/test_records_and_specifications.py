@@ -8,8 +8,7 @@ from hypothesis import given, strategies as st
 from record_files import BILEVEL, HIERARCHICAL, UNIFORM, content, image_example, record, write_uniform
 
 from tcnaps.data import DatasetError
-from tcnaps.data.readers.meta_dataset import read_specification
-from tcnaps.data.readers.records import parse_example, read_index, record_at
+from tcnaps.data.readers.meta_dataset import parse_example, read_index, read_specification, record_at
 
 pytestmark = pytest.mark.fuzz
 EXAMPLES = [image_example(content(label, 1), label) for label in (0, 3, 2**40)]

@@ -19,9 +19,9 @@ from tcnaps.config import UserError
 from tcnaps.evaluation.evaluate import evaluate
 from tcnaps.evaluation.result_files import load_rows, rows_file
 from tcnaps.training import checkpoints
-from tcnaps.training.launching import ProcessError, run_together
 from tcnaps.training.meta_training import meta_train
 from tcnaps.training.pretraining import augment, pretrain
+from tcnaps.training.processes import ProcessError, run_together
 
 pytestmark = pytest.mark.slow
 PLACES = Path(__file__).parents[1:3]  # the processes import what is tested, and this project's tests

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from tcnaps.training import resuming
-from tcnaps.training.resuming import Resumable, run_steps
-from tcnaps.training.watching import CURVES, Diverged, accuracy_and_confidence
+from tcnaps.training.resuming import CURVES, Diverged, Resumable, accuracy_and_confidence, run_steps
 
 
 @pytest.fixture
@@ -25,7 +24,7 @@ def logged(path, losses, first=0, **more):
     time.sleep(1 - time.time() % 1)  # TensorBoard reads event files by the second in which they were begun
     rows = [row(loss, learning_rate=0.1, **more) for loss in losses]
     state = Resumable(path, "key", {}, {"steps": first})
-    run_steps(state, 1000, lambda done: rows, dict, "meta_training", 1000, 16)
+    run_steps(state, 1000, lambda done: rows, dict, "meta_training", 1000)
 
 
 def test_a_row_per_step_and_none_twice_after_an_interruption(path):
@@ -36,8 +35,7 @@ def test_a_row_per_step_and_none_twice_after_an_interruption(path):
     logged(path, [2.5], first=3, valid_accuracy=0.6)
     events = accumulator.EventAccumulator(str(path.parents[1] / "watch" / "support")).Reload()
     assert [(event.step, event.value) for event in events.Scalars("loss")] == [(1, 5.0), (2, 4.0), (3, 3.0), (4, 2.5)]
-    assert all(event.value > 0 for event in events.Scalars("episodes_per_second"))
-    assert set(events.Tags()["scalars"]) == set(CURVES) - {"images_per_second"}
+    assert set(events.Tags()["scalars"]) == set(CURVES)
 
 
 def test_without_tensorboard_nothing_is_written(path, monkeypatch):
@@ -60,8 +58,7 @@ def trained(path, losses, spoiled=None):
                 weight.weight += float("nan") if step == spoiled else 1
             yield row(loss)
 
-    with Resumable(path, "key", {"weight": weight}, {}) as state:
-        run_steps(state, 3, steps, dict, "meta_training", 1000, 16)
+    run_steps(Resumable(path, "key", {"weight": weight}, {}), 3, steps, dict, "meta_training", 1000)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +77,7 @@ def test_the_state_that_is_kept_has_finite_weights(path, losses, spoiled, kept, 
         with pytest.raises((Diverged, KeyboardInterrupt)):
             trained(path, losses, spoiled)
         progress = {"steps": None}
-        with pytest.raises(KeyboardInterrupt), Resumable(path, "key", {}, progress):
-            raise KeyboardInterrupt
+        Resumable(path, "key", {}, progress)
         assert progress["steps"] == kept
 
 

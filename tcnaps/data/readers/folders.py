@@ -4,8 +4,12 @@ With `superclasses`, train/Greek/alpha/1.png belongs to the class "Greek/alpha" 
 `splits` or `fractions`, folders named after splits are pooled: train/cat and test/cat are one class.
 """
 
+import csv
 import hashlib
+import io
+import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,65 +19,60 @@ from PIL import Image
 from tcnaps.config.settings import Folder
 from tcnaps.data.decoding import FORMATS
 from tcnaps.data.image_source import SPLITS, DatasetError
-from tcnaps.data.listing import ImageFile, Listing, Source, located, natural_key, normal, some, walk
-from tcnaps.data.readers.csv_lists import SplitList, list_files, read_list, split_by_class, split_of
+from tcnaps.data.listing import ImageFile, Listing, Source, located, natural_key, normal, open_regular, some, walk
 
 EXTENSIONS = frozenset(extension for extension, name in Image.EXTENSION.items() if name in FORMATS)
 HELP = """Images must lie in one of these ways:
     train/cat/1.jpg   one folder per split: train, val (or valid), test; any of them may be missing
     cat/1.jpg         with splits: a split file, or fractions: [0.6, 0.2, 0.2] of the classes
 With superclasses: true, train/Greek/alpha/1.jpg or Greek/alpha/1.jpg. docs/data.md says more."""
+REMEDY = 'Write a CSV whose first line is class,split, or JSON like {"train": ["cat"], "valid": ["dog"], "test": []}'
+_ALIASES = {"train": "train", "valid": "valid", "val": "valid", "validation": "valid", "test": "test"}
+_COLUMNS = {"class": "class", "label": "class", "wnid": "class", "split": "split", "file": "file", "filename": "file"}
 
-Found = dict[tuple[str, str], list[ImageFile]]  # (class, split) -> its images; "" if there are no folders of splits
+Found = list[tuple[str, str, ImageFile]]  # class, split and file of every image; "" if there are no folders of splits
 
 
 def open_folder(name: str, dataset: Folder) -> Source:
-    """Points at folders of images."""
     if dataset.splits is not None and dataset.fractions is not None:
         raise DatasetError(f"Dataset '{name}' has both splits and fractions; remove one of the two keys.")
     if dataset.fractions is not None and abs(sum(dataset.fractions) - 1) > 1e-6:
         total = f"{list(dataset.fractions)} add up to {sum(dataset.fractions):g}"
         raise DatasetError(f"Dataset '{name}': its fractions {total}; they must add up to 1.")
-    path, lists = located(dataset.path), list_files(dataset.splits)
-    listing = partial(list_folder, path, lists[0] if lists else None, dataset.fractions, dataset.superclasses)
-    return Source(listing, (path, *lists), HELP)
+    path, splits = located(dataset.path), located(dataset.splits or "")
+    lists = (splits, *sorted(splits.glob("*.csv"))) if dataset.splits else ()
+    return Source(partial(list_folder, path, splits, dataset), (path, *lists), HELP)
 
 
-def list_folder(
-    path: Path, splits: Path | None = None, fractions: tuple | None = None, grouped: bool = False
-) -> Listing:
-    """Lists the images in class folders, or those named by `splits`. `grouped`: in folders of superclasses."""
-    listed = None if splits is None else read_list(splits)
-    if listed and listed.files:
-        return listing_of(_listed_images(listed, path, splits), splits)
-    found, notes = scan(path, grouped, divided=listed is not None or fractions is not None)
-    groups = {label: label.partition("/")[0] for label, _ in found}
+def list_folder(path: Path, splits: Path, dataset: Folder) -> Listing:
+    """Lists the images in class folders, or those named by the list `splits`, if the dataset has one."""
+    lines = read_list(splits) if dataset.splits else []
+    if files := [line for line in lines if line[2]]:
+        return listing_of(_listed_images(files, path, splits), splits)
+    listed = {label: split for label, split, _ in lines}
+    found, notes = scan(path, dataset.superclasses, divided=bool(listed or dataset.fractions))
+    groups = {label: label.partition("/")[0] for label, _, _ in found}
     if listed:
-        if missing := listed.classes.keys() - groups.keys() - set(groups.values()):
-            raise DatasetError(
-                f"{splits}: {len(missing)} of its classes are not in the dataset: {some(sorted(missing))}; it has "
-                f"{some(groups)}. Correct the split file, or add what is missing."
-            )
+        if missing := listed.keys() - groups.keys() - set(groups.values()):
+            absent = f"classes {some(sorted(missing))} are not in the dataset; it has {some(groups)}"
+            raise DatasetError(f"{splits}: its {absent}. Correct the split file, or add what is missing.")
         # A listed superclass stands for all its classes that are not listed individually.
-        chosen = {label: listed.classes.get(label, listed.classes.get(group)) for label, group in groups.items()}
-        found = assigned(found, chosen)
+        chosen = {label: listed.get(label, listed.get(group)) for label, group in groups.items()}
+        found = [(label, chosen[label], image) for label, _, image in found if chosen[label]]
         if others := sorted((label for label in chosen if chosen[label] is None), key=natural_key):
             notes += (f"classes left out, because {splits} does not list them: {some(others)}",)
-    elif fractions is not None:  # superclasses stay whole: an alphabet to test on must be new
-        parts = cut(set(groups.values()), fractions)
-        found = assigned(found, {label: parts[group] for label, group in groups.items()})
-    elif any(split == "" for _, split in found):
+    elif dataset.fractions:  # superclasses stay whole: an alphabet to test on must be new
+        parts = cut(set(groups.values()), dataset.fractions)
+        found = [(label, parts[groups[label]], image) for label, _, image in found]
+    elif not found[0][1]:
         names = some(folder.name for folder in subfolders(path))
         raise DatasetError(f"{path} holds the folders {names}, and no folder train, val or test.\n{HELP}")
-    return listing_of(found, path, groups if grouped else {}, notes)
+    return listing_of(found, path, groups if dataset.superclasses else {}, notes)
 
 
 def scan(path: Path, grouped: bool = False, divided: bool = False) -> tuple[Found, tuple[str, ...]]:
-    """Finds the images at any depth below class folders, and a note on other files.
-
-    `grouped`: as for `list_folder`. `divided`: classes are divided among the splits later.
-    """
-    found: Found = {}
+    """Finds the images at any depth below class folders (`grouped`: in superclasses' folders); notes other files."""
+    found: Found = []
     others: list[str] = []
     for split, folder in _split_folders(path, divided).items():
         for group in subfolders(folder) if grouped else [folder]:
@@ -86,7 +85,7 @@ def scan(path: Path, grouped: bool = False, divided: bool = False) -> tuple[Foun
                 if not images:
                     raise DatasetError(f"{place} has no images ({', '.join(FORMATS)}). Add some, or delete it.")
                 label = normal(place.relative_to(folder).as_posix())
-                found.setdefault((label, split), []).extend(map(ImageFile, sorted(images, key=natural_key)))
+                found += [(label, split, ImageFile(image)) for image in sorted(images, key=natural_key)]
                 others += sorted(files - images)
     if not found:
         raise DatasetError(f"{path} has no folders of superclasses. Add some, or remove the key superclasses.")
@@ -94,42 +93,32 @@ def scan(path: Path, grouped: bool = False, divided: bool = False) -> tuple[Foun
     return found, (note,) if others else ()
 
 
-def assigned(found: Found, splits: Mapping[str, str | None]) -> Found:
-    """The images in the splits that are given for their classes. Classes without one are left out."""
-    chosen: Found = {}
-    for (label, _), images in found.items():
-        if split := splits.get(label):
-            chosen.setdefault((label, split), []).extend(images)
-    return chosen
-
-
 def listing_of(
     found: Found, place: object, superclasses: Mapping[str, str] | None = None, notes: tuple[str, ...] = ()
 ) -> Listing:
     """Lists images; classes in natural order. A class in two splits is an error."""
+    check_splits(found, place)
     splits: dict[str, dict[str, list[ImageFile]]] = {}
-    for label, split in sorted(split_by_class(found, place).items(), key=lambda pair: natural_key(pair[0])):
-        splits.setdefault(split, {})[label] = found[label, split]
+    for label, split, image in sorted(found, key=lambda entry: natural_key(entry[0])):
+        splits.setdefault(split, {}).setdefault(label, []).append(image)
     return Listing(splits, superclasses or {}, notes=notes)
 
 
-def _listed_images(listed: SplitList, folder: Path, place: object) -> Found:
+def _listed_images(lines: list[tuple[str, str, str]], folder: Path, place: object) -> Found:
     """The listed files, each found in a folder or in the folder of its class below it."""
-    found: Found = {}
+    found: Found = []
     missing, labels = [], {}
-    for file, label in sorted(listed.files, key=lambda pair: natural_key(pair[0])):
+    for label, split, file in sorted(lines, key=lambda line: natural_key(line[2])):
         path = next(filter(os.path.isfile, (os.path.join(folder, file), os.path.join(folder, label, file))), None)
         if path is None:
             missing.append(file)
         elif labels.setdefault(path, label) != label:
             raise DatasetError(f"{place}: {file} is in two classes, {labels[path]} and {label}. Take it out of one.")
         else:
-            found.setdefault((label, listed.classes[label]), []).append(ImageFile(path))
+            found.append((label, split, ImageFile(path)))
     if missing:
-        raise DatasetError(
-            f"{place}: of {len(listed.files)} listed images, {some(missing)} are neither in {folder} nor in the folder "
-            "of their class in it. Put them there or take them out of the list."
-        )
+        places = f"neither in {folder} nor in the folder of their class in it"
+        raise DatasetError(f"{place}: of {len(lines)} images, {some(missing)} are {places}. Add them or unlist them.")
     return found
 
 
@@ -161,3 +150,68 @@ def cut(names: Iterable[str], fractions: tuple[float, float, float]) -> dict[str
     names = sorted(names, key=lambda name: hashlib.sha256(name.encode()).digest())
     ends = [int(len(names) * sum(fractions[:k]) + 0.5) for k in range(len(SPLITS) + 1)]
     return {name: split for split, start, end in zip(SPLITS, ends, ends[1:]) for name in names[start:end]}
+
+
+def split_of(name: str) -> str | None:
+    """Translates any usual name of a split to "train", "valid" or "test"; None for other names."""
+    return _ALIASES.get(name.strip().casefold())
+
+
+def read_list(path: Path) -> list[tuple[str, str, str]]:
+    """The lines of a list: class, split, and file or "". Without the column "split" a CSV's name is the split.
+
+    class,split                    a CSV with one line per class; other columns are ignored
+    file,class,split               a CSV with one line per image; only the listed images are taken
+    {"train": [...], "test": []}   JSON, as published with Meta-Dataset
+    train.csv val.csv test.csv     a folder with one CSV per split: filename,label with one line per image, as for
+                                   mini-ImageNet; or wnid,category with one line per class, as for tiered-ImageNet
+    """
+    files = [file for file in sorted(path.glob("*.csv")) if split_of(file.stem)] if path.is_dir() else [path]
+    lines = [line for file in files for line in _read(file)]
+    if not lines:
+        missing = "lists no class" if files else "has no train.csv, val.csv or test.csv"
+        raise DatasetError(f"{path} {missing}. {REMEDY}.")
+    check_splits(lines, path)
+    return list(dict.fromkeys(lines))
+
+
+def _read(path: Path) -> list[tuple[str, str, str]]:
+    try:
+        with open_regular(path) as stream:
+            text = stream.read().decode("utf-8-sig")
+        if path.suffix == ".json":
+            splits = json.loads(text, object_pairs_hook=list)
+            rows = [["class", "split"], *([str(name), split] for split, names in splits for name in names)]
+        else:
+            lines = csv.reader(io.StringIO(text, newline=None), skipinitialspace=True, strict=True)
+            rows = [line for line in lines if any(line)]
+            if re.match("n[0-9]{8}", text):  # tiered-ImageNet's lists have no header
+                rows = [["class"], *(row[:1] for row in rows)]
+        columns = [_COLUMNS.get(name.strip().casefold(), "") for name in rows.pop(0)]
+    except (OSError, ValueError, AttributeError, TypeError, IndexError, RecursionError, csv.Error) as error:
+        raise DatasetError(f"{path} is no list that can be read ({error}). {REMEDY}.") from error
+    if "class" not in columns:
+        raise DatasetError(f"{path} has no column called class. {REMEDY}.")
+    places = {name: columns.index(name) for name in ("class", "split", "file") if name in columns}
+    entries = []
+    for row in rows:
+        fields = {name: row[k].strip() if k < len(row) else "" for name, k in places.items()}
+        if len(row) > len(columns) or not all(fields.values()):
+            problem = f"has more than {len(columns)} fields, or lacks one of {', '.join(places)}"
+            raise DatasetError(f"{path}: the line '{','.join(row)}' {problem}. {REMEDY}.")
+        name = fields.get("split", path.stem)
+        split = split_of(name)
+        if split is None:
+            raise DatasetError(f"{path}: there is no split '{name}'; splits are {', '.join(SPLITS)}. {REMEDY}.")
+        entries.append((normal(fields["class"]), split, fields.get("file", "")))
+    return entries
+
+
+def check_splits(lines: Iterable[tuple[str, str, object]], place: object) -> None:
+    """A class in two splits is an error."""
+    splits: dict[str, str] = {}
+    for label, split, _ in lines:
+        if splits.setdefault(label, split) != split:
+            problem = f"the class '{label}' is in two splits, {splits[label]} and {split}"
+            remedy = "take it out of one, or split the classes by fractions or a split file"
+            raise DatasetError(f"{place}: {problem}; {remedy}: what a model is tested on must be new to it.")

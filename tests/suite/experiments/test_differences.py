@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from small_study import blobs, small_study
 
-from tcnaps.config.presets import PRESETS
+from tcnaps.config.study import PRESETS
 from tcnaps.evaluation.evaluate import evaluate_dataset
 from tcnaps.training import checkpoints, meta_training, pretraining
 from tcnaps_suite.experiments.differences import Difference, cost_of_differences, differences_of, switched
