@@ -78,7 +78,7 @@ def query_counts(
     if concentration is None:
         return np.full(way, n_query)
     shares = generator.dirichlet(np.full(way, concentration))
-    return np.ceil(n_query * shares / shares.max()).clip(1).astype(int)
+    return np.ceil(n_query * (shares / shares.max())).clip(1).astype(int)
 
 
 def describe_episode(
