@@ -56,3 +56,9 @@ class Head:
         if prior not in (None, "estimated", "balancing") and not given:
             wanted = "a tuple of numbers above 0 that sum to 1, 'estimated' or 'balancing'"
             raise ValueError(f"class_prior is {prior!r}; it must be {wanted}")
+
+
+def check_limits(minimum: int, maximum: int) -> None:
+    """Raises a ValueError where a limit of the stopping rule is negative."""
+    if minimum < 0 or maximum < 0:
+        raise ValueError(f"Refinement steps are counted from 0, not minimum {minimum}, maximum {maximum}.")
