@@ -1,8 +1,4 @@
-"""Transductive CNAPS' clustering as a scikit-learn classifier, for embeddings of any kind.
-
-`tcnaps.method` computes; this file speaks scikit-learn: some rows of a table have labels, the others are clustered
-around them, and new rows can be classified afterwards.
-"""
+"""Transductive CNAPS' clustering as a scikit-learn classifier: `tcnaps.method` computes, this file speaks sklearn."""
 
 import warnings
 from collections.abc import Iterator
@@ -32,13 +28,12 @@ from tcnaps.method.class_statistics import (
     class_means,
     covariance,
     logits_of,
+    member_weights,
     one_hot,
     regularised_covariances,
 )
-from tcnaps.method.clustering import Step, cluster, in_working_precision, total_variance
+from tcnaps.method.clustering import cluster, in_working_precision, total_variance
 from tcnaps.method.head import Head
-from tcnaps.method.samples import member_weights
-from tcnaps.method.stopping import check_limits
 
 IDENTITY_SHARE = 0.3  # of the features' total variance, at one label per class: identity_weight under `auto`
 
@@ -115,7 +110,6 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         """Clusters the rows of X (n, d) without a label around those with one; y (n,) has −1 or None for no label."""
         self._validate_params()
         X, y = validate_data(self, X, _with_none(y), dtype=[np.float64, np.float32])
-        check_limits(self.minimum_steps, self.maximum_steps)
         labelled, maximum = ~is_unlabelled(y), self.maximum_steps
         if labelled.all():
             warnings.warn("y contains no unlabelled rows (-1 or None): nothing refines the classes", stacklevel=2)
@@ -131,8 +125,10 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         head = self._head()
         features = in_working_precision(features, spread, head)
         support, points = features[labelled], features[~labelled]
-        refine = cluster_by_shares if self._prior_is("auto") else _cluster
-        step, head = refine(support, codes, points, head, self.minimum_steps, maximum)
+        if self._prior_is("auto"):
+            step, head = cluster_by_shares(support, codes, points, head, self.minimum_steps, maximum)
+        else:
+            step = cluster(support, codes, points, None, head, self.minimum_steps, maximum)
         self.n_iter_, self.scale_ = step.number, float(step.scale)
         self.class_prior_ = step.log_prior.softmax(0).numpy()
         weights = one_hot(codes, len(self.classes_), features)
@@ -242,10 +238,9 @@ class _FittedClasses:
 
 
 class LabelledKFold(StratifiedKFold):
-    """Stratified folds of the labelled rows. Rows without a label are in every training set and in no test set.
+    """Stratified folds of the labelled rows; those labelled −1 or None are in every training set and in no test set.
 
-    For `cv=` of GridSearchCV, cross_val_score and the like, where y has rows labelled −1 or None. Parameters are those
-    of scikit-learn's StratifiedKFold.
+    For `cv=` of GridSearchCV and the like. Parameters are those of scikit-learn's StratifiedKFold.
     """
 
     def split(self, X, y, groups=None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -275,10 +270,6 @@ def _with_none(y: object) -> np.ndarray | None:
     if isinstance(y, list) and labels.dtype.kind == "U" and not all(isinstance(label, str) for label in y):
         labels = np.array(y, dtype=object)  # else a nan among strings would become a class of that name
     return np.where(pd.isna(labels), None, labels) if labels is not None and labels.dtype == object else labels
-
-
-def _cluster(support, codes, points, head: Head, minimum: int, maximum: int) -> tuple[Step, Head]:
-    return cluster(support, codes, points, None, head, minimum, maximum), head
 
 
 def _tensor(X: np.ndarray) -> Tensor:

@@ -11,15 +11,16 @@ Told from 0: by the interval's p-value at 5%, corrected for the number of contra
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pandas as pd
 
-from tcnaps.evaluation.csv_tables import read_published, read_published_averages, read_shuffled_gains
+from tcnaps.evaluation.csv_tables import published, read_published, read_published_averages
 from tcnaps.evaluation.intervals import clustered, needed, of_classes, other_classes, p_value
-from tcnaps.evaluation.recall import class_recall
 from tcnaps.evaluation.statistics import (
     DOMAINS,
+    class_recall,
     episode_accuracies,
     paired_episodes,
     paired_query_counts,
@@ -55,6 +56,9 @@ SHORT, LONGEST = "Min 2 Max 2", "all recorded steps"
 # The variants of Table 3 with a mixture's head, and the same with the paper's.
 MIXTURES = {"FEOT GMM": "FEOT", "COT GMM": "COT", "GMM": "Simple", "GMM-EM": "Transductive", "GMM-EM+": "Transductive+"}
 HALVES = ("FEOT", "COT", "Simple", "Transductive")  # those with a variant of scale ½ without log-determinant
+# What is planned, from which part of the interval, which rests on how many units now.
+PLANS = [("plan_trainings", "of_trainings", "n_replicates"), ("plan_classes", "of_classes", "n_classes")]
+PLANS += [("plan_episodes", "of_episodes", "n_episodes")]
 SHOT_BINS = {"shot 1": (1, 1), "shots 6 to 10": (6, 10), "shots past 10": (11, np.inf)}
 
 
@@ -64,7 +68,7 @@ class Contrast:
 
     claim: str
     plus: str  # a variant, a stopping rule of Table 4, or "most queries"; for recall a bin of `SHOT_BINS`
-    minus: str  # what it is compared with; for recall a second bin, or "" for none
+    minus: str  # what it is compared with, or "" for nothing; for recall a second bin
     setting: str = VARIABLE  # or the shot of a fixed protocol; "1-shot minus 5-shot" is a difference of differences
     domain: str = "all"
     sign: int = 1  # that the claim expects
@@ -74,7 +78,7 @@ class Contrast:
         """The contrast in words, such as "COT minus Simple"."""
         if self.claim == "C2":
             return f"gain in recall at {self.plus}" + (f" minus at {self.minus}" if self.minus else "")
-        return f"{self.plus} minus {self.minus}"
+        return f"{self.plus} minus {self.minus}" if self.minus else self.plus
 
 
 CONTRASTS = [
@@ -94,27 +98,23 @@ CONTRASTS = [
     Contrast("C6, minimum", RULE, FREE),
     Contrast("C6, over-fitting", LONGEST, RULE, sign=-1),
     *(Contrast("C7", "most queries", "fewest", setting) for setting in ("1-shot", "5-shot")),
+    Contrast("C8", "another backbone", ""),  # it takes a second study, whose backbone was trained on more classes
 ]
 
 
 def claims_table(rows: pd.DataFrame, limits: tuple[int, int] = (2, 4), margin: float = 0.005) -> pd.DataFrame:
     """Every contrast of every claim, a row for each kind of images, with the `COLUMNS`; differences in [−1, 1].
 
-    Args:
-        rows: of all evaluations and replicates of a study, without those of untrained networks; from `load_rows`.
-        limits: the study's stopping rule; it stands for the paper's minimum of 2 and maximum of 4.
-        margin: the largest difference that counts as no effect, in [0, 1].
+    `rows` are those of all evaluations and replicates of a study, without untrained networks; from `load_rows`. The
+    study's stopping rule, `limits`, stands for the paper's. A difference up to the `margin`, in [0, 1], is no effect.
     """
-    kinds = rows["images"].unique() if "images" in rows else ["real"]
     tables = []
-    for kind in kinds:
-        evidence = Evidence(rows[rows["images"] == kind] if "images" in rows else rows, limits)
+    for kind, of_kind in rows.assign(images=rows.get("images", "real")).groupby("images", sort=False, observed=True):
+        evidence = Evidence(of_kind, limits)
         for contrast in CONTRASTS:
             facts = {"images": kind, "claim": contrast.claim, "contrast": contrast.name, "setting": contrast.setting}
             facts |= {"domain": contrast.domain, "sign": contrast.sign, **_published(contrast)}
             tables.append(facts | _estimated(evidence.pairs(contrast), contrast.sign, margin))
-        facts = {"images": kind, "claim": "C8", "contrast": "another backbone", "setting": VARIABLE, "domain": "all"}
-        tables.append(facts | {"sign": 1})  # it takes a second study, whose backbone was trained on more classes
     table = pd.DataFrame(tables, columns=COLUMNS)
     table["excluded"] = (table["difference"] - table["paper"]).abs() > table["interval"]
     table = table.fillna(dict.fromkeys(["replicates", "worst", "classes_at_hand"], ""))
@@ -151,34 +151,24 @@ def claim_verdicts(table: pd.DataFrame) -> pd.Series:
 
 def claims_markdown(table: pd.DataFrame) -> str:
     """The table of `claims_table` for a page, in points: one table for each kind of images."""
-    verdicts, parts = claim_verdicts(table), []
-    for kind, contrasts_of_kind in table.groupby("images", sort=False):
-        lines = [f"**{kind.capitalize()} images**", ""] if table["images"].nunique() > 1 else []
-        lines += ["| claim | paper | here | each training | verdict |", "|---|---|---|---|---|"]
-        for claim, contrasts in contrasts_of_kind.groupby("claim", sort=False):
-            lines.append(
-                f"| **{claim}: {CLAIMS[claim]}** | | | | **{verdicts[kind, claim]}** |".replace("|Q|", "\\|Q\\|")
-            )
-            lines += [_line(row) for row in contrasts.itertuples()]
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts).replace(" -", " −") + "\n"
-
-
-def _line(row) -> str:
-    setting = row.setting + {"in": ", in-domain", "out": ", out-of-domain"}.get(row.domain, "")
-    paper = _points(row.paper) + (f"; shuffled {_points(row.shuffled)}" if pd.notna(row.shuffled) else "")
-    paper += " (excluded)" if row.excluded else ""
-    ours = in_points(row.difference, row.interval)
-    return f"| {row.contrast}, {setting} | {paper} | {ours} | {row.replicates} | {row.verdict} |"
+    verdicts, parts, kinds = claim_verdicts(table), [], table["images"].nunique()
+    for (kind, claim), contrasts in table.groupby(["images", "claim"], sort=False):
+        if claim == table["claim"].iloc[0]:
+            parts += ["", f"**{kind.capitalize()} images**"] if kinds > 1 else []
+            parts += ["", "| claim | paper | here | each training | verdict |", "|---|---|---|---|---|"]
+        claim_text = f"{claim}: {CLAIMS[claim]}".replace("|", "\\|")
+        parts.append(f"| **{claim_text}** | | | | **{verdicts[kind, claim]}** |")
+        for row in contrasts.itertuples():
+            setting = row.setting + {"in": ", in-domain", "out": ", out-of-domain"}.get(row.domain, "")
+            paper = _points(row.paper) + (f"; shuffled {_points(row.shuffled)}" if pd.notna(row.shuffled) else "")
+            paper += " (excluded)" if row.excluded else ""
+            ours = in_points(row.difference, row.interval)
+            parts.append(f"| {row.contrast}, {setting} | {paper} | {ours} | {row.replicates} | {row.verdict} |")
+    return "\n".join(parts[1:]).replace(" -", " −") + "\n"
 
 
 def in_points(difference: float, interval: float) -> str:
-    """A difference with its interval in points, with as many digits as the interval needs; nan gives an empty text.
-
-    Example:
-        >>> in_points(0.0614, 0.0021), in_points(-0.0002, 0.0001)
-        ('+6.1 ± 0.2', '−0.02 ± 0.01')
-    """
+    """A difference with its interval in points, such as "+6.1 ± 0.2" or "−0.02 ± 0.01"; nan gives an empty text."""
     if pd.isna(difference):
         return ""
     if pd.isna(interval):
@@ -193,24 +183,21 @@ def _estimated(pairs: pd.DataFrame | None, sign: int, margin: float) -> dict:
         return {}
     table = other_classes(pairs, "difference").set_index("dataset")
     mean, datasets = table.loc["all"], table.drop("all")
-    parts = of_classes(mean)
     replicates = pairs.groupby(["replicate", "dataset"])["difference"].mean().groupby("replicate").mean()
+    points = (_points(value, _digits(mean["class_interval"])) for value in replicates)
+    facts = {"difference": mean["difference"], "interval": mean["class_interval"], "episode_interval": mean["interval"]}
+    facts |= {"p": p_value(of_classes(mean), mean["difference"]), "replicates": " ".join(points)}
+    facts |= {"n_datasets": len(datasets), **mean[["n_classes", "n_episodes", "n_replicates"]]}
+    facts["classes_at_hand"] = ", ".join(datasets.index[datasets["class_interval"].isna()])
+    for plan, part, unit in PLANS:  # each part may be a third of the margin's square
+        if unit != "n_replicates" or len(replicates) > 1:
+            facts[plan] = needed(mean[part] * mean[unit], margin / np.sqrt(3))
+    if list(datasets.index) == [""]:  # the units are classes, of all datasets together
+        return facts | {"plan_episodes": None}
     worst = datasets.index[(sign * datasets["difference"]).argmin()]
     improved = (pairs["difference"] > 0) + 0.5 * (pairs["difference"] == 0)
-    facts = {"difference": mean["difference"], "interval": mean["class_interval"], "episode_interval": mean["interval"]}
-    facts |= {"p": p_value(parts, mean["difference"]), "improved": improved.groupby(pairs["dataset"]).mean().mean()}
-    facts |= {"worst": f"{worst} {_points(datasets.loc[worst, 'difference'])}", "n_datasets": len(datasets)}
-    facts |= mean[["n_classes", "n_episodes", "n_replicates"]].to_dict()
-    facts["classes_at_hand"] = ", ".join(datasets.index[datasets["class_interval"].isna()])
-    # Each part of the interval may be a third of the margin's square.
-    part = margin / np.sqrt(3)
-    facts["plan_trainings"] = needed(mean["of_trainings"] * mean["n_replicates"], part) if len(replicates) > 1 else None
-    facts["plan_classes"] = needed(mean["of_classes"] * mean["n_classes"], part)
-    facts["plan_episodes"] = needed(mean["of_episodes"] * mean["n_episodes"], part)
-    if list(datasets.index) == [""]:  # the units are classes, of all datasets together
-        facts |= {"worst": "", "improved": np.nan, "plan_episodes": None}
-    points = " ".join(_points(value, _digits(mean["class_interval"])) for value in replicates)
-    return facts | {"replicates": points}
+    facts |= {"worst": f"{worst} {_points(datasets.loc[worst, 'difference'])}"}
+    return facts | {"improved": improved.groupby(pairs["dataset"]).mean().mean()}
 
 
 def _points(value: float, digits: int = 1) -> str:
@@ -229,8 +216,9 @@ def _published(contrast: Contrast) -> dict[str, float]:
         tables = pd.concat([read_published_averages(table) for table in (4, 3)])  # Table 4's first row is FEOT, too
         averages = tables.set_index(["model", "domain"])["accuracy"]
         plus, minus = (averages.get((model, contrast.domain), np.nan) for model in (contrast.plus, contrast.minus))
-        shuffled = read_shuffled_gains().get((contrast.plus, contrast.minus, contrast.domain), np.nan)
-        return {"paper": plus - minus, "shuffled": shuffled}
+        shuffled = published("shuffled-gains.csv").set_index(["model", "minus", "domain"])["difference"] / 100
+        one = contrast.plus, contrast.minus, contrast.domain
+        return {"paper": plus - minus, "shuffled": shuffled.get(one, np.nan)}
     if contrast.plus != "Transductive":
         return {}
     fixed = read_published(2).query("way == 5").groupby(["model", "shot"])["accuracy"].mean()
@@ -243,7 +231,8 @@ class Evidence:
 
     def __init__(self, rows: pd.DataFrame, limits: tuple[int, int]):
         self.rows, self.limits = rows, limits
-        self._accuracies: dict[tuple[str, str], pd.DataFrame] = {}  # by evaluation and variant
+        # Accuracies per episode of an evaluation and a variant; several contrasts share them.
+        self._episodes = cache(lambda *names: episode_accuracies(self._predictions(*names)))
         groups = rows.groupby("evaluation", sort=False, observed=True)
         fixed = (groups[["way", "shot"]].nunique() == 1).all(axis=1)
         first = groups[["way", "shot", "queries_per_class"]].first()
@@ -251,7 +240,7 @@ class Evidence:
 
     def pairs(self, contrast: Contrast) -> pd.DataFrame | None:
         """One `difference` per replicate, dataset and episode, with its `classes`; None where the study can't tell."""
-        by_claim = {"C2": self._recall, "C6": self._stopping_rules, "C7": self._query_counts}
+        by_claim = {"C2": self._recall, "C6": self._stopping_rules, "C7": self._query_counts, "C8": lambda _: None}
         pairs = by_claim.get(contrast.claim[:2], self._accuracy)(contrast)
         if pairs is not None and contrast.domain != "all":
             pairs = pairs[pairs["domain"].isin(DOMAINS[contrast.domain])]
@@ -270,13 +259,6 @@ class Evidence:
 
     def _predictions(self, evaluation: str, variant: str) -> pd.DataFrame:
         return variant_predictions(self.rows[self.rows["evaluation"] == evaluation], variant, *self.limits)
-
-    def _episodes(self, evaluation: str, variant: str) -> pd.DataFrame:
-        """Accuracies per episode; several contrasts share them."""
-        key = evaluation, variant
-        if key not in self._accuracies:
-            self._accuracies[key] = episode_accuracies(self._predictions(evaluation, variant))
-        return self._accuracies[key]
 
     def _accuracy(self, contrast: Contrast) -> pd.DataFrame | None:
         sides, settings = (contrast.plus, contrast.minus), contrast.setting.split(" minus ")

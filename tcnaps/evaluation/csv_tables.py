@@ -7,13 +7,6 @@ import pandas as pd
 from tcnaps.config import project_root
 from tcnaps.config.storage import replacing
 
-PUBLISHED_FILES = {
-    1: "table-1-meta-dataset.csv",
-    2: "table-2-mini-tiered-imagenet.csv",
-    3: "table-3-ablations.csv",
-    4: "table-4-refinement-steps.csv",
-}
-
 
 def write_csv(frame: pd.DataFrame, path: str | Path) -> Path:
     """Writes a table without its index, numbers with six digits. Equal frames give equal bytes."""
@@ -24,24 +17,20 @@ def write_csv(frame: pd.DataFrame, path: str | Path) -> Path:
 
 def read_published(table: int) -> pd.DataFrame:
     """The rows of one of the paper's Tables 1 to 4, with accuracies and intervals in [0, 1]."""
-    rows = _published(PUBLISHED_FILES[table])
+    rows = published(f"table-{table}-*.csv")
     return rows.assign(accuracy=rows["accuracy"] / 100, interval=rows["interval"] / 100)
 
 
 def read_published_averages(table: int) -> pd.DataFrame:
     """The printed summary columns: `model`, `domain`, and `rank` (Table 1) or `accuracy` (Tables 3, 4)."""
-    averages = _published("averages.csv")
+    averages = published("averages.csv")
     rows = averages[averages["source"] == f"Table {table}"].reset_index(drop=True)
     quantity = rows["quantity"].iloc[0]  # accuracy or rank
     value = rows["value"] / 100 if quantity == "accuracy" else rows["value"]
     return rows.drop(columns=["quantity", "value"]).assign(**{quantity: value})
 
 
-def read_shuffled_gains() -> dict[tuple[str, str, str], float]:
-    """The authors' gains on data shuffled within classes, in [0, 1], by the two models and the domain."""
-    rows = _published("shuffled-gains.csv")
-    return {(row.model, row.minus, row.domain): row.difference / 100 for row in rows.itertuples()}
-
-
-def _published(name: str) -> pd.DataFrame:
-    return pd.read_csv(project_root() / "results" / "published" / name)
+def published(pattern: str) -> pd.DataFrame:
+    """One of the files in results/published, as it is."""
+    (file,) = (project_root() / "results" / "published").glob(pattern)
+    return pd.read_csv(file)

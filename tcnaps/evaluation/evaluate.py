@@ -1,15 +1,12 @@
-"""Episodes through a model: one row per query image, with what was predicted after every refinement step.
-
-Nothing aggregated is stored: every table and every figure is computed from these rows.
-"""
+"""Episodes through a model: one row per query image, from which every table and every figure is computed."""
 
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
 from tqdm.auto import tqdm
 
 from tcnaps.config import Study
@@ -21,7 +18,6 @@ from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation.result_files import RowsError, asked_of, read_rows, rows_file, write_manifest, write_rows
 from tcnaps.method.clustering import LowVarianceWarning, trajectory
-from tcnaps.method.episode import Episode
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.training.checkpoints import backbone_file, checkpoint_folder, load_model, new_model
 from tcnaps.training.processes import gather, rank, run_together, share
@@ -37,9 +33,7 @@ def evaluate(study: Study, training: str, device: torch.device | str = "cpu", pr
         run_together(processes, evaluate, study, device, training=training)
     trained = load_model(study, training, device)
     untrained = new_model(study, training).eval().to(device)
-    weights = [
-        file_digest(file) for file in (backbone_file(study), checkpoint_folder(study) / f"{training}.safetensors")
-    ]
+    weights = [*map(file_digest, (backbone_file(study), checkpoint_folder(study) / f"{training}.safetensors"))]
     jobs = [
         (name, dataset)
         for name, evaluation in study.evaluations.items()
@@ -53,12 +47,13 @@ def evaluate(study: Study, training: str, device: torch.device | str = "cpu", pr
         source, path = open_split(study, dataset, "test"), rows_file(study, training, name, dataset)
         inputs = [source.digest, *weights[: 1 if before_training else 2]]
         key = job_key(inputs, study, "evaluation", training=training, evaluation=name, dataset=dataset)
-        if not _is_current(path, key):
-            model = untrained if before_training else trained
-            rows = evaluate_dataset(model, source, study, training, name, device)
-            if rank() == 0:
-                write_rows(path, rows, key, asked_of(study, name))
         files.append(path)
+        with suppress(RowsError):  # a missing or damaged file is made again
+            if read_rows(path)[1] == key:
+                continue
+        rows = evaluate_dataset(untrained if before_training else trained, source, study, training, name, device)
+        if rank() == 0:
+            write_rows(path, rows, key, asked_of(study, name))
     return write_manifest(study, training, files) if rank() == 0 else Path()
 
 
@@ -72,47 +67,29 @@ def evaluate_dataset(
     device: torch.device | str = "cpu",
 ) -> pd.DataFrame:
     """The rows of the evaluation `name` on one dataset."""
-    evaluation = study.evaluations[name]
+    evaluation, frames = study.evaluations[name], []
+    facts = {"training": training, "replicate": study.replicate, "evaluation": name, "dataset": source.dataset}
+    facts |= {"domain": study.datasets[source.dataset].domain, "split": source.split}
     indices = share(tqdm(range(evaluation.episodes), f"{name}, {source.dataset}", leave=False, disable=rank() > 0))
-    frames = []
     with warnings.catch_warnings(action="ignore", category=LowVarianceWarning):
         for index in indices:
-            episode = load_episode(source, draw_episode(source, evaluation.protocol, study.seed, index), device)
+            draw = draw_episode(source, evaluation.protocol, study.seed, index)
+            episode, labels = load_episode(source, draw, device), draw.query_labels
             logits = trajectory(*model.features(episode), model.head, study.refinement.recorded_steps)
-            frames.append(_rows_of(episode, logits, source, study, training, name))
+            confidences, predictions = logits.softmax(2).max(2)
+            frame = {
+                **facts,
+                "episode": index,
+                "way": episode.way,
+                "n_support": len(draw.support_labels),
+                "queries_per_class": len(labels) // episode.way,
+                "query": np.arange(len(labels)),
+                "label": labels,
+                "class_name": [source.class_names[draw.classes[label]] for label in labels],
+                "shot": episode.shots.cpu().numpy()[labels],
+                "image": draw.query_images,
+            }
+            frame |= {f"prediction_{t}": p for t, p in enumerate(predictions.to(torch.int16).cpu().numpy())}
+            frame |= {f"confidence_{t}": c for t, c in enumerate(confidences.float().cpu().numpy())}
+            frames.append(pd.DataFrame(frame))
     return pd.concat(gather(frames), ignore_index=True)
-
-
-def _rows_of(
-    episode: Episode, logits: Tensor, source: ImageSource, study: Study, training: str, name: str
-) -> pd.DataFrame:
-    confidences, predictions = logits.softmax(2).max(2)
-    draw, shots = episode.draw, episode.shots.cpu().numpy()
-    n_query = len(draw.query_labels)
-    frame = {
-        "training": training,
-        "replicate": study.replicate,
-        "evaluation": name,
-        "dataset": source.dataset,
-        "domain": study.datasets[source.dataset].domain,
-        "split": source.split,
-        "episode": draw.index,
-        "way": episode.way,
-        "n_support": len(draw.support_labels),
-        "queries_per_class": n_query // episode.way,
-        "query": np.arange(n_query),
-        "label": draw.query_labels,
-        "class_name": [source.class_names[draw.classes[label]] for label in draw.query_labels],
-        "shot": shots[draw.query_labels],
-        "image": draw.query_images,
-    }
-    frame |= {f"prediction_{t}": p for t, p in enumerate(predictions.to(torch.int16).cpu().numpy())}
-    frame |= {f"confidence_{t}": c for t, c in enumerate(confidences.float().cpu().numpy())}
-    return pd.DataFrame(frame)
-
-
-def _is_current(path: Path, key: str) -> bool:
-    try:
-        return read_rows(path)[1] == key
-    except RowsError:  # a missing or damaged file is made again
-        return False

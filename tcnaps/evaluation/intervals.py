@@ -13,7 +13,7 @@ import pandas as pd
 from jaxtyping import Float
 from scipy import optimize, stats
 
-EPISODE = ("evaluation", "dataset", "queries_per_class", "episode")  # the columns that tell episodes apart
+from tcnaps.evaluation.stopped_rows import EPISODE
 
 
 def student(n: int | float | np.integer | np.ndarray | pd.Series, level: float = 0.95) -> float | np.ndarray:
@@ -26,38 +26,65 @@ def half_width(spread: float, n: int) -> float:
     return float(student(n) * spread / np.sqrt(n))
 
 
-def with_replicate(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with a column `replicate`. A frame without one holds replicate 0."""
-    return frame if "replicate" in frame else frame.assign(replicate=0)
-
-
 def estimates(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
-    """The mean over replicates, episodes and datasets; each dataset counts once.
+    """The mean over replicates, episodes and datasets; each dataset counts once. Without `replicate` there is one.
 
     Returns:
         `by`, `value`, `interval` (nan for one episode), `n_datasets`, `n_episodes`, `n_replicates`, and the parts of
         the interval: `of_trainings` (A; 0 for one replicate), `of_episodes` (B) and its degrees of `freedom`.
     """
-    frame, by = with_replicate(frame), list(by)
-    dataset_keys = list(dict.fromkeys([*by, "dataset"]))
-    _check_crossed(frame, dataset_keys)
-    datasets = _of_datasets(frame, dataset_keys, value)
-    trained = _means(frame, [*dataset_keys, "replicate"], value)
-    training_means = _means(trained, [*by, "replicate"], value)
+    by, keys = list(by), list(dict.fromkeys([*by, "dataset"]))
+    table = _crossed(frame, keys, value)
+    episodes, trained = _groups(table.mean(axis=1), keys), _groups(table, keys).mean()
+    n, noise = episodes.size(), _unexplained(table, keys)  # E, MS_ε
+    variance = (episodes.var() - (noise / trained.count(axis=1)).fillna(0)).clip(lower=0) / n  # of the episodes
+    facts = {value: episodes.mean(), "variance": variance, "noise": noise / n, "n": n}
+    datasets = _groups(pd.DataFrame(facts | {"square": variance**2 / (n - 1)}), by)
 
-    groups = datasets.groupby(by, sort=False, observed=True)
-    trainings = training_means.groupby(by, sort=False, observed=True)[value]  # M_r
-    b = groups["variance"].agg(lambda variances: variances.sum(skipna=False))
-    satterthwaite = (datasets["variance"] ** 2 / (datasets["n"] - 1)).groupby(
-        [datasets[key] for key in by], sort=False, observed=True
-    )
-    result = pd.DataFrame({value: groups[value].mean(), "n_datasets": groups.size(), "n_episodes": groups["n"].sum()})
-    result["n_replicates"] = trainings.size()
-    beyond = (_interaction(trained, by, dataset_keys, value) - groups["noise"].mean()).clip(lower=0).fillna(0)
-    result["of_trainings"] = trainings.var().clip(lower=beyond / groups.size()).fillna(0) / trainings.size()  # A
-    result["of_episodes"] = b / groups.size() ** 2  # B
-    result["freedom"] = (b**2 / satterthwaite.sum()).fillna(1)  # without spread any number will do
-    return result.assign(interval=crossed_half_width(result)).reset_index()
+    trainings, n_datasets = _groups(trained, by).mean(), datasets.size()  # M_r
+    n_replicates, b = trainings.count(axis=1), datasets["variance"].agg(lambda parts: parts.sum(skipna=False))
+    beyond = (_unexplained(trained, by) - datasets["noise"].mean()).clip(lower=0).fillna(0)
+    result = pd.DataFrame({value: datasets[value].mean(), "n_datasets": n_datasets, "n_episodes": datasets["n"].sum()})
+    result["n_replicates"] = n_replicates
+    result["of_trainings"] = trainings.var(axis=1).clip(lower=beyond / n_datasets).fillna(0) / n_replicates  # A
+    result["of_episodes"] = b / n_datasets**2  # B
+    result["freedom"] = (b**2 / datasets["square"].sum()).fillna(1)  # without spread any number will do
+    result["interval"] = crossed_half_width(result)
+    return frame[by].drop_duplicates().merge(result.reset_index(), on=by)
+
+
+def _crossed(frame: pd.DataFrame, keys: list[str], value: str) -> pd.DataFrame:
+    """The values, a row for each of `keys` and episode, a column for each replicate."""
+    index = [*keys, "episode", "replicate"]
+    frame = frame.assign(replicate=frame.get("replicate", 0))
+    repeated = frame[frame.duplicated(index)]
+    if len(repeated):
+        row = repeated.iloc[0]
+        raise ValueError(
+            f"{row['dataset']}, episode {row['episode']} occurs more than once for one {', '.join(keys)}: name the "
+            "column in which they differ (queries_per_class?) in `by`, or keep one of its values."
+        )
+    table = frame.set_index(index)[value].unstack()
+    held = _groups(table, keys).count()
+    ragged = held.where(held > 0).nunique(axis=1) > 1
+    if ragged.any():
+        raise ValueError(f"The replicates of {ragged.idxmax()} hold different episodes: evaluate each of them again.")
+    return table
+
+
+def _groups(
+    table: pd.DataFrame | pd.Series, keys: list[str]
+) -> pd.api.typing.DataFrameGroupBy | pd.api.typing.SeriesGroupBy:
+    return table.groupby(level=keys, observed=True)
+
+
+def _unexplained(table: pd.DataFrame, keys: list[str]) -> pd.Series:
+    """The mean square of what neither rows nor columns explain, for each of `keys`; nan for one row or column."""
+    rest = table.sub(table.mean(axis=1), axis=0)
+    squares = (rest - _groups(rest, keys).transform("mean")) ** 2
+    counts = _groups(table, keys).count()
+    freedom = (counts.max(axis=1) - 1) * ((counts > 0).sum(axis=1) - 1)
+    return _groups(squares, keys).sum().sum(axis=1) / freedom.where(freedom > 0)
 
 
 def crossed_half_width(parts: pd.DataFrame | Mapping, level: float = 0.95) -> np.ndarray:
@@ -85,13 +112,12 @@ def p_value(parts: Mapping, difference: float) -> float:
 
 
 def clustered(frame: pd.DataFrame, by: Sequence[str], value: str, cluster: Sequence[str] = EPISODE) -> pd.DataFrame:
-    """Turns several values per episode into one, such that `estimates` gives their pooled mean and its interval.
+    """Turns several values per cluster (an episode) into one, such that `estimates` gives their mean and its interval.
 
-    The one value is m + G/N · Σ (y − m), where m is the mean of all N values in G episodes and the sum runs over the
-    episode's own values. The variance of these over G is the cluster-robust variance of m. Other columns in `cluster`
-    make other clusters than episodes.
+    The one value is m + G/N · Σ (y − m), where m is the mean of all N values in G clusters and the sum runs over the
+    cluster's own values. The variance of these over G is the cluster-robust variance of m.
     """
-    frame, by = with_replicate(frame), list(by)
+    frame, by = frame.assign(replicate=frame.get("replicate", 0)), list(by)
     keys = [key for key in cluster if key in frame and key not in by]
     frame = frame.assign(episode=frame.groupby(keys, sort=False, observed=True).ngroup(), dataset="")
     groups = frame.groupby(by, sort=True, observed=True)[value]
@@ -103,64 +129,12 @@ def clustered(frame: pd.DataFrame, by: Sequence[str], value: str, cluster: Seque
     return totals.assign(**{value: totals["mean"] + totals["share"] * totals["total"]})
 
 
-def _of_datasets(frame: pd.DataFrame, keys: Sequence[str], value: str) -> pd.DataFrame:
-    """Per dataset: the mean, E (`n`), and the variances due to episodes, and due to ε in one training (`noise`)."""
-    groups = frame.groupby(keys, sort=False, observed=True)[value]
-    episodes, replicates = (
-        _means(frame, [*keys, unit], value).groupby(keys, sort=False, observed=True)[value]
-        for unit in ("episode", "replicate")
-    )
-    n, r = episodes.size(), replicates.size()  # E, R
-    # Sums of squares of the crossed layout: total = episodes + replicates + ε.
-    total = n * r * groups.var(ddof=0)
-    residual = total - r * (n - 1) * episodes.var() - n * (r - 1) * replicates.var()
-    ms_residual = residual / ((r - 1) * (n - 1)).where(r > 1)
-    variance = episodes.var()  # MS_E / R
-    variance = (variance - ms_residual / r).clip(lower=0).where(r > 1, variance)
-    noise = ms_residual / n
-    return pd.DataFrame({value: episodes.mean(), "variance": variance / n, "noise": noise, "n": n}).reset_index()
-
-
-def _interaction(trained: pd.DataFrame, by: list[str], dataset_keys: list[str], value: str) -> pd.Series:
-    """MS_TD: the mean square of what neither training nor dataset explains; nan for one training or one dataset."""
-    groups = trained.groupby(by, sort=False, observed=True)
-    explained = [
-        trained.groupby(keys, observed=True)[value].transform("mean") for keys in (dataset_keys, [*by, "replicate"])
-    ]
-    rest = trained[value] - sum(explained) + groups[value].transform("mean")
-    squares = (rest**2).groupby([trained[key] for key in by], sort=False, observed=True).sum()
-    freedom = (groups["replicate"].nunique() - 1) * (groups["dataset"].nunique() - 1)
-    return squares / freedom.where(freedom > 0)
-
-
-def _means(frame: pd.DataFrame, keys: Sequence[str], value: str) -> pd.DataFrame:
-    return frame.groupby(list(keys), sort=False, observed=True)[value].mean().reset_index()
-
-
-def _check_crossed(frame: pd.DataFrame, keys: Sequence[str]) -> None:
-    repeated = frame[frame.duplicated([*keys, "episode", "replicate"])]
-    if len(repeated):
-        row = repeated.iloc[0]
-        raise ValueError(
-            f"{row['dataset']}, episode {row['episode']} occurs more than once for one {', '.join(keys)}: name the "
-            "column in which they differ (queries_per_class?) in `by`, or keep one of its values."
-        )
-    groups = frame.groupby(list(keys), observed=True)
-    ragged = groups.size() != groups["episode"].nunique() * groups["replicate"].nunique()
-    if ragged.any():
-        raise ValueError(f"The replicates of {ragged.idxmax()} hold different episodes: evaluate each of them again.")
-
-
 def other_classes(frame: pd.DataFrame, value: str) -> pd.DataFrame:
     """The mean of each dataset, and of all ("all"), with intervals for other classes beside those for other episodes.
 
-    Args:
-        frame: one row per replicate, dataset and `episode`, with `classes`, a sequence of its classes' names.
-
-    Returns:
-        `dataset`, `value`, `class_interval`, `interval` (of `estimates`), `n_classes`, `n_episodes`, `n_replicates`,
-        and the parts of `class_interval`. It is nan where every episode holds all classes: nothing tells them apart
-        then. In the mean such a dataset counts with its episodes alone.
+    The frame has one row per replicate, dataset and `episode`, with `classes`, a sequence of its classes' names.
+    `class_interval` is nan where every episode holds all classes: nothing tells them apart then. In the mean such a
+    dataset counts with its episodes alone.
     """
     parts = estimates(frame, ["dataset"], value).set_index("dataset")
     for name, dataset in frame.groupby("dataset", sort=False, observed=True):
@@ -199,9 +173,8 @@ def needed(variance_of_one: float, half_width: float) -> int:
 def class_variance(values: Float[np.ndarray, "n_episodes"], classes: Sequence[Sequence[str]]) -> tuple[float, int]:
     """The variance of the mean of `values` over other classes and episodes, and the number of classes seen.
 
-    It is σ_a² Σ_c z̄_c² + σ² / E, with z̄_c the mean share of class c in the E episodes. Restricted maximum likelihood
-    gives both variances (docs/glossary.md, Intervals). A small σ_a² may be luck, so a quarter of its standard error is
-    added.
+    It is σ_a² Σ_c z̄_c² + σ² / E, with z̄_c the mean share of class c in the E episodes, both variances by restricted
+    maximum likelihood (docs/glossary.md). A small σ_a² may be luck: a quarter of its standard error is added.
     """
     codes, names = pd.factorize(np.array([name for each in classes for name in each], dtype=object))
     ways = np.array([len(each) for each in classes])

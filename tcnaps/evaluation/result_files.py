@@ -25,10 +25,6 @@ class RowsError(UserError):
     """A file of rows is damaged or holds the wrong rows; the message names the file and the remedy."""
 
 
-class MissingRows(RowsError, FileNotFoundError):
-    """An evaluation has not been run, or not to its end."""
-
-
 def rows_folder(study: Study) -> Path:
     """rows/ among the results of the study's replicate."""
     return study.results_folder / "rows"
@@ -56,7 +52,7 @@ def write_rows(path: Path, rows: pd.DataFrame, key: str, asked: dict[str, object
 def read_rows(path: Path, remedy: str = "Run `make figures`.") -> tuple[pd.DataFrame, str]:
     """The rows of one file, and the key that they were written with; an error's message ends with `remedy`."""
     if not path.is_file():
-        raise MissingRows(f"There are no rows {path}. {remedy}")
+        raise RowsError(f"There are no rows {path}. {remedy}")
     try:
         table = pq.read_table(path, partitioning=None)
         rows, metadata = table.to_pandas(), table.schema.metadata
@@ -86,20 +82,16 @@ def write_manifest(study: Study, training: str, files: Sequence[Path]) -> Path:
 def incomplete_evaluations(study: Study) -> dict[Path, str]:
     """The manifests that name a missing or damaged file of rows, each with a sentence that says what is wrong."""
     folders = [rows_folder(study.of_replicate(number)) for number in range(len(study.seeds))]
-    manifests = sorted(file for folder in folders for file in folder.glob("*.json"))
-    problems = {manifest: _problem_of_manifest(manifest) for manifest in manifests}
-    return {manifest: problem for manifest, problem in problems.items() if problem}
-
-
-def _problem_of_manifest(manifest: Path) -> str | None:
-    try:
-        for name in json.loads(manifest.read_text(encoding="utf-8")).keys():
-            read_rows(manifest.parent / name)
-    except RowsError as error:
-        return f"{manifest}: {error}"
-    except (AttributeError, OSError, TypeError, ValueError, RecursionError):
-        return f"{manifest} is damaged."
-    return None
+    problems = {}
+    for manifest in sorted(file for folder in folders for file in folder.glob("*.json")):
+        try:
+            for name in json.loads(manifest.read_text(encoding="utf-8")).keys():
+                read_rows(manifest.parent / name)
+        except RowsError as error:
+            problems[manifest] = f"{manifest}: {error}"
+        except (AttributeError, OSError, TypeError, ValueError, RecursionError):
+            problems[manifest] = f"{manifest} is damaged."
+    return problems
 
 
 def needed_trainings(variants: Sequence[str]) -> list[str]:
@@ -119,7 +111,7 @@ def load_rows(
     """The table of one row per query image, of one or several evaluations; `images` says which are real or rendered.
 
     By default it holds all trainings that the evaluations name, and all replicates of the study. A RowsError names a
-    file that is missing (`MissingRows`), damaged, or holds the wrong rows.
+    file that is missing, damaged, or holds the wrong rows.
     """
     frames = []
     for name in [evaluations] if isinstance(evaluations, str) else evaluations:
@@ -143,28 +135,24 @@ def load_rows(
 def _checked_rows(study: Study, training: str, evaluation: str, dataset: str) -> pd.DataFrame:
     path = rows_file(study, training, evaluation, dataset)
     remedy = f"Run notebooks/04-evaluate.ipynb with training = '{training}' for this study, or `make figures`."
-    rows, _ = read_rows(path, remedy)
+    rows, _ = read_rows(path, remedy)  # undamaged, but perhaps others than expected
     expected = {"training": training, "replicate": study.replicate, "evaluation": evaluation, "dataset": dataset}
     expected |= {"domain": study.datasets[dataset].domain}
-    if problem := _problem_of_rows(rows, expected, study.evaluations[evaluation].episodes):
+    n_episodes, problem = study.evaluations[evaluation].episodes, None
+    if missing := [column for column in COLUMNS if column not in rows]:
+        problem = f"lacks the columns {', '.join(missing)}"
+    elif others := [name for name, value in expected.items() if (rows[name] != value).any()]:
+        found = rows.loc[rows[others[0]] != expected[others[0]], others[0]].iloc[0]
+        problem = f"holds rows of the {others[0]} '{found}', not '{expected[others[0]]}'"
+    elif not np.array_equal(rows["episode"].unique(), np.arange(n_episodes)):
+        problem = f"does not hold the episodes 0 to {n_episodes - 1}"
+    if problem:
         raise RowsError(f"{path} {problem}. Delete it. {remedy}")
     asked = asked_of(study, evaluation)
     for name, value in json.loads(pq.read_schema(path).metadata.get(ASKED, b"{}")).items():
         if value != asked[name]:
             raise RowsError(f"{path} was evaluated with {name} {value}; the study has {asked[name]} now. {remedy}")
     return rows
-
-
-def _problem_of_rows(rows: pd.DataFrame, expected: dict[str, str | int], n_episodes: int) -> str | None:
-    """Why these are not the expected rows; None if they are. That they are undamaged, their digest says."""
-    if missing := [column for column in COLUMNS if column not in rows]:
-        return f"lacks the columns {', '.join(missing)}"
-    for column, value in expected.items():
-        if len(other := rows.loc[rows[column] != value, column]):
-            return f"holds rows of the {column} '{other.iloc[0]}', not '{value}'"
-    if not np.array_equal(rows["episode"].unique(), np.arange(n_episodes)):
-        return f"does not hold the episodes 0 to {n_episodes - 1}"
-    return None
 
 
 def load_query_counts(study: Study, trainings: Sequence[str], replicates: Sequence[int] | None = None) -> pd.DataFrame:

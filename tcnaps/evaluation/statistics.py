@@ -1,4 +1,4 @@
-"""From one row per query to accuracies, 95% intervals, paired differences and sweeps of the stopping rule.
+"""From one row per query to accuracies, 95% intervals, ranks, paired differences, recall and sweeps.
 
 Use these in their order: `variant_predictions` (module `stopped_rows`), `episode_accuracies`, then `accuracy_summary`
 or `domain_averages`. In means over datasets each dataset counts once; real and rendered images are never averaged.
@@ -9,27 +9,24 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from tcnaps.evaluation.intervals import estimates
-from tcnaps.evaluation.stopped_rows import episode_trajectories, rows_of_training, stopped_accuracy
+from tcnaps.evaluation.intervals import clustered, estimates
+from tcnaps.evaluation.stopped_rows import EPISODE, rule_accuracies
 
 DOMAINS = {"in": ("in",), "out": ("out",), "all": ("in", "out")}
 GROUP = ("variant", "evaluation")  # the columns that summaries keep apart by default
-# The columns that identify an episode. All trainings see the same images in it.
-EPISODE = ["evaluation", "dataset", "domain", "split", "queries_per_class", "episode"]
+SHOT_EDGES = (*range(1, 12), 16, 21, 31, 51, 101, 201)  # lowest shot of each bin, rising from 1
 
 
 def episode_accuracies(predictions: pd.DataFrame) -> pd.DataFrame:
     """One row per variant, replicate and episode, from `variant_predictions`.
 
-    It has the columns of `EPISODE`, `way`, `n_support`, `step` (where refinement stopped), `n_query`, `accuracy` and
-    `queries` (a digest of the queries' images and labels, which pairs must share).
+    `step` is where refinement stopped; `queries` is a digest of the queries' images and labels, which pairs must share.
     """
     return shares_right(predictions, [], "accuracy", ["way", "n_support", "step"])
 
 
 def shares_right(predictions: pd.DataFrame, keys: Sequence[str], value: str, kept: Sequence[str]) -> pd.DataFrame:
     """The share of queries predicted right, in the column `value`, per variant, replicate, episode and `keys`."""
-    groups = ["variant", "replicate", *EPISODE, *keys]
     right = (predictions["label"] == predictions["prediction"]).astype(float)
     # A number for each query, from its image and label. Groups with equal sums have the same queries.
     identity = predictions[[column for column in ("query", "image", "label") if column in predictions]]
@@ -37,14 +34,14 @@ def shares_right(predictions: pd.DataFrame, keys: Sequence[str], value: str, kep
     columns = {column: (column, "first") for column in [*kept, *(["images"] if "images" in predictions else [])]}
     columns |= {"n_query": (value, "size"), value: (value, "mean"), "queries": ("queries", "sum")}
     queries = predictions.assign(**{value: right, "queries": digests})
-    return queries.groupby(groups, sort=False, observed=True).agg(**columns).reset_index()
+    groups = queries.groupby(["variant", "replicate", *EPISODE, *keys], sort=False, observed=True)
+    return groups.agg(**columns).reset_index()
 
 
 def accuracy_summary(episodes: pd.DataFrame, by: Sequence[str] = GROUP, value: str = "accuracy") -> pd.DataFrame:
     """The mean of `value` ("accuracy" or "difference") on each dataset, with its 95% interval; see `estimates`.
 
-    Values of the columns in `by` are summarised apart. Add "queries_per_class" where one evaluation has several. Rows
-    are in order of appearance, with `domain` and `images`; `n_replicates` is there where there are several.
+    Values of the columns in `by` are summarised apart. Add "queries_per_class" where one evaluation has several.
     """
     by = [*by, "dataset", "domain", *(["images"] if "images" in episodes else [])]
     return reported(estimates(episodes, by, value), [*by, value, "interval", "n_episodes"])
@@ -67,10 +64,7 @@ def with_classes(episodes: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def averaged_together(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The rows of the datasets in-domain ("in"), out-of-domain ("out") and "all", as far as there are any.
-
-    Where some images are real and some rendered, those of each kind instead ("real", "rendered").
-    """
+    """The rows "in"-domain, "out"-of-domain and of "all" datasets, or "real" and "rendered" where there are both."""
     if "images" in frame and frame["images"].nunique() > 1:
         return {kind: frame[frame["images"] == kind] for kind in ("real", "rendered")}
     groups = {name: frame[frame["domain"].isin(domains)] for name, domains in DOMAINS.items()}
@@ -85,6 +79,49 @@ def overall(averages: pd.DataFrame) -> pd.DataFrame:
 def reported(estimated: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
     """Some columns of `estimates`, with the number of replicates where any row has several."""
     return estimated[columns + ["n_replicates"] * int(estimated["n_replicates"].max() > 1)]
+
+
+def average_ranks(summary: pd.DataFrame) -> pd.DataFrame:
+    """The average rank of each variant over each group of `averaged_together`; 1 is best.
+
+    A variant's rank is 1 + the number of variants whose interval lies wholly above its own, or touches it, which gives
+    the paper's ranks for its own method. `summary` is of one evaluation; a variant may lack datasets.
+    """
+    _check_unique(summary)
+    ranks = []
+    for _, cell in summary.groupby("dataset", sort=False, observed=True):
+        accuracy, interval = cell["accuracy"].to_numpy(), cell["interval"].to_numpy()
+        apart = (accuracy - interval)[None, :] >= (accuracy + interval)[:, None] - 1e-9  # may touch, as in the paper
+        above = accuracy[None, :] > accuracy[:, None]
+        ranks.append(pd.Series(1 + (apart & above).sum(axis=1), cell.index))
+    groups = averaged_together(summary.assign(rank=pd.concat(ranks)))
+    ranked = pd.concat(members.assign(domain=domain) for domain, members in groups.items())
+    means = ranked.groupby(["variant", "domain"], observed=True)["rank"].agg(rank="mean", n_datasets="size")
+    return ranked[["variant", "domain"]].drop_duplicates().merge(means.reset_index())
+
+
+def best(summary: pd.DataFrame, episodes: pd.DataFrame) -> pd.Series:
+    """Which variants are not significantly worse than the best of their dataset; a table sets them in bold.
+
+    The test is paired, on `episodes` from `episode_accuracies`, which detects smaller differences than intervals do.
+    """
+    _check_unique(summary)
+    if episodes["evaluation"].nunique() > 1:
+        raise ValueError(f"The episodes mix the evaluations {', '.join(episodes['evaluation'].unique())}: pick one.")
+    bold = pd.Series(False, index=summary.index)
+    for dataset, cell in summary.groupby("dataset", sort=False, observed=True):
+        top = cell["accuracy"].idxmax()
+        by_method = dict(list(episodes[episodes["dataset"] == dataset].groupby("variant", observed=True)))
+        for row, name in cell["variant"].items():
+            pairs = paired_episodes(by_method[cell.at[top, "variant"]], by_method[name])
+            lead = accuracy_summary(pairs, ["evaluation"], "difference")
+            bold[row] = row == top or not lead["difference"].item() > lead["interval"].item()
+    return bold
+
+
+def _check_unique(summary: pd.DataFrame) -> None:
+    if summary.duplicated(["variant", "dataset"]).any():
+        raise ValueError("The summary holds a variant and dataset more than once: pick one evaluation first.")
 
 
 def paired_episodes(
@@ -117,18 +154,6 @@ def _name(row: pd.Series) -> str:
     return f"{row['evaluation']}, {row['dataset']}, episode {row['episode']}"
 
 
-def rule_accuracies(rows: pd.DataFrame, training: str, rules: Mapping[str, tuple[int, int]]) -> pd.DataFrame:
-    """The accuracy of every episode under several stopping rules, name → (minimum, maximum); `variant` is the name."""
-    trajectories = episode_trajectories(rows_of_training(rows, training))
-    columns = ["replicate", *EPISODE, "images", "way", "n_support", "n_query"]
-    episodes = trajectories[[column for column in columns if column in trajectories]]
-    frames = []
-    for name, limits in rules.items():
-        step, accuracy = stopped_accuracy(trajectories, *limits)
-        frames.append(episodes.assign(variant=name, step=step, accuracy=accuracy))
-    return pd.concat(frames, ignore_index=True)
-
-
 def refinement_grid(
     rows: pd.DataFrame,
     training: str,
@@ -139,9 +164,7 @@ def refinement_grid(
 ) -> pd.DataFrame:
     """The accuracy for every minimum ≤ maximum number of refinement steps, averaged over datasets; one evaluation.
 
-    Returns:
-        `domain`, `minimum`, `maximum`, `accuracy`, `interval`; `gain` (over no refinement) and `beyond` (over `rule`),
-        paired, with `gain_interval` and `beyond_interval`.
+    `gain` is over no refinement, `beyond` over `rule`; both are paired, with `gain_interval` and `beyond_interval`.
     """
     cells = [(low, high) for low in minima for high in maxima if low <= high]
     bases = {"gain": (0, 0), "beyond": (min(rule[0], max(maxima)), min(rule[1], max(maxima)))}
@@ -168,28 +191,22 @@ def _rule_averages(
     for name in bases:  # every rule has the same episodes in the same order
         base = episodes.loc[episodes["variant"] == name, "accuracy"].to_numpy()
         episodes[name] = episodes["accuracy"] - np.tile(base, len(bases) + len(rules))
-    averages = pd.DataFrame({"domain": domain}, index=pd.Index(rules, name="variant"))
+    averages = {"domain": domain}
     for value in ("accuracy", *bases):
         estimated = estimates(episodes, ["variant"], value).set_index("variant").loc[list(rules)]
-        averages[value] = estimated[value]
-        averages["interval" if value == "accuracy" else f"{value}_interval"] = estimated["interval"]
-    columns = [*averages.columns, "n_datasets"]
-    averages = averages.assign(n_datasets=estimated["n_datasets"], n_replicates=estimated["n_replicates"])
-    return reported(averages, columns).reset_index(drop=True)
+        averages |= {value: estimated[value], f"{value}_interval".removeprefix("accuracy_"): estimated["interval"]}
+    table = estimated[["n_replicates"]].assign(**averages, n_datasets=estimated["n_datasets"])
+    return reported(table, [*averages, "n_datasets"]).reset_index(drop=True)
 
 
 def gain_by_query_count(episodes: pd.DataFrame) -> pd.DataFrame:
-    """What more queries per class add to the accuracy with the fewest, paired (the paper's appendix B.1).
-
-    It takes the accuracies of rows from `load_query_counts`, where every number of queries has the same episodes.
-    """
+    """What more queries per class add to the accuracy with the fewest, paired; from rows of `load_query_counts`."""
     frames = []
     for _, group in episodes.groupby(["evaluation", "variant"], sort=False, observed=True):
-        counts = group["queries_per_class"]
-        for number in sorted(counts.unique()):
-            pairs = paired_query_counts(group[counts == number], group[counts == counts.min()])
-            averages = overall(domain_averages(pairs, value="difference"))
-            frames.append(averages.assign(queries_per_class=number))
+        by_count = dict(list(group.groupby("queries_per_class")))  # rising
+        for number, most in by_count.items():
+            pairs = paired_query_counts(most, by_count[min(by_count)])
+            frames.append(overall(domain_averages(pairs, value="difference")).assign(queries_per_class=number))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -202,3 +219,52 @@ def paired_query_counts(most: pd.DataFrame, fewest: pd.DataFrame) -> pd.DataFram
     sides = (most.merge(fewest[keys], on=keys), fewest.merge(most[keys], on=keys))
     facts = {"evaluation": most["evaluation"].iloc[0], "queries_per_class": most["queries_per_class"].iloc[0]}
     return paired_episodes(*(side.drop(columns="queries").assign(**facts) for side in sides))
+
+
+def class_recall(predictions: pd.DataFrame) -> pd.DataFrame:
+    """The share of each class's queries that are recognised: one row per variant, replicate, episode and class."""
+    return shares_right(predictions, ["label"], "recall", ["shot", "class_name"])
+
+
+def recall_by_shot(recalls: pd.DataFrame, value: str = "recall", fewest: int = 0) -> pd.DataFrame:
+    """The mean recall of the classes of each shot, in every group of `averaged_together`; an episode is a cluster.
+
+    `recalls` are from `class_recall`, or from `paired_episodes(a, b, "recall", ["label"])` with value "difference".
+    Neighbouring bins are pooled until each has `fewest` classes.
+    """
+    highest, lows = int(recalls["shot"].max()), np.array(SHOT_EDGES)
+    keys = [*GROUP, "shot_low", "shot_high"]
+    frames = []
+    for domain, classes in averaged_together(recalls).items():
+        starts = _pooled_edges(classes, lows, fewest)
+        ends = np.append(starts[1:] - 1, max(highest, starts[-1]))
+        bins = np.searchsorted(starts, classes["shot"].to_numpy(), side="right") - 1
+        classes = classes.assign(shot_low=starts[bins], shot_high=ends[bins])
+        means = classes.groupby(keys, observed=True).agg(
+            shot=("shot", "mean"), n_classes=("shot", "size"), **{value: (value, "mean")}
+        )
+        estimated = estimates(clustered(classes, keys, value), keys, value).drop(columns=value)
+        estimated = estimated.merge(means.reset_index(), on=keys).assign(domain=domain)
+        estimated["n_classes"] //= estimated["n_replicates"]
+        frames.append(estimated)
+    columns = ["domain", "shot_low", "shot_high", "shot", value, "interval", "n_classes", "n_episodes"]
+    return reported(pd.concat(frames, ignore_index=True), [*GROUP, *columns])
+
+
+def _pooled_edges(classes: pd.DataFrame, lows: np.ndarray, fewest: int) -> np.ndarray:
+    """Those edges that leave every bin at least `fewest` classes, from the lowest shot up."""
+    shots = classes.drop_duplicates([*EPISODE, "label"])["shot"].to_numpy()
+    counts = np.bincount(np.searchsorted(lows, shots, side="right") - 1, minlength=len(lows))
+    edges, total = [lows[0]], 0
+    for low, count in zip(lows, counts):
+        if total >= fewest and low > edges[-1]:
+            edges, total = [*edges, low], 0
+        total += count
+    return np.array(edges[:-1] if total < fewest and len(edges) > 1 else edges)
+
+
+def frequencies(rows: pd.DataFrame, column: str) -> pd.DataFrame:
+    """How many `episodes` have each "way", or how many `classes` each "shot", per evaluation and dataset."""
+    name, counted = {"way": ("episodes", EPISODE), "shot": ("classes", [*EPISODE, "label"])}[column]
+    groups = rows.drop_duplicates(counted).groupby(["evaluation", "dataset", "domain", column], observed=True)
+    return groups.size().reset_index(name=name)

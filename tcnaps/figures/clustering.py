@@ -1,7 +1,9 @@
-"""Soft k-means step by step, drawn on matplotlib Axes."""
+"""An episode on matplotlib Axes: its images, and soft k-means step by step."""
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Integer
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
@@ -29,16 +31,17 @@ def clustering_step(
     flipped: Bool[np.ndarray, "n_points"] | None = None,
     sizes: tuple[float | int, ...] = (14, 130, 52, 24),
 ) -> None:
-    """One refinement step in two dimensions.
+    """One refinement step in two dimensions: the symbols of `clustering_legend`.
 
-    Support images are stars. Queries are dots whose colour mixes the classes' colours by their responsibilities.
-    Crosses are the class means, with ellipses at the Mahalanobis distances 1 and 2. Points that are `flipped` have a
-    ring: their most probable class changed. `sizes` are those of queries, support images, rings and means, in points².
+    Points that are `flipped` have a ring. `sizes` are those of queries, support images, rings and means, in points².
     """
     colours = class_colours(len(means))
     for mean, covariance, colour in zip(means, covariances, colours, strict=True):
+        variances, axes = np.linalg.eigh(covariance)
+        angle = np.degrees(np.arctan2(axes[1, 1], axes[0, 1]))  # of the longest axis
+        look = {"facecolor": (*colour, 0.06), "edgecolor": (*colour, 0.5), "linewidth": 0.8, "zorder": 1}
         for distance in (1.0, 2.0):
-            ax.add_patch(covariance_ellipse(mean, covariance, distance, colour))
+            ax.add_patch(Ellipse(mean, *(2 * distance * np.sqrt(variances[::-1])), angle=angle, **look))
     mixed = (responsibilities @ colours).clip(0, 1)
     dot, star, ring, cross = sizes
     ax.scatter(*points[~is_support].T, s=dot, c=mixed[~is_support], edgecolor="white", linewidth=0.3, zorder=3)
@@ -99,10 +102,54 @@ def clustering_legend(figure: Figure) -> None:
     figure.draw_without_rendering()  # with equal scales the layout needs two passes; after one, titles are cut off
 
 
-def covariance_ellipse(mean: np.ndarray, covariance: np.ndarray, distance: float, colour: np.ndarray) -> Ellipse:
-    """The points at one Mahalanobis distance from the mean."""
-    variances, axes = np.linalg.eigh(covariance)
-    angle = np.degrees(np.arctan2(axes[1, 1], axes[0, 1]))  # of the longest axis
-    width, height = 2 * distance * np.sqrt(variances[::-1])
-    look = {"facecolor": (*colour, 0.06), "edgecolor": (*colour, 0.5), "linewidth": 0.8, "zorder": 1}
-    return Ellipse(tuple(mean), width, height, angle=angle, **look)
+def contact_sheets(axes: Panels, sheets: Mapping[str, Sequence[np.ndarray]]) -> None:
+    """A few images of each class, uint8 (n, height, width, 3): one panel per dataset, one row per class."""
+    for ax in axes:
+        ax.axis("off")
+    for ax, (dataset, classes) in zip(axes, sheets.items(), strict=False):
+        shown = min(len(images) for images in classes)
+        rows = [np.concatenate(list(images[:shown]), axis=1) for images in classes]
+        ax.imshow(np.concatenate(rows), interpolation="nearest")
+        ax.set_title(dataset)
+
+
+def episode_images(
+    ax: Axes,
+    support: Mapping[str, np.ndarray],
+    query: np.ndarray,
+    predicted: Integer[np.ndarray, "n_query"],
+    true: Integer[np.ndarray, "n_query"],
+    columns: int = 8,
+) -> None:
+    """A contact sheet: one row per class, with its support images on the left and its queries on the right.
+
+    A query's frame has the colour of its predicted class. A wrong prediction has a cross in the corner. `support` is
+    class name → (n, height, width, 3) uint8, in the order of the labels; `columns` bounds the images of either kind.
+    """
+    colours = class_colours(len(support))
+    widest = min(columns, max(map(len, support.values())))
+    first = widest + (0.5 if widest > 1 else 1.0)  # of the query columns; the word "Support" needs its room
+    names = {"ha": "right", "va": "center", "fontsize": 7, "parse_math": False}  # dollar signs begin no formula
+    for row, (name, images) in enumerate(support.items()):
+        ax.text(-0.15, row + 0.5, name, color=colours[row] * 0.8, **names)
+        for column, image in enumerate(images[:columns]):
+            _thumbnail(ax, image, column, row, colours[row])
+        for column, index in enumerate(np.flatnonzero(true == row)[:columns]):
+            _thumbnail(ax, query[index], first + column, row, colours[predicted[index]])
+            if predicted[index] != row:
+                for colour, size, width in (("white", 5.5, 2.6), (BLACK, 4.5, 1.2)):
+                    look = {"color": colour, "markersize": size, "markeredgewidth": width}
+                    ax.plot(first + column + 0.82, row + 0.18, "x", zorder=4, **look)
+    for x, heading in ((0, "Support"), (first, "Queries (frame: prediction)")):
+        ax.text(x, -0.15, heading, fontsize=8, weight="bold")
+    right = first + min(columns, int(np.bincount(true).max()))
+    ax.set(xlim=(-0.1, right + 0.05), ylim=(len(support) + 0.05, -0.1))
+    ax.set_aspect("equal")
+    ax.axis("off")
+
+
+def _thumbnail(ax: Axes, image: np.ndarray, x: float | int, y: int, colour: np.ndarray) -> None:
+    left, right, bottom, top = x + 0.06, x + 0.94, y + 0.94, y + 0.06
+    ax.imshow(image, extent=(left, right, bottom, top), interpolation="nearest", zorder=2)
+    corners = [left, right, right, left, left], [bottom, bottom, top, top, bottom]
+    ax.plot(*corners, color=colour, linewidth=1.6, zorder=3)

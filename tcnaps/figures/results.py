@@ -1,28 +1,30 @@
-"""The experiments' curves and heatmap on matplotlib Axes. Frames hold accuracies in [0, 1], Axes show percent.
+"""Results of trainings and experiments on matplotlib Axes: learning curves, dots by dataset or variant, a heatmap.
 
-Bars and bands are 95% intervals.
+Frames hold accuracies in [0, 1]; Axes show percent. Bars and bands are 95% intervals.
 """
 
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.ticker import LogFormatter, MaxNLocator, NullLocator, ScalarFormatter
 
 from tcnaps.figures import style
-from tcnaps.figures.style import domains_shown
 from tcnaps.figures.tables import points
 
 SHOT_LABEL = "Support images per class (shot)"
+PALE = {"color": "#E2E2E2", "linewidth": 0.5}
+VERDICT_COLOURS = {"holds": style.GREEN, "no effect": style.SKY, "opposite": style.VERMILLION, "open": style.GREY}
+HOLLOW = {"markerfacecolor": "white", "markersize": 3.5}
 
 
 def class_recall(axes: style.Panels, recalls: pd.DataFrame, value: str = "recall") -> None:
-    """Class recall, or its "difference", against shot: a panel per domain, a line and band per variant.
-
-    `recalls` come from `recall_by_shot`, of one evaluation.
-    """
+    """Class recall, or its "difference", against shot, from `recall_by_shot` of one evaluation: a panel per domain."""
     is_gain = value == "difference"
-    domains, highest = domains_shown(recalls), float(recalls["shot"].max())
+    domains, highest = style.domains_shown(recalls), float(recalls["shot"].max())
     ticks = [tick for tick in (1, 2, 5, 10, 20, 50, 100, 200) if tick <= highest * 1.1]
     for ax, domain in zip(axes, domains, strict=True):
         for i, name in enumerate(recalls["variant"].unique()):
@@ -37,17 +39,15 @@ def class_recall(axes: style.Panels, recalls: pd.DataFrame, value: str = "recall
         ax.set_xlabel(SHOT_LABEL)
     shown = recalls[recalls["domain"].isin(domains)]
     low, high = style.in_view(shown[value], shown["interval"], 0.0 if is_gain else None)
-    for ax in axes:
-        ax.set_ylim(max(low, -101 if is_gain else -1), min(high, 101))
+    plt.setp(axes, ylim=(max(low, -101 if is_gain else -1), min(high, 101)))
     axes[0].set_ylabel("Gain in recall (points)" if is_gain else "Class recall (%)")
     style.legend_below(axes)
 
 
 def refinement_heatmap(ax: Axes, grid: pd.DataFrame, value: str = "accuracy", mark: tuple[int, int] = (2, 4)) -> None:
-    """A heatmap of every minimum ≤ maximum number of refinement steps, with `mark` (minimum, maximum) outlined.
+    """A heatmap of `refinement_grid`, with `mark` (minimum, maximum) outlined; `value` is "accuracy" or "gain".
 
-    Colours show the difference from the grid's rule, pale where it lies within its interval. The text of a cell is the
-    `value`: "accuracy", or "gain" over no refinement.
+    Colours show the difference from the grid's rule, pale where it lies within its interval.
     """
     import seaborn  # of the extra `suite`
 
@@ -98,14 +98,11 @@ def number_of_queries(axes: style.Panels, frame: pd.DataFrame) -> None:
     x = counts + 0.012 * (counts.max() - counts.min()) * (order - order.max() / 2)  # bars don't hide each other
     for ax, (protocol, cell) in zip(axes, frame.groupby("evaluation", sort=False), strict=True):
         for i, ((name, group), line) in enumerate(cell.groupby(["variant", "domain"], sort=False)):
-            line_style = {"line": "-" if group in ("all", "real") else "--", "label": style.of_group(name, group)}
-            look = style.variant_style(name, i), line_style
-            style.dots(ax, x[line.index], 100 * line["difference"], look[0], yerr=100 * line["interval"], **look[1])
-        ax.set(
-            title=style.in_words(protocol),
-            xlabel="Queries per class",
-            xticks=sorted(cell["queries_per_class"].unique()),
-        )
+            look = {"line": "-" if group in ("all", "real") else "--", "label": style.of_group(name, group)}
+            look |= {"look": style.variant_style(name, i), "yerr": 100 * line["interval"]}
+            style.dots(ax, x[line.index], 100 * line["difference"], **look)
+        ax.set(title=style.in_words(protocol), xlabel="Queries per class")
+        ax.set_xticks(sorted(cell["queries_per_class"].unique()))
         style.zero_line(ax)
         ax.set_ylim(style.in_view(frame["difference"], frame["interval"]))
     axes[0].set_ylabel("Gain over the fewest (points)")
@@ -116,11 +113,10 @@ def frequencies(ax: Axes, counts: pd.DataFrame, column: str) -> None:
     """How often each "way" or "shot" occurs, stacked by domain."""
     size, label = {"way": ("episodes", "Classes per episode (way)"), "shot": ("classes", SHOT_LABEL)}[column]
     table = counts.pivot_table(index=column, columns="domain", values=size, aggfunc="sum", fill_value=0, observed=True)
-    base = np.zeros(len(table))
-    for domain in [d for d in ("in", "out") if d in table]:
+    bases = table.cumsum(axis=1) - table
+    for domain in table:  # "in" comes first
         look = {"width": 0.9, "color": style.DOMAIN_COLOURS[domain], "label": style.DOMAIN_NAMES[domain]}
-        ax.bar(table.index, table[domain], bottom=base, **look)
-        base = base + table[domain].to_numpy()
+        ax.bar(table.index, table[domain], bottom=bases[domain], **look)
     ax.set(xlabel=label, ylabel=size.capitalize())
     ax.grid(False, axis="x")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -135,3 +131,180 @@ def _band(
         ax.errorbar(x, 100 * y, yerr=100 * half_width, color=colour, elinewidth=1)
     else:
         style.band(ax, x, y, half_width, colour, limits)
+
+
+def accuracy_by_dataset(
+    ax: Axes, summary: pd.DataFrame, averages: pd.DataFrame, value: str = "accuracy", label: str = "Accuracy (%)"
+) -> None:
+    """Dots with intervals, one row per dataset, in-domain above out-of-domain, means below; one evaluation."""
+    means, methods = _means_of(summary, averages), list(summary["variant"].unique())
+    heights, drawn = _dataset_rows(ax, summary, list(means["dataset"].unique())), pd.concat([summary, means])
+    offsets = np.linspace(-0.28, 0.28, len(methods)) if len(methods) > 1 else [0.0]
+    for i, name in enumerate(methods):
+        cells = drawn[drawn["variant"] == name]
+        y = cells["dataset"].map(heights) + offsets[i]
+        style.dots(ax, 100 * cells[value], y, style.variant_style(name, i), xerr=100 * cells["interval"], label=name)
+    if value == "difference":
+        style.zero_line(ax, "y")
+        ax.set_xlim(style.in_view(drawn[value], drawn["interval"]))
+    ax.set_xlabel(label)
+    if len(methods) > 1:
+        style.legend_below([ax])
+
+
+def paired_gain(ax: Axes, differences: pd.DataFrame, averages: pd.DataFrame) -> None:
+    """A forest plot of one evaluation's paired differences, with values on the right and means below as diamonds."""
+    means = _means_of(differences, averages)
+    heights = _dataset_rows(ax, differences, list(means["dataset"]))
+    style.zero_line(ax, "y")
+    for frame, marker in ((differences, "o"), (means, "D")):
+        for row in frame.itertuples():
+            look = style.DOMAIN_COLOURS[row.domain], marker
+            style.dots(ax, 100 * row.difference, heights[row.dataset], look, xerr=100 * row.interval)
+            place = {"xy": (1.02, heights[row.dataset]), "xycoords": ("axes fraction", "data"), "va": "center"}
+            ax.annotate(f"{points(row.difference)} ± {100 * row.interval:.1f}", fontsize=7, **place)
+    drawn = pd.concat([differences, means])
+    ax.set_xlim(style.in_view(drawn["difference"], drawn["interval"]))
+    ax.set_xlabel("Paired difference in accuracy (points)")
+
+
+def ablations(ax: Axes, gains: pd.DataFrame, published: pd.DataFrame | None = None) -> None:
+    """Each variant's gain over another: one row per variant, one dot per domain; the paper's averages are hollow."""
+    names, domains = list(gains["variant"].unique()), style.domains_shown(gains)
+    paper = None if published is None else published[published["variant"].isin(names)]
+    for i, domain in enumerate(domains):
+        offset, colour = 0.27 * (i - (len(domains) - 1) / 2), style.DOMAIN_COLOURS[domain]
+        cells = gains[gains["domain"] == domain]
+        bars = {"xerr": 100 * cells["interval"], "label": style.DOMAIN_NAMES[domain], "markersize": 3.5}
+        style.dots(ax, 100 * cells["difference"], cells["variant"].map(names.index) + offset, (colour, "o"), **bars)
+        if paper is not None:
+            printed = domain if domain in set(paper["domain"]) else "all"  # the paper knows no rendered images
+            cells = paper[paper["domain"] == printed]
+            y = cells["variant"].map(names.index) + offset
+            ax.plot(100 * cells["difference"], y, "D", markeredgecolor=colour, zorder=1.5, **HOLLOW)
+    drawn = pd.concat([gains, paper])  # None adds nothing
+    ax.set_xlim(style.in_view(drawn["difference"], drawn["interval"]))
+    style.zero_line(ax, "y")
+    for y in range(1, len(names)):
+        ax.axhline(y - 0.5, **PALE)
+    ax.set(xlabel="Paired difference in accuracy (points)", ylim=(len(names) - 0.5, -0.5))
+    ax.set_yticks(range(len(names)), names)
+    ax.grid(False, axis="y")
+    ax.tick_params(axis="y", length=0)
+    if paper is not None:
+        ax.plot([], [], "D", color=style.GREY, label="paper (its datasets)", **HOLLOW)
+    style.legend_below([ax], 2)
+
+
+def claims(axes: style.Panels, table: pd.DataFrame) -> None:
+    """Every evaluated contrast of `claims_table`, a panel per kind of images; hollow: the paper's.
+
+    Thin bars are the intervals for other test classes, thick ones those for other episodes alone.
+    """
+    evaluated = table[table["verdict"] != "not evaluated"]
+    kinds = list(evaluated.groupby("images", sort=False))
+    for ax, (kind, of_kind) in zip(axes, kinds, strict=True):
+        _contrasts(ax, of_kind)
+        ax.set(title=style.DOMAIN_NAMES[kind] if len(kinds) > 1 else "", xlabel="Paired difference (points)")
+    for verdict, colour in VERDICT_COLOURS.items():
+        style.dots(axes[0], [], [], (colour, "o"), label=verdict)
+    axes[0].plot([], [], "D", markeredgecolor=style.BLACK, label="paper", **HOLLOW)
+    if evaluated["n_replicates"].max() > 1:
+        axes[0].plot([], [], "|", color=style.BLACK, markersize=4, label="one training")
+    style.legend_below(axes[:1], 6)
+
+
+def _contrasts(ax: Axes, table: pd.DataFrame) -> None:
+    heights, y = {}, 0.0
+    for claim, contrasts in table.groupby("claim", sort=False):
+        for row in contrasts.itertuples():
+            colour = VERDICT_COLOURS[row.verdict]
+            style.dots(ax, 100 * row.difference, y, (colour, "o"), xerr=100 * row.interval)
+            ends = [100 * (row.difference + sign * row.episode_interval) for sign in (-1, 1)]
+            ax.plot(ends, [y, y], color=colour, linewidth=3, alpha=0.4, solid_capstyle="butt", zorder=1.8)
+            trainings = np.array(row.replicates.split(), dtype=float)
+            if len(trainings) > 1:
+                ax.plot(trainings, [y + 0.3] * len(trainings), "|", color=style.BLACK, markersize=4, zorder=3)
+            ax.plot([100 * row.paper], [y], "D", markeredgecolor=style.BLACK, **HOLLOW)
+            domain = {"in": ", in-domain", "out": ", out-of-domain"}.get(row.domain, "")
+            setting = "" if row.setting == "variable" else f", {style.in_words(row.setting)}"
+            heights[f"{row.contrast}{setting}{domain}  {claim}"] = y
+            y += 1.0
+        ax.axhline(y - 0.2, **PALE)
+        y += 0.6
+    ends = [table["difference"] + sign * table["interval"].fillna(0) for sign in (-1, 1)]
+    drawn = 100 * pd.concat([*ends, table["paper"]])
+    room = 0.05 * (drawn.max() - drawn.min())
+    ax.set_xlim(min(drawn.min(), 0) - room, max(drawn.max(), 0) + room)
+    style.zero_line(ax, "y")
+    ax.set_ylim(y - 0.8, -0.7)
+    ax.set_yticks(list(heights.values()), list(heights))
+    ax.grid(False, axis="y")
+
+
+def _means_of(summary: pd.DataFrame, averages: pd.DataFrame) -> pd.DataFrame:
+    """The averages to be shown below a summary's datasets, if there are several, with a name for their row."""
+    shown = averages["domain"].isin(style.domains_shown(averages)) & (summary["dataset"].nunique() > 1)
+    return averages[shown].assign(dataset=averages["domain"].map(style.DOMAIN_NAMES))
+
+
+def _dataset_rows(ax: Axes, frame: pd.DataFrame, means: Sequence[str] = ()) -> dict[str, float]:
+    """Gives each dataset a row under its domain's heading, and the means rows below. Returns the heights."""
+    domain = frame["domain"]
+    groups = {style.DOMAIN_NAMES[d]: list(frame.loc[domain == d, "dataset"].unique()) for d in ("in", "out")}
+    groups["Mean over datasets"] = list(means)
+    headings, heights, y = {}, {}, 0.0
+    for heading, names in groups.items():
+        if names:
+            headings[heading] = y
+            heights |= {name: y + 0.9 + i for i, name in enumerate(names)}
+            y = max(heights.values()) + 1.1
+    ax.set_yticks([*headings.values(), *heights.values()], [*headings, *heights])
+    for label in ax.get_yticklabels()[: len(headings)]:
+        label.set(style="italic", color=style.GREY)
+    for height in heights.values():  # in place of the grid, which would cross the headings too
+        ax.axhline(height, zorder=0.5, **PALE)
+    ax.grid(False, axis="y")
+    ax.set_ylim(max(heights.values()) + 0.6, -0.5)
+    ax.tick_params(axis="y", length=0)
+    return heights
+
+
+def pretraining(axes: style.Panels, curve: pd.DataFrame) -> None:
+    """The loss, and the training and held-out accuracy, by epoch, in two panels."""
+    loss, accuracy = axes
+    loss.plot(curve["epoch"], curve["loss"], color=style.BLACK)
+    loss.set(xlabel="Epoch", ylabel="Cross-entropy (nats)")
+    for i, (column, label) in enumerate((("train_accuracy", "training"), ("valid_accuracy", "held out"))):
+        accuracy.plot(curve["epoch"], 100 * curve[column], color=style.PALETTE[i], label=label)
+    accuracy.set(xlabel="Epoch", ylabel="Accuracy (%)")
+    accuracy.legend(loc="lower right")
+    for ax in axes:
+        ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+
+
+def meta_training(axes: style.Panels, steps: pd.DataFrame, validation: pd.DataFrame) -> None:
+    """The loss, the training accuracy, and each dataset's validation accuracy with their mean, in three panels.
+
+    Loss and training accuracy are pale, with their running mean over a twentieth of the training in black.
+    """
+    loss, train, valid = axes
+    for ax, column, factor in ((loss, "loss", 1), (train, "train_accuracy", 100)):
+        smooth = steps[column].rolling(max(len(steps) // 20, 1), min_periods=1, center=True).mean()
+        ax.plot(steps["episode"], factor * steps[column], color="#C8C8C8", linewidth=0.6)
+        ax.plot(steps["episode"], factor * smooth, color=style.BLACK)
+    loss.set(ylabel="Cross-entropy (nats)", title="Training loss", yscale="log")
+    loss.yaxis.set_major_formatter(ScalarFormatter())
+    loss.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(2, 0.4)))
+    train.set(ylabel="Accuracy (%)", title="Training episodes")
+    for i, (name, curve) in enumerate(validation.groupby("dataset", sort=False)):
+        colour = style.PALETTE[i % (len(style.PALETTE) - 1)]  # black, the last, is the mean's
+        look = {"color": colour, "linewidth": 0.8, "marker": ".", "markersize": 3}
+        valid.plot(curve["episode"], 100 * curve["accuracy"], label=name, **look)
+    mean = 100 * validation.groupby("episode")["accuracy"].mean()
+    valid.plot(mean.index, mean, color=style.BLACK, linewidth=1.8, marker="o", markersize=3, label="mean")
+    valid.set(title="Validation", ylabel="Accuracy (%)")
+    valid.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    for ax in axes:
+        ax.set_xlabel("Episodes")
+        ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))

@@ -16,6 +16,7 @@ from tcnaps.config.storage import replacing
 
 COLUMN_WIDTH, TEXT_WIDTH = 3.3, 6.9  # inches, of a two-column paper
 Panels = Sequence[Axes] | np.ndarray  # `figure` gives an array of Axes
+Numbers = pd.Series | Sequence | np.ndarray | float | int
 
 # Okabe and Ito's palette: distinct under the common colour deficiencies.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
@@ -27,18 +28,9 @@ DOMAIN_NAMES |= {"real": "Real images", "rendered": "Rendered images"}
 DOMAIN_COLOURS = {"in": BLUE, "out": ORANGE, "all": BLACK, "real": GREEN, "rendered": PURPLE}
 
 # A mixture variant (log-determinant) has the colour of its counterpart and a marker of its own.
-VARIANT_STYLES = {
-    "Simple": (BLUE, "o"),
-    "GMM": (BLUE, "v"),
-    "FEOT": (GREEN, "s"),
-    "FEOT GMM": (GREEN, "P"),
-    "COT": (ORANGE, "D"),
-    "COT GMM": (ORANGE, "X"),
-    "Transductive": (VERMILLION, "^"),
-    "GMM-EM": (VERMILLION, "<"),
-    "Transductive+": (PURPLE, "h"),
-    "GMM-EM+": (PURPLE, ">"),
-}
+VARIANT_STYLES = {"Simple": (BLUE, "o"), "GMM": (BLUE, "v"), "FEOT": (GREEN, "s"), "FEOT GMM": (GREEN, "P")}
+VARIANT_STYLES |= {"COT": (ORANGE, "D"), "COT GMM": (ORANGE, "X"), "Transductive": (VERMILLION, "^")}
+VARIANT_STYLES |= {"GMM-EM": (VERMILLION, "<"), "Transductive+": (PURPLE, "h"), "GMM-EM+": (PURPLE, ">")}
 
 # Page and text, frame and grid, marks and legend. Font type 42 embeds TrueType, so that text in a PDF stays text.
 STYLE = {"figure.dpi": 120, "savefig.dpi": 200, "figure.facecolor": "white", "savefig.facecolor": "white"}
@@ -54,19 +46,13 @@ STYLE |= {"legend.frameon": False, "legend.handlelength": 1.6}
 
 @contextmanager
 def style() -> Iterator[None]:
-    """The shared look, for the figures made inside the `with` block. Interactive mode stays as it is at its end.
-
-    Notebooks switch it on with the first figure, and `rc_context` alone would switch it off again.
-    """
-    interactive = mpl.is_interactive()
+    """The shared look, for the figures made inside the `with` block."""
+    before = {name: mpl.rcParams[name] for name in STYLE}  # `rc_context` would switch a notebook's interactive mode off
+    mpl.rcParams.update(STYLE)
     try:
-        with mpl.rc_context(STYLE):
-            try:
-                yield
-            finally:
-                interactive = mpl.is_interactive()
+        yield
     finally:
-        mpl.interactive(interactive)
+        mpl.rcParams.update(before)
 
 
 @contextmanager
@@ -79,16 +65,22 @@ def figure(
     height: float | int = 2.4,
     **options,
 ) -> Iterator[tuple[Figure, Axes | np.ndarray]]:
-    """A figure in the shared look, saved as PNG and PDF at the end of the `with` block (see `save`).
+    """A figure in the shared look, saved at the end of the `with` block as `path`.png (200 dpi) and `path`.pdf.
 
     With a number of columns it has an array of rows * columns Axes, else a single one. Width and height are in inches;
-    the default width is a column's for one panel, the text's for several. Options go to `plt.subplots`.
+    the default width is a column's for one panel, the text's for several. Options go to `plt.subplots`. `about`
+    (`Study.origin`) becomes texts of both files. Equal figures give equal bytes. If drawing fails, old files stay.
     """
     with style():
         size = (width or (COLUMN_WIDTH if columns in (None, 1) else TEXT_WIDTH), height)
         drawn, axes = plt.subplots(rows, columns or 1, figsize=size, squeeze=False, **options)
         yield drawn, axes[0, 0] if columns is None else axes.ravel()
-        save(drawn, path, about)
+        about = dict(about or {})
+        subject = {"Subject": "; ".join(f"{name}: {text}" for name, text in about.items())} if about else {}
+        # The date and the program's version would make two runs differ.
+        for suffix, metadata in (("png", {"Software": None} | about), ("pdf", {"CreationDate": None} | subject)):
+            with replacing(f"{path}.{suffix}") as temporary:
+                drawn.savefig(temporary, format=suffix, metadata=metadata)
 
 
 def variant_style(name: str, position: int = 0) -> tuple[str, str]:
@@ -97,14 +89,7 @@ def variant_style(name: str, position: int = 0) -> tuple[str, str]:
     return fixed.get(name, (PALETTE[position % len(PALETTE)], "osD^vPXh"[position % 8]))
 
 
-def dots(
-    ax: Axes,
-    x: pd.Series | Sequence | float,
-    y: pd.Series | Sequence | np.ndarray | float,
-    look: tuple[str, str],
-    line: str = "",
-    **intervals_and_options,
-) -> None:
+def dots(ax: Axes, x: Numbers, y: Numbers, look: tuple[str, str], line: str = "", **intervals_and_options) -> None:
     """Draws dots with thin bars for their intervals (`xerr` or `yerr`), joined by a `line` if one is given."""
     colour, marker = look
     ax.errorbar(x, y, fmt=marker + line, color=colour, elinewidth=1, **intervals_and_options)
@@ -113,7 +98,7 @@ def dots(
 def band(
     ax: Axes, x: pd.Series, y: pd.Series, half_width: pd.Series, colour: str, limits: tuple[int, int] = (-1, 1)
 ) -> None:
-    """Fills an interval around a line, cut off at what is possible; all heights are in [−1, 1], drawn as percent."""
+    """Fills an interval around a line, cut off at its limits; heights in [−1, 1] are drawn as percent."""
     low, high = (100 * (y + sign * half_width).clip(*limits) for sign in (-1, 1))
     ax.fill_between(x, low, high, color=colour, alpha=0.3, linewidth=0)
 
@@ -130,12 +115,7 @@ def legend_below(axes: Panels, columns: int = 4) -> None:
 
 
 def in_words(evaluation: str) -> str:
-    """An evaluation's name for a title: "5-way-1-shot-20-queries" becomes "5-way, 1-shot, 20 queries per class".
-
-    Example:
-        >>> in_words("5-way-1-shot"), in_words("variable")
-        ('5-way, 1-shot', 'variable way and shot')
-    """
+    """An evaluation's name for a title: "5-way-1-shot-20-queries" becomes "5-way, 1-shot, 20 queries per class"."""
     words = re.sub(r"^(\d+-way)[- ](\d+-shot)", r"\1, \2", evaluation)
     words = re.sub(r"-(\d+)-queries$", r", \1 queries per class", words)
     return "variable way and shot" if evaluation == "variable" else words
@@ -160,18 +140,3 @@ def in_view(values: pd.Series, half_widths: pd.Series, always: float | None = 0.
     low, high = 100 * min(ends), 100 * max(ends)
     margin = 0.05 * max(high - low, 0.1)
     return low - margin, high + margin
-
-
-def save(figure: Figure, path: str | Path, about: Mapping[str, str] | None = None) -> list[Path]:
-    """Writes `path`.png (200 dpi) and `path`.pdf; `about` (`Study.origin`) becomes texts of both.
-
-    Equal figures give equal bytes. If drawing fails, old files stay.
-    """
-    path, written, about = Path(path), [], dict(about or {})
-    subject = {"Subject": "; ".join(f"{name}: {text}" for name, text in about.items())} if about else {}
-    # The date and the program's version would make two runs differ.
-    for suffix, metadata in (("png", {"Software": None} | about), ("pdf", {"CreationDate": None} | subject)):
-        written.append(path.with_name(f"{path.name}.{suffix}"))
-        with replacing(written[-1]) as temporary, style():
-            figure.savefig(temporary, format=suffix, metadata=metadata)
-    return written

@@ -10,27 +10,17 @@ import pandas as pd
 
 
 def cell(value: float, interval: float | None = None, bold: bool = False, signed: bool = False, digits: int = 1) -> str:
-    """A fraction in percent with its interval: "58.8±1.1", or "+3.1±0.8" if signed. nan gives an empty cell.
-
-    Example:
-        >>> cell(0.5876, 0.0112), cell(0.031, 0.008, bold=True, signed=True)
-        ('58.8±1.1', '**+3.1±0.8**')
-    """
+    """A fraction in percent with its interval: "58.8±1.1", or "+3.1±0.8" if signed. nan gives an empty cell."""
     if pd.isna(value):
         return ""
     text = points(value, digits) if signed else f"{100 * value:.{digits}f}"
-    if interval is not None and not pd.isna(interval):
+    if pd.notna(interval):
         text += f"±{100 * interval:.{digits}f}"
     return f"**{text}**" if bold else text
 
 
 def points(value: float, digits: int = 1) -> str:
-    """A difference of fractions in points, with its sign. What rounds to 0 is written +0.0, never −0.0.
-
-    Example:
-        >>> points(0.031), points(-0.031), points(-0.0001)
-        ('+3.1', '−3.1', '+0.0')
-    """
+    """A difference of fractions in points, such as "−3.1". What rounds to 0 is written +0.0, never −0.0."""
     return f"{round(100 * value, digits) + 0.0:+.{digits}f}".replace("-", "−")
 
 
@@ -38,23 +28,20 @@ def accuracy_table(
     summary: pd.DataFrame,
     averages: pd.DataFrame | None = None,
     ranks: pd.DataFrame | None = None,
-    bold: pd.Series | Sequence[bool] | None = None,
     method: str = "variant",
     value: str = "accuracy",
 ) -> pd.DataFrame:
     """One row per method, one column per dataset, then averages and ranks in-domain, out-of-domain and all.
 
-    Args:
-        summary: from `accuracy_summary`, of one evaluation; of paired episodes with value "difference".
-        averages, ranks: from `domain_averages` and `average_ranks`.
-        bold: per row of the summary, from `best`. Default: a column `bold`, which averages and ranks may have, too.
+    They come from `accuracy_summary` of one evaluation, `domain_averages` and `average_ranks`, with the value
+    "difference" from those of paired episodes. Each may have a column `bold`, such as `best` gives.
     """
-    summary = summary if bold is None else summary.assign(bold=list(bold))
     table = _wide(summary[method], summary["dataset"], _texts(summary, value))
     if averages is not None:
         table = table.join(_wide(averages[method], "Mean " + averages["domain"], _texts(averages, value)))
     if ranks is not None:
-        texts = [f"**{r:.1f}**" if b else f"{r:.1f}" for r, b in zip(ranks["rank"], _column(ranks, "bold"))]
+        bold = ranks.get("bold", [False] * len(ranks))
+        texts = [f"**{r:.1f}**" if b else f"{r:.1f}" for r, b in zip(ranks["rank"], bold)]
         table = table.join(_wide(ranks[method], "Rank " + ranks["domain"], texts))
     return table.fillna("").rename_axis(index=method, columns=None)
 
@@ -62,10 +49,7 @@ def accuracy_table(
 def published_table(
     rows: pd.DataFrame, averages: pd.DataFrame | None = None, models: Sequence[str] | None = None
 ) -> pd.DataFrame:
-    """One of the paper's tables in the layout of `accuracy_table`, with the printed averages and bold type.
-
-    Args come from `read_published` and `read_published_averages`; `models` are the rows to show, by default all.
-    """
+    """One of the paper's tables as an `accuracy_table`, from `read_published` and `read_published_averages`."""
     if "benchmark" in rows:
         setting = rows["way"].astype(str) + "-way " + rows["shot"].astype(str) + "-shot"
         rows = rows.assign(dataset=rows["benchmark"] + " " + setting)
@@ -95,13 +79,9 @@ def html(tables: pd.DataFrame | dict[str, pd.DataFrame]) -> Html:
     return Html("\n".join(parts))
 
 
-def _column(frame: pd.DataFrame, name: str) -> pd.Series | list[None]:
-    return frame.get(name, [None] * len(frame))
-
-
 def _texts(frame: pd.DataFrame, value: str) -> list[str]:
-    columns = frame[value], _column(frame, "interval"), _column(frame, "bold")
-    return [cell(number, half, bool(bold), signed=value == "difference") for number, half, bold in zip(*columns)]
+    cells = frame.assign(interval=frame.get("interval"), bold=frame.get("bold", False))[[value, "interval", "bold"]]
+    return [cell(*one, signed=value == "difference") for one in cells.itertuples(index=False)]
 
 
 def _wide(rows: pd.Series, columns: pd.Series, texts: Sequence[str]) -> pd.DataFrame:

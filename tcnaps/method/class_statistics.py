@@ -1,15 +1,16 @@
-"""Class means, covariances and logits as the paper writes them (equations 1-5 and 8-12).
+"""Class means, covariances and logits of n images with d features as the paper writes them (equations 1-5 and 8-12).
 
-Equations 9-12 are equations 1-4 with responsibilities in place of labels, which are one-hot for labelled images. So one
-function serves both. Shapes: n images, d features, `way` classes.
+Equations 9-12 are equations 1-4 with responsibilities in place of labels, which are one-hot for labelled images.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.nn.functional import one_hot as int_one_hot
+from torch.nn.functional import one_hot as int_one_hot, threshold
 
 from tcnaps.method.head import Head, at_step
 
@@ -186,3 +187,58 @@ def log_prior(
         return weight * logits.new_tensor(prior).log()
     shares = logits.new_full((way,), 1 / way) if responsibilities is None else responsibilities.mean(0)
     return weight * (head.uniform_weight / way + (1 - head.uniform_weight) * shares).log()
+
+
+@dataclass(frozen=True)
+class Samples:
+    """An episode's images as points, in the feature dimensions or in other coordinates."""
+
+    features: Float[Tensor, "n d"]  # of the support set, then the points: query images, then unlabelled ones
+    one_hot: Float[Tensor, "n_support way"]  # responsibilities of the support images
+    refining: slice  # the points that refine the classes
+    shots: Sequence[int]  # support images of each class
+    spread: float  # the features' total variance
+
+    @cached_property
+    def support(self) -> Float[Tensor, "n_support d"]:
+        return self.features[: self.one_hot.shape[0]]
+
+    @cached_property
+    def points(self) -> Float[Tensor, "n_points d"]:
+        return self.features[self.one_hot.shape[0] :]
+
+    @cached_property
+    def members(self) -> Float[Tensor, "m d"]:
+        """The images that make up the classes from step 1 on: the support set and the refining images."""
+        refining = self.points[self.refining]
+        return self.features if len(refining) == len(self.points) else torch.cat([self.support, refining])
+
+
+def member_weights(
+    one_hot: Float[Tensor, "n_support way"], responsibilities: Float[Tensor, "n_refining way"]
+) -> Float[Tensor, "m way"]:
+    """Responsibilities of support and refining images; those of the support set are fixed (equation 8).
+
+    Responsibilities below eps² change no Q_k beyond rounding. They become 0, for denormal numbers are slow.
+    """
+    negligible = torch.finfo(responsibilities.dtype).eps ** 2
+    return torch.cat([one_hot, threshold(responsibilities, negligible, 0)])
+
+
+def plain_distances(samples: Samples, head: Head) -> Callable[[Tensor | None], Distances]:
+    """Squared distances by the equations, with every Q_k as a matrix. Serves every head; differentiable.
+
+    The result takes the refining images' responsibilities; None is step 0, the support set alone.
+    """
+    support = class_statistics(samples.support, samples.one_hot, head)
+
+    def distances(responsibilities: Float[Tensor, "n_refining way"] | None) -> Distances:
+        if responsibilities is None:
+            return class_distances(samples.points, support, head)
+        members, weights = samples.members, member_weights(samples.one_hot, responsibilities)
+        refined = replace(support, means=class_means(members, weights))
+        if head.update != "means":
+            refined = class_statistics(members, weights, replace(head, class_covariance_divisor="n"))
+        return class_distances(samples.points, refined, head)
+
+    return distances

@@ -1,7 +1,6 @@
 """Soft k-means in a regularised Mahalanobis metric: the paper's classifier and its refinement (section 3, Algorithm 1).
 
-Step 0, from the support set alone, is Simple CNAPS; every further step is one round of soft k-means. `soft_k_means` is
-the loop, `refinement_steps` runs it on an episode's features, `trajectory` collects its steps, and `cluster` stops it.
+Step 0, from the support set alone, is Simple CNAPS; every further step is one round of soft k-means.
 """
 
 import warnings
@@ -15,12 +14,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from tcnaps.method.checks import Features, Labels, as_features, as_labels, check_finite, check_support_labels
-from tcnaps.method.class_statistics import Distances, log_prior, logits_of, one_hot, scale_of, singular
+from tcnaps.method.class_statistics import Distances, Samples, log_prior, logits_of, one_hot, scale_of, singular
+from tcnaps.method.episode import Features, Labels, as_features, as_labels, check_finite, check_support_labels
 from tcnaps.method.fast import distances_for
-from tcnaps.method.head import Head
-from tcnaps.method.samples import Samples
-from tcnaps.method.stopping import check_limits, should_stop
+from tcnaps.method.head import Head, check_limits
 
 SMALL = 256  # up to so many images or features, float64 throughout costs little, and no rounding is amplified
 SPREAD = 1e4  # total variance, in units of identity_weight, from which on rounding would hide small distances
@@ -64,8 +61,7 @@ def soft_k_means(
     `distances_from` turns the refining images' responsibilities, or None for the support set alone, into the squared
     distances of all points (query, then unlabelled images) from every class. A point may have its `competing` classes.
     """
-    refining = refining_points(head, n_query)
-    responsibilities = None  # step 0: the support set alone
+    refining, responsibilities = refining_points(head, n_query), None  # step 0: the support set alone
     for number in count():
         if responsibilities is None or len(responsibilities) > 0:  # else every step equals step 0
             if responsibilities is None or head.update != "none":
@@ -84,13 +80,13 @@ def refining_points(head: Head, n_query: int) -> slice:
 
 
 def stopped(steps: Iterable[Step], minimum: int, maximum: int) -> Step:
-    """The step at which the stopping rule ends the refinement (Algorithm 1)."""
+    """The first step, from the minimum on, that changes no query's label; at most the maximum (Algorithm 1)."""
     check_limits(minimum, maximum)
     labels = None
     for step in steps:
-        changed = labels is None or not torch.equal(step.labels, labels)
+        unchanged = labels is not None and torch.equal(step.labels, labels)
         labels = step.labels
-        if should_stop(step.number, changed, minimum, maximum):
+        if step.number >= maximum or (step.number >= minimum and unchanged):
             break
     return step
 
@@ -104,14 +100,10 @@ def refinement_steps(
 ) -> Iterator[Step]:
     """Yields step 0 (support statistics alone), 1, 2, ... without end; take as many as you need (Algorithm 1).
 
+    Features are (n, d), support labels integers 0, ..., way − 1, each at least once: tensors, arrays or nested lists.
     Small episodes and features of large variance are clustered in float64; logits come back in the features' own
     precision, rows that it could not hold relative to their largest. `head.identity_weight` is in squared feature
     units; about a tenth of the features' total variance suits embeddings that nobody meta-trained.
-
-    Args:
-        support_features: (n_support, d), as a tensor, an array or nested lists.
-        support_labels: (n_support,) integers 0, ..., way − 1, each at least once.
-        unlabelled_features: (n_unlabelled, d); they refine the classes where `head.unlabelled` says so.
 
     Raises:
         ValueError: features or labels that do not fit together, or a covariance that is singular in floating point.
@@ -123,7 +115,13 @@ def refinement_steps(
     spread = total_variance(features)
     if not isfinite(spread):
         check_finite(sets)
-    _warn_of_low_variance(spread, head)
+    if head.metric == "mahalanobis" and spread < head.identity_weight:
+        warnings.warn(
+            f"The features' total variance, {spread:.3g}, is below identity_weight, {head.identity_weight:g}: "
+            "refinement does little. Set identity_weight to about a tenth of that variance, or scale the features up.",
+            LowVarianceWarning,
+            stacklevel=3,
+        )
     dtype, features = features.dtype, in_working_precision(features, spread, head)
     samples = Samples(features, one_hot(labels, len(shots), features), refining_points(head, n_query), shots, spread)
     for step in soft_k_means(distances_for(samples, head), n_query, head):
@@ -168,16 +166,6 @@ def in_working_precision(features: Float[Tensor, "n d"], spread: float, head: He
     """The features, in float64 where they are few or their total variance is large."""
     small = min(features.shape) <= SMALL
     return features.double() if small or not spread <= SPREAD * head.identity_weight else features
-
-
-def _warn_of_low_variance(spread: float, head: Head) -> None:
-    if head.metric == "mahalanobis" and spread < head.identity_weight:
-        warnings.warn(
-            f"The features' total variance, {spread:.3g}, is below identity_weight, {head.identity_weight:g}: "
-            "refinement does little. Set identity_weight to about a tenth of that variance, or scale the features up.",
-            LowVarianceWarning,
-            stacklevel=4,
-        )
 
 
 def _rounded(logits: Float[Tensor, "n way"], dtype: torch.dtype) -> Float[Tensor, "n way"]:

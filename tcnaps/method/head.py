@@ -68,3 +68,9 @@ def at_step(setting: Any, step: int) -> Any:
 
 def _are_several(setting: Any) -> bool:
     return isinstance(setting, tuple) or getattr(setting, "ndim", 0) == 1
+
+
+def check_limits(minimum: int, maximum: int) -> None:
+    """Raises a ValueError where a limit of the stopping rule is negative."""
+    if minimum < 0 or maximum < 0:
+        raise ValueError(f"Refinement steps are counted from 0, not minimum {minimum}, maximum {maximum}.")

@@ -9,11 +9,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tcnaps.method.backbone import STAGE_CHANNELS, Backbone, Modulation
+from tcnaps.method.backbone import STAGE_CHANNELS, Backbone, FilmGenerator, Modulation
 from tcnaps.method.clustering import Step, cluster, trajectory
 from tcnaps.method.episode import Episode, to_pixel_range
 from tcnaps.method.fast import Arithmetic, images_at_once
-from tcnaps.method.film import FilmGenerator
 from tcnaps.method.head import Head
 from tcnaps.method.task_encoder import TaskEncoder
 from tcnaps.method.variants import ALL_TRAININGS
@@ -23,8 +22,7 @@ from tcnaps.method.variants import ALL_TRAININGS
 class ModelSettings:
     """How a model computes; docs/fidelity.md says which settings the paper has and which its released code.
 
-    `images_at_once` bounds the memory and changes nothing else: training keeps the activations of this many images and
-    computes those of the others once more in the backward pass.
+    `images_at_once` bounds the memory alone: training computes the activations of all further images once more.
     """
 
     head: Head | None = None  # None takes the training's own with the paper's settings

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from tcnaps.config import Study
 from tcnaps.evaluation.result_files import load_rows, needed_trainings
 from tcnaps.evaluation.stopped_rows import recorded_predictions
-from tcnaps.figures.images import episode_images
+from tcnaps.figures.clustering import episode_images
 from tcnaps.figures.style import TEXT_WIDTH, style
 from tcnaps_suite.episodes import ShownImages
 from tcnaps_suite.widgets import episode_table, explorer_data, widget_base as ui

@@ -7,8 +7,7 @@ from synthetic_rows import synthetic_rows
 
 from tcnaps.evaluation.claims import CLAIMS, _decided, claim_verdicts, claims_markdown, claims_table, in_points
 from tcnaps.evaluation.intervals import other_classes
-from tcnaps.evaluation.recall import class_recall
-from tcnaps.evaluation.statistics import episode_accuracies, paired_episodes, with_classes
+from tcnaps.evaluation.statistics import class_recall, episode_accuracies, paired_episodes, with_classes
 from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.method.variants import FURTHER_TRAININGS, TRAININGS
 

@@ -10,7 +10,7 @@ from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.evaluation import evaluate as module
 from tcnaps.evaluation.evaluate import evaluate, evaluate_dataset
-from tcnaps.evaluation.result_files import MissingRows, load_rows, rows_file
+from tcnaps.evaluation.result_files import RowsError, load_rows, rows_file
 from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.training.checkpoints import CheckpointError, checkpoint_folder, load_model, new_model
 
@@ -80,7 +80,7 @@ def test_rows_of_all_replicates_come_together_and_each_may_come_alone(study):
         there, here = (checkpoint_folder(s) / f"{name}.safetensors" for s in (study, second))
         here.parent.mkdir(parents=True, exist_ok=True)
         here.write_bytes(there.read_bytes())
-    with pytest.raises(MissingRows, match="replicate-1"):
+    with pytest.raises(RowsError, match="replicate-1"):
         load_rows(both, "variable", ["support"])
     evaluate(second, "support")
     rows = load_rows(both, "variable", ["support"])
@@ -113,5 +113,5 @@ def test_what_has_not_been_run_is_named(study):
         load_rows(study, "fixed")
     with pytest.raises(ValueError, match="5-way-1-shot.*support"):
         load_rows(study, "5-way-1-shot", ["support"])
-    with pytest.raises(FileNotFoundError, match="04-evaluate.ipynb with training = 'support'"):
+    with pytest.raises(RowsError, match="04-evaluate.ipynb with training = 'support'"):
         load_rows(small_study(name="never-run"), "variable")

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from tcnaps.evaluation.csv_tables import read_published, read_published_averages
-from tcnaps.evaluation.ranks import average_ranks
+from tcnaps.evaluation.statistics import average_ranks
 from tcnaps.method.variants import VARIANTS
 
 HALF_A_DIGIT = 0.0005 + 1e-9  # the paper prints percent with one decimal

@@ -4,7 +4,7 @@ import pytest
 from scipy import stats
 from synthetic_rows import DATASETS
 
-from tcnaps.evaluation import recall
+from tcnaps.evaluation import statistics as recall
 from tcnaps.evaluation.stopped_rows import variant_predictions
 
 
@@ -48,7 +48,7 @@ def test_recall_by_shot_is_a_naive_cluster_robust_mean(recalls, monkeypatch):
 
 
 def test_frequencies_count_each_episode_once(rows):
-    ways, shots = recall.way_frequencies(rows), recall.shot_frequencies(rows)
+    ways, shots = recall.frequencies(rows, "way"), recall.frequencies(rows, "shot")
     assert ways["episodes"].sum() == 12 * len(DATASETS)  # not times the trainings
     one = rows[rows["training"] == "support_and_query"].groupby(["dataset", "episode"])
     for (dataset, way), count in ways.groupby(["dataset", "way"]):

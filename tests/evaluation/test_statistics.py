@@ -8,8 +8,15 @@ from scipy import stats
 from synthetic_rows import DATASETS, predictions_of, synthetic_rows
 
 from tcnaps.evaluation import statistics as tcnaps_statistics
-from tcnaps.evaluation.ranks import average_ranks, best
-from tcnaps.evaluation.statistics import accuracy_summary, domain_averages, episode_accuracies, overall, paired_episodes
+from tcnaps.evaluation.statistics import (
+    accuracy_summary,
+    average_ranks,
+    best,
+    domain_averages,
+    episode_accuracies,
+    overall,
+    paired_episodes,
+)
 from tcnaps.evaluation.stopped_rows import variant_predictions
 
 

@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 from oracles import naive_stopping_step
 from synthetic_rows import predictions_of
 
-from tcnaps.evaluation.stopped_rows import episode_trajectories, stopped, stopping_step, variant_predictions
+from tcnaps.evaluation.stopped_rows import rule_accuracies, stopped, stopping_step, variant_predictions
 
 KEYS = ["training", "dataset", "episode"]
 
@@ -37,16 +37,15 @@ def test_variants_pick_training_and_step(rows):
     assert not [column for column in table if column.startswith(("prediction_", "confidence_"))]
 
 
-def test_trajectories_are_naive_counts(rows):
-    trajectories = episode_trajectories(rows).set_index(KEYS)
-    assert len(trajectories) == rows.groupby(KEYS).ngroups
-    for key, episode in rows.groupby(KEYS):
-        row, predictions = trajectories.loc[key], predictions_of(episode)
-        for t in range(7):
-            assert row[f"accuracy_{t}"] == pytest.approx((predictions[t] == episode["label"].to_numpy()).mean())
-        for t in range(1, 7):
-            assert row[f"changed_{t}"] == (predictions[t] != predictions[t - 1]).sum()
-        assert row["n_query"] == len(episode) and row["way"] == episode["way"].iloc[0]
+def test_accuracies_of_rules_are_naive_counts(rows):
+    rules = {"none": (0, 0), "paper": (2, 4), "all": (6, 6)}
+    accuracies = rule_accuracies(rows, "support", rules).set_index(["variant", "dataset", "episode"])
+    for key, episode in rows[rows["training"] == "support"].groupby(KEYS[1:]):
+        predictions = predictions_of(episode)
+        for name, limits in rules.items():
+            row, step = accuracies.loc[(name, *key)], naive_stopping_step(predictions, *limits)
+            assert row["accuracy"] == pytest.approx((predictions[step] == episode["label"].to_numpy()).mean())
+            assert (row["step"], row["n_query"], row["way"]) == (step, len(episode), episode["way"].iloc[0])
 
 
 @pytest.mark.parametrize("column", ["query", "prediction_3"])

@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from tcnaps.figures import clustering, images
+from tcnaps.figures import clustering
 
 plt.switch_backend("Agg")
 
@@ -57,9 +57,9 @@ def test_episode_images_cross_the_errors_and_contact_sheets_leave_the_rest_empty
     pixels = np.zeros((5, 8, 8, 3), dtype=np.uint8)
     one, *rest = panels(4)
     support, true, predicted = {"cat": pixels[:1], "dog": pixels[:3]}, np.array([0, 1, 0, 1]), np.array([0, 0, 0, 1])
-    images.episode_images(one, support, pixels[:4], predicted, true)
+    clustering.episode_images(one, support, pixels[:4], predicted, true)
     assert len(one.images) == 8
     assert sum(line.get_marker() == "x" for line in one.lines) == 2  # one wrong query: a cross on its white halo
-    images.contact_sheets(rest, {"letters": [pixels, pixels[:4]], "digits": [pixels[:2]]})
+    clustering.contact_sheets(rest, {"letters": [pixels, pixels[:4]], "digits": [pixels[:2]]})
     assert [ax.get_title() for ax in rest] == ["letters", "digits", ""]
     assert [ax.images[0].get_array().shape for ax in rest if ax.images] == [(16, 32, 3), (8, 16, 3)]

@@ -9,17 +9,19 @@ from synthetic_rows import DATASETS, synthetic_rows
 
 from tcnaps.evaluation.claims import claims_table
 from tcnaps.evaluation.csv_tables import read_published_averages
-from tcnaps.evaluation.recall import class_recall, recall_by_shot, shot_frequencies, way_frequencies
 from tcnaps.evaluation.statistics import (
     accuracy_by_step,
     accuracy_summary,
+    class_recall,
     domain_averages,
     episode_accuracies,
+    frequencies,
     paired_episodes,
+    recall_by_shot,
     refinement_grid,
 )
 from tcnaps.evaluation.stopped_rows import variant_predictions
-from tcnaps.figures import forests, learning_curves, results, style
+from tcnaps.figures import results, style
 from tcnaps.method.variants import VARIANTS
 from tcnaps_suite.experiments import curves, differences
 
@@ -73,7 +75,7 @@ def test_accuracy_by_dataset_draws_percent_and_intervals(panels, episodes):
     shown = episodes[episodes["variant"].isin(["Simple", "FEOT", "COT", "Transductive"])]
     summary, averages = accuracy_summary(shown), domain_averages(shown)
     ax = panels(height=3.2)
-    forests.accuracy_by_dataset(ax, summary, averages)
+    results.accuracy_by_dataset(ax, summary, averages)
     drawn = pd.concat([summary, averages])
     for container in ax.containers:
         cells = drawn[drawn["variant"] == container.get_label()]
@@ -95,7 +97,7 @@ def test_paired_gain_writes_its_values_and_one_wide_bar_flattens_none(panels, ep
     )
     differences.loc[1, "interval"] = 0.9
     ax = panels(height=2.8)
-    forests.paired_gain(ax, differences, averages)
+    results.paired_gain(ax, differences, averages)
     written = texts(ax.texts)
     for row in [*differences.itertuples(), *averages.itertuples()]:
         assert f"{100 * row.difference:+.1f} ± {100 * row.interval:.1f}".replace("-", "−") in written
@@ -110,7 +112,7 @@ def test_ablations_stand_beside_the_papers_differences(panels, episodes):
     printed = read_published_averages(3).rename(columns={"model": "variant"})
     printed = printed.assign(difference=printed["accuracy"] - 0.7)
     ax = panels(height=4)
-    forests.ablations(ax, gains, printed)
+    results.ablations(ax, gains, printed)
     papers = [line for line in ax.lines if line.get_marker() == "D" and len(line.get_xdata())]
     for domain, label, paper in zip(("in", "out", "all"), ("In-domain", "Out-of-domain", "All datasets"), papers):
         ours = gains[gains["domain"] == domain].set_index("variant")["difference"]
@@ -124,7 +126,7 @@ def test_claims_show_each_training_and_the_paper(panels, rows):
     rows = rows[rows["training"].isin(["support", "support_and_query"])]
     table = claims_table(pd.concat([rows.assign(replicate=0), rows.assign(replicate=1)]))
     ax = panels(2, height=5)[0]
-    forests.claims([ax], table)
+    results.claims([ax], table)
     evaluated = table[table["verdict"] != "not evaluated"]
     drawn = [c.lines[0].get_xdata()[0] for c in ax.containers if len(c.lines[0].get_xdata())]
     np.testing.assert_allclose(drawn, 100 * evaluated["difference"])
@@ -210,8 +212,8 @@ def test_number_of_queries_side_by_side_on_one_axis(panels):
 
 def test_frequencies_stack_to_the_counts(panels, rows):
     axes = panels(2)
-    results.frequencies(axes[0], way_frequencies(rows), "way")
-    results.frequencies(axes[1], shot_frequencies(rows), "shot")
+    results.frequencies(axes[0], frequencies(rows, "way"), "way")
+    results.frequencies(axes[1], frequencies(rows, "shot"), "shot")
     assert sum(bar.get_height() for bar in axes[0].patches) == 4 * len(DATASETS)
     assert [ax.get_ylabel() for ax in axes] == ["Episodes", "Classes"]
 
@@ -219,13 +221,13 @@ def test_frequencies_stack_to_the_counts(panels, rows):
 def test_training_curves(panels):
     curve = {"epoch": [1, 2], "loss": [2.0, 1.0], "train_accuracy": [0.2, 0.6], "valid_accuracy": [0.1, 0.5]}
     axes = panels(2)
-    learning_curves.pretraining(axes, pd.DataFrame(curve))
+    results.pretraining(axes, pd.DataFrame(curve))
     np.testing.assert_allclose(axes[1].lines[1].get_ydata(), [10, 50])
     episode = np.arange(1, 41)
     steps = pd.DataFrame({"episode": episode, "loss": 2 - episode / 40, "train_accuracy": episode / 100})
     validation = {"episode": [20, 20, 40, 40], "dataset": ["a", "b"] * 2, "accuracy": [0.2, 0.4, 0.4, 0.6]}
     axes = panels(3)
-    learning_curves.meta_training(axes, steps, pd.DataFrame(validation))
+    results.meta_training(axes, steps, pd.DataFrame(validation))
     lines = {line.get_label(): line.get_xydata() for line in axes[2].lines}
     np.testing.assert_allclose(lines["mean"], [[20, 30], [40, 50]])
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from tcnaps.figures import style as module
-from tcnaps.figures.images import episode_images
+from tcnaps.figures.clustering import episode_images
 from tcnaps.figures.style import STYLE, style
 
 plt.switch_backend("Agg")
@@ -43,12 +43,11 @@ def test_class_names_are_no_formulas():
     assert {text.get_text() for text in ax.texts} > {"$\\frac{$", "$x$"}
 
 
-def draw(path):
-    with module.figure(path, height=1.5) as (figure, ax):
+def draw(path, about=None):
+    with module.figure(path, about, height=1.5) as (figure, ax):
         ax.plot([1, 2], [3, 4], label="±")
         ax.set_xlabel("Accuracy (%)")
     plt.close(figure)
-    return figure
 
 
 def test_a_figure_is_saved_with_the_same_bytes_each_time(tmp_path):
@@ -62,7 +61,7 @@ def test_a_figure_is_saved_with_the_same_bytes_each_time(tmp_path):
 
 
 def test_a_file_says_where_its_figure_comes_from(tmp_path):
-    module.save(draw(tmp_path / "bare"), tmp_path / "named", {"Study": "small", "Seed": "0"})
+    draw(tmp_path / "named", {"Study": "small", "Seed": "0"})
     with Image.open(tmp_path / "named.png") as named:
         assert named.info["Study"] == "small"
     assert b"/Subject (Study: small; Seed: 0)" in (tmp_path / "named.pdf").read_bytes()
@@ -73,7 +72,7 @@ def test_a_figure_that_fails_leaves_the_old_files(tmp_path, monkeypatch):
         raise RuntimeError("no data")
     plt.close("all")
     assert not list(tmp_path.iterdir())
-    figure = draw(tmp_path / "plot")
+    draw(tmp_path / "plot")
     before = (tmp_path / "plot.png").read_bytes()
 
     def fail(self, file, **options):
@@ -82,5 +81,5 @@ def test_a_figure_that_fails_leaves_the_old_files(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Figure, "savefig", fail)
     with pytest.raises(RuntimeError):
-        module.save(figure, tmp_path / "plot")
+        draw(tmp_path / "plot")
     assert (tmp_path / "plot.png").read_bytes() == before and len(list(tmp_path.iterdir())) == 2

@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 
 from tcnaps.evaluation.csv_tables import read_published, read_published_averages
-from tcnaps.evaluation.ranks import average_ranks, best
-from tcnaps.evaluation.statistics import accuracy_summary, domain_averages, episode_accuracies
+from tcnaps.evaluation.statistics import accuracy_summary, average_ranks, best, domain_averages, episode_accuracies
 from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.figures.tables import accuracy_table, cell, html, published_table
 
@@ -30,7 +29,7 @@ def test_cells():
 
 
 def test_wide_table_in_order_with_gaps(summary):
-    table = accuracy_table(summary, bold=[True, False, False])
+    table = accuracy_table(summary.assign(bold=[True, False, False]))
     assert list(table.index) == ["A", "B"] and list(table.columns) == ["letters", "digits"]
     assert table.to_numpy().tolist() == [["**58.8±1.1**", "70.0±2.0"], ["40.0", ""]]
 
@@ -38,7 +37,7 @@ def test_wide_table_in_order_with_gaps(summary):
 def test_averages_and_ranks_follow(episodes):
     summary = accuracy_summary(episodes)
     averages = domain_averages(episodes)
-    table = accuracy_table(summary, averages, average_ranks(summary), best(summary, episodes))
+    table = accuracy_table(summary.assign(bold=best(summary, episodes)), averages, average_ranks(summary))
     means, ranks = [f"Mean {d}" for d in ("in", "out", "all")], [f"Rank {d}" for d in ("in", "out", "all")]
     assert list(table.columns) == ["letters", "textures", "digits", *means, *ranks]
     for row in summary.itertuples():
@@ -67,7 +66,7 @@ def test_published_tables_look_like_the_papers():
 
 
 def test_html_escapes_and_sets_bold(summary):
-    table = accuracy_table(summary, bold=[True, False, False]).rename(index={"B": "<B>"})
+    table = accuracy_table(summary.assign(bold=[True, False, False])).rename(index={"B": "<B>"})
     text = html({"Ours & theirs": table})
     assert text._repr_html_() == text
     assert "<b>58.8±1.1</b>" in text and "**" not in text

@@ -10,7 +10,6 @@ from small_study import small_study
 from synthetic_rows import synthetic_rows
 
 from tcnaps.config import UserError
-from tcnaps.evaluation.recall import class_recall, recall_by_shot
 from tcnaps.evaluation.result_files import (
     RowsError,
     incomplete_evaluations,
@@ -21,7 +20,14 @@ from tcnaps.evaluation.result_files import (
     write_manifest,
     write_rows,
 )
-from tcnaps.evaluation.statistics import accuracy_summary, domain_averages, episode_accuracies, refinement_grid
+from tcnaps.evaluation.statistics import (
+    accuracy_summary,
+    class_recall,
+    domain_averages,
+    episode_accuracies,
+    recall_by_shot,
+    refinement_grid,
+)
 from tcnaps.evaluation.stopped_rows import variant_predictions
 
 pytestmark = pytest.mark.fuzz

@@ -5,8 +5,7 @@ import copy
 import pytest
 import torch
 
-from tcnaps.method.backbone import Backbone, Modulation
-from tcnaps.method.film import FilmGenerator
+from tcnaps.method.backbone import Backbone, FilmGenerator, Modulation
 from tcnaps.method.task_encoder import SetEncoder, TaskEncoder, mean_of_class_means
 
 

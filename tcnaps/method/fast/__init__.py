@@ -1,7 +1,6 @@
-"""The numbers of `tcnaps.method` with less work, and the choice between this arithmetic and the plain one.
+"""The numbers of `tcnaps.method` with less work, but for rounding, and the choice between this and plain arithmetic.
 
-Both give the same numbers but for rounding. Plain arithmetic follows the paper line by line; fast arithmetic is there
-for speed alone. A study's `arithmetic: plain` turns it off for one study, TCNAPS_FAST=0 for a whole process.
+A study's `arithmetic: plain` turns fast arithmetic off for one study, TCNAPS_FAST=0 for a whole process.
 """
 
 import os
@@ -12,12 +11,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tcnaps.method.class_statistics import Distances
-from tcnaps.method.fast.folded_backbone import features as fast_features, images_at_once
-from tcnaps.method.fast.fused_set_encoder import layers as fast_encoding
+from tcnaps.method.class_statistics import Distances, Samples, plain_distances
+from tcnaps.method.fast.networks import encoding as fast_encoding, features as fast_features, images_at_once
 from tcnaps.method.fast.strategies import strategy_for
 from tcnaps.method.head import Head
-from tcnaps.method.samples import Plain, Samples
 
 __all__ = ["Arithmetic", "distances_for", "fast_encoding", "fast_features", "images_at_once", "is_fast"]
 
@@ -32,18 +29,17 @@ def is_fast(arithmetic: Arithmetic) -> bool:
 
 
 def distances_for(samples: Samples, head: Head) -> Callable[[Tensor | None], Distances]:
-    """The function from refining images' responsibilities to all points' distances from every class; see `Plain`."""
+    """The function from refining images' responsibilities to all points' distances from every class."""
     if is_fast(head.arithmetic):
         return strategy_for(samples, head)
-    return Plain(in_members_axes(samples, head), head)
+    return plain_distances(in_members_axes(samples, head), head)
 
 
 def in_members_axes(samples: Samples, head: Head) -> Samples:
     """The samples in orthonormal axes of which the first span the support set, the next the refining images.
 
-    No digits are lost then where identity_weight is tiny: what lies outside the span of the images in Q_k has a block
-    of Q_k for itself, identity_weight · I. With the class divisor n − 1, the features' own axes matter, so digits are
-    lost: the gaps between logits are off by about 0.002 at a total variance of 5e7 identity_weight, and by 0.15 at 5e8.
+    No digits are lost then where identity_weight is tiny. With the class divisor n − 1, the features' own axes matter:
+    gaps between logits are off by about 0.002 at a total variance of 5e7 identity_weight, and by 0.15 at 5e8.
     """
     if head.class_covariance_divisor == "n-1":
         return samples

@@ -1,8 +1,8 @@
 """Squared Mahalanobis distances with as few multiplications as the features allow.
 
 Where Q_k = D_k + S_k, a diagonal and the scatter of the class's images, axes in which S_k is too small to matter need
-the diagonal alone (`axes_to_leave_out`), images of negligible weight need not be looked at (`significant_members`), and
-what remains is taken by images (the Woodbury identity) or by axes (Q_k itself), whichever multiplies less.
+the diagonal alone (`axes_to_leave_out`), images of negligible weight need not be looked at, and what remains is taken
+by images (the Woodbury identity) or by axes (Q_k itself), whichever multiplies less.
 """
 
 from collections.abc import Sequence
@@ -31,16 +31,14 @@ def squared_distances(
 ) -> tuple[Float[Tensor, "n way"], Float[Tensor, "way"]]:
     """(z − μ_k)ᵀ Q_k⁻¹ (z − μ_k) and log|Q_k| for Q_k = D_k + S_k, S_k = Σ_j weights_jk (z_j − μ_k)(z_j − μ_k)ᵀ.
 
-    Args:
-        points: the images z to classify, in axes in which every D_k is diagonal.
-        diagonals: D_k's diagonal, above 0 everywhere.
-        members: the images z_j that make up the class covariances, in the same axes.
-        weights: λ_k w_jk / n_k.
-        shots: how many members, from the first, count in one class each: so many of each class.
+    z are the points, z_j the members, in axes in which every D_k is diagonal, and above 0; weights are λ_k w_jk / n_k.
+    Of the members the first count in one class each: `shots` says how many in each class.
     """
-    sizes = weights * squared_euclidean(members, means)  # |x_j|² of `significant_members`
-    count = significant_members(sizes, diagonals.min())
-    left_out = axes_to_leave_out(points, means, diagonals, members, weights, TOLERANCE[points.dtype])
+    # S_k = X_kᵀ X_k. Leaving out rows x_j of X_k lowers Q_k by Δ ≼ (Σ_j |x_j|²) I, and Q_k ≽ floor · I, so a squared
+    # distance grows by at most the factor 1 + Σ_j |x_j|² / floor. `count` members per class leave that to rounding.
+    sizes, floor = weights * squared_euclidean(members, means), diagonals.min()  # |x_j|²
+    count = (sizes > torch.finfo(sizes.dtype).eps * floor / len(sizes)).sum(0).max()
+    left_out = axes_to_leave_out(points, means, diagonals, members, weights)
     count, left_out = torch.stack([count, left_out]).tolist()  # a GPU is waited for once
     z, mu, d, of_class = (part[:, left_out:] for part in (points, means, diagonals, members))
     n, a = z.shape
@@ -62,14 +60,14 @@ def axes_to_leave_out(
     diagonals: Float[Tensor, "way r"],
     members: Float[Tensor, "m r"],
     weights: Float[Tensor, "m way"],
-    tolerance: float | int,
 ) -> Int[Tensor, ""]:
     """How many axes, counted from the first, are so little spread that D_k alone will do for Q_k there.
 
     Let ε be the sum over these axes of S_k,ii / D_k,ii, and q² the squared distance within them by D_k. Axes are left
-    out while ε and √ε q are at most the tolerance for all classes and points. No squared distance d² changes then by
-    more than tolerance · (2 d + d²), and no log-determinant by more than ε (docs/speed.md has the derivation).
+    out while ε and √ε q are at most τ = `TOLERANCE` for all classes and points. No squared distance d² changes then by
+    more than τ (2 d + d²), and no log-determinant by more than ε (docs/speed.md has the derivation).
     """
+    tolerance = TOLERANCE[points.dtype]
     scatters = weights.T @ members.square() - weights.sum(0)[:, None] * means.square()
     shares = (scatters.clamp_min(0) / diagonals).cumsum(1).amax(0)
     floor = diagonals.amin(0)
@@ -78,21 +76,8 @@ def axes_to_leave_out(
     return ((shares <= tolerance) & (shares.sqrt() * farthest <= tolerance)).sum()
 
 
-def significant_members(sizes: Float[Tensor, "m way"], floor: Float[Tensor, ""]) -> Int[Tensor, ""]:
-    """How many members the largest class needs, so that leaving out the others changes no distance beyond rounding.
-
-    Leaving out rows x_j of X_k lowers Q_k by Δ ≼ (Σ_j |x_j|²) I, and Q_k ≽ floor · I (no entry of any D_k is below it),
-    so that a squared distance grows by at most the factor 1 + Σ_j |x_j|² / floor. `sizes` are |x_j|² for every class.
-    """
-    resolution = torch.finfo(sizes.dtype).eps * floor / len(sizes)
-    return (sizes > resolution).sum(0).max()
-
-
 def _by_images(points, means, diagonals, members, weights, sizes, count) -> tuple[Tensor, Tensor]:
-    """For Q_k = D_k + X_kᵀ X_k, from a count × count Cholesky factor per class; X_k has the rows that count most.
-
-    By the Woodbury identity and the matrix determinant lemma.
-    """
+    """By the Woodbury identity for Q_k = D_k + X_kᵀ X_k, from a Cholesky factor of as many rows as X_k has images."""
     precisions, identity = 1 / diagonals, torch.eye(count, dtype=points.dtype, device=points.device)
     largest = sizes.topk(count, dim=0).indices
     x = members[largest.T].sub_(means[:, None]).mul_(weights.gather(0, largest).sqrt_().T[..., None])
@@ -113,16 +98,22 @@ def _along_axes(points: Tensor, means: Tensor, precisions: Tensor) -> Tensor:
 
 def _by_axes(points, means, diagonals, members, weights, shots) -> tuple[Tensor, Tensor]:
     """From every Q_k as a matrix, of some classes at a time, one thread for each."""
-    points, at_once = points.T.contiguous().T, _at_once(means, IN_CACHE, means.shape[1] ** 2)
+    columns, at_once = points.T.contiguous(), _at_once(means, IN_CACHE, means.shape[1] ** 2)
+    solved_at_once = _at_once(points, IN_CACHE, 8 * points.numel())
 
-    def of_some(k: slice) -> tuple[Tensor, Tensor]:
-        covariances = class_scatters(members, means[k], weights[:, k], shots)
-        covariances.diagonal(dim1=1, dim2=2).add_(diagonals[k])
-        return _dense_squared_distances(points, means[k], covariances)
+    def of_some(means: Tensor, diagonals: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        covariances = class_scatters(members, means, weights, shots)
+        covariances.diagonal(dim1=1, dim2=2).add_(diagonals)
+        factors, distances = cholesky_in_place(covariances), []
+        for some_factors, some_means in zip(factors.split(solved_at_once), means.split(solved_at_once)):
+            differences = columns - some_means[:, :, None]
+            solved = torch.linalg.solve_triangular(some_factors, differences, upper=False, out=differences)
+            distances.append(solved.square_().sum(1))
+        return torch.cat(distances).T, 2 * factors.diagonal(dim1=1, dim2=2).log().sum(1)
 
     threads = torch.get_num_threads() if points.device.type == "cpu" else 1
-    parts = [slice(start, start + at_once) for start in range(0, len(means), at_once)]
-    distances, log_determinants = zip(*(map if threads == 1 else _pool(threads).map)(of_some, parts))
+    parts = means.split(at_once), diagonals.split(at_once), weights.split(at_once, dim=1)
+    distances, log_determinants = zip(*(map if threads == 1 else _pool(threads).map)(of_some, *parts))
     return torch.cat(distances, dim=1), torch.cat(log_determinants)
 
 
@@ -138,16 +129,12 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 
 def class_scatters(
-    members: Float[Tensor, "m r"],
-    means: Float[Tensor, "way r"],
-    weights: Float[Tensor, "m way"],
-    shots: Sequence[int] = (),
+    members: Float[Tensor, "m r"], means: Float[Tensor, "way r"], weights: Float[Tensor, "m way"], shots: Sequence[int]
 ) -> Float[Tensor, "way r r"]:
-    """The upper triangles of S_k = Σ_j weights_jk (z_j − μ_k)(z_j − μ_k)ᵀ, as sums of z zᵀ less those of μ_k μ_kᵀ.
+    """The upper triangles of S_k, as sums of z zᵀ less those of μ_k μ_kᵀ.
 
-    Support images are taken by class. Of the others, a few rows of all classes' matrices are one product, of half the
-    size of the whole, and no deviations from every mean are held. The difference loses few digits: in units of D_k,
-    |μ_k|² is at most N (n_k + 1) / n_k.
+    Support images are taken by class. Of the others, a few rows of all classes' matrices are one product. The
+    difference loses few digits: in units of D_k, |μ_k|² is at most N (n_k + 1) / n_k.
     """
     (way, r), n_support = means.shape, sum(shots)
     scatters, step = means.new_empty(way, r, r), -(-_at_once(means, COLUMNS * len(members), len(members)) // way)
@@ -162,22 +149,8 @@ def class_scatters(
     return scatters.baddbmm_((shares * terms).mT, terms)
 
 
-def _dense_squared_distances(points: Tensor, means: Tensor, covariances: Tensor) -> tuple[Tensor, Tensor]:
-    """From one Cholesky factor per class; overwrites the covariances, of which it reads the upper triangles."""
-    factors, columns = cholesky_in_place(covariances), points.T.contiguous()
-    distances, at_once = [], _at_once(points, IN_CACHE, 8 * points.numel())
-    for some_factors, some_means in zip(factors.split(at_once), means.split(at_once)):
-        differences = columns - some_means[:, :, None]
-        solved = torch.linalg.solve_triangular(some_factors, differences, upper=False, out=differences)
-        distances.append(solved.square_().sum(1))
-    return torch.cat(distances).T, 2 * factors.diagonal(dim1=1, dim2=2).log().sum(1)
-
-
 def cholesky_in_place(matrices: Float[Tensor, "*batch r r"]) -> Float[Tensor, "*batch r r"]:
-    """Lower Cholesky factors, written over the matrices: fresh memory would cost as much as the arithmetic.
-
-    It reads the upper triangles and has no gradients. A matrix that is singular in this precision is a ValueError.
-    """
+    """`cholesky` from the upper triangles, written over the matrices: fresh memory costs as much as the arithmetic."""
     factors = matrices.mT  # column by column, as LAPACK works
     failures = torch.empty(matrices.shape[:-2], dtype=torch.int32, device=matrices.device)
     torch.linalg.cholesky_ex(factors, out=(factors, failures))

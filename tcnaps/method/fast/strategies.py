@@ -15,10 +15,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tcnaps.method.class_statistics import Distances, cholesky, class_means, covariance, divisor, shrinkage
+from tcnaps.method.class_statistics import (
+    Distances,
+    Samples,
+    cholesky,
+    class_means,
+    covariance,
+    divisor,
+    member_weights,
+    plain_distances,
+    shrinkage,
+)
 from tcnaps.method.fast.distances import cholesky_in_place, squared_distances
 from tcnaps.method.head import Head
-from tcnaps.method.samples import Plain, Samples, member_weights
 
 FEW = 200  # images, up to which their inner products are all that is needed
 FLAT = 1e4  # total variance, in units of identity_weight, up to which inner products keep small distances
@@ -29,14 +38,14 @@ AT_ONCE = 2**28  # classes × images × axes that are worked on at a time, so th
 def strategy_for(samples: Samples, head: Head) -> Callable[[Tensor | None], Distances]:
     """The fastest way from responsibilities to distances that serves the head and, where there are any, gradients."""
     if head.metric == "euclidean" or head.class_covariance_divisor == "n-1":
-        return Plain(samples, head)
+        return plain_distances(samples, head)
     plain = head.update == "means" or samples.features.requires_grad or isinstance(head.scale, Tensor)
     n, d = samples.features.shape
     if not plain and n <= FEW and samples.spread <= FLAT * head.identity_weight:
         return FewImages(samples, head)
     coordinates, support_axes = span_coordinates(samples.features, len(samples.one_hot))
     samples = replace(samples, features=coordinates)
-    inside = Plain(samples, head) if plain else LowRank(samples, head, support_axes)
+    inside = plain_distances(samples, head) if plain else LowRank(samples, head, support_axes)
     outside = (d - coordinates.shape[1]) * log(head.identity_weight)  # outside the span, Q_k is β I
 
     def distances(responsibilities: Tensor | None) -> Distances:
@@ -63,8 +72,7 @@ class FewImages:
         return self._distances(self._products_of_members, member_weights(self.samples.one_hot, responsibilities))
 
     @cached_property
-    def _products_of_members(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The same at every step from 1 on."""
+    def _products_of_members(self) -> tuple[Tensor, Tensor, Tensor]:  # the same at every step from 1 on
         return self._products(self.samples.members)
 
     def _products(self, members: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -104,10 +112,9 @@ class FewImages:
 
 
 class LowRank:
-    """A class is an update of a diagonal, of low rank or in few axes."""
+    """A class is an update of a diagonal, of low rank or in few axes; the support set lies in the first axes."""
 
     def __init__(self, samples: Samples, head: Head, support_axes: int):
-        """`support_axes` counts the axes of the samples, from the first, that the support images lie in."""
         self.samples, self.head, self.support_axes = samples, head, support_axes
 
     def __call__(self, responsibilities: Float[Tensor, "n_refining way"] | None) -> Distances:
@@ -124,26 +131,24 @@ class LowRank:
         return (self.samples.points - centre) @ rotation, (members - centre) @ rotation, variances
 
     def _from_support(self) -> Distances:
+        beta, one_hot, shots = self.head.identity_weight, self.samples.one_hot, self.samples.shots
         inner, beyond = self.samples.features.tensor_split([self.support_axes], dim=1)
-        support, points = inner.tensor_split([len(self.samples.one_hot)])
-        distances, log_determinants = self._from_support_axes(support, points)
-        # In the other axes all means are 0 and all covariances identity_weight · I.
-        distances = distances + beyond[len(support) :].square().sum(1, keepdim=True) / self.head.identity_weight
-        return distances, log_determinants + beyond.shape[1] * log(self.head.identity_weight)
-
-    def _from_support_axes(self, support: Tensor, points: Tensor) -> Distances:
-        one_hot, task_covariance = self.samples.one_hot, covariance(support, self.head)
-        if min(self.samples.shots) < max(self.samples.shots):
+        support, points = inner.tensor_split([len(one_hot)])
+        task_covariance, determinant_of_shared = covariance(support, self.head), 0
+        if min(shots) < max(shots):
             rotation, variances = principal_axes(task_covariance)
-            return self._distances(points @ rotation, support @ rotation, one_hot, variances)
-        # All classes share D: a Cholesky factor makes it identity_weight · I, which is cheaper than finding its axes.
-        _, of_task = shrinkage(one_hot.sum(0))
-        shared = task_covariance * (of_task[0] / self.head.identity_weight)
-        shared.diagonal().add_(1)
-        factor = cholesky(shared)
-        support, points = (torch.linalg.solve_triangular(factor, z.T, upper=False).T for z in (support, points))
-        distances, log_determinants = self._distances(points, support, one_hot, torch.zeros_like(factor[0]))
-        return distances, log_determinants + 2 * factor.diagonal().log().sum()
+            support, points = support @ rotation, points @ rotation
+        else:  # all classes share D: a Cholesky factor makes it β I, which is cheaper than finding its axes
+            _, of_task = shrinkage(one_hot.sum(0))
+            shared = task_covariance * (of_task[0] / beta)
+            shared.diagonal().add_(1)
+            factor = cholesky(shared)
+            support, points = (torch.linalg.solve_triangular(factor, z.T, upper=False).T for z in (support, points))
+            variances, determinant_of_shared = torch.zeros_like(factor[0]), 2 * factor.diagonal().log().sum()
+        distances, log_determinants = self._distances(points, support, one_hot, variances)
+        # In the other axes all means are 0 and all covariances β I.
+        distances = distances + beyond[len(support) :].square().sum(1, keepdim=True) / beta
+        return distances, log_determinants + determinant_of_shared + beyond.shape[1] * log(beta)
 
     def _distances(self, points: Tensor, members: Tensor, weights: Tensor, variances: Tensor) -> Distances:
         """From images in axes in which Σ is diagonal, with `variances`."""
@@ -151,23 +156,18 @@ class LowRank:
         of_class, of_task = shrinkage(counts)
         diagonals = torch.outer(of_task, variances) + self.head.identity_weight  # D_k
         weights, shots = weights * (of_class / counts), self.samples.shots
-        parts, at_once = [], max(1, AT_ONCE // max(1, points.numel()))
-        for start in range(0, len(means), at_once):
-            k = slice(start, start + at_once)
-            parts.append(squared_distances(points, means[k], diagonals[k], members, weights[:, k], shots))
+        at_once = max(1, AT_ONCE // max(1, points.numel()))
+        classes = zip(means.split(at_once), diagonals.split(at_once), weights.split(at_once, dim=1))
+        parts = [squared_distances(points, mean, d, members, some, shots) for mean, d, some in classes]
         distances, log_determinants = (torch.cat(part, dim=-1) for part in zip(*parts))
         return distances, log_determinants
 
 
 def span_coordinates(features: Float[Tensor, "n d"], n_support: int) -> tuple[Float[Tensor, "n r"], int]:
-    """Coordinates of the features in an orthonormal basis of their span about the support images' mean.
+    """Coordinates in an orthonormal basis of the features' span, and how many, from the first, the support set needs.
 
-    Distances, means and covariances are those of the d dimensions, and gradients pass exactly: a displacement
-    orthogonal to the span changes neither a distance nor a log-determinant to first order, so the basis may count as
-    constant.
-
-    Returns:
-        The coordinates, r = min(n, d) at most, and how many of them, from the first, the support images need.
+    Gradients pass exactly: a displacement orthogonal to the span changes neither a distance nor a log-determinant to
+    first order, so the basis may count as constant.
     """
     centred = features - features[:n_support].mean(0)
     if len(features) > MANY:  # after ReLU, some features may be 0 in every image

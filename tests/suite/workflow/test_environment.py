@@ -69,8 +69,8 @@ def test_the_library_alone_imports_only_what_the_slim_install_brings():
     ("modules", "heavy"),
     [
         ("tcnaps", {"torch", "sklearn"}),
-        ("tcnaps.evaluation.recall, tcnaps.evaluation.claims, tcnaps_suite.widgets.explorer_widget", {"torch"}),
-        ("tcnaps.figures.tables, tcnaps.figures.results, tcnaps.figures.forests", {"torch"}),
+        ("tcnaps.evaluation.claims, tcnaps_suite.widgets.explorer_widget", {"torch"}),
+        ("tcnaps.figures.tables, tcnaps.figures.results", {"torch"}),
     ],
 )
 def test_looking_at_results_loads_no_torch(modules, heavy):

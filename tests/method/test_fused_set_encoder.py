@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tcnaps.method.fast.fused_set_encoder import pooled_layer
+from tcnaps.method.fast.networks import PooledLayer
 from tcnaps.method.task_encoder import SetEncoder
 
 
@@ -30,7 +30,7 @@ def plain(x, weight, bias, gamma, beta):
 def test_values_and_gradients_are_those_of_the_parts(size, at_once, inputs):
     given = arguments(size, inputs=inputs)
     assert (given[3] < 0).any() and (given[3] > 0).any()
-    expected, pooled = plain(*given), pooled_layer(*given, 1e-5, at_once)
+    expected, pooled = plain(*given), PooledLayer.apply(*given, 1e-5, at_once, inputs < 6)
     torch.testing.assert_close(pooled, expected, rtol=1e-12, atol=1e-12)
     weights = torch.arange(pooled.numel(), dtype=pooled.dtype).reshape(pooled.shape)
     gradients = [torch.autograd.grad((y * weights).sum(), given) for y in (expected, pooled)]
@@ -40,7 +40,7 @@ def test_values_and_gradients_are_those_of_the_parts(size, at_once, inputs):
 def test_images_that_need_no_gradient_get_none():
     x, *weights = arguments()
     x = x.detach()
-    pooled_layer(x, *weights, 1e-5, 2).sum().backward()
+    PooledLayer.apply(x, *weights, 1e-5, 2, True).sum().backward()
     assert x.grad is None and all(weight.grad is not None for weight in weights)
 
 
@@ -48,7 +48,7 @@ def test_bfloat16_keeps_statistics_in_the_parameters_precision():
     given = [part.detach().float() for part in arguments((32, 32))]
     given[0] = given[0] + 20  # a mean that bfloat16 keeps to 1 in 256 only would show
     rounded = given[0].to(torch.bfloat16)
-    pooled = pooled_layer(rounded, *given[1:], 1e-5, 2)
+    pooled = PooledLayer.apply(rounded, *given[1:], 1e-5, 2, True)
     weights = given[1].to(torch.bfloat16).float()
     x = F.conv2d(rounded.float(), weights, padding=1).to(torch.bfloat16).float()
     expected = F.max_pool2d(F.relu(F.batch_norm(x, None, None, *given[3:], training=True)), 2)
@@ -58,7 +58,7 @@ def test_bfloat16_keeps_statistics_in_the_parameters_precision():
 
 def test_one_number_a_channel_has_no_variance():
     x, *weights = (part.detach().float() for part in arguments((2, 2), n=1))
-    pooled = pooled_layer(x[..., :1, :1].expand(1, 3, 2, 2).to(torch.bfloat16), *weights, 1e-5, 1)
+    pooled = PooledLayer.apply(x[..., :1, :1].expand(1, 3, 2, 2).to(torch.bfloat16), *weights, 1e-5, 1, True)
     assert pooled.isfinite().all()
 
 

@@ -1,11 +1,13 @@
-"""A layer of the set encoder as one autograd function: convolution, batch-norm, 2×2 max-pool, ReLU.
+"""The networks: the backbone in evaluation mode, and the set encoder.
 
-Batch-norm rises with each channel once the sign of a negative gamma has been moved into the convolution. So the largest
-of four values can be picked before it, and the convolution's output, by far the largest tensor, is held for a few
-images at a time only. The backward pass computes it again where that is cheap: in the first layer, which has three
-input channels and an output as large as all others together.
+In the backbone gamma · BN(conv(x)) + beta is one convolution with other weights and a bias. In the set encoder each
+layer is one autograd function: convolution, batch-norm, 2×2 max-pool, ReLU. Batch-norm rises with each channel once the
+sign of a negative gamma has been moved into the convolution. So the largest of four values can be picked before it, and
+the convolution's output, by far the largest tensor, is held for a few images at a time only. The backward pass computes
+it again where that is cheap, in the first layer, whose output is as large as all others together.
 """
 
+from collections.abc import Sequence
 from itertools import zip_longest
 
 import torch
@@ -14,42 +16,75 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+Film = tuple[Tensor, Tensor] | None  # gamma and beta of every channel
 WINDOW = (2, 2)
-
 # Pixels of the images whose convolutions are computed at a time: on a CPU as many as stay in its cache.
 PIXELS_AT_ONCE, ON_OTHER_DEVICES = {"cpu": 2**15}, 2**24
+BYTES_AT_ONCE = 2**25  # of the first layer's output, on a CPU: the memory that one part frees serves the next
 
 
-def layers(encoder: nn.Module, x: Float[Tensor, "n 3 height width"]) -> Float[Tensor, "n 64 h2 w2"]:
+def features(
+    backbone: nn.Module, images: Float[Tensor, "n 3 height width"], film: Sequence[Film]
+) -> Float[Tensor, "n 512"]:
+    """`Backbone.forward` in evaluation mode, of images that have their channels last."""
+    x = _rectified(backbone.stem, images, None)
+    for i, block in enumerate(backbone.blocks):
+        y = _rectified(block.first, x, film[2 * i])
+        shortcut = x if isinstance(block.shortcut, nn.Identity) else _folded_conv(block.shortcut, x, None)
+        x = _rectified(block.second, y, film[2 * i + 1], shortcut)
+    return x.mean((2, 3)).to(images.dtype)
+
+
+def images_at_once(images: Float[Tensor, "n 3 height width"], most: int, channels: int, precision: torch.dtype) -> int:
+    """How many images should go through the backbone together; `channels` are those of its first layer."""
+    if images.device.type != "cpu":
+        return most
+    first_output = channels * images[0, 0].numel() // 4  # numbers per image
+    n_bytes = BYTES_AT_ONCE // (2 if torch.is_grad_enabled() else 1)
+    return max(1, min(most, n_bytes // (first_output * precision.itemsize)))
+
+
+def _rectified(layer: nn.Module, x: Tensor, film: Film, shortcut: Tensor | None = None) -> Tensor:
+    """relu(layer(x, film) + shortcut), in place: fresh memory costs as much as the additions.
+
+    FiLM that needs gradients stays outside of frozen convolutions, since folded it would cost their weights' gradients.
+    """
+    apart = film is not None and torch.is_grad_enabled() and not layer.conv.weight.requires_grad
+    x = _folded_conv(layer, x, None if apart else film)
+    if apart:  # batch-norm with mean 0 and variance 1 keeps its input alone, and sums both gradients in one pass
+        gamma, beta = film
+        x = F.batch_norm(x, torch.zeros_like(gamma), torch.ones_like(gamma), gamma, beta, eps=0.0)
+    return (x if shortcut is None else x.add_(shortcut)).relu_()
+
+
+def _folded_conv(layer: nn.Module, x: Tensor, film: Film) -> Float[Tensor, "n k h2 w2"]:
+    """gamma · BN(conv(x)) + beta as one convolution with other weights and a bias."""
+    norm = layer.norm
+    scale = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
+    bias = norm.bias - norm.running_mean * scale
+    if film is not None:
+        gamma, beta = film
+        scale, bias = scale * gamma, bias * gamma + beta
+    return F.conv2d(x, layer.conv.weight * scale[:, None, None, None], bias, layer.conv.stride, layer.conv.padding)
+
+
+def encoding(encoder: nn.Module, x: Float[Tensor, "n 3 height width"]) -> Float[Tensor, "n 64 h2 w2"]:
     """The five layers of a `SetEncoder` that normalises with the statistics of the batch."""
+    at_once = PIXELS_AT_ONCE.get(x.device.type, ON_OTHER_DEVICES)
     for conv, norm in zip(encoder.convs, encoder.norms):
-        pixels = PIXELS_AT_ONCE.get(x.device.type, ON_OTHER_DEVICES)
-        at_once = max(1, pixels // x[0, 0].numel())
-        x = pooled_layer(x, conv.weight, conv.bias, norm.weight, norm.bias, norm.eps, at_once)
+        images = max(1, at_once // x[0, 0].numel())
+        again = x.shape[1] < len(conv.weight) or not torch.is_grad_enabled()
+        x = PooledLayer.apply(x, conv.weight, conv.bias, norm.weight, norm.bias, norm.eps, images, again)
     return x
 
 
-def pooled_layer(
-    x: Float[Tensor, "n c h w"],
-    weight: Float[Tensor, "k c size size"],
-    bias: Float[Tensor, "k"],
-    gamma: Float[Tensor, "k"],
-    beta: Float[Tensor, "k"],
-    eps: float,
-    at_once: int,
-) -> Float[Tensor, "n k h2 w2"]:
+class PooledLayer(torch.autograd.Function):
     """relu(max_pool(batch_norm(conv(x)))) with the statistics of x, in the precision of x.
 
-    The bias cancels, since the mean contains it, so its gradient is 0. Second derivatives are not implemented.
-
-    Args:
-        at_once: how many images' convolutions are held in memory together. Otherwise it changes rounding only.
+    The convolutions of `at_once` images are held in memory together, and computed `again` on the way back or kept. The
+    bias cancels, since the mean contains it, so its gradient is 0. Second derivatives are not implemented.
     """
-    again = x.shape[1] < weight.shape[0] or not torch.is_grad_enabled()
-    return _PooledLayer.apply(x, weight, bias, gamma, beta, eps, at_once, again)
 
-
-class _PooledLayer(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias, gamma, beta, eps, at_once, again):
         sign = torch.where(gamma < 0, -1.0, 1.0).to(gamma.dtype)
