@@ -82,7 +82,7 @@ def evaluate_dataset(
                 "episode": index,
                 "way": episode.way,
                 "n_support": len(draw.support_labels),
-                "queries_per_class": len(labels) // episode.way,
+                "queries_per_class": int(np.bincount(labels).max()),
                 "query": np.arange(len(labels)),
                 "label": labels,
                 "class_name": [source.class_names[draw.classes[label]] for label in labels],

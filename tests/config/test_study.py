@@ -160,11 +160,13 @@ def test_evaluations_are_found_by_what_they_compare(load):
         "alone": both | {"protocol": fixed, "trainings": ["support_and_query"]},
         "variable": both | {"protocol": variable},
         "start": both | {"protocol": variable, "before_training": True},
+        "unequal": both | {"protocol": fixed | {"query_concentration": 1.0}},
     }
     study = load(STUDY | {"evaluations": evaluations})
     assert list(study.evaluations_of(["support", "support_and_query"], "fixed")) == ["both"]
     assert set(study.evaluations_of(["support_and_query"], "fixed")) == {"both", "alone"}
     assert list(study.evaluations_of(["support_and_query"], "variable")) == ["variable"]
+    assert list(study.evaluations_of(["support"], "unequal")) == ["unequal"]
 
 
 @pytest.mark.parametrize(
