@@ -140,11 +140,15 @@ class Study(Section):
     def evaluations_of(
         self, trainings: Sequence[str], kind: str | None = None, before_training: bool = False
     ) -> dict[str, Evaluation]:
-        """The evaluations that include all these trainings; `kind` of protocol: fixed, variable, or None for both."""
+        """The evaluations that include all these trainings; `kind` of protocol: fixed, variable, or None for both.
+
+        Those with a `query_concentration` are of the kind "unequal" alone.
+        """
         return {
             name: evaluation
             for name, evaluation in self.evaluations.items()
-            if kind in (None, evaluation.protocol.kind)
+            if (kind == "unequal") == (evaluation.protocol.query_concentration is not None)
+            and kind in (None, "unequal", evaluation.protocol.kind)
             and set(trainings) <= set(evaluation.trainings)
             and evaluation.before_training == before_training
         }

@@ -100,7 +100,7 @@ def _rows_of(
         "episode": draw.index,
         "way": episode.way,
         "n_support": len(draw.support_labels),
-        "queries_per_class": n_query // episode.way,
+        "queries_per_class": int(np.bincount(draw.query_labels).max()),
         "query": np.arange(n_query),
         "label": draw.query_labels,
         "class_name": [source.class_names[draw.classes[label]] for label in draw.query_labels],
