@@ -3,6 +3,7 @@
 In the backbone gamma · BN(conv(x)) + beta is one convolution. In the set encoder each layer is one autograd function.
 Batch-norm rises with each channel once the sign of a negative gamma is in the convolution, so the maximum of a window
 is taken first, and the convolution's output, by far the largest tensor, is held for a few images at a time only.
+The backward pass computes it again in the first layer, where that is cheap and the output the largest.
 """
 
 from collections.abc import Sequence

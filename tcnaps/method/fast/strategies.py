@@ -2,8 +2,8 @@
 
 `FewImages` needs the images' inner products alone. `LowRank` is for many images. All means and images lie in the affine
 span of the N features, so r = min(N, d) coordinates give identical distances. In the axes that diagonalise the task
-covariance Σ, D_k = (1 − λ_k) Σ + identity_weight · I is diagonal. The rest, λ_k Σ_k, has few rows, or few axes that
-matter, since Σ_k ≼ (N / n_k) Σ; `tcnaps.method.fast.distances` uses both.
+covariance Σ, D_k = (1 − λ_k) Σ + identity_weight · I is diagonal. The rest, λ_k Σ_k, has few rows, one for each image
+that counts in class k, or few axes that matter, since Σ_k ≼ (N / n_k) Σ; `tcnaps.method.fast.distances` uses both.
 """
 
 from collections.abc import Callable
