@@ -22,8 +22,8 @@ from tcnaps.config import FixedProtocol, UserError
 from tcnaps.data.image_source import ImageSource
 from tcnaps.data.readers.folders import subfolders
 from tcnaps.episodes.sampling import Draw, draw_episode, episode_generator
-from tcnaps.evaluation.csv_tables import write_csv
 from tcnaps.evaluation.intervals import other_classes
+from tcnaps.evaluation.result_files import write_csv
 from tcnaps.figures import style
 from tcnaps_suite.experiments.balance import unbalanced
 from tcnaps_suite.experiments.comparison import EpisodeFeatures, compare_classifiers

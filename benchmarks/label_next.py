@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from tqdm.auto import tqdm
 from trust import simulated_folder, sources_and_options
 
-from tcnaps.evaluation.csv_tables import write_csv
+from tcnaps.evaluation.result_files import write_csv
 from tcnaps_suite.labelling.classify import new_estimator, points_of
 from tcnaps_suite.labelling.label_next import label_next
 

@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 from tcnaps.config import UserError
 from tcnaps.data.image_source import ImageSource
 from tcnaps.episodes.sampling import episode_generator
-from tcnaps.evaluation.csv_tables import write_csv
+from tcnaps.evaluation.result_files import write_csv
 from tcnaps_suite.labelling.classify import new_estimator, points_of
 from tcnaps_suite.labelling.trust import calibrated, distance_to_classes, trust_of
 

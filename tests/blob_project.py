@@ -60,7 +60,8 @@ def meta_training_step(study: Study, device: str = "cpu") -> tuple[dict, list[to
 
 def new_classifier(study: Study) -> tuple[pretraining.Classifier, pretraining.ImageTable]:
     images = pretraining.ImageTable([open_split(study, "blobs", "train")], 0.1, 0)
-    return pretraining.new_classifier(study, images.n_classes), images
+    torch.manual_seed(study.backbone_seed)
+    return pretraining.Classifier(images.n_classes, study.pixel_range), images
 
 
 def pretraining_step(study: Study, device: str = "cpu") -> tuple[dict, list[torch.Tensor], list[torch.Tensor]]:

@@ -26,7 +26,7 @@ def write_networks(study):
 
 def write_training(study, training):
     backbone = file_digest(checkpoints.checkpoint_folder(study) / "backbone.safetensors")
-    weights = checkpoints.new_model(study, training).adaptation_state()
+    weights = checkpoints.new_model(study, training).state_dict()
     path = checkpoints.checkpoint_folder(study) / f"{training}.safetensors"
     checkpoints.save(path, weights, {"backbone": backbone})
 

@@ -37,6 +37,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=
 Precision = Annotated[Literal["float32", "bfloat16", "auto"], AfterValidator(_resolved)]
 Way = Annotated[int, Field(ge=2)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Resampling = Literal["bilinear", "lanczos", "aligned corners"]
 
 
 class Section(BaseModel):
@@ -68,9 +69,6 @@ def explained(error: ValidationError) -> list[str]:
             message += f" (got {reprlib.repr(problem['input'])})"
         lines.append(f"{key}: {message}" if key else message)
     return lines
-
-
-Resampling = Literal["bilinear", "lanczos", "aligned corners"]
 
 
 class _DatasetSection(Section):

@@ -16,9 +16,7 @@ def load_episode(source: ImageSource, draw: Draw, device: torch.device | str = "
     """The episode that `sampling.draw_episode` chose."""
     images = read_images([source], np.concatenate([draw.support_images, draw.query_images]), device)
     support, query = images.split([len(draw.support_images), len(draw.query_images)])
-    return Episode(
-        support, torch.from_numpy(draw.support_labels), query, torch.from_numpy(draw.query_labels), draw=draw
-    )
+    return Episode(support, draw.support_labels, query, draw.query_labels, draw=draw)
 
 
 def read_images(

@@ -63,22 +63,15 @@ def draw_episode(source: ImageSource, protocol: AnyProtocol, seed: int, index: i
             orders = [generator.permutation(source.class_sizes[k]) for k in classes]
     except ValueError as error:
         raise ValueError(f"dataset '{source.dataset}', split '{source.split}': {error}") from error
-    n_query = query_counts(generator, len(classes), n_query, protocol.query_concentration)
+    n_queries = np.full(len(classes), n_query)
+    if protocol.query_concentration is not None:  # unequal numbers, at least 1, in a Dirichlet distribution's shares
+        shares = generator.dirichlet(np.full(len(classes), protocol.query_concentration))
+        n_queries = np.ceil(n_query * (shares / shares.max())).clip(1).astype(int)
     orders = [source.class_starts[k] + order for k, order in zip(classes, orders)]
     support = np.concatenate([order[:shot] for order, shot in zip(orders, shots)])
-    query = np.concatenate([order[shot : shot + n] for order, shot, n in zip(orders, shots, n_query)])
-    support_labels, query_labels = (np.arange(len(classes)).repeat(number) for number in (shots, n_query))
+    query = np.concatenate([order[shot : shot + n] for order, shot, n in zip(orders, shots, n_queries)])
+    support_labels, query_labels = (np.arange(len(classes)).repeat(number) for number in (shots, n_queries))
     return Draw(source.dataset, source.split, index, classes, support, support_labels, query, query_labels)
-
-
-def query_counts(
-    generator: np.random.Generator, way: int, n_query: int, concentration: float | int | None
-) -> Int[np.ndarray, "way"]:
-    """Queries per class: `n_query`, or unequal numbers, at least 1, in a Dirichlet distribution's shares."""
-    if concentration is None:
-        return np.full(way, n_query)
-    shares = generator.dirichlet(np.full(way, concentration))
-    return np.ceil(n_query * (shares / shares.max())).clip(1).astype(int)
 
 
 def describe_episode(generator: np.random.Generator, source: ImageSource, protocol: AnyProtocol) -> Description:

@@ -204,13 +204,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         elif prior is not None:
             prior = check_array(prior, ensure_2d=False, input_name="class_prior", dtype=np.float64)
             prior = tuple(prior.ravel().tolist())
-        head = Head(
-            scale=self.scale,
-            log_determinant=self.log_determinant,
-            identity_weight=self.identity_weight_,
-            class_prior=prior,
-        )
-        return replace(head, **EQUAL) if self._prior_is("balancing") else head
+        head = Head(scale=self.scale, log_determinant=self.log_determinant, identity_weight=self.identity_weight_)
+        return replace(head, **(EQUAL if self._prior_is("balancing") else {"class_prior": prior}))
 
     def _prior_is(self, name: str) -> bool:
         return isinstance(self.class_prior, str) and self.class_prior == name
@@ -244,7 +239,6 @@ class LabelledKFold(StratifiedKFold):
     """
 
     def split(self, X, y, groups=None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yields (training, test) indices."""
         y = _with_none(y)
         unlabelled = is_unlabelled(y)
         rows = np.flatnonzero(~unlabelled)

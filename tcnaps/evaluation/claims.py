@@ -16,8 +16,8 @@ from functools import cache
 import numpy as np
 import pandas as pd
 
-from tcnaps.evaluation.csv_tables import published, read_published, read_published_averages
 from tcnaps.evaluation.intervals import clustered, needed, of_classes, other_classes, p_value
+from tcnaps.evaluation.result_files import published, read_published, read_published_averages
 from tcnaps.evaluation.statistics import (
     DOMAINS,
     class_recall,

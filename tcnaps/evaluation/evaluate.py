@@ -34,12 +34,8 @@ def evaluate(study: Study, training: str, device: torch.device | str = "cpu", pr
     trained = load_model(study, training, device)
     untrained = new_model(study, training).eval().to(device)
     weights = [*map(file_digest, (backbone_file(study), checkpoint_folder(study) / f"{training}.safetensors"))]
-    jobs = [
-        (name, dataset)
-        for name, evaluation in study.evaluations.items()
-        if training in evaluation.trainings
-        for dataset in evaluation.datasets
-    ]
+    evaluations = {name: each for name, each in study.evaluations.items() if training in each.trainings}
+    jobs = [(name, dataset) for name, evaluation in evaluations.items() for dataset in evaluation.datasets]
     files = []
     for name, dataset in (bar := tqdm(jobs, f"evaluating {training}", unit="file", disable=rank() > 0)):
         bar.set_postfix_str(f"{name}, {dataset}", refresh=False)

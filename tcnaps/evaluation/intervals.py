@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
+from pandas.api.typing import DataFrameGroupBy, SeriesGroupBy
 from scipy import optimize, stats
 
 from tcnaps.evaluation.stopped_rows import EPISODE
@@ -72,9 +73,7 @@ def _crossed(frame: pd.DataFrame, keys: list[str], value: str) -> pd.DataFrame:
     return table
 
 
-def _groups(
-    table: pd.DataFrame | pd.Series, keys: list[str]
-) -> pd.api.typing.DataFrameGroupBy | pd.api.typing.SeriesGroupBy:
+def _groups(table: pd.DataFrame | pd.Series, keys: list[str]) -> DataFrameGroupBy | SeriesGroupBy:
     return table.groupby(level=keys, observed=True)
 
 
@@ -165,9 +164,8 @@ def of_classes(table: pd.DataFrame | pd.Series) -> dict:
 def needed(variance_of_one: float, half_width: float) -> int:
     """How many random trainings, classes or episodes give this half-width, where one has this variance."""
     counts = range(2, 1_000_000)
-    return counts[
-        bisect_left(counts, -half_width, hi=len(counts) - 1, key=lambda n: -student(n) * (variance_of_one / n) ** 0.5)
-    ]
+    place = bisect_left(counts[:-1], -half_width, key=lambda n: -student(n) * (variance_of_one / n) ** 0.5)
+    return counts[place]
 
 
 def class_variance(values: Float[np.ndarray, "n_episodes"], classes: Sequence[Sequence[str]]) -> tuple[float, int]:

@@ -1,4 +1,4 @@
-"""The rows of an evaluation on disk. It does not import torch, so that tables and figures start at once."""
+"""Rows of evaluations, and tables, on disk. It does not import torch, so that tables and figures start at once."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tcnaps.config import Study, UserError
+from tcnaps.config import Study, UserError, project_root
 from tcnaps.config.errors import nearest
 from tcnaps.config.storage import digest_of, replacing, write_text
 from tcnaps.method.variants import ALL_VARIANTS
@@ -120,10 +120,8 @@ def load_rows(
         evaluation = study.evaluations[name]
         for training in trainings or evaluation.trainings:
             if training not in evaluation.trainings:
-                raise UserError(
-                    f"Evaluation '{name}' of study '{study.name}' does not name training '{training}'; add it to "
-                    f"evaluations.{name}.trainings in the study's YAML."
-                )
+                problem = f"Evaluation '{name}' of study '{study.name}' does not name training '{training}'"
+                raise UserError(f"{problem}; add it to evaluations.{name}.trainings in the study's YAML.")
             for number in range(len(study.seeds)) if replicates is None else replicates:
                 replicate = study.of_replicate(number)
                 for dataset in evaluation.datasets:
@@ -178,3 +176,31 @@ def load_query_counts(study: Study, trainings: Sequence[str], replicates: Sequen
             "differ in queries_per_class only: add some to its YAML, as configs/miniature.yaml has them."
         )
     return pd.concat(frames, ignore_index=True)
+
+
+def write_csv(frame: pd.DataFrame, path: str | Path) -> Path:
+    """Writes a table without its index, numbers with six digits. Equal frames give equal bytes."""
+    with replacing(path) as temporary:
+        frame.to_csv(temporary, index=False, float_format="%.6g", lineterminator="\n")
+    return Path(path)
+
+
+def read_published(table: int) -> pd.DataFrame:
+    """The rows of one of the paper's Tables 1 to 4, with accuracies and intervals in [0, 1]."""
+    rows = published(f"table-{table}-*.csv")
+    return rows.assign(accuracy=rows["accuracy"] / 100, interval=rows["interval"] / 100)
+
+
+def read_published_averages(table: int) -> pd.DataFrame:
+    """The printed summary columns: `model`, `domain`, and `rank` (Table 1) or `accuracy` (Tables 3, 4)."""
+    averages = published("averages.csv")
+    rows = averages[averages["source"] == f"Table {table}"].reset_index(drop=True)
+    quantity = rows["quantity"].iloc[0]  # accuracy or rank
+    value = rows["value"] / 100 if quantity == "accuracy" else rows["value"]
+    return rows.drop(columns=["quantity", "value"]).assign(**{quantity: value})
+
+
+def published(pattern: str) -> pd.DataFrame:
+    """One of the files in results/published, as it is."""
+    (file,) = (project_root() / "results" / "published").glob(pattern)
+    return pd.read_csv(file)

@@ -137,15 +137,12 @@ def paired_episodes(
     unpaired = pd.concat([a[keys], b[keys]]).drop_duplicates(keep=False)
     if len(unpaired):
         names = [_name(row) for _, row in unpaired.drop_duplicates(EPISODE).iterrows()]
-        raise ValueError(
-            f"Paired differences need the same episodes on both sides; {len(names)} are on one side only, such as "
-            f"{'; '.join(names[:3])}. Evaluate both with the same seed and number of episodes."
-        )
+        lone = f"{len(names)} are on one side only, such as {'; '.join(names[:3])}"
+        remedy = "Evaluate both with the same seed and number of episodes"
+        raise ValueError(f"Paired differences need the same episodes on both sides; {lone}. {remedy}.")
     if "queries" in compared and len(other := pairs[pairs["queries"] != pairs["queries_b"]]):
-        raise ValueError(
-            "Paired differences need the same images and labels on both sides; they differ in "
-            f"{_name(other.iloc[0])}. Evaluate both again."
-        )
+        problem = "Paired differences need the same images and labels on both sides; they differ in"
+        raise ValueError(f"{problem} {_name(other.iloc[0])}. Evaluate both again.")
     differences = pairs.assign(difference=pairs[value] - pairs[f"{value}_b"])
     return differences.drop(columns=[f"{column}_b" for column in compared])
 
@@ -240,9 +237,8 @@ def recall_by_shot(recalls: pd.DataFrame, value: str = "recall", fewest: int = 0
         ends = np.append(starts[1:] - 1, max(highest, starts[-1]))
         bins = np.searchsorted(starts, classes["shot"].to_numpy(), side="right") - 1
         classes = classes.assign(shot_low=starts[bins], shot_high=ends[bins])
-        means = classes.groupby(keys, observed=True).agg(
-            shot=("shot", "mean"), n_classes=("shot", "size"), **{value: (value, "mean")}
-        )
+        columns = {"shot": ("shot", "mean"), "n_classes": ("shot", "size"), value: (value, "mean")}
+        means = classes.groupby(keys, observed=True).agg(**columns)
         estimated = estimates(clustered(classes, keys, value), keys, value).drop(columns=value)
         estimated = estimated.merge(means.reset_index(), on=keys).assign(domain=domain)
         estimated["n_classes"] //= estimated["n_replicates"]

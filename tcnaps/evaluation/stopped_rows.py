@@ -32,10 +32,9 @@ def stopping_steps(
     check_limits(minimum, maximum)
     recorded = changed.shape[1]
     if maximum > recorded:
-        raise ValueError(
-            f"A maximum of {maximum} refinement steps needs as many recorded, not {recorded}. Raise "
-            "refinement.recorded_steps in the study's YAML and evaluate again, or lower the maximum."
-        )
+        problem = f"A maximum of {maximum} refinement steps needs as many recorded, not {recorded}"
+        remedy = "Raise refinement.recorded_steps in the study's YAML and evaluate again, or lower the maximum"
+        raise ValueError(f"{problem}. {remedy}.")
     first = min(max(minimum, 1), maximum)
     ends = np.insert(~changed, 0, False, axis=1)  # whether refinement may end at steps 0, 1, …
     ends[:, maximum] = True
@@ -60,10 +59,9 @@ def variant_predictions(rows: pd.DataFrame, variants: str | Sequence[str], minim
         (training,) = needed_trainings([name])
         variant = ALL_VARIANTS[name]
         if variant.scale_at_test:
-            raise UserError(
-                f"The rows of '{training}' were classified with its own scale, not with {name}'s "
-                f"('{variant.scale_at_test}'): classify anew with tcnaps_suite.experiments.heads."
-            )
+            wanted = f"its own scale, not with {name}'s ('{variant.scale_at_test}')"
+            remedy = "classify anew with tcnaps_suite.experiments.heads"
+            raise UserError(f"The rows of '{training}' were classified with {wanted}: {remedy}.")
         training_rows = rows_of_training(rows, training)
         limits = (minimum, maximum) if variant.refinement_at_test else (0, 0)
         recorded = training_rows.filter(regex=r"^(prediction|confidence)_\d+$")
@@ -76,10 +74,8 @@ def rows_of_training(rows: pd.DataFrame, training: str) -> pd.DataFrame:
     training_rows = rows[rows["training"] == training]
     if training_rows.empty:
         held = ", ".join(sorted(map(str, rows["training"].unique()))) or "none"
-        raise UserError(
-            f"The rows hold no training '{training}'; they hold: {held}. Evaluate it first, "
-            "or add it to the trainings of this evaluation in the study's YAML."
-        )
+        remedy = "Evaluate it first, or add it to the trainings of this evaluation in the study's YAML"
+        raise UserError(f"The rows hold no training '{training}'; they hold: {held}. {remedy}.")
     return training_rows
 
 
@@ -114,9 +110,8 @@ def _changed_labels(
 
 def _episode_codes(rows: pd.DataFrame) -> Int[np.ndarray, "n_rows"]:
     """The number of each row's episode, by first appearance. Episodes must be whole, because they stop as a whole."""
-    codes = (
-        rows.groupby(["training", "replicate", *EPISODE], sort=False, observed=True, dropna=False).ngroup().to_numpy()
-    )
+    keys = ["training", "replicate", *EPISODE]
+    codes = rows.groupby(keys, sort=False, observed=True, dropna=False).ngroup().to_numpy()
     queries = rows["query"].groupby(codes).agg(["size", "nunique", "min", "max"])
     whole = (queries["size"] == queries["nunique"]) & (queries["min"] == 0) & (queries["max"] == queries["size"] - 1)
     if not whole.all():

@@ -84,11 +84,10 @@ def accuracy_by_step(ax: Axes, frame: pd.DataFrame, by: str | None = None, value
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     if is_gain:
         style.zero_line(ax)
-    if by is not None:
-        if len(lines) == 1:
-            ax.set_title(ax.lines[0].get_label())
-        else:
-            ax.legend()
+    if len(lines) > 1:
+        ax.legend()
+    elif by is not None:
+        ax.set_title(ax.lines[0].get_label())
 
 
 def number_of_queries(axes: style.Panels, frame: pd.DataFrame) -> None:

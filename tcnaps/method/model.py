@@ -48,8 +48,6 @@ class TransductiveCNAPS(nn.Module):
         row = ALL_TRAININGS[training]
         self.training_name, self.settings = training, settings
         self.first_head = replace(settings.head or row.head, arithmetic=settings.arithmetic)
-        if "scale" in row.learned and self.first_head.scale == "auto":
-            raise ValueError(f"'{training}' learns its scale, which must start from a number, not from 'auto'")
         sizes = (row.learned_steps,) if row.learned_steps else ()
         self.head_numbers = nn.ParameterDict({name: torch.zeros(sizes) for name in row.learned})
         self.backbone = backbone.requires_grad_(False).eval()
@@ -99,10 +97,6 @@ class TransductiveCNAPS(nn.Module):
         super().train(mode)
         self.backbone.eval()
         return self
-
-    def adaptation_state(self) -> dict[str, Tensor]:
-        """The meta-learned weights: everything but the backbone's."""
-        return {name: value for name, value in self.state_dict().items() if not name.startswith("backbone.")}
 
     def extract(self, images: Float[Tensor, "n 3 height width"], film: list[Modulation]) -> Float[Tensor, "n 512"]:
         """Features of images under the modulations that `adapt` returned."""

@@ -19,7 +19,7 @@ from tcnaps.config.storage import file_digest
 from tcnaps.data import ImageSource, open_split
 from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import draw_episode
-from tcnaps.method.clustering import LowVarianceWarning, cluster, trajectory
+from tcnaps.method.clustering import LowVarianceWarning, cluster
 from tcnaps.method.episode import Episode
 from tcnaps.method.model import TransductiveCNAPS
 from tcnaps.method.variants import ALL_TRAININGS
@@ -87,16 +87,12 @@ def meta_train(
             summary = summarise_validation(validate(model, validation, study))
             row |= summary
             if is_better(summary, progress["best"], settings.keep_best_by):
-                weights = {name: value.detach().clone() for name, value in model.adaptation_state().items()}
-                progress.update(best=summary, best_weights=weights)
+                best = {name: x.clone() for name, x in model.state_dict().items() if not name.startswith("backbone.")}
+                progress.update(best=summary, best_weights=best)
         progress["log"].append(row)
         return row
 
-    parts = {
-        "task_encoder": model.task_encoder,
-        "film_generator": model.film_generator,
-        "head_numbers": model.head_numbers,
-    }
+    parts = {name: getattr(model, name) for name in ("task_encoder", "film_generator", "head_numbers")}
     state = Resumable(path, key, parts | {"optimiser": optimiser}, progress)
     with warnings.catch_warnings(action="ignore", category=LowVarianceWarning):
         if not progress["log"]:  # for comparison only: these weights are almost the unadapted backbone, and never kept
@@ -144,10 +140,8 @@ def training_episodes(
 def episode_loss(model: TransductiveCNAPS, episode: Episode, study: Study) -> tuple[Float[Tensor, ""], float, float]:
     """Cross-entropy of the queries, accuracy, and confidence (the mean probability of the predicted class)."""
     features = model.features(episode)
-    if ALL_TRAININGS[model.training_name].refinement_in_training:  # gradients pass through the loop
-        logits = cluster(*features, model.head, *study.refinement.limits).logits
-    else:
-        logits = trajectory(*features, model.head, 0)[0]
+    refines = ALL_TRAININGS[model.training_name].refinement_in_training  # gradients pass through the loop
+    logits = cluster(*features, model.head, *(study.refinement.limits if refines else (0, 0))).logits
     loss = F.cross_entropy(logits, episode.query_labels, reduction=study.meta_training.query_loss)
     return loss, *accuracy_and_confidence(logits, episode.query_labels)
 

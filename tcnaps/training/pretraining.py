@@ -38,8 +38,11 @@ def pretraining_steps(
     settings, n_batches = study.pretraining, images.n_batches(study.pretraining.batch_size)
     device = next(network.parameters()).device
     part = slice(rank(), None, size())  # this process's images of a batch
-    for epoch, batch, numbers in batch_numbers(images, study, first):
-        pixels, labels = images.batch(numbers, device)
+    for step in range(first, settings.epochs * n_batches):
+        epoch, batch = divmod(step, n_batches)
+        if batch == 0 or step == first:  # every epoch has its own order
+            order = np.random.default_rng([study.backbone_seed, epoch]).permutation(images.train)
+        pixels, labels = images.batch(order[batch * settings.batch_size :][: settings.batch_size], device)
         pixels = shrink(pixels, settings.size_in_epoch(epoch, study.image_size))
         pixels = augment(pixels, settings, np.random.default_rng([study.backbone_seed, epoch, batch]))
         rate = learning_rate(settings, epoch, batch, n_batches)
@@ -81,7 +84,9 @@ def pretrain(
         return pd.DataFrame(log)
     images = ImageTable(sources, settings.valid_fraction, study.backbone_seed)
     n_batches = images.n_batches(settings.batch_size)
-    network = new_classifier(study, images.n_classes).to(device, memory_format=torch.channels_last)
+    with torch.random.fork_rng(devices=[]):  # PyTorch's global generator stays as it was
+        torch.manual_seed(study.backbone_seed)
+        network = Classifier(images.n_classes, study.pixel_range).to(device, memory_format=torch.channels_last)
     optimiser = SGD(network.parameters(), settings.learning_rate, settings.momentum, weight_decay=settings.weight_decay)
     progress = {"log": [], "rows": []}  # log: per epoch; rows: per batch of the unfinished epoch
 
@@ -108,16 +113,6 @@ def pretrain(
     return pd.DataFrame(finished_log(path, key))
 
 
-def batch_numbers(images: "ImageTable", study: Study, first: int) -> Iterator[tuple[int, int, Int[np.ndarray, "_"]]]:
-    """Epoch, batch and image numbers of each batch, starting with batch `first`. Every epoch has its own order."""
-    size, n_batches = study.pretraining.batch_size, images.n_batches(study.pretraining.batch_size)
-    for step in range(first, study.pretraining.epochs * n_batches):
-        epoch, batch = divmod(step, n_batches)
-        if batch == 0 or step == first:
-            order = np.random.default_rng([study.backbone_seed, epoch]).permutation(images.train)
-        yield epoch, batch, order[batch * size : (batch + 1) * size]
-
-
 def learning_rate(settings: Pretraining, epoch: int, batch: int, n_batches: int) -> float:
     """Learning rate of one batch: step decay, or one cycle (a linear rise, then cosine decay to 0)."""
     if settings.schedule == "step":
@@ -127,13 +122,6 @@ def learning_rate(settings: Pretraining, epoch: int, batch: int, n_batches: int)
         return settings.learning_rate * progress / RISE
     fall = (progress - RISE) / (1 - RISE)
     return settings.learning_rate * (1 + math.cos(math.pi * fall)) / 2
-
-
-def new_classifier(study: Study, n_classes: int) -> "Classifier":
-    """An untrained classifier, drawn from the study's seed; PyTorch's global generator stays as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(study.backbone_seed)
-        return Classifier(n_classes, study.pixel_range)
 
 
 class Classifier(nn.Module):
@@ -185,12 +173,9 @@ def augment(
 ) -> Float[Tensor, "n 3 height width"]:
     """A random crop, colour jitter and, if the study allows it, a random horizontal flip for each image."""
     n, _, height, width = pixels.shape
-
-    def draw(low: float, high: float) -> Tensor:
-        return torch.from_numpy(generator.uniform(low, high, (n, 1, 1, 1)).astype(np.float32)).to(pixels.device)
-
     jitter = settings.colour_jitter
-    brightness, contrast, saturation = (draw(1 - jitter, 1 + jitter) for _ in range(3))
+    factors = generator.uniform(1 - jitter, 1 + jitter, (3, n, 1, 1, 1)).astype(np.float32)
+    brightness, contrast, saturation = torch.from_numpy(factors).to(pixels.device)
     x = (pixels + 1) * brightness  # 0 is black here
     x = (x - x.mean((1, 2, 3), keepdim=True)) * contrast + x.mean((1, 2, 3), keepdim=True)
     grey = x.mean(1, keepdim=True)

@@ -56,8 +56,7 @@ def import_checkpoint(path: Path) -> tuple[str, dict[str, Tensor]]:
     problems += [f"{each} is unknown" for each in released.keys() - entries.keys()]
     for each in entries.keys() & released.keys():
         shape, expected = getattr(released[each], "shape", "no tensor"), entries[each][1].shape
-        fits = shape == expected
-        problems += unusable({each: released[each]}) if fits else [f"{each} is {shape}, not {expected}"]
+        problems += unusable({each: released[each]}) if shape == expected else [f"{each} is {shape}, not {expected}"]
     if problems:
         wrong = f"{len(problems)} are wrong, such as: {'; '.join(sorted(problems)[:5])}"
         raise CheckpointError(f"{path} doesn't hold the authors' weights of '{name}': {wrong}. Download it again.")
@@ -92,10 +91,9 @@ def _released_weights(path: Path) -> dict[str, object]:
         return {name.removeprefix("module."): value for name, value in content.items()}
     except Exception as error:  # a damaged file raises many kinds
         reason = str(error).partition("\n\n")[2] or error  # PyTorch's begins with advice to run the file all the same
-        hint = (
-            f"It begins with {path.read_bytes()[:20]!r}: it may be a web page or a Git LFS pointer. Download it again"
-        )
-        raise CheckpointError(f"{path} can't be read as weights ({reason}); nothing in it was run. {hint}.") from error
+        problem = f"can't be read as weights ({reason}); nothing in it was run"
+        hint = f"It begins with {path.read_bytes()[:20]!r}: it may be a web page or a Git LFS pointer"
+        raise CheckpointError(f"{path} {problem}. {hint}. Download it again.") from error
 
 
 def import_into_study(file: str | Path, study: Study) -> list[Path]:

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from tcnaps.evaluation.csv_tables import read_published
 from tcnaps.evaluation.intervals import other_classes
+from tcnaps.evaluation.result_files import read_published
 from tcnaps.evaluation.statistics import episode_accuracies, paired_episodes, with_classes
 from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.figures import style

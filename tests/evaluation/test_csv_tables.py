@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from tcnaps.evaluation.csv_tables import write_csv
+from tcnaps.evaluation.result_files import write_csv
 
 
 def test_csv_is_the_same_twice(tmp_path):

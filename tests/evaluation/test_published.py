@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from tcnaps.evaluation.csv_tables import read_published, read_published_averages
+from tcnaps.evaluation.result_files import read_published, read_published_averages
 from tcnaps.evaluation.statistics import average_ranks
 from tcnaps.method.variants import VARIANTS
 

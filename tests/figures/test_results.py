@@ -8,7 +8,7 @@ from matplotlib.text import Text
 from synthetic_rows import DATASETS, synthetic_rows
 
 from tcnaps.evaluation.claims import claims_table
-from tcnaps.evaluation.csv_tables import read_published_averages
+from tcnaps.evaluation.result_files import read_published_averages
 from tcnaps.evaluation.statistics import (
     accuracy_by_step,
     accuracy_summary,

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tcnaps.evaluation.csv_tables import read_published, read_published_averages
+from tcnaps.evaluation.result_files import read_published, read_published_averages
 from tcnaps.evaluation.statistics import accuracy_summary, average_ranks, best, domain_averages, episode_accuracies
 from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.figures.tables import accuracy_table, cell, html, published_table

@@ -92,8 +92,3 @@ def test_half_the_scale_stands_between_the_paper_s_head_and_the_mixture_s(embedd
     assert [row.head.scale for row in (paper, half, mixture)] == [1, 0.5, 0.5]
     assert [row.head.log_determinant for row in (paper, half, mixture)] == [False, False, True]
     assert len({row.task_embedding for row in (paper, half, mixture)}) == 1
-
-
-def test_a_learned_scale_needs_a_number_to_start_from():
-    with pytest.raises(ValueError, match="learns its scale"):
-        untrained(LEARNED_SCALE, head=Head(scale="auto"))

@@ -45,7 +45,7 @@ def folder(root):
     folder = root / "results/small/checkpoints"
     save(folder / "backbone.safetensors", Backbone().state_dict(), {"study": "small"})
     header = {"training": "simple", "backbone": file_digest(folder / "backbone.safetensors")}  # its former name
-    save(folder / "support.safetensors", new_model(small_study(), "support").adaptation_state(), header)
+    save(folder / "support.safetensors", new_model(small_study(), "support").state_dict(), header)
     return folder
 
 

@@ -183,6 +183,6 @@ def test_a_backbone_trains_at_one_size_after_the_other(monkeypatch):
     monkeypatch.setattr(pretraining, "augment", lambda pixels, *_: (sizes.append(pixels.shape[-1]), pixels)[1])
     study = small_study(pretraining=small_study().pretraining.model_dump() | {"image_sizes": {16: 1, 32: 1}})
     images = ImageTable([blobs("blobs", "train")], 0.0, 0)
-    network = pretraining.new_classifier(study, images.n_classes)
+    network = pretraining.Classifier(images.n_classes)
     list(pretraining.pretraining_steps(network, study, images, torch.optim.SGD(network.parameters(), 0.01)))
     assert sizes == [16] * (len(sizes) // 2) + [32] * (len(sizes) // 2)

@@ -50,9 +50,8 @@ def list_records(folder: Path, images_per_class: int | None = None) -> Listing:
     specification = read_specification(folder / SPECIFICATION)
     if specification.file_pattern != FILE_PATTERN:
         problem = f"file_pattern is '{specification.file_pattern}', which is not read here"
-        raise DatasetError(
-            f"{folder / SPECIFICATION}: {problem}. Convert it with one file per class, '{FILE_PATTERN}'."
-        )
+        remedy = f"Convert it with one file per class, '{FILE_PATTERN}'"
+        raise DatasetError(f"{folder / SPECIFICATION}: {problem}. {remedy}.")
     splits: dict[str, dict[str, list[ImageFile]]] = {split: {} for split in specification.classes}
     for split, classes in specification.classes.items():
         for class_name, (label, size) in classes.items():
@@ -75,7 +74,6 @@ class Specification(NamedTuple):
 
 
 def read_specification(file: Path) -> Specification:
-    """Reads and checks a dataset_spec.json."""
     try:
         with open_regular(file) as stream:
             content = json.loads(stream.read().decode("utf-8-sig"))

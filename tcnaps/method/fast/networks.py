@@ -1,10 +1,9 @@
 """The networks: the backbone in evaluation mode, and the set encoder.
 
-In the backbone gamma · BN(conv(x)) + beta is one convolution with other weights and a bias. In the set encoder each
-layer is one autograd function: convolution, batch-norm, 2×2 max-pool, ReLU. Batch-norm rises with each channel once the
-sign of a negative gamma has been moved into the convolution. So the largest of four values can be picked before it, and
-the convolution's output, by far the largest tensor, is held for a few images at a time only. The backward pass computes
-it again where that is cheap, in the first layer, whose output is as large as all others together.
+In the backbone gamma · BN(conv(x)) + beta is one convolution. In the set encoder each layer is one autograd function.
+Batch-norm rises with each channel once the sign of a negative gamma is in the convolution, so the maximum of a window
+is taken first, and the convolution's output, by far the largest tensor, is held for a few images at a time only.
+The backward pass computes it again in the first layer, where that is cheap and the output the largest.
 """
 
 from collections.abc import Sequence
