@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 import torch
 from oracles import naive_statistics
-from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -80,15 +79,6 @@ def test_planted_clusters_are_found_whatever_the_length_of_the_embeddings(length
     assert fitted.n_iter_ >= 2
     in_length_1 = TransductiveMahalanobisClassifier().fit(X / length, y)
     np.testing.assert_allclose(fitted.label_distributions_, in_length_1.label_distributions_, atol=1e-6)
-
-
-def test_unlabelled_rows_help_on_handwritten_digits():
-    X, truth = load_digits(return_X_y=True)
-    X, y = X[:600] / np.linalg.norm(X[:600], axis=1, keepdims=True), np.full(600, -1)
-    y[:30] = truth[:30]  # three of each
-    refined, alone = (TransductiveMahalanobisClassifier(maximum_steps=steps).fit(X, y) for steps in (4, 0))
-    right = [np.mean(fitted.transduction_[30:] == truth[30:600]) for fitted in (refined, alone)]
-    assert right[0] > right[1] + 0.03
 
 
 def test_new_rows_get_what_the_same_rows_got_as_unlabelled_ones():

@@ -24,16 +24,8 @@ from tcnaps.training.released import import_into_study
 CASES = ["w5s1_84", "w5s5_84", "w10imb_84", "w3q2_84", "w20s1_84", "w5s3_42", "w4imb_42"]
 LARGE = ["w5s5_84", "w20s1_84"]  # in float32 only, for time
 WITH_GRADIENTS = ["w5s1_84", "w3q2_84", "w5s3_42", "w4imb_42"]
-CLUSTER_CASES = [
-    "d64_w5_N25",
-    "d64_w5_N20_q2",
-    "d64_w10_N150",
-    "d64_w6_N72_soft",
-    "d64_w50_N200",
-    "d512_w5_N75",
-    "d512_w20_N540",
-    "d512_w50_N160",
-]
+CLUSTER_CASES = [f"d64_{case}" for case in ("w5_N25", "w5_N20_q2", "w10_N150", "w6_N72_soft", "w50_N200")]
+CLUSTER_CASES += [f"d512_{case}" for case in ("w5_N75", "w20_N540", "w50_N160")]
 ROUNDING = 8  # times the release's own; see above
 KINDS = {"simple": "support", "trans": "support_and_query"}  # the reference's name of a model, and the training here
 
