@@ -22,12 +22,6 @@ def photo(height=33, width=40):
     return np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC))
 
 
-def exif(orientation):
-    table = Image.Exif()
-    table[ORIENTATION] = orientation
-    return table
-
-
 def decoded(data, **options):
     return np.asarray(to_rgb(data, **options))
 
@@ -97,7 +91,9 @@ def test_transparency_lies_on_white():
 @pytest.mark.parametrize("file_format", ["PNG", "TIFF", "JPEG"])
 def test_orientation_is_applied(file_format):
     stored = decoded(encoded(photo(12, 20), file_format))
-    turned = encoded(photo(12, 20), file_format, exif=exif(6))
+    exif = Image.Exif()
+    exif[ORIENTATION] = 6
+    turned = encoded(photo(12, 20), file_format, exif=exif)
     np.testing.assert_array_equal(decoded(turned), np.rot90(stored, -1))
     if file_format != "TIFF":
         np.testing.assert_array_equal(decoded(turned, orient=False), stored)

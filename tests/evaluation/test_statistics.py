@@ -69,16 +69,11 @@ def test_the_mean_of_pairs_has_the_paired_t_interval(episodes):
     assert mean.loc["all", "difference"] == pytest.approx(result["difference"].mean())
 
 
-@pytest.fixture
-def summary():
-    """Two datasets: on one, B and C lie together above A; on the other C touches A, and B is absent."""
+def test_ranks():
+    """0.66 + 0.02 touches 0.70 − 0.02: the paper's own ranks follow when that counts as worse."""
     entries = [("A", "one", "in", 0.50), ("B", "one", "in", 0.60), ("C", "one", "in", 0.61)]
     entries += [("A", "two", "out", 0.70), ("C", "two", "out", 0.66)]
-    return pd.DataFrame(entries, columns=["variant", "dataset", "domain", "accuracy"]).assign(interval=0.02)
-
-
-def test_ranks(summary):
-    """0.66 + 0.02 touches 0.70 − 0.02: the paper's own ranks follow when that counts as worse."""
+    summary = pd.DataFrame(entries, columns=["variant", "dataset", "domain", "accuracy"]).assign(interval=0.02)
     ranks = statistics.average_ranks(summary).sort_values("variant").groupby("domain")["rank"]
     assert ranks.apply(list).to_dict() == {"in": [3, 1, 1], "out": [1, 2], "all": [2, 1, 1.5]}
 
