@@ -57,10 +57,8 @@ def test_a_replicate_depends_on_its_own_seed_alone():
     plain, study, other = (small_study(replicates=seeds) for seeds in (1, [0, 5], [0, 6]))
     for job in ("pretraining", "meta_training"):
         assert content_of(study, job) == content_of(plain, job) == content_of(other, job)
-        assert content_of(study.of_replicate(1), job) not in (
-            content_of(study, job),
-            content_of(other.of_replicate(1), job),
-        )
+        others = content_of(study, job), content_of(other.of_replicate(1), job)
+        assert content_of(study.of_replicate(1), job) not in others
     shared = small_study(replicates=2, replicate_backbone=False)
     assert content_of(shared.of_replicate(1), "pretraining") == content_of(shared, "pretraining")
     assert content_of(study.of_replicate(1), "evaluation") == content_of(study, "evaluation")  # the same episodes

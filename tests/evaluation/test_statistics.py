@@ -117,6 +117,8 @@ def test_grid_cells_are_the_rule_run_directly(rows, episodes):
     assert (rule["gain"], rule["gain_interval"]) == pytest.approx((gain["difference"], gain["interval"]))
     steps = statistics.accuracy_by_step(rows, "support_and_query", [0, 2])
     assert list(steps["step"]) == [0, 2] and steps["gain"].iloc[0] == 0 == steps["gain_interval"].iloc[0]
+    with pytest.raises(ValueError):
+        statistics.accuracy_by_step(rows, "support_and_query", [0], domain="both")
 
 
 def test_more_queries_gain_what_pairs_of_episodes_differ_by():
@@ -127,11 +129,6 @@ def test_more_queries_gain_what_pairs_of_episodes_differ_by():
     assert (fewest.queries_per_class, fewest.difference, fewest.interval) == (2, 0, 0)
     assert (most.queries_per_class, most.n_datasets, most.domain) == (4, 3, "all")
     assert most.difference == pytest.approx((wide[4] - wide[2]).groupby("dataset").mean().mean())
-
-
-def test_unknown_domain(rows):
-    with pytest.raises(ValueError):
-        statistics.accuracy_by_step(rows, "support_and_query", [0], domain="both")
 
 
 def test_episodes_are_never_pooled_silently(episodes, rows):
