@@ -11,7 +11,6 @@ from PIL import Image
 from tcnaps.data import DatasetError, decoding
 from tcnaps.data.decoding import resize_aligned, square, to_rgb
 
-ORIENTATION = 274  # EXIF's tag
 NO_SIMPLEJPEG = decoding.simplejpeg is None
 needs_simplejpeg = pytest.mark.skipif(NO_SIMPLEJPEG, reason="no simplejpeg: pip install 'tcnaps[records]'")
 
@@ -92,7 +91,7 @@ def test_transparency_lies_on_white():
 def test_orientation_is_applied(file_format):
     stored = decoded(encoded(photo(12, 20), file_format))
     exif = Image.Exif()
-    exif[ORIENTATION] = 6
+    exif[274] = 6  # the orientation
     turned = encoded(photo(12, 20), file_format, exif=exif)
     np.testing.assert_array_equal(decoded(turned), np.rot90(stored, -1))
     if file_format != "TIFF":

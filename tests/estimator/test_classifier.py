@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 import torch
 from oracles import naive_statistics
-from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -179,13 +178,6 @@ def test_neither_a_column_in_other_units_nor_an_outlying_row_matters():
     for spoilt in (column, row):
         assert (TransductiveMahalanobisClassifier().fit_predict(spoilt, y) == expected).mean() > 0.98
     assert (TransductiveMahalanobisClassifier(normalise=False).fit_predict(column, y) == truth).mean() < 0.5
-
-
-def test_predict_needs_fit_and_the_same_width():
-    with pytest.raises(NotFittedError):
-        TransductiveMahalanobisClassifier().predict(X)
-    with pytest.raises(ValueError, match="6 features"):
-        TransductiveMahalanobisClassifier().fit(X, Y).predict(X[:, :5])
 
 
 def test_rows_that_are_all_the_same_and_a_single_class():
