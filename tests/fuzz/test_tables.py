@@ -11,6 +11,7 @@ from synthetic_rows import synthetic_rows
 
 from tcnaps.config import UserError
 from tcnaps.evaluation import result_files, statistics
+from tcnaps.evaluation.result_files import load_rows
 from tcnaps.evaluation.stopped_rows import variant_predictions
 
 pytestmark = pytest.mark.fuzz
@@ -86,7 +87,7 @@ def test_rows_that_are_not_those_asked_for_are_refused_by_name(rows, study):
     except (ValueError, TypeError):  # of Arrow: a column of several kinds
         return
     if file is not None:
-        loaded = accepted(lambda: result_files.load_rows(study, "variable", ["support"]), UserError, str(file.parent))
+        loaded = accepted(lambda: load_rows(study, "variable", ["support"]), UserError, str(file.parent))
         numbers = None if loaded is None else accepted(lambda: statistics_of(loaded), ValueError)
         assert numbers is None or numbers.between(0, 1).all()
 
