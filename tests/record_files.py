@@ -120,11 +120,3 @@ def write(folder, *paths):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_bytes(b"x")
     return folder
-
-
-def names_by_class(listing):
-    """Split -> class -> names of files."""
-    return {
-        split: {name: [image.path.rpartition("/")[2] for image in images] for name, images in classes.items()}
-        for split, classes in listing.splits.items()
-    }

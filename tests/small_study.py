@@ -45,43 +45,20 @@ def sized(*sizes: int, superclasses=None, spans=None) -> ImageSource:
 def small_study(**changes) -> Study:
     """One in-domain and one out-of-domain dataset, two steps of everything."""
     protocol = {"kind": "variable", "maximum_way": 6, "maximum_support_size": 20, "queries_per_class": 3}
+    one_shot = {"kind": "fixed", "way": 5, "shot": 1, "queries_per_class": 2}
+    both = ["support", "support_and_query"]
+    on_both = {"protocol": protocol, "datasets": ["blobs", "others"], "trainings": both, "episodes": 2}
+    on_one = {"protocol": one_shot, "datasets": ["blobs"], "trainings": both[1:], "episodes": 3}
+    pretraining = {"epochs": 2, "batch_size": 32, "learning_rate": 0.05, "learning_rate_drop_every": 1}
+    meta_training = {"protocol": protocol, "episodes": 8, "episodes_per_step": 2}
+    validation = {"validate_every": 4, "validation_datasets": ["blobs"], "validation_episodes": 2}
     content = {
         "name": "small",
         "image_size": SIZE,
-        "datasets": {
-            "blobs": {"source": "miniature", "domain": "in"},
-            "others": {"source": "miniature", "domain": "out"},
-        },
-        "pretraining": {
-            "datasets": ["blobs"],
-            "epochs": 2,
-            "batch_size": 32,
-            "learning_rate": 0.05,
-            "learning_rate_drop_every": 1,
-        },
-        "meta_training": {
-            "datasets": ["blobs"],
-            "protocol": protocol,
-            "episodes": 8,
-            "episodes_per_step": 2,
-            "validate_every": 4,
-            "validation_datasets": ["blobs"],
-            "validation_episodes": 2,
-        },
+        "datasets": {name: {"source": "miniature", "domain": d} for name, d in (("blobs", "in"), ("others", "out"))},
+        "pretraining": {"datasets": ["blobs"], **pretraining},
+        "meta_training": {"datasets": ["blobs"], **meta_training, **validation},
         "refinement": {"recorded_steps": 4, "minimum_steps": 2, "maximum_steps": 3},
-        "evaluations": {
-            "variable": {
-                "protocol": protocol,
-                "datasets": ["blobs", "others"],
-                "trainings": ["support", "support_and_query"],
-                "episodes": 2,
-            },
-            "5-way-1-shot": {
-                "protocol": {"kind": "fixed", "way": 5, "shot": 1, "queries_per_class": 2},
-                "datasets": ["blobs"],
-                "trainings": ["support_and_query"],
-                "episodes": 3,
-            },
-        },
+        "evaluations": {"variable": on_both, "5-way-1-shot": on_one},
     }
     return Study.model_validate(content | changes, strict=False)

@@ -1,4 +1,4 @@
-"""On a GPU: the numbers of a CPU. Without one these tests are skipped; `tests/other_device.py` pretends one."""
+"""On a GPU: the numbers of a CPU. Without one these are skipped; tests/training/test_other_device.py pretends one."""
 
 import pytest
 import torch

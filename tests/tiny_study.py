@@ -6,29 +6,22 @@ from pathlib import Path
 import yaml
 from blob_project import write_pictures
 
+from tcnaps.method.variants import TRAININGS
+
 ROOT = Path(__file__).parents[1]
 STUDY_FILE = "configs/tiny.yaml"
 
 PROTOCOL = {"kind": "variable", "maximum_way": 6, "maximum_support_size": 12, "queries_per_class": 3}
-VARIABLE = {
-    "protocol": PROTOCOL,
-    "datasets": ["textures", "digits"],
-    "episodes": 2,
-    "trainings": [
-        "support",
-        "support_and_query",
-        "support_and_query_refined",
-        "support_log_determinant",
-        "support_and_query_log_determinant",
-        "support_and_query_log_determinant_refined",
-    ],
-}
+DATASETS = {"textures": "in", "digits": "out"}
+VARIABLE = {"protocol": PROTOCOL, "datasets": list(DATASETS), "episodes": 2, "trainings": list(TRAININGS)}
+TWO = {"datasets": list(DATASETS), "episodes": 2, "trainings": ["support", "support_and_query"]}
+ONE_SHOT = {n: {"kind": "fixed", "way": 5, "shot": 1, "queries_per_class": n} for n in (3, 6)}
+ONE_STEP = {"episodes": 2, "episodes_per_step": 1, "validate_every": 1, "validation_episodes": 2}
 STUDY = {
     "name": "tiny",
     "image_size": 32,
     "datasets": {
-        "textures": {"source": "folder", "domain": "in", "path": "pictures/textures"},
-        "digits": {"source": "folder", "domain": "out", "path": "pictures/digits"},
+        name: {"source": "folder", "domain": domain, "path": f"pictures/{name}"} for name, domain in DATASETS.items()
     },
     "pretraining": {
         "datasets": ["textures"],
@@ -37,27 +30,11 @@ STUDY = {
         "batch_size": 40,
         "valid_fraction": 0.15,
     },
-    "meta_training": {
-        "datasets": ["textures"],
-        "protocol": PROTOCOL,
-        "episodes": 2,
-        "episodes_per_step": 1,
-        "validate_every": 1,
-        "validation_datasets": ["textures"],
-        "validation_episodes": 2,
-    },
+    "meta_training": {"datasets": ["textures"], "protocol": PROTOCOL, "validation_datasets": ["textures"], **ONE_STEP},
     "evaluations": {
         "variable": VARIABLE,
-        "variable-before-training": VARIABLE | {"before_training": True, "trainings": ["support", "support_and_query"]},
-        **{
-            f"5-way-1-shot-{n}": {
-                "protocol": {"kind": "fixed", "way": 5, "shot": 1, "queries_per_class": n},
-                "datasets": ["textures", "digits"],
-                "trainings": ["support", "support_and_query"],
-                "episodes": 2,
-            }
-            for n in (3, 6)
-        },
+        "variable-before-training": TWO | {"protocol": PROTOCOL, "before_training": True},
+        **{f"5-way-1-shot-{n}": TWO | {"protocol": protocol} for n, protocol in ONE_SHOT.items()},
     },
 }
 

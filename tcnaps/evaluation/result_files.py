@@ -134,10 +134,15 @@ def _checked_rows(study: Study, training: str, evaluation: str, dataset: str) ->
     path = rows_file(study, training, evaluation, dataset)
     remedy = f"Run notebooks/04-evaluate.ipynb with training = '{training}' for this study, or `make figures`."
     rows, _ = read_rows(path, remedy)  # undamaged, but perhaps others than expected
+    asked = asked_of(study, evaluation)
+    for name, value in json.loads(pq.read_schema(path).metadata.get(ASKED, b"{}")).items():
+        if value != asked[name]:
+            raise RowsError(f"{path} was evaluated with {name} {value}; the study has {asked[name]} now. {remedy}")
     expected = {"training": training, "replicate": study.replicate, "evaluation": evaluation, "dataset": dataset}
     expected |= {"domain": study.datasets[dataset].domain}
     n_episodes, problem = study.evaluations[evaluation].episodes, None
-    if missing := [column for column in COLUMNS if column not in rows]:
+    steps = (f"prediction_{step}" for step in range(study.refinement.recorded_steps + 1))
+    if missing := [column for column in [*COLUMNS, *steps] if column not in rows]:
         problem = f"lacks the columns {', '.join(missing)}"
     elif others := [name for name, value in expected.items() if (rows[name] != value).any()]:
         found = rows.loc[rows[others[0]] != expected[others[0]], others[0]].iloc[0]
@@ -146,10 +151,6 @@ def _checked_rows(study: Study, training: str, evaluation: str, dataset: str) ->
         problem = f"does not hold the episodes 0 to {n_episodes - 1}"
     if problem:
         raise RowsError(f"{path} {problem}. Delete it. {remedy}")
-    asked = asked_of(study, evaluation)
-    for name, value in json.loads(pq.read_schema(path).metadata.get(ASKED, b"{}")).items():
-        if value != asked[name]:
-            raise RowsError(f"{path} was evaluated with {name} {value}; the study has {asked[name]} now. {remedy}")
     return rows
 
 

@@ -57,23 +57,15 @@ def test_a_replicate_depends_on_its_own_seed_alone():
     plain, study, other = (small_study(replicates=seeds) for seeds in (1, [0, 5], [0, 6]))
     for job in ("pretraining", "meta_training"):
         assert content_of(study, job) == content_of(plain, job) == content_of(other, job)
-        assert content_of(study.of_replicate(1), job) not in (
-            content_of(study, job),
-            content_of(other.of_replicate(1), job),
-        )
+        others = content_of(study, job), content_of(other.of_replicate(1), job)
+        assert content_of(study.of_replicate(1), job) not in others
     shared = small_study(replicates=2, replicate_backbone=False)
     assert content_of(shared.of_replicate(1), "pretraining") == content_of(shared, "pretraining")
     assert content_of(study.of_replicate(1), "evaluation") == content_of(study, "evaluation")  # the same episodes
 
 
-PLACES = (
-    "tcnaps/method/backbone",
-    "tcnaps/training/pretraining",
-    "tcnaps/episodes/sampling",
-    "tcnaps/evaluation/evaluate",
-    "tcnaps/evaluation/claims",
-    "tcnaps/data/preparing",
-)
+RUN_BY_ALL = ("tcnaps/method/backbone", "tcnaps/training/pretraining", "tcnaps/episodes/sampling")
+PLACES = (*RUN_BY_ALL, "tcnaps/evaluation/evaluate", "tcnaps/evaluation/claims", "tcnaps/data/preparing")
 
 
 def test_code_makes_stale_what_runs_it(tmp_path, monkeypatch):
@@ -94,8 +86,8 @@ def test_code_makes_stale_what_runs_it(tmp_path, monkeypatch):
         return {job for job in after if after[job] != before[job]}
 
     assert stale_after("tcnaps/method/backbone", "# a comment") == set()
-    for place in PLACES[:3]:
+    for place in RUN_BY_ALL:
         assert stale_after(place) == set(OF_JOBS), place
     assert stale_after("tcnaps/evaluation/evaluate") == {"evaluation"}
-    for place in PLACES[4:]:
+    for place in PLACES[-2:]:
         assert stale_after(place) == set(), place

@@ -4,22 +4,13 @@ from nested import changed
 
 from tcnaps.config import ConfigError, load_study, project_root, settings
 
+FIXED, VARIABLE = {"kind": "fixed", "way": 5, "shot": 1}, {"kind": "variable"}
 STUDY = {
     "name": "small",
     "datasets": {"glyphs": {"source": "miniature", "domain": "in"}, "digits": {"source": "miniature", "domain": "out"}},
     "pretraining": {"datasets": ["glyphs"]},
-    "meta_training": {
-        "datasets": ["glyphs"],
-        "validation_datasets": ["glyphs", "digits"],
-        "protocol": {"kind": "variable"},
-    },
-    "evaluations": {
-        "5-way": {
-            "protocol": {"kind": "fixed", "way": 5, "shot": 1},
-            "datasets": ["digits"],
-            "trainings": ["support_and_query"],
-        }
-    },
+    "meta_training": {"datasets": ["glyphs"], "validation_datasets": ["glyphs", "digits"], "protocol": VARIABLE},
+    "evaluations": {"5-way": {"protocol": FIXED, "datasets": ["digits"], "trainings": ["support_and_query"]}},
 }
 
 
@@ -45,7 +36,7 @@ def test_a_study_is_read_with_the_papers_defaults_and_cannot_be_changed(load):
 
 
 FOLDER = {"source": "folder", "domain": "out", "path": "x"}
-ONCE = {"kind": "fixed", "way": 5, "shot": 1, "replacement": False}
+ONCE = FIXED | {"replacement": False}
 WRONG = [
     # unknown and mistyped keys, at every depth, with the nearest one named
     (("sed",), 1, "sed: .*'seed'"),
@@ -153,14 +144,13 @@ def test_a_missing_file_names_those_there_are(tmp_path, monkeypatch):
 
 
 def test_evaluations_are_found_by_what_they_compare(load):
-    fixed, variable = {"kind": "fixed", "way": 5, "shot": 1}, {"kind": "variable"}
     both = {"datasets": ["glyphs"], "trainings": ["support", "support_and_query"]}
     evaluations = {
-        "both": both | {"protocol": fixed},
-        "alone": both | {"protocol": fixed, "trainings": ["support_and_query"]},
-        "variable": both | {"protocol": variable},
-        "start": both | {"protocol": variable, "before_training": True},
-        "unequal": both | {"protocol": fixed | {"query_concentration": 1.0}},
+        "both": both | {"protocol": FIXED},
+        "alone": both | {"protocol": FIXED, "trainings": ["support_and_query"]},
+        "variable": both | {"protocol": VARIABLE},
+        "start": both | {"protocol": VARIABLE, "before_training": True},
+        "unequal": both | {"protocol": FIXED | {"query_concentration": 1.0}},
     }
     study = load(STUDY | {"evaluations": evaluations})
     assert list(study.evaluations_of(["support", "support_and_query"], "fixed")) == ["both"]

@@ -11,7 +11,6 @@ from PIL import Image
 from tcnaps.data import DatasetError, decoding
 from tcnaps.data.decoding import resize_aligned, square, to_rgb
 
-ORIENTATION = 274  # EXIF's tag
 NO_SIMPLEJPEG = decoding.simplejpeg is None
 needs_simplejpeg = pytest.mark.skipif(NO_SIMPLEJPEG, reason="no simplejpeg: pip install 'tcnaps[records]'")
 
@@ -20,12 +19,6 @@ def photo(height=33, width=40):
     """A smooth coloured picture, uint8 (height, width, 3)."""
     coarse = np.random.default_rng(0).integers(0, 256, (4, 5, 3)).astype(np.uint8)
     return np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC))
-
-
-def exif(orientation):
-    table = Image.Exif()
-    table[ORIENTATION] = orientation
-    return table
 
 
 def decoded(data, **options):
@@ -48,9 +41,6 @@ def naive_aligned(pixels, size):
     return resized
 
 
-# Resizing
-
-
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 30), st.integers(0, 99))
 def test_aligned_corners_are_the_naive_loop_s(height, width, size, seed):
     pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3)).astype(np.uint8)
@@ -60,9 +50,6 @@ def test_aligned_corners_are_the_naive_loop_s(height, width, size, seed):
     np.testing.assert_allclose(resized, naive, atol=0.5 + 1e-3)
     if size > 1:
         np.testing.assert_array_equal(resized[:: size - 1, :: size - 1], pixels[[0, -1]][:, [0, -1]])
-
-
-# Files and kinds of pixels
 
 
 @pytest.mark.parametrize("kind", ["<u2", ">u2", "<i4"])
@@ -100,13 +87,12 @@ def test_transparency_lies_on_white():
     np.testing.assert_array_equal(pixels[0, :3], [[200, 0, 0], [255, 255, 255], [0, 0, 50]])
 
 
-# Orientation
-
-
 @pytest.mark.parametrize("file_format", ["PNG", "TIFF", "JPEG"])
 def test_orientation_is_applied(file_format):
     stored = decoded(encoded(photo(12, 20), file_format))
-    turned = encoded(photo(12, 20), file_format, exif=exif(6))
+    exif = Image.Exif()
+    exif[274] = 6  # the orientation
+    turned = encoded(photo(12, 20), file_format, exif=exif)
     np.testing.assert_array_equal(decoded(turned), np.rot90(stored, -1))
     if file_format != "TIFF":
         np.testing.assert_array_equal(decoded(turned, orient=False), stored)
@@ -120,9 +106,6 @@ def test_corrupt_exif_leaves_an_image_as_it_is(block):
     data = encoded(photo(8, 8), "JPEG")
     damaged = data[:2] + b"\xff\xe1" + struct.pack(">H", len(block) + 2) + block + data[2:]
     np.testing.assert_array_equal(decoded(damaged), decoded(data))
-
-
-# JPEG
 
 
 @needs_simplejpeg
@@ -148,9 +131,6 @@ def test_the_fast_transform_without_simplejpeg_is_refused(monkeypatch):
     monkeypatch.setattr(decoding, "simplejpeg", None)
     with pytest.raises(ImportError, match="simplejpeg"):
         to_rgb(encoded(photo(), "PNG"), fast=True)
-
-
-# The official decoder's pixels
 
 
 @pytest.fixture(scope="module")
@@ -191,9 +171,6 @@ def test_aligned_corners_are_the_official_resizing(official):
             np.testing.assert_allclose(scaled, expected, rtol=0, atol=2.5e-7)
             rounded = square(Image.fromarray(pixels), size, "aligned corners")
             assert np.abs(rounded / 127.5 - 1 - expected).max() <= (0.5 + 1e-4) / 127.5
-
-
-# What is refused
 
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"  # Pillow would run it as a program

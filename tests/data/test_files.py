@@ -76,26 +76,12 @@ def assert_same(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> 
         np.testing.assert_array_equal(found[split], wanted[split])
 
 
-# What is prepared
-
-
-def test_arrays_hold_every_image_in_its_row(images, tmp_path, several):
-    assert_same(prepare(tmp_path / "data", images), expected(images))
-    made = made_of(images)
-    source = ensure_prepared(made, tmp_path / "data").splits["test"]
-    assert source.class_names == ("d", "e") and source.class_sizes.tolist() == [7, 8]
-    left = {file.name for file in made.place(tmp_path / "data").iterdir()} - {".lock"}
-    assert left == {"train.npy", "test.npy", "index.json"}
-
-
 @pytest.mark.parametrize("key", [None, "lanczos", "bilinear"])
 def test_the_datasets_resampling_goes_first_then_the_studys(images, tmp_path, key):
     decoding = settings.Decoding(resampling="aligned corners")
     found = prepare(tmp_path / "data", images, decoding=decoding, resampling=key)
     assert_same(found, expected(images, key or "aligned corners"))
 
-
-# Images that can't be read
 
 UNREADABLE = ("empty.png", "text.png", "cut.png", "lost.png", "pipe.png", "zero.png")
 
@@ -126,14 +112,10 @@ def test_unreadable_images_are_left_out_and_reported(damaged, tmp_path, several)
 
 
 def test_a_class_of_which_nothing_can_be_read_is_an_error(images, tmp_path):
-    contents = {file: file.read_bytes() for file in (images / "train" / "b").iterdir()}
-    for file in contents:
+    for file in (images / "train" / "b").iterdir():
         file.write_bytes(b"")
     with pytest.raises(DatasetError, match="(?s)birds.*class 'b'.*b0.png: it is empty"):
         prepare(tmp_path / "data", images)
-    for file, content in contents.items():
-        file.write_bytes(content)
-    assert_same(prepare(tmp_path / "data", images), expected(images))
 
 
 def test_a_disk_that_goes_away_is_no_heap_of_unreadable_images(images, tmp_path):
@@ -145,16 +127,10 @@ def test_a_disk_that_goes_away_is_no_heap_of_unreadable_images(images, tmp_path)
     assert_same(prepare(tmp_path / "data", images), expected(images))
 
 
-# Interruptions
-
-
 def test_a_process_that_dies_is_an_error_that_says_so(images, tmp_path, several):
     file_readers.set_trap("kill this process", "c4.png")
     with pytest.raises(DatasetError, match="LOKY_MAX_CPU_COUNT=1"):
         prepare(tmp_path / "data", images)
-
-
-# Stale and moved files
 
 
 def test_changed_files_are_prepared_anew(images, tmp_path):
@@ -185,9 +161,6 @@ def test_prepared_arrays_are_used_without_the_originals(images, tmp_path):
     (made_of(images).place(tmp_path / "other-machine") / "train.npy").unlink()
     with pytest.warns(UserWarning, match="train.npy"), pytest.raises(MissingFiles, match="'birds'.*on the shelf"):
         prepare(tmp_path / "other-machine", images)
-
-
-# From a study
 
 
 def test_a_study_says_how_images_are_decoded_and_where_they_lie(images, tmp_path, monkeypatch):

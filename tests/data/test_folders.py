@@ -1,5 +1,6 @@
-"""Folders of images: each layout lists the same images, in one order everywhere, and says what it leaves out."""
+"""Folders and lists of images: each layout is read alike, in one order everywhere, and says what it leaves out."""
 
+import json
 import os
 import random
 from functools import partial
@@ -7,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
-from record_files import names_by_class, write
+from record_files import write
 
 from tcnaps.config.settings import Folder
 from tcnaps.data.image_source import DatasetError
-from tcnaps.data.listing import ImageFile, read_file
-from tcnaps.data.readers.folders import cut, open_folder
+from tcnaps.data.listing import ImageFile, natural_key, read_file
+from tcnaps.data.readers.folders import cut, open_folder, read_list
 
 
 @pytest.fixture
@@ -200,7 +201,10 @@ def names(wnid):
     return [f"{wnid}_{number}.JPEG" for number in (3, 26, 105, 20000)]
 
 
-EXPECTED = {"valid" if s == "val" else s: {wnid: names(wnid) for wnid in wnids} for s, wnids in WNIDS.items()}
+def expected(place):
+    """The files of every class at their places, by split."""
+    splits = {"valid" if split == "val" else split: wnids for split, wnids in WNIDS.items()}
+    return {s: {w: [place.format(file=n, wnid=w) for n in names(w)] for w in wnids} for s, wnids in splits.items()}
 
 
 def write_lists(folder, line, header=""):
@@ -210,19 +214,89 @@ def write_lists(folder, line, header=""):
     return str(folder)
 
 
-@pytest.mark.parametrize("place", ["images/{file}", "images/{wnid}/{file}"])
+@pytest.mark.parametrize("place", ["{file}", "{wnid}/{file}"])
 def test_mini_lists_and_their_images(tmp_path, place):
+    images = tmp_path / "images"
     lists = write_lists(tmp_path, lambda wnid: "".join(f"{n},{wnid}\n" for n in names(wnid)), "filename,label\n")
     for wnid in ALL:  # and one that isn't listed
-        write(tmp_path, *(place.format(file=file, wnid=wnid) for file in [*names(wnid), f"{wnid}_1.JPEG"]))
-    assert names_by_class(listing_of(tmp_path / "images", splits=lists)) == EXPECTED
-    (tmp_path / place.format(file=names(ALL[0])[1], wnid=ALL[0])).unlink()
+        write(images, *(place.format(file=file, wnid=wnid) for file in [*names(wnid), f"{wnid}_1.JPEG"]))
+    assert listed(images, splits=lists) == expected(place)
+    (images / place.format(file=names(ALL[0])[1], wnid=ALL[0])).unlink()
     with pytest.raises(DatasetError, match=f"{names(ALL[0])[1]}"):
-        listing_of(tmp_path / "images", splits=lists)
+        listing_of(images, splits=lists)
 
 
 @pytest.mark.parametrize("header", ["", "wnid,category\n"])
 def test_tiered_from_imagenet_and_class_lists(tmp_path, header):
     write(tmp_path / "imagenet", "readme.txt", *(f"{wnid}/{n}" for wnid in [*ALL, "n15075141"] for n in names(wnid)))
     lists = write_lists(tmp_path / "lists", lambda wnid: f"{wnid},n00020090\n", header)
-    assert names_by_class(listing_of(tmp_path / "imagenet", splits=lists)) == EXPECTED
+    assert listed(tmp_path / "imagenet", splits=lists) == expected("{wnid}/{file}")
+
+
+ANIMALS = {"train": ["cat", "dog"], "valid": ["cow"], "test": ["emu", "fox"]}
+LINES = [(name, split) for split, names in ANIMALS.items() for name in names]
+
+
+def list_files(folder, files):
+    for name, content in files.items():
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder / name if len(files) == 1 else folder
+
+
+def splits_of(path):
+    classes = {label: split for label, split, _ in read_list(path)}
+    return {split: [label for label in classes if classes[label] == split] for split in ANIMALS}
+
+
+def per_split(text):
+    return {f"{'val' if split == 'valid' else split}.csv": text(names) for split, names in ANIMALS.items()}
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"a.csv": "class,split\n" + "".join(f"{name},{split}\n" for name, split in LINES)},
+        {"a.csv": "Split,Class\r\n" + "".join(f"{split.upper()},{name}\r\n" for name, split in LINES)},
+        {"a.csv": "\ufeffclass,split\n" + "".join(f'"{n}", {s.replace("valid", "val")}\n\n' for n, s in LINES)},
+        {"a.csv": "filename,label,split\n" + "".join(f"{n}{k}.jpg,{n},{s}\n" for n, s in LINES for k in range(3))},
+        {"a.json": json.dumps(ANIMALS)},
+        per_split(lambda names: "class\n" + "\n".join(names)),
+        per_split(lambda names: "filename,label\n" + "\n".join(f"{name}1.jpg,{name}" for name in names)),
+    ],
+)
+def test_layouts_are_read_alike(tmp_path, files):
+    assert splits_of(list_files(tmp_path, files)) == ANIMALS
+
+
+def test_a_list_without_a_header_is_of_imagenet_s_classes(tmp_path):
+    path = list_files(tmp_path, {"test.csv": "n00000001,n00000009\nn00000002,n00000009\n"})
+    assert splits_of(path)["test"] == ["n00000001", "n00000002"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", ""),
+        ("a.csv", "class,split\n"),
+        ("a.csv", "class,split\ncat,train\ncat,test\n"),
+        ("a.json", '{"train": ["Ko\\u0308ln "], "test": ["K\\u00f6ln"]}'),  # two ways to write ö
+        ("a.csv", "class,split\ncat,train\ncow,dev\n"),
+        ("a.csv", "class\ncat\n"),
+        ("a.csv", "class,split\ncat,train\n,test\n"),
+        ("a.csv", "class,split\ncat,train\ncow,test,x\n"),
+        ("a.csv", "cat,train\ncow,test\n"),
+        ("a.csv", b"class,split\nk\xf6nig,train\n"),
+        ("a.json", '["cat"]'),
+    ],
+)
+def test_a_list_that_cannot_be_used_is_named(tmp_path, name, content):
+    with pytest.raises(DatasetError, match=name):
+        read_list(list_files(tmp_path, {name: content}))
+    with pytest.raises(DatasetError, match="none.csv"):
+        read_list(tmp_path / "none.csv")
+
+
+def test_natural_order():
+    names = ["image10", "image9", "image09", "image", "Image1", "a2b10", "a2b9", "ä", "10", "9"]
+    expected = ["9", "10", "Image1", "a2b9", "a2b10", "image", "image09", "image9", "image10", "ä"]
+    assert sorted(names, key=natural_key) == expected

@@ -1,23 +1,113 @@
-"""Datasets of records: every image is found once, in its class, and whatever is wrong with the files is named."""
+"""Records of Meta-Dataset: what was written is read in its class, and damage is named by file, record and byte."""
 
 import hashlib
 import json
 import pickle
 import sys
+from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 from PIL import Image
 
 pytest.importorskip("google_crc32c", reason="google-crc32c is not installed: pip install 'tcnaps[records]'")
 
+import record_files as files  # noqa: E402
 from file_readers import encoded  # noqa: E402
-from record_files import content, image_example, record, write_uniform  # noqa: E402
+from record_files import bytes_list, example, image_example, int64_list, record  # noqa: E402
 
 from tcnaps.config import settings  # noqa: E402
 from tcnaps.data import DatasetError, preparation  # noqa: E402
 from tcnaps.data.preparing import ensure_prepared  # noqa: E402
-from tcnaps.data.readers.meta_dataset import open_records, read_record  # noqa: E402
+from tcnaps.data.readers import meta_dataset  # noqa: E402
+from tcnaps.data.readers.meta_dataset import masked_crc, parse_example, read_index, record_at  # noqa: E402
+
+IMAGES = [(b"first image", 3), (b"", 3), (b"\x00\xffthird" * 40, 3)]
+
+
+@pytest.fixture
+def file(tmp_path):
+    """A file of three records of class 3."""
+    file = tmp_path / "3.tfrecords"
+    file.write_bytes(b"".join(record(image_example(*image)) for image in IMAGES))
+    return file
+
+
+def read_records(file, expected_label=None):
+    return [record_at(file, *place, expected_label) for place in read_index(file)]
+
+
+@cache
+def starts():
+    """Where the records start, and where the file ends."""
+    return np.cumsum([0, *(len(record(image_example(*image))) for image in IMAGES)]).tolist()
+
+
+def test_the_checksum_is_crc32c():
+    assert masked_crc(b"123456789") == files.slow_masked_crc(b"123456789")
+    unmasked = (masked_crc(b"123456789") - 0xA282EAD8) % 2**32
+    assert (unmasked << 15 | unmasked >> 17) % 2**32 == 0xE3069283  # the check value of CRC-32C's definition
+
+
+def test_records_come_back_in_order(file):
+    assert read_records(file) == read_records(str(file), expected_label=3) == IMAGES
+    assert read_index(file) == list(zip(starts(), (len(image_example(*image)) for image in IMAGES)))
+
+
+@given(st.binary(max_size=300), st.integers(-(2**63), 2**63 - 1), st.booleans())
+def test_any_image_and_label_in_any_order(image, label, label_first):
+    features = [("image", bytes_list(image)), ("label", int64_list(label))]
+    written = example(*features[:: -1 if label_first else 1])
+    assert parse_example(written) == (image, label)
+    assert parse_example(example(("image", bytes_list(b"old")), ("label", int64_list(1))) + written) == (image, label)
+
+
+def test_other_features_and_unknown_fields_are_skipped():
+    known = files.field(1, files.field(1, b"image") + files.field(2, bytes_list(b"x") + files.field(9, b"?")))
+    others = example(
+        ("height", int64_list(8, 9)), ("score", files.float_list(0.5)), ("empty", b""), ("label", int64_list(5))
+    )
+    assert parse_example(others + files.field(1, known) + files.field(3, b"later version")) == (b"x", 5)
+
+
+def test_every_cut_is_noticed_but_one_between_records(file):
+    intact = file.read_bytes()
+    for end in range(1, len(intact)):
+        file.write_bytes(intact[:end])
+        if end in starts():
+            assert read_records(file) == IMAGES[: starts().index(end)]
+            continue
+        cut = sum(start <= end for start in starts()) - 1
+        with pytest.raises(DatasetError, match=f"3.tfrecords: record {cut} at byte {starts()[cut]} "):
+            read_index(file)
+
+
+def test_mislabelled_records_and_an_index_of_another_file_are_refused(file):
+    with pytest.raises(DatasetError, match="byte 0 .*label is 3, .* class 4"):
+        read_records(file, expected_label=4)
+    (offset, _), _, (_, length) = read_index(file)
+    with pytest.raises(DatasetError, match=f"byte {offset} "):
+        record_at(file, offset, length)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        example(("image", files.float_list(1, 2)), ("label", int64_list(1))),
+        example(("image", bytes_list(b"x", b"y")), ("label", int64_list(1))),
+        example(("image", bytes_list(b"x")), ("label", int64_list(1, 2))),
+        files.varint(1 * 8 + 3) + files.varint(0),  # a field of another type
+        files.varint(1 * 8 + 2) + files.varint(5) + b"four",  # longer than its message
+        files.varint(8) + b"\xff" * 10 + b"\x01",  # a number that does not end
+    ],
+)
+def test_what_is_no_example_of_an_image_and_a_label_is_refused(tmp_path, data):
+    file = tmp_path / "7.tfrecords"
+    file.write_bytes(record(image_example(b"x", 7)) + record(data))
+    with pytest.raises(DatasetError, match="7.tfrecords: .* at byte [1-9]"):
+        read_records(file, 7)
 
 
 def section(path, **keys):
@@ -25,20 +115,17 @@ def section(path, **keys):
 
 
 def listing_of(folder, **keys):
-    return open_records("tiny", section(folder, **keys)).listing()
+    return meta_dataset.open_records("tiny", section(folder, **keys)).listing()
 
 
 def read(image):
     """As another process reads it."""
-    return pickle.loads(pickle.dumps(read_record))(image)
+    return pickle.loads(pickle.dumps(meta_dataset.read_record))(image)
 
 
 @pytest.fixture
 def folder(tmp_path):
-    return write_uniform(tmp_path / "tiny")
-
-
-# What is listed
+    return files.write_uniform(tmp_path / "tiny")
 
 
 def test_every_image_is_listed_in_its_class(folder):
@@ -49,7 +136,7 @@ def test_every_image_is_listed_in_its_class(folder):
     }
     for classes, labels in ((listing.splits["train"], [0, 1]), (listing.splits["test"], [2, 3, 4])):
         for label, images in zip(labels, classes.values()):
-            assert [read(image) for image in images] == [content(label, k) for k in range(3 + label)]
+            assert [read(image) for image in images] == [files.content(label, k) for k in range(3 + label)]
             assert {image.path for image in images} == {str(folder / f"{label}.tfrecords")}
     assert (listing.superclasses, listing.spans) == ({}, {})
 
@@ -58,7 +145,7 @@ def test_at_most_so_many_images_a_class_are_spread_over_its_file(folder):
     listing = listing_of(folder, images_per_class=4)
     found = [[read(image) for image in images] for images in listing.splits["test"].values()]
     chosen = {2: [0, 1, 2, 3], 3: [0, 1, 3, 4], 4: [0, 1, 3, 5]}  # of 5, 6 and 7
-    assert found == [[content(label, k) for k in numbers] for label, numbers in chosen.items()]
+    assert found == [[files.content(label, k) for k in numbers] for label, numbers in chosen.items()]
 
 
 def test_the_official_writer_s_images_through_the_whole_chain(reference, tmp_path):
@@ -89,7 +176,7 @@ def test_the_official_writer_s_images_through_the_whole_chain(reference, tmp_pat
 
 
 def test_a_mislabelled_record_is_left_out_and_reported(tmp_path):
-    write_uniform(tmp_path)
+    files.write_uniform(tmp_path)
     for label in range(5):
         labels = [2 if (label, k) == (3, 4) else label for k in range(3 + label)]
         records = (record(image_example(encoded(Image.new("L", (8, 8), 30)), said)) for said in labels)
@@ -100,22 +187,17 @@ def test_a_mislabelled_record_is_left_out_and_reported(tmp_path):
     assert "3.tfrecords" in report and "mislabelled: its label is 2, but the file is of class 3" in report
 
 
-# What is refused
-
-
 def test_pools_are_refused(tmp_path):
-    folder = write_uniform(tmp_path, file_pattern="{}_{}.tfrecords")
+    folder = files.write_uniform(tmp_path, file_pattern="{}_{}.tfrecords")
     with pytest.raises(DatasetError, match="dataset_spec.json: file_pattern"):
         listing_of(folder)
 
 
-@pytest.mark.parametrize("content", [lambda content: content[:-1], lambda content: b""])
-def test_damaged_and_missing_files_are_named(folder, content):
+@pytest.mark.parametrize("left", [-1, 0, None])
+def test_damaged_and_missing_files_are_named(folder, left):
     file = folder / "1.tfrecords"
-    file.write_bytes(content(file.read_bytes()))
-    with pytest.raises(DatasetError, match="1.tfrecords"):
-        listing_of(folder)
-    file.unlink()
+    content = file.read_bytes()
+    file.unlink() if left is None else file.write_bytes(content[:left])
     with pytest.raises(DatasetError, match="1.tfrecords"):
         listing_of(folder)
 

@@ -44,9 +44,6 @@ def test_spans_of_every_inner_node_by_name(tmp_path):
     assert read.classes["test"] == {"m3": (2, 1), "m4": (3, 2), "m5": (4, 6)}
 
 
-# What is refused
-
-
 @pytest.mark.parametrize(
     "content",
     [

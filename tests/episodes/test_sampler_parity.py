@@ -76,9 +76,6 @@ def describe(reference: Reference, seed: int) -> list[Description]:
         jaxtyping.config.update("jaxtyping_disable", False)
 
 
-# How two samplers are compared
-
-
 def same_distribution(ours: np.ndarray, theirs: dict[str, int]) -> float:
     """p-value of the chi-square test that two samples of independent numbers are of one distribution.
 
@@ -128,31 +125,21 @@ def comparisons(reference: Reference, episodes: list[Description], seed: int) ->
     size = np.array([e.shots.sum() for e in episodes])
     imbalance = np.array([e.shots.max() / e.shots.min() for e in episodes])
     moments = np.stack([imbalance, imbalance**2], axis=1)
-    theirs = measured["imbalance_max_over_min_shot"]
+    theirs, their_sizes = measured["imbalance_max_over_min_shot"], measured["support_set_size_mean_by_way"]
+    their_moments = [theirs["mean"], theirs["std"] ** 2 + theirs["mean"] ** 2]
     shots, their_shots = shots_in_bins(episodes, measured["shots_per_class_hist"], n)
     drawn = np.bincount(np.concatenate([e.classes for e in episodes]), minlength=len(reference.split.class_sizes))
-    together = alike(reference)
+    classes = drawn / EPISODES - np.array(measured["class_selection_counts"]) / n
+    together, covariance = alike(reference), classes_expected(reference)[1]
     found = {
         "way": same_distribution(way, measured["way_hist"]),
         "queries per class": same_distribution(n_query, measured["query_per_class_hist"]),
         "query set size": same_distribution(n_query * way, measured["query_set_size_hist"]),
         "support set size": same_distribution(size, measured["support_set_size_hist"]),
-        "support set size by way": same_mean_by_way(
-            way, size, measured["way_hist"], measured["support_set_size_mean_by_way"]
-        ),
-        "imbalance": same_mean(
-            moments.mean(axis=0) - [theirs["mean"], theirs["std"] ** 2 + theirs["mean"] ** 2],
-            np.cov(moments, rowvar=False),
-            EPISODES,
-            n,
-        ),
+        "support set size by way": same_mean_by_way(way, size, measured["way_hist"], their_sizes),
+        "imbalance": same_mean(moments.mean(axis=0) - their_moments, np.cov(moments, rowvar=False), EPISODES, n),
         "shots": same_mean(shots.mean(axis=0) - their_shots, np.cov(shots, rowvar=False), EPISODES, n),
-        "classes": same_mean(
-            together @ (drawn / EPISODES - np.array(measured["class_selection_counts"]) / n),
-            together @ classes_expected(reference)[1] @ together.T,
-            EPISODES,
-            n,
-        ),
+        "classes": same_mean(together @ classes, together @ covariance @ together.T, EPISODES, n),
     }
     if reference.split.spans is not None:
         generator = np.random.default_rng([seed, 1])
@@ -232,9 +219,6 @@ def as_specified(reference: Reference, places: int = 0) -> float:
     (mean, covariance), together, n = classes_expected(reference), alike(reference), reference.measured["n_episodes"]
     difference = np.roll(reference.measured["class_selection_counts"], places) / n - mean
     return same_mean(together @ difference, together @ covariance @ together.T, n, np.inf)
-
-
-# The tests
 
 
 def test_every_file_of_the_reference_is_compared(reference):

@@ -9,13 +9,7 @@ from small_study import blobs, sized
 
 from tcnaps.config import FixedProtocol, VariableProtocol
 from tcnaps.episodes import sampling
-from tcnaps.episodes.sampling import (
-    draw_episode,
-    sample_classes,
-    sample_shots,
-    sample_support_size,
-    sample_uniform_shots,
-)
+from tcnaps.episodes.sampling import draw_episode, sample_classes, sample_shots
 
 FIXED = FixedProtocol(way=4, shot=3, queries_per_class=5)
 SCRIPTS = ("Greek",) * 6 + ("Latin",) * 9 + ("Runic",) * 4
@@ -122,10 +116,10 @@ def test_episodes_follow_the_hierarchy_of_their_source_under_the_variable_protoc
 
 def test_support_size_is_between_the_way_and_its_limits():
     generator, remaining = np.random.default_rng(0), np.array([190, 20, 50])
-    drawn = [sample_support_size(generator, remaining, 500, 100) for _ in range(3000)]
+    drawn = [sampling.sample_support_size(generator, remaining, 500, 100) for _ in range(3000)]
     assert min(drawn) >= 3 and max(drawn) <= 100 + 20 + 50
     assert abs(np.mean(drawn) - (170 / 2 + 1.5)) < 3  # u is uniform; rounding up adds half an image a class
-    assert max(sample_support_size(generator, remaining, 40, 100) for _ in range(100)) == 40
+    assert max(sampling.sample_support_size(generator, remaining, 40, 100) for _ in range(100)) == 40
 
 
 def test_shots_follow_image_counts_and_never_exceed_what_is_left(monkeypatch):
@@ -143,7 +137,7 @@ def test_shots_follow_image_counts_and_never_exceed_what_is_left(monkeypatch):
 
 def test_uniform_shots_are_uniform():
     generator = np.random.default_rng(0)
-    shots = np.array([sample_uniform_shots(generator, np.array([300, 7]), 500, 20) for _ in range(4000)])
+    shots = np.array([sampling.sample_uniform_shots(generator, np.array([300, 7]), 500, 20) for _ in range(4000)])
     for column, most in zip(shots.T, (20, 7)):
         assert stats.chisquare(np.bincount(column, minlength=most + 1)[1:]).pvalue > 0.01
 

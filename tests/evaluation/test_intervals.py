@@ -5,16 +5,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from tcnaps.evaluation.intervals import (
-    class_variance,
-    clustered,
-    crossed_half_width,
-    estimates,
-    half_width,
-    needed,
-    other_classes,
-    p_value,
-)
+from tcnaps.evaluation import intervals
+from tcnaps.evaluation.intervals import estimates, half_width, other_classes
 
 
 def layout(values):
@@ -77,16 +69,16 @@ def test_trainings_that_agree_by_luck_do_not_make_the_interval_narrow(in_common,
 def test_at_the_level_of_the_p_value_the_interval_reaches_zero():
     (row,) = estimates(simulated(1, 3, 2, 15, (0.3, 1, 1), seed=4), ["run"], "value").to_dict("records")
     for difference in (0.1, 1.0, 3.0):
-        p = p_value(row, difference)
-        assert crossed_half_width(row, 1 - p) == pytest.approx(difference)
-    assert p_value(row, row["interval"]) == pytest.approx(0.05) and p_value(row, 100.0) < 1e-3
-    assert np.isnan(p_value(row | {"of_episodes": np.nan}, 1.0))
+        p = intervals.p_value(row, difference)
+        assert intervals.crossed_half_width(row, 1 - p) == pytest.approx(difference)
+    assert intervals.p_value(row, row["interval"]) == pytest.approx(0.05) and intervals.p_value(row, 100.0) < 1e-3
+    assert np.isnan(intervals.p_value(row | {"of_episodes": np.nan}, 1.0))
 
 
 def test_the_number_needed_is_the_smallest_that_is_narrow_enough():
-    n = needed(4.0, 0.5)
+    n = intervals.needed(4.0, 0.5)
     widths = [half_width(2.0, number) for number in (n - 1, n)]
-    assert widths[0] > 0.5 >= widths[1] and needed(0.0, 0.5) == 2
+    assert widths[0] > 0.5 >= widths[1] and intervals.needed(0.0, 0.5) == 2
 
 
 def test_equal_trainings_leave_the_interval_of_the_episodes():
@@ -100,7 +92,9 @@ def test_a_cluster_counts_once_in_every_training():
     """The same class ten times over says no more; classes of several trainings pair by episode."""
     classes = simulated(1, 3, 1, 20, (0.1, 1, 1), seed=4)
     ten = pd.concat([classes] * 10)
-    single, tenfold = (estimates(clustered(frame, ["run"], "value"), ["run"], "value") for frame in (classes, ten))
+    single, tenfold = (
+        estimates(intervals.clustered(frame, ["run"], "value"), ["run"], "value") for frame in (classes, ten)
+    )
     pd.testing.assert_frame_equal(single, tenfold)
     pd.testing.assert_frame_equal(single, estimates(classes, ["run"], "value"))
 
@@ -125,8 +119,8 @@ def episodes_of_classes(n_classes, n_episodes, ways, spread, seed):
 @pytest.mark.parametrize("n_classes", [20, 64])
 def test_an_interval_for_other_classes_covers_them(n_classes, ways):
     """The mean effect of all possible classes is 0; an interval over episodes alone covers it in half of the cases."""
-    tables = [episodes_of_classes(n_classes, 300, ways, 0.05, seed) for seed in range(80)]
-    rows = pd.concat([other_classes(table, "gain").iloc[:1] for table in tables])
+    samples = [episodes_of_classes(n_classes, 300, ways, 0.05, seed).assign(dataset=str(seed)) for seed in range(80)]
+    rows = other_classes(pd.concat(samples), "gain").set_index("dataset").drop("all")
     classes, episodes = ((rows["gain"].abs() <= rows[name]).mean() for name in ("class_interval", "interval"))
     assert 0.89 <= classes <= 0.99 and episodes < 0.85
     assert (rows["n_classes"] == n_classes).all()
@@ -139,7 +133,7 @@ def test_at_a_fixed_way_the_variance_is_that_of_the_class_means():
     noise = (c - 1) * table["gain"].var() * (1 - m / c) / (len(table) * m / c)
     spread = ((means - table["gain"].mean()) ** 2).sum() - noise
     by_hand = m**2 * (c - 1) / (c * (c - m) ** 2) * spread + table["gain"].var() / len(table)
-    variance, n_classes = class_variance(table["gain"].to_numpy(), list(table["classes"]))
+    variance, n_classes = intervals.class_variance(table["gain"].to_numpy(), list(table["classes"]))
     assert n_classes == c
     # A quarter of the standard error of a variance with c − 1 degrees of freedom, √(2 / 11), is added.
     assert variance == pytest.approx(by_hand * (1 + (2 / 11) ** 0.5 / 4), rel=0.03)

@@ -7,18 +7,8 @@ import pytest
 from small_study import small_study
 from synthetic_rows import synthetic_rows
 
-from tcnaps.evaluation.result_files import (
-    RowsError,
-    asked_of,
-    incomplete_evaluations,
-    load_query_counts,
-    load_rows,
-    needed_trainings,
-    read_rows,
-    rows_file,
-    write_manifest,
-    write_rows,
-)
+from tcnaps.evaluation import result_files
+from tcnaps.evaluation.result_files import RowsError, load_rows, rows_file, write_manifest, write_rows
 from tcnaps.evaluation.statistics import episode_accuracies, paired_episodes
 from tcnaps.evaluation.stopped_rows import variant_predictions
 
@@ -44,11 +34,11 @@ def study(root):
 
 
 def test_rows_come_back_as_they_were_written(study):
-    rows, key = read_rows(rows_file(study, "support", "variable", "blobs"))
+    rows, key = result_files.read_rows(rows_file(study, "support", "variable", "blobs"))
     pd.testing.assert_frame_equal(rows, rows_of("support", "blobs"), check_dtype=False)
     assert key == "key"
     assert set(load_rows(study, "variable")["training"]) == set(TRAININGS)
-    assert incomplete_evaluations(study) == {}
+    assert result_files.incomplete_evaluations(study) == {}
 
 
 def test_other_rows_make_another_manifest(study):
@@ -68,15 +58,15 @@ def test_cut_and_missing_files_and_damaged_manifests_make_an_evaluation_incomple
         path.write_bytes(content[:size])
         with pytest.raises(RowsError, match="others.parquet"):
             load_rows(study, "variable")
-        (problem,) = incomplete_evaluations(study).items()
+        (problem,) = result_files.incomplete_evaluations(study).items()
         assert problem[0].name == "support.json" and "others.parquet" in problem[1]
     path.unlink()
-    assert "others.parquet" in str(incomplete_evaluations(study))
+    assert "others.parquet" in str(result_files.incomplete_evaluations(study))
     write_rows(path, rows_of("support", "others"), "key")
-    assert incomplete_evaluations(study) == {}
+    assert result_files.incomplete_evaluations(study) == {}
     for damaged in ("{", "[]", '{"/": "digest"}', problem[0].read_text().replace("others", "other")):
         problem[0].write_text(damaged)
-        assert list(incomplete_evaluations(study)) == [problem[0]]
+        assert list(result_files.incomplete_evaluations(study)) == [problem[0]]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +87,7 @@ def test_rows_of_something_else_are_refused(study, rows, named):
 
 
 def test_rows_of_other_settings_than_the_study_has_now_are_refused(study):
-    asked, rows = asked_of(study, "variable"), rows_of("support", "blobs")
+    asked, rows = result_files.asked_of(study, "variable"), rows_of("support", "blobs")
     for change, refused in (({}, False), ({"seed": 99}, True), ({"protocol": asked["protocol"] | {"way": 9}}, True)):
         write_rows(rows_file(study, "support", "variable", "blobs"), rows, "key", asked | change)
         with pytest.raises(RowsError, match=f"with {[*change][0]}") if refused else contextlib.nullcontext():
@@ -116,9 +106,9 @@ def test_trainings_that_saw_other_queries_are_not_paired(study, column):
 
 
 def test_trainings_that_serve_variants():
-    assert needed_trainings(["Simple", "COT", "Transductive"]) == TRAININGS
+    assert result_files.needed_trainings(["Simple", "COT", "Transductive"]) == TRAININGS
     with pytest.raises(ValueError, match="MAML"):
-        needed_trainings(["MAML"])
+        result_files.needed_trainings(["MAML"])
 
 
 def test_query_counts_are_read_on_the_datasets_and_episodes_that_all_have(root):
@@ -133,8 +123,8 @@ def test_query_counts_are_read_on_the_datasets_and_episodes_that_all_have(root):
         for dataset in evaluation.datasets:
             rows = synthetic_rows([training], datasets={dataset: DOMAINS[dataset]}, evaluation=name, ways=(5,), **facts)
             write_rows(rows_file(study, training, name, dataset), rows, "key")
-    rows = load_query_counts(study, [training])
+    rows = result_files.load_query_counts(study, [training])
     assert set(rows["dataset"]) == {"blobs"} and set(rows["evaluation"]) == {"5-way 1-shot"}
     assert rows.groupby("queries_per_class")["episode"].unique().map(list).to_dict() == {10: [0, 1], 20: [0, 1]}
     with pytest.raises(ValueError, match="queries_per_class"):
-        load_query_counts(study, ["support"])
+        result_files.load_query_counts(study, ["support"])

@@ -7,22 +7,13 @@ from oracles import naive_stopping_step
 from scipy import stats
 from synthetic_rows import DATASETS, predictions_of, synthetic_rows
 
-from tcnaps.evaluation import statistics as tcnaps_statistics
-from tcnaps.evaluation.statistics import (
-    accuracy_summary,
-    average_ranks,
-    best,
-    domain_averages,
-    episode_accuracies,
-    overall,
-    paired_episodes,
-)
+from tcnaps.evaluation import statistics
 from tcnaps.evaluation.stopped_rows import variant_predictions
 
 
 @pytest.fixture(scope="module")
 def episodes(rows):
-    return episode_accuracies(variant_predictions(rows, ["Simple", "FEOT", "COT", "Transductive"], 2, 4))
+    return statistics.episode_accuracies(variant_predictions(rows, ["Simple", "FEOT", "COT", "Transductive"], 2, 4))
 
 
 def test_episode_accuracies_recompute_from_the_rows(rows, episodes):
@@ -35,7 +26,7 @@ def test_episode_accuracies_recompute_from_the_rows(rows, episodes):
 
 
 def test_student_interval_is_scipys(episodes):
-    summary = accuracy_summary(episodes).set_index(["variant", "dataset"])
+    summary = statistics.accuracy_summary(episodes).set_index(["variant", "dataset"])
     for key, group in episodes.groupby(["variant", "dataset"]):
         sample, row = group["accuracy"], summary.loc[key]
         low, high = stats.t.interval(0.95, len(sample) - 1, sample.mean(), stats.sem(sample))
@@ -47,8 +38,8 @@ def test_student_interval_is_scipys(episodes):
 def test_domain_averages_are_unweighted(episodes):
     # Datasets of unequal size count alike.
     episodes = episodes[(episodes["dataset"] != "letters") | (episodes["episode"] < 5)]
-    summary = accuracy_summary(episodes)
-    averages = domain_averages(episodes).set_index(["variant", "domain"])
+    summary = statistics.accuracy_summary(episodes)
+    averages = statistics.domain_averages(episodes).set_index(["variant", "domain"])
     for variant, group in summary.groupby("variant"):
         cells = group.set_index("dataset")
         for domain, names in {"in": ["letters", "textures"], "out": ["digits"], "all": list(DATASETS)}.items():
@@ -65,8 +56,8 @@ def test_domain_averages_are_unweighted(episodes):
 def test_the_mean_of_pairs_has_the_paired_t_interval(episodes):
     a, b = (episodes[episodes["variant"] == name] for name in ("Transductive", "Simple"))
     # The order of the rows must not matter.
-    pairs = paired_episodes(a, b.sample(frac=1, random_state=0))
-    result = accuracy_summary(pairs, ["evaluation"], "difference").set_index("dataset")
+    pairs = statistics.paired_episodes(a, b.sample(frac=1, random_state=0))
+    result = statistics.accuracy_summary(pairs, ["evaluation"], "difference").set_index("dataset")
     for dataset in DATASETS:
         x, y = (f[f["dataset"] == dataset].sort_values("episode")["accuracy"].to_numpy() for f in (a, b))
         interval = stats.ttest_rel(x, y).confidence_interval(0.95)
@@ -74,21 +65,16 @@ def test_the_mean_of_pairs_has_the_paired_t_interval(episodes):
         assert row["difference"] == pytest.approx((x - y).mean())
         assert row["difference"] - row["interval"] == pytest.approx(interval.low)
         assert row["difference"] + row["interval"] == pytest.approx(interval.high)
-    mean = domain_averages(pairs, ["evaluation"], "difference").set_index("domain")
+    mean = statistics.domain_averages(pairs, ["evaluation"], "difference").set_index("domain")
     assert mean.loc["all", "difference"] == pytest.approx(result["difference"].mean())
 
 
-@pytest.fixture
-def summary():
-    """Two datasets: on one, B and C lie together above A; on the other C touches A, and B is absent."""
+def test_ranks():
+    """0.66 + 0.02 touches 0.70 − 0.02: the paper's own ranks follow when that counts as worse."""
     entries = [("A", "one", "in", 0.50), ("B", "one", "in", 0.60), ("C", "one", "in", 0.61)]
     entries += [("A", "two", "out", 0.70), ("C", "two", "out", 0.66)]
-    return pd.DataFrame(entries, columns=["variant", "dataset", "domain", "accuracy"]).assign(interval=0.02)
-
-
-def test_ranks(summary):
-    """0.66 + 0.02 touches 0.70 − 0.02: the paper's own ranks follow when that counts as worse."""
-    ranks = average_ranks(summary).sort_values("variant").groupby("domain")["rank"]
+    summary = pd.DataFrame(entries, columns=["variant", "dataset", "domain", "accuracy"]).assign(interval=0.02)
+    ranks = statistics.average_ranks(summary).sort_values("variant").groupby("domain")["rank"]
     assert ranks.apply(list).to_dict() == {"in": [3, 1, 1], "out": [1, 2], "all": [2, 1, 1.5]}
 
 
@@ -99,13 +85,13 @@ def test_best_by_pairs_sees_smaller_differences(episodes):
     other = simple["accuracy"] - 0.001 + 0.1 * (simple["episode"] % 2 - 0.5)
     others = [simple.assign(variant="worse", accuracy=small), simple.assign(variant="other", accuracy=other)]
     both = pd.concat([simple, *others])
-    summary = accuracy_summary(both)
-    paired = summary[best(summary, both)]
+    summary = statistics.accuracy_summary(both)
+    paired = summary[statistics.best(summary, both)]
     assert set(paired["variant"]) == {"Simple", "other"} and len(paired) == 6
 
 
 def test_grid_cells_are_the_rule_run_directly(rows, episodes):
-    grid = tcnaps_statistics.refinement_grid(rows, "support_and_query", (0, 2, 5), (0, 1, 4, 6))
+    grid = statistics.refinement_grid(rows, "support_and_query", (0, 2, 5), (0, 1, 4, 6))
     assert len(grid) == 7 and (grid["minimum"] <= grid["maximum"]).all()
     training_rows = rows[rows["training"] == "support_and_query"]
     for cell in grid.itertuples():
@@ -122,44 +108,43 @@ def test_grid_cells_are_the_rule_run_directly(rows, episodes):
         assert cell.gain == pytest.approx(np.mean(means) - np.mean(bases))
     rule = grid[(grid["minimum"] == 2) & (grid["maximum"] == 4)].iloc[0]
     assert rule["beyond"] == rule["beyond_interval"] == 0
-    averages = domain_averages(episodes[episodes["variant"] == "Transductive"]).set_index("domain").loc["all"]
+    averages = (
+        statistics.domain_averages(episodes[episodes["variant"] == "Transductive"]).set_index("domain").loc["all"]
+    )
     assert (rule["accuracy"], rule["interval"]) == pytest.approx((averages["accuracy"], averages["interval"]))
-    pairs = paired_episodes(*(episodes[episodes["variant"] == name] for name in ("Transductive", "FEOT")))
-    gain = domain_averages(pairs, ["evaluation"], "difference").set_index("domain").loc["all"]
+    pairs = statistics.paired_episodes(*(episodes[episodes["variant"] == name] for name in ("Transductive", "FEOT")))
+    gain = statistics.domain_averages(pairs, ["evaluation"], "difference").set_index("domain").loc["all"]
     assert (rule["gain"], rule["gain_interval"]) == pytest.approx((gain["difference"], gain["interval"]))
-    steps = tcnaps_statistics.accuracy_by_step(rows, "support_and_query", [0, 2])
+    steps = statistics.accuracy_by_step(rows, "support_and_query", [0, 2])
     assert list(steps["step"]) == [0, 2] and steps["gain"].iloc[0] == 0 == steps["gain_interval"].iloc[0]
+    with pytest.raises(ValueError):
+        statistics.accuracy_by_step(rows, "support_and_query", [0], domain="both")
 
 
 def test_more_queries_gain_what_pairs_of_episodes_differ_by():
     parts = [synthetic_rows(("support",), n_episodes=4, queries_per_class=q, evaluation="5-way 1-shot") for q in (2, 4)]
-    episodes = episode_accuracies(variant_predictions(pd.concat(parts), "Simple", 2, 4))
-    fewest, most = tcnaps_statistics.gain_by_query_count(episodes).itertuples()
+    episodes = statistics.episode_accuracies(variant_predictions(pd.concat(parts), "Simple", 2, 4))
+    fewest, most = statistics.gain_by_query_count(episodes).itertuples()
     wide = episodes.pivot(index=["dataset", "episode"], columns="queries_per_class", values="accuracy")
     assert (fewest.queries_per_class, fewest.difference, fewest.interval) == (2, 0, 0)
     assert (most.queries_per_class, most.n_datasets, most.domain) == (4, 3, "all")
     assert most.difference == pytest.approx((wide[4] - wide[2]).groupby("dataset").mean().mean())
 
 
-def test_unknown_domain(rows):
-    with pytest.raises(ValueError):
-        tcnaps_statistics.accuracy_by_step(rows, "support_and_query", [0], domain="both")
-
-
 def test_episodes_are_never_pooled_silently(episodes, rows):
     more = pd.concat([episodes, episodes.assign(queries_per_class=20)])
     with pytest.raises(ValueError, match="letters, episode 0 .*queries_per_class"):
-        accuracy_summary(more)
-    summary = accuracy_summary(episodes)
+        statistics.accuracy_summary(more)
+    summary = statistics.accuracy_summary(episodes)
     both = pd.concat([summary, summary.assign(evaluation="other")])
-    for call in (average_ranks, lambda summary: best(summary, episodes)):
+    for call in (statistics.average_ranks, lambda summary: statistics.best(summary, episodes)):
         with pytest.raises(ValueError):
             call(both)
     with pytest.raises(ValueError):
-        best(summary, pd.concat([episodes, episodes.assign(evaluation="other")]))
+        statistics.best(summary, pd.concat([episodes, episodes.assign(evaluation="other")]))
     with pytest.raises(ValueError):
         both = pd.concat([rows, rows.assign(evaluation="other")])
-        tcnaps_statistics.refinement_grid(both, "support_and_query", [0], [1])
+        statistics.refinement_grid(both, "support_and_query", [0], [1])
 
 
 def test_pairs_need_the_same_episodes(episodes):
@@ -167,20 +152,69 @@ def test_pairs_need_the_same_episodes(episodes):
     short = b[(b["dataset"] != "digits") | (b["episode"] != 11)]
     for pair in ((a, short), (short, a)):
         with pytest.raises(ValueError, match="variable, digits, episode 11"):
-            paired_episodes(*pair)
+            statistics.paired_episodes(*pair)
     with pytest.raises(ValueError):
-        paired_episodes(episodes, b)
+        statistics.paired_episodes(episodes, b)
 
 
 def test_real_and_rendered_images_are_never_averaged_together(episodes):
     kinds = {"letters": "rendered", "textures": "rendered", "digits": "real"}
     both = episodes.assign(images=episodes["dataset"].map(kinds))
-    averages = domain_averages(both).set_index(["variant", "domain"])
+    averages = statistics.domain_averages(both).set_index(["variant", "domain"])
     assert set(averages.index.get_level_values("domain")) == {"real", "rendered"}
-    alone = domain_averages(both[both["images"] == "rendered"]).set_index(["variant", "domain"])
+    alone = statistics.domain_averages(both[both["images"] == "rendered"]).set_index(["variant", "domain"])
     for variant in averages.index.unique("variant"):
         ours, theirs = averages.loc[variant, "rendered"], alone.loc[variant, "all"]
         assert ours["n_datasets"] == 2
         assert (ours["accuracy"], ours["interval"]) == pytest.approx((theirs["accuracy"], theirs["interval"]))
-    assert list(overall(averages.reset_index())["domain"].unique()) == ["real", "rendered"]
-    assert list(overall(domain_averages(episodes))["domain"].unique()) == ["all"]
+    assert list(statistics.overall(averages.reset_index())["domain"].unique()) == ["real", "rendered"]
+    assert list(statistics.overall(statistics.domain_averages(episodes))["domain"].unique()) == ["all"]
+
+
+@pytest.fixture(scope="module")
+def recalls(rows):
+    return statistics.class_recall(variant_predictions(rows, ["Simple", "Transductive"], 2, 4))
+
+
+def test_class_recall_is_counted_by_hand(rows, recalls):
+    episode = rows[(rows["training"] == "support") & (rows["dataset"] == "letters") & (rows["episode"] == 3)]
+    table = recalls[(recalls["variant"] == "Simple") & (recalls["dataset"] == "letters") & (recalls["episode"] == 3)]
+    assert sorted(table["label"]) == sorted(episode["label"].unique())
+    for row in table.itertuples():
+        queries = episode[episode["label"] == row.label]
+        assert row.recall == pytest.approx((queries["prediction_0"] == row.label).mean())
+        assert row.shot == queries["shot"].iloc[0] and row.n_query == len(queries) == 4
+
+
+def test_recall_by_shot_is_a_naive_cluster_robust_mean(recalls, monkeypatch):
+    monkeypatch.setattr(statistics, "SHOT_EDGES", (1, 2, 5))
+    table = statistics.recall_by_shot(recalls)
+    for row in table.itertuples():
+        domains = ("in", "out") if row.domain == "all" else (row.domain,)
+        classes = recalls[(recalls["variant"] == row.variant) & recalls["domain"].isin(domains)]
+        classes = classes[classes["shot"].between(row.shot_low, row.shot_high)]
+        residuals = {key: 0 for key in zip(classes["dataset"], classes["episode"])}
+        for r in classes.itertuples():
+            residuals[r.dataset, r.episode] += r.recall - classes["recall"].mean()
+        n, g = len(classes), len(residuals)
+        variance = g / (g - 1) * sum(total**2 for total in residuals.values()) / n**2
+        assert row.recall == pytest.approx(classes["recall"].mean())
+        assert row.shot == pytest.approx(classes["shot"].mean())
+        assert (row.n_classes, row.n_episodes) == (n, g)
+        assert row.interval == pytest.approx(stats.t.ppf(0.975, g - 1) * variance**0.5)
+    assert set(zip(table["shot_low"], table["shot_high"])) == {(1, 1), (2, 4), (5, 14)}
+    monkeypatch.setattr(statistics, "SHOT_EDGES", range(1, 15))  # every shot has its own bin
+    apart = statistics.recall_by_shot(recalls)
+    assert (apart["shot_low"] == apart["shot"]).all() and (apart["shot_high"] == apart["shot"]).all()
+    pooled = statistics.recall_by_shot(recalls, fewest=40).query("domain == 'all'")
+    assert (pooled["n_classes"] >= 40).all() and pooled["n_classes"].sum() == len(recalls)
+
+
+def test_frequencies_count_each_episode_once(rows):
+    ways, shots = statistics.frequencies(rows, "way"), statistics.frequencies(rows, "shot")
+    assert ways["episodes"].sum() == 12 * len(DATASETS)  # not times the trainings
+    one = rows[rows["training"] == "support_and_query"].groupby(["dataset", "episode"])
+    for (dataset, way), count in ways.groupby(["dataset", "way"]):
+        assert count["episodes"].item() == sum(e["way"].iloc[0] == way for (d, _), e in one if d == dataset)
+    assert shots["classes"].sum() == one["way"].first().sum()
+    assert (shots["classes"] * shots["shot"]).sum() == one["n_support"].first().sum()

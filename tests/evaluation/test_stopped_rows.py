@@ -77,12 +77,6 @@ def test_stopping_step_is_the_released_loop(labels, minimum, maximum):
     assert stopping_step(labels, minimum, maximum) == naive_stopping_step(labels, minimum, maximum)
 
 
-def test_stopping_step_planted():
-    labels = np.array([[0, 0], [0, 1], [0, 1], [1, 1], [1, 1], [1, 1]])  # changes at steps 1 and 3
-    answers = {(3, 0): 0, (0, 1): 1, (1, 5): 2, (3, 5): 4, (3, 3): 3, (9, 5): 5, (4, 2): 2}
-    assert {limits: stopping_step(labels, *limits) for limits in answers} == answers
-
-
 def test_limits_beyond_recorded_labels_are_refused():
     with pytest.raises(ValueError, match=r"maximum of 3 refinement steps .* not 2\. Raise refinement\.recorded_steps"):
         stopping_step(np.zeros((3, 2), dtype=int), 0, 3)

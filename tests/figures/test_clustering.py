@@ -1,18 +1,14 @@
 """Soft k-means in the plane, and images of episodes."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from tcnaps.figures import clustering
 
-plt.switch_backend("Agg")
 
-
-@pytest.fixture
-def panels():
-    yield lambda columns: plt.subplots(1, columns, squeeze=False)[1][0]
-    plt.close("all")
+def panels(columns):
+    return Figure().subplots(1, columns, squeeze=False)[0]
 
 
 @pytest.fixture
@@ -26,7 +22,7 @@ def toy():
     return points, np.isin(np.arange(20), (0, 10)), responsibilities, means, covariances
 
 
-def test_ellipses_lie_at_the_mahalanobis_distance_and_colours_mix_the_classes(panels, toy):
+def test_ellipses_lie_at_the_mahalanobis_distance_and_colours_mix_the_classes(toy):
     points, is_support, _, means, covariances = toy
     (ax,) = panels(1)
     clustering.clustering_step(ax, points, is_support, np.tile([0.75, 0.25], (20, 1)), means[0], covariances[0])
@@ -39,7 +35,7 @@ def test_ellipses_lie_at_the_mahalanobis_distance_and_colours_mix_the_classes(pa
     np.testing.assert_allclose(ax.collections[0].get_facecolor()[0, :3], 0.75 * colours[0] + 0.25 * colours[1])
 
 
-def test_strip_rings_the_labels_that_changed_and_names_the_end(panels, toy):
+def test_strip_rings_the_labels_that_changed_and_names_the_end(toy):
     labels = toy[2].argmax(axis=2)
     assert clustering.last_step(toy[2]) == 3 and clustering.last_step(toy[2][:3]) == 2
     axes = panels(4)
@@ -53,7 +49,7 @@ def test_strip_rings_the_labels_that_changed_and_names_the_end(panels, toy):
     assert len({(ax.get_xlim(), ax.get_ylim()) for ax in axes}) == 1
 
 
-def test_episode_images_cross_the_errors_and_contact_sheets_leave_the_rest_empty(panels):
+def test_episode_images_cross_the_errors_and_contact_sheets_leave_the_rest_empty():
     pixels = np.zeros((5, 8, 8, 3), dtype=np.uint8)
     one, *rest = panels(4)
     support, true, predicted = {"cat": pixels[:1], "dog": pixels[:3]}, np.array([0, 1, 0, 1]), np.array([0, 0, 0, 1])

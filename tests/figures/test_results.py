@@ -7,19 +7,9 @@ import pytest
 from matplotlib.text import Text
 from synthetic_rows import DATASETS, synthetic_rows
 
+from tcnaps.evaluation import statistics
 from tcnaps.evaluation.claims import claims_table
 from tcnaps.evaluation.result_files import read_published_averages
-from tcnaps.evaluation.statistics import (
-    accuracy_by_step,
-    accuracy_summary,
-    class_recall,
-    domain_averages,
-    episode_accuracies,
-    frequencies,
-    paired_episodes,
-    recall_by_shot,
-    refinement_grid,
-)
 from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.figures import results, style
 from tcnaps.method.variants import VARIANTS
@@ -40,7 +30,7 @@ def predictions(rows):
 
 @pytest.fixture(scope="module")
 def episodes(predictions):
-    return episode_accuracies(predictions)
+    return statistics.episode_accuracies(predictions)
 
 
 @pytest.fixture
@@ -68,12 +58,12 @@ def texts(labels):
 
 
 def pairs(episodes, better="Transductive", than="Simple", value="accuracy", extra=()):
-    return paired_episodes(*(episodes[episodes["variant"] == name] for name in (better, than)), value, extra)
+    return statistics.paired_episodes(*(episodes[episodes["variant"] == name] for name in (better, than)), value, extra)
 
 
 def test_accuracy_by_dataset_draws_percent_and_intervals(panels, episodes):
     shown = episodes[episodes["variant"].isin(["Simple", "FEOT", "COT", "Transductive"])]
-    summary, averages = accuracy_summary(shown), domain_averages(shown)
+    summary, averages = statistics.accuracy_summary(shown), statistics.domain_averages(shown)
     ax = panels(height=3.2)
     results.accuracy_by_dataset(ax, summary, averages)
     drawn = pd.concat([summary, averages])
@@ -93,7 +83,8 @@ def test_accuracy_by_dataset_draws_percent_and_intervals(panels, episodes):
 def test_paired_gain_writes_its_values_and_one_wide_bar_flattens_none(panels, episodes):
     paired = pairs(episodes)
     differences, averages = (
-        summarise(paired, ["evaluation"], "difference") for summarise in (accuracy_summary, domain_averages)
+        summarise(paired, ["evaluation"], "difference")
+        for summarise in (statistics.accuracy_summary, statistics.domain_averages)
     )
     differences.loc[1, "interval"] = 0.9
     ax = panels(height=2.8)
@@ -108,7 +99,7 @@ def test_paired_gain_writes_its_values_and_one_wide_bar_flattens_none(panels, ep
 
 def test_ablations_stand_beside_the_papers_differences(panels, episodes):
     names = [name for name in VARIANTS if name != "Simple"]
-    gains = domain_averages(pd.concat([pairs(episodes, name) for name in names]), value="difference")
+    gains = statistics.domain_averages(pd.concat([pairs(episodes, name) for name in names]), value="difference")
     printed = read_published_averages(3).rename(columns={"model": "variant"})
     printed = printed.assign(difference=printed["accuracy"] - 0.7)
     ax = panels(height=4)
@@ -156,7 +147,9 @@ def test_cost_of_differences_has_one_row_per_switch_and_one_marker_per_variant(p
 
 
 def test_class_recall_draws_a_line_per_variant_with_bands_inside_percent(panels, predictions):
-    table = recall_by_shot(class_recall(predictions[predictions["variant"].isin(["Simple", "Transductive"])]))
+    table = statistics.recall_by_shot(
+        statistics.class_recall(predictions[predictions["variant"].isin(["Simple", "Transductive"])])
+    )
     axes = panels(3, sharey=True)
     results.class_recall(axes, table)
     line = axes[1].lines[0]
@@ -167,7 +160,9 @@ def test_class_recall_draws_a_line_per_variant_with_bands_inside_percent(panels,
     heights = np.concatenate([path.vertices[:, 1] for path in paths])
     assert 0 <= heights.min() and heights.max() <= 100
     axes = panels(3, sharey=True)
-    gains = recall_by_shot(pairs(class_recall(predictions), value="recall", extra=["label"]), value="difference")
+    gains = statistics.recall_by_shot(
+        pairs(statistics.class_recall(predictions), value="recall", extra=["label"]), value="difference"
+    )
     results.class_recall(axes, gains, "difference")
     gains = gains[gains["domain"] == "all"].sort_values("shot")
     np.testing.assert_allclose(axes[2].lines[0].get_xydata(), gains[["shot", "difference"]] * [1, 100])
@@ -175,7 +170,7 @@ def test_class_recall_draws_a_line_per_variant_with_bands_inside_percent(panels,
 
 @pytest.mark.parametrize(("value", "form"), [("accuracy", ".1f"), ("gain", "+.2f")])
 def test_heatmap_writes_every_cell_and_fades_what_is_within_its_interval(panels, rows, value, form):
-    grid = refinement_grid(rows, "support_and_query", range(6), range(7))
+    grid = statistics.refinement_grid(rows, "support_and_query", range(6), range(7))
     grid.loc[3:, "beyond_interval"] = 0.9
     ax = panels(2, height=2.8)[0]
     results.refinement_heatmap(ax, grid, value)
@@ -189,7 +184,7 @@ def test_heatmap_writes_every_cell_and_fades_what_is_within_its_interval(panels,
 
 def test_accuracy_by_step(panels, rows):
     domains = ("in", "out", "all")
-    frame = pd.concat([accuracy_by_step(rows, "support_and_query", range(7), domain) for domain in domains])
+    frame = pd.concat([statistics.accuracy_by_step(rows, "support_and_query", range(7), domain) for domain in domains])
     ax = panels()
     results.accuracy_by_step(ax, frame, "domain", "gain")
     assert ax.lines[0].get_label() == "In-domain" and ax.get_ylabel() == "Gain over step 0 (points)"
@@ -212,8 +207,8 @@ def test_number_of_queries_side_by_side_on_one_axis(panels):
 
 def test_frequencies_stack_to_the_counts(panels, rows):
     axes = panels(2)
-    results.frequencies(axes[0], frequencies(rows, "way"), "way")
-    results.frequencies(axes[1], frequencies(rows, "shot"), "shot")
+    results.frequencies(axes[0], statistics.frequencies(rows, "way"), "way")
+    results.frequencies(axes[1], statistics.frequencies(rows, "shot"), "shot")
     assert sum(bar.get_height() for bar in axes[0].patches) == 4 * len(DATASETS)
     assert [ax.get_ylabel() for ax in axes] == ["Episodes", "Classes"]
 

@@ -10,24 +10,8 @@ from small_study import small_study
 from synthetic_rows import synthetic_rows
 
 from tcnaps.config import UserError
-from tcnaps.evaluation.result_files import (
-    RowsError,
-    incomplete_evaluations,
-    load_rows,
-    read_rows,
-    rows_file,
-    rows_folder,
-    write_manifest,
-    write_rows,
-)
-from tcnaps.evaluation.statistics import (
-    accuracy_summary,
-    class_recall,
-    domain_averages,
-    episode_accuracies,
-    recall_by_shot,
-    refinement_grid,
-)
+from tcnaps.evaluation import result_files, statistics
+from tcnaps.evaluation.result_files import load_rows
 from tcnaps.evaluation.stopped_rows import variant_predictions
 
 pytestmark = pytest.mark.fuzz
@@ -49,8 +33,8 @@ def study(tmp_path_factory):
 
 def written(study, rows, evaluation="variable"):
     """The files of one training's rows."""
-    file = rows_file(study, "support", evaluation, "blobs")
-    write_rows(file, rows.assign(evaluation=evaluation), "key")
+    file = result_files.rows_file(study, "support", evaluation, "blobs")
+    result_files.write_rows(file, rows.assign(evaluation=evaluation), "key")
     return file
 
 
@@ -59,9 +43,9 @@ def written(study, rows, evaluation="variable"):
 def test_damaged_rows_are_refused_by_name_or_unchanged(data, study):
     rows = ROWS[ROWS["training"] == "support"]
     file = written(study, rows)
-    original, _ = read_rows(file)
+    original, _ = result_files.read_rows(file)
     file.write_bytes(data.draw(damaged(file.read_bytes())))
-    if found := accepted(lambda: read_rows(file), RowsError, str(file)):
+    if found := accepted(lambda: result_files.read_rows(file), result_files.RowsError, str(file)):
         pd.testing.assert_frame_equal(found[0], original)
 
 
@@ -111,13 +95,13 @@ def test_rows_that_are_not_those_asked_for_are_refused_by_name(rows, study):
 def statistics_of(rows):
     """What figures are made of."""
     predictions = variant_predictions(rows, "Simple", 2, 4)
-    episodes = episode_accuracies(predictions)
+    episodes = statistics.episode_accuracies(predictions)
     accuracies = [
-        accuracy_summary(episodes),
-        domain_averages(episodes),
-        refinement_grid(rows, "support", [0, 1], [1, 2]),
+        statistics.accuracy_summary(episodes),
+        statistics.domain_averages(episodes),
+        statistics.refinement_grid(rows, "support", [0, 1], [1, 2]),
     ]
-    recalls = recall_by_shot(class_recall(predictions))["recall"]
+    recalls = statistics.recall_by_shot(statistics.class_recall(predictions))["recall"]
     return pd.concat([recalls, *(table["accuracy"] for table in accuracies)])
 
 
@@ -125,12 +109,14 @@ def statistics_of(rows):
 @given(data=st.data())
 def test_a_manifest_is_whole_or_named(data, study):
     rows = ROWS[ROWS["training"] == "support"]
-    manifest = write_manifest(study, "support", [written(study, rows), written(study, rows, "5-way-1-shot")])
+    manifest = result_files.write_manifest(
+        study, "support", [written(study, rows), written(study, rows, "5-way-1-shot")]
+    )
     whole = manifest.read_bytes()
     other = (mutated(json.loads(whole)).map(lambda case: case[0]) | JUNK).map(json.dumps).map(str.encode)
     manifest.write_bytes(data.draw(damaged(whole) | other))
-    found = incomplete_evaluations(study)
+    found = result_files.incomplete_evaluations(study)
     assert set(found) <= {manifest}
     for problem in found.values():
-        assert str(rows_folder(study)) in problem
+        assert str(result_files.rows_folder(study)) in problem
     manifest.unlink()

@@ -292,16 +292,3 @@ def test_it_does_not_matter_which_unlabelled_image_is_a_query(sizes, head):
     assert_equal_logits(trajectory(support, labels, query, query, extra, 4), expected)
     alone = [trajectory(support, labels, query[i : i + 1], query, extra, 4) for i in (0, 3)]
     assert_equal_logits(torch.cat(alone, dim=1), expected[:, [0, 3]])
-
-
-@every_head
-@pytest.mark.parametrize("d", [3, 25])
-def test_a_query_half_way_stays_half_way(head, d):
-    """A reflection that maps an episode to itself and exchanges its two classes leaves its fixed point undecided."""
-    one, others, far = normal(3, d, seed=5), normal(4, d, seed=6), normal(d, seed=7)
-    support = far + torch.cat([one + 1, -one - 1])
-    query = far + torch.cat([torch.zeros(1, d, dtype=torch.float64), others, -others])
-    record = trajectory(support, torch.tensor([0, 0, 0, 1, 1, 1]), query, head=head, steps=6)
-    assert_equal_logits(record[:, 0, 0], record[:, 0, 1], 1e-12)
-    assert_equal_logits(record[:, 1:5], record[:, 5:].flip(2), 1e-12)
-    assert (record[:, 1:, 0] - record[:, 1:, 1]).abs().min() > 1e-6

@@ -12,9 +12,8 @@ import yaml
 from released_files import random_weights, released_shapes, write_file
 from small_study import small_study
 
-from tcnaps.config import study as config
 from tcnaps.config.storage import file_digest
-from tcnaps.training import checkpoints, released
+from tcnaps.training import checkpoints
 from tcnaps.training.checkpoints import CheckpointError, load_model
 from tcnaps.training.released import import_all, import_checkpoint, import_into_study, layout
 
@@ -52,14 +51,6 @@ def files(weights, tmp_path_factory):
     """A file of each kind."""
     folder = tmp_path_factory.mktemp("released")
     return {kind: write_file(folder / f"{kind}.pt", weights[kind]) for kind in NAMES}
-
-
-@pytest.fixture
-def root(tmp_path, monkeypatch):
-    """A project's root in place of the real one."""
-    for module in (config, released):
-        monkeypatch.setattr(module, "project_root", lambda: tmp_path)
-    return tmp_path
 
 
 def study(**changes):

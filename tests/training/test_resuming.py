@@ -1,7 +1,12 @@
-"""What is written of a training, and when it is stopped, from rows planted without any training."""
+"""What is written of a training, when it is stopped, and that what is killed goes on and ends in the same bits.
 
+`tests/killing.py` says how it is killed, at random moments.
+"""
+
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -86,3 +91,11 @@ def test_measures_are_those_of_their_definitions():
     accuracy, confidence = accuracy_and_confidence(logits, labels)
     assert accuracy == pytest.approx(2 / 3)
     assert confidence == pytest.approx(np.mean([1 / (1 + np.exp(-gap)) for gap in (2, 1, 3)]))
+
+
+@pytest.mark.slow
+def test_killed_trainings_and_evaluations_end_in_the_same_bits():
+    script = Path(__file__).parents[1] / "killing.py"
+    run = subprocess.run([sys.executable, script, "--trials", "1", "--kills", "2"], capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.splitlines()[-1] == "1 of 1 trials ended in the same 4 files"
