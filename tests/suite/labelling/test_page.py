@@ -51,9 +51,10 @@ def test_classes_get_digits_and_first_letters_that_are_no_other_s():
     assert not {"a", "n", "u", "z", "10"} & set(keys)
 
 
-def test_every_image_is_in_one_pile_with_its_examples_first(page):
+def test_every_image_is_in_one_pile_with_its_examples_first(page, folder):
+    assert EMPTY in [value for _, value in LabelPage(folder, abstain=1).loaded().controls["pile"].options]
     files, piles = [], [value for _, value in page.controls["pile"].options]
-    assert piles[:3] == CLASSES and FOREIGN in piles and piles[-1] == NEXT
+    assert piles[:3] == CLASSES and FOREIGN in piles and EMPTY not in piles and piles[-1] == NEXT
     for pile in piles[:-1]:
         set_to(page, pile=pile)
         files += shown(page)
@@ -66,8 +67,8 @@ def test_every_image_is_in_one_pile_with_its_examples_first(page):
     set_to(page, order="most certain first")
     assert least[:5] == shown(page)[:5] == [f"ash/{number}.png" for number in range(5)]
     assert least[5:] == shown(page)[:4:-1] and len(least) > 6
-    addresses = [picture["address"] for picture in page.gallery.pictures]
-    assert addresses[0].startswith("data:image") and not any(addresses[1:])
+    first, *others = (picture["address"] for picture in page.gallery.pictures)
+    assert first.startswith("data:image") and not any(others)
     assert {picture["verdict"] for picture in page.gallery.pictures[5:]} == {"right"}
 
 
@@ -91,7 +92,6 @@ def test_corrections_are_saved_at_once_taken_back_and_used(page, folder):
     set_to(page, pile=FOREIGN)
     assert second in shown(page)
     click(page, "undo", "undo", "undo", "undo")
-    assert load_corrections(folder)[0] == {} and page.error is None
     press(page, "e", 99)
     assert page.error is None and load_corrections(folder)[0] == {}
 
@@ -147,10 +147,6 @@ def test_labels_are_exported_and_annotations_are_read(page, folder):
     set_to(page, upload=())
     click(page, "undo")
     assert load_corrections(folder)[0] == {file: "elm"}
-
-
-def test_an_image_without_a_label_has_a_pile(folder):
-    assert EMPTY in [value for _, value in LabelPage(folder, abstain=1).loaded().controls["pile"].options]
 
 
 @pytest.mark.parametrize("known", [True, False])
