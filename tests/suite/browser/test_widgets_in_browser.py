@@ -182,8 +182,7 @@ def test_images_are_corrected_labelled_again_and_exported(site, trees, request):
 def test_the_page_fits_a_telephone_and_asks_for_its_token(label):
     page = label.open(width=390, height=800)
     expect(page.locator(".tcnaps-labels .tcnaps-status")).to_contain_text("corrections", timeout=PATIENCE)
-    width = "document.documentElement.scrollWidth"
-    assert page.evaluate(width) <= 390
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
     label.screenshot(page, "labels-telephone")
     refused = label.new_page()
     assert "tcnaps-labels" not in (refused.goto(label.server.url) and refused.content())

@@ -14,7 +14,7 @@ from tcnaps.method.class_statistics import class_distances, logits_of, one_hot, 
 from tcnaps.method.clustering import cluster, trajectory
 from tcnaps.method.episode import Episode
 from tcnaps.method.head import Head
-from tcnaps_suite.experiments import active
+from tcnaps_suite.experiments import active, continual
 from tcnaps_suite.experiments.active import Task, active_learning, predictive_entropy, task_of, variation_ratios
 from tcnaps_suite.experiments.comparison import LoadedVariant
 from tcnaps_suite.experiments.continual import (
@@ -23,16 +23,10 @@ from tcnaps_suite.experiments.continual import (
     accuracy_by_arrival,
     class_sums,
     classify,
-    continual_learning,
-    in_span,
     statistics_from,
 )
 
 PROTOCOL = FixedProtocol(way=3, shot=1, queries_per_class=6)
-
-
-def nearest(support, labels, query):
-    return cluster(support, labels, query, None, Head(), 0, 0).logits
 
 
 def points(*values):
@@ -52,7 +46,7 @@ def chosen(task, acquisition, labels=1, seed=0):
 
     def watched(support, support_labels, query):
         seen.append(support)
-        return nearest(support, support_labels, query)
+        return cluster(support, support_labels, query, None, Head(), 0, 0).logits
 
     list(active.learning_curve(task, watched, acquisition, labels, np.random.default_rng(seed)))
     return [x[0].item() for x in seen[-1][2:]]
@@ -129,16 +123,11 @@ def features(shots=(3, 2, 4, 2), d=7, seed=0):
     return clusters(shots, [6] * len(shots), d, 2, 1.5, seed, offset=20)
 
 
-def accumulated(support, labels, way, batches):
-    """Sums of images that come in batches: no batch sees another."""
-    return sum(class_sums(support[batch], one_hot(labels[batch], way, support)) for batch in batches)
-
-
 @pytest.mark.parametrize("head", HEADS, ids=str)
 def test_the_head_from_accumulated_sums_is_that_of_all_images_at_once(head):
     support, labels, query, _ = features()
     in_any_order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(1)).split(1)
-    kept = accumulated(support, labels, 4, in_any_order)
+    kept = sum(class_sums(support[one], one_hot(labels[one], 4, support)) for one in in_any_order)
     distances, log_determinants = class_distances(query, statistics_from(kept, head), head)
     logits = logits_of(distances, log_determinants, scale_of(distances, head), head)
     torch.testing.assert_close(logits, trajectory(support, labels, query, head=head, steps=0)[0], rtol=1e-8, atol=1e-8)
@@ -149,10 +138,10 @@ def test_the_head_from_accumulated_sums_is_that_of_all_images_at_once(head):
 @pytest.mark.parametrize("d", [7, 300])
 def test_queries_are_classified_as_by_the_images(head, limits, d):
     support, labels, query, _ = features(d=d, seed=3)
-    kept = accumulated(support, labels, 4, [labels == k for k in range(4)])
+    kept = class_sums(support, one_hot(labels, 4, support))
     expected = cluster(support, labels, query, None, head, *limits).labels
     everything = torch.ones(len(query), 4, dtype=torch.bool)
-    for contents in ((kept, query), in_span(kept, query)):
+    for contents in ((kept, query), continual.in_span(kept, query)):
         assert torch.equal(classify(*contents, head, limits, everything), expected)
 
 
@@ -197,7 +186,7 @@ def test_with_all_images_kept_the_last_arrival_is_an_ordinary_episode(adapting, 
 
 @pytest.mark.slow
 def test_one_head_of_simple_cnaps_is_never_better_than_several(adapting):
-    rows = continual_learning(small_study(), [blobs("blobs", "test")], adapting, FOUR_WAY, 2, episodes=2)
+    rows = continual.continual_learning(small_study(), [blobs("blobs", "test")], adapting, FOUR_WAY, 2, episodes=2)
     assert len(rows) == 2 * 2 * len(FILM) * 2 * 2
     keys = ["variant", "dataset", "episode", "film", "classes"]
     wide = rows.pivot(index=keys, columns="head", values="accuracy")

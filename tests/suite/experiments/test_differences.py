@@ -24,8 +24,7 @@ def test_every_difference_is_one_change_of_a_valid_study():
         assert [key for key in plain if plain[key] != other[key]] == list(difference.changes), difference.label
     chance = [switched(study, d.changes) for d in differences_of(study) if d.label.startswith("no switch")]
     assert [other.training_seed for other in chance] == [study.seed + 1, study.seed + 2]
-    numbers = {difference.row for difference in differences_of(study)}
-    assert numbers == {None, 1, 2, 3, 4, 5, 7, 8, 9, 11, 12, 13}
+    assert {difference.row for difference in differences_of(study)} == {None, 1, 2, 3, 4, 5, 7, 8, 9, 11, 12, 13}
 
 
 def test_switches_go_to_the_released_side():

@@ -76,9 +76,8 @@ def test_cells_stand_beside_those_of_their_setting_and_are_reached_or_not(fixed_
     simple = fixed_rows[(fixed_rows["training"] == "support") & (fixed_rows["shot"] == 1)]
     right = (simple["prediction_0"] == simple["label"]).groupby(simple["episode"]).mean()
     assert table.loc[(1, "Simple"), "accuracy"] == pytest.approx(right.mean())
-    upper = table["accuracy"] + table["class_interval"]
-    assert (table["reached"] == (upper >= table["published"])).all() and set(table["reached"]) == {True, False}
-    assert (table["n_classes"] == 11).all()
+    assert (table["reached"] == (table["accuracy"] + table["class_interval"] >= table["published"])).all()
+    assert set(table["reached"]) == {True, False} and (table["n_classes"] == 11).all()
     feti = published_cells(fixed_rows, BENCHMARKS, (2, 4), " + FETI")
     assert feti.loc[feti["method"] == "Transductive", "published"].round(3).tolist() == [0.799, 0.915]
 

@@ -15,15 +15,7 @@ from tcnaps.episodes.sampling import draw_episode
 from tcnaps.method.head import Head
 from tcnaps_suite.experiments.balance import unbalanced
 from tcnaps_suite.experiments.comparison import compare_classifiers, episode_features
-from tcnaps_suite.experiments.rivals import (
-    cnaps,
-    gaussian_discriminant,
-    head_classifier,
-    of_estimator,
-    paddle,
-    prototypes,
-    rivals,
-)
+from tcnaps_suite.experiments.rivals import cnaps, gaussian_discriminant, head_classifier, of_estimator, paddle, rivals
 
 ESTIMATORS = {"Estimator, no prior": of_estimator(class_prior=None), "Estimator": of_estimator()}
 CLASSIFIERS = rivals() | cnaps(Head()) | ESTIMATORS
@@ -81,7 +73,7 @@ def test_classifiers_are_compared_with_one_of_them_in_every_episode():
     classifiers = {
         "Simple": head_classifier(Head(), 0, 0),
         0.25: head_classifier(Head(scale=0.25), 0, 0),
-        "Prototypes": prototypes,
+        "Prototypes": CLASSIFIERS["Prototypes"],
         "perfect": lambda *_: next(answers),
     }
     frame = compare_classifiers(episodes, classifiers, "Simple")

@@ -380,7 +380,6 @@ def test_each_error_names_the_folder_file_or_option(folder, features, capsys, ch
         lambda files, rows: (files, np.where(rows == rows.max(), np.nan, rows)),
         lambda files, rows: (files, rows * 1e19),
         lambda files, rows: (files, rows[:, :0]),
-        lambda files, rows: (np.char.add("/home/", files), rows),
     ],
 )
 def test_features_that_do_not_fit(folder, features, change, capsys):

@@ -37,15 +37,10 @@ def test_render_is_deterministic_uint8_and_not_blank(name):
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_classes_are_enough_and_disjoint_across_splits(name):
-    recipe, seen = RECIPES[name], set()
-    for split in recipe.splits:
-        plans = recipe.plan(split)
-        names = {plan.name for plan in plans}
-        assert len(names) == len(plans) >= 10
-        assert not names & seen
-        seen |= names
-        assert min(plan.n_images for plan in plans) >= 20
-        assert all(plan.dataset == name for plan in plans)
+    splits = [RECIPES[name].plan(split) for split in RECIPES[name].splits]
+    plans = sum(splits, [])
+    assert min(map(len, splits)) >= 10 and len({plan.name for plan in plans}) == len(plans)
+    assert min(plan.n_images for plan in plans) >= 20 and all(plan.dataset == name for plan in plans)
 
 
 @pytest.mark.parametrize("name", ["textures", "sketches", "photographs"])
@@ -64,8 +59,7 @@ def test_glyphs_have_hundreds_of_classes_in_scripts_of_one_split_each():
 def test_no_two_glyphs_are_alike_and_none_is_blank():
     chosen = [character for script in glyphs.characters().values() for character in script]
     forms = np.stack([typefaces.form(c, typefaces.faces_of()[c][0]).ravel() for c in chosen])
-    alike = forms @ forms.T - 2 * np.eye(len(forms))
-    assert alike.max() < glyphs.ALIKE
+    assert (forms @ forms.T - 2 * np.eye(len(forms))).max() < glyphs.ALIKE
     assert typefaces.form(" ", "DejaVuSans.ttf") is None and typefaces.form("|", "DejaVuSans.ttf") is None
 
 

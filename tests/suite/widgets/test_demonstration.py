@@ -15,6 +15,8 @@ from stepper_study import write_networks
 from tcnaps.config import UserError, load_study
 from tcnaps.evaluation import evaluate
 from tcnaps.evaluation.result_files import load_rows
+from tcnaps.evaluation.statistics import episode_accuracies
+from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps_suite import episodes
 from tcnaps_suite.episodes import FOLDER, open_study
 from tcnaps_suite.experiments.study_episodes import features_of, first_episodes
@@ -80,8 +82,7 @@ def test_the_features_lead_to_the_recorded_predictions(study, variant):
 
 
 def test_the_widgets_open_on_it_with_its_pictures(study):
-    view = stepper(study)
-    assert view.error is None and view.trajectory is not None
+    assert stepper(study).shown()[1] is not None
     shown = explorer(study)
     assert shown.error is None and shown.problem is None
     assert len(shown.listed) == 3 * len(study.evaluations["5-way-1-shot"].datasets)
@@ -90,12 +91,9 @@ def test_the_widgets_open_on_it_with_its_pictures(study):
     assert all(image.std() > 5 for image in images.query_images)
 
 
-def test_other_episodes_are_refused_with_what_there_is(study):
+def test_an_evaluations_first_episodes_are_no_more_than_it_has_and_others_are_refused(study):
     with pytest.raises(UserError, match="no episode 5-way-1-shot/glyphs/7. It has .*5-way-1-shot/glyphs/0, "):
         features_of(study, "Transductive", "5-way-1-shot", "glyphs", 7)
-
-
-def test_an_evaluations_first_episodes_are_no_more_than_it_has(study):
     datasets = study.evaluations["5-way-1-shot"].datasets
     found = list(first_episodes(study, "FEOT", "5-way-1-shot", datasets, 12))
     assert [tuple(own.facts.values()) for own in found] == [
@@ -128,7 +126,8 @@ def test_it_holds_the_chosen_episodes_and_the_same_predictions(root, monkeypatch
     assert place == ("variable", "others") and len(set(numbers)) == 3
     made = load_study("results/demonstration/study.yaml")
     before, after = (load_rows(own, "variable") for own in (study, made))
-    gains = gains_of(before)
+    tables = (variant_predictions(before, name, *study.refinement.limits) for name in ("Transductive", "FEOT"))
+    gains = np.subtract(*(episode_accuracies(table).set_index("episode")["accuracy"] for table in tables))
     assert gains[numbers[0]] == gains.max() and gains[numbers[1]] == gains.drop(numbers[0]).min()
     for variant, (new, number) in product(("COT", "Transductive"), enumerate(numbers)):
         old = episode_table.rows_of_episode(before, variant, "others", number)
@@ -143,14 +142,3 @@ def test_it_holds_the_chosen_episodes_and_the_same_predictions(root, monkeypatch
 def of_patches(images):
     """The means of patches, in which noise evens out."""
     return images.reshape(-1, 4, 8, 4, 8, 3).mean((2, 4))
-
-
-def gains_of(rows):
-    """By hand: what refinement gains in each episode, where nothing stops it before the maximum of 3 steps or at 2."""
-    gains = {}
-    for number in range(4):
-        own = episode_table.rows_of_episode(rows, "Transductive", "others", number)
-        stop = 2 if (own["prediction_2"] == own["prediction_1"]).all() else 3
-        right = [(own[f"prediction_{step}"] == own["label"]).mean() for step in (0, stop)]
-        gains[number] = right[1] - right[0]
-    return pd.Series(gains)

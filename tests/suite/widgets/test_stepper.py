@@ -182,8 +182,7 @@ def test_driven_fast_and_in_odd_orders_it_ends_consistent(study):
 
 
 def test_the_picture_is_shown(networks, monkeypatch):
-    study = place(monkeypatch, networks)
-    view = stepper(study)
+    view = stepper(place(monkeypatch, networks))
     before = view._picture.value
     set_to(view, step=1, query=0)
     assert before.startswith("<img ") and view._picture.value != before

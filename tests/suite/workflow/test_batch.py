@@ -89,6 +89,7 @@ def test_a_dead_kernel_is_an_error(tmp_path):
 def project(tmp_path, monkeypatch):
     """A project's root with the miniature's study, in which nothing may be started."""
     (tmp_path / "Snakefile").write_text("raise SystemExit('started')")
+    (tmp_path / "profiles").symlink_to(ROOT / "profiles")
     (tmp_path / "study.yaml").write_text(STUDY)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -101,6 +102,7 @@ def project(tmp_path, monkeypatch):
         (STUDY, ("--device", "gpu"), "'gpu'"),
         (STUDY, ("--device", "cuda:99"), "'cuda:99'"),
         (STUDY, ("--cores", "2", "--processes", "3"), "processes is 3"),
+        (STUDY, ("--dry-run", "--profile", "slrum"), "did you mean 'slurm'?"),
     ],
 )
 def test_what_is_wrong_is_an_error_before_anything_is_started(project, capsys, study, options, message):
@@ -160,12 +162,6 @@ def test_jobs_of_kubernetes_run_in_the_project_on_the_shared_volume_and_its_exec
     profile = yaml.safe_load((ROOT / "profiles/kubernetes/config.yaml").read_text())
     claim, path = profile["kubernetes-shared-persistent-volumes"][0].split(":")
     assert profile["precommand"].startswith(f"cd {path}/") and claim
-
-
-def test_an_unknown_profile_is_an_error(capsys, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    assert main(["study", "configs/miniature.yaml", "--dry-run", "--profile", "slrum"]) == 2
-    assert "did you mean 'slurm'?" in capsys.readouterr().err
 
 
 def test_without_the_plugin_of_kubernetes_snakemake_finds_none_that_needs_it(monkeypatch):

@@ -155,7 +155,6 @@ def test_a_share_of_the_support_labels_is_wrong_and_queries_of_one_class_are_of_
     labels = mislabelled(drawn, 0.25).numpy()
     assert (labels != drawn.support_labels).sum() == 5 and set(labels) <= set(range(5))
     assert (mislabelled(drawn, 0).numpy() == drawn.support_labels).all()
-
     for drawn in episodes_of(features_from(file), SETTINGS["1-shot, 1 of 5 classes"], 3):
         assert len(set(drawn.query_labels)) == 1 and len(drawn.query_labels) == 50
 

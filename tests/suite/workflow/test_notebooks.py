@@ -67,6 +67,9 @@ def test_a_wrong_declaration_is_an_error_that_names_notebook_and_key(tmp_path, d
     write_notebook(tmp_path / "30-new.ipynb", *cells)
     with pytest.raises(UserError, match="30-new.ipynb.*tcnaps"):
         notebooks(tmp_path)
+    (tmp_path / "30-new.ipynb").write_text("{}")
+    with pytest.raises(UserError, match="30-new.ipynb is not a notebook"):
+        notebooks(tmp_path)
 
 
 def test_notebooks_are_shown_with_the_first_evaluation_of_their_trainings():
@@ -119,12 +122,13 @@ EXTRA = {
     "15-published-cells": {"benchmarks": {"textures": "mini-ImageNet"}},
     "16-precision": {"evaluations": ["5-way-1-shot-3"], "variants": ["Simple"]},
     "19-rivals": {"way": 3, "shots": [1], "queries_per_class": 3, "episodes": 2},
-    "20-balance": {"way": 3, "queries": 6, "concentrations": [1], "episodes": 2},
+    "20-balance": {"way": 3, "queries": 6, "concentrations": [1], "episodes": 2}
+    | {"left_out_classifiers": ["α-TIM", "PT-MAP", "TIM", "LaplacianShot", "BD-CSPN"]},
     "21-active-learning": {"labels": 2, "episodes": 2, "pool_per_class": 2, "queries_per_class": 3},
     "22-continual-learning": {"way": 4, "shot": 1, "queries_per_class": 2, "episodes": 2},
     "23-log-determinant": {"trainings": {"support_and_query": "trained with −d²"}, "shots": [1]}
     | {"queries_per_class": 3, "episodes": 2, "scales": [1.0], "scale_settings": [[5, 1]]},
-    "24-label-my-images": {"dataset": "digits"},
+    "24-label-my-images": {"dataset": "digits", "backbone": "study"},
     "26-heads": {"evaluations": ["variable"], "scales": [0.5]},
 }
 # Figures of parameters that the tests leave out, to be faster.
@@ -225,9 +229,3 @@ def test_code_makes_stale_what_runs_it(code, imports, place, stale):
     before, file = keys(path), code / place
     file.write_text(file.read_text() + "\nnew = 1\n")
     assert [old != new for old, new in zip(before, keys(path))] == stale
-
-
-def test_what_is_no_notebook_is_named(code):
-    (code / "n.ipynb").write_text("{}")
-    with pytest.raises(UserError, match="n.ipynb"):
-        declared.code_cells(code / "n.ipynb")
