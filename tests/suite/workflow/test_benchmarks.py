@@ -42,6 +42,7 @@ def test_the_direct_model_is_the_same_model():
         assert torch.equal(ours.classify(task, 2, 4).labels, direct.classify(*rows.contents(task), 2, 4))
 
 
+@pytest.mark.filterwarnings("ignore:Best performing initialization")  # it starts at random, and has 20 iterations
 def test_rows_beside_an_expert_s_clustering_and_scikit_learn_s_models():
     first = next(rows.GROUPS["cholesky"](32))
     assert rows.labels_and_steps(*(build()() for build in first.calls.values())) == {"same labels": 1, "same steps": 1}
@@ -129,11 +130,9 @@ def test_it_writes_a_table_of_all_settings_and_heads_and_a_figure(file, tmp_path
     assert set(table["head"]) == {BASE, "Estimator", "Prototypes"}
     assert (table.loc[table["head"] == BASE, "difference"] == 0).all()
     refined = table[(table["head"] == "Estimator") & (table["dataset"] == "all")].set_index("setting")
-    assert refined.loc["5-way 1-shot", "difference"] > 0.02
-    assert refined.loc["5-way 1-shot", "class_interval"] > 0
+    assert (refined.loc["5-way 1-shot", ["difference", "class_interval"]] > [0.02, 0]).all()
     assert len(pd.read_csv(tmp_path / "out/heads-episodes.csv")) == 3 * 3 * 6
-    assert (tmp_path / "out/heads.png").exists()
-    assert "Prototypes" in capsys.readouterr().out
+    assert (tmp_path / "out/heads.png").exists() and "Prototypes" in capsys.readouterr().out
 
 
 def test_a_folder_of_classes_takes_a_backbone(tmp_path, monkeypatch, capsys):
