@@ -89,11 +89,11 @@ def test_a_study_needs_what_its_sections_name():
 
 
 def test_imported_weights_need_no_training_data():
-    imported = {"support_and_query": "f.pt"}
-    some = needs_of(small_study(trainings=["support", "support_and_query"], imported=imported))
-    assert {key for key, _, split, _, _ in some if split == "train"} == {"meta_training"}
-    none = needs_of(small_study(trainings=["support_and_query"], imported=imported | {"backbone": "b.pt"}))
-    assert {split for _, _, split, _, _ in none} == {"test"}
+    trainings, imported = ["support", "support_and_query"], {"support_and_query": "f.pt"}
+    found = needs_of(small_study(trainings=trainings, imported=imported))
+    assert {key for key, _, split, _, _ in found if split == "train"} == {"meta_training"}
+    found = needs_of(small_study(trainings=trainings, imported=imported | {"backbone": "b.pt", "support": "s.pt"}))
+    assert {split for _, _, split, _, _ in found} == {"test"}
 
 
 def test_what_is_wanting_is_named_with_the_key_that_asks_for_it():
