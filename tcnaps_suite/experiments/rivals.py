@@ -7,9 +7,9 @@ queries' labels. All but CNAPS' own scale features to length 1, as their papers 
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
+from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.semi_supervised import LabelSpreading
 from torch import Tensor
@@ -51,13 +51,7 @@ def head_classifier(head: Head, minimum: int = 2, maximum: int = 4) -> Classifie
 
 def of_estimator(**parameters: object) -> Classifier:
     """`TransductiveMahalanobisClassifier`, which chooses its settings from the features themselves."""
-
-    def classify(support: Support, labels: Labels, query: Query) -> QueryLabels:
-        features = torch.cat([support, query]).cpu().numpy()
-        predicted = TransductiveMahalanobisClassifier(**parameters).fit_predict(features, _with_unknown(labels, query))
-        return torch.from_numpy(predicted).to(labels)[len(labels) :]
-
-    return classify
+    return lambda *sets: _transduced(TransductiveMahalanobisClassifier(**parameters), *sets)
 
 
 def cnaps(head: Head, minimum: int = 2, maximum: int = 4) -> dict[str, Classifier]:
@@ -84,9 +78,7 @@ def logistic_regression(support: Support, labels: Labels, query: Query) -> Query
 
 def label_spreading(support: Support, labels: Labels, query: Query) -> QueryLabels:
     """scikit-learn's, with its default kernel and settings (Zhou et al. 2004)."""
-    features = normalize(torch.cat([support, query])).double().cpu().numpy()
-    model = LabelSpreading(max_iter=1000).fit(features, _with_unknown(labels, query))
-    return torch.from_numpy(model.transduction_).to(labels)[len(labels) :]
+    return _transduced(LabelSpreading(max_iter=1000), normalize(support).double(), labels, normalize(query).double())
 
 
 def gaussian_discriminant(support: Support, labels: Labels, query: Query) -> QueryLabels:
@@ -189,9 +181,11 @@ def _centred(classify: Classifier, with_query: bool) -> Classifier:
     return centred
 
 
-def _with_unknown(labels: Labels, query: Query) -> np.ndarray:
-    """The labels of support and query images as scikit-learn takes them: −1 is unknown."""
-    return torch.cat([labels, labels.new_full((len(query),), -1)]).cpu().numpy()
+def _transduced(model: BaseEstimator, support: Support, labels: Labels, query: Query) -> QueryLabels:
+    """The queries' labels by a model of scikit-learn's kind, for which −1 is an unknown label."""
+    known = torch.cat([labels, labels.new_full((len(query),), -1)]).cpu().numpy()
+    model.fit(torch.cat([support, query]).cpu().numpy(), known)
+    return torch.from_numpy(model.transduction_).to(labels)[len(labels) :]
 
 
 def _means(features: Support, labels: Labels) -> Float[Tensor, "way d"]:

@@ -61,22 +61,20 @@ def for_spreadsheets(text: str) -> str:
 def label_studio_tasks(folder: ImageFolder, labels: Labels) -> str:
     """Label Studio's JSON, a task for every image: labels as predictions, examples and corrections as annotations."""
     rows = labels.table.assign(label=labels.table["best_guess"].where(labels.table["none_of_these"] != "yes", NONE))
-    tasks = [_task(folder, row.file, row.label, None, folder.source) for row in labels.examples.itertuples()]
-    for row in rows.itertuples():
-        score = None if row.corrected else row.probability
-        tasks.append(_task(folder, row.file, row.label, score, folder.source))
+    tasks = [_task(folder, row, None) for row in labels.examples.itertuples()]
+    tasks += [_task(folder, row, None if row.corrected else row.probability) for row in rows.itertuples()]
     return json.dumps(tasks, indent=1, ensure_ascii=False)
 
 
-def _task(folder: ImageFolder, file: str, label: str, score: float | None, source: str) -> dict:
-    """A task with a prediction, or with an annotation where there is no score."""
-    address = LOCAL_FILES + quote(f"{folder.path.resolve().name}/{file}")
-    result = {"result": [NAMES | {"value": {"choices": [label]}}]}
-    task = {"data": {"image": address, "name": file}, "annotations": [], "predictions": []}
+def _task(folder: ImageFolder, row: tuple, score: float | None) -> dict:
+    """A task with a row's label as a prediction, or as an annotation where there is no score."""
+    address = LOCAL_FILES + quote(f"{folder.path.resolve().name}/{row.file}")
+    result = {"result": [NAMES | {"value": {"choices": [row.label]}}]}
+    task = {"data": {"image": address, "name": row.file}, "annotations": [], "predictions": []}
     if score is None:
         task["annotations"].append(result)
     else:
-        task["predictions"].append(result | {"score": score, "model_version": f"tcnaps {source}"})
+        task["predictions"].append(result | {"score": score, "model_version": f"tcnaps {folder.source}"})
     return task
 
 

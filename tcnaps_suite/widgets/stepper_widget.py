@@ -180,8 +180,7 @@ class Stepper(ui.StudyWidget):
         choice = self.choice
         scale = None if self.controls["scale"].disabled else choice.scale
         head = stepper_data.with_head(self.features.head, choice.head, choice.identity_weight, scale)
-        steps = self.study.refinement.recorded_steps
-        self.trajectory = stepper_data.run(self.features, head, steps)
+        self.trajectory = stepper_data.run(self.features, head, self.study.refinement.recorded_steps)
         self._draw()
 
     def _draw(self):
@@ -190,8 +189,7 @@ class Stepper(ui.StudyWidget):
         self._picture.value = on_page(self.figure(), f"The episode's images and classes in a plane. {status}")
         # After the picture that it describes.
         self._status.value = f'<div role="status" aria-live="polite">{html.escape(status)}</div>'
-        verdict = stepper_data.verdict(self.trajectory, choice.minimum, choice.maximum)[1]
-        self._verdict.value = html.escape(verdict)
+        self._verdict.value = html.escape(stepper_data.verdict(self.trajectory, choice.minimum, choice.maximum)[1])
         self._list()
 
     def _list(self):

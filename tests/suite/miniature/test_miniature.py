@@ -2,10 +2,12 @@
 
 import dataclasses
 from collections import Counter
+from itertools import combinations
 
 import numpy as np
 import pytest
 from PIL import Image
+from sklearn.datasets import load_digits
 
 import tcnaps_suite.miniature as miniature
 from tcnaps.config.settings import Miniature
@@ -23,32 +25,22 @@ def few(recipe: Recipe, split: str, classes: int = 2, images: int = 5) -> list[C
     return [plan._replace(n_images=min(images, plan.n_images)) for plan in recipe.plan(split)[:classes]]
 
 
-# What the recipes draw
-
-
 @pytest.mark.parametrize("name", RECIPES)
 def test_render_is_deterministic_uint8_and_not_blank(name):
     for plan in few(RECIPES[name], RECIPES[name].splits[-1]):
         images = RECIPES[name].render(plan, SIZE)
         assert images.shape == (plan.n_images, SIZE, SIZE, 3) and images.dtype == np.uint8
         np.testing.assert_array_equal(images, RECIPES[name].render(plan, SIZE))
-        assert (images.reshape(len(images), -1).std(axis=1) > 3).all(), f"a blank image of {plan.name}"
-        assert len(np.unique(images.reshape(len(images), -1), axis=0)) == len(images), (
-            f"two equal images of {plan.name}"
-        )
+        flat = images.reshape(len(images), -1)
+        assert (flat.std(axis=1) > 3).all() and len(np.unique(flat, axis=0)) == len(flat)
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_classes_are_enough_and_disjoint_across_splits(name):
-    recipe, seen = RECIPES[name], set()
-    for split in recipe.splits:
-        plans = recipe.plan(split)
-        names = {plan.name for plan in plans}
-        assert len(names) == len(plans) >= 10
-        assert not names & seen
-        seen |= names
-        assert min(plan.n_images for plan in plans) >= 20
-        assert all(plan.dataset == name for plan in plans)
+    splits = [RECIPES[name].plan(split) for split in RECIPES[name].splits]
+    plans = sum(splits, [])
+    assert min(map(len, splits)) >= 10 and len({plan.name for plan in plans}) == len(plans)
+    assert min(plan.n_images for plan in plans) >= 20 and all(plan.dataset == name for plan in plans)
 
 
 @pytest.mark.parametrize("name", ["textures", "sketches", "photographs"])
@@ -67,8 +59,7 @@ def test_glyphs_have_hundreds_of_classes_in_scripts_of_one_split_each():
 def test_no_two_glyphs_are_alike_and_none_is_blank():
     chosen = [character for script in glyphs.characters().values() for character in script]
     forms = np.stack([typefaces.form(c, typefaces.faces_of()[c][0]).ravel() for c in chosen])
-    alike = forms @ forms.T - 2 * np.eye(len(forms))
-    assert alike.max() < glyphs.ALIKE
+    assert (forms @ forms.T - 2 * np.eye(len(forms))).max() < glyphs.ALIKE
     assert typefaces.form(" ", "DejaVuSans.ttf") is None and typefaces.form("|", "DejaVuSans.ttf") is None
 
 
@@ -81,9 +72,8 @@ def test_lookalikes_of_other_scripts_and_digits_are_no_glyphs():
 def test_places_in_photographs_do_not_overlap():
     places = photographs.places()
     assert len(places) >= 30
-    for k, (name, x, y) in enumerate(places):
-        for other, x2, y2 in places[:k]:
-            assert name != other or max(abs(x - x2), abs(y - y2)) >= photographs.PLACE
+    for (name, x, y), (other, x2, y2) in combinations(places, 2):
+        assert name != other or max(abs(x - x2), abs(y - y2)) >= photographs.PLACE
 
 
 def test_crops_stay_inside_their_own_place():
@@ -93,17 +83,13 @@ def test_crops_stay_inside_their_own_place():
     assert seen.max() == 0
 
 
-def test_digits_are_the_scans_enlarged():
-    from sklearn.datasets import load_digits
-
-    data = load_digits()
-    images = RECIPES["digits"].render(RECIPES["digits"].plan("test")[3], SIZE)
-    assert len(images) == (data.target == 3).sum()
+def test_digits_are_prepared_as_the_scans_enlarged(tmp_path):
+    splits, notes = ensure_prepared(preparation("digits", MINIATURE, SIZE), tmp_path)
+    assert list(splits) == ["test"] and notes == [] and splits["test"].class_names == tuple("0123456789")
+    data, images = load_digits(), splits["test"].images_of(3)
+    assert images.shape == ((data.target == 3).sum(), SIZE, SIZE, 3)
     blocks = images[..., 0].reshape(len(images), 8, 4, 8, 4).mean(axis=(2, 4)) * 16 / 255
     assert np.corrcoef(blocks.ravel(), data.images[data.target == 3].ravel())[0, 1] > 0.97
-
-
-# Drawing with several processes
 
 
 def test_one_and_two_processes_draw_the_same_bytes(tmp_path, monkeypatch):
@@ -118,17 +104,6 @@ def test_one_and_two_processes_draw_the_same_bytes(tmp_path, monkeypatch):
     for split in sketches.splits:
         np.testing.assert_array_equal(one[split].images, two[split].images)
         np.testing.assert_array_equal(one[split].images_of(1), sketches.render(recipe.plan(split)[1], SIZE))
-
-
-# From a study
-
-
-def test_a_dataset_of_the_miniature_is_prepared(tmp_path):
-    splits, notes = ensure_prepared(preparation("digits", MINIATURE, SIZE), tmp_path)
-    assert list(splits) == ["test"] and notes == []
-    assert splits["test"].class_names == tuple("0123456789") and splits["test"].images.shape == (1797, SIZE, SIZE, 3)
-    plan = RECIPES["digits"].plan("test")[7]
-    np.testing.assert_array_equal(splits["test"].images_of(7), RECIPES["digits"].render(plan, SIZE))
 
 
 def test_an_unknown_dataset_is_an_error():

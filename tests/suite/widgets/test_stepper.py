@@ -1,23 +1,34 @@
-"""The stepper as a user drives it, without a browser: buttons, sliders and menus, in odd orders, too."""
+"""The stepper as a user drives it, without a browser; what it computes and draws, against the clustering and counts."""
 
 import random
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from clusters import clusters
 from driving import click, set_to, words
-from stepper_study import place, planted, write_networks
+from matplotlib.figure import Figure
+from small_study import blobs
+from stepper_study import place, planted, write_networks, write_training
 
 from tcnaps.config import UserError
+from tcnaps.episodes.loading import load_episode
+from tcnaps.episodes.sampling import draw_episode
 from tcnaps.figures.clustering import last_step
-from tcnaps.training.checkpoints import CheckpointError, checkpoint_folder
-from tcnaps_suite.widgets import stepper_data, stepper_widget
-from tcnaps_suite.widgets.episode_table import at_step
+from tcnaps.method.class_statistics import class_statistics, one_hot
+from tcnaps.method.clustering import trajectory
+from tcnaps.method.head import Head
+from tcnaps.method.variants import VARIANTS
+from tcnaps.training.checkpoints import CheckpointError, checkpoint_folder, load_model
+from tcnaps_suite.experiments import study_episodes
+from tcnaps_suite.experiments.study_episodes import features_of
+from tcnaps_suite.widgets import stepper_data, stepper_figures, stepper_widget
+from tcnaps_suite.widgets.episode_table import OUTCOMES, at_step
+from tcnaps_suite.widgets.projection import discriminative_plane, view_in_plane
 from tcnaps_suite.widgets.stepper_figures import legend, query_table
 from tcnaps_suite.widgets.stepper_widget import stepper
-
-# Random networks make small features, and the tests move identity_weight far up.
-pytestmark = pytest.mark.filterwarnings("ignore:The features' total variance")
 
 
 @pytest.fixture(scope="module")
@@ -50,22 +61,20 @@ def check(view):
     assert words(view._status) == status and status in view._picture.value
     assert stepper_data.verdict(expected, choice.minimum, choice.maximum)[1] in words(view._verdict)
     assert stepper_data.described(features) == words(view._about)
-    queries = at_step(expected.rows, choice.step)
-    shown = features, expected.view, choice.step, queries, choice.which, choice.query
-    assert view._table.value == query_table(*shown)
+    queries = at_step(expected.rows, choice.step), choice.which, choice.query
+    assert view._table.value == query_table(features, expected.view, choice.step, *queries)
 
 
 def test_it_opens_at_step_0_with_the_studys_settings_and_buttons_and_slider_agree(study):
     view = stepper(study)
-    choice = view.choice
-    opened = choice.variant, choice.evaluation, choice.dataset, choice.episode, choice.step
-    assert opened == ("Transductive", "5-way-1-shot", "blobs", 0, 0)
-    assert (choice.head, choice.identity_weight, choice.minimum, choice.maximum) == ("Mahalanobis", 1.0, 2, 3)
+    opened = {"variant": "Transductive", "evaluation": "5-way-1-shot", "dataset": "blobs", "episode": 0, "step": 0}
+    opened |= {"head": "Mahalanobis", "identity_weight": 1.0, "minimum": 2, "maximum": 3}
+    assert opened.items() <= vars(view.choice).items()
     check(view)
     for names, step in ((["forward"], 1), (["first"], 0), (["back"], 0), (["forward"] * 9, 4), (["back"], 3)):
         click(view, *names)
         assert view.choice.step == step
-        check(view)
+    check(view)
     click(view, "converge")
     assert view.choice.step == last_step(view.trajectory.view.responsibilities)
     click(view, "answer")
@@ -119,30 +128,29 @@ def test_variants_without_refinement_answer_at_step_0_and_trainings_bring_their_
     check(view)
 
 
-def test_wrong_arguments_are_errors(study):
-    for arguments, name in (
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
         ({"variant": "Simpel"}, "'Simple'"),
         ({"evaluation": "x"}, "variable"),
         ({"evaluation": "5-way-1-shot", "dataset": "others"}, "blobs"),
         ({"episode": -2}, "-2"),
-    ):
-        with pytest.raises(ValueError, match=name):
-            stepper(study, **arguments)
-
-
-def test_without_checkpoints_a_box_says_what_to_do_and_code_gets_the_same_error(study):
-    view = stepper(study.model_copy(update={"name": "empty"}))
-    with pytest.raises(UserError, match="empty"):
-        view.shown()
+    ],
+)
+def test_wrong_arguments_are_errors(study, arguments, name):
+    with pytest.raises(ValueError, match=name):
+        stepper(study, **arguments)
 
 
 def test_a_missing_network_shows_with_the_remedy_and_another_variant_can_be_chosen(study):
-    view = stepper(study, "Simple")
+    with pytest.raises(UserError, match="empty"):  # code gets the error that a box shows
+        stepper(study.model_copy(update={"name": "empty"})).shown()
+    view = stepper(study, "GMM")
     path = checkpoint_folder(study) / "support_log_determinant.safetensors"
     weights = path.read_bytes()
     path.unlink()
     try:
-        set_to(view, variant="GMM")
+        set_to(view, variant="COT GMM")  # by the network in memory, whose file is gone
         assert isinstance(view.error, CheckpointError) and "03-meta-train" in view.notice.value
         assert "Nothing is shown" in view._status.value and view._body.layout.display == "none"
         click(view, "forward", "converge", "answer", "first")
@@ -150,7 +158,7 @@ def test_a_missing_network_shows_with_the_remedy_and_another_variant_can_be_chos
         assert view.features is None and view.error is None
     finally:
         path.write_bytes(weights)
-    set_to(view, variant="COT GMM")
+    set_to(view, variant="Simple")
     check(view)
     assert view._body.layout.display == ""
 
@@ -159,7 +167,7 @@ def test_driven_fast_and_in_odd_orders_it_ends_consistent(study):
     chance = random.Random(0)
     view = stepper(study, "Simple")
     names = [name for name in view.controls if name != "identity_weight"]
-    for _ in range(30):
+    for _ in range(20):
         control = view.controls[chance.choice(names)]
         if hasattr(control, "click"):
             control.click()
@@ -174,8 +182,7 @@ def test_driven_fast_and_in_odd_orders_it_ends_consistent(study):
 
 
 def test_the_picture_is_shown(networks, monkeypatch):
-    study = place(monkeypatch, networks)
-    view = stepper(study)
+    view = stepper(place(monkeypatch, networks))
     before = view._picture.value
     set_to(view, step=1, query=0)
     assert before.startswith("<img ") and view._picture.value != before
@@ -185,30 +192,198 @@ def test_the_table_names_classes_responsibilities_and_outcomes():
     features = planted(names=("<cats>", "a dog", "mice"))
     trajectory = stepper_data.run(features, steps=6)
     queries = at_step(trajectory.rows, 1)
-    changed = queries[queries["changed"]]
     table = query_table(features, trajectory.view, 1, queries, "changed")
-    assert table.count("<tr") == 1 + len(changed) == 1 + table.count("data:image/png;base64,")
     listed = [int(query) for query in re.findall(r"<br>(\d+)</td>", table)]
-    order = changed.set_index("query").loc[listed, "outcome"].cat.codes
-    assert sorted(listed) == sorted(changed["query"]) and order.is_monotonic_increasing
-    support = len(features.support_labels)
-    for row, query in zip(table.split("<tr>")[1:], listed):
-        shares = np.sort(trajectory.view.responsibilities[1][support + query])[::-1]
+    changed = queries[queries["changed"]].set_index("query").loc[listed]
+    assert len(set(listed)) == queries["changed"].sum() == table.count("data:image/png;base64,")
+    assert changed["outcome"].cat.codes.is_monotonic_increasing
+    for row, query, right in zip(table.split("<tr>")[1:], listed, changed["right"], strict=True):
+        shares = np.sort(trajectory.view.responsibilities[1][len(features.support_labels) + query])[::-1]
         assert re.findall(r"</span> ([\d.]+)</nobr>", row) == [f"{share:.2f}" for share in shares]
-        sign = "✓" if changed.set_index("query").loc[query, "right"] else "✗"  # not by colour alone
-        assert sign in row
+        assert ("✓" if right else "✗") in row  # not by colour alone
     shown = legend([*features.class_names, *(f"class {k}" for k in range(27))])
     assert "<cats>" not in table + shown and "&lt;cats&gt;" in shown and ">AD</span> class 26" in shown
 
 
-def test_a_table_with_nothing_or_too_much_to_show_says_so():
-    many, easy = planted(n_query=30), planted(spread=0.01)
-    for features, which, message in (
-        (easy, "changed", "No label changed"),
-        (easy, "wrong", "No query is wrong"),
-        (many, "all", "30 more"),
+@pytest.mark.parametrize(
+    ("many", "which", "message"),
+    [(False, "changed", "No label changed"), (False, "wrong", "No query is wrong"), (True, "all", "30 more")],
+)
+def test_a_table_with_nothing_or_too_much_to_show_says_so(many, which, message):
+    features = planted(n_query=30) if many else planted(spread=0.01)
+    trajectory = stepper_data.run(features, steps=2)
+    shown = features, trajectory.view, 1, at_step(trajectory.rows, 1), which
+    assert message in query_table(*shown) and query_table(*shown, 2).count("xmarked") == 1
+
+
+@pytest.fixture(scope="module")
+def found():
+    return stepper_data.run(planted(), steps=6)
+
+
+def test_the_features_are_the_models_which_is_loaded_again_when_it_is_new(study, monkeypatch):
+    monkeypatch.setattr(study_episodes, "_NETWORK", {})
+    made = features_of(study, "FEOT", "variable", "others", 1)
+    source = blobs("others", "test")
+    draw = draw_episode(source, study.evaluations["variable"].protocol, study.seed, 1)
+    with torch.no_grad():
+        support, labels, query, _ = load_model(study, "support_and_query").features(load_episode(source, draw))
+    torch.testing.assert_close(made.support_features, support, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(made.query_features, query, rtol=1e-4, atol=1e-4)
+    assert made.support_labels.tolist() == labels.tolist()
+    assert made.class_names == tuple(source.class_names[k] for k in draw.classes)
+    assert (made.query_images == source.images[draw.query_images]).all()
+    assert made.query_labels.tolist() == draw.query_labels.tolist() and made.variant.name == "FEOT"
+    again = features_of(study, "Transductive", "variable", "others", 1)  # the same networks
+    assert again.query_features.equal(made.query_features) and again.variant.name == "Transductive"
+    before = list(study_episodes._NETWORK)
+    write_training(study, "support_and_query")
+    features_of(study, "FEOT", "variable", "others", 1)
+    assert len(before) == 1 and list(study_episodes._NETWORK) != before
+
+
+@pytest.mark.parametrize("name", stepper_data.HEADS)
+def test_every_head_shows_what_the_clustering_does_with_its_settings(name):
+    features = planted(variant="Simple")
+    of_study = replace(features.head, class_covariance_divisor="n-1", scale=0.3)
+    head = stepper_data.with_head(of_study, name, 0.5)
+    assert head.identity_weight == 0.5 and head.class_covariance_divisor == "n-1"
+    assert stepper_data.head_name(head) == name and (head.scale == 0.3) == (name == "as in the study")
+    found = stepper_data.run(features, head, 3)
+    sets = features.support_features, features.support_labels, features.query_features
+    responsibilities = trajectory(*sets, head=head, steps=3).softmax(2)
+    for step in range(4):
+        now = at_step(found.rows, step)
+        assert now["prediction"].tolist() == responsibilities[step].argmax(1).tolist()
+        np.testing.assert_allclose(now["confidence"], responsibilities[step].max(1).values)
+    assert found.steps["mean_confidence"].to_numpy() == pytest.approx(responsibilities.amax(2).mean(1).numpy())
+    with pytest.raises(ValueError, match="identity_weight"):
+        stepper_data.with_head(Head(), name, 0)
+
+
+def test_a_step_says_what_it_did_to_every_query_and_the_steps_count_it(found):
+    truth, seen = planted().query_labels.tolist(), set()
+    for step in range(7):
+        now, before = (found.rows[f"prediction_{t}"].tolist() for t in (step, max(step - 1, 0)))
+        for row in at_step(found.rows, step).itertuples():
+            a, b, k = before[row.query], now[row.query], truth[row.query]
+            outcome = {(False, True): "became right", (True, False): "became wrong"}.get((a == k, b == k))
+            outcome = outcome or ("right" if b == k else "still wrong" if a != b else "wrong")
+            assert (row.before, row.prediction, row.label, row.outcome) == (a, b, k, outcome)
+            assert (row.right, row.changed, row.class_name) == (b == k, a != b, f"class-{k}")
+            assert row.confidence == pytest.approx(found.rows[f"confidence_{step}"][row.query])
+            seen.add(row.outcome)
+        steps = found.steps.loc[step]
+        assert steps["accuracy"] == pytest.approx(np.mean([b == k for b, k in zip(now, truth)]))
+        assert steps["changed"] == sum(a != b for a, b in zip(before, now)) and steps["step"] == step
+    assert len(seen) >= 4 and seen <= set(OUTCOMES), "the planted episode has changes of several kinds"
+
+
+def test_the_verdict_says_where_and_why_the_rule_stops(found):
+    features, changed = planted(), found.steps["changed"]
+    last = next(step for step in range(1, 7) if not changed[step])
+    assert last > 1, "the planted episode is to converge, but not at once"
+    assert last_step(found.view.responsibilities) == last
+    accuracy = 100 * found.steps["accuracy"]
+    for limits, step, reason in (
+        ((1, 6), last, "no label changed there."),
+        ((1, 6), last, f"{accuracy[last]:.1f}% ({accuracy[last] - accuracy[0]:+.1f} points"),
+        ((1, last - 1), last - 1, f"though {changed[last - 1]} label"),
+        ((1, last), last, "no label"),
+        ((0, 0), 0, "does not refine"),
     ):
-        trajectory = stepper_data.run(features, steps=2)
-        shown = features, trajectory.view, 1, at_step(trajectory.rows, 1), which
-        assert message in query_table(*shown)
-        assert query_table(*shown, 2).count("xmarked") == 1
+        ended, why = stepper_data.verdict(found, *limits)
+        assert ended == step and reason in why
+        assert stepper_data.answer_step(features, found, *limits) == step
+    assert stepper_data.answer_step(replace(features, variant=VARIANTS["FEOT"]), found, 2, 4) == 0
+    with pytest.raises(ValueError):
+        stepper_data.verdict(found, 2, 7)
+    assert last_step(found.view.responsibilities[:2]) == 1  # still changing
+
+
+def test_words_say_which_episode_it_is_and_what_the_variant_makes_of_the_steps(found):
+    status, step = stepper_data.status(found, 1), found.steps.loc[1]
+    assert f"{step['changed']:.0f} label" in status and f"accuracy {100 * step['accuracy']:.1f}%" in status
+    uneven = replace(planted(), support_labels=torch.tensor([0, 0, 0, 1, 1, 2]))
+    assert "planted, 5-way, episode 3: 3-way, shots 1 to 3, 36 queries" in stepper_data.described(uneven)
+    for variant, refined in (("Simple", "COT"), ("FEOT", "Transductive")):
+        assert refined in stepper_data.described(replace(uneven, variant=VARIANTS[variant]))
+
+
+def test_the_plane_holds_everything_on_the_same_scale_at_every_step(found):
+    limits = []
+    for step in range(4):
+        ax = Figure((5.2, 4.3)).add_axes((0, 0, 1, 1))
+        stepper_figures.plane_step(ax, found.view, step, at_step(found.rows, step), marked=0)
+        (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+        assert (found.view.points > (left, bottom)).all() and (found.view.points < (right, top)).all()
+        box = ax.get_window_extent()
+        assert (right - left) / box.width == pytest.approx((top - bottom) / box.height)
+        limits.append((left, right, bottom, top))
+    assert len(set(limits)) == 1
+
+
+def test_curves_show_both_measures_and_the_answer(found):
+    ax = Figure().subplots()
+    stepper_figures.step_curves(ax, found.steps, 1, 2, 2, 4)
+    lines = {line.get_label(): line for line in ax.lines}
+    for name in ("accuracy", "mean confidence"):
+        np.testing.assert_allclose(lines[name].get_ydata(), 100 * found.steps[name.replace(" ", "_")])
+    assert lines["answer"].get_xdata()[0] == 2
+    ticks = [text.get_text() for text in ax.get_xticklabels()]
+    assert ticks[0] == "0\n–" and ticks[1] == f"1\n{found.steps['changed'][1]}"
+
+
+def planted_in_two_dimensions():
+    """Three classes that differ in the first two of ten dimensions only; the others are noisier."""
+    first = torch.arange(10) < 2
+    return clusters([4] * 3, [30] * 3, 10, 8.0 * first, torch.where(first, 0.7, 3.0))
+
+
+def test_the_plane_is_orthonormal_and_shows_what_tells_classes_apart():
+    *_, query, truth = planted_in_two_dimensions()
+    plane = discriminative_plane(query, one_hot(truth, 3, query))
+    torch.testing.assert_close(plane.T @ plane, torch.eye(2, dtype=torch.float64))
+    assert plane[:2].square().sum() > 1.7  # of 2: the two planted directions
+
+
+def test_a_view_repeats_what_the_clustering_does():
+    support, labels, query, _ = planted_in_two_dimensions()
+    logits = trajectory(support, labels, query, steps=3)
+    view = view_in_plane(support, labels, query, logits.softmax(2))
+    np.testing.assert_allclose(view.responsibilities[:, 12:], logits.softmax(2), atol=1e-9)
+    assert (view.responsibilities[:, :12] == torch.nn.functional.one_hot(labels, 3).numpy()).all()
+    assert view.is_support.sum() == 12 and view.points.shape == (102, 2)
+    assert (np.linalg.eigvalsh(view.covariances) >= 1 - 1e-9).all()  # identity_weight is 1
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        Head(),
+        Head(update="means"),
+        Head(metric="euclidean"),
+        Head(class_covariance_divisor="n-1"),
+        Head(class_covariance_divisor="n-1", task_covariance_divisor="n-1"),
+    ],
+)
+@pytest.mark.parametrize("shot", [1, 3])
+def test_drawn_statistics_are_projections_of_those_in_all_dimensions(head, shot):
+    episode = planted(shot=shot)
+    support, labels, query = episode.support_features.double(), episode.support_labels, episode.query_features.double()
+    features = torch.cat([support, query])
+    responsibilities = trajectory(support, labels, query, head=head, steps=3).softmax(2)
+    view = view_in_plane(support, labels, query, responsibilities, head)
+    fixed = one_hot(labels, 3, features)
+    statistics = [class_statistics(support, fixed, head)]
+    for step in range(3):
+        weights = torch.cat([fixed, torch.from_numpy(view.responsibilities[step, len(fixed) :])])
+        own = class_statistics(features, weights, replace(head, class_covariance_divisor="n"))
+        if head.update == "means":
+            own = replace(own, covariances=statistics[0].covariances)
+        statistics.append(own)
+    centred = features - features.mean(0)
+    plane = torch.linalg.lstsq(centred, torch.from_numpy(view.points), driver="gelsd").solution  # centred @ plane
+    for step, own in enumerate(statistics):
+        np.testing.assert_allclose(view.means[step], (own.means - features.mean(0)) @ plane, atol=1e-8)
+        np.testing.assert_allclose(view.covariances[step], plane.T @ own.covariances @ plane, atol=1e-8)

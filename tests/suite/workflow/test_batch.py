@@ -1,14 +1,22 @@
+"""Notebooks and studies from the command line; with the profiles of clusters as dry runs, as no cluster is at hand."""
+
 import json
 import os
+import pkgutil
+import re
+import subprocess
+import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+import yaml
 from filelock import FileLock
 from notebook_files import cell, write_notebook
 
 import tcnaps
 from tcnaps.config import UserError
-from tcnaps_suite.workflow import batch
+from tcnaps_suite.workflow import batch, stopping
 from tcnaps_suite.workflow.batch import NotebookFailed, main, run_notebook
 
 ROOT = Path(tcnaps.__file__).parents[1]
@@ -48,8 +56,7 @@ def test_values_of_the_command_line_follow_the_defaults(tmp_path, monkeypatch):
     values = []
     monkeypatch.setattr(batch, "run_notebook", lambda notebook, output, read, progress: values.append(read))
     assert main(["notebook", path, "out.ipynb", *(text for pair in given.items() for text in ("-p", *pair))]) == 0
-    read = {"count": 7, "training": "null", "rate": 0.2, "scales": [1, 2], "nothing": "text", "computed": 5}
-    assert values == [read]
+    assert values == [given | {"count": 7, "rate": 0.2, "scales": [1, 2], "computed": 5}]
     optional = ["--if-parameter", "count", "4", "--if-parameter", "device", "cuda"]  # it has no `device`
     assert main(["notebook", path, "out.ipynb", *optional]) == 0 and values[1] == {"count": 4}
 
@@ -73,8 +80,7 @@ def test_a_failing_cell_is_named_and_the_executed_notebook_kept(notebook, tmp_pa
 
 
 def test_a_dead_kernel_is_an_error(tmp_path):
-    path = tmp_path / "n.ipynb"
-    write_notebook(path, cell("x = 1", "parameters"), cell("import os\nos._exit(9)"))
+    path = write_notebook(tmp_path / "n.ipynb", cell("x = 1", "parameters"), cell("import os\nos._exit(9)"))
     with pytest.raises(NotebookFailed, match="n.ipynb"):
         run_notebook(path, tmp_path / "out.ipynb", {}, progress=False)
 
@@ -83,6 +89,7 @@ def test_a_dead_kernel_is_an_error(tmp_path):
 def project(tmp_path, monkeypatch):
     """A project's root with the miniature's study, in which nothing may be started."""
     (tmp_path / "Snakefile").write_text("raise SystemExit('started')")
+    (tmp_path / "profiles").symlink_to(ROOT / "profiles")
     (tmp_path / "study.yaml").write_text(STUDY)
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -95,6 +102,7 @@ def project(tmp_path, monkeypatch):
         (STUDY, ("--device", "gpu"), "'gpu'"),
         (STUDY, ("--device", "cuda:99"), "'cuda:99'"),
         (STUDY, ("--cores", "2", "--processes", "3"), "processes is 3"),
+        (STUDY, ("--dry-run", "--profile", "slrum"), "did you mean 'slurm'?"),
     ],
 )
 def test_what_is_wrong_is_an_error_before_anything_is_started(project, capsys, study, options, message):
@@ -114,9 +122,50 @@ def test_one_run_of_a_study_at_a_time(project, monkeypatch, capsys):
 
 
 def test_results_that_cannot_be_written_are_named(project, monkeypatch, capsys):
-    def refused(*_, **__):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(FileLock, "acquire", refused)
+    monkeypatch.setattr(FileLock, "acquire", Mock(side_effect=PermissionError(13, "Permission denied")))
     assert main(["study", "study.yaml"]) == 2
     assert "Nothing can be written to results/miniature" in capsys.readouterr().err
+
+
+def planned(profile):
+    """What Snakemake itself prints of the miniature's jobs in a dry run with a profile, by rule."""
+    command = [sys.executable, "-m", "snakemake", "--dry-run", "--forceall", "--printshellcmds", "--nolock"]
+    command += ["--workflow-profile", f"profiles/{profile}"]
+    command += ["--config", "study=configs/miniature.yaml", "device=cuda", "processes=2"]
+    path = os.pathsep.join([*stopping.plugins(), str(ROOT)])
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    blocks = re.findall(r"^rule (\w+):\n((?:    .*\n)+\n?.*)", done.stderr + done.stdout, flags=re.MULTILINE)
+    return {name: text for name, text in blocks if "batch notebook" in text}
+
+
+@pytest.mark.slow
+def test_jobs_that_train_ask_slurm_for_gpus_and_each_gets_its_own_parameters():
+    jobs = planned("slurm")
+    assert {"pretrain", "meta_train_support", "evaluate_support", "accuracy"} <= jobs.keys()
+    for name, text in jobs.items():
+        trains = name.startswith(("pretrain", "meta_train", "evaluate"))
+        assert ("gpu=2" in text) == trains, name
+        assert "mem_mb=" in text and "runtime=" in text, name
+        assert "device cuda" in text and "processes 2" in text, text
+    for training in ("support", "support_and_query_refined"):
+        assert f"-p training '{training}'" in jobs[f"meta_train_{training}"]
+    assert "-p start 'variable-before-training' -p evaluation 'variable'" in jobs["before_and_after"]
+
+
+@pytest.mark.slow
+def test_jobs_of_kubernetes_run_in_the_project_on_the_shared_volume_and_its_executor_knows_that():
+    from tcnaps_suite.workflow.plugins.cluster.snakemake_executor_plugin_kubernetes_shared import common_settings
+
+    assert not common_settings.implies_no_shared_fs
+    assert "gpu_manufacturer=nvidia" in planned("kubernetes")["meta_train_support"].replace("'", "")
+    profile = yaml.safe_load((ROOT / "profiles/kubernetes/config.yaml").read_text())
+    claim, path = profile["kubernetes-shared-persistent-volumes"][0].split(":")
+    assert profile["precommand"].startswith(f"cd {path}/") and claim
+
+
+def test_without_the_plugin_of_kubernetes_snakemake_finds_none_that_needs_it(monkeypatch):
+    monkeypatch.setattr(stopping, "find_spec", lambda name: None)
+    found = [module.name for module in pkgutil.iter_modules(stopping.plugins())]
+    assert "snakemake_logger_plugin_bar" in found
+    assert not [name for name in found if name.startswith("snakemake_executor")]  # it would be imported, and fail

@@ -1,47 +1,49 @@
 """The benchmarks on small things: that they run, compare what they say they compare, and keep what was measured."""
 
-import importlib
 import json
 import sys
 from dataclasses import replace
 from pathlib import Path
 
+import device_rows
+import direct_model
+import drawing
+import heads
+import measuring
+import numpy as np
+import pandas as pd
 import pytest
+import rows
+import run
 import torch
+from heads import BASE, SETTINGS, Setting, episodes_of, features_from, features_of_folder, mislabelled
 from measured import write_measurements
+from PIL import Image
+from planted_folders import planted
+
+from tcnaps_suite.experiments.networks import Network
 
 FOLDER = Path(__file__).parents[3] / "benchmarks"
 
 
-@pytest.fixture
-def modules(monkeypatch):
-    monkeypatch.syspath_prepend(FOLDER)
-    return importlib.import_module("rows"), importlib.import_module("device_rows")
-
-
-def test_the_direct_model_is_the_same_model(modules):
-    rows, _ = modules
+def test_the_direct_model_is_the_same_model():
     ours = rows.our_model().eval().double()
     ours.settings = replace(ours.settings, clustering_dtype=torch.float64)
-    direct = sys.modules["direct_model"].Model().double()
+    direct = direct_model.Model().double()
     with torch.no_grad():
         for parameter in ours.film_generator.parameters():  # far from gamma 1 and beta 0
             parameter.normal_(0, 0.05)
     direct.load_state_dict(ours.state_dict())
     task = rows.episode(3, 2, 4, size=32)
-    images = [part.double() for part in (task.support_images, task.query_images)]
-    task = type(task)(images[0], task.support_labels, images[1], task.query_labels)
+    task = replace(task, support_images=task.support_images.double(), query_images=task.query_images.double())
     with torch.no_grad():
         theirs = direct.features(*rows.contents(task))
-        support, _, query, _ = ours.features(task)
-        labels = direct.classify(*rows.contents(task), 2, 4)
-        torch.testing.assert_close(support, theirs[0], rtol=1e-9, atol=1e-9)
-        torch.testing.assert_close(query, theirs[1], rtol=1e-9, atol=1e-9)
-        assert torch.equal(ours.classify(task, 2, 4).labels, labels)
+        torch.testing.assert_close(ours.features(task)[::2], theirs, rtol=1e-9, atol=1e-9)
+        assert torch.equal(ours.classify(task, 2, 4).labels, direct.classify(*rows.contents(task), 2, 4))
 
 
-def test_rows_beside_an_expert_s_clustering_and_scikit_learn_s_models(modules):
-    rows, _ = modules
+@pytest.mark.filterwarnings("ignore:Best performing initialization")  # it starts at random, and has 20 iterations
+def test_rows_beside_an_expert_s_clustering_and_scikit_learn_s_models():
     first = next(rows.GROUPS["cholesky"](32))
     assert rows.labels_and_steps(*(build()() for build in first.calls.values())) == {"same labels": 1, "same steps": 1}
     few = next(rows.GROUPS["estimator"](32))
@@ -49,20 +51,18 @@ def test_rows_beside_an_expert_s_clustering_and_scikit_learn_s_models(modules):
     assert min(right.values()) > 0.3 and list(right)[-1] == "self-training"  # of ten classes
 
 
-def test_an_episode_on_a_device_part_by_part(modules, monkeypatch):
-    _, device_rows = modules
+def test_an_episode_on_a_device_part_by_part(monkeypatch):
     monkeypatch.setattr(device_rows, "matrix_limit", lambda device, dtype: 1e9)
-    *rows, loading = device_rows.measure_device(torch.device("cpu"), 32, 1, {"2-way 1-shot": (2, 1, 2)})
+    *measured, loading = device_rows.measure_device(torch.device("cpu"), 32, 1, {"2-way 1-shot": (2, 1, 2)})
     parts = ["task encoder", "backbone", "clustering", "whole", "training step"]
-    assert [row["name"].split(": ")[-1] for row in rows] == parts
+    assert [row["name"].split(": ")[-1] for row in measured] == parts
     assert loading["name"].endswith("loading 6 images")
-    for row in rows:
+    for row in measured:
         assert row["group"] == "device" and all(one["seconds"] > 0 for one in row["measured"].values())
-    assert {"float32", "bfloat16", "direct"} == set(rows[3]["measured"])
+    assert {"float32", "bfloat16", "direct"} == set(measured[3]["measured"])
 
 
-def test_rows_of_groups_not_measured_again_are_kept(modules, monkeypatch, tmp_path):
-    run = importlib.import_module("run")
+def test_rows_of_groups_not_measured_again_are_kept(monkeypatch, tmp_path):
     output = tmp_path / "benchmarks.json"
     old = {"group": "data", "name": "kept", "size": 84, "measured": {}}
     output.write_text(json.dumps({"per_image": {}, "rows": [old, {**old, "group": "variants", "name": "replaced"}]}))
@@ -74,8 +74,7 @@ def test_rows_of_groups_not_measured_again_are_kept(modules, monkeypatch, tmp_pa
     assert [row["name"] for row in json.loads(output.read_text())["rows"]] == ["kept", "new"]
 
 
-def test_results_are_compared_and_what_ends_early_has_a_problem(modules):
-    measuring = importlib.import_module("measuring")
+def test_results_are_compared_and_what_ends_early_has_a_problem():
     start = f"import sys, torch; sys.path.insert(0, {str(FOLDER)!r}); import measuring; "
     serve = start + "measuring.serve(lambda: lambda: torch.tensor({}), 1)"
     commands = {
@@ -90,8 +89,8 @@ def test_results_are_compared_and_what_ends_early_has_a_problem(modules):
     assert "ratio" in first and "ratio" not in last
 
 
-def test_what_was_measured_becomes_tables_and_figures(modules, tmp_path, capsys):
-    drawing, path = importlib.import_module("drawing"), tmp_path / "benchmarks.json"
+def test_what_was_measured_becomes_tables_and_figures(tmp_path, capsys):
+    path = tmp_path / "benchmarks.json"
     with pytest.raises(FileNotFoundError, match="make bench"):
         drawing.load_measurements(path)
     write_measurements(path)
@@ -106,3 +105,71 @@ def test_what_was_measured_becomes_tables_and_figures(modules, tmp_path, capsys)
     drawing.main([str(path), "--figures", str(tmp_path / "figures")])
     assert {file.stem for file in (tmp_path / "figures").iterdir()} == {"time-of-an-episode", "ratios-and-memory"}
     assert "backbone" in capsys.readouterr().out
+
+
+@pytest.fixture
+def file(tmp_path):
+    features, _, labels = planted(0, way=8, shot=0, others=70)
+    order = np.random.default_rng(0).permutation(len(labels))
+    np.savez(tmp_path / "planted.npz", features=features[order], labels=labels[order].astype(str))
+    return tmp_path / "planted.npz"
+
+
+def run_heads(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["bench", *map(str, arguments)])
+    heads.main()
+
+
+def test_it_writes_a_table_of_all_settings_and_heads_and_a_figure(file, tmp_path, monkeypatch, capsys):
+    settings = ["5-way 1-shot", "20-way 1-shot", "5-shot, 1 of 5 classes", "5-shot, wrong labels"]
+    options = ["--episodes", 6, "--heads", "Estimator", "Prototypes", "--settings", *settings]
+    run_heads(monkeypatch, file, "--out", tmp_path / "out", *options)
+    table = pd.read_csv(tmp_path / "out/heads.csv")
+    assert set(table["dataset"]) == {"planted", "all"}
+    assert set(table["setting"]) == {*settings} - {"20-way 1-shot"}  # eight classes
+    assert set(table["head"]) == {BASE, "Estimator", "Prototypes"}
+    assert (table.loc[table["head"] == BASE, "difference"] == 0).all()
+    refined = table[(table["head"] == "Estimator") & (table["dataset"] == "all")].set_index("setting")
+    assert (refined.loc["5-way 1-shot", ["difference", "class_interval"]] > [0.02, 0]).all()
+    assert len(pd.read_csv(tmp_path / "out/heads-episodes.csv")) == 3 * 3 * 6
+    assert (tmp_path / "out/heads.png").exists() and "Prototypes" in capsys.readouterr().out
+
+
+def test_a_folder_of_classes_takes_a_backbone(tmp_path, monkeypatch, capsys):
+    for name, value in (("dark", 40), ("light", 200)):
+        (tmp_path / "shades" / name).mkdir(parents=True)
+        for number in range(3):
+            Image.new("RGB", (8, 8), (value + number,) * 3).save(tmp_path / "shades" / name / f"{number}.png")
+    (tmp_path / "shades/dark/broken.png").write_text("no image")
+    network = Network(lambda image: torch.tensor(np.asarray(image)).float(), lambda batch: batch.mean((1, 2)))
+    monkeypatch.setattr(heads, "open_network", lambda name: network)
+    source = features_of_folder(tmp_path / "shades", "of a test")
+    assert source.class_names == ("dark", "light") and source.class_sizes.tolist() == [3, 3]
+    np.testing.assert_allclose(source.images[:, 0], [40, 41, 42, 200, 201, 202])
+    assert "broken.png is left out" in capsys.readouterr().err
+
+
+def test_a_share_of_the_support_labels_is_wrong_and_queries_of_one_class_are_of_one_class(file):
+    drawn = next(episodes_of(features_from(file), Setting(5, 4), 1))
+    labels = mislabelled(drawn, 0.25).numpy()
+    assert (labels != drawn.support_labels).sum() == 5 and set(labels) <= set(range(5))
+    assert (mislabelled(drawn, 0).numpy() == drawn.support_labels).all()
+    for drawn in episodes_of(features_from(file), SETTINGS["1-shot, 1 of 5 classes"], 3):
+        assert len(set(drawn.query_labels)) == 1 and len(drawn.query_labels) == 50
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["short.npz"], "short.npz must be an .npz with 'features'"),
+        (["text.npz"], "text.npz must be"),
+        (["planted.npz", "--heads", "TIMM"], "there is no 'TIMM'; there are: Step 0, Estimator"),
+        (["planted.npz", "--settings", "6-way"], "there is no '6-way'"),
+    ],
+)
+def test_bad_files_and_names_are_named(root, file, monkeypatch, capsys, options, said):
+    np.savez("short.npz", features=np.ones((3, 2)), labels=[0, 1])
+    (root / "text.npz").write_text("no archive")
+    with pytest.raises(SystemExit):
+        run_heads(monkeypatch, *options, "--out", "out")
+    assert said in capsys.readouterr().err

@@ -27,11 +27,11 @@ def study_of(name: str) -> Study:
     return load_study(ROOT / "configs" / f"{name}.yaml")
 
 
-def copy_with(name: str, folder: Path, **values) -> Path:
-    """A study with other values at its top level, as a file."""
-    content = yaml.safe_load((ROOT / "configs" / f"{name}.yaml").read_text()) | values
+def my_images_with(folder: Path, **values) -> Study:
+    """The study my-images with other values at its top level, from a file."""
+    content = yaml.safe_load((ROOT / "configs" / "my-images.yaml").read_text()) | values
     (folder / "study.yaml").write_text(yaml.safe_dump(content))
-    return folder / "study.yaml"
+    return load_study(folder / "study.yaml")
 
 
 @pytest.mark.parametrize("name", STUDIES)
@@ -52,7 +52,7 @@ def test_meta_dataset_is_as_in_the_paper():
     study = study_of("meta-dataset")
     training, evaluation = study.meta_training, study.evaluations["variable"]
     assert tuple(study.datasets) == IN_DOMAIN + OUT_OF_DOMAIN
-    assert {name for name, dataset in study.datasets.items() if dataset.domain == "in"} == set(IN_DOMAIN)
+    assert all((dataset.domain == "in") == (name in IN_DOMAIN) for name, dataset in study.datasets.items())
     assert (study.preset, study.image_size, evaluation.episodes) == ("paper", 84, 600)
     assert study.pretraining.datasets == ("ilsvrc_2012",)
     assert training.datasets == IN_DOMAIN and training.validation_datasets == (*IN_DOMAIN, "mscoco")
@@ -101,8 +101,8 @@ def test_my_images_split_a_folder_of_photographs_by_class(tmp_path):
         (place / f"{number}.jpg").write_bytes(noise(number, format="JPEG"))
     section = study_of("my-images").datasets["my-images"].model_dump(mode="json", exclude_none=True)
     section["path"] = str(tmp_path / "photographs")
-    file = copy_with("my-images", tmp_path, datasets={"my-images": section}, data_folder=str(tmp_path / "data"))
-    splits = open_splits(load_study(file), "my-images")
+    study = my_images_with(tmp_path, datasets={"my-images": section}, data_folder=str(tmp_path / "data"))
+    splits = open_splits(study, "my-images")
     assert {name: split.n_classes for name, split in splits.items()} == {"train": 15, "valid": 5, "test": 5}
     assert len({name for split in splits.values() for name in split.class_names}) == 25
     assert splits["test"].images.shape == (10, 84, 84, 3)
@@ -111,7 +111,7 @@ def test_my_images_split_a_folder_of_photographs_by_class(tmp_path):
 def test_released_weights_need_no_training_of_my_images(tmp_path):
     page = (ROOT / "docs" / "my-images.md").read_text(encoding="utf-8")
     snippet = yaml.safe_load(page.split("```yaml\n")[-1].split("```")[0])
-    study = load_study(copy_with("my-images", tmp_path, **snippet))
+    study = my_images_with(tmp_path, **snippet)
     assert set(study.imported) == set(study.trainings) and study.pixel_range == (-1, 1)
     assert study.task_encoder.lstm_layers == 2
 

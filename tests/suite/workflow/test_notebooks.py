@@ -1,4 +1,4 @@
-"""The notebooks: their form, and all of them run by papermill, in reading order, on a study of a few episodes."""
+"""The notebooks: their form, what makes their jobs stale, and all run by papermill, in order, on a few episodes."""
 
 import json
 import re
@@ -12,13 +12,15 @@ from in_process import InProcess
 from notebook_files import cell, write_notebook
 from papermill.engines import papermill_engines
 from PIL import Image
+from small_study import small_study
 from tiny_study import STUDY_FILE, train_and_evaluate, write_project
 
-from tcnaps.config import UserError, load_study
+from tcnaps.config import UserError, fingerprint, load_study
 from tcnaps.data import open_split
 from tcnaps.episodes.loading import load_episode
 from tcnaps.episodes.sampling import draw_episode
 from tcnaps.training.checkpoints import load_model
+from tcnaps_suite.workflow import jobs, notebooks as declared
 from tcnaps_suite.workflow.batch import run_notebook
 from tcnaps_suite.workflow.notebooks import code_cells, notebooks, shown
 
@@ -42,7 +44,6 @@ def test_the_form_of_a_notebook(notebook):
 
 def test_every_notebook_that_a_target_runs_writes_something():
     declared = notebooks(ROOT / "notebooks")
-    assert list(declared) == [notebook.stem for notebook in NOTEBOOKS]
     files = [name for notebook in declared.values() for name in (*notebook.writes.figures, *notebook.writes.tables)]
     assert len(files) == len(set(files)), "two notebooks write the same file"
     assert all(notebook.writes.figures or notebook.writes.tables for notebook in declared.values() if notebook.target)
@@ -65,6 +66,9 @@ def test_a_wrong_declaration_is_an_error_that_names_notebook_and_key(tmp_path, d
         notebooks(tmp_path)
     write_notebook(tmp_path / "30-new.ipynb", *cells)
     with pytest.raises(UserError, match="30-new.ipynb.*tcnaps"):
+        notebooks(tmp_path)
+    (tmp_path / "30-new.ipynb").write_text("{}")
+    with pytest.raises(UserError, match="30-new.ipynb is not a notebook"):
         notebooks(tmp_path)
 
 
@@ -107,19 +111,9 @@ def run(name):
 def missing(name):
     """The figures and tables that a notebook declares, but has not made."""
     writes = notebooks(Path("notebooks"))[name].writes
-    drawn = [f"figures/tiny/{figure}.{kind}" for figure in writes.figures for kind in ("png", "pdf")]
-    declared = [*drawn, *(f"results/tiny/{table}" for table in writes.tables)]
-    files = {file.format(training="support_and_query") for file in declared}
-    return {file for file in files if not Path(file).exists()}
-
-
-def without_origin(folder):
-    """The figures that don't say where they come from."""
-    found = []
-    for path in Path(folder).rglob("*.png"):
-        with Image.open(path) as image:
-            found += [] if {"Study", "Digest", "Code", "Seed"} <= image.info.keys() else [path]
-    return found
+    declared = [f"figures/tiny/{figure}.{kind}" for figure in writes.figures for kind in ("png", "pdf")]
+    declared += [f"results/tiny/{table}" for table in writes.tables]
+    return {file for file in declared if not Path(file.format(training="support_and_query")).exists()}
 
 
 EXTRA = {
@@ -128,13 +122,14 @@ EXTRA = {
     "15-published-cells": {"benchmarks": {"textures": "mini-ImageNet"}},
     "16-precision": {"evaluations": ["5-way-1-shot-3"], "variants": ["Simple"]},
     "19-rivals": {"way": 3, "shots": [1], "queries_per_class": 3, "episodes": 2},
-    "20-balance": {"way": 3, "queries": 6, "concentrations": [1], "episodes": 2},
+    "20-balance": {"way": 3, "queries": 6, "concentrations": [1], "episodes": 2}
+    | {"left_out_classifiers": ["α-TIM", "PT-MAP", "TIM", "LaplacianShot", "BD-CSPN"]},
     "21-active-learning": {"labels": 2, "episodes": 2, "pool_per_class": 2, "queries_per_class": 3},
     "22-continual-learning": {"way": 4, "shot": 1, "queries_per_class": 2, "episodes": 2},
     "23-log-determinant": {"trainings": {"support_and_query": "trained with −d²"}, "shots": [1]}
     | {"queries_per_class": 3, "episodes": 2, "scales": [1.0], "scale_settings": [[5, 1]]},
-    "24-label-my-images": {"dataset": "digits"},
-    "26-heads": {"evaluations": ["5-way-1-shot-3"], "scales": [0.5]},
+    "24-label-my-images": {"dataset": "digits", "backbone": "study"},
+    "26-heads": {"evaluations": ["variable"], "scales": [0.5]},
 }
 # Figures of parameters that the tests leave out, to be faster.
 NOT_DRAWN = {
@@ -156,7 +151,9 @@ def test_a_notebook_runs_and_answers_with_a_number(project, name):
     answer = run(name)
     assert re.search(ANSWERS.get(name, r"\d ?±|95% interval"), answer), answer
     assert missing(name) == NOT_DRAWN.get(name, set())
-    assert not without_origin("figures")
+    for path in Path("figures").rglob("*.png"):
+        with Image.open(path) as image:
+            assert {"Study", "Digest", "Code", "Seed"} <= image.info.keys(), path
 
 
 @pytest.mark.slow
@@ -180,5 +177,55 @@ def test_printed_accuracies_follow_from_the_rows(project):
             episodes = [load_episode(source, draw_episode(source, protocol, study.seed, i)) for i in range(2)]
             with torch.no_grad():
                 hits = [model.classify(e, rule.minimum, rule.maximum).labels == e.query_labels for e in episodes]
-            means.append(sum(own.double().mean().item() for own in hits) / len(hits))
+            means += [own.double().mean().item() for own in hits]
         assert rule.accuracy == pytest.approx(sum(means) / len(means), abs=1e-5)
+
+
+ONE, HELPER, OTHER = (f"tcnaps_suite/experiments/{name}.py" for name in ("one", "helper", "other"))
+IMPORTS = ("from tcnaps_suite.experiments.one import answer", "from tcnaps_suite.experiments import one as first")
+
+
+@pytest.fixture
+def code(tmp_path, monkeypatch):
+    """A project with three experiments, of which one imports another, and with a module of figures."""
+    assert all((fingerprint.HOME / place).exists() for place in jobs.FIGURES_CODE)
+    for module in (fingerprint, declared):
+        monkeypatch.setattr(module, "HOME", tmp_path)
+    monkeypatch.setattr(jobs, "FIGURES_CODE", ("tcnaps/figures",))
+    for place in (ONE, HELPER, OTHER, "tcnaps/figures/style.py"):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).touch()
+    (tmp_path / ONE).write_text("from tcnaps_suite.experiments import helper")
+    return tmp_path
+
+
+def keys(path):
+    """The notebook's keys, where it draws and where it computes with other code."""
+    fingerprint.module_code.cache_clear()
+    notebook = declared.Notebook(path=path, title="", parameters={}, target="figures")
+    return [jobs.key(notebook, small_study(), [job], []) for job in ({"job": "figures"}, {"code": "of training"})]
+
+
+@pytest.mark.parametrize("imports", IMPORTS)
+def test_a_notebooks_code_counts_but_not_outputs_and_prose(code, imports):
+    source = f"%matplotlib inline\n{imports}\nanswer(1)"
+    path = write_notebook(code / "n.ipynb", cell("# Why?", kind="markdown"), cell(source))
+    before = keys(path)
+    output = {"output_type": "stream", "name": "stdout", "text": "1"}
+    saved = cell(source) | {"outputs": [output], "execution_count": 9}
+    write_notebook(path, cell("# How?", kind="markdown"), saved)
+    assert keys(path) == before
+    write_notebook(path, cell(source.replace("1", "2")))
+    assert not set(keys(path)) & set(before)
+
+
+@pytest.mark.parametrize("imports", IMPORTS)
+@pytest.mark.parametrize(
+    ("place", "stale"),
+    [(ONE, [True, True]), (HELPER, [True, True]), (OTHER, [False, False]), ("tcnaps/figures/style.py", [True, False])],
+)
+def test_code_makes_stale_what_runs_it(code, imports, place, stale):
+    path = write_notebook(code / "n.ipynb", cell(imports))
+    before, file = keys(path), code / place
+    file.write_text(file.read_text() + "\nnew = 1\n")
+    assert [old != new for old, new in zip(before, keys(path))] == stale
