@@ -168,11 +168,11 @@ class Stepper(ui.StudyWidget):
         self._recompute()
 
     def _set_scale(self):
-        """Shows the scale of the chosen head. A scale that is found without labels can't be moved."""
+        """Shows the scale of the chosen head. One that is found without labels, or differs by step, can't be moved."""
         control = self.controls["scale"]
         scale = stepper_data.HEADS[self.choice.head].get("scale", self.features.head.scale)
-        control.disabled = scale == "auto"
-        if scale != "auto":
+        control.disabled = not isinstance(scale, float | int)
+        if not control.disabled:
             control.min, control.max = min(control.min, math.log2(scale)), max(control.max, math.log2(scale))
             self.put(scale=float(scale))
 

@@ -112,6 +112,11 @@ def test_each_head_brings_its_scale_which_the_slider_changes(study):
     set_to(view, head="Euclidean")
     assert view.choice.scale == 1 and not view.controls["scale"].disabled
     check(view)
+    by_step = replace(view.features.head, scale=(1.0, 0.5))
+    view.features = replace(view.features, head=by_step)
+    set_to(view, head="as in the study")
+    assert view.controls["scale"].disabled
+    assert stepper_data.run(view.features, by_step, 4).rows.equals(view.trajectory.rows)
 
 
 def test_variants_without_refinement_answer_at_step_0_and_trainings_bring_their_head(study):
