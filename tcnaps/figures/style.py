@@ -116,7 +116,7 @@ def legend_below(axes: Panels, columns: int = 4) -> None:
 
 def in_words(evaluation: str) -> str:
     """An evaluation's name for a title: "5-way-1-shot-20-queries" becomes "5-way, 1-shot, 20 queries per class"."""
-    words = re.sub(r"^(\d+-way)[- ](\d+-shot)", r"\1, \2", evaluation)
+    words = re.sub(r"^(\d+-way)[- ](\d+-shot)", r"\1, \2", evaluation).replace("-unbalanced", ", unbalanced")
     words = re.sub(r"-(\d+)-queries$", r", \1 queries per class", words)
     return "variable way and shot" if evaluation == "variable" else words
 
