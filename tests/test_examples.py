@@ -61,7 +61,8 @@ def test_a_page_s_numbers_stand_in_the_tables_that_it_names(page):
     for section in re.split("^## ", (ROOT / page).read_text(), flags=re.MULTILINE):
         links = re.findall(r"\(([^()\s]*(?:results|reference)/[^()\s]*\.csv)\)", section)
         tables = [pd.read_csv((ROOT / page).parent / link).select_dtypes("number") for link in links]
-        rows = [set((100 * table.loc[row]).abs().round(d)) for table in tables for row in table.index for d in (1, 2)]
+        numbers = [(100 * table.loc[row]).abs().tolist() for table in tables for row in table.index]
+        rows = [{round(number, digits) for number in row} for row in numbers for digits in (1, 2)]
         for value, interval in NUMBERS.findall(section):
             wanted = {abs(float(value.replace("−", "-"))), float(interval)}
             assert any(wanted <= row for row in rows), f"{page}: {value} ± {interval} is in none of {links}"
