@@ -65,7 +65,7 @@ def measure_device(
     loading = loading_row(device, size, repetitions, (way, shot, queries))
     yield _printed(loading)
     for precision in PRECISIONS:
-        seconds = measured[precision]["seconds"] + loading["measured"]["loading"]["seconds"]
+        seconds = timed["whole", precision]["seconds"] + loading["measured"]["loading"]["seconds"]
         minutes = PROTOCOL * seconds / 60
         print(
             f"The paper's {PROTOCOL} test episodes, {precision}, at most (all as large as the last): {minutes:.1f} min"
