@@ -97,6 +97,17 @@ def test_paired_gain_writes_its_values_and_one_wide_bar_flattens_none(panels, ep
     assert np.diff(ax.get_xlim()).item() < 100 * (8 * usual + np.ptp(differences["difference"]))
 
 
+def test_one_dataset_has_no_means_below(panels, episodes):
+    paired = pairs(episodes[episodes["dataset"] == "digits"])
+    ax = panels()
+    results.paired_gain(
+        ax,
+        statistics.accuracy_summary(paired, value="difference"),
+        statistics.domain_averages(paired, value="difference"),
+    )
+    assert len(ax.texts) == 1 and "digits" in texts(ax.get_yticklabels())
+
+
 def test_ablations_stand_beside_the_papers_differences(panels, episodes):
     names = [name for name in VARIANTS if name != "Simple"]
     gains = statistics.domain_averages(pd.concat([pairs(episodes, name) for name in names]), value="difference")
