@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import zipfile
+from contextlib import chdir
 from itertools import product
 from pathlib import Path
 
@@ -32,10 +33,10 @@ REPOSITORY = Path(__file__).parents[3]
 TRAININGS = ("support", "support_and_query")
 
 
-@pytest.fixture
-def project(trained_root, tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def project(trained_root, tmp_path_factory):
     """A project with the small study, its networks and some of its tables."""
-    root = tmp_path / "project"
+    root = tmp_path_factory.mktemp("archive") / "project"
     shutil.copytree(REPOSITORY / "notebooks", root / "notebooks")
     shutil.copy(REPOSITORY / "CITATION.cff", root)
     (root / "small.yaml").write_text(yaml.safe_dump(small_study().model_dump(mode="json")))
@@ -43,17 +44,16 @@ def project(trained_root, tmp_path, monkeypatch):
     row = {"variant": "Simple", "evaluation": "5-way-1-shot", "dataset": "blobs", "accuracy": 0.5, "interval": 0.04}
     pd.DataFrame([row | {"n_episodes": 3}]).to_csv(root / "results/small/accuracy.csv", index=False)
     (root / "results/small/headline.json").write_text(json.dumps({"sentence": "A minus B: +2.5 ± 0.8 points"}))
-    monkeypatch.chdir(root)
     return root
 
 
-@pytest.fixture
-def archive(project, tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def archive(project):
     """The archive alone, in another folder."""
-    file = tmp_path / "elsewhere" / "archive.zip"
+    file = project.parent / "elsewhere" / "archive.zip"
     file.parent.mkdir()
-    shutil.move(write_archive("small.yaml"), file)
-    monkeypatch.chdir(file.parent)
+    with chdir(project):
+        shutil.move(write_archive("small.yaml"), file)
     return file
 
 
