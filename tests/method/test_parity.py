@@ -23,7 +23,7 @@ from tcnaps.training.checkpoints import head_of, load_model
 from tcnaps.training.released import import_into_study
 
 CASES = ["w5s1_84", "w5s5_84", "w10imb_84", "w3q2_84", "w20s1_84", "w5s3_42", "w4imb_42"]
-LARGE = ["w5s5_84", "w10imb_84", "w20s1_84"]  # in float32 only, for time
+LARGE = ["w5s1_84", "w5s5_84", "w10imb_84", "w20s1_84"]  # in float32 only, for time
 WITH_GRADIENTS = ["w5s1_84", "w3q2_84", "w5s3_42", "w4imb_42"]
 CLUSTER_CASES = [f"d64_{case}" for case in ("w5_N25", "w5_N20_q2", "w10_N150", "w6_N72_soft", "w50_N200")]
 CLUSTER_CASES += [f"d512_{case}" for case in ("w5_N75", "w20_N540", "w50_N160")]
