@@ -50,8 +50,8 @@ def _rectified(layer: nn.Module, x: Tensor, film: Film, shortcut: Tensor | None 
     """
     apart = film is not None and torch.is_grad_enabled() and not layer.conv.weight.requires_grad
     x = _folded_conv(layer, x, None if apart else film)
-    if apart:  # batch-norm keeps its input alone, and sums both gradients in one pass; its variance and eps are 1
-        (gamma, beta), eps = film, 2**-8  # which must be above 0; exact in bfloat16, too
+    if apart:  # batch-norm keeps its input alone, and sums both gradients in one pass; variance + eps is exactly 1
+        (gamma, beta), eps = film, 2**-8  # PyTorch 2.11 refuses 0
         x = F.batch_norm(x, torch.zeros_like(gamma), torch.full_like(gamma, 1 - eps), gamma, beta, eps=eps)
     return (x if shortcut is None else x.add_(shortcut)).relu_()
 
