@@ -244,9 +244,8 @@ def _contrasts(ax: Axes, table: pd.DataFrame) -> None:
 def _means_of(summary: pd.DataFrame, averages: pd.DataFrame) -> pd.DataFrame:
     """The averages to be shown below a summary's datasets, if there are several, with a name for their row."""
     shown = averages["domain"].isin(style.domains_shown(averages)) & (summary["dataset"].nunique() > 1)
-    return averages.assign(dataset=averages["domain"].map(style.DOMAIN_NAMES))[
-        shown
-    ]  # in an empty table, assign adds rows
+    named = averages.assign(dataset=averages["domain"].map(style.DOMAIN_NAMES))  # of no rows, assign would make some
+    return named[shown]
 
 
 def _dataset_rows(ax: Axes, frame: pd.DataFrame, means: Sequence[str] = ()) -> dict[str, float]:
