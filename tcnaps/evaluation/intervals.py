@@ -44,10 +44,11 @@ def estimates(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFram
 
     trainings, n_datasets = _groups(trained, by).mean(), datasets.size()  # M_r
     n_replicates, b = trainings.count(axis=1), datasets["variance"].agg(lambda parts: parts.sum(skipna=False))
-    beyond = (_unexplained(trained, by) - datasets["noise"].mean()).clip(lower=0).fillna(0)
+    noise = datasets["noise"].mean()  # MS_ε / E
+    floor = np.fmax(_unexplained(trained, by), noise) / n_datasets
     result = pd.DataFrame({value: datasets[value].mean(), "n_datasets": n_datasets, "n_episodes": datasets["n"].sum()})
     result["n_replicates"] = n_replicates
-    result["of_trainings"] = trainings.var(axis=1).clip(lower=beyond / n_datasets).fillna(0) / n_replicates  # A
+    result["of_trainings"] = np.fmax(trainings.var(axis=1), floor).fillna(0) / n_replicates  # A
     result["of_episodes"] = b / n_datasets**2  # B
     result["freedom"] = (b**2 / datasets["square"].sum()).fillna(1)  # without spread any number will do
     result["interval"] = crossed_half_width(result)
