@@ -24,7 +24,8 @@ PROBE = {"class_prior": "estimated", "uniform_weight": 0.5}
 EQUAL = {"class_prior": "estimated", "prior_weight": -1.0, "uniform_weight": 0.1}
 NEARLY_EQUAL = {"class_prior": None}
 UNEQUAL = {"class_prior": "estimated", "uniform_weight": 0.3}
-MISSING = {"class_prior": "estimated", "uniform_weight": 0.03, "update": "none"}
+VERY_UNEQUAL = {"class_prior": "estimated", "uniform_weight": 0.1}
+MISSING = {"class_prior": "estimated", "uniform_weight": 0.3, "update": "none"}
 
 
 def evenness(responsibilities: Float[Tensor, "n way"]) -> float:
@@ -39,7 +40,7 @@ def head_for(even: float, head: Head) -> Head:
     Equal classes: push towards equal shares. Nearly equal ones: the paper's refinement. Unequal ones: refine with
     estimated shares. Where classes seem to have hardly any query images: estimate shares, leave the class statistics.
     """
-    for limit, settings in ((0.98, EQUAL), (0.97, NEARLY_EQUAL), (0.9, UNEQUAL)):
+    for limit, settings in ((0.98, EQUAL), (0.97, NEARLY_EQUAL), (0.93, UNEQUAL), (0.84, VERY_UNEQUAL)):
         if even > limit:
             return replace(head, **settings)
     return replace(head, **MISSING)

@@ -111,7 +111,7 @@ def zero_line(ax: Axes, along: str = "x") -> None:
 def legend_below(axes: Panels, columns: int = 4) -> None:
     """Puts one legend below all panels, from the entries of the first."""
     handles = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
-    axes[0].figure.legend(handles.values(), handles, loc="outside lower center", ncols=columns)
+    axes[0].figure.legend(handles.values(), handles, loc="outside lower center", ncols=columns, handlelength=2.8)
 
 
 def in_words(evaluation: str) -> str:
