@@ -1,7 +1,6 @@
 """The sections of a study's YAML as frozen, validated objects; `tcnaps.config` puts them together."""
 
 import reprlib
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,18 +11,6 @@ from pydantic_core import PydanticCustomError
 from tcnaps.config.errors import nearest
 
 PROCESSOR = Path("/proc/cpuinfo")  # Linux alone has it
-# What went, as "key: value" with wildcards, and what to do instead.
-REMOVED = {
-    "deterministic: *": "one machine with the same number of threads repeats its numbers to the last bit anyway",
-    "meta_training.support_gradients: *": "images_at_once bounds the memory; all support images have gradients",
-    "task_encoder.statistics: *": "batch-norms of the set encoder always use the images at hand",
-    "statistics: *": "intervals are Student's t, ranks are those of the paper's tables",
-    "datasets.*.unreadable: *": "unreadable images are always left out, and listed in unreadable.csv",
-    "datasets.*.class_lists: *": "use the source 'folder' with this list as 'splits'; docs/data.md",
-    "datasets.*: feti": "use the source 'folder' with a list as 'splits'; docs/data.md has the lines that write it",
-    "datasets.*: *-imagenet": "use the source 'folder'; docs/data.md shows how",
-    "datasets.*: torchvision": "use the source 'folder'; docs/data.md has the lines that write the images",
-}
 
 
 def _resolved(precision: str) -> str:
@@ -62,10 +49,8 @@ def explained(error: ValidationError) -> list[str]:
     for problem in error.errors(include_url=False):
         context = problem.get("ctx", {})
         key = ".".join(map(str, [*problem["loc"], *([context["key"]] if "key" in context else [])]))
-        message, value = problem["msg"].removeprefix("Value error, "), context.get("tag", problem["input"])
-        if removed := [advice for went, advice in REMOVED.items() if fnmatch(f"{key}: {value}", went)]:
-            message = f"no longer exists: {removed[0]}"
-        elif problem["type"] not in ("unknown_key", "missing", "value_error"):
+        message = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] not in ("unknown_key", "missing", "value_error"):
             message += f" (got {reprlib.repr(problem['input'])})"
         lines.append(f"{key}: {message}" if key else message)
     return lines
@@ -254,3 +239,4 @@ class Claims(Section):
     """How the paper's claims are decided; set it before the study is run."""
 
     margin: PositiveFloat = 0.5  # points; "no effect" is said of a contrast whose whole interval lies within ± margin
+    more_classes: str | None = None  # for C8: YAML of a study like this one, with a backbone of more classes

@@ -16,8 +16,9 @@ from functools import cache
 import numpy as np
 import pandas as pd
 
+from tcnaps.config import Study, load_study
 from tcnaps.evaluation.intervals import clustered, needed, of_classes, other_classes, p_value
-from tcnaps.evaluation.result_files import published, read_published, read_published_averages
+from tcnaps.evaluation.result_files import load_rows, published, read_published, read_published_averages
 from tcnaps.evaluation.statistics import (
     DOMAINS,
     class_recall,
@@ -53,6 +54,7 @@ COLUMNS += ["plan_trainings", "plan_classes", "plan_episodes", "verdict"]  # doc
 VARIABLE = "variable"
 NONE, FREE, RULE = "No Refinements", "No Min/Max", "Min 2 Max 4"  # as in Table 4
 SHORT, LONGEST = "Min 2 Max 2", "all recorded steps"
+MORE = ", more classes"  # a variant of the second study
 # The variants of Table 3 with a mixture's head, and the same with the paper's.
 MIXTURES = {"FEOT GMM": "FEOT", "COT GMM": "COT", "GMM": "Simple", "GMM-EM": "Transductive", "GMM-EM+": "Transductive+"}
 HALVES = ("FEOT", "COT", "Simple", "Transductive")  # those with a variant of scale ½ without log-determinant
@@ -98,19 +100,23 @@ CONTRASTS = [
     Contrast("C6, minimum", RULE, FREE),
     Contrast("C6, over-fitting", LONGEST, RULE, sign=-1),
     *(Contrast("C7", "most queries", "fewest", setting) for setting in ("1-shot", "5-shot")),
-    Contrast("C8", "another backbone", ""),  # it takes a second study, whose backbone was trained on more classes
+    *(Contrast("C8", name + MORE, name, shot) for name in ("Simple", "Transductive") for shot in ("1-shot", "5-shot")),
+    *(Contrast("C8", "Transductive" + MORE, "Simple" + MORE, shot) for shot in ("1-shot", "5-shot")),
 ]
 
 
-def claims_table(rows: pd.DataFrame, limits: tuple[int, int] = (2, 4), margin: float = 0.005) -> pd.DataFrame:
+def claims_table(
+    rows: pd.DataFrame, limits: tuple = (2, 4), margin: float = 0.005, more_classes: pd.DataFrame | None = None
+) -> pd.DataFrame:
     """Every contrast of every claim, a row for each kind of images, with the `COLUMNS`; differences in [−1, 1].
 
     `rows` are those of all evaluations and replicates of a study, without untrained networks; from `load_rows`. The
     study's stopping rule, `limits`, stands for the paper's. A difference up to the `margin`, in [0, 1], is no effect.
+    C8 needs the rows of a second study, `rows_of_more_classes`.
     """
     tables = []
     for kind, of_kind in rows.assign(images=rows.get("images", "real")).groupby("images", sort=False, observed=True):
-        evidence = Evidence(of_kind, limits)
+        evidence = Evidence(of_kind, limits, more_classes)
         for contrast in CONTRASTS:
             facts = {"images": kind, "claim": contrast.claim, "contrast": contrast.name, "setting": contrast.setting}
             facts |= {"domain": contrast.domain, "sign": contrast.sign, **_published(contrast)}
@@ -120,6 +126,18 @@ def claims_table(rows: pd.DataFrame, limits: tuple[int, int] = (2, 4), margin: f
     table = table.fillna(dict.fromkeys(["replicates", "worst", "classes_at_hand"], ""))
     counts = [name for name in COLUMNS if name.startswith(("n_", "plan_"))]
     return _decided(table, margin).astype(dict.fromkeys(counts, "Int64"))
+
+
+def rows_of_more_classes(study: Study) -> pd.DataFrame | None:
+    """The rows of the study `claims.more_classes`, of the evaluations and replicates in both; None without such a key.
+
+    A RowsError says which of them are missing.
+    """
+    if study.claims.more_classes is None:
+        return None
+    other = load_study(study.claims.more_classes)
+    shared = [name for name in other.evaluations_of([]) if name in study.evaluations]
+    return load_rows(other, shared, replicates=range(len(study.seeds)))
 
 
 def _decided(table: pd.DataFrame, margin: float) -> pd.DataFrame:
@@ -219,18 +237,22 @@ def _published(contrast: Contrast) -> dict[str, float]:
         shuffled = published("shuffled-gains.csv").set_index(["model", "minus", "domain"])["difference"] / 100
         one = contrast.plus, contrast.minus, contrast.domain
         return {"paper": plus - minus, "shuffled": shuffled.get(one, np.nan)}
+    fixed = read_published(2).query("way == 5").groupby(["model", "shot"])["accuracy"].mean()  # of both benchmarks
+    if contrast.claim == "C8":
+        names = (f"{name} CNAPS".replace(f"{MORE} CNAPS", " CNAPS + FETI") for name in (contrast.plus, contrast.minus))
+        plus, minus = (fixed[name, int(contrast.setting[0])] for name in names)
+        return {"paper": plus - minus}
     if contrast.plus != "Transductive":
         return {}
-    fixed = read_published(2).query("way == 5").groupby(["model", "shot"])["accuracy"].mean()
-    gains = fixed["Transductive CNAPS"] - fixed["Simple CNAPS"]  # by shot; mean of mini- and tiered-ImageNet
+    gains = fixed["Transductive CNAPS"] - fixed["Simple CNAPS"]
     return {"paper": gains[1] - (gains[5] if " minus " in contrast.setting else 0)}
 
 
 class Evidence:
     """The rows of a study as paired differences, one frame per contrast."""
 
-    def __init__(self, rows: pd.DataFrame, limits: tuple[int, int]):
-        self.rows, self.limits = rows, limits
+    def __init__(self, rows: pd.DataFrame, limits: tuple[int, int], more_classes: pd.DataFrame | None):
+        self.rows, self.limits, self.more_classes = rows, limits, more_classes
         # Accuracies per episode of an evaluation and a variant; several contrasts share them.
         self._episodes = cache(lambda *names: episode_accuracies(self._predictions(*names)))
         groups = rows.groupby("evaluation", sort=False, observed=True)
@@ -240,7 +262,9 @@ class Evidence:
 
     def pairs(self, contrast: Contrast) -> pd.DataFrame | None:
         """One `difference` per replicate, dataset and episode, with its `classes`; None where the study can't tell."""
-        by_claim = {"C2": self._recall, "C6": self._stopping_rules, "C7": self._query_counts, "C8": lambda _: None}
+        by_claim = {"C2": self._recall, "C6": self._stopping_rules, "C7": self._query_counts}
+        if contrast.claim == "C8" and self.more_classes is None:
+            return None
         pairs = by_claim.get(contrast.claim[:2], self._accuracy)(contrast)
         if pairs is not None and contrast.domain != "all":
             pairs = pairs[pairs["domain"].isin(DOMAINS[contrast.domain])]
@@ -250,7 +274,7 @@ class Evidence:
 
     def _names(self, setting: str, *variants: str) -> list[str]:
         """The evaluations of a setting that hold these variants; fixed ones by way, then by queries per class."""
-        needed = {ALL_VARIANTS[name].training for name in variants}
+        needed = {ALL_VARIANTS[name.removesuffix(MORE)].training for name in variants}
         usable = self.evaluations[[needed <= trainings for trainings in self.evaluations["trainings"]]]
         if setting == VARIABLE:
             return list(usable.index[~usable["fixed"]])
@@ -258,7 +282,8 @@ class Evidence:
         return list(usable.sort_values(["way", "queries_per_class"]).index)
 
     def _predictions(self, evaluation: str, variant: str) -> pd.DataFrame:
-        return variant_predictions(self.rows[self.rows["evaluation"] == evaluation], variant, *self.limits)
+        rows = self.more_classes if variant.endswith(MORE) else self.rows
+        return variant_predictions(rows[rows["evaluation"] == evaluation], variant.removesuffix(MORE), *self.limits)
 
     def _accuracy(self, contrast: Contrast) -> pd.DataFrame | None:
         sides, settings = (contrast.plus, contrast.minus), contrast.setting.split(" minus ")

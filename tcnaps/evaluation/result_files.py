@@ -159,24 +159,18 @@ def load_query_counts(study: Study, trainings: Sequence[str], replicates: Sequen
 
     The column `evaluation` becomes "<way>-way <shot>-shot". A UserError says that the study has no such evaluations.
     """
-    names_of_setting: dict[tuple[int, int], list[str]] = {}
-    for name, evaluation in study.evaluations_of(trainings, "fixed").items():
-        setting = evaluation.protocol.way, evaluation.protocol.shot
-        names_of_setting.setdefault(setting, []).append(name)
-    frames = []
-    for (way, shot), names in names_of_setting.items():
-        if len(names) > 1:
-            datasets = set.intersection(*(set(study.evaluations[name].datasets) for name in names))
-            episodes = min(study.evaluations[name].episodes for name in names)
-            rows = load_rows(study, names, trainings, replicates)
-            rows = rows[rows["dataset"].isin(datasets) & (rows["episode"] < episodes)]
-            frames.append(rows.assign(evaluation=f"{way}-way {shot}-shot"))
-    if not frames:
+    fixed = {name: evaluation.protocol for name, evaluation in study.evaluations_of(trainings, "fixed").items()}
+    settings = pd.Series({name: f"{p.way}-way {p.shot}-shot" for name, p in fixed.items()}, dtype=object)
+    settings = settings[settings.duplicated(keep=False)]
+    if settings.empty:
         raise UserError(
             f"Study '{study.name}' has no two fixed evaluations of {' and '.join(trainings) or 'a training'} that "
             "differ in queries_per_class only: add some to its YAML, as configs/miniature.yaml has them."
         )
-    return pd.concat(frames, ignore_index=True)
+    rows = load_rows(study, list(settings.index), trainings, replicates)
+    setting = rows["evaluation"].map(settings)
+    held = rows.groupby([setting, "dataset", "episode"])["evaluation"].transform("nunique")
+    return rows.assign(evaluation=setting)[held == setting.map(settings.value_counts())].reset_index(drop=True)
 
 
 def write_csv(frame: pd.DataFrame, path: str | Path) -> Path:

@@ -105,7 +105,7 @@ def number_of_queries(axes: style.Panels, frame: pd.DataFrame) -> None:
         style.zero_line(ax)
         ax.set_ylim(style.in_view(frame["difference"], frame["interval"]))
     axes[0].set_ylabel("Gain over the fewest (points)")
-    style.legend_below(axes)
+    style.legend_below(axes, handlelength=2.8)  # so that dashes show
 
 
 def frequencies(ax: Axes, counts: pd.DataFrame, column: str) -> None:

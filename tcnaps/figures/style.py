@@ -108,10 +108,10 @@ def zero_line(ax: Axes, along: str = "x") -> None:
     (ax.axhline if along == "x" else ax.axvline)(0, color=BLACK, linewidth=0.8)
 
 
-def legend_below(axes: Panels, columns: int = 4) -> None:
-    """Puts one legend below all panels, from the entries of the first."""
+def legend_below(axes: Panels, columns: int = 4, **options: object) -> None:
+    """Puts one legend below all panels, from the entries of the first; options are those of `Figure.legend`."""
     handles = dict(zip(*reversed(axes[0].get_legend_handles_labels()), strict=True))
-    axes[0].figure.legend(handles.values(), handles, loc="outside lower center", ncols=columns, handlelength=2.8)
+    axes[0].figure.legend(handles.values(), handles, loc="outside lower center", ncols=columns, **options)
 
 
 def in_words(evaluation: str) -> str:

@@ -35,7 +35,6 @@ def test_a_study_is_read_with_the_papers_defaults_and_cannot_be_changed(load):
         study.seed = 1
 
 
-FOLDER = {"source": "folder", "domain": "out", "path": "x"}
 ONCE = FIXED | {"replacement": False}
 WRONG = [
     # unknown and mistyped keys, at every depth, with the nearest one named
@@ -44,11 +43,6 @@ WRONG = [
     (("evaluations", "5-way", "protocol", "shots"), 9, r"5-way\.protocol.*shots.*'shot'"),
     (("xyzzy",), 1, "xyzzy: .*known: .*meta_training"),
     (("replicate",), 1, "replicate: .*'replicates'"),
-    # keys and values that went
-    (("statistics",), {"ranks": "plain"}, "statistics: no longer exists: intervals are Student's t"),
-    (("meta_training", "support_gradients"), 40, "meta_training.support_gradients: no longer .*images_at_once"),
-    (("datasets", "a"), FOLDER | {"source": "mini-imagenet"}, "datasets.a: no longer .*'folder'"),
-    (("datasets", "a"), FOLDER | {"unreadable": "refuse"}, "datasets.a.folder.unreadable: no longer"),
     # missing keys
     (("name",), None, "name"),
     # values of the wrong kind or size

@@ -1,12 +1,25 @@
 """The claims' table from planted rows: differences, verdicts, and what is missing."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 from synthetic_rows import synthetic_rows
 
-from tcnaps.evaluation.claims import CLAIMS, _decided, claim_verdicts, claims_markdown, claims_table, in_points
+from tcnaps.config import load_study
+from tcnaps.config.settings import Claims
+from tcnaps.evaluation.claims import (
+    CLAIMS,
+    _decided,
+    claim_verdicts,
+    claims_markdown,
+    claims_table,
+    in_points,
+    rows_of_more_classes,
+)
 from tcnaps.evaluation.intervals import other_classes
+from tcnaps.evaluation.result_files import RowsError
 from tcnaps.evaluation.statistics import class_recall, episode_accuracies, paired_episodes, with_classes
 from tcnaps.evaluation.stopped_rows import variant_predictions
 from tcnaps.method.variants import FURTHER_TRAININGS, TRAININGS
@@ -141,7 +154,7 @@ def test_the_paper_says_what_its_tables_print(table):
     row = cell(table, "C6, minimum", "Min 2 Max 4 minus No Min/Max")
     assert row.paper == pytest.approx(0.005) and row.excluded == (abs(row.difference - 0.005) > row.interval)
     assert cell(table, "C3", "FEOT minus Simple", domain="out").paper == pytest.approx(0.01)
-    assert table.loc[table["claim"].isin(["C2", "C7", "C8", "C5, the ½", "C5, log|Q|"]), "paper"].isna().all()
+    assert table.loc[table["claim"].isin(["C2", "C7", "C5, the ½", "C5, log|Q|"]), "paper"].isna().all()
 
 
 def test_the_mixture_s_head_is_taken_apart(table):
@@ -194,6 +207,28 @@ def test_what_a_study_lacks_is_not_evaluated_and_all_claims_are_there(rows, tabl
     assert claim_verdicts(table)["real", "C8"] == "not evaluated"
     lines = [line.replace("\\|", "") for line in claims_markdown(table).splitlines()]
     assert len(lines) == 2 + len(CLAIMS) + len(table) and all(line.count("|") == 6 for line in lines)
+
+
+def test_a_better_backbone_lifts_both_models(rows):
+    fixed = rows[rows["evaluation"] == "5-way-1-shot"]
+    table = claims_table(fixed, more_classes=better(fixed, 0.5, 7))
+    for name, paper in (("Simple", 0.163), ("Transductive", 0.161)):
+        row = cell(table, "C8", f"{name}, more classes minus {name}", "1-shot")
+        assert row.difference > 0.03 and row.verdict == "holds" and row.n_replicates == 3
+        assert row.paper == pytest.approx(paper)  # mean of the two benchmarks
+    gain = cell(table, "C8", "Transductive, more classes minus Simple, more classes", "1-shot")
+    assert gain.difference > 0.02 and gain.paper == pytest.approx(0.0245)
+    assert claim_verdicts(claims_table(fixed))["real", "C8"] == "not evaluated"
+
+
+def test_the_second_study_s_missing_rows_are_named(tmp_path):
+    study = load_study("configs/miniature.yaml")
+    assert rows_of_more_classes(study) is None
+    content = Path("configs/miniature.yaml").read_text(encoding="utf-8").replace("name: miniature", "name: absent")
+    (tmp_path / "absent.yaml").write_text(content, encoding="utf-8")
+    claims = Claims(more_classes=str(tmp_path / "absent.yaml"))
+    with pytest.raises(RowsError, match="There are no rows .*absent"):
+        rows_of_more_classes(study.model_copy(update={"claims": claims}))
 
 
 def test_a_difference_has_the_digits_that_its_interval_needs():
