@@ -226,8 +226,9 @@ class Refinement(Section):
     @model_validator(mode="after")
     def _recorded(self) -> "Refinement":
         if self.maximum_steps > self.recorded_steps:
-            steps = f"maximum_steps {self.maximum_steps} exceeds recorded_steps {self.recorded_steps}"
-            raise ValueError(f"{steps}; raise it")
+            raise ValueError(
+                f"maximum_steps {self.maximum_steps} exceeds recorded_steps {self.recorded_steps}; raise it"
+            )
         return self
 
     @property

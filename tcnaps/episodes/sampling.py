@@ -150,8 +150,7 @@ def sample_classes(generator: np.random.Generator, source: ImageSource, protocol
         pool = np.flatnonzero([name == chosen for name in source.superclasses])
     if len(pool) < minimum_way:
         raise ValueError(f"{len(pool)} classes are fewer than minimum_way {minimum_way}; lower it")
-    way = generator.integers(minimum_way, min(maximum_way, len(pool)) + 1)
-    return generator.choice(pool, way, replace=False)
+    return generator.choice(pool, generator.integers(minimum_way, min(maximum_way, len(pool)) + 1), replace=False)
 
 
 def sample_span(

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral, Real
 
@@ -55,8 +55,9 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         identity_weight: weight of the identity in every class covariance, in squared units of X after `normalise`; 1 in
             the paper. "auto" is a share of the total variance: 0.3 / (labelled rows per class)^¾, or 1 / √(rows per
             class) where that is less or, from ten labels per class on, where it does better on labels left out.
-        minimum_steps: first refinement step after which unchanged labels end the refinement.
-        maximum_steps: last refinement step in any case; 0 means no refinement.
+        minimum_steps: first refinement step after which unchanged labels end the refinement. "auto": the paper's 2, or
+            10 with the class prior "balancing", where labels stop changing long before probabilities do.
+        maximum_steps: last refinement step in any case; 0 means no refinement. "auto": 4, or 10 like the minimum.
         class_prior: probability of each class, in the order of `classes_`; None is the paper's, where all are equal.
             "estimated" sets it at every step; "balancing" pushes towards equally frequent classes, for rows where they
             are known to be so; "auto" refines in the way that suits the classes' estimated shares
@@ -82,8 +83,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         "scale": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
         "log_determinant": ["boolean"],
         "identity_weight": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
-        "minimum_steps": [Interval(Integral, 0, None, closed="left")],
-        "maximum_steps": [Interval(Integral, 0, None, closed="left")],
+        "minimum_steps": [Interval(Integral, 0, None, closed="left"), StrOptions({"auto"})],
+        "maximum_steps": [Interval(Integral, 0, None, closed="left"), StrOptions({"auto"})],
         "class_prior": ["array-like", StrOptions({"auto", "estimated", "balancing"}), None],
         "normalise": ["boolean"],
     }
@@ -93,8 +94,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         scale="auto",
         log_determinant=False,
         identity_weight="auto",
-        minimum_steps=2,
-        maximum_steps=4,
+        minimum_steps="auto",
+        maximum_steps="auto",
         class_prior="auto",
         normalise=True,
     ):
@@ -110,10 +111,12 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         """Clusters the rows of X (n, d) without a label around those with one; y (n,) has −1 or None for no label."""
         self._validate_params()
         X, y = validate_data(self, X, _with_none(y), dtype=[np.float64, np.float32])
-        labelled, maximum = ~is_unlabelled(y), self.maximum_steps
+        labelled, prior = ~is_unlabelled(y), self.class_prior if isinstance(self.class_prior, str) else None
+        usual = (10, 10) if prior == "balancing" else (2, 4)
+        limits = [n if limit == "auto" else limit for limit, n in zip((self.minimum_steps, self.maximum_steps), usual)]
         if labelled.all():
             warnings.warn("y contains no unlabelled rows (-1 or None): nothing refines the classes", stacklevel=2)
-            maximum = 0
+            limits = 0, 0
         codes = self._encode(y[labelled])
         X, self._normalisation = normalised(X, labelled, codes) if self.normalise else (X, np.asarray)
         features, codes = _tensor(X), torch.from_numpy(codes)
@@ -125,10 +128,10 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         head = self._head()
         features = in_working_precision(features, spread, head)
         support, points = features[labelled], features[~labelled]
-        if self._prior_is("auto"):
-            step, head = cluster_by_shares(support, codes, points, head, self.minimum_steps, maximum)
+        if prior == "auto":
+            step, head = cluster_by_shares(support, codes, points, head, *limits)
         else:
-            step = cluster(support, codes, points, None, head, self.minimum_steps, maximum)
+            step = cluster(support, codes, points, None, head, *limits)
         self.n_iter_, self.scale_ = step.number, float(step.scale)
         self.class_prior_ = step.log_prior.softmax(0).numpy()
         weights = one_hot(codes, len(self.classes_), features)
@@ -198,17 +201,15 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         return min(by_labels, by_rows)
 
     def _head(self) -> Head:
-        prior = self.class_prior
-        if isinstance(prior, str):
-            prior = "estimated" if prior == "estimated" else None
-        elif prior is not None:
-            prior = check_array(prior, ensure_2d=False, input_name="class_prior", dtype=np.float64)
-            prior = tuple(prior.ravel().tolist())
-        head = Head(scale=self.scale, log_determinant=self.log_determinant, identity_weight=self.identity_weight_)
-        return replace(head, **(EQUAL if self._prior_is("balancing") else {"class_prior": prior}))
-
-    def _prior_is(self, name: str) -> bool:
-        return isinstance(self.class_prior, str) and self.class_prior == name
+        if isinstance(self.class_prior, str):
+            settings = {"estimated": {"class_prior": "estimated"}, "balancing": EQUAL, "auto": {}}[self.class_prior]
+        elif self.class_prior is None:
+            settings = {}
+        else:
+            prior = check_array(self.class_prior, ensure_2d=False, input_name="class_prior", dtype=np.float64)
+            settings = {"class_prior": tuple(prior.ravel().tolist())}
+        numbers = {"scale": self.scale, "identity_weight": self.identity_weight_}
+        return Head(log_determinant=self.log_determinant, **numbers, **settings)
 
 
 @dataclass(frozen=True)

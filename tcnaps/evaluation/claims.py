@@ -129,10 +129,7 @@ def claims_table(
 
 
 def rows_of_more_classes(study: Study) -> pd.DataFrame | None:
-    """The rows of the study `claims.more_classes`, of the evaluations and replicates in both; None without such a key.
-
-    A RowsError says which of them are missing.
-    """
+    """The rows of the study `claims.more_classes`, of the evaluations and replicates in both; None without the key."""
     if study.claims.more_classes is None:
         return None
     other = load_study(study.claims.more_classes)

@@ -44,8 +44,7 @@ def estimates(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFram
 
     trainings, n_datasets = _groups(trained, by).mean(), datasets.size()  # M_r
     n_replicates, b = trainings.count(axis=1), datasets["variance"].agg(lambda parts: parts.sum(skipna=False))
-    noise = datasets["noise"].mean()  # MS_ε / E
-    floor = np.fmax(_unexplained(trained, by), noise) / n_datasets
+    floor = np.fmax(_unexplained(trained, by), datasets["noise"].mean()) / n_datasets  # of MS_TD and MS_ε / E
     result = pd.DataFrame({value: datasets[value].mean(), "n_datasets": n_datasets, "n_episodes": datasets["n"].sum()})
     result["n_replicates"] = n_replicates
     result["of_trainings"] = np.fmax(trainings.var(axis=1), floor).fillna(0) / n_replicates  # A
@@ -94,8 +93,7 @@ def crossed_half_width(parts: pd.DataFrame | Mapping, level: float = 0.95) -> np
     with np.errstate(all="ignore"):
         satterthwaite = stats.t.ppf((1 + level) / 2, (a + b) ** 2 / (a**2 / (n - 1) + b**2 / freedom))
         cochran = (a * student(n, level) + b * stats.t.ppf((1 + level) / 2, freedom)) / (a + b)
-        width = (satterthwaite + cochran) / 2 * np.sqrt(a + b)
-    return np.where(a + b == 0, 0, width)
+    return np.where(a + b == 0, 0, (satterthwaite + cochran) / 2 * np.sqrt(a + b))
 
 
 def p_value(parts: Mapping, difference: float) -> float:

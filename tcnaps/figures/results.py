@@ -250,8 +250,7 @@ def _means_of(summary: pd.DataFrame, averages: pd.DataFrame) -> pd.DataFrame:
 
 def _dataset_rows(ax: Axes, frame: pd.DataFrame, means: Sequence[str] = ()) -> dict[str, float]:
     """Gives each dataset a row under its domain's heading, and the means rows below. Returns the heights."""
-    domain = frame["domain"]
-    groups = {style.DOMAIN_NAMES[d]: list(frame.loc[domain == d, "dataset"].unique()) for d in ("in", "out")}
+    groups = {style.DOMAIN_NAMES[d]: list(frame.loc[frame["domain"] == d, "dataset"].unique()) for d in ("in", "out")}
     groups["Mean over datasets"] = list(means)
     headings, heights, y = {}, {}, 0.0
     for heading, names in groups.items():

@@ -34,8 +34,7 @@ def checkpoint_folder(study: Study) -> Path:
 
 def backbone_file(study: Study) -> Path:
     """The checkpoint of the study's backbone; the first replicate's if the study replicates only meta-training."""
-    owner = study if study.replicate_backbone else study.of_replicate(0)
-    return checkpoint_folder(owner) / "backbone.safetensors"
+    return checkpoint_folder(study if study.replicate_backbone else study.of_replicate(0)) / "backbone.safetensors"
 
 
 def save(path: Path, weights: dict[str, Tensor], settings: dict) -> None:

@@ -9,15 +9,8 @@ from synthetic_rows import synthetic_rows
 
 from tcnaps.config import load_study
 from tcnaps.config.settings import Claims
-from tcnaps.evaluation.claims import (
-    CLAIMS,
-    _decided,
-    claim_verdicts,
-    claims_markdown,
-    claims_table,
-    in_points,
-    rows_of_more_classes,
-)
+from tcnaps.evaluation import claims
+from tcnaps.evaluation.claims import CLAIMS, _decided, claim_verdicts, claims_markdown, claims_table, in_points
 from tcnaps.evaluation.intervals import other_classes
 from tcnaps.evaluation.result_files import RowsError
 from tcnaps.evaluation.statistics import class_recall, episode_accuracies, paired_episodes, with_classes
@@ -223,12 +216,12 @@ def test_a_better_backbone_lifts_both_models(rows):
 
 def test_the_second_study_s_missing_rows_are_named(tmp_path):
     study = load_study("configs/miniature.yaml")
-    assert rows_of_more_classes(study) is None
+    assert claims.rows_of_more_classes(study) is None
     content = Path("configs/miniature.yaml").read_text(encoding="utf-8").replace("name: miniature", "name: absent")
     (tmp_path / "absent.yaml").write_text(content, encoding="utf-8")
-    claims = Claims(more_classes=str(tmp_path / "absent.yaml"))
+    study = study.model_copy(update={"claims": Claims(more_classes=str(tmp_path / "absent.yaml"))})
     with pytest.raises(RowsError, match="There are no rows .*absent"):
-        rows_of_more_classes(study.model_copy(update={"claims": claims}))
+        claims.rows_of_more_classes(study)
 
 
 def test_a_difference_has_the_digits_that_its_interval_needs():

@@ -89,8 +89,7 @@ def scan(path: Path, grouped: bool = False, divided: bool = False) -> tuple[Foun
                 others += sorted(files - images)
     if not found:
         raise DatasetError(f"{path} has no folders of superclasses. Add some, or remove the key superclasses.")
-    note = f"files left out, because their names are not those of images: {some(others)}"
-    return found, (note,) if others else ()
+    return found, (f"files left out, because their names are not those of images: {some(others)}",) if others else ()
 
 
 def listing_of(
