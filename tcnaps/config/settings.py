@@ -226,9 +226,8 @@ class Refinement(Section):
     @model_validator(mode="after")
     def _recorded(self) -> "Refinement":
         if self.maximum_steps > self.recorded_steps:
-            raise ValueError(
-                f"maximum_steps {self.maximum_steps} exceeds recorded_steps {self.recorded_steps}; raise it"
-            )
+            steps = f"maximum_steps {self.maximum_steps} exceeds recorded_steps {self.recorded_steps}"
+            raise ValueError(f"{steps}; raise it")
         return self
 
     @property

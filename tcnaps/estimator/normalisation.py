@@ -48,7 +48,8 @@ def normalised(
     X = _powered(X / divisors, power)
     longest = ROW * float(np.median(np.linalg.norm(X, axis=1))) or np.inf  # 0: most rows are zero
     X = _shortened(X, longest)
-    centre = np.mean([X[labelled][codes == k].mean(0) for k in np.unique(codes)], axis=0).astype(X.dtype)
+    members = X[labelled]
+    centre = np.mean([members[codes == k].mean(0) for k in np.unique(codes)], axis=0).astype(X.dtype)
     unit = effective_dimensions(X[:: -(-len(X) // LOOKED_AT)]) >= DIMENSIONS
     done = Normalisation(largest, divisors, power, longest, centre, unit)
     return done._centred(X), done

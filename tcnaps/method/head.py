@@ -57,9 +57,8 @@ class Head:
         prior = self.class_prior
         given = isinstance(prior, tuple) and min(prior, default=0) > 0 and math.isclose(sum(prior), 1, rel_tol=1e-5)
         if prior not in (None, "estimated") and not given:
-            raise ValueError(
-                f"class_prior is {prior!r}; it must be a tuple of numbers above 0 that sum to 1, or 'estimated'"
-            )
+            wanted = "a tuple of numbers above 0 that sum to 1, or 'estimated'"
+            raise ValueError(f"class_prior is {prior!r}; it must be {wanted}")
 
 
 def at_step(setting: Any, step: int) -> Any:
