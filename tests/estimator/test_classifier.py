@@ -72,8 +72,7 @@ def test_it_stops_where_the_method_stops_with_the_same_probabilities(options, li
 def test_known_equal_classes_take_ten_steps_unless_told_otherwise():
     X, _, y = planted(way=5, d=40, n=100, noise=2.5)
     for options, steps in (({}, {10}), ({"maximum_steps": 3}, {3}), ({"class_prior": None}, {2, 3, 4})):
-        options = {"class_prior": "balancing"} | options
-        assert TransductiveMahalanobisClassifier(**options).fit(X, y).n_iter_ in steps
+        assert TransductiveMahalanobisClassifier(**{"class_prior": "balancing"} | options).fit(X, y).n_iter_ in steps
 
 
 @pytest.mark.parametrize("length", [1e-3, 1e3])

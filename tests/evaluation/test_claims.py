@@ -207,21 +207,18 @@ def test_a_better_backbone_lifts_both_models(rows):
     table = claims_table(fixed, more_classes=better(fixed, 0.5, 7))
     for name, paper in (("Simple", 0.163), ("Transductive", 0.161)):
         row = cell(table, "C8", f"{name}, more classes minus {name}", "1-shot")
-        assert row.difference > 0.03 and row.verdict == "holds" and row.n_replicates == 3
-        assert row.paper == pytest.approx(paper)  # mean of the two benchmarks
+        assert row.difference > 0.03 and row.verdict == "holds" and row.paper == pytest.approx(paper)  # of Table 2
     gain = cell(table, "C8", "Transductive, more classes minus Simple, more classes", "1-shot")
     assert gain.difference > 0.02 and gain.paper == pytest.approx(0.0245)
-    assert claim_verdicts(claims_table(fixed))["real", "C8"] == "not evaluated"
 
 
 def test_the_second_study_s_missing_rows_are_named(tmp_path):
     study = load_study("configs/miniature.yaml")
     assert claims.rows_of_more_classes(study) is None
-    content = Path("configs/miniature.yaml").read_text(encoding="utf-8").replace("name: miniature", "name: absent")
-    (tmp_path / "absent.yaml").write_text(content, encoding="utf-8")
-    study = study.model_copy(update={"claims": Claims(more_classes=str(tmp_path / "absent.yaml"))})
+    path, text = tmp_path / "absent.yaml", Path("configs/miniature.yaml").read_text("utf-8")
+    path.write_text(text.replace("name: miniature", "name: absent"), "utf-8")
     with pytest.raises(RowsError, match="There are no rows .*absent"):
-        claims.rows_of_more_classes(study)
+        claims.rows_of_more_classes(study.model_copy(update={"claims": Claims(more_classes=str(path))}))
 
 
 def test_a_difference_has_the_digits_that_its_interval_needs():
