@@ -78,6 +78,9 @@ def test_cells_stand_beside_those_of_their_setting_and_are_reached_or_not(fixed_
     assert table.loc[(1, "Simple"), "accuracy"] == pytest.approx(right.mean())
     assert (table["reached"] == (table["accuracy"] + table["class_interval"] >= table["published"])).all()
     assert set(table["reached"]) == {True, False} and (table["n_classes"] == 11).all()
+    cell = table.loc[(5, "Simple")]
+    assert cell["difference"] == pytest.approx(cell["accuracy"] - 0.708)
+    assert cell["difference_interval"] == pytest.approx((cell["interval"] ** 2 + 0.007**2) ** 0.5)
     feti = published_cells(fixed_rows, BENCHMARKS, (2, 4), " + FETI")
     assert feti.loc[feti["method"] == "Transductive", "published"].round(3).tolist() == [0.799, 0.915]
 
@@ -89,4 +92,6 @@ def test_the_figure_and_the_sentence_show_every_cell(fixed_rows):
     assert [label.get_text() for label in ax.get_xticklabels()] == ["5-way\n1-shot", "5-way\n5-shot"]
     assert len(ax.containers) == 6  # published, and both intervals, of two variants
     plt.close(figure)
-    assert in_words(table).startswith(f"{table['reached'][table['method'] != GAIN].sum()} of 4 published")
+    higher = in_words(table.assign(difference=1.0, difference_interval=0.1))
+    assert higher.startswith("Of 4 published accuracies 0 agree with these on the same classes, 4 are lower; ")
+    assert f"{table['reached'][table['method'] != GAIN].sum()} are reached" in in_words(table)
