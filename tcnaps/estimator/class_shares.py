@@ -1,7 +1,7 @@
 """Refinement that suits the classes' shares among the query images, which it estimates first.
 
-Soft k-means fills every class with query images, also one that has none. A probe with an estimated class prior tells
-how even the shares are, and `head_for` chooses how to refine by that, within limits that docs/comparisons.md explains.
+Soft k-means fills every class with query images, also one that has none. A probe with an estimated class prior and the
+labels of step 0 tell how even the shares are; `head_for` refines by that, within limits of docs/comparisons.md.
 """
 
 import math
@@ -12,13 +12,16 @@ from jaxtyping import Float
 from sklearn.model_selection import StratifiedKFold
 from torch import Tensor
 
+from tcnaps.method.class_statistics import one_hot
 from tcnaps.method.clustering import Step, cluster
 from tcnaps.method.episode import Features, Labels
 from tcnaps.method.head import Head
 
+FEWEST = 3  # query images for each class, on average, from which on refinement gains
 PROBED = 5000  # query images that the probe looks at, at most
 MANY_LABELS = 10  # support images of every class from which on it is tried whether refinement helps
 FOLDS = 5
+ALLOWED = 3.0  # by which step 0 may underrate evenness, over a class's query images and the root of its support images
 
 PROBE = {"class_prior": "estimated", "uniform_weight": 0.5}
 EQUAL = {"class_prior": "estimated", "prior_weight": -1.0, "uniform_weight": 0.1}
@@ -51,11 +54,13 @@ def cluster_by_shares(
 ) -> tuple[Step, Head]:
     """`cluster`, with the refinement that `head_for` chooses after a probe; also returns the head that it used.
 
-    Where every class has many labels, it refines only if that would have helped for support images left out.
+    It does not refine with few query images, nor, with many labels of every class, if labels left out would lose by it.
     """
-    if maximum > 0 and len(query) > 0:
-        some = query[:: -(-len(query) // PROBED)]
-        if torch.bincount(labels).min() >= MANY_LABELS:
+    counts = torch.bincount(labels)
+    maximum *= len(query) >= FEWEST * len(counts)
+    if maximum > 0:
+        some = query[query[:, 0].argsort()[:: -(-len(query) // PROBED)]]  # the same in any order of the rows
+        if counts.min() >= MANY_LABELS:
             refined = right_of_left_out(support, labels, head, some, (minimum, maximum))
             maximum *= refined > right_of_left_out(support, labels, head)
         head = _probed(support, labels, some, head, (minimum, maximum))
@@ -66,7 +71,8 @@ def right_of_left_out(
     support: Features, labels: Labels, head: Head, query: Tensor | None = None, limits: tuple[int, int] = (0, 0)
 ) -> int:
     """How many support images the others classify right in five folds, without refinement or refined with a query."""
-    right = 0
+    right, order = 0, support[:, 0].argsort()  # so the folds are the same in any order of the rows
+    support, labels = support[order], labels[order]
     for rest, left_out in StratifiedKFold(FOLDS).split(support, labels):
         fold, points, suited = (support[rest], labels[rest]), support[left_out], head
         if query is not None:
@@ -78,6 +84,12 @@ def right_of_left_out(
 
 
 def _probed(support: Tensor, labels: Tensor, query: Tensor, head: Head, limits: tuple[int, int]) -> Head:
-    """The head with the refinement that suits the classes' shares among these query images."""
-    step = cluster(support, labels, query, None, replace(head, **PROBE), *limits)
-    return head_for(evenness(step.responsibilities), head)
+    """The head with the refinement that suits the classes' shares among these query images.
+
+    The probe may share out one large class among all. The labels of step 0 don't, so they bound its evenness, the
+    closer the more query images there are.
+    """
+    probe = cluster(support, labels, query, None, replace(head, **PROBE), *limits).responsibilities
+    first = one_hot(cluster(support, labels, query, None, head, 0, 0).labels, probe.shape[1], probe)
+    allowed = ALLOWED / math.sqrt(torch.bincount(labels).min()) * probe.shape[1] / len(query)
+    return head_for(min(evenness(probe), evenness(first) + allowed), head)

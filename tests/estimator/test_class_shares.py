@@ -52,6 +52,18 @@ def test_classes_without_queries_cost_less_and_equal_ones_gain_more_than_by_the_
     assert gains[(60, 0, 0, 0, 0)][2] > 0 > -0.1 > gains[(60, 0, 0, 0, 0)][1]
 
 
+@pytest.mark.parametrize("way, shares", [(2, (0.9, 0.1)), (3, (0.9, 0.05, 0.05))])
+def test_of_two_or_three_classes_one_may_be_small(way, shares):
+    gains = []
+    for seed in range(5):
+        counts = [round(500 * share) for share in shares]
+        *features, truth = clusters([5] * way, counts, 20, 0.9, 1.0, seed)
+        steps = (cluster_by_shares(*features, HEAD)[0], *(cluster(*features, None, HEAD, maximum=n) for n in (0, 4)))
+        gains.append([float((step.labels == truth).double().mean()) for step in steps])
+    refined, first, papers = np.mean(gains, 0)
+    assert refined > first - 0.01 and papers < first - 0.05
+
+
 def test_no_update_leaves_the_distances_of_step_0():
     features = episode((12,) * 5)[:3]
     head = Head(scale=0.1, class_prior="estimated", update="none")
@@ -66,6 +78,17 @@ def test_without_queries_or_refinement_it_is_step_0():
     assert cluster_by_shares(support, labels, query[:0], HEAD)[0].logits.shape == (0, 5)
     step, head = cluster_by_shares(support, labels, query, HEAD, maximum=0)
     assert step.number == 0 and head == HEAD
+    few = [cluster_by_shares(support, labels, query[:n], HEAD)[0].number for n in (14, 15)]
+    assert few[0] == 0 < few[1]
+
+
+def test_the_order_of_rows_does_not_matter(monkeypatch):
+    monkeypatch.setattr("tcnaps.estimator.class_shares.PROBED", 50)
+    support, labels, query, _ = clusters([12] * 3, [100, 60, 20], 20, 0.6, 1.0, 0)
+    rows, points = torch.randperm(36), torch.randperm(180)
+    step, head = cluster_by_shares(support, labels, query, HEAD)
+    other, same = cluster_by_shares(support[rows], labels[rows], query[points], HEAD)
+    assert head == same and (other.labels == step.labels[points]).all()
 
 
 def test_with_many_labels_it_refines_only_where_left_out_labels_gain():
