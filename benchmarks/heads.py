@@ -31,7 +31,7 @@ from tcnaps_suite.experiments.networks import KINDS, default_network, open_netwo
 from tcnaps_suite.experiments.rivals import Classifier, of_estimator, rivals
 from tcnaps_suite.labelling.embedding import embed
 
-QUERIES = 50  # of an episode with five classes, as far as there are so many images
+QUERIES = 50  # of an episode of unequal classes, and of five equal ones, as far as there are so many images
 BASE = "Step 0"
 
 
@@ -49,6 +49,10 @@ for number in (1, 5):
     SETTINGS |= {f"{number}-shot, α = {a}": Setting(5, number, {"concentration": a}) for a in (2, 1)}
     SETTINGS |= {f"{number}-shot, {k} of 5 classes": Setting(5, number, {"present": k}) for k in (3, 2, 1)}
 SETTINGS["5-shot, wrong labels"] = Setting(5, 5, wrong=0.2)
+for way, number in ((2, 1), (2, 5), (3, 1), (3, 5)):
+    SETTINGS[f"{way}-way {number}-shot"] = Setting(way, number)
+    SETTINGS[f"{way}-way {number}-shot, α = 1"] = Setting(way, number, {"concentration": 1})
+    SETTINGS[f"{way}-way {number}-shot, 1 class"] = Setting(way, number, {"present": 1})
 
 
 def heads() -> dict[str, Classifier]:
@@ -95,10 +99,10 @@ def features_of_folder(folder: Path, backbone: str) -> ImageSource:
     return ImageSource(folder.name, "test", features[readable], names, np.cumsum([0, *sizes]))
 
 
-def episodes_of(source: ImageSource, setting: Setting, episodes: int) -> Iterator[Draw]:
+def episodes_of(source: ImageSource, setting: Setting, episodes: int, queries: int = QUERIES) -> Iterator[Draw]:
     """The episodes of a setting; none where the source has too few classes or images for it."""
     room = int(source.class_sizes.min()) - setting.shot
-    queries = min(QUERIES if setting.share else QUERIES // 5, room)
+    queries = min(queries if setting.share else queries // 5, room)
     if source.n_classes < setting.way or queries < 1:
         return
     protocol = FixedProtocol(way=setting.way, shot=setting.shot, queries_per_class=queries)
@@ -116,10 +120,12 @@ def mislabelled(draw: Draw, share: float | int) -> torch.Tensor:
     return torch.from_numpy(labels)
 
 
-def drawn(sources: Sequence[ImageSource], settings: Mapping[str, Setting], episodes: int) -> Iterator[EpisodeFeatures]:
+def drawn(
+    sources: Sequence[ImageSource], settings: Mapping[str, Setting], episodes: int, queries: int = QUERIES
+) -> Iterator[EpisodeFeatures]:
     """The episodes of every setting and dataset, with `setting` and the names of their `classes` among the facts."""
     for (name, setting), source in tqdm([(s, source) for s in settings.items() for source in sources], desc="heads"):
-        for draw in episodes_of(source, setting, episodes):
+        for draw in episodes_of(source, setting, episodes, queries):
             support, query = (torch.from_numpy(source.images[k]) for k in (draw.support_images, draw.query_images))
             classes = tuple(source.class_names[k] for k in draw.classes)
             facts = {"setting": name, "dataset": source.dataset, "episode": draw.index, "classes": classes}
@@ -174,6 +180,7 @@ def main() -> None:
     parser.add_argument("--backbone", help=f"of folders: {KINDS}; default: {default_network()}")
     parser.add_argument("--out", type=Path, required=True, help="the folder for the tables and the figure")
     parser.add_argument("--episodes", type=int, default=60, help="of each setting and dataset")
+    parser.add_argument("--queries", type=int, default=QUERIES, help=f"images of an episode; default: {QUERIES}")
     parser.add_argument(
         "--heads", nargs="+", metavar="HEAD", help=f"default: all but α-TIM, which is slow: {[*heads()]}"
     )
@@ -190,7 +197,7 @@ def main() -> None:
     except UserError as error:
         parser.error(str(error))
     settings = {name: SETTINGS[name] for name in options.settings}
-    episodes = drawn(sources, settings, options.episodes)
+    episodes = drawn(sources, settings, options.episodes, options.queries)
     rows = compare_classifiers(episodes, {name: known[name] for name in chosen}, BASE)
     rows = rows.rename(columns={"classifier": "head"})
     table = summary(rows)
