@@ -84,11 +84,7 @@ def right_of_left_out(
 
 
 def _probed(support: Tensor, labels: Tensor, query: Tensor, head: Head, limits: tuple[int, int]) -> Head:
-    """The head with the refinement that suits the classes' shares among these query images.
-
-    The probe may share out one large class among all. The labels of step 0 don't, so they bound its evenness, the
-    closer the more query images there are.
-    """
+    """The head that suits the classes' shares. The probe may split a large class, so the labels of step 0 bound it."""
     probe = cluster(support, labels, query, None, replace(head, **PROBE), *limits).responsibilities
     first = one_hot(cluster(support, labels, query, None, head, 0, 0).labels, probe.shape[1], probe)
     allowed = ALLOWED / math.sqrt(torch.bincount(labels).min()) * probe.shape[1] / len(query)

@@ -243,7 +243,7 @@ class LabelledKFold(StratifiedKFold):
         y = _with_none(y)
         unlabelled = is_unlabelled(y)
         rows = np.flatnonzero(~unlabelled)
-        for train, test in super().split(rows, y[rows].tolist(), groups):
+        for train, test in super().split(rows, y[rows].tolist()):
             yield np.sort(np.concatenate([rows[train], np.flatnonzero(unlabelled)])), rows[test]
 
 
@@ -262,7 +262,7 @@ def is_unlabelled(y: np.ndarray) -> Bool[np.ndarray, "n"]:
 def _with_none(y: object) -> np.ndarray | None:
     """y as an array, with None in place of missing values where it holds objects, or strings in a list."""
     labels = y if y is None else np.asarray(y)
-    if isinstance(y, list) and labels.dtype.kind == "U" and not all(isinstance(label, str) for label in y):
+    if isinstance(y, (list, tuple)) and labels.dtype.kind == "U" and not all(isinstance(label, str) for label in y):
         labels = np.array(y, dtype=object)  # else a nan among strings would become a class of that name
     return np.where(pd.isna(labels), None, labels) if labels is not None and labels.dtype == object else labels
 

@@ -26,8 +26,7 @@ def published_cells(
     `rows` are of evaluations of fixed way and shot; `benchmarks` are datasets of the study → their names in Table 2,
     where models' names may have a `suffix`, such as " + FETI". `method` is a variant or `GAIN`; `interval` is for other
     episodes and trainings, `class_interval` for other classes, too; `reached` says that `published` lies below the
-    upper end of `class_interval`. `difference` from published has an interval on the same classes: that of the paper
-    and `interval` combined. All but numbers lie in [−1, 1].
+    upper end of `class_interval`. The `difference` from published has the paper's interval and `interval` combined.
     """
     rows, tables = rows.assign(benchmark=rows["dataset"].map(benchmarks)), []
     for keys, cell in rows.groupby(CELL, sort=False, observed=True):

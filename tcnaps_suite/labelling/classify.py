@@ -135,8 +135,8 @@ def _prior(text: str | None, classes: list[str]) -> str | list[float] | None:
         return {None: "auto", "equal": None}.get(text, text)
     try:
         shares = {name: float(share) for name, _, share in (part.rpartition("=") for part in text.split(","))}
-        total = sum(shares.values())
-        return [shares.pop(name) / total for name in classes] if len(shares) == len(classes) else [][0]
-    except (ValueError, LookupError, ZeroDivisionError):
-        wanted = ",".join(f"{name}=SHARE" for name in classes)
+        valid = len(shares) == len(classes) and all(0 < share < np.inf for share in shares.values())
+        return [shares[name] / sum(shares.values()) for name in classes] if valid else [][0]
+    except (ValueError, LookupError):
+        wanted = ",".join(f"{name}=SHARE" for name in classes) + ", all above 0"
         raise UserError(f"--class-prior {text}: write 'auto', 'equal', 'estimated', or {wanted}.") from None

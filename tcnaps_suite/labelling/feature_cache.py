@@ -21,8 +21,8 @@ DIGESTS = "digests.json"  # name below the folder → size, time of change, SHA-
 def digests_of(folder: Path, names: Sequence[str], readers: int) -> list[str | None]:
     """The SHA-256 of each file's content, None where it can't be read. Only files of a new size or time are read."""
     memory, known = folder / ".features" / DIGESTS, {}
-    with contextlib.suppress(OSError, ValueError):  # none yet, or damaged
-        known = json.loads(memory.read_text(encoding="utf-8"))
+    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):  # none yet, or damaged
+        known = {name: [*of] for name, of in json.loads(memory.read_text(encoding="utf-8")).items() if len(of) == 3}
 
     def entry(name: str) -> list:
         try:

@@ -22,8 +22,9 @@ def planned(folder: Path, labels: pd.DataFrame, target: Path, move: bool = False
     chosen = labels[labels["label"] != ""]
     sources = [inside / file for file in chosen["file"]]
     places = [outside / label / file.partition("/")[2] for file, label in zip(chosen["file"], chosen["label"])]
-    taken = [str(new) for new, count in Counter(places).items() if count > 1 or os.path.lexists(new)]
-    if taken:
+    if twice := [str(new) for new, count in Counter(places).items() if count > 1]:
+        raise UserError(f"More than one image would become {some(twice)}: nothing was sorted. Rename the others.")
+    if taken := [str(file) for file in ([target] if target.is_file() else places) if os.path.lexists(file)]:
         raise UserError(f"{some(taken)} exist already: nothing was sorted. Name another folder for --sort-into.")
     linked = [str(file) for file in sources if file.resolve() != file]
     if move and linked:
@@ -34,6 +35,7 @@ def planned(folder: Path, labels: pd.DataFrame, target: Path, move: bool = False
 def sort(plan: pd.DataFrame, target: Path, move: bool = False) -> None:
     """Carries out a plan. Images are first copied beside the target, so that a full disk changes nothing."""
     staged = target.with_name(f".{target.name}.partial")
+    shutil.rmtree(staged, ignore_errors=True)  # copies that a killed run left
     try:
         staged.mkdir(parents=True)
         for number, source in enumerate(plan["source"]):

@@ -3,8 +3,7 @@
 Every comparison yields a p-value that is uniform in [0, 1] if both samplers draw from one distribution, so the smallest
 of all of them is held against 1% over their number (Bonferroni). There are two kinds of test:
 
-* One number an episode (way, support size, ...): episodes are independent, so Pearson's chi-square of two samples will
-  do, with neighbouring values pooled until a bin holds enough.
+* One number an episode (way, support size, ...): Pearson's chi-square of two samples, with neighbouring values pooled.
 * Several numbers an episode (the shots of its classes, which classes it has): these depend on each other, and a
   chi-square that took them for independent would be wrong. Instead every episode gives one vector of counts. The mean
   vectors of the two samplers differ by something normal whose covariance is known: for shots from our own episodes
@@ -77,12 +76,7 @@ def describe(reference: Reference, seed: int) -> list[Description]:
 
 
 def same_distribution(ours: np.ndarray, theirs: dict[str, int]) -> float:
-    """p-value of the chi-square test that two samples of independent numbers are of one distribution.
-
-    Args:
-        ours: (n,) numbers.
-        theirs: value -> count.
-    """
+    """p-value of the chi-square test that `ours` (n,) and `theirs`, value -> count, are of one distribution."""
     values = np.array(sorted(set(map(int, theirs)) | set(ours.tolist())))
     counts = np.array([[np.sum(ours == v) for v in values], [theirs.get(str(v), 0) for v in values]])
     bins = np.searchsorted(cuts(counts.sum(axis=0), 50), np.arange(len(values)), side="right")
@@ -102,11 +96,9 @@ def cuts(counts: np.ndarray, at_least: float) -> np.ndarray:
 
 
 def same_mean(difference: np.ndarray, covariance: np.ndarray, n: int, m: float) -> float:
-    """p-value of equal means of the vectors of `n` and `m` independent episodes.
+    """p-value of equal means of `n` and `m` independent vectors with this `difference` (d,) of their means.
 
-    Args:
-        difference: (d,), of the two mean vectors.
-        covariance: (d, d), of one episode's vector, the same for both; may have directions without variance.
+    One vector's `covariance` (d, d) is the same for both, and may have directions without variance.
     """
     values, directions = np.linalg.eigh(covariance)
     varying = values > 1e-9 * values.max()

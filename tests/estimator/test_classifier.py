@@ -204,7 +204,7 @@ def test_rows_on_the_border_of_two_classes_stay_undecided(dtype):
 def test_folds_keep_unlabelled_rows_in_training_and_out_of_scoring():
     y = np.array(["a", "b", None] * 8, dtype=object)
     tested = []
-    for train, test in LabelledKFold(4).split(np.zeros((24, 1)), y):
+    for train, test in LabelledKFold(4).split(np.zeros((24, 1)), y, groups=np.arange(24)):
         assert set(train) | set(test) == set(range(24)) and not set(train) & set(test)
         assert all(label is not None for label in y[test])
         tested += test.tolist()

@@ -174,6 +174,7 @@ def test_a_move_never_takes_the_originals_behind_links(folder, features, tmp_pat
     (folder / "unlabelled").symlink_to(library)
     before = {file: file.read_bytes() for file in library.rglob("*.png")}
     call = folder, "--features", npz, "--sort-into", tmp_path / "sorted"
+    (tmp_path / ".sorted.partial").mkdir()  # a killed run's copies
     assert label(*call, "--move") == 1 and "reached through links" in capsys.readouterr().err
     assert label(*call) == 0 and len(list((tmp_path / "sorted").rglob("*.png"))) == 24
     assert {file: file.read_bytes() for file in library.rglob("*.png")} == before
@@ -194,18 +195,21 @@ def test_names_are_safe_in_a_spreadsheet_and_classes_have_a_prior(folder, featur
     assert label(folder, "--features", npz, "--class-prior", "estimated") == 0
     assert "'=HYPERLINK(1)" in set(pd.read_csv(folder / "labels.csv")["label"])
     assert label(folder, "--features", npz, "--class-prior", "=HYPERLINK(1)=2,beech=1,cedar & oak=1") == 0
-    for wrong in ("beech=1", "beech=1,ash=2,elm=1", "a=b,c=d,e=f", "nobody"):
+    for wrong in ("beech=1", "beech=1,ash=2,elm=1", "a=b,c=d,e=f", "nobody", "=HYPERLINK(1)=0,beech=1,cedar & oak=1"):
         assert label(folder, "--features", npz, "--class-prior", wrong) == 1
         assert "beech=SHARE" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("there", ["sorted/ash/box 0/0-2.png", "trees/unlabeled/box 0/0-2.png"])
-def test_sorting_overwrites_nothing_and_two_files_never_become_one(folder, features, tmp_path, capsys, there):
-    (tmp_path / there).parent.mkdir(parents=True)
-    (tmp_path / there).write_bytes(picture(COLOURS["ash"], 99))
+@pytest.mark.parametrize(
+    "there, why", [("sorted/ash", "exist"), ("trees/unlabeled", "More than one"), ("sorted", "exist")]
+)
+def test_sorting_overwrites_nothing_and_two_files_never_become_one(folder, features, tmp_path, capsys, there, why):
+    file = tmp_path / there / "box 0/0-2.png" if "/" in there else tmp_path / there
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(picture(COLOURS["ash"], 99))
     before = {file: file.read_bytes() for file in tmp_path.rglob("*.png")}
     assert label(folder, "--features", features(), "--sort-into", tmp_path / "sorted") == 1
-    assert "exist already" in capsys.readouterr().err
+    assert why in capsys.readouterr().err
     assert {file: file.read_bytes() for file in tmp_path.rglob("*.png")} == before
 
 
