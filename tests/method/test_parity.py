@@ -1,9 +1,8 @@
 """The whole model against values that the released code computed: preset `released`, weights imported from its files.
 
 In float64 to 1e-6: that is where a wrong formula shows. In float32 within eight times the distance between the released
-code's own float32 and its float64, where a lost precision shows (bfloat16 and TF32 are further off by a thousand). The
-release's float32 was computed with AVX-512; kernels for AVX2 add up in another order and came to 4.1 times that
-distance after nine refinement steps.
+code's own float32 and its float64, where a lost precision shows (bfloat16 and TF32 are further off by a thousand):
+kernels for AVX2 came to 4.1 times that distance, as the release's float32 was computed with AVX-512.
 """
 
 import json
