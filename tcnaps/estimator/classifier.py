@@ -60,8 +60,8 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
         maximum_steps: last refinement step in any case; 0 means no refinement. "auto": 4, or 10 like the minimum.
         class_prior: probability of each class, in the order of `classes_`; None is the paper's, where all are equal.
             "estimated" sets it at every step; "balancing" pushes towards equally frequent classes, for rows where they
-            are known to be so; "auto" refines in the way that suits the classes' estimated shares
-            (`tcnaps.estimator.class_shares`).
+            are known to be so; "auto" refines in the way that suits the classes' estimated shares, and with fewer than
+            three unlabelled rows per class not at all (`tcnaps.estimator.class_shares`).
         normalise: scales down outlying rows and columns in other units, centres rows and brings them to length 1
             (`tcnaps.estimator.normalisation`). Switch it off for features that were meta-trained for this classifier.
 
