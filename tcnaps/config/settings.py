@@ -226,8 +226,8 @@ class Refinement(Section):
     @model_validator(mode="after")
     def _recorded(self) -> "Refinement":
         if self.maximum_steps > self.recorded_steps:
-            steps = f"maximum_steps {self.maximum_steps} exceeds recorded_steps {self.recorded_steps}"
-            raise ValueError(f"{steps}; raise it")
+            steps = f"maximum_steps is {self.maximum_steps}, but only {self.recorded_steps} steps are recorded"
+            raise ValueError(f"{steps}: raise recorded_steps or lower maximum_steps")
         return self
 
     @property

@@ -88,6 +88,8 @@ class Study(Section):
         if self.name in ("published", "reference"):
             tables = "results/published holds the paper's own tables, results/reference those of committed runs"
             raise ValueError(f"name: {tables}; choose another name")
+        if "all" in self.datasets:
+            raise ValueError("datasets: 'all' stands for their mean in tables; choose another name")
         training, described = self.meta_training, "among the study's trainings"
         for key in ("pretraining", "meta_training"):
             names = getattr(self, key).datasets

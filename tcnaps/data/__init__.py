@@ -27,7 +27,7 @@ def preparation(
             return point.load().preparation(name, image_size)
         raise DatasetError("The built-in datasets are in the package tcnaps_suite, which is not installed here.")
     source = READERS[dataset.source](name, dataset)
-    keys = dataset.model_dump(mode="json", exclude={"domain"})
+    keys = dataset.model_dump(mode="json", exclude={"domain", "images"})
     recipe = {"version": VERSION, "decoding": decoding.model_dump(), **keys, "path": os.path.normpath(dataset.path)}
     options = {"resampling": dataset.resampling or decoding.resampling, "fast": decoding.jpeg_dct == "fast"}
     work = partial(decode_images, read=source.read, orient=source.orient, size=image_size, **options)

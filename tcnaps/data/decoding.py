@@ -87,7 +87,7 @@ def to_rgb(
     """
     if fast and simplejpeg is None:
         raise ImportError(
-            "The fast DCT needs the package simplejpeg: pip install 'tcnaps[records]'; or use the accurate."
+            "The fast DCT needs the package simplejpeg: pip install 'tcnaps[records]', or set jpeg_dct to accurate."
         )
     try:
         with warnings.catch_warnings(action="ignore"):  # of corrupt EXIF data, for instance

@@ -116,6 +116,8 @@ def opened(preparation: Preparation, folder: str | Path, splits: Collection[str]
         return prepared if index["stamp"] == preparation.stamp() else None
     except MissingFiles:
         return prepared
+    except DatasetError:  # of the originals
+        raise
     except DAMAGED_INDEX as error:
         warnings.warn(f"{place} is damaged ({error!r}).", stacklevel=3)
         return None

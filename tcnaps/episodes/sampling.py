@@ -51,15 +51,16 @@ def episode_generator(seed: int, dataset: str, split: str, index: int) -> np.ran
 def draw_episode(source: ImageSource, protocol: AnyProtocol, seed: int, index: int) -> Draw:
     """Chooses the classes and images of episode `index`; a ValueError says what the split lacks for the protocol.
 
-    Under the fixed protocol, raising `queries_per_class` keeps the support set and the first queries.
+    Under the fixed protocol with replacement, raising `queries_per_class` keeps the support set and the first queries.
     """
     generator = episode_generator(seed, source.dataset, source.split, index)
     try:
-        classes, n_query, shots = describe_episode(generator, source, protocol)
         # All images of each class, shuffled: the first are the support set, the next are the queries.
         if isinstance(protocol, FixedProtocol) and not protocol.replacement:
             classes, orders = _disjoint_episode(source, protocol, seed, index)
+            n_query, shots = protocol.queries_per_class, np.full(protocol.way, protocol.shot)
         else:
+            classes, n_query, shots = describe_episode(generator, source, protocol)
             orders = [generator.permutation(source.class_sizes[k]) for k in classes]
     except ValueError as error:
         raise ValueError(f"dataset '{source.dataset}', split '{source.split}': {error}") from error

@@ -21,7 +21,7 @@ FEWEST = 3  # query images for each class, on average, from which on refinement 
 PROBED = 5000  # query images that the probe looks at, at most
 MANY_LABELS = 10  # support images of every class from which on it is tried whether refinement helps
 FOLDS = 5
-ALLOWED = 3.0  # step 0 may underrate evenness by this / (query images · √support images), both of one class
+ALLOWED = 3.0  # step 0 may underrate evenness by this / (query images per class · √support images of the rarest)
 
 PROBE = {"class_prior": "estimated", "uniform_weight": 0.5}
 EQUAL = {"class_prior": "estimated", "prior_weight": -1.0, "uniform_weight": 0.1}

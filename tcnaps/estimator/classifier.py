@@ -50,7 +50,7 @@ class TransductiveMahalanobisClassifier(ClassifierMixin, BaseEstimator):
     covariances, twice.
 
     Args:
-        scale: factor on the squared distances inside the softmax; "auto" chooses it at every step, without labels.
+        scale: factor on the squared distances in the softmax; "auto" chooses it at every step from unlabelled rows.
         log_determinant: adds −½ log|Q_k| to the logits, as in a Gaussian mixture.
         identity_weight: weight of the identity in every class covariance, in squared units of X after `normalise`; 1 in
             the paper. "auto" is a share of the total variance: 0.3 / (labelled rows per class)^¾, or 1 / √(rows per

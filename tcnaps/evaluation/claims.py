@@ -129,7 +129,7 @@ def claims_table(
 
 
 def rows_of_more_classes(study: Study) -> pd.DataFrame | None:
-    """The rows of the study `claims.more_classes`, of the evaluations and replicates in both; None without the key."""
+    """The rows of the study `claims.more_classes`, of the evaluations in both; None without the key."""
     if study.claims.more_classes is None:
         return None
     other = load_study(study.claims.more_classes)
@@ -205,7 +205,7 @@ def _estimated(pairs: pd.DataFrame | None, sign: int, margin: float) -> dict:
     facts |= {"n_datasets": len(datasets), **mean[["n_classes", "n_episodes", "n_replicates"]]}
     facts["classes_at_hand"] = ", ".join(datasets.index[datasets["class_interval"].isna()])
     for plan, part, unit in PLANS:  # each part may be a third of the margin's square
-        if unit != "n_replicates" or len(replicates) > 1:
+        if pd.notna(mean[part]) and (unit != "n_replicates" or len(replicates) > 1):
             facts[plan] = needed(mean[part] * mean[unit], margin / np.sqrt(3))
     if list(datasets.index) == [""]:  # the units are classes, of all datasets together
         return facts | {"plan_episodes": None}
@@ -283,23 +283,20 @@ class Evidence:
         return variant_predictions(rows[rows["evaluation"] == evaluation], variant.removesuffix(MORE), *self.limits)
 
     def _accuracy(self, contrast: Contrast) -> pd.DataFrame | None:
-        sides, settings = (contrast.plus, contrast.minus), contrast.setting.split(" minus ")
-        # A difference of two settings is the mean of twice the one and minus twice the other.
-        factors, parts = (1,) if len(settings) == 1 else (2, -2), []
-        for setting, factor in zip(settings, factors, strict=True):
-            names = self._names(setting, *sides)
-            if not names:
+        sides, parts = (contrast.plus, contrast.minus), []
+        for setting in contrast.setting.split(" minus "):
+            if not (names := self._names(setting, *sides)):
                 return None
             pairs = paired_episodes(*(self._episodes(names[0], side) for side in sides))
-            parts.append(pairs.assign(difference=factor * pairs["difference"]))
-        shared = set.intersection(*(set(part["dataset"]) for part in parts))
-        both = pd.concat([part[part["dataset"].isin(shared)] for part in parts])
-        both = with_classes(both, self.rows)
-        return both.assign(dataset=both["dataset"] + ("" if len(parts) == 1 else ", " + both["evaluation"]))
+            parts.append(with_classes(pairs, self.rows))
+        if len(parts) == 1:
+            return parts[0]
+        # An episode has the same classes at every shot, so the two gains are paired by episode.
+        both = parts[0].merge(parts[1], on=["replicate", "dataset", "episode", "classes"], suffixes=("", "_less"))
+        return both.assign(difference=both["difference"] - both["difference_less"])
 
     def _recall(self, contrast: Contrast) -> pd.DataFrame | None:
-        names = self._names(VARIABLE, "Transductive", "Simple")
-        if not names:
+        if not (names := self._names(VARIABLE, "Transductive", "Simple")):
             return None
         sides = (class_recall(self._predictions(names[0], name)) for name in ("Transductive", "Simple"))
         classes = paired_episodes(*sides, "recall", ["label"])
@@ -319,8 +316,7 @@ class Evidence:
         return clusters.assign(classes=[(str(number),) for number in clusters["episode"]])
 
     def _stopping_rules(self, contrast: Contrast) -> pd.DataFrame | None:
-        names = self._names(VARIABLE, "Transductive")
-        if not names:
+        if not (names := self._names(VARIABLE, "Transductive")):
             return None
         rows = self.rows[self.rows["evaluation"] == names[0]]
         recorded = recorded_predictions(rows.iloc[:1]).shape[1] - 1

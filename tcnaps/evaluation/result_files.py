@@ -65,8 +65,8 @@ def read_rows(path: Path, remedy: str = "Run `make figures`.") -> tuple[pd.DataF
 
 
 def _digest(rows: pd.DataFrame) -> str:
-    """SHA-256 of the columns' names and types, and of all values."""
-    columns = [[str(name), str(dtype)] for name, dtype in rows.dtypes.items()]
+    """SHA-256 of the columns' names and types, and of all values; pandas 2 and 3 name a text's type differently."""
+    columns = [[str(name), "text" if dtype.kind == "O" else str(dtype)] for name, dtype in rows.dtypes.items()]
     hashes = pd.util.hash_pandas_object(rows, index=False).to_numpy()
     return digest_of([columns, hashlib.sha256(hashes.tobytes()).hexdigest()])
 
@@ -197,5 +197,7 @@ def read_published_averages(table: int) -> pd.DataFrame:
 
 def published(pattern: str) -> pd.DataFrame:
     """One of the files in results/published, as it is."""
-    (file,) = (project_root() / "results" / "published").glob(pattern)
-    return pd.read_csv(file)
+    folder = project_root() / "results" / "published"
+    for file in folder.glob(pattern):
+        return pd.read_csv(file)
+    raise UserError(f"There is no {folder / pattern}, a table of the paper: run this in the project's folder.")

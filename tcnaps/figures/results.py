@@ -60,7 +60,7 @@ def refinement_heatmap(ax: Axes, grid: pd.DataFrame, value: str = "accuracy", ma
     bar = {"label": "Better or worse than the rule (points)", "shrink": 0.8}
     seaborn.heatmap(cells, ax=ax, cbar_kws=bar, annot=texts.fillna(""), fmt="", annot_kws={"fontsize": 6}, **scale)
     ax.collections[0].set_alpha(np.where(sure.to_numpy() == True, 1.0, 0.25).ravel())  # noqa: E712 (nan is neither)
-    for text, beyond, full in zip(ax.texts, cells.stack(), sure.stack()):  # cells without a value have no text
+    for text, beyond, full in zip(ax.texts, cells.stack().dropna(), sure.stack().dropna()):  # empty cells have no text
         text.set_color("white" if full and abs(beyond) > 0.6 * reach else style.BLACK)
     if mark[0] in cells.index and mark[1] in cells.columns:
         corner = cells.columns.get_loc(mark[1]), cells.index.get_loc(mark[0])

@@ -20,7 +20,7 @@ Numbers = pd.Series | Sequence | np.ndarray | float | int
 
 # Okabe and Ito's palette: distinct under the common colour deficiencies.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
-YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+BLUE, VERMILLION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 PALETTE = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY, "#7A7A7A", BLACK)
 GREY = "#6E6E6E"
 DOMAIN_NAMES = {"in": "In-domain", "out": "Out-of-domain", "all": "All datasets"}

@@ -236,8 +236,9 @@ def plain_distances(samples: Samples, head: Head) -> Callable[[Tensor | None], D
         if responsibilities is None:
             return class_distances(samples.points, support, head)
         members, weights = samples.members, member_weights(samples.one_hot, responsibilities)
-        refined = replace(support, means=class_means(members, weights))
-        if head.update != "means":
+        if head.update == "means":
+            refined = replace(support, means=class_means(members, weights))
+        else:
             refined = class_statistics(members, weights, replace(head, class_covariance_divisor="n"))
         return class_distances(samples.points, refined, head)
 

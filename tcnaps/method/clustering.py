@@ -101,9 +101,9 @@ def refinement_steps(
     """Yields step 0 (support statistics alone), 1, 2, ... without end; take as many as you need (Algorithm 1).
 
     Features are (n, d), support labels integers 0, ..., way − 1, each at least once: tensors, arrays or nested lists.
-    Small episodes and features of large variance are clustered in float64; logits come back in the features' own
-    precision, rows that it could not hold relative to their largest. `head.identity_weight` is in squared feature
-    units; about a tenth of the features' total variance suits embeddings that nobody meta-trained.
+    Small episodes and features of large variance are clustered in float64. Logits come back in the features' own
+    precision; where it can't hold a row of them, their maximum is subtracted. `head.identity_weight` is in squared
+    units of the features; about a tenth of their total variance suits embeddings that nobody meta-trained.
 
     Raises:
         ValueError: features or labels that do not fit together, or a covariance that is singular in floating point.

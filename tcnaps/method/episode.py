@@ -41,8 +41,7 @@ class Episode:
         self.way = len(check_support_labels(self.support_labels))
         if self.query_labels is not None:
             self.query_labels = as_labels(self.query_labels, self.query_images, "query")
-            unknown = [k for k in self.query_labels.unique().tolist() if not 0 <= k < self.way]
-            if unknown:
+            if unknown := [k for k in self.query_labels.unique().tolist() if not 0 <= k < self.way]:
                 raise ValueError(
                     f"query label {unknown[0]} has no class in the support set, whose labels are 0, ..., "
                     f"{self.way - 1}; give the class a support image or leave its queries out"
@@ -116,8 +115,7 @@ def as_features(sets: Mapping[str, Features | None]) -> dict[str, Tensor]:
 def check_finite(sets: Mapping[str, Tensor]) -> None:
     """Raises a ValueError that names images whose features are not finite."""
     for name, features in sets.items():
-        rows = (~features.isfinite().all(1)).nonzero().flatten().tolist()
-        if rows:
+        if rows := (~features.isfinite().all(1)).nonzero().flatten().tolist():
             raise ValueError(f"{name} features of image(s) {rows[:5]} are not finite; check the images and the weights")
 
 

@@ -25,7 +25,7 @@ class Head:
             at each step (`class_statistics.log_prior`), for classes that may differ much in size.
         prior_weight: factor on log π_k, one or several as in `scale`: 1 in the mixture equation; 0 ignores the prior,
             and −1 pushes towards equally many refining images of each class.
-        uniform_weight: of equal classes in an estimated prior; ½ was chosen on training classes (docs/comparisons.md).
+        uniform_weight: of the uniform distribution in an estimated prior; ½ was chosen on training classes.
         arithmetic: `plain` computes by the equations as they stand; `fast` gives the same numbers but for rounding.
     """
 

@@ -2,6 +2,7 @@
 
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,7 +42,7 @@ def opened(source: str | Path) -> Iterator[Study]:
                 with zipfile.ZipFile(source) as archive:
                     names = [name for name in archive.namelist() if name == STUDY_FILE or name.endswith(".safetensors")]
                     archive.extractall(unpacked, names)
-            except (OSError, zipfile.BadZipFile) as error:
+            except (OSError, zipfile.BadZipFile, zlib.error) as error:
                 raise UserError(f"{source} is no archive that can be read: {error}") from error
             folder = Path(unpacked)
         if not (folder / STUDY_FILE).is_file():

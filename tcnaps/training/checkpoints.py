@@ -53,10 +53,9 @@ def load(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict]:
         raise CheckpointError(f"There is no checkpoint {path}. {remedy}")
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata()
+            settings = json.loads(file.metadata()["tcnaps"])
             weights = {name: file.get_tensor(name) for name in file.keys()}
-        settings = json.loads(metadata["tcnaps"])
-        if settings.pop("sha256", metadata.get("sha256")) != _digest(settings, weights):  # beside them in older files
+        if settings.pop("sha256", None) != _digest(settings, weights):
             raise ValueError("it no longer has the digest it was written with")
     except Exception as error:  # damage shows in many ways
         raise CheckpointError(f"{path} can't be read: {error}. Delete it. {remedy}") from error

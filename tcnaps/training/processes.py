@@ -77,7 +77,7 @@ def run_together(
         raise UserError(f"{processes} processes are more than {shared}, {shares}: each needs a share. Take fewer.")
     gpus = torch.cuda.device_count()
     if str(device).startswith("cuda") and (str(device) != "cuda" or gpus < processes):
-        needs = f"each needs a GPU of its own, and there are {gpus}. Take device 'cuda' and at most as many"
+        needs = f"each needs its own GPU, and there are {gpus}. Set device to 'cuda' and processes to at most {gpus}"
         raise UserError(f"{processes} processes on '{device}': {needs}.")
     threads = max(1, torch.get_num_threads() // processes)
     with tempfile.TemporaryDirectory() as folder:

@@ -20,7 +20,7 @@ from tcnaps_suite.workflow.watch import LOCAL_NAMES
 
 NOTEBOOKS = ("12-stepper", "13-explorer")
 LABELLING = "24-label-my-images"
-KERNELS = 12  # at once, of about 260 MB each; voila.json ends those that nobody uses
+KERNELS = 12  # at once, of up to 700 MB each; voila.json ends those that nobody uses
 NOT_SERVED = "not-served"  # tag of cells that make sense only where cells can be run
 # Voilà's pages ask other hosts for fonts and scripts that they don't need. Browsers fetch from this server alone.
 POLICY = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; connect-src 'self' ws: wss: data: blob:"

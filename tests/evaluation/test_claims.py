@@ -182,14 +182,21 @@ def test_queries_pair_the_episodes_that_both_numbers_have(rows, table):
 
 def test_the_change_of_a_gain_is_a_difference_of_differences(rows):
     rows = rows[rows["evaluation"] == "5-way-1-shot"]
-    five = rows[rows["evaluation"] == "5-way-1-shot"].assign(evaluation="5-way-5-shot", shot=5)
-    worse = five["training"].eq("support_and_query")
-    five.loc[worse, "prediction_0"] = (five.loc[worse, "label"] + 1) % 5  # only FEOT's and nothing refined
-    table = claims_table(pd.concat([rows, five]))
-    one = cell(table, "C1", "Transductive minus Simple", "1-shot")
-    both = cell(table, "C1", "Transductive minus Simple", "1-shot minus 5-shot")
-    assert both.difference == pytest.approx(0, abs=1e-12) and both.verdict == "open" and one.difference > 0.02
-    assert both.episode_interval == pytest.approx(2**0.5 * one.episode_interval, rel=0.5)
+    same = rows.assign(evaluation="5-way-5-shot", shot=5)
+    changed = same["training"].eq("support") & same["episode"].between(2, 5)
+    steps = [column for column in same if column.startswith("prediction_")]
+    helped = same.assign(**{step: same[step].mask(changed, same["label"]) for step in steps})
+
+    def gain(rows, setting):
+        return cell(claims_table(rows), "C1", "Transductive minus Simple", setting)
+
+    none, both = (gain(pd.concat([rows, five]), "1-shot minus 5-shot") for five in (same, helped))
+    assert none.difference == none.interval == 0  # for the gains are paired by episode
+    one, five = gain(rows, "1-shot"), gain(helped.assign(shot=1), "1-shot")
+    assert both.difference == pytest.approx(one.difference - five.difference) and both.interval > 0
+    assert (both.n_datasets, both.n_classes, both.n_episodes) == (one.n_datasets, one.n_classes, one.n_episodes)
+    same_classes = gain(rows.assign(class_name=rows["label"].astype(str)), "1-shot")  # in every episode
+    assert same_classes.plan_episodes > 24 and pd.isna(same_classes.plan_classes)
 
 
 def test_what_a_study_lacks_is_not_evaluated_and_all_claims_are_there(rows, table):

@@ -191,6 +191,9 @@ def test_heatmap_writes_every_cell_and_fades_what_is_within_its_interval(panels,
     assert outline.get_xy() == (4, 2)  # column 4 = maximum, row 2 = minimum
     sure = grid["beyond"].abs() > grid["beyond_interval"]
     assert (np.asarray(ax.collections[0].get_alpha()) == 1).sum() == sure.sum()
+    dark = grid[sure & (grid["beyond"].abs() > 0.6 * grid["beyond"].abs().max())]
+    white = {tuple(int(x) for x in text.get_position()) for text in ax.texts if text.get_color() == "white"}
+    assert white == set(zip(dark["maximum"], dark["minimum"])) and white
 
 
 def test_accuracy_by_step(panels, rows):

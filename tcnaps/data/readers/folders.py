@@ -166,8 +166,7 @@ def read_list(path: Path) -> list[tuple[str, str, str]]:
                                    mini-ImageNet; or wnid,category with one line per class, as for tiered-ImageNet
     """
     files = [file for file in sorted(path.glob("*.csv")) if split_of(file.stem)] if path.is_dir() else [path]
-    lines = [line for file in files for line in _read(file)]
-    if not lines:
+    if not (lines := [line for file in files for line in _read(file)]):
         missing = "lists no class" if files else "has no train.csv, val.csv or test.csv"
         raise DatasetError(f"{path} {missing}. {REMEDY}.")
     check_splits(lines, path)
@@ -199,8 +198,7 @@ def _read(path: Path) -> list[tuple[str, str, str]]:
             problem = f"has more than {len(columns)} fields, or lacks one of {', '.join(places)}"
             raise DatasetError(f"{path}: the line '{','.join(row)}' {problem}. {REMEDY}.")
         name = fields.get("split", path.stem)
-        split = split_of(name)
-        if split is None:
+        if (split := split_of(name)) is None:
             raise DatasetError(f"{path}: there is no split '{name}'; splits are {', '.join(SPLITS)}. {REMEDY}.")
         entries.append((normal(fields["class"]), split, fields.get("file", "")))
     return entries

@@ -124,7 +124,7 @@ def _at_once(tensor: Tensor, on_cpu: int, each: int) -> int:
 
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
-    """Threads that compute alone: matrices as small as these gain little from sharing one operation."""
+    """Threads that compute alone, for small matrices. PyTorch gives any later Python thread one thread, too."""
     return ThreadPoolExecutor(threads, "clustering", torch.set_num_threads, (1,))
 
 

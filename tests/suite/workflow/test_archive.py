@@ -78,10 +78,13 @@ def test_an_archive_can_be_checked_and_read_by_people(archive):
 
 
 def test_what_is_no_archive_or_damaged_is_named(archive, tmp_path):
-    with pytest.raises(UserError, match="nothing.zip"):
-        tcnaps.load(tmp_path / "nothing.zip")
     with pytest.raises(UserError, match="support_and_query"):
         tcnaps.load(archive, "support_half_scale")
+    content = archive.read_bytes()
+    (tmp_path / "damaged.zip").write_bytes(content[:5000] + bytes(40) + content[5040:])
+    for name in ("nothing.zip", "damaged.zip"):
+        with pytest.raises(UserError, match=name):
+            tcnaps.load(tmp_path / name)
     shutil.unpack_archive(archive, tmp_path)
     weights = tmp_path / "results/small/checkpoints/support.safetensors"
     content = bytearray(weights.read_bytes())
