@@ -17,6 +17,7 @@ from tcnaps_suite.experiments.comparison import compare_classifiers, difference_
 from tcnaps_suite.experiments.rivals import head_classifier
 
 BASE = "Transductive"
+SAME_TRAINING = ("Learned Steps", "Transductive+")  # both through refinement: they differ in the learned numbers alone
 COLUMNS = ["evaluation", "replicate", "dataset", "domain", "images", "episode", "variant", "accuracy"]
 
 
@@ -25,7 +26,8 @@ def head_accuracies(study: Study, evaluation: str, variants: Sequence[str], scal
 
     A training's own head is read from the evaluation's rows. Other scales are applied to the features of Transductive's
     model: those of `variants` with another scale at test, and `scales`, which make the variants "scale <number>".
-    A row per variant and episode, Transductive first, has `COLUMNS` and difference (from Transductive's accuracy).
+    A row per variant and episode, Transductive first, has `COLUMNS` and difference (from Transductive's accuracy);
+    last come the differences between the two of `SAME_TRAINING`.
     """
     recorded = [BASE, *(name for name in variants if ALL_VARIANTS[name].scale_at_test is None)]
     rows = load_rows(study, evaluation, needed_trainings(recorded), [study.replicate])
@@ -40,7 +42,10 @@ def head_accuracies(study: Study, evaluation: str, variants: Sequence[str], scal
     episodes = episode_features(study, sources, settings.protocol, settings.episodes, model)
     others = compare_classifiers(episodes, classifiers, next(iter(classifiers)))
     others = others.rename(columns={"classifier": "variant"}).assign(evaluation=evaluation, replicate=study.replicate)
-    return difference_from(pd.concat([accuracies[COLUMNS], others[COLUMNS]], ignore_index=True), "variant", BASE)
+    table = pd.concat([accuracies[COLUMNS], others[COLUMNS]], ignore_index=True)
+    pair = difference_from(table, "variant", SAME_TRAINING[1])
+    pair = pair[pair["variant"] == SAME_TRAINING[0]].assign(variant=" minus ".join(SAME_TRAINING)).dropna()
+    return pd.concat([difference_from(table, "variant", BASE), pair], ignore_index=True)
 
 
 def learned_numbers(study: Study) -> pd.DataFrame:

@@ -113,8 +113,7 @@ def _resolved(file: Path, pairs: Mapping[str, str], folder: ImageFolder) -> tupl
     for image, label in pairs.items():
         if label not in classes:
             raise UserError(f"{file}: {image} has the label '{label}'{nearest(label, [*folder.classes, NONE])}.")
-        name = _name_in_folder(image, files)
-        if name is None:
+        if (name := _name_in_folder(image, files)) is None:
             unknown.append(image)
         else:
             found[files[name]] = classes[label]

@@ -37,8 +37,7 @@ def features_of(
     place, reasons = folder / ".features" / f"{kind}-{network}-{version(PACKAGES[kind])}", {}
     kept = read_features(place)
     digests = digests_of(folder, names, READERS)
-    missing = [number for number, digest in enumerate(digests) if digest not in kept]
-    if missing:
+    if missing := [number for number, digest in enumerate(digests) if digest not in kept]:
 
         def keep(numbers: Iterable[int], features: np.ndarray) -> None:
             new = {digests[missing[number]]: row for number, row in zip(numbers, features)}
@@ -71,8 +70,7 @@ def embed(
     with warnings.catch_warnings(), tqdm(total=len(files), desc="features", unit="image") as progress:
         for batch in _batches(files, network):
             unreadable |= {number: image for number, image in batch.items() if isinstance(image, str)}
-            readable = {number: image for number, image in batch.items() if number not in unreadable}
-            if readable:
+            if readable := {number: image for number, image in batch.items() if number not in unreadable}:
                 features = extract(torch.stack(list(readable.values())).to(device)).flatten(1).float().cpu().numpy()
                 if not table.shape[1]:
                     table = np.full((len(files), features.shape[1]), np.nan, np.float32)

@@ -68,8 +68,7 @@ def find_images(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
         files = [Path(place, name).relative_to(folder) for place, _, names in walk(inner) for name in names]
         for file in (file for file in files if not _is_image(file)):
             left_out.append((file.as_posix(), NO_HEIC if file.suffix.lower() in (".heic", ".heif") else NO_IMAGE))
-        files = [file.as_posix() for file in files if _is_image(file)]
-        if not files:
+        if not (files := [file.as_posix() for file in files if _is_image(file)]):
             raise UserError(f"{inner} has no images: add some, or delete the folder.")
         rows += [(file, label) for file in files]
     images = pd.DataFrame(rows, columns=["file", "label"], dtype=object)

@@ -113,8 +113,7 @@ def replay(study: Study, rows: pd.DataFrame) -> ShownImages:
         "shot": np.bincount(shown.support_labels)[shown.query_labels],
         "class_name": np.array(shown.class_names, dtype=object)[shown.query_labels],
     }
-    differing = [c for c, v in drawn.items() if len(v) != len(rows) or (rows[c].to_numpy() != v).any()]
-    if differing:
+    if differing := [c for c, v in drawn.items() if len(v) != len(rows) or (rows[c].to_numpy() != v).any()]:
         raise UserError(
             f"Episode {number} of {dataset}, evaluation {evaluation}, has other images than in its rows "
             f"({', '.join(differing)}): data, seed or protocol have changed. Run `make figures` to evaluate again."

@@ -30,8 +30,7 @@ def variants_of(trainings: Collection[str]) -> list[str]:
 def evaluations_of(study: Study, variants: Sequence[str]) -> list[str]:
     """The evaluations whose trainings serve all these variants, of which there must be one."""
     needed = needed_trainings(variants)
-    names = list(study.evaluations_of(needed))
-    if not names:
+    if not (names := list(study.evaluations_of(needed))):
         raise UserError(
             f"No evaluation of study '{study.name}' serves {' and '.join(variants)}: add {', '.join(sorted(needed))} "
             "to the trainings of one in its YAML, or choose other variants."

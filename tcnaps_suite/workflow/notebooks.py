@@ -165,8 +165,7 @@ def _parameters_for(study: Study, notebook: Notebook) -> dict[str, object] | Non
     """The parameters that a notebook's needs set; None where one of them is not met."""
     values: dict[str, object] = {}
     for need in notebook.shown:
-        names = _evaluations(study, need)
-        if not names:
+        if not (names := _evaluations(study, need)):
             return None
         if need.parameter:
             values[need.parameter] = names[: need.most] if need.most else names[0]

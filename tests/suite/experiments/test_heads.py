@@ -60,7 +60,7 @@ def test_learned_numbers_come_back_with_the_model_and_move_at_their_own_rate(stu
 
 
 @pytest.mark.slow
-def test_differences_are_from_transductive_on_the_same_episodes(study):
+def test_differences_are_from_transductive_on_the_same_episodes(study, monkeypatch):
     variants = ["Calibrated Transductive", "Learned Scale"]
     table = head_accuracies(study, "variable", variants, [0.25, 1.0])
     assert set(table["variant"]) == {"Transductive", *variants, "scale 0.25", "scale 1"}
@@ -75,6 +75,10 @@ def test_differences_are_from_transductive_on_the_same_episodes(study):
     learned = table[table["variant"] == "Learned Scale"]
     assert (learned["accuracy"].to_numpy() == accuracies("Learned Scale")).all()
     assert (learned["difference"].to_numpy() == accuracies("Learned Scale") - accuracies("Transductive")).all()
+    monkeypatch.setattr("tcnaps_suite.experiments.heads.SAME_TRAINING", ("Learned Steps", "Learned Scale"))
+    pair = head_accuracies(study, "variable", ["Learned Scale", "Learned Steps"], [1.0])
+    pair = pair.loc[pair["variant"] == "Learned Steps minus Learned Scale", "difference"]
+    assert (pair.to_numpy() == accuracies("Learned Steps") - accuracies("Learned Scale")).all()
 
 
 @pytest.mark.slow
