@@ -4,7 +4,7 @@
     python benchmarks/heads.py birds/ --backbone torchvision:resnet18 --out results/bench
 
 A file holds `features` (n, d) and `labels` (n,); a folder has one of images for each class. Its name is the dataset's.
-A head is a function of `rivals`.
+A head is a classifier as in `tcnaps_suite.experiments.rivals`.
 """
 
 import argparse

@@ -18,6 +18,8 @@ from data_rows import measure_data
 from device_rows import measure_device
 from rows import GROUPS
 
+from tcnaps.config.storage import write_text
+
 # Networks with random weights have features of low variance.
 warnings.filterwarnings("ignore", message="The features' total variance")
 
@@ -66,8 +68,9 @@ def main() -> None:
     machine = measuring.machine()
     print(json.dumps(machine, indent=1))
     kept = json.loads(options.output.read_text())["rows"] if options.output.exists() else []
-    rows = [{**row, "machine": row.get("machine", {})} for row in kept if row["group"] not in options.only]
+    rows = [{**row, "machine": row.get("machine", {})} for row in kept]
     for group in options.only:
+        rows = [row for row in rows if row["group"] != group]
         if group == "data":
             new = measure_data(options.repetitions)
         elif group == "device":
@@ -76,9 +79,8 @@ def main() -> None:
             new = measure(group, options.size, options.repetitions, options.patience)
         for row in new:
             rows.append({**row, "machine": machine})
-            options.output.parent.mkdir(parents=True, exist_ok=True)
             content = {"per_image": per_image(options.size), "rows": rows}
-            options.output.write_text(json.dumps(content, indent=1) + "\n")
+            write_text(options.output, json.dumps(content, indent=1) + "\n")
     print(f"\n{options.output}")
 
 

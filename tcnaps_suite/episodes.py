@@ -26,7 +26,7 @@ STUDY, EPISODES = "study.yaml", "episodes.npz"
 class ShownImages(NamedTuple):
     """The images of an episode, RGB, with their labels. Class k is `class_names[k]`.
 
-    The demonstration's come from nowhere (`drawn` is None), with `features` by training: support images, then queries.
+    Those of the demonstration were recorded: `drawn` is None, and `features` holds theirs by training, support first.
     """
 
     class_names: tuple[str, ...]

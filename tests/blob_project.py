@@ -53,8 +53,7 @@ def meta_training_step(study: Study, device: str = "cpu") -> tuple[dict, list[to
     sources = [open_split(study, "blobs", "train")]
     model = checkpoints.new_model(study, "support_and_query").train().to(device)
     episodes = meta_training.training_episodes(sources, study, device)
-    optimiser = meta_training.new_optimiser(model, study)
-    row = next(meta_training.meta_training_steps(model, study, episodes, optimiser))
+    row = next(meta_training.meta_training_steps(model, study, episodes, meta_training.new_optimiser(model, study)))
     return row, [parameter.grad for parameter in model.parameters() if parameter.requires_grad]
 
 
@@ -68,8 +67,7 @@ def pretraining_step(study: Study, device: str = "cpu") -> tuple[dict, list[torc
     """The first step's row, gradients and running averages."""
     network, images = new_classifier(study)
     network.to(device)
-    optimiser = torch.optim.SGD(network.parameters(), 0.01)
-    row = next(pretraining.pretraining_steps(network, study, images, optimiser))
+    row = next(pretraining.pretraining_steps(network, study, images, torch.optim.SGD(network.parameters(), 0.01)))
     return row, [parameter.grad for parameter in network.parameters()], list(network.buffers())
 
 

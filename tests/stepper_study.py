@@ -18,8 +18,7 @@ from tcnaps_suite.experiments.study_episodes import ShownEpisode
 def write_networks(study):
     """Random networks for every training of the study, as checkpoints."""
     torch.manual_seed(0)
-    folder = checkpoints.checkpoint_folder(study)
-    checkpoints.save(folder / "backbone.safetensors", Backbone().state_dict(), {})
+    checkpoints.save(checkpoints.checkpoint_folder(study) / "backbone.safetensors", Backbone().state_dict(), {})
     for training in study.trainings:
         write_training(study, training)
 
@@ -27,8 +26,7 @@ def write_networks(study):
 def write_training(study, training):
     backbone = file_digest(checkpoints.checkpoint_folder(study) / "backbone.safetensors")
     weights = checkpoints.new_model(study, training).state_dict()
-    path = checkpoints.checkpoint_folder(study) / f"{training}.safetensors"
-    checkpoints.save(path, weights, {"backbone": backbone})
+    checkpoints.save(checkpoints.checkpoint_folder(study) / f"{training}.safetensors", weights, {"backbone": backbone})
 
 
 def place(patch, root):
@@ -42,5 +40,4 @@ def planted(shot=2, n_query=12, variant="Transductive", spread=1.5, names=("clas
     """Features in clusters that overlap enough for labels to change."""
     sets = clusters([shot] * 3, [n_query] * 3, 8, 2.2, spread, seed=6, dtype=torch.float32)
     pixels = np.random.default_rng(0).integers(0, 255, (3 * n_query, 8, 8, 3), dtype=np.uint8)
-    place = ("5-way", "planted", 3)
-    return ShownEpisode(VARIANTS[variant], place, names, *sets, pixels[: 3 * shot], pixels, Head())
+    return ShownEpisode(VARIANTS[variant], ("5-way", "planted", 3), names, *sets, pixels[: 3 * shot], pixels, Head())

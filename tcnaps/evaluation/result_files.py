@@ -65,8 +65,8 @@ def read_rows(path: Path, remedy: str = "Run `make figures`.") -> tuple[pd.DataF
 
 
 def _digest(rows: pd.DataFrame) -> str:
-    """SHA-256 of the columns' names and types, and of all values; pandas 2 and 3 name a text's type differently."""
-    columns = [[str(name), "text" if dtype.kind == "O" else str(dtype)] for name, dtype in rows.dtypes.items()]
+    """SHA-256 of the columns' names and types, and of all values."""
+    columns = [[str(name), str(dtype)] for name, dtype in rows.dtypes.items()]
     hashes = pd.util.hash_pandas_object(rows, index=False).to_numpy()
     return digest_of([columns, hashlib.sha256(hashes.tobytes()).hexdigest()])
 

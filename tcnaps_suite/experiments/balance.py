@@ -11,10 +11,10 @@ from tcnaps.figures import style
 
 
 def unbalanced(draw: Draw, seed: int, concentration: float | int | None = None, present: int | None = None) -> Draw:
-    """An episode of equal classes with unequal numbers of queries per class, in all as many as one class had.
+    """Thins a draw that has equally many queries of every class to as many in all as one class had.
 
-    Numbers are in Dirichlet's proportions (Veilleux et al. 2021, with α = 2), or equal, up to one image, for some
-    classes that are `present` and 0 for the others.
+    With a `concentration` α they are in Dirichlet's proportions (Veilleux et al. 2021: α = 2), else equally many, up to
+    one, of so many `present` classes, chosen at random; None stands for all classes.
     """
     way = len(draw.classes)
     n_query = len(draw.query_images) // way

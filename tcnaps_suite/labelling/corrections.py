@@ -43,9 +43,10 @@ def save_corrections(folder: ImageFolder, changes: Mapping[str, str | None]) -> 
     own, place = dict(zip(folder.images["file"], folder.images["label"])), folder.path / CORRECTIONS
     with naming(place), FileLock(folder.path / f".{CORRECTIONS}.lock"):
         kept = read_table(place) if place.exists() else {}
+        found, gone = _resolved(place, kept, folder)
+        kept = {file: kept[file] for file in gone} | found
         for file, label in changes.items():
             kept.pop(file, None)
-            kept.pop(for_spreadsheets(file), None)
             if label not in (None, own.get(file)):
                 kept[file] = label
         table = pd.DataFrame(list(kept.items()), columns=["file", "label"]).map(for_spreadsheets)

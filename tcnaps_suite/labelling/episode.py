@@ -9,9 +9,8 @@ from jaxtyping import UInt8
 
 from tcnaps.config import UserError
 from tcnaps.data.decoding import square
-from tcnaps.estimator.classifier import IDENTITY_SHARE
+from tcnaps.estimator import TransductiveMahalanobisClassifier
 from tcnaps.estimator.normalisation import normalised
-from tcnaps.method.clustering import total_variance
 from tcnaps.method.head import Head
 from tcnaps.method.variants import VARIANTS
 from tcnaps_suite.experiments.study_episodes import ShownEpisode
@@ -32,10 +31,12 @@ def folder_episode(folder: ImageFolder, labels: Labels) -> ShownEpisode:
     table = labels.table[labels.table["none_of_these"] != "yes"]
     by_hand = table["corrected"] == "yes"
     support = pd.concat([labels.examples, table.loc[by_hand, ["file", "label"]]])
-    query = table[~by_hand].assign(label=table["best_guess"])
+    query = table.assign(label=table["best_guess"])[~by_hand]
     if folder.truth is not None:
         query["label"] = true_labels(query["file"], folder.truth)
     query = query[query["label"].isin(folder.classes)]
+    if query.empty:
+        raise UserError(f"{folder.path}: no image is left to show: all are examples, corrected, or of other classes.")
     query = query.iloc[np.unique(np.linspace(0, len(query) - 1, min(QUERIES, len(query))).astype(int))]
     codes = folder.images["file"].map(dict(zip(support["file"], support["label"]))).map(folder.classes.index, "ignore")
     labelled = codes.notna().to_numpy()
@@ -44,7 +45,8 @@ def folder_episode(folder: ImageFolder, labels: Labels) -> ShownEpisode:
     for images in (support, query):
         rows = pd.Index(folder.images["file"]).get_indexer(images["file"])
         sets.append((points[rows], torch.tensor([folder.classes.index(name) for name in images["label"]])))
-    share = min(IDENTITY_SHARE, (len(folder.classes) / len(points)) ** 0.5)
+    settings = {"class_prior": None, "normalise": False, "maximum_steps": 0}
+    estimator = TransductiveMahalanobisClassifier(**settings).fit(points.numpy(), codes.fillna(-1).to_numpy(int))
     right = "an image's class is its label" if folder.truth is None else "classes of truth.csv"
     return ShownEpisode(
         VARIANTS["Transductive"],
@@ -53,7 +55,7 @@ def folder_episode(folder: ImageFolder, labels: Labels) -> ShownEpisode:
         *sets[0],
         *sets[1],
         *(np.stack([_pixels(folder.path / file) for file in images["file"]]) for images in (support, query)),
-        Head(scale="auto", identity_weight=share * total_variance(points) or 1.0),
+        Head(scale="auto", identity_weight=estimator.identity_weight_),
     )
 
 

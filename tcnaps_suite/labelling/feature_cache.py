@@ -49,6 +49,8 @@ def read_features(place: Path) -> dict[str, np.ndarray]:
         try:
             with open(file, "rb") as opened, np.load(opened) as arrays:
                 features |= dict(zip(arrays["digests"].tolist(), arrays["features"], strict=True))
+        except (OSError, MemoryError):  # the disk's trouble, not the file's
+            raise
         except Exception as error:  # damage shows in many ways
             print(f"{file} is damaged ({error}): its features are computed again.", file=sys.stderr)
             file.unlink()

@@ -29,7 +29,7 @@ function render({ model, el }) {
     const marks = model.get("marks");
     [...grid.children].forEach((made, number) => {
       made.querySelector("b").textContent = marks[number] ?? "";
-      made.setAttribute("aria-selected", String(number === model.get("selected")));
+      made.setAttribute("aria-selected", String(number === selected()));
     });
   }
 
@@ -38,20 +38,25 @@ function render({ model, el }) {
     mark();
   }
 
+  function selected() {
+    return model.get("pictures").findIndex((picture) => picture.file === model.get("selected"));
+  }
+
   function select(number) {
-    model.set("selected", Math.max(0, Math.min(number, grid.children.length - 1)));
+    const place = Math.max(0, Math.min(number, grid.children.length - 1));
+    model.set("selected", model.get("pictures")[place]?.file ?? "");
     model.save_changes();
-    grid.children[model.get("selected")]?.scrollIntoView({ block: "nearest" });
+    grid.children[place]?.scrollIntoView({ block: "nearest" });
   }
 
   grid.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const columns = getComputedStyle(grid).gridTemplateColumns.split(" ").length;
     const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns };
-    const number = model.get("selected"), key = event.key.toLowerCase();
+    const number = selected(), key = event.key.toLowerCase();
     if (event.key in steps) select(number + steps[event.key]);
     else if (model.get("shortcuts").includes(key)) {
-      model.send({ key, number });
+      model.send({ key, file: model.get("selected") });
       if (key !== "u") select(number + 1);
     } else return;
     event.preventDefault();

@@ -48,18 +48,17 @@ def piles_of(folder: ImageFolder, labels: Labels) -> dict[str, pd.DataFrame]:
         examples = labels.examples[labels.examples["label"] == name].assign(corrected="example", verdict="")
         piles[name] = pd.concat([examples, table[(table["label"] == name) & ~foreign]])
     piles |= {FOREIGN: table[foreign], EMPTY: table[(table["label"] == "") & ~foreign]}
-    wanted = table[table["label_next"] != ""]
-    piles[NEXT] = wanted.sort_values("label_next", key=lambda places: places.astype(int))
+    piles[NEXT] = table[table["label_next"] != ""].sort_values("label_next", key=lambda places: places.astype(int))
     return {name: pile for name, pile in piles.items() if len(pile)}
 
 
 class Gallery(anywidget.AnyWidget):
-    """Pictures, one of them selected. A known key arrives as a message: `key`, and the picture's `number`."""
+    """Pictures, of which one is selected, by its file. A known key comes as a message, with the picture's `file`."""
 
     _esm, _css = (Path(__file__).with_name(f"gallery.{kind}") for kind in ("js", "css"))
-    pictures = traitlets.List().tag(sync=True)  # of address, title, name, caption, verdict
+    pictures = traitlets.List().tag(sync=True)  # of file, address, title, name, caption, verdict
     marks = traitlets.List().tag(sync=True)  # a text on each picture, or ""
-    selected = traitlets.Int(0).tag(sync=True)
+    selected = traitlets.Unicode("").tag(sync=True)
     shortcuts = traitlets.List().tag(sync=True)
 
 
@@ -141,7 +140,7 @@ class LabelPage(ui.StudyWidget):
         shown = pile[first : first + SHOWN]
         self._files = shown["file"].tolist()
         self.gallery.pictures = [self._picture(image) for image in shown.itertuples()]
-        self.gallery.selected = 0
+        self.gallery.selected = self._files[0]
         self._page.value = f"{first + 1} to {first + len(shown)} of {len(pile)}"
         self._mark()
 
@@ -150,6 +149,7 @@ class LabelPage(ui.StudyWidget):
         if image.best_guess != self.choice.pile:
             certainty = f"{image.best_guess} {certainty}"
         return {
+            "file": image.file,
             "address": picture(self.folder.path / image.file),
             "title": f"{image.file}: {image.corrected or certainty}",
             "name": Path(image.file).name,
@@ -173,13 +173,13 @@ class LabelPage(ui.StudyWidget):
         with self.guarded():
             if message["key"] == UNDO:
                 self._undo()
-            elif 0 <= message["number"] < len(self._files):
-                self._correct({self._files[message["number"]]: self._keys.get(message["key"], NONE)})
+            elif message["file"] in self._files:  # else it was on a page that has been turned meanwhile
+                self._correct({message["file"]: self._keys.get(message["key"], NONE)})
 
     def _choose(self, label: str) -> None:
-        if self._files:
-            self._correct({self._files[self.gallery.selected]: label})
-            self.gallery.selected = min(self.gallery.selected + 1, len(self._files) - 1)
+        if (file := self.gallery.selected) in self._files:
+            self._correct({file: label})
+            self.gallery.selected = self._files[min(self._files.index(file) + 1, len(self._files) - 1)]
 
     def _correct(self, changes: dict[str, str]) -> None:
         before = {file: self.corrections.get(file) for file in changes}
@@ -191,7 +191,7 @@ class LabelPage(ui.StudyWidget):
             changes = self._before[-1]
             self._save(changes)
             self._before.pop()
-            self.gallery.selected = next((k for k, file in enumerate(self._files) if file in changes), 0)
+            self.gallery.selected = next((file for file in self._files if file in changes), self._files[0])
 
     def _save(self, changes: dict[str, str | None]) -> None:
         corrections.save_corrections(self.folder, changes)

@@ -33,15 +33,16 @@ def planned(folder: Path, labels: pd.DataFrame, target: Path, move: bool = False
 
 
 def sort(plan: pd.DataFrame, target: Path, move: bool = False) -> None:
-    """Carries out a plan. Images are first copied beside the target, so that a full disk changes nothing."""
-    staged = target.with_name(f".{target.name}.partial")
+    """Carries out a plan. Images are first copied to the target's disk, so that a full one changes nothing."""
+    staged = target.resolve() / ".partial"
     shutil.rmtree(staged, ignore_errors=True)  # copies that a killed run left
+    made = staged if target.exists() else staged.parent
     try:
         staged.mkdir(parents=True)
         for number, source in enumerate(plan["source"]):
             shutil.copy2(source, staged / str(number))
     except OSError as error:
-        shutil.rmtree(staged, ignore_errors=True)
+        shutil.rmtree(made, ignore_errors=True)
         raise UserError(f"The images can't be copied to {target} ({error}). Nothing was sorted.") from error
     log = plan.assign(action="moved" if move else "copied", digest=[file_digest(Path(file)) for file in plan["source"]])
     if (target / LOG).exists():
@@ -62,6 +63,8 @@ def undo(target: Path) -> str:
     log, kept = pd.read_csv(target / LOG, dtype=str), []
     for row in log.itertuples():
         source, to = Path(row.source), Path(row.to)
+        if row.action == "moved" and source.is_file() and not os.path.lexists(to):
+            continue  # it never left its place
         if not to.is_file() or file_digest(to) != row.digest or (row.action == "moved" and os.path.lexists(source)):
             kept.append(row.Index)
         elif row.action == "moved":

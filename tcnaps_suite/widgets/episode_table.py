@@ -9,7 +9,7 @@ import pandas as pd
 from tcnaps.config import Study, UserError
 from tcnaps.evaluation.result_files import RowsError, read_rows, rows_file
 from tcnaps.evaluation.stopped_rows import recorded_predictions, rows_of_training
-from tcnaps.method.variants import VARIANTS
+from tcnaps.method.variants import ALL_VARIANTS
 from tcnaps_suite.episodes import ShownImages, images_of
 
 OUTCOMES = ("became right", "became wrong", "still wrong", "wrong", "right")  # of a query at a step
@@ -48,13 +48,13 @@ def shots_in_words(shots: Sequence[int]) -> str:
 
 def refined(variant: str) -> str:
     """The variant with the same training that refines at test time, which may be the variant itself."""
-    training = VARIANTS[variant].training
-    return next(name for name, v in VARIANTS.items() if v.training == training and v.refinement_at_test)
+    training = ALL_VARIANTS[variant].training
+    return next(name for name, v in ALL_VARIANTS.items() if v.training == training and v.refinement_at_test)
 
 
 def rows_of_episode(rows: pd.DataFrame, variant: str, dataset: str, episode: int) -> pd.DataFrame:
     """The rows of one episode, predicted by a variant's training, in the order of the queries."""
-    rows = rows_of_training(rows, VARIANTS[variant].training)
+    rows = rows_of_training(rows, ALL_VARIANTS[variant].training)
     rows = rows[(rows["dataset"] == dataset) & (rows["episode"] == episode)]
     return rows.sort_values("query", ignore_index=True)
 
@@ -62,7 +62,7 @@ def rows_of_episode(rows: pd.DataFrame, variant: str, dataset: str, episode: int
 def most_improved(study: Study, variant: str, evaluation: str, dataset: str) -> int:
     """The number of the episode in which refinement raises accuracy most; 0 if there are no rows."""
     try:
-        rows, _ = read_rows(rows_file(study, VARIANTS[variant].training, evaluation, dataset))
+        rows, _ = read_rows(rows_file(study, ALL_VARIANTS[variant].training, evaluation, dataset))
     except RowsError:
         return 0
     predictions = recorded_predictions(rows)[:, : study.refinement.maximum_steps + 1]

@@ -7,10 +7,10 @@ import pandas as pd
 from tcnaps.config import Study, UserError
 from tcnaps.config.errors import nearest
 from tcnaps.evaluation.result_files import needed_trainings
-from tcnaps.evaluation.statistics import EPISODE, domain_averages, episode_accuracies, paired_episodes
+from tcnaps.evaluation.statistics import EPISODE, domain_averages, episode_accuracies, overall, paired_episodes
 from tcnaps.evaluation.stopped_rows import recorded_predictions, rows_of_training, variant_predictions
 from tcnaps.figures.tables import cell, points
-from tcnaps.method.variants import VARIANTS
+from tcnaps.method.variants import ALL_VARIANTS, VARIANTS
 from tcnaps_suite.widgets.episode_table import at_step, counted, refined, shots_in_words
 
 SORTS = ("Largest gain first", "Largest loss first", "Dataset and episode")
@@ -48,7 +48,7 @@ def episodes(rows: pd.DataFrame, better: str, than: str, limits: tuple[int, int]
     a, b = (episode_accuracies(variant_predictions(rows, name, *limits)) for name in (better, than))
     pairs = paired_episodes(a, b).rename(columns={"difference": "gain"})
     pairs = pairs.merge(b[[*EPISODE, "accuracy", "step"]], on=EPISODE, suffixes=("", "_than"), validate="1:1")
-    classes = rows_of_training(rows, VARIANTS[better].training)
+    classes = rows_of_training(rows, ALL_VARIANTS[better].training)
     classes = classes.drop_duplicates([*EPISODE, "label"]).sort_values("label")
     shots = classes.groupby(EPISODE, sort=False, observed=True)["shot"].agg(tuple).reset_index(name="shots")
     return pairs.merge(shots, on=EPISODE, validate="1:1").drop(columns="variant")
@@ -68,13 +68,13 @@ def in_words(table: pd.DataFrame, better: str, than: str) -> str:
     """The number of episodes of `chosen`, their mean gain, and the largest gain and loss."""
     if table.empty:
         return "No episode is listed: widen the filters."
-    listed = table.drop(columns="images", errors="ignore")  # the mean is over all that are listed
-    mean = domain_averages(listed, ["evaluation"], "gain").set_index("domain").loc["all"]
-    once = ", each counting once" if mean["n_datasets"] > 1 else ""
+    kinds = {"all": "", "real": " for real images", "rendered": " for rendered images"}
+    means = overall(domain_averages(table, ["evaluation"], "gain")).itertuples()
+    gains = (f"{cell(m.gain, m.interval, signed=True)} points on average{kinds[m.domain]}" for m in means)
+    datasets = counted(table["dataset"].nunique(), "dataset")
     return (
-        f"{counted(len(table), 'episode')} of {counted(mean['n_datasets'], 'dataset')}{once}. Gain of {better} over "
-        f"{than}: {cell(mean['gain'], mean['interval'], signed=True)} points on average, from "
-        f"{points(table['gain'].min())} to {points(table['gain'].max())}."
+        f"{counted(len(table), 'episode')} of {datasets}, each dataset counting once. Gain of {better} over {than}: "
+        f"{', '.join(gains)}, from {points(table['gain'].min())} to {points(table['gain'].max())}."
     )
 
 
@@ -103,7 +103,7 @@ def lines(listed: pd.DataFrame, better: str, than: str) -> list[tuple[str, tuple
 def status(row: pd.Series, variant: str, rows: pd.DataFrame, step: int, stop: int) -> str:
     """The episode, the variant's accuracy after a step, and whether it stops there (at `stop`), in words."""
     queries, last = at_step(rows, step), recorded_predictions(rows).shape[1] - 1
-    if VARIANTS[variant].refinement_at_test:
+    if ALL_VARIANTS[variant].refinement_at_test:
         place = "where it stops" if step == stop else f"it stops at {stop}"
     else:
         place = "no refinement at test time" if step == 0 else f"as {refined(variant)}; it does not refine itself"

@@ -134,6 +134,7 @@ class Explorer(ui.StudyWidget):
         """The episode's images with the predictions that are shown: frames have the colours of predicted classes."""
         rows, images = self.predictions[self.choice.variant], self.images
         names = [shortened(name) for name in images.class_names]
+        names = names if len(set(names)) == len(names) else images.class_names
         support = {name: images.support_images[images.support_labels == k] for k, name in enumerate(names)}
         queries = episode_table.at_step(rows, self.choice.step)
         labels = queries["prediction"].to_numpy(), queries["label"].to_numpy()

@@ -86,8 +86,7 @@ class Stepper(ui.StudyWidget):
                 self.controls["query"].options = [("none", None), *numbers]
         if before is None or before.variant.training != features.variant.training:
             # Each training has its own head and identity_weight.
-            weight = float(features.head.identity_weight)
-            self.put(head=stepper_data.head_name(features.head), identity_weight=weight)
+            self.put(head=stepper_data.head_name(features.head), identity_weight=float(features.head.identity_weight))
             self._set_scale()
         self._legend.value = stepper_figures.legend(features.class_names)
         self._about.value = html.escape(stepper_data.described(features))

@@ -101,14 +101,13 @@ def code_cells(path: str | Path) -> list[tuple[str, list[str]]]:
 
 
 def notebook_code(path: str | Path) -> str:
-    """The code of a notebook, and a digest of the experiments that it imports. Prose and outputs do not count."""
+    """The code of a notebook, and a digest of the modules that it imports. Prose and outputs do not count."""
     code = "\n".join(bare_code(source, path) for source, _ in code_cells(path))
     modules: set[str] = set()
-    to_read = _imported_experiments(code)
-    while to_read:  # an experiment may import another
+    to_read = _imported_modules(code)
+    while to_read:  # a module may import another
         modules |= to_read
-        sources = [module_code(HOME / module) for module in to_read]
-        to_read = set().union(*map(_imported_experiments, sources)) - modules
+        to_read = set().union(*(_imported_modules(module_code(HOME / module)) for module in to_read)) - modules
     return f"{code}\n{code_digest(*modules)}"
 
 
@@ -130,12 +129,12 @@ def parameters_of(path: Path) -> dict[str, object]:
     return defaults
 
 
-def _imported_experiments(code: str) -> set[str]:
-    """Files of the modules of `tcnaps_suite.experiments` that some `bare_code` imports."""
-    lists = re.findall(r"module='tcnaps_suite\.experiments', names=\[(.+?)\]", code)
-    names = {name for imported in lists for name in re.findall(r"\bname='(\w+)'", imported)}
-    names |= set(re.findall(r"tcnaps_suite\.experiments\.(\w+)", code))
-    return {f"tcnaps_suite/experiments/{name}.py" for name in names}
+def _imported_modules(code: str) -> set[str]:
+    """Files of the modules of `tcnaps_suite` that some `bare_code` imports."""
+    lists = re.findall(r"module='(tcnaps_suite[.\w]*)', names=\[(.+?)\]", code)
+    names = {f"{module}.{name}" for module, part in lists for name in re.findall(r"\bname='(\w+)'", part)}
+    names |= set(re.findall(r"tcnaps_suite\.[.\w]+", code))
+    return {file for name in names if (HOME / (file := f"{name.replace('.', '/')}.py")).is_file()}
 
 
 def _notebook(path: Path) -> Notebook:

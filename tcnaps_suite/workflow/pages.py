@@ -12,7 +12,7 @@ from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
 from markupsafe import Markup
 
-FRACTIONS = re.compile("accuracy|recall|interval|difference|gain|beyond|confidence|share|paper")  # names of columns
+FRACTIONS = re.compile("accuracy|recall|interval|difference|gain|beyond|confidence|share|paper|published")  # columns
 
 
 def render(template: str, **values: object) -> str:

@@ -25,7 +25,7 @@ CONTRASTS = {
     "gain-of-meta-training.csv": ["variant", "evaluation", "dataset"],
 }
 PATTERNS = ("**/*.csv", "claims.md", "headline.json")
-WITHOUT = {"notebooks", "rows", "checkpoints", "watch", "differences", "served"}
+WITHOUT = {"notebooks", "rows", "checkpoints", "watch", "differences", "served", "served-labels", "example-to-label"}
 VERSIONS = ("numpy", "torch", "scikit-learn")
 CHECKSUMS = "results/reference/SHA256SUMS"  # from the project's root
 CHECKED = ("results/reference", "results/demonstration", "results/published")

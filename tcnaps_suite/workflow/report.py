@@ -26,8 +26,7 @@ def write_report(path: str) -> Path:
     """Writes results/<study>/report.html from the files of the run or, where it has none, of the reference."""
     study = load_study(path)
     chapters = [_chapter(study, notebook) for notebook in notebooks().values()]
-    chapters = [chapter for chapter in chapters if chapter["figures"] or chapter["tables"]]
-    if not chapters:
+    if not (chapters := [chapter for chapter in chapters if chapter["figures"] or chapter["tables"]]):
         raise UserError(f"Study '{study.name}' has no results yet: `make figures STUDY={path}` makes them.")
     headline = _content(file) if (file := file_of(f"results/{study.name}/headline.json")) else ""
     settings = study_file(path).read_text(encoding="utf-8")

@@ -51,8 +51,7 @@ def images(tmp_path) -> Path:
 
 def made_of(root: Path, decoding=settings.Decoding(), **keys) -> Preparation:
     """How the images are prepared: in small chunks. A test may set a trap for the process that reads a certain file."""
-    dataset = settings.Folder(source="folder", domain="in", path=str(root), **keys)
-    made = preparation("birds", dataset, SIZE, decoding)
+    made = preparation("birds", settings.Folder(source="folder", domain="in", path=str(root), **keys), SIZE, decoding)
     return replace(made, work=partial(made.work, read=file_readers.read_or_fail), at_once=4, help="It is on the shelf.")
 
 

@@ -24,8 +24,7 @@ def grey(images: list[int]) -> tuple[np.ndarray, dict]:
 
 def listing() -> Listing:
     splits = {"train": {"a": [0] * 3, "b": [1] * 2}, "test": {"c": [0], "d": [1] * 2, "e": [2] * 3}}
-    above = {"a": "x", "b": "y", "c": "x", "d": "x", "e": "y"}
-    return Listing(splits, above, {"test": ((0, 1), (1, 2))})
+    return Listing(splits, {"a": "x", "b": "y", "c": "x", "d": "x", "e": "y"}, {"test": ((0, 1), (1, 2))})
 
 
 OF_TRAIN, OF_TEST = [0, 0, 1], [0, 1, 2, 2]  # what is made for each split: pieces of at most two images of a class
@@ -106,8 +105,7 @@ def test_an_interrupted_preparation_keeps_whole_splits_and_nothing_else(toy, tmp
         ensure_prepared(replace(toy, work=fail), tmp_path)
     if isinstance(error, OSError):
         assert "toy-8-" in str(raised.value) and "no space left" in str(raised.value)
-    left = {file.name for file in toy.place(tmp_path).iterdir()} - {".lock"}
-    assert left == {"train.npy", "index.json"}
+    assert {file.name for file in toy.place(tmp_path).iterdir()} - {".lock"} == {"train.npy", "index.json"}
     check(ensure_prepared(toy, tmp_path).splits)
     assert MADE == OF_TRAIN + OF_TEST[:2] + OF_TEST
 

@@ -99,8 +99,7 @@ def test_classes_below_one_node_of_a_hierarchy():
     assert stats.chisquare([sum(len(c) == way for c in drawn) for way in (5, 8, 10)], [2000, 1000, 1000]).pvalue > 0.01
     for classes in drawn:
         assert len(classes) == 10 or np.array_equal(classes, np.arange(len(classes)))
-    cut = np.concatenate([c for c in drawn if len(c) == 10])
-    assert stats.chisquare(np.bincount(cut, minlength=20)).pvalue > 0.01
+    assert stats.chisquare(np.bincount(np.concatenate([c for c in drawn if len(c) == 10]), minlength=20)).pvalue > 0.01
 
 
 def test_episodes_follow_the_hierarchy_of_their_source_under_the_variable_protocol_only():
@@ -110,8 +109,7 @@ def test_episodes_follow_the_hierarchy_of_their_source_under_the_variable_protoc
         assert classes.tolist() in (list(range(3, 9)), list(range(12, 19)))
     ours, plain = ([draw_episode(s, FIXED, 0, i).query_images for i in range(9)] for s in (source, sized(*[30] * 20)))
     assert np.array_equal(ours, plain)
-    narrow = VariableProtocol(maximum_span=6)
-    assert {len(draw_episode(source, narrow, 0, i).classes) for i in range(20)} == {6}
+    assert {len(draw_episode(source, VariableProtocol(maximum_span=6), 0, i).classes) for i in range(20)} == {6}
 
 
 def test_support_size_is_between_the_way_and_its_limits():

@@ -7,8 +7,7 @@ from tcnaps.estimator.normalisation import COLUMN, POWER, effective_dimensions, 
 
 
 def rows(n=200, d=30, seed=0):
-    X = np.random.default_rng(seed).standard_normal((n, d))
-    return X, np.arange(n) < 6, np.arange(6) // 2
+    return np.random.default_rng(seed).standard_normal((n, d)), np.arange(n) < 6, np.arange(6) // 2
 
 
 def test_rows_have_length_1_about_the_mean_of_the_labelled_classes():
@@ -50,8 +49,7 @@ def test_length_of_all_units_of_one_column_and_outlying_rows_change_little(dtype
 def test_rows_of_which_most_are_zero_keep_their_directions():
     X, labelled, codes = rows()
     X[50:] = 0
-    lengths = np.linalg.norm(normalised(X, labelled, codes)[0], axis=1)
-    np.testing.assert_allclose(lengths, 1, atol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(normalised(X, labelled, codes)[0], axis=1), 1, atol=1e-12)
 
 
 def test_effective_dimensions():

@@ -94,8 +94,7 @@ def test_a_planted_gain_holds_and_a_planted_loss_fails(rows, table):
 
 def contrasts(claim="C1", images="real", **columns):
     """A table of contrasts with given differences, intervals and p-values, in which all expect a gain."""
-    frame = pd.DataFrame({"interval": 0.02, "sign": 1, **columns})
-    return frame.assign(claim=claim, images=images)
+    return pd.DataFrame({"interval": 0.02, "sign": 1, **columns}).assign(claim=claim, images=images)
 
 
 @pytest.mark.parametrize(
@@ -120,8 +119,7 @@ def test_many_contrasts_of_a_claim_are_corrected_for_their_number():
     assert list(_decided(table, 0.005)["verdict"]) == ["open", "holds", "holds", "open"]  # Holm: .004 .045 .08 .9
     apart = pd.concat([contrasts(difference=[0.03], p=[0.04], claim=claim) for claim in ("C1", "C2")])
     assert set(_decided(apart.reset_index(drop=True), 0.005)["verdict"]) == {"holds"}
-    verdicts = claim_verdicts(_decided(table, 0.005))
-    assert verdicts["real", "C1"] == "2 of 4 hold, 2 open"
+    assert claim_verdicts(_decided(table, 0.005))["real", "C1"] == "2 of 4 hold, 2 open"
 
 
 def test_real_and_rendered_images_are_decided_apart(rows):
@@ -133,8 +131,7 @@ def test_real_and_rendered_images_are_decided_apart(rows):
         alone = claims_table(part.drop(columns="images"))
         apart = table[table["images"] == kind].reset_index(drop=True)
         pd.testing.assert_frame_equal(apart.drop(columns="images"), alone.drop(columns="images"))
-    in_domain = cell(table[table["images"] == "real"], "C3", "COT minus Simple", domain="in")
-    assert in_domain.verdict == "not evaluated"
+    assert cell(table[table["images"] == "real"], "C3", "COT minus Simple", domain="in").verdict == "not evaluated"
     page = claims_markdown(table)
     assert page.index("**Rendered images**") < page.index("**Real images**")
 

@@ -63,8 +63,7 @@ def test_average_ranks_of_the_papers_method():
 
 
 def test_variants_are_table_3():
-    rows = read_published(3)
-    assert list(rows["model"].unique()) == list(VARIANTS)
+    assert list(read_published(3)["model"].unique()) == list(VARIANTS)
 
 
 def test_csv_is_the_same_twice(tmp_path):

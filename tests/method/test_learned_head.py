@@ -82,8 +82,7 @@ def test_the_paper_s_models_have_no_further_weights():
     assert not any(training.learned for training in TRAININGS.values())
     assert not any(name.startswith("head_numbers") for name in untrained("support_and_query").state_dict())
     assert not VARIANTS.keys() & FURTHER_VARIANTS.keys() and not TRAININGS.keys() & FURTHER_TRAININGS.keys()
-    served = {variant.training for variant in FURTHER_VARIANTS.values()}
-    assert served == {"support_and_query", *FURTHER_TRAININGS}
+    assert {variant.training for variant in FURTHER_VARIANTS.values()} == {"support_and_query", *FURTHER_TRAININGS}
 
 
 @pytest.mark.parametrize("embedding", ["support", "support_and_query"])

@@ -62,8 +62,7 @@ def test_the_scores_are_those_of_their_equations():
 
 @pytest.mark.parametrize("score", [predictive_entropy, variation_ratios])
 def test_images_that_a_model_is_sure_of_are_still_told_apart(score):
-    scores = score(torch.tensor([[0.0, -400.0], [0.0, -300.0], [0.0, -500.0]]))
-    assert scores.argsort().tolist() == [2, 0, 1]
+    assert score(torch.tensor([[0.0, -400.0], [0.0, -300.0], [0.0, -500.0]])).argsort().tolist() == [2, 0, 1]
 
 
 @pytest.mark.parametrize("acquisition", ["predictive entropy", "variation ratios"])
@@ -84,8 +83,7 @@ def test_random_choice_is_seeded_and_buys_no_image_twice():
 def test_pool_and_held_out_images_are_drawn_from_every_class_and_shared_out():
     images = torch.arange(18.0)[:, None, None, None].expand(18, 3, 32, 32) / 18
     labels = torch.arange(3).repeat_interleave(6)
-    episode = Episode(images[:3], torch.arange(3), images, labels)
-    task = task_of(episode, 4, np.random.default_rng(0))
+    task = task_of(Episode(images[:3], torch.arange(3), images, labels), 4, np.random.default_rng(0))
     assert task.pool_labels.bincount().tolist() == [4] * 3 and task.held_out_labels.bincount().tolist() == [2] * 3
     numbers = [(part[:, 0, 0, 0] * 18).round().long() for part in (task.pool, task.held_out)]
     assert sorted(torch.cat(numbers).tolist()) == list(range(18)) and not numbers[0].equal(numbers[0].sort().values)

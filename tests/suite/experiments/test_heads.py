@@ -46,8 +46,7 @@ def study(trained_root, tmp_path_factory):
 @pytest.mark.slow
 def test_learned_numbers_come_back_with_the_model_and_move_at_their_own_rate(study):
     table = learned_numbers(study).set_index(["training", "number"])
-    of_steps = [(STEPS, "scale")] * 5 + [(STEPS, "prior_weight")] * 5
-    assert list(table.index) == [(LEARNED, "scale"), *of_steps]
+    assert list(table.index) == [(LEARNED, "scale"), *[(STEPS, "scale")] * 5 + [(STEPS, "prior_weight")] * 5]
     scales, weights = (table.xs(name, level="number") for name in ("scale", "prior_weight"))
     assert (scales["start"] == 1).all() and (weights["start"] == 0).all()
     moved = pd.concat([np.log(scales["learned"]).abs(), weights["learned"].abs()])
@@ -55,8 +54,7 @@ def test_learned_numbers_come_back_with_the_model_and_move_at_their_own_rate(stu
     assert (moved > 1e-3).groupby(level=0).any().all()
     assert abs(weights["learned"].iloc[0]) < 1e-6, "at step 0 the classes are equal"
     stored, _ = load(checkpoint_folder(study) / f"{LEARNED}.safetensors", "")
-    head = load_model(study, LEARNED).head
-    assert head.scale == pytest.approx(stored["head_numbers.scale"].exp().item())
+    assert load_model(study, LEARNED).head.scale == pytest.approx(stored["head_numbers.scale"].exp().item())
 
 
 @pytest.mark.slow

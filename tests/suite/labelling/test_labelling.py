@@ -41,8 +41,7 @@ def label(folder, *options):
 
 
 def picture(colour, seed):
-    noise = np.random.default_rng(seed).normal(colour, 25, (40, 32, 3))
-    return encoded(noise.clip(0, 255).astype(np.uint8))
+    return encoded(np.random.default_rng(seed).normal(colour, 25, (40, 32, 3)).clip(0, 255).astype(np.uint8))
 
 
 @pytest.fixture
@@ -174,7 +173,7 @@ def test_a_move_never_takes_the_originals_behind_links(folder, features, tmp_pat
     (folder / "unlabelled").symlink_to(library)
     before = {file: file.read_bytes() for file in library.rglob("*.png")}
     call = folder, "--features", npz, "--sort-into", tmp_path / "sorted"
-    (tmp_path / ".sorted.partial").mkdir()  # a killed run's copies
+    (tmp_path / "sorted/.partial").mkdir(parents=True)  # a killed run's copies
     assert label(*call, "--move") == 1 and "reached through links" in capsys.readouterr().err
     assert label(*call) == 0 and len(list((tmp_path / "sorted").rglob("*.png"))) == 24
     assert {file: file.read_bytes() for file in library.rglob("*.png")} == before

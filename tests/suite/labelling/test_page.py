@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import pandas as pd
 import pytest
+import torch
 from driving import click, set_to, words
 from PIL import Image
 from planted_folders import image_folder
@@ -41,7 +42,7 @@ def page(folder):
 
 
 def press(page, key, number):
-    page._press({"key": key, "number": number})
+    page._press({"key": key, "file": dict(enumerate(page._files)).get(number, "of a page that was turned.png")})
 
 
 def shown(page):
@@ -83,10 +84,10 @@ def test_corrections_are_saved_at_once_taken_back_and_used(page, folder):
     press(page, "n", 6)
     press(page, "3", 6)
     press(page, "u", 0)
-    assert load_corrections(folder)[0] == {first: "elm", second: NONE} and page.gallery.selected == 6
-    page.gallery.selected = 0
+    assert load_corrections(folder)[0] == {first: "elm", second: NONE} and page.gallery.selected == second
+    page.gallery.selected = "ash/0.png"
     click(page, "class-1")
-    assert load_corrections(folder)[0]["ash/0.png"] == "elm" and page.gallery.selected == 1
+    assert load_corrections(folder)[0]["ash/0.png"] == "elm" and page.gallery.selected == "ash/1.png"
     click(page, "undo")
     click(page, "again")
     table = page.labels.table.set_index("file")
@@ -96,6 +97,8 @@ def test_corrections_are_saved_at_once_taken_back_and_used(page, folder):
     assert second in shown(page)
     click(page, "undo", "undo", "undo", "undo")
     press(page, "e", 99)
+    page.gallery.selected = "of a page that was turned.png"
+    click(page, "class-1")
     assert page.error is None and load_corrections(folder)[0] == {}
 
 
@@ -159,6 +162,11 @@ def test_a_folder_opens_in_the_stepper(page, folder, known, tmp_path, monkeypatc
     episode = folder_episode(folder if known else replace(folder, truth=None), page.labels)
     assert len(episode.support_labels) == 16 and len(episode.query_labels) == 20
     assert ("truth.csv" in episode.place[0]) == known
+    variance = torch.cat([episode.support_features, episode.query_features]).var(0, correction=0).sum()
+    assert episode.head.identity_weight < 0.2 * variance, "0.3 of it with one label per class, less with several"
+    every = label_images(folder, dict.fromkeys(page.labels.table["file"], "elm"))
+    with pytest.raises(UserError, match="no image is left"):
+        folder_episode(folder, every)
     view = stepper(small_study(), given=episode)
     assert view.error is None and words(view._about) == described(episode)
     click(view, "forward", "answer")
@@ -182,8 +190,7 @@ def test_a_correction_is_a_further_example_and_none_is_left_out(trees):
     assert table.loc["elm/0.png", "label"] == "fir" and len(after.examples) == 8
     others = before.index.drop([wrong, foreign])
     assert (table.loc[others, "probability"] != before.loc[others, "probability"]).any()
-    alone = {file: "elm" for file in before.index}
-    assert (label_images(trees, alone).table["label"] == "elm").all()
+    assert (label_images(trees, {file: "elm" for file in before.index}).table["label"] == "elm").all()
     with pytest.raises(UserError, match="elm has no example left"):
         label_images(trees, {f"elm/{number}.png": NONE for number in range(3)})
 
@@ -197,7 +204,8 @@ def test_corrections_are_kept_beside_those_of_another_page_and_taken_back(trees)
     save_corrections(trees, {"unlabelled/0 é%0.png": None, "elm/0.png": "elm"})
     assert load_corrections(trees) == ({"unlabelled/0 é%1.png": "fir"}, [])
     with open(trees.path / "corrections.csv", "a") as file:
-        file.write("unlabelled/gone.png,elm\n")
+        file.write(f"unlabelled/gone.png,elm\n{trees.path.name}/unlabelled/0 é%2.png,elm\n")
+    save_corrections(trees, {"unlabelled/0 é%2.png": None})
     assert load_corrections(trees) == ({"unlabelled/0 é%1.png": "fir"}, ["unlabelled/gone.png"])
 
 

@@ -83,8 +83,7 @@ def test_a_group_in_doubt_is_asked_about_rather_than_a_lone_outlier():
     unlabelled = np.flatnonzero(given < 0)
     probabilities = np.full((59, 2), 0.5)
     probabilities[unlabelled < 40] = 0.99, 0.01
-    first = unlabelled[label_next(points_of(features, given)[unlabelled], probabilities)]
-    assert 40 <= first[0] < 60
+    assert 40 <= unlabelled[label_next(points_of(features, given)[unlabelled], probabilities)][0] < 60
 
 
 @pytest.mark.slow

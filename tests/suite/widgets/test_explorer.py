@@ -205,8 +205,7 @@ def test_filters_and_orders(table):
     assert len(explorer_data.chosen(table)) == len(table) > len(kept) and explorer_data.chosen(table, []).empty
     gains = explorer_data.chosen(table, sort="Largest gain first")["gain"].to_numpy()
     assert (np.diff(gains) <= 1e-9).all()
-    losses = explorer_data.chosen(table, sort="Largest loss first")["gain"].to_numpy()
-    assert losses == pytest.approx(gains[::-1])
+    assert explorer_data.chosen(table, sort="Largest loss first")["gain"].to_numpy() == pytest.approx(gains[::-1])
     pd.testing.assert_frame_equal(explorer_data.chosen(table, sort="Dataset and episode"), table)
     tied = table.assign(gain=0.1 + np.where(np.arange(len(table)) % 2, 1e-17, -1e-17))
     assert list(explorer_data.chosen(tied, sort="Largest gain first").index) == list(table.index)
@@ -218,6 +217,9 @@ def test_the_table_in_words_and_lines(table):
     mean, low, high = (f"{gain:+.1f}".replace("-", "−") for gain in numbers)
     words = explorer_data.in_words(table, "Transductive", "Simple")
     assert words.startswith("36 episodes") and f"{mean}±" in words and words.endswith(f"from {low} to {high}.")
+    kinds = np.where(table["dataset"] == table["dataset"].iloc[0], "real", "rendered")
+    apart = explorer_data.in_words(table.assign(images=kinds), "Transductive", "Simple")
+    assert "average for real images, " in apart and "average for rendered images, from" in apart and mean not in apart
     one = explorer_data.in_words(table.iloc[:1], "Transductive", "Simple")
     assert one.startswith("1 episode of") and "±" not in one and "nan" not in one
     assert "No episode" in explorer_data.in_words(pd.DataFrame(), "Transductive", "Simple")

@@ -144,8 +144,7 @@ def test_jobs_that_train_ask_slurm_for_gpus_and_each_gets_its_own_parameters():
     jobs = planned("slurm")
     assert {"pretrain", "meta_train_support", "evaluate_support", "accuracy"} <= jobs.keys()
     for name, text in jobs.items():
-        trains = name.startswith(("pretrain", "meta_train", "evaluate"))
-        assert ("gpu=2" in text) == trains, name
+        assert ("gpu=2" in text) == name.startswith(("pretrain", "meta_train", "evaluate")), name
         assert "mem_mb=" in text and "runtime=" in text, name
         assert "device cuda" in text and "processes 2" in text, text
     for training in ("support", "support_and_query_refined"):

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from tcnaps.config import FixedProtocol, Study, load_study
 from tcnaps.config.settings import AnyDataset, Dataset
 from tcnaps.data import open_splits
-from tcnaps.method.variants import FURTHER_TRAININGS, TRAININGS
+from tcnaps.method.variants import TRAININGS
 
 ROOT = Path(__file__).resolve().parents[3]
 STUDIES = sorted(file.stem for file in (ROOT / "configs").glob("*.yaml"))
@@ -79,16 +79,13 @@ def test_mini_and_tiered_imagenet_are_as_in_the_paper(name):
 
 def test_the_heads_are_compared_on_the_miniature_s_networks_and_episodes():
     heads, miniature = study_of("heads"), study_of("miniature")
-    learned = [row.name for row in FURTHER_TRAININGS.values() if row.learned]
-    assert heads.trainings == ("support_and_query", "support_and_query_refined", *learned)
     for section in ("seed", "datasets", "pretraining", "refinement", "image_size", "precision", "clustering"):
         assert getattr(heads, section) == getattr(miniature, section), section
     protocol = heads.meta_training.protocol.model_copy(update={"query_concentration": None, "queries_per_class": 5})
-    training = heads.meta_training.model_dump() | {"head_learning_rate": None, "protocol": protocol.model_dump()}
-    assert training == miniature.meta_training.model_dump()
+    assert protocol == miniature.meta_training.protocol
     for name in ("variable", "5-way-1-shot"):
-        same = heads.evaluations[name].model_copy(update={"trainings": miniature.evaluations[name].trainings})
-        assert same == miniature.evaluations[name]
+        here, there = heads.evaluations[name], miniature.evaluations[name]
+        assert (here.protocol, here.datasets) == (there.protocol, there.datasets)
 
 
 # Photographs
@@ -110,8 +107,7 @@ def test_my_images_split_a_folder_of_photographs_by_class(tmp_path):
 
 def test_released_weights_need_no_training_of_my_images(tmp_path):
     page = (ROOT / "docs" / "my-images.md").read_text(encoding="utf-8")
-    snippet = yaml.safe_load(page.split("```yaml\n")[-1].split("```")[0])
-    study = my_images_with(tmp_path, **snippet)
+    study = my_images_with(tmp_path, **yaml.safe_load(page.split("```yaml\n")[-1].split("```")[0]))
     assert set(study.imported) == set(study.trainings) and study.pixel_range == (-1, 1)
     assert study.task_encoder.lstm_layers == 2
 
