@@ -70,11 +70,11 @@ def in_words(table: pd.DataFrame, better: str, than: str) -> str:
         return "No episode is listed: widen the filters."
     kinds = {"all": "", "real": " for real images", "rendered": " for rendered images"}
     means = overall(domain_averages(table, ["evaluation"], "gain")).itertuples()
-    gains = (f"{cell(m.gain, m.interval, signed=True)} points on average{kinds[m.domain]}" for m in means)
-    datasets = counted(table["dataset"].nunique(), "dataset")
+    gains = ", ".join(f"{cell(m.gain, m.interval, signed=True)} points on average{kinds[m.domain]}" for m in means)
+    n = table["dataset"].nunique()
     return (
-        f"{counted(len(table), 'episode')} of {datasets}, each dataset counting once. Gain of {better} over {than}: "
-        f"{', '.join(gains)}, from {points(table['gain'].min())} to {points(table['gain'].max())}."
+        f"{counted(len(table), 'episode')} of {counted(n, 'dataset')}{', each counting once' * (n > 1)}. Gain of "
+        f"{better} over {than}: {gains}, from {points(table['gain'].min())} to {points(table['gain'].max())}."
     )
 
 
